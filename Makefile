@@ -1,0 +1,88 @@
+# What a user or a developer does here; `make help` lists it.
+#
+# Everything is installed inside this folder: Python packages in .venv, Azurite in node_modules. Files in .make record
+# what is installed, so that nothing is installed again until the file that names it changes.
+
+# The first of these that is Python 3.11 or newer makes .venv; choose another with `make PYTHON=/path/to/python3 ...`.
+PYTHON ?= python3 python3.11 python3.12 python3.13 python3.14
+
+# What the caller's shell has active must not reach into .venv, nor another Spark into PySpark.
+unexport VIRTUAL_ENV PYTHONHOME PYTHONPATH SPARK_HOME PYSPARK_PYTHON PYSPARK_DRIVER_PYTHON
+
+MAKEFLAGS += --no-builtin-rules
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+.PHONY: help setup setup-test demo test lint format constraints clean distclean
+
+BIN := .venv/bin
+PIP_INSTALL := scripts/quietly.sh $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-input -c constraints.txt
+REQUIREMENTS := setup.cfg pyproject.toml constraints.txt
+
+help:  ## list what make can do
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
+
+setup: .make/java .make/packages  ## install what is needed to run: Python packages into .venv, and Java if there is none
+
+setup-test: .make/java .make/packages-test .make/azurite  ## also install what the tests and checks need, Azurite included
+
+demo: setup  ## run the ShootingRange sample from message log to leader board
+	@$(BIN)/consistent demo
+
+test: setup-test  ## run all tests; ARGS="tests/unit -k name" runs some
+	@PATH="$(CURDIR)/.make/node:$$PATH" $(BIN)/python -m pytest $(ARGS)
+
+lint: .make/packages-test  ## check style, types and layers
+	@failed=; \
+	check() { echo "$$*"; $(BIN)/"$$@" || failed=1; }; \
+	check ruff check .; \
+	check ruff format --check .; \
+	check mypy; \
+	check lint-imports --no-logo; \
+	test -z "$$failed"
+
+format: .make/packages-test  ## rewrite the code in the project's style
+	@$(BIN)/ruff check --quiet --fix-only .
+	@$(BIN)/ruff format .
+
+constraints: .venv/pyvenv.cfg  ## choose the newest versions of all packages anew (with Python 3.11)
+	@$(BIN)/python scripts/resolve_constraints.py
+
+clean:  ## remove what runs, tests and builds left behind
+	rm -rf build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf demo-output spark-warehouse metastore_db derby.log
+	find . \( -name .venv -o -name node_modules -o -name .git \) -prune -o -name __pycache__ -type d -exec rm -rf {} +
+
+distclean: clean  ## also remove what was installed
+	rm -rf .venv node_modules .make
+
+# A record is worth nothing once what it stands for is gone.
+ifneq ($(shell $(BIN)/python -c 'import sys; print(sys.version_info >= (3, 11))' 2>/dev/null),True)
+.PHONY: .venv/pyvenv.cfg
+endif
+ifeq ($(wildcard node_modules/.bin/azurite-table),)
+.PHONY: .make/azurite
+endif
+
+.venv/pyvenv.cfg:
+	@scripts/make_venv.sh $(PYTHON)
+
+.make/java: .venv/pyvenv.cfg scripts/ensure_java.py runtime/spark/java.py
+	@$(BIN)/python scripts/ensure_java.py
+	@mkdir -p .make && touch $@
+
+# setuptools comes first and from constraints.txt, so that what is built here is built with a known version of it.
+.make/packages: .venv/pyvenv.cfg $(REQUIREMENTS)
+	@echo "Installing Python packages into .venv (about a minute) ..."
+	@$(PIP_INSTALL) setuptools
+	@$(PIP_INSTALL) --no-build-isolation --editable .
+	@mkdir -p .make && touch $@
+
+.make/packages-test: .venv/pyvenv.cfg $(REQUIREMENTS)
+	@echo "Installing Python packages, those for tests and checks included, into .venv (about a minute) ..."
+	@$(PIP_INSTALL) setuptools
+	@$(PIP_INSTALL) --no-build-isolation --editable '.[test,lint]'
+	@mkdir -p .make && touch .make/packages $@
+
+.make/azurite: .venv/pyvenv.cfg package.json package-lock.json constraints.txt scripts/ensure_node.py
+	@$(BIN)/python scripts/ensure_node.py
+	@mkdir -p .make && touch $@

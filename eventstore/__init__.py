@@ -1,0 +1,94 @@
+"""Streams of events over a table: Azure Table Storage, or an embedded SQLite file.
+
+    async with connect("sqlite:///events.db") as store:
+        partition = Partition(await store.table("games"), "game-1")
+        await Stream.write(partition, EventData({"Hits": 1}), expected_version=0)
+        events = (await Stream.read(partition)).events
+
+The rows are laid out as the C# library Streamstone lays them out. `eventstore.port` says what a table is,
+`eventstore.errors` what can go wrong.
+"""
+
+from __future__ import annotations
+
+from eventstore.connect import connect
+from eventstore.driving import drive
+from eventstore.errors import (
+    ConcurrencyConflictError,
+    DuplicateEventError,
+    EventStoreError,
+    IncludeConflictError,
+    InvalidKeyError,
+    PayloadTooLargeError,
+    RowChangedError,
+    RowError,
+    RowExistsError,
+    RowNotFoundError,
+    StoreUnavailableError,
+    StoreUrlError,
+    StreamNotFoundError,
+    StreamTruncatedError,
+)
+from eventstore.events import EventData, EventId, RecordedEvent
+from eventstore.includes import Include
+from eventstore.interception import InterceptedStore, InterceptedTable
+from eventstore.partition import Partition
+from eventstore.port import (
+    ANY_ETAG,
+    PAGE_SIZE,
+    Int64,
+    Operation,
+    Page,
+    Properties,
+    Row,
+    Scope,
+    Store,
+    Table,
+    Value,
+    Verb,
+)
+from eventstore.results import StreamSlice, StreamWriteResult
+from eventstore.shard import Shard
+from eventstore.stream import Stream
+
+__all__ = [
+    "ANY_ETAG",
+    "PAGE_SIZE",
+    "ConcurrencyConflictError",
+    "DuplicateEventError",
+    "EventData",
+    "EventId",
+    "EventStoreError",
+    "Include",
+    "IncludeConflictError",
+    "Int64",
+    "InterceptedStore",
+    "InterceptedTable",
+    "InvalidKeyError",
+    "Operation",
+    "Page",
+    "Partition",
+    "PayloadTooLargeError",
+    "Properties",
+    "RecordedEvent",
+    "Row",
+    "RowChangedError",
+    "RowError",
+    "RowExistsError",
+    "RowNotFoundError",
+    "Scope",
+    "Shard",
+    "Store",
+    "StoreUnavailableError",
+    "StoreUrlError",
+    "Stream",
+    "StreamNotFoundError",
+    "StreamSlice",
+    "StreamTruncatedError",
+    "StreamWriteResult",
+    "Table",
+    "Value",
+    "Verb",
+    "connect",
+    "drive",
+]

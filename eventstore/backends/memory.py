@@ -1,0 +1,181 @@
+"""Tables in memory, for tests and model checking; also the shortest description of the port.
+
+`memory:` is a store of its own, `memory:NAME` one that the whole process shares. ETags are numbers that
+are counted up and never repeat. Calls never suspend.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from itertools import count
+from threading import RLock
+from typing import Final
+
+from eventstore.backends.naming import check_table_name
+from eventstore.errors import RowChangedError, RowExistsError, RowNotFoundError
+from eventstore.keys import escape, escape_bound
+from eventstore.limits import merge, prepare
+from eventstore.port import ANY_ETAG, PAGE_SIZE, Operation, Page, Row, Scope, Store, Table, Value, Verb
+
+_INSERTING = frozenset({Verb.INSERT, Verb.INSERT_OR_REPLACE, Verb.INSERT_OR_MERGE})
+_MERGING = frozenset({Verb.MERGE, Verb.INSERT_OR_MERGE})
+
+
+class MemoryPartition:
+    """The rows of one partition by their stored keys, with the keys in order."""
+
+    __slots__ = ("_order", "rows")
+
+    def __init__(self) -> None:
+        self.rows: dict[str, Row] = {}
+        self._order: list[str] | None = None
+
+    def between(self, first: str, last: str) -> list[str]:
+        """Return the keys from `first` to `last`, both included."""
+        if self._order is None:
+            self._order = sorted(self.rows)
+        return self._order[bisect_left(self._order, first) : bisect_right(self._order, last)]
+
+    def put(self, stored_key: str, row: Row | None) -> None:
+        """Add or replace a row, or take it away when it is None."""
+        if row is None:
+            del self.rows[stored_key]
+            self._order = None
+            return
+        if stored_key not in self.rows:
+            self._order = None
+        self.rows[stored_key] = row
+
+
+class MemoryTable(Table):
+    """A table in memory."""
+
+    def __init__(self, etags: Iterable[int], lock: RLock) -> None:
+        self._partitions: dict[str, MemoryPartition] = {}
+        self._etags = iter(etags)
+        self._lock = lock
+
+    async def get(self, partition_key: str, row_key: str) -> Row | None:
+        stored_key, stored_row_key = escape(partition_key), escape(row_key)
+        with self._lock:
+            partition = self._partitions.get(stored_key)
+            row = partition.rows.get(stored_row_key) if partition else None
+        return _read(row, None) if row else None
+
+    async def query(
+        self,
+        partition_key: str,
+        first: str,
+        last: str,
+        *,
+        select: Sequence[str] | None = None,
+        continuation: str | None = None,
+    ) -> Page:
+        stored_key, low, high = escape(partition_key), escape_bound(first), escape_bound(last)
+        with self._lock:
+            partition = self._partitions.get(stored_key)
+            if partition is None:
+                return Page(())
+            keys = partition.between(low if continuation is None else continuation, high)
+            rows = [partition.rows[key] for key in keys[:PAGE_SIZE]]
+        following = keys[PAGE_SIZE] if len(keys) > PAGE_SIZE else None
+        return Page(tuple([_read(row, select) for row in rows]), following)
+
+    async def scan(
+        self,
+        row_key: str,
+        first: str = "",
+        last: str | None = None,
+        *,
+        select: Sequence[str] | None = None,
+        continuation: str | None = None,
+    ) -> Page:
+        stored_row_key, low = escape(row_key), continuation or escape_bound(first)
+        high = None if last is None else escape_bound(last)
+        with self._lock:
+            found = sorted(
+                (key, partition.rows[stored_row_key])
+                for key, partition in self._partitions.items()
+                if stored_row_key in partition.rows and low <= key and (high is None or key <= high)
+            )
+        following = found[PAGE_SIZE][0] if len(found) > PAGE_SIZE else None
+        return Page(tuple([_read(row, select) for _, row in found[:PAGE_SIZE]]), following)
+
+    async def transact(self, partition_key: str, operations: Sequence[Operation]) -> tuple[str, ...]:
+        prepared = prepare(partition_key, operations)
+        stored_key = escape(partition_key)
+        stored_row_keys = [escape(operation.row_key) for operation in operations]
+        with self._lock:
+            partition = self._partitions.get(stored_key) or MemoryPartition()
+            changes: list[Row | None] = []
+            for index, operation in enumerate(operations):
+                before = partition.rows.get(stored_row_keys[index])
+                after = Row(partition_key, operation.row_key, str(next(self._etags)), prepared[index])
+                changes.append(_changed(before, after, operation, index))
+            for stored, row in zip(stored_row_keys, changes, strict=True):
+                partition.put(stored, row)
+            self._partitions[stored_key] = partition
+            if not partition.rows:
+                del self._partitions[stored_key]
+        return tuple([row.etag if row else "" for row in changes])
+
+    async def barrier(self) -> None:
+        """Return at once: nothing here survives a power cut."""
+
+
+class MemoryStore(Store):
+    """Tables in memory under one name."""
+
+    scope: Scope = "process"
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self._tables: dict[str, MemoryTable] = {}
+        self._etags = count(1)
+        self._lock: Final = RLock()
+
+    async def table(self, name: str) -> MemoryTable:
+        check_table_name(name)
+        with self._lock:
+            return self._tables.setdefault(name.lower(), MemoryTable(self._etags, self._lock))
+
+    async def close(self) -> None:
+        """Do nothing: the tables live as long as the store."""
+
+
+_shared: dict[str, MemoryStore] = {}
+
+
+def open_memory(url: str) -> MemoryStore:
+    """Open `memory:` (a new store) or `memory:NAME` (the same store at each call in this process)."""
+    if url == "memory:":
+        return MemoryStore(url)
+    return _shared.setdefault(url, MemoryStore(url))
+
+
+def _read(row: Row, select: Sequence[str] | None) -> Row:
+    properties: Mapping[str, Value] = row.properties
+    if select is None:
+        properties = dict(properties)
+    else:
+        properties = {name: properties[name] for name in select if name in properties}
+    return Row(row.partition_key, row.row_key, row.etag, properties)
+
+
+def _changed(before: Row | None, after: Row, operation: Operation, index: int) -> Row | None:
+    """Return the row as it will be, None when it is deleted; raise when the operation is refused."""
+    if before is None:
+        if operation.verb not in _INSERTING:
+            raise RowNotFoundError(operation.row_key, index)
+        return after
+    if operation.verb is Verb.INSERT:
+        raise RowExistsError(operation.row_key, index)
+    if operation.etag and operation.etag not in (ANY_ETAG, before.etag):
+        raise RowChangedError(operation.row_key, index)
+    if operation.verb is Verb.DELETE:
+        return None
+    if operation.verb in _MERGING:
+        return replace(after, properties=merge(before.properties, after.properties))
+    return after

@@ -1,0 +1,191 @@
+"""Tables in one SQLite file: no server, safe for several processes of one machine.
+
+Writes are immediate transactions on a write-ahead log. They survive the death of the process at once, and
+a power cut from the next `barrier` on. Calls never suspend. A file in use has two companions, `-wal` and
+`-shm`: copy or move the three of them together, and only when nobody has the file open.
+
+Each table has its keys in one SQL table and the properties in another, so that a key is stored once and
+large rows share no page with keys.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgpack
+
+from eventstore.backends.naming import check_table_name
+from eventstore.backends.packing import large_bytes, select_from, unpack, unpack_small
+from eventstore.backends.sqlite_changes import Changes
+from eventstore.backends.sqlite_file import SqliteFile
+from eventstore.backends.sqlite_statements import BARRIER, Statements
+from eventstore.errors import StoreUnavailableError, StoreUrlError
+from eventstore.keys import escape, escape_bound, unescape
+from eventstore.limits import prepare
+from eventstore.port import PAGE_SIZE, Operation, Page, Row, Scope, Store, Table, Value
+
+_DAMAGED = (ValueError, TypeError, msgpack.exceptions.UnpackException)
+_Found = list[tuple[str, int, dict[str, Value]]]
+_URL = "sqlite:///"
+
+
+class SqliteTable(Table):
+    """A table in a SQLite file."""
+
+    def __init__(self, file: SqliteFile, name: str) -> None:
+        self._file = file
+        self._sql = Statements(name)
+
+    async def get(self, partition_key: str, row_key: str) -> Row | None:
+        found = self._read(self._sql.get, (escape(partition_key), escape(row_key)))
+        if not found:
+            return None
+        _, etag, properties = found[0]
+        return Row(partition_key, row_key, str(etag), properties)
+
+    async def query(
+        self,
+        partition_key: str,
+        first: str,
+        last: str,
+        *,
+        select: Sequence[str] | None = None,
+        continuation: str | None = None,
+    ) -> Page:
+        low = escape_bound(first) if continuation is None else continuation
+        bounds = (escape(partition_key), low, escape_bound(last))
+        if select is None:
+            found = self._read(self._sql.query, bounds)
+        else:
+            found = self._project(self._sql.project, bounds, select)
+        rows = [Row(partition_key, unescape(key), str(etag), values) for key, etag, values in found[:PAGE_SIZE]]
+        return Page(tuple(rows), found[PAGE_SIZE][0] if len(found) > PAGE_SIZE else None)
+
+    async def scan(
+        self,
+        row_key: str,
+        first: str = "",
+        last: str | None = None,
+        *,
+        select: Sequence[str] | None = None,
+        continuation: str | None = None,
+    ) -> Page:
+        low = escape_bound(first) if continuation is None else continuation
+        high = self._last_partition() if last is None else escape_bound(last)
+        bounds = (escape(row_key), low, high)
+        if select is None:
+            found = self._read(self._sql.scan, bounds)
+        else:
+            found = self._project(self._sql.project_scan, bounds, select)
+        rows = [Row(unescape(key), row_key, str(etag), values) for key, etag, values in found[:PAGE_SIZE]]
+        return Page(tuple(rows), found[PAGE_SIZE][0] if len(found) > PAGE_SIZE else None)
+
+    async def transact(self, partition_key: str, operations: Sequence[Operation]) -> tuple[str, ...]:
+        prepared = prepare(partition_key, operations)
+        stored_key = escape(partition_key)
+        row_keys = [escape(operation.row_key) for operation in operations]
+        connection = self._file.connection()
+        changes = Changes(connection, self._sql, stored_key)
+        try:
+            connection.statement.execute("BEGIN IMMEDIATE")
+            etags = [
+                changes.carry_out(index, operation, row_keys[index], prepared[index])
+                for index, operation in enumerate(operations)
+            ]
+            connection.statement.execute("COMMIT")
+        except BaseException as error:
+            connection.roll_back()
+            if isinstance(error, sqlite3.Error):
+                raise self._file.explained(error, outcome_unknown=True) from error
+            raise
+        return tuple(etags)
+
+    async def barrier(self) -> None:
+        """Make one commit that waits for the disk.
+
+        Commits are appended to one write-ahead log, and waiting for this one writes out the whole log up to
+        it. Commits that are no longer in the log were written out with the database by a checkpoint.
+        """
+        connection = self._file.connection()
+        execute = connection.statement.execute
+        try:
+            execute("PRAGMA synchronous=FULL")
+            try:
+                execute(BARRIER)
+            finally:
+                execute("PRAGMA synchronous=NORMAL")
+        except sqlite3.Error as error:
+            raise self._file.explained(error, outcome_unknown=True) from error
+
+    def make(self) -> None:
+        """Make the table when it is not there."""
+        self._file.make_tables(self._sql.make)
+
+    def _read(self, sql: str, bounds: tuple[str, ...]) -> _Found:
+        try:
+            found = self._file.connection().statement.execute(sql, bounds).fetchall()
+            return [(key, etag, unpack(small, large)) for key, etag, small, large in found]
+        except sqlite3.Error as error:
+            raise self._file.explained(error) from error
+        except _DAMAGED as error:
+            raise self._damaged(bounds) from error
+
+    def _project(self, sql: str, bounds: tuple[str, ...], select: Sequence[str]) -> _Found:
+        connection = self._file.connection()
+        table = self._sql.rows_table
+        rows: _Found = []
+        try:
+            # One transaction, because large parts are read after the small ones.
+            connection.statement.execute("BEGIN")
+            for key, etag, small, row_id in connection.statement.execute(sql, bounds).fetchall():
+                properties, places = unpack_small(small)
+                needed = large_bytes(places, select) if places else 0
+                large = connection.read_large(table, row_id, needed) if needed else b""
+                rows.append((key, etag, select_from(properties, places, large, select)))
+        except sqlite3.Error as error:
+            raise self._file.explained(error) from error
+        except _DAMAGED as error:
+            raise self._damaged(bounds) from error
+        finally:
+            connection.roll_back()
+        return rows
+
+    def _last_partition(self) -> str:
+        try:
+            (last,) = self._file.connection().statement.execute(self._sql.last_partition).fetchone()
+        except sqlite3.Error as error:
+            raise self._file.explained(error) from error
+        return last or ""
+
+    def _damaged(self, bounds: tuple[str, ...]) -> StoreUnavailableError:
+        return StoreUnavailableError(f"The file {self._file.path} is damaged: a row at {bounds} cannot be read.")
+
+
+class SqliteStore(Store):
+    """Tables in one SQLite file."""
+
+    scope: Scope = "machine"
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self._file = SqliteFile(_path(url))
+
+    async def table(self, name: str) -> SqliteTable:
+        check_table_name(name)
+        table = SqliteTable(self._file, name)
+        table.make()
+        return table
+
+    async def close(self) -> None:
+        """Close the connections that this process opened; a later call opens a new one."""
+        self._file.close()
+
+
+def _path(url: str) -> Path:
+    """Return the file that `sqlite:///relative` or `sqlite:////absolute` names."""
+    name = url.removeprefix(_URL)
+    if not url.startswith(_URL) or not name or name.startswith(":memory:") or "\0" in name:
+        raise StoreUrlError(f"{url!r} names no file: write sqlite:///relative.db or sqlite:////absolute/path.db.")
+    return Path(name).absolute()

@@ -1,0 +1,100 @@
+"""The operations of one transaction, carried out one by one inside it."""
+
+from __future__ import annotations
+
+import sqlite3
+
+from eventstore.backends.packing import unpack
+from eventstore.backends.sqlite_file import SqliteConnection
+from eventstore.backends.sqlite_statements import Statements
+from eventstore.errors import RowChangedError, RowExistsError, RowNotFoundError
+from eventstore.limits import merge
+from eventstore.port import ANY_ETAG, Operation, Value, Verb
+
+
+class Changes:
+    """Carries out operations on one partition; all rows written get the same new ETag."""
+
+    __slots__ = ("_connection", "_etag", "_partition", "_sql", "_statement")
+
+    def __init__(self, connection: SqliteConnection, sql: Statements, partition: str) -> None:
+        self._connection = connection
+        self._statement = connection.statement
+        self._sql = sql
+        self._partition = partition
+        self._etag = connection.new_etag()
+
+    def carry_out(self, index: int, operation: Operation, row: str, properties: dict[str, Value]) -> str:
+        """Change the row as the operation says, and return its new ETag.
+
+        Raises the `RowError` that tells why the operation is refused.
+        """
+        verb = operation.verb
+        if verb is Verb.INSERT:
+            self._insert(index, operation, row, properties)
+        elif verb is Verb.REPLACE:
+            if not self._update(operation.etag, row, properties):
+                raise self._refusal(index, operation, row)
+        elif verb is Verb.DELETE:
+            if not self._delete(operation.etag, row):
+                raise self._refusal(index, operation, row)
+            return ""
+        elif verb is Verb.INSERT_OR_REPLACE:
+            if not self._update(ANY_ETAG, row, properties):
+                self._insert(index, operation, row, properties)
+        else:
+            self._merge(index, operation, row, properties)
+        return str(self._etag)
+
+    def _insert(self, index: int, operation: Operation, row: str, properties: dict[str, Value]) -> None:
+        small, large = self._connection.packer.pack(properties)
+        execute = self._statement.execute
+        row_id = execute(self._sql.insert_row, (self._etag, small, large)).lastrowid
+        try:
+            execute(self._sql.insert_key, (self._partition, row, row_id))
+        except sqlite3.IntegrityError:
+            raise RowExistsError(operation.row_key, index) from None
+
+    def _update(self, etag: str | None, row: str, properties: dict[str, Value]) -> bool:
+        small, large = self._connection.packer.pack(properties)
+        values = (self._etag, small, large, self._partition, row)
+        if etag == ANY_ETAG:
+            return self._statement.execute(self._sql.update, values).rowcount > 0
+        return self._statement.execute(self._sql.update_if, (*values, _number(etag))).rowcount > 0
+
+    def _delete(self, etag: str | None, row: str) -> bool:
+        key = (self._partition, row)
+        if etag == ANY_ETAG:
+            deleted = self._statement.execute(self._sql.delete, key).rowcount
+        else:
+            deleted = self._statement.execute(self._sql.delete_if, (*key, _number(etag))).rowcount
+        if not deleted:
+            return False
+        self._statement.execute(self._sql.delete_key, key)
+        return True
+
+    def _merge(self, index: int, operation: Operation, row: str, properties: dict[str, Value]) -> None:
+        found = self._statement.execute(self._sql.get, (self._partition, row)).fetchone()
+        if found is None:
+            if operation.verb is Verb.MERGE:
+                raise RowNotFoundError(operation.row_key, index)
+            self._insert(index, operation, row, properties)
+            return
+        _, etag, small, large = found
+        if operation.verb is Verb.MERGE and operation.etag not in (ANY_ETAG, str(etag)):
+            raise RowChangedError(operation.row_key, index)
+        self._update(ANY_ETAG, row, merge(unpack(small, large), properties))
+
+    def _refusal(self, index: int, operation: Operation, row: str) -> RowChangedError | RowNotFoundError:
+        found = self._statement.execute(self._sql.get, (self._partition, row)).fetchone()
+        if found is None:
+            return RowNotFoundError(operation.row_key, index)
+        return RowChangedError(operation.row_key, index)
+
+
+def _number(etag: str | None) -> int:
+    """Return the number that an ETag stands for; -1, which no row has, when it stands for none."""
+    if etag is None or not etag.isdecimal() or len(etag) > 19:
+        return -1
+    number = int(etag)
+    return number if number < 2**63 else -1

@@ -1,0 +1,176 @@
+"""The connections to one SQLite file: how it is opened, and what its errors mean.
+
+Each thread of each process has its own connection. After a fork the inherited ones are left alone, never
+used and never closed: the parent still owns their locks.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sqlite3
+import threading
+import time
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+from random import Random
+from weakref import WeakSet
+
+from eventstore.backends.packing import Packer
+from eventstore.errors import EventStoreError, StoreUnavailableError, StoreUrlError
+
+BUSY_SECONDS = 60
+FORMAT = 1
+
+_SETTINGS = (
+    "PRAGMA synchronous=NORMAL",
+    "PRAGMA fullfsync=ON",
+    "PRAGMA cache_size=-8000",
+    "PRAGMA wal_autocheckpoint=4000",
+)
+_UNUSABLE = frozenset(
+    {
+        sqlite3.SQLITE_READONLY,
+        sqlite3.SQLITE_CANTOPEN,
+        sqlite3.SQLITE_NOTADB,
+        sqlite3.SQLITE_PERM,
+        sqlite3.SQLITE_AUTH,
+    }
+)
+_WAL_ATTEMPTS = 600
+_WAL_PAUSE_SECONDS = 0.1
+
+
+class SqliteConnection(sqlite3.Connection):
+    """A connection with what belongs to its thread: a cursor, a packer and a source of ETags."""
+
+    def prepare(self) -> None:
+        """Make what belongs to the connection."""
+        self.pid = os.getpid()
+        self.statement = self.cursor()
+        self.packer = Packer()
+        self._random = Random(os.urandom(32))  # noqa: S311 - must not repeat, need not be secret
+
+    def new_etag(self) -> int:
+        """Return a number that no row had as its ETag before."""
+        return self._random.getrandbits(63)
+
+    def roll_back(self) -> None:
+        """End a transaction that is still open, and undo what it did."""
+        if self.in_transaction:
+            with suppress(sqlite3.Error):
+                self.statement.execute("ROLLBACK")
+
+    def read_large(self, table: str, row_id: int, length: int) -> bytes:
+        """Read the first bytes of a row's large part, and only the pages that they are on."""
+        with self.blobopen(table, "large", row_id, readonly=True) as blob:
+            return blob.read(length)
+
+
+class SqliteFile:
+    """A database file and the connections of this process to it."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._local = threading.local()
+        self._open: WeakSet[SqliteConnection] = WeakSet()
+
+    def connection(self) -> SqliteConnection:
+        """Return the connection of this thread; open it at the first call in this process."""
+        connection: SqliteConnection | None = getattr(self._local, "connection", None)
+        if connection is not None:
+            if connection.pid == os.getpid():
+                return connection
+            self._forget_inherited(connection)
+        try:
+            connection = self._connect()
+        except sqlite3.Error as error:
+            raise self.explained(error) from error
+        except OSError as error:
+            raise StoreUrlError(f"The folder of {self.path} cannot be made: {error.strerror}.") from error
+        self._local.connection = connection
+        self._open.add(connection)
+        return connection
+
+    def close(self) -> None:
+        """Close the connections that this process opened."""
+        for connection in list(self._open):
+            if connection.pid == os.getpid():
+                connection.close()
+        self._open = WeakSet()
+        self._local = threading.local()
+
+    def explained(self, error: sqlite3.Error, *, outcome_unknown: bool = False) -> EventStoreError:
+        """Return the error to raise in place of one from SQLite."""
+        code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
+        if code in _UNUSABLE:
+            return StoreUrlError(f"The file {self.path} cannot be used as a store: {error}.")
+        if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+            return StoreUnavailableError(f"The file {self.path} was locked for {BUSY_SECONDS} seconds.")
+        if code == sqlite3.SQLITE_FULL:
+            return StoreUnavailableError(f"The disk of {self.path} is full.")
+        return StoreUnavailableError(f"The file {self.path} failed: {error}.", outcome_unknown)
+
+    def make_tables(self, statements: Iterable[str]) -> None:
+        """Carry out the statements that make the tables which are not there."""
+        connection = self.connection()
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+            for statement in statements:
+                connection.execute(statement)
+            connection.execute(f"PRAGMA user_version={FORMAT}")
+            connection.execute("COMMIT")
+        except sqlite3.Error as error:
+            connection.roll_back()
+            raise self.explained(error) from error
+
+    def _connect(self) -> SqliteConnection:
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        connection = sqlite3.connect(
+            self.path,
+            timeout=BUSY_SECONDS,
+            isolation_level=None,
+            check_same_thread=False,
+            factory=SqliteConnection,
+        )
+        try:
+            self._switch_to_wal(connection)
+            for setting in _SETTINGS:
+                connection.execute(setting)
+            self._check_format(connection)
+        except BaseException:
+            connection.close()
+            raise
+        connection.prepare()
+        return connection
+
+    def _switch_to_wal(self, connection: sqlite3.Connection) -> None:
+        # SQLite does not wait while another process switches the same new file, it fails at once.
+        for attempt in range(_WAL_ATTEMPTS):
+            try:
+                mode = connection.execute("PRAGMA journal_mode=WAL").fetchone()[0]
+            except sqlite3.OperationalError as error:
+                busy = error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY
+                if not busy or attempt == _WAL_ATTEMPTS - 1:
+                    raise
+                time.sleep(_WAL_PAUSE_SECONDS)
+                continue
+            if mode != "wal":
+                raise StoreUrlError(
+                    f"The file {self.path} cannot be used as a store: its file system does not grant "
+                    f"SQLite's write-ahead log (the journal mode stays {mode!r})."
+                )
+            return
+
+    def _check_format(self, connection: sqlite3.Connection) -> None:
+        (found,) = connection.execute("PRAGMA user_version").fetchone()
+        if found not in (0, FORMAT):
+            raise StoreUrlError(
+                f"The file {self.path} has the format {found}; this version reads the format {FORMAT}."
+            )
+
+    def _forget_inherited(self, connection: SqliteConnection) -> None:
+        # One more reference that is never given back keeps it from being closed at exit.
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(connection))
+        self._open = WeakSet()

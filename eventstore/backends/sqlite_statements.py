@@ -1,0 +1,49 @@
+"""The SQL of a table. Each text is made once, so that SQLite's Python module finds it in its cache.
+
+Column order matters: `large` stands last, so that reading the columns before it does not read its pages.
+"""
+
+from __future__ import annotations
+
+from eventstore.port import PAGE_SIZE
+
+MAKE_BARRIER = "CREATE TABLE IF NOT EXISTS eventstore_barrier (id INTEGER PRIMARY KEY, commits INTEGER NOT NULL)"
+BARRIER = (
+    "INSERT INTO eventstore_barrier (id, commits) VALUES (1, 1) "
+    "ON CONFLICT (id) DO UPDATE SET commits = commits + 1"
+)
+
+
+class Statements:
+    """The SQL for one table of the store."""
+
+    def __init__(self, name: str) -> None:
+        keys, rows = f'"{name}_keys"', f'"{name}_rows"'
+        joined = f"FROM {keys} AS k CROSS JOIN {rows} AS r ON r.id = k.id"
+        this_id = f"(SELECT id FROM {keys} WHERE partition = ? AND row = ?)"
+        in_range = "WHERE k.partition = ? AND k.row >= ? AND k.row <= ? ORDER BY k.row LIMIT"
+        in_partitions = "WHERE k.row = ? AND k.partition >= ? AND k.partition <= ? ORDER BY k.partition LIMIT"
+        one_more = PAGE_SIZE + 1
+
+        self.rows_table = f"{name}_rows"
+        self.make = (
+            f"CREATE TABLE IF NOT EXISTS {keys} (partition TEXT NOT NULL, row TEXT NOT NULL, "
+            "id INTEGER NOT NULL, PRIMARY KEY (partition, row)) WITHOUT ROWID",
+            f"CREATE TABLE IF NOT EXISTS {rows} (id INTEGER PRIMARY KEY, etag INTEGER NOT NULL, "
+            "small BLOB NOT NULL, large BLOB)",
+            MAKE_BARRIER,
+        )
+        self.get = f"SELECT k.row, r.etag, r.small, r.large {joined} WHERE k.partition = ? AND k.row = ?"
+        self.query = f"SELECT k.row, r.etag, r.small, r.large {joined} {in_range} {one_more}"
+        self.project = f"SELECT k.row, r.etag, r.small, r.id {joined} {in_range} {one_more}"
+        self.scan = f"SELECT k.partition, r.etag, r.small, r.large {joined} {in_partitions} {one_more}"
+        self.project_scan = f"SELECT k.partition, r.etag, r.small, r.id {joined} {in_partitions} {one_more}"
+        self.last_partition = f"SELECT max(partition) FROM {keys}"
+
+        self.insert_row = f"INSERT INTO {rows} (etag, small, large) VALUES (?, ?, ?)"
+        self.insert_key = f"INSERT INTO {keys} (partition, row, id) VALUES (?, ?, ?)"
+        self.update = f"UPDATE {rows} SET etag = ?, small = ?, large = ? WHERE id = {this_id}"
+        self.update_if = f"{self.update} AND etag = ?"
+        self.delete_key = f"DELETE FROM {keys} WHERE partition = ? AND row = ?"
+        self.delete = f"DELETE FROM {rows} WHERE id = {this_id}"
+        self.delete_if = f"{self.delete} AND etag = ?"

@@ -1,0 +1,63 @@
+"""From a url to a store.
+
+Nothing is sent or opened before the store's `table` is awaited; the code of a backend is loaded when a
+url first asks for it. A url is never repeated in an error: it may hold a secret.
+"""
+
+from __future__ import annotations
+
+import os
+
+from eventstore.errors import StoreUrlError
+from eventstore.port import Store
+
+_FORMS = (
+    "The store url has none of the forms that are known: sqlite:///relative.db, sqlite:////absolute/path.db, "
+    "azurite, azurite://host:port, https://ACCOUNT.table.core.windows.net, a connection string of a storage "
+    "account, env:NAME for an environment variable that holds one of these, memory:, memory:NAME."
+)
+
+
+def connect(url: str) -> Store:
+    """Return the store behind a url.
+
+    | url | store |
+    |---|---|
+    | `sqlite:///relative.db`, `sqlite:////absolute/path.db` | one SQLite file |
+    | `memory:`, `memory:NAME` | memory of this process: a new store, or one shared by name |
+    | `azurite`, `azurite://host:port` | the Azure Storage emulator |
+    | `https://ACCOUNT.table.core.windows.net` | Azure Storage, signed in with azure-identity |
+    | a connection string | Azure Storage or Cosmos DB's Table API |
+    | `env:NAME` | what the environment variable says |
+
+    Raises `StoreUrlError`.
+    """
+    if url.startswith("env:"):
+        return _connect_from_environment(url.removeprefix("env:"))
+    if url.startswith("sqlite:"):
+        from eventstore.backends.sqlite import SqliteStore  # noqa: PLC0415 - loaded when asked for
+
+        return SqliteStore(url)
+    if url.startswith("memory:"):
+        from eventstore.backends.memory import open_memory  # noqa: PLC0415 - loaded when asked for
+
+        return open_memory(url)
+    if url == "azurite" or url.startswith(("azurite://", "https://")) or _is_connection_string(url):
+        from eventstore.backends.azure import AzureStore  # noqa: PLC0415 - loaded when asked for
+
+        return AzureStore.connect(url)
+    raise StoreUrlError(_FORMS)
+
+
+def _connect_from_environment(name: str) -> Store:
+    url = os.environ.get(name)
+    if not url:
+        raise StoreUrlError(f"The environment variable {name} that the store url names is not set.")
+    if url.startswith("env:"):
+        raise StoreUrlError(f"The environment variable {name} names another one; it must hold the store url.")
+    return connect(url)
+
+
+def _is_connection_string(url: str) -> bool:
+    names = {part.partition("=")[0].strip().lower() for part in url.split(";")}
+    return not names.isdisjoint({"accountname", "tableendpoint", "usedevelopmentstorage"})

@@ -1,0 +1,59 @@
+"""Escaping of partition and row keys, reversible whatever characters they hold.
+
+A table service refuses `/ \\ # ?` and control characters in keys, and has decoded `%` twice. Each of
+them, and the escape character `~` itself, is stored as `~` and two hexadecimal digits. All other
+characters, so also all that UUIDs, numbers and names consist of, are stored as they are.
+
+Keys are ordered as they are stored. For ASCII keys without an escaped character that is the order of
+their text; an escaped character sorts after letters and digits, where `~` does.
+"""
+
+from __future__ import annotations
+
+import re
+
+from eventstore.errors import InvalidKeyError
+
+MAX_KEY_UNITS = 512
+"""The longest key that a table can hold, in UTF-16 units, after escaping."""
+
+_SHORT = MAX_KEY_UNITS // 2
+_ESCAPED = re.compile("[/\\\\#?%~\x00-\x1f\x7f-\x9f]")
+_ESCAPE = re.compile("~([0-9A-F]{2})")
+_find_unclean = re.compile("[/\\\\#?%~\x00-\x1f\x7f-\x9f\ud800-\udfff]").search
+
+
+def escape(key: str) -> str:
+    """Return the key as it is stored. Raises `InvalidKeyError`."""
+    if key and len(key) <= _SHORT and _find_unclean(key) is None:
+        return key
+    if not key:
+        raise InvalidKeyError("A partition or row key is empty.")
+    return escape_bound(key)
+
+
+def escape_bound(key: str) -> str:
+    """Return one end of a range of keys as it is stored; unlike a key it may be empty."""
+    if len(key) <= _SHORT and _find_unclean(key) is None:
+        return key
+    escaped = _ESCAPED.sub(lambda match: f"~{ord(match[0]):02X}", key)
+    try:
+        units = len(escaped.encode("utf-16-le")) // 2
+    except UnicodeEncodeError:
+        raise InvalidKeyError(f"The key {_shown(key)} is no valid text: it holds half a character.") from None
+    if units > MAX_KEY_UNITS:
+        raise InvalidKeyError(
+            f"The key {_shown(key)} takes {units} UTF-16 units once escaped; a table holds {MAX_KEY_UNITS}."
+        )
+    return escaped
+
+
+def unescape(stored: str) -> str:
+    """Return the key that was escaped."""
+    if "~" not in stored:
+        return stored
+    return _ESCAPE.sub(lambda match: chr(int(match[1], 16)), stored)
+
+
+def _shown(key: str) -> str:
+    return ascii(key) if len(key) <= 60 else ascii(key[:60]) + "..."

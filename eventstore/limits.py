@@ -1,0 +1,244 @@
+"""What a table service accepts, checked before anything is sent.
+
+The limits are those of Azure Table Storage's documentation, for every backend, so that what one backend
+takes all of them take: a property has 64 KiB (a string 32 Ki UTF-16 units), a row 252 properties and
+1 MiB, a transaction 100 operations on different rows and 4 MiB as sent.
+
+`prepare` both checks and copies: what it returns belongs to the backend and holds plain values only
+(UTC datetimes, no subclasses, no None).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from typing import Any
+from urllib.parse import quote
+from uuid import UUID
+
+from eventstore.errors import PayloadTooLargeError
+from eventstore.port import Int64, Operation, Properties, Value, Verb
+
+MAX_OPERATIONS = 100
+MAX_TRANSACTION_BYTES = 4 * 1024 * 1024
+MAX_ROW_BYTES = 1024 * 1024
+MAX_BINARY_BYTES = 64 * 1024
+MAX_STRING_UNITS = 32 * 1024
+MAX_PROPERTIES = 252
+MAX_NAME_LENGTH = 255
+SYSTEM_NAMES = frozenset({"PartitionKey", "RowKey", "Timestamp"})
+FIRST_DATETIME = datetime(1601, 1, 1, tzinfo=UTC)
+
+_INT32_MIN, _INT32_MAX = -(2**31), 2**31 - 1
+_INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
+_ROW_BYTES = 4
+_PROPERTY_BYTES = 8
+
+# One operation is sent as an HTTP request of its own inside the transaction's body; the bytes around its
+# keys and properties, rounded up. A property's quotes, type annotation and commas likewise.
+_SENT_OPERATION_BYTES = 1000
+_SENT_PROPERTY_BYTES = 40
+
+# What is sent is at most six times the size of the rows, plus the headers. Below this size no transaction
+# can be too large, so its characters need not be counted.
+_SURELY_SMALL = (MAX_TRANSACTION_BYTES - MAX_OPERATIONS * _SENT_OPERATION_BYTES) // 6
+
+_CONDITIONAL = frozenset({Verb.REPLACE, Verb.MERGE, Verb.DELETE})
+_MAX_KNOWN_NAMES = 4096
+_known_names: dict[str, int] = {}
+
+
+def prepare(partition_key: str, operations: Sequence[Operation]) -> list[dict[str, Value]]:
+    """Check a transaction; return the properties to store, one dict for each operation.
+
+    Raises `PayloadTooLargeError` when it is over a limit, and `ValueError` or `TypeError` when no table
+    could carry it out.
+    """
+    if not 0 < len(operations) <= MAX_OPERATIONS:
+        raise _wrong_count(len(operations))
+    rows: set[str] = set()
+    prepared: list[dict[str, Value]] = []
+    total = 0
+    for operation in operations:
+        row_key = operation.row_key
+        rows.add(row_key)
+        if (not operation.etag) is (operation.verb in _CONDITIONAL):
+            raise _wrong_etag(operation)
+        properties, size = prepare_row(operation.properties)
+        size += 2 * (len(partition_key) + len(row_key))
+        if size > MAX_ROW_BYTES:
+            raise PayloadTooLargeError(f"The row {row_key!r} takes {size:,} bytes; a row has {MAX_ROW_BYTES:,}.")
+        total += size
+        prepared.append(properties)
+    if len(rows) < len(operations):
+        raise ValueError("A transaction has two operations on one row.")
+    if total > _SURELY_SMALL:
+        _check_sent_size(partition_key, operations, prepared)
+    return prepared
+
+
+def prepare_row(properties: Properties) -> tuple[dict[str, Value], int]:
+    """Check the properties of one row; return a copy to store, and the row's size without its keys."""
+    prepared: dict[str, Value] = {}
+    size = _ROW_BYTES
+    value: Any
+    for name, value in properties.items():
+        check = _CHECKS.get(type(value)) or _check_of_subclass(name, value)
+        if check is None:
+            continue
+        value, value_size = check(name, value)  # noqa: PLW2901 - the checked value takes its place
+        prepared[name] = value
+        size += value_size + (_known_names.get(name) or _check_name(name))
+    if len(prepared) > MAX_PROPERTIES:
+        raise PayloadTooLargeError(f"A row has {len(prepared)} properties; it can have {MAX_PROPERTIES}.")
+    return prepared, size
+
+
+def merge(before: Properties, after: Properties) -> dict[str, Value]:
+    """Return a stored row's properties with others merged into them, checked again."""
+    merged, size = prepare_row({**before, **after})
+    if size > MAX_ROW_BYTES:
+        raise PayloadTooLargeError(f"A row takes {size:,} bytes once merged; a row has {MAX_ROW_BYTES:,}.")
+    return merged
+
+
+def _check_name(name: str) -> int:
+    """Check a property's name and remember it; return what it adds to the size of a row."""
+    if not isinstance(name, str) or not name.isidentifier():
+        raise ValueError(f"The property name {name!r} is not an identifier.")
+    if len(name) > MAX_NAME_LENGTH:
+        raise ValueError(f"The property name {name[:40]!r}... has more than {MAX_NAME_LENGTH} characters.")
+    if name in SYSTEM_NAMES:
+        raise ValueError(f"The property name {name!r} belongs to the table service.")
+    if len(_known_names) >= _MAX_KNOWN_NAMES:
+        _known_names.clear()
+    size = _known_names[name] = _PROPERTY_BYTES + 2 * len(name)
+    return size
+
+
+def _check_str(name: str, value: str) -> tuple[str, int]:
+    if value.isascii():
+        units = len(value)
+    else:
+        try:
+            units = len(value.encode("utf-16-le")) // 2
+        except UnicodeEncodeError:
+            raise ValueError(f"The property {name!r} is not valid text: it holds half a character.") from None
+    if units > MAX_STRING_UNITS:
+        raise PayloadTooLargeError(
+            f"The property {name!r} has {units:,} UTF-16 units; a string has {MAX_STRING_UNITS:,}."
+        )
+    return value, 2 * units + 4
+
+
+def _check_bytes(name: str, value: bytes) -> tuple[bytes, int]:
+    size = len(value)
+    if size > MAX_BINARY_BYTES:
+        raise PayloadTooLargeError(f"The property {name!r} has {size:,} bytes; a binary has {MAX_BINARY_BYTES:,}.")
+    return value, size + 4
+
+
+def _check_int(name: str, value: int) -> tuple[int, int]:
+    if not _INT32_MIN <= value <= _INT32_MAX:
+        raise ValueError(f"The property {name!r} is {value}: an int has 32 bits, an Int64 has 64.")
+    return value, 4
+
+
+def _check_int64(name: str, value: Int64) -> tuple[Int64, int]:
+    if not _INT64_MIN <= value <= _INT64_MAX:
+        raise ValueError(f"The property {name!r} is {int(value)}: an Int64 has 64 bits.")
+    return value, 8
+
+
+def _check_datetime(name: str, value: datetime) -> tuple[datetime, int]:
+    if value.tzinfo is None:
+        raise ValueError(f"The property {name!r} is a datetime without a time zone.")
+    if value.tzinfo is not UTC:
+        try:
+            value = value.astimezone(UTC)
+        except OverflowError:
+            raise ValueError(f"The property {name!r} is a datetime outside the years 1601 to 9999.") from None
+    if value < FIRST_DATETIME:
+        raise ValueError(f"The property {name!r} is a datetime outside the years 1601 to 9999.")
+    return value, 8
+
+
+def _check_bool(_name: str, value: bool) -> tuple[bool, int]:  # noqa: FBT001 - a value, not a switch
+    return value, 1
+
+
+def _check_float(_name: str, value: float) -> tuple[float, int]:
+    return value, 8
+
+
+def _check_uuid(_name: str, value: UUID) -> tuple[UUID, int]:
+    return value, 16
+
+
+_Check = Callable[[str, Any], tuple[Any, int]]
+_CHECKS: dict[type, _Check] = {
+    str: _check_str,
+    bytes: _check_bytes,
+    int: _check_int,
+    Int64: _check_int64,
+    bool: _check_bool,
+    float: _check_float,
+    datetime: _check_datetime,
+    UUID: _check_uuid,
+}
+_PLAIN: dict[type, Callable[[Any], Any]] = {
+    str: str.__str__,
+    bytes: bytes,
+    Int64: Int64,
+    int: int,
+    float: float,
+    datetime: lambda value: datetime.combine(value.date(), value.time(), value.tzinfo).replace(fold=value.fold),
+    UUID: lambda value: UUID(int=value.int),
+}
+
+
+def _check_of_subclass(name: str, value: object) -> _Check | None:
+    """Return a check that takes a subclass for the plain type it extends, or None for None."""
+    if value is None:
+        return None
+    for plain_type, plain in _PLAIN.items():
+        if isinstance(value, plain_type):
+            check = _CHECKS[plain_type]
+            return lambda checked_name, checked: check(checked_name, plain(checked))
+    raise TypeError(f"The property {name!r} is a {type(value).__name__}, which no table holds.")
+
+
+def _wrong_count(count: int) -> Exception:
+    if not count:
+        return ValueError("A transaction needs at least one operation.")
+    return PayloadTooLargeError(f"A transaction has {count} operations; it can have {MAX_OPERATIONS}.")
+
+
+def _wrong_etag(operation: Operation) -> ValueError:
+    verb, row_key = operation.verb.value, operation.row_key
+    if operation.etag:
+        return ValueError(f"The {verb} of the row {row_key!r} cannot be bound to an ETag.")
+    return ValueError(f"The {verb} of the row {row_key!r} needs an ETag, or '*' to do without a condition.")
+
+
+def _check_sent_size(
+    partition_key: str, operations: Sequence[Operation], prepared: Sequence[dict[str, Value]]
+) -> None:
+    keys = len(operations) * len(quote(partition_key)) * 2
+    keys += sum(len(quote(operation.row_key)) * 2 for operation in operations)
+    properties = sum(_sent_size(name, value) for row in prepared for name, value in row.items())
+    size = len(operations) * _SENT_OPERATION_BYTES + keys + properties
+    if size > MAX_TRANSACTION_BYTES:
+        raise PayloadTooLargeError(
+            f"The transaction takes about {size:,} bytes as sent; it can take {MAX_TRANSACTION_BYTES:,}."
+        )
+
+
+def _sent_size(name: str, value: Value) -> int:
+    size = _SENT_PROPERTY_BYTES + 2 * len(name.encode())
+    if isinstance(value, bytes):
+        return size + (len(value) + 2) // 3 * 4
+    if isinstance(value, str):
+        return size + len(json.dumps(value, ensure_ascii=False).encode())
+    return size + len(str(value))

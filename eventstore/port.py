@@ -1,0 +1,169 @@
+"""The table port: the few calls that an event store needs from a table service.
+
+A table holds rows, addressed by (partition key, row key), each with typed properties and an ETag. Three
+backends implement the port alike, error by error: `memory`, `sqlite` and `azure`. Each call of a table
+is one atomic operation of the service and costs one request.
+
+Property types: `str`, `bool`, `int` (32 bits), `Int64`, `float`, `datetime` (UTC, microseconds),
+`UUID` and `bytes`. A property that is None is absent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import Enum
+from types import TracebackType
+from typing import Literal, Protocol, Self
+from uuid import UUID
+
+ANY_ETAG = "*"
+PAGE_SIZE = 1000
+
+
+class Int64(int):
+    """A 64-bit integer property; a plain `int` is stored with 32 bits."""
+
+    __slots__ = ()
+
+
+Value = str | bool | int | Int64 | float | datetime | UUID | bytes
+Properties = Mapping[str, Value]
+Scope = Literal["process", "machine", "network"]
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A row as it was read. `etag` changes with every write and never repeats."""
+
+    partition_key: str
+    row_key: str
+    etag: str
+    properties: Properties
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Up to 1,000 rows in key order; `continuation` asks for the rest, None when there is none."""
+
+    rows: tuple[Row, ...]
+    continuation: str | None = None
+
+
+class Verb(Enum):
+    """What an operation does to its row."""
+
+    INSERT = "insert"
+    REPLACE = "replace"
+    MERGE = "merge"
+    INSERT_OR_REPLACE = "insert_or_replace"
+    INSERT_OR_MERGE = "insert_or_merge"
+    DELETE = "delete"
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """One change of one row in a transaction. `etag` is the condition of replace, merge and delete."""
+
+    verb: Verb
+    row_key: str
+    properties: Properties = field(default_factory=dict)
+    etag: str | None = None
+
+    @classmethod
+    def insert(cls, row_key: str, properties: Properties) -> Operation:
+        return cls(Verb.INSERT, row_key, properties)
+
+    @classmethod
+    def replace(cls, row_key: str, properties: Properties, etag: str = ANY_ETAG) -> Operation:
+        return cls(Verb.REPLACE, row_key, properties, etag)
+
+    @classmethod
+    def merge(cls, row_key: str, properties: Properties, etag: str = ANY_ETAG) -> Operation:
+        return cls(Verb.MERGE, row_key, properties, etag)
+
+    @classmethod
+    def insert_or_replace(cls, row_key: str, properties: Properties) -> Operation:
+        return cls(Verb.INSERT_OR_REPLACE, row_key, properties)
+
+    @classmethod
+    def insert_or_merge(cls, row_key: str, properties: Properties) -> Operation:
+        return cls(Verb.INSERT_OR_MERGE, row_key, properties)
+
+    @classmethod
+    def delete(cls, row_key: str, etag: str = ANY_ETAG) -> Operation:
+        return cls(Verb.DELETE, row_key, {}, etag)
+
+
+class Table(Protocol):
+    """Rows of one table. Keys are given unescaped; the backends escape and unescape them."""
+
+    async def get(self, partition_key: str, row_key: str) -> Row | None:
+        """Read one row, or None."""
+
+    async def query(
+        self,
+        partition_key: str,
+        first: str,
+        last: str,
+        *,
+        select: Sequence[str] | None = None,
+        continuation: str | None = None,
+    ) -> Page:
+        """Read a page of the rows of one partition from `first` to `last`, both included.
+
+        `select` names the properties to read; rows that lack one come without it.
+        """
+
+    async def scan(
+        self,
+        row_key: str,
+        first: str = "",
+        last: str | None = None,
+        *,
+        select: Sequence[str] | None = None,
+        continuation: str | None = None,
+    ) -> Page:
+        """Read a page of the rows with this row key in partitions `first` to `last`, both included."""
+
+    async def transact(self, partition_key: str, operations: Sequence[Operation]) -> tuple[str, ...]:
+        """Carry out all operations or none. Return the new ETags, "" for a deleted row.
+
+        Raises `RowExistsError`, `RowNotFoundError` or `RowChangedError` for the first operation that is
+        refused, `PayloadTooLargeError` and `InvalidKeyError` before any I/O, `StoreUnavailableError`.
+        """
+
+    async def barrier(self) -> None:
+        """Return when all that was committed before, by any process, survives a power cut."""
+
+
+class Store(Protocol):
+    """Tables behind one url."""
+
+    url: str
+    """The url without its secrets, for messages and logs."""
+
+    scope: Scope
+    """From where the same data is seen: this process, this machine, or the network.
+
+    Calls of a store of process or machine scope never suspend: a coroutine that awaits only them can be
+    run by `coroutine.send(None)`, without an event loop.
+    """
+
+    async def table(self, name: str) -> Table:
+        """Open a table, and make it when it is not there."""
+
+    async def close(self) -> None:
+        """Give back connections and files."""
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        error_type: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.close()

@@ -1,0 +1,84 @@
+"""Reading the rows of a stream: what is selected, the pages of a range, the events in it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from eventstore.events import VERSION, RecordedEvent
+from eventstore.header import HEADER_NAMES
+from eventstore.partition import Partition
+from eventstore.port import Row
+
+
+class ChangedMeanwhileError(Exception):
+    """Raised within a read that has to start again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Which properties are read: of the events, of the header, and of both by the query."""
+
+    events: frozenset[str] | None
+    header: frozenset[str] | None
+    query: tuple[str, ...] | None
+
+    @classmethod
+    def of(cls, events: Sequence[str] | None, header: Sequence[str] | None) -> Selection:
+        """Return the selection; None for the events selects everything, of the header too."""
+        if events is None:
+            return EVERYTHING
+        header_names = None if header is None else frozenset(header)
+        union = dict.fromkeys((*HEADER_NAMES, *events, *(header or ())))
+        return cls(frozenset(events) - {VERSION}, header_names, tuple(union))
+
+
+EVERYTHING = Selection(None, None, None)
+
+
+@dataclass(frozen=True, slots=True)
+class RowRange:
+    """Rows of one partition, and the number of requests that they took."""
+
+    rows: list[Row]
+    pages: int
+
+
+async def read_rows(
+    partition: Partition,
+    first: str,
+    last: str,
+    select: Sequence[str] | None,
+) -> RowRange:
+    """Read the rows between two keys, both included, page by page."""
+    query, key = partition.table.query, partition.key
+    page = await query(key, first, last, select=select)
+    rows, pages = list(page.rows), 1
+    while page.continuation is not None:
+        page = await query(key, first, last, select=select, continuation=page.continuation)
+        rows.extend(page.rows)
+        pages += 1
+    return RowRange(rows, pages)
+
+
+def events_in(
+    partition: Partition, rows: Iterable[Row], first: int, last: int, selection: Selection
+) -> list[RecordedEvent] | None:
+    """Return the events `first` to `last`, None when one of them is missing among the rows."""
+    events: list[RecordedEvent] = []
+    expected = first
+    names = selection.events
+    for row in rows:
+        version = partition.version_of(row.row_key)
+        if version is None or version < first or version > last:
+            continue
+        if version != expected:
+            return None
+        if names is None:
+            properties = {name: value for name, value in row.properties.items() if name != VERSION}
+        else:
+            properties = {name: value for name, value in row.properties.items() if name in names}
+        events.append(RecordedEvent(version, MappingProxyType(properties)))
+        expected += 1
+    return events if expected > last else None

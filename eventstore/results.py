@@ -1,0 +1,35 @@
+"""What reading and writing a stream give back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from eventstore.events import RecordedEvent
+from eventstore.includes import Include
+
+if TYPE_CHECKING:
+    from eventstore.stream import Stream
+
+
+@dataclass(frozen=True, slots=True)
+class StreamSlice:
+    """Consecutive events of a stream, with the stream as it was when they were read."""
+
+    stream: Stream
+    events: tuple[RecordedEvent, ...]
+    is_end_of_stream: bool
+
+    @property
+    def has_events(self) -> bool:
+        """Whether there is an event in the slice."""
+        return bool(self.events)
+
+
+@dataclass(frozen=True, slots=True)
+class StreamWriteResult:
+    """A stream after a write, the events with their versions, and the included rows with their ETags."""
+
+    stream: Stream
+    events: tuple[RecordedEvent, ...]
+    includes: tuple[Include, ...] = ()

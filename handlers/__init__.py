@@ -1,0 +1,40 @@
+"""What a user writes against: messages, states, handlers and the context. Pure: no I/O and no clock.
+
+A handler is a class of pure methods, (state, message, context) -> next state:
+
+    class ShootingRange(Handler[ShootingRangeData]):
+        @handles(by="game_id")
+        def fire_at(self, state: ShootingRangeData, message: FireAt, context: Context) -> ShootingRangeData: ...
+
+    app = App(ShootingRange)
+"""
+
+from handlers.app import App
+from handlers.context import Context, Published
+from handlers.errors import (
+    AppError,
+    CaptureError,
+    CodecError,
+    HandlersError,
+    InputStateChangedError,
+    PublishError,
+)
+from handlers.handler import Handler, handles
+from handlers.message import Message
+from handlers.state import State
+
+__all__ = [
+    "App",
+    "AppError",
+    "CaptureError",
+    "CodecError",
+    "Context",
+    "Handler",
+    "HandlersError",
+    "InputStateChangedError",
+    "Message",
+    "PublishError",
+    "Published",
+    "State",
+    "handles",
+]

@@ -1,0 +1,123 @@
+"""The app: the handlers that belong together, checked when it is made."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+from typing import Any, get_args
+
+from pydantic import ValidationError
+
+from handlers.errors import AppError
+from handlers.fields import check_model
+from handlers.handler import Handler, handler_name, mark_of
+from handlers.message import Message, message_name
+from handlers.route import Route, business_id_of, message_type_of
+from handlers.state import State
+from handlers.state_codec import StateCodec
+
+try:
+    from types import get_original_bases
+except ImportError:  # Python 3.11
+
+    def get_original_bases(cls: type, /) -> tuple[Any, ...]:
+        """Return the bases of a class with their type arguments."""
+        return getattr(cls, "__orig_bases__", cls.__bases__)
+
+
+class HandlerDefinition:
+    """One handler of an app: its name, the codec of its state, and its routes by message type name."""
+
+    def __init__(self, handler_type: type[Handler[Any]]) -> None:
+        self.name = handler_name(handler_type)
+        self.handler_type = handler_type
+        self.state_type = _state_type(handler_type)
+        check_model(self.state_type)
+        self.codec = StateCodec(self.state_type)
+        self.initial = self._initial_state()
+        self.routes: Mapping[str, Route] = MappingProxyType(dict(self._find_routes()))
+
+    def _initial_state(self) -> bytes:
+        try:
+            return self.codec.encode(self.state_type())
+        except ValidationError as error:
+            missing = ", ".join(str(problem["loc"][0]) for problem in error.errors() if problem["loc"])
+            message = f"{self.state_type.__name__} needs a default for {missing}: its defaults are the first state."
+            raise AppError(message) from error
+
+    def _find_routes(self) -> Iterator[tuple[str, Route]]:
+        found: dict[str, Route] = {}
+        instance = self.handler_type()
+        for attribute in dir(self.handler_type):
+            method = getattr(self.handler_type, attribute)
+            mark = mark_of(method)
+            if mark is None:
+                continue
+            message_type = message_type_of(method, self.state_type)
+            check_model(message_type)
+            wire_path, kind = business_id_of(message_type, mark.by, method.__qualname__)
+            name = message_name(message_type)
+            other = found.get(name)
+            revisions = dict(other.revisions) if other else {}
+            if mark.revision in revisions:
+                message = f"{self.name} has two methods for {name}, revision {mark.revision}: number them apart."
+                raise AppError(message)
+            if other and (other.path != tuple(mark.by.split(".")) or other.message_type is not message_type):
+                message = f"{self.name}: all revisions for {name} must take the same type and the same `by`."
+                raise AppError(message)
+            revisions[mark.revision] = getattr(instance, attribute)
+            found[name] = Route(self.name, message_type, tuple(mark.by.split(".")), wire_path, kind, revisions)
+        if not found:
+            message = f"{self.name} handles nothing: mark its methods with @handles(by=...)."
+            raise AppError(message)
+        yield from found.items()
+
+
+class App:
+    """Handlers that run together: `app = App(ShootingRange, LeaderBoard)`.
+
+    Raises `AppError`, with one sentence that says what to change, for anything that could not work later:
+    names used twice, methods of another form, business ids of other types, fields that could change, gaps
+    between schema versions.
+    """
+
+    def __init__(self, *handlers: type[Handler[Any]]) -> None:
+        self.handlers: dict[str, HandlerDefinition] = {}
+        self.message_types: dict[str, type[Message]] = {}
+        for handler_type in handlers:
+            self._add(handler_type)
+        if not self.handlers:
+            message = "An App needs at least one handler: App(ShootingRange)."
+            raise AppError(message)
+
+    def routes(self, message_type: str) -> tuple[Route, ...]:
+        """Return the routes of a message type, by its name; none when no handler takes it."""
+        found = (definition.routes.get(message_type) for definition in self.handlers.values())
+        return tuple(route for route in found if route)
+
+    def __reduce__(self) -> tuple[type[App], tuple[type[Handler[Any]], ...]]:
+        return type(self), tuple(definition.handler_type for definition in self.handlers.values())
+
+    def _add(self, handler_type: type[Handler[Any]]) -> None:
+        if not (isinstance(handler_type, type) and issubclass(handler_type, Handler)):
+            message = f"App takes handler classes, not {handler_type!r}."
+            raise AppError(message)
+        definition = HandlerDefinition(handler_type)
+        if definition.name in self.handlers:
+            message = f"Two handlers are named {definition.name}: their streams would be the same."
+            raise AppError(message)
+        self.handlers[definition.name] = definition
+        for name, route in definition.routes.items():
+            if self.message_types.setdefault(name, route.message_type) is not route.message_type:
+                message = f"Two message types are named {name}: give one of them another name."
+                raise AppError(message)
+
+
+def _state_type(handler_type: type[Handler[Any]]) -> type[State]:
+    for base_type in handler_type.__mro__:
+        for base in get_original_bases(base_type) if "__orig_bases__" in vars(base_type) else ():
+            arguments = get_args(base)
+            if arguments and isinstance(arguments[0], type) and issubclass(arguments[0], State):
+                return arguments[0]
+    message = f"{handler_type.__name__} must name its state: class {handler_type.__name__}(Handler[SomeState])."
+    raise AppError(message)

@@ -1,0 +1,37 @@
+"""What can be wrong with handlers, in one place.
+
+HandlersError
+├── AppError                what was given to `App` cannot work; found at import, with one clear sentence
+├── CodecError              a value does not survive being stored
+├── CaptureError            `Context.capture` was used wrongly
+├── InputStateChangedError  a handler changed the state that it was given
+└── PublishError            what was given to `Context.publish` is no message
+
+Every error survives pickling: its constructor takes one sentence.
+"""
+
+from __future__ import annotations
+
+
+class HandlersError(Exception):
+    """Root of all errors of this package."""
+
+
+class AppError(HandlersError):
+    """Raised when messages, states or handlers are declared in a way that cannot work."""
+
+
+class CodecError(HandlersError):
+    """Raised when a state or message cannot be encoded, or comes back as something else."""
+
+
+class CaptureError(HandlersError):
+    """Raised when a name is captured twice, or a captured value is not plain data."""
+
+
+class InputStateChangedError(HandlersError):
+    """Raised when the state given to a handler was not the same after the call."""
+
+
+class PublishError(HandlersError):
+    """Raised when something other than a `Message` is published."""

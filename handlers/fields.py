@@ -1,0 +1,113 @@
+"""Which types a field of a message or state may have: values that nobody can change.
+
+A frozen model with a list in it can still be changed through the list, and a replay would then see
+something else than the first run did. So only immutable types are allowed, all the way down.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Iterator
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from enum import Enum
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+from uuid import UUID
+
+from pydantic import BaseModel
+
+from handlers.errors import AppError
+
+_PLAIN = (str, int, float, bool, bytes, UUID, datetime, date, time, timedelta, Decimal, type(None))
+_ALLOWED = (
+    "str, int, float, bool, bytes, UUID, datetime, date, time, timedelta, Decimal, enums, Literal, None, "
+    "tuple[...], frozenset[...] and frozen models"
+)
+_INSTEAD = {list: "tuple[..., ...]", set: "frozenset[...]", dict: "a tuple of frozen models", bytearray: "bytes"}
+
+
+def check_model(model_type: type[BaseModel]) -> None:
+    """Raise `AppError` when an instance of the model could change, or keep what is not stored."""
+    for model in _models(model_type, set()):
+        _check_settings(model)
+        for name, field in model.model_fields.items():
+            _check_type(field.annotation, f"{model.__name__}.{name}")
+
+
+def holds_frozenset(model_type: type[BaseModel]) -> bool:
+    """Say whether there is a set anywhere in the model: its order is another one in every process."""
+    return any(
+        frozenset in (part, get_origin(part))
+        for model in _models(model_type, set())
+        for field in model.model_fields.values()
+        for part in _parts(field.annotation)
+    )
+
+
+def _check_settings(model: type[BaseModel]) -> None:
+    name = model.__name__
+    if not model.model_config.get("frozen"):
+        message = f"{name} is not frozen: give it model_config = ConfigDict(frozen=True)."
+        raise AppError(message)
+    if model.model_config.get("extra") == "allow":
+        message = f"{name} allows extra fields: declare each field, so that its type is known."
+        raise AppError(message)
+    if model.__private_attributes__:
+        private = ", ".join(sorted(model.__private_attributes__))
+        message = f"{name} has the private attribute {private}, which is not stored: make it a field."
+        raise AppError(message)
+
+
+def _check_type(annotation: Any, where: str) -> None:  # noqa: ANN401 - a type expression
+    for part in _parts(annotation):
+        if not _is_allowed(part):
+            shown = getattr(part, "__name__", None) or str(part)
+            instead = _INSTEAD.get(get_origin(part) or part)
+            hint = f"use {instead}" if instead else f"allowed are {_ALLOWED}"
+            message = f"{where} is of type {shown}, whose values could change after they were stored: {hint}."
+            raise AppError(message)
+
+
+def _is_allowed(part: Any) -> bool:  # noqa: ANN401 - a type expression
+    origin = get_origin(part)
+    if origin in (tuple, frozenset):
+        return bool(get_args(part)) or part == tuple[()]
+    if origin in (Literal, Union, types.UnionType, Annotated):
+        return True
+    return part in _PLAIN or (isinstance(part, type) and issubclass(part, Enum | BaseModel))
+
+
+def _parts(annotation: Any) -> Iterator[Any]:  # noqa: ANN401 - a type expression
+    """Give a type expression and the ones inside it, aliases and new types resolved."""
+    annotation = resolve_alias(annotation)
+    if get_origin(annotation) is Annotated:
+        yield from _parts(get_args(annotation)[0])
+        return
+    yield annotation
+    if get_origin(annotation) is Literal:
+        return
+    for inner in get_args(annotation):
+        if inner is not Ellipsis:
+            yield from _parts(inner)
+
+
+def resolve_alias(annotation: Any) -> Any:  # noqa: ANN401 - a type expression
+    """Follow `NewType` and `type X = ...` to what they stand for."""
+    while True:
+        if hasattr(annotation, "__supertype__"):
+            annotation = annotation.__supertype__
+        elif type(annotation).__name__ == "TypeAliasType":
+            annotation = annotation.__value__
+        else:
+            return annotation
+
+
+def _models(model_type: type[BaseModel], seen: set[type[BaseModel]]) -> Iterator[type[BaseModel]]:
+    if model_type in seen:
+        return
+    seen.add(model_type)
+    yield model_type
+    for field in model_type.model_fields.values():
+        for part in _parts(field.annotation):
+            if isinstance(part, type) and get_origin(part) is None and issubclass(part, BaseModel):
+                yield from _models(part, seen)

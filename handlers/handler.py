@@ -1,0 +1,68 @@
+"""Handlers: classes of pure methods (state, message, context) -> next state."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar, Generic, TypeVar
+
+from handlers.names import stable_name
+from handlers.state import State
+
+S = TypeVar("S", bound=State)
+F = TypeVar("F", bound=Callable[..., Any])
+
+_MARK = "__handles__"
+
+
+@dataclass(frozen=True, slots=True)
+class Handles:
+    """What `@handles` says of a method: the path of the business id in the message, and the revision."""
+
+    by: str
+    revision: int
+
+
+def handles(*, by: str, revision: int = 1) -> Callable[[F], F]:
+    """Mark a method as the one that handles the message type of its second argument.
+
+    `by` names the field of the message that holds the business id; a dotted path reaches into a nested model.
+    `revision` tells two methods for one message type apart: new messages take the highest, a duplicate is
+    handled by the one that handled it first.
+    """
+
+    def mark(method: F) -> F:
+        setattr(method, _MARK, Handles(by, revision))
+        return method
+
+    return mark
+
+
+def mark_of(method: object) -> Handles | None:
+    """Return what `@handles` said of a method, None for any other attribute."""
+    mark = getattr(method, _MARK, None)
+    return mark if isinstance(mark, Handles) else None
+
+
+class Handler(Generic[S]):
+    """The rules of one kind of business object, whose state is an `S`.
+
+    A handler is pure: it takes all it needs from its arguments and keeps nothing between messages. Its name
+    begins the key of every stream it writes; `class Range(Handler[Data], name="ShootingRange")` keeps the name
+    when the class is renamed.
+    """
+
+    __handler_name__: ClassVar[str] = "Handler"
+
+    def __init_subclass__(cls, name: str | None = None, **kwargs: Any) -> None:  # noqa: ANN401 - object's
+        super().__init_subclass__(**kwargs)
+        cls.__handler_name__ = stable_name(name or cls.__name__, f"The handler {cls.__qualname__}")
+
+    def __setattr__(self, name: str, value: object) -> None:
+        message = f"{type(self).__name__}.{name} cannot be set: a handler keeps nothing between messages."
+        raise AttributeError(message)
+
+
+def handler_name(handler_type: type[Handler[Any]]) -> str:
+    """Return the name that begins the keys of the handler's streams."""
+    return handler_type.__handler_name__

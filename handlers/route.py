@@ -1,0 +1,133 @@
+"""Routes: which method handles a message, and where the message says which business object it is for."""
+
+from __future__ import annotations
+
+import inspect
+import typing
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+from uuid import UUID
+
+from pydantic import AliasChoices, AliasPath, BaseModel, Strict
+from pydantic.fields import FieldInfo
+
+from handlers.context import Context
+from handlers.errors import AppError
+from handlers.fields import resolve_alias
+from handlers.message import Message
+from handlers.state import State
+
+Method = Callable[[State, Message, Context], State]
+
+
+class KeyKind(Enum):
+    """The type of a business id, which decides how it is written as text."""
+
+    TEXT = "text"
+    UUID = "uuid"
+    INTEGER = "integer"
+
+
+@dataclass(frozen=True)
+class Route:
+    """How messages of one type reach one handler.
+
+    `path` leads to the business id through the model's attributes, `wire_path` through the JSON of the body.
+    `revisions` holds the methods by their revision.
+    """
+
+    handler: str
+    message_type: type[Message]
+    path: tuple[str, ...]
+    wire_path: tuple[str, ...]
+    key_kind: KeyKind
+    revisions: Mapping[int, Method]
+
+    @property
+    def newest(self) -> int:
+        """The revision that new messages take."""
+        return max(self.revisions)
+
+    def business_id(self, message: Message) -> str:
+        """Return the business id of a message as text: a UUID in small letters with hyphens."""
+        value: Any = message
+        for name in self.path:
+            value = getattr(value, name)
+        return str(value)
+
+
+def message_type_of(method: Callable[..., Any], state_type: type[State]) -> type[Message]:
+    """Read the message type from the annotations of a handler method.
+
+    Raises `AppError` when the method does not have the form `(self, state, message, context) -> state`.
+    """
+    where = method.__qualname__
+    names = list(inspect.signature(method).parameters)
+    if len(names) != len(("self", "state", "message", "context")) or inspect.iscoroutinefunction(method):
+        problem = f"{where} must be a plain method (self, state, message, context) that returns the next state."
+        raise AppError(problem)
+    hints = _hints(method, where)
+    _, state, message, _ = names
+    if hints.get(state, state_type) is not state_type or hints.get("return", state_type) is not state_type:
+        problem = f"{where} must take and return a {state_type.__name__}, the state of its handler."
+        raise AppError(problem)
+    message_type = hints.get(message)
+    if not (isinstance(message_type, type) and issubclass(message_type, Message) and message_type is not Message):
+        problem = f"{where} must say by an annotation which Message it handles: ({message}: SomeMessage)."
+        raise AppError(problem)
+    return message_type
+
+
+def business_id_of(message_type: type[Message], by: str, where: str) -> tuple[tuple[str, ...], KeyKind]:
+    """Find the field that `by` names. Return its path in the JSON of the body, and the kind of its type.
+
+    Raises `AppError` when there is no such field, or its type is not str, UUID or a strict int.
+    """
+    model: Any = message_type
+    wire: list[str] = []
+    for position, name in enumerate(by.split(".")):
+        field = model.model_fields.get(name) if _is_model(model) else None
+        if field is None:
+            problem = f"{where}: {message_type.__name__} has no field {'.'.join(by.split('.')[: position + 1])!r}."
+            raise AppError(problem)
+        wire.append(_wire_name(field, name, where))
+        strict = bool(model.model_config.get("strict")) or any(
+            isinstance(mark, Strict) and mark.strict for mark in field.metadata
+        )
+        model = resolve_alias(field.annotation)
+    return tuple(wire), _key_kind(model, strict, f"{where}: {message_type.__name__}.{by}")
+
+
+def _key_kind(annotation: Any, strict: bool, where: str) -> KeyKind:  # noqa: ANN401 - a type expression
+    if annotation is str:
+        return KeyKind.TEXT
+    if annotation is UUID:
+        return KeyKind.UUID
+    if annotation is int and strict:
+        return KeyKind.INTEGER
+    shown = getattr(annotation, "__name__", str(annotation))
+    hint = "; declare it as pydantic.StrictInt, so that 7, 7.0 and \"7\" are not one object" if annotation is int else ""
+    problem = f"{where} is a {shown}: a business id is a str, a UUID or a strict int{hint}."
+    raise AppError(problem)
+
+
+def _is_model(annotation: Any) -> bool:  # noqa: ANN401 - a type expression
+    return isinstance(annotation, type) and issubclass(annotation, BaseModel)
+
+
+def _wire_name(field: FieldInfo, name: str, where: str) -> str:
+    alias = field.validation_alias
+    if isinstance(alias, AliasPath | AliasChoices):
+        problem = f"{where}: the field {name} of the business id has several aliases; give it one."
+        raise AppError(problem)
+    return alias or name
+
+
+def _hints(method: Callable[..., Any], where: str) -> dict[str, Any]:
+    try:
+        return typing.get_type_hints(method)
+    except NameError as error:
+        problem = f"{where}: {error}. Import the types of a handler at run time, not under TYPE_CHECKING."
+        raise AppError(problem) from error

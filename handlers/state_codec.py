@@ -1,0 +1,60 @@
+"""The codec of a state, which also reads what an earlier schema version stored."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from handlers.codec import Codec
+from handlers.errors import AppError, CodecError
+from handlers.state import State, Upcaster
+
+
+class StateCodec(Codec[State]):
+    """Encode states in today's schema version and decode them from any version that can be upcast."""
+
+    __slots__ = ("_upcasters", "version")
+
+    def __init__(self, state_type: type[State]) -> None:
+        super().__init__(state_type)
+        self.version = state_type.__schema_version__
+        self._upcasters = dict(state_type.__upcasters__)
+        _check_upcasters(state_type.__name__, self.version, self._upcasters)
+
+    def upcast(self, data: bytes, version: int) -> bytes:
+        """Return a stored state in today's schema version; the same bytes when it is in it already.
+
+        Raises `CodecError` when it was stored by a newer version of the code, or an upcaster fails.
+        """
+        if version == self.version:
+            return data
+        name = self.model_type.__name__
+        if version > self.version:
+            message = f"{name} was stored in schema version {version}; this code knows versions up to {self.version}."
+            raise CodecError(message)
+        fields: Any = json.loads(data)
+        for step in range(version, self.version):
+            if step not in self._upcasters:
+                message = f"{name} was stored in schema version {version}, and no upcaster for {step} is left."
+                raise CodecError(message)
+            try:
+                fields = self._upcasters[step](fields)
+            except Exception as error:
+                message = f"The upcaster of {name} from version {step} failed: {type(error).__name__}: {error}"
+                raise CodecError(message) from error
+        return self.encode(self.reread(json.dumps(fields).encode()))
+
+
+def _check_upcasters(name: str, version: int, upcasters: dict[int, Upcaster]) -> None:
+    if version < 1:
+        message = f"{name} has schema version {version}: versions count from 1."
+        raise AppError(message)
+    if not upcasters:
+        oldest = version
+    else:
+        oldest = min(upcasters)
+    missing = sorted(set(range(oldest, version)) ^ set(upcasters))
+    if missing or (version > 1 and not upcasters):
+        steps = ", ".join(map(str, missing)) or str(version - 1)
+        message = f"{name} is at schema version {version}: its upcasters must lead there without a gap (see {steps})."
+        raise AppError(message)

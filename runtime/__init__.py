@@ -1,0 +1,38 @@
+"""Makes handlers consistent: state versions, the processing of messages, batches and truncation.
+
+`Processor` handles single messages; `runtime.spark` runs batches over message logs; `runtime.cli` is the command line.
+"""
+
+from runtime.envelope import Envelope
+from runtime.errors import (
+    AppNotFoundError,
+    BatchFailedError,
+    BatchRefusedError,
+    LogError,
+    ReplayFailedError,
+    RetriesExhaustedError,
+    RunCorruptError,
+    RuntimeFailure,
+    UsageError,
+)
+from runtime.outcome import Outcome, Output, Reason, Status
+from runtime.processor import Processor, Publish
+
+__all__ = [
+    "AppNotFoundError",
+    "BatchFailedError",
+    "BatchRefusedError",
+    "Envelope",
+    "LogError",
+    "Outcome",
+    "Output",
+    "Processor",
+    "Publish",
+    "Reason",
+    "ReplayFailedError",
+    "RetriesExhaustedError",
+    "RunCorruptError",
+    "RuntimeFailure",
+    "Status",
+    "UsageError",
+]

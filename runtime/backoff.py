@@ -1,0 +1,64 @@
+"""Back-off: how often, and after what pauses, a lost race is tried again."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from eventstore import Scope
+from runtime.errors import RetriesExhaustedError
+
+Sleep = Callable[[float], Awaitable[None]]
+
+
+async def blocking_sleep(seconds: float) -> None:
+    """Sleep without an event loop: for stores whose calls never suspend."""
+    time.sleep(seconds)
+
+
+def sleep_for(scope: Scope) -> Sleep:
+    """Return the way to sleep beside a store of this scope."""
+    return asyncio.sleep if scope == "network" else blocking_sleep
+
+
+@dataclass(frozen=True, slots=True)
+class BackoffPolicy:
+    """At most `attempts` in a row without progress, pauses doubling from `first` to `longest` seconds.
+
+    Each pause is drawn at random from its upper half, so that those who collided once do not collide again.
+    """
+
+    attempts: int = 12
+    first: float = 0.005
+    longest: float = 2.0
+    sleep: Sleep = blocking_sleep
+
+    def start(self) -> Backoff:
+        """Begin to count."""
+        return Backoff(self)
+
+
+class Backoff:
+    """Counts the attempts of one piece of work."""
+
+    __slots__ = ("_failures", "_policy")
+
+    def __init__(self, policy: BackoffPolicy) -> None:
+        self._policy = policy
+        self._failures = 0
+
+    async def pause(self, error: Exception) -> None:
+        """Wait before the next attempt. Raises `RetriesExhaustedError` when there is none left."""
+        self._failures += 1
+        if self._failures >= self._policy.attempts:
+            message = f"Gave up after {self._failures} attempts in a row: {error}"
+            raise RetriesExhaustedError(message) from error
+        longest = min(self._policy.longest, self._policy.first * 2 ** (self._failures - 1))
+        await self._policy.sleep(random.uniform(longest / 2, longest))  # noqa: S311 - no secret
+
+    def progress(self) -> None:
+        """Count from the start again: something was stored."""
+        self._failures = 0

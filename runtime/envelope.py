@@ -1,0 +1,75 @@
+"""Envelopes: messages as they stand in a log."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any, NamedTuple
+
+from runtime import message_ids
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+
+
+class Envelope(NamedTuple):
+    """One delivery of a message.
+
+    `message_id` is canonical; `body` is JSON text, or msgpack bytes; `business_id` is given when the sender (or
+    the log's routing) names it; times are microseconds since 1970 UTC. `enqueued_at` is what the sender stamped.
+    """
+
+    message_id: str
+    type: str
+    body: str | bytes
+    business_id: str | None = None
+    sequence: int | None = None
+    enqueued_at: int | None = None
+    headers: Mapping[str, str] | None = None
+
+    @classmethod
+    def of(  # noqa: PLR0913 - one for each column of a log
+        cls,
+        message_id: str,
+        message_type: str,
+        body: str | bytes,
+        *,
+        business_id: str | None = None,
+        sequence: int | None = None,
+        enqueued_at: datetime | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Envelope:
+        """Make an envelope of what came off a queue: the id made canonical, the time in microseconds.
+
+        Raises `ValueError` for an id that is empty or has more than 255 characters.
+        """
+        if not 0 < len(message_id) <= message_ids.MAX_LENGTH:
+            problem = f"A message id has 1 to {message_ids.MAX_LENGTH} characters, not {len(message_id)}."
+            raise ValueError(problem)
+        moment = None if enqueued_at is None else to_microseconds(enqueued_at)
+        return cls(message_ids.canonical(message_id), message_type, body, business_id, sequence, moment, headers or None)
+
+    def to_json(self) -> str:
+        """Return the delivery as one line of JSON, as it may stand in a log."""
+        body = self.body if isinstance(self.body, str) else self.body.hex()
+        fields: dict[str, Any] = {"message_id": self.message_id, "type": self.type, "body": body}
+        if self.business_id is not None:
+            fields["business_id"] = self.business_id
+        if self.sequence is not None:
+            fields["sequence"] = self.sequence
+        if self.enqueued_at is not None:
+            fields["enqueued_at"] = to_datetime(self.enqueued_at).isoformat()
+        if self.headers:
+            fields["headers"] = dict(self.headers)
+        return json.dumps(fields, ensure_ascii=False)
+
+
+def to_datetime(microseconds: int) -> datetime:
+    """Return the UTC time that is so many microseconds after 1970 began."""
+    return _EPOCH + timedelta(microseconds=microseconds)
+
+
+def to_microseconds(moment: datetime) -> int:
+    """Return the microseconds from 1970 to a time with a time zone."""
+    return (moment - _EPOCH) // _MICROSECOND

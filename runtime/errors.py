@@ -1,0 +1,56 @@
+"""What can go wrong while messages are processed, in one place.
+
+RuntimeFailure
+├── UsageError                what was asked for cannot be done; one sentence says what to change
+│   ├── LogError              the message log cannot be read as one
+│   ├── AppNotFoundError      `--app` names no App
+│   └── BatchRefusedError     the ledger does not allow to run this batch
+├── RetriesExhaustedError     lost races or an unreachable store, too often in a row
+├── ReplayFailedError         a version whose outputs are not out yet cannot be replayed: the batch must fail
+├── RunCorruptError           a stored run cannot be read
+└── BatchFailedError          a Spark job of the batch failed; run it again with its id
+
+Every error survives pickling: its constructor takes exactly its attributes.
+"""
+
+from __future__ import annotations
+
+
+class RuntimeFailure(Exception):  # noqa: N818 - RuntimeError is Python's own
+    """Root of all errors of the runtime."""
+
+
+class UsageError(RuntimeFailure):
+    """Raised when what was asked for cannot be done; the sentence says what to change."""
+
+
+class LogError(UsageError):
+    """Raised when a message log is not there, is empty, or lacks a column."""
+
+
+class AppNotFoundError(UsageError):
+    """Raised when `module:attribute` does not lead to an App."""
+
+
+class BatchRefusedError(UsageError):
+    """Raised when a batch with this id was published, abandoned, or begun with other input."""
+
+
+class RetriesExhaustedError(RuntimeFailure):
+    """Raised when a stream was changed by others, or the store did not answer, too often in a row."""
+
+
+class ReplayFailedError(RuntimeFailure):
+    """Raised when a stored version whose batch has not published cannot be replayed to its digests.
+
+    Its outputs were never given out and cannot be had again with the present code, so nothing may go on
+    as if they had been.
+    """
+
+
+class RunCorruptError(RuntimeFailure):
+    """Raised when the stored bytes of a run are not what was written."""
+
+
+class BatchFailedError(RuntimeFailure):
+    """Raised when the work on a batch stopped; what is stored stays valid and the batch can be resumed."""

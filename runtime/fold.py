@@ -1,0 +1,214 @@
+"""The fold: what becomes of each delivery of a stream, given what was loaded. Pure but for the clock.
+
+New messages extend a part; duplicates are handled again on their own version and compared with its digests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Literal
+
+from handlers import CodecError, Context, State
+from handlers.app import HandlerDefinition
+from runtime.clock import Clock
+from runtime.envelope import Envelope, to_datetime
+from runtime.errors import ReplayFailedError
+from runtime.invocation import HandlerFailedError, Invocation, digest_state, invoke_handler, outputs_of
+from runtime.message_ids import IdKey
+from runtime.outcome import Outcome, Output, Reason, Status, dead_letter
+from runtime.part import MAX_STATE_BYTES, Part
+from runtime.preparation import Prepared
+from runtime.run import StateVersion
+from runtime.state_stream import KnownVersion, LoadedStream
+
+FUTURE_TOLERANCE = 3600 * 1_000_000
+"""How far ahead of the clock, in microseconds, a message may say that it was enqueued."""
+
+
+@dataclass(frozen=True, slots=True)
+class BatchContext:
+    """What a batch decides for all its messages.
+
+    `batch_id` is None when messages are processed one at a time. `unpublished` names the batches whose outputs
+    may not be out yet. `late` says what to do with a message that cannot be told from a duplicate, `on_error`
+    whether later new messages of a stream wait when one is a dead letter.
+    """
+
+    batch_id: str | None = None
+    unpublished: frozenset[str] = frozenset()
+    late: Literal["refuse", "process"] = "refuse"
+    on_error: Literal["continue", "stop-stream"] = "continue"
+
+
+class Fold:
+    """Folds deliveries of one stream, in their order, onto what was loaded of it.
+
+    `delivered` are the messages that had their first delivery in this batch already; `stopped` that new messages
+    are held back because of an earlier dead letter.
+    """
+
+    def __init__(  # noqa: PLR0913 - what is fixed for a handler, then what is loaded, then what came before
+        self,
+        handler: HandlerDefinition,
+        clock: Clock,
+        batch: BatchContext,
+        stream: LoadedStream,
+        business_id: str,
+        *,
+        fresh: dict[IdKey, KnownVersion],
+        delivered: Collection[IdKey],
+        stopped: bool,
+    ) -> None:
+        self._handler = handler
+        self._clock = clock
+        self._batch = batch
+        self._stream = stream
+        self._business_id = business_id
+        self._delivered = set(delivered)
+        self._stopped = stopped
+        head = stream.head
+        before = head.state or b""
+        self.part = Part(
+            head, self._state(before), before, head.versions, head.last_now, head.schema, batch.batch_id, fresh
+        )
+
+    def handle(self, delivery: Prepared | Outcome) -> None:
+        """Handle one delivery and add its outcome to the part."""
+        outcome = delivery if isinstance(delivery, Outcome) else self._handle(delivery)
+        if outcome.status is Status.DEAD_LETTER and self._batch.on_error == "stop-stream":
+            self._stopped = True
+        self.part.outcomes.append(outcome)
+
+    def _handle(self, delivery: Prepared) -> Outcome:
+        known = self.part.fresh.get(delivery.key) or self._stream.find(delivery.key)
+        if known is not None:
+            return self._handle_duplicate(delivery, known)
+        return self._refusal(delivery.envelope) or self._handle_new(delivery)
+
+    def _handle_new(self, delivery: Prepared) -> Outcome:
+        part, envelope = self.part, delivery.envelope
+        now = max(self._clock(), part.last_now)
+        revision = delivery.route.newest
+        context = Context(self._handler.name, self._business_id, envelope.message_id, now, envelope.headers)
+        try:
+            invocation = self._invoke(delivery, revision, part.state, part.before, context)
+        except HandlerFailedError as error:
+            part.state = self._state(part.before)
+            return self._dead(envelope, Reason.HANDLER_ERROR, str(error))
+        version = StateVersion(
+            delivery.key,
+            envelope.type,
+            delivery.fingerprint,
+            now,
+            envelope.enqueued_at,
+            envelope.headers or None,
+            invocation.captured,
+            revision,
+            invocation.outputs_digest,
+            invocation.state_digest,
+            invocation.after if invocation.changed else None,
+        )
+        size = max(len(invocation.after), version.raw_size() - len(version.after or b""))
+        if size > MAX_STATE_BYTES:
+            error = f"The version would take {size} bytes; up to {MAX_STATE_BYTES} can be stored."
+            return self._dead(envelope, Reason.STATE_TOO_LARGE, error)
+        part.close_full_run(now)
+        part.add(version, invocation.state, invocation.after)
+        self._delivered.add(delivery.key)
+        outputs = outputs_of(invocation, part.number, now)
+        return self._outcome(envelope, Status.PROCESSED, part.number, outputs)
+
+    def _handle_duplicate(self, delivery: Prepared, known: KnownVersion) -> Outcome:
+        envelope, version = delivery.envelope, known.version
+        if version.fingerprint != delivery.fingerprint:
+            error = f"Version {known.number} was made by another message with the id {envelope.message_id}."
+            return self._dead(envelope, Reason.ID_REUSED, error)
+        try:
+            invocation = self._replay(delivery, known)
+        except (HandlerFailedError, CodecError) as error:
+            return self._without_outputs(delivery, known, Reason.REPLAY_FAILED, str(error))
+        difference = self._difference(invocation, known)
+        if difference:
+            return self._without_outputs(delivery, known, Reason.NONDETERMINISTIC, difference)
+        first = delivery.key not in self._delivered
+        self._delivered.add(delivery.key)
+        ours = known.batch is not None and known.batch == self._batch.batch_id
+        status = Status.PROCESSED if first and ours else Status.DUPLICATE
+        outputs = outputs_of(invocation, known.number, version.now) if first else ()
+        return self._outcome(envelope, status, known.number, outputs)
+
+    def _replay(self, delivery: Prepared, known: KnownVersion) -> Invocation:
+        version = known.version
+        if version.revision not in delivery.route.revisions:
+            problem = f"Revision {version.revision} of {self._handler.name} for {version.type} is no longer there."
+            raise HandlerFailedError(problem)
+        before = self._handler.codec.upcast(known.before, known.schema)
+        context = Context(
+            self._handler.name,
+            self._business_id,
+            delivery.envelope.message_id,
+            version.now,
+            version.headers,
+            version.captured or {},
+        )
+        return self._invoke(delivery, version.revision, self._state(before), before, context)
+
+    def _invoke(
+        self, delivery: Prepared, revision: int, state: State, before: bytes, context: Context
+    ) -> Invocation:
+        return invoke_handler(self._handler, delivery.route, revision, state, before, delivery.message, context)
+
+    def _difference(self, invocation: Invocation, known: KnownVersion) -> str | None:
+        """Say which digest a replay does not meet, None when it meets both."""
+        expected = known.version.state_digest
+        if known.schema != self._handler.codec.version:
+            expected = digest_state(self._handler.codec.upcast(known.after, known.schema))
+        different = [
+            name
+            for name, same in (
+                ("outputs", invocation.outputs_digest == known.version.outputs_digest),
+                ("next state", invocation.state_digest == expected),
+            )
+            if not same
+        ]
+        if not different:
+            return None
+        return f"Handled again, version {known.number} has another {' and another '.join(different)} than at first."
+
+    def _without_outputs(self, delivery: Prepared, known: KnownVersion, reason: Reason, error: str) -> Outcome:
+        """Give a dead letter for what cannot be replayed; fail the batch when its outputs are not out yet."""
+        in_hand = delivery.key in self.part.fresh
+        if known.batch is not None and known.batch in self._batch.unpublished and not in_hand:
+            problem = (
+                f"Message {delivery.envelope.message_id} made version {known.number} of "
+                f"{self._handler.name}-{self._business_id} in batch {known.batch}, whose outputs were never "
+                f"published, and cannot be replayed: {error} Run with the handlers that made it, or abandon "
+                f"that batch."
+            )
+            raise ReplayFailedError(problem)
+        return self._dead(delivery.envelope, reason, error)
+
+    def _refusal(self, envelope: Envelope) -> Outcome | None:
+        """Give the outcome of an unknown message that must not be handled, None for all others."""
+        enqueued_at = envelope.enqueued_at
+        if enqueued_at is not None and enqueued_at > self._clock() + FUTURE_TOLERANCE:
+            error = f"It was enqueued at {to_datetime(enqueued_at).isoformat()}, more than an hour ahead of the clock."
+            return self._dead(envelope, Reason.ENQUEUED_IN_FUTURE, error)
+        if self._batch.late == "refuse" and self._stream.head.is_too_late(enqueued_at):
+            return self._outcome(envelope, Status.TOO_LATE, None, ())
+        if self._stopped:
+            error = "An earlier message of its stream is a dead letter, and the batch stops a stream there."
+            return self._dead(envelope, Reason.HELD_BACK, error)
+        return None
+
+    def _state(self, encoded: bytes) -> State:
+        return self._handler.codec.reread(encoded)
+
+    def _outcome(
+        self, envelope: Envelope, status: Status, version: int | None, outputs: tuple[Output, ...]
+    ) -> Outcome:
+        return Outcome(envelope, self._handler.name, self._business_id, status, None, None, version, outputs)
+
+    def _dead(self, envelope: Envelope, reason: Reason, error: str) -> Outcome:
+        return dead_letter(envelope, reason, error, self._handler.name, self._business_id)

@@ -1,0 +1,73 @@
+"""The head of a state stream: what its header row says, so that one query tells all a batch needs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from eventstore import Int64, Properties, Value
+from runtime.envelope import to_datetime, to_microseconds
+
+MAX_STATE_BYTES = 32 * 2**10
+
+HEAD_PROPERTIES = ["State", "StateSchema", "StateVersions", "KeptFrom", "LastNow", "Horizon", "UndatedCut"]
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """The newest version of a state, and from where on history is kept.
+
+    `state` is the newest encoded state, None when it is too large for a header and must be read from the newest
+    run. `versions` counts all versions ever made, `kept_from` is the first that is kept. Of messages enqueued at
+    the `horizon` or before, or without a time when `undated_cut`, no evidence may be left. Times are
+    microseconds since 1970 UTC.
+    """
+
+    state: bytes | None
+    schema: int
+    versions: int = 0
+    kept_from: int = 1
+    last_now: int = 0
+    horizon: int | None = None
+    undated_cut: bool = False
+
+    def is_too_late(self, enqueued_at: int | None) -> bool:
+        """Say whether an unknown message can no longer be told from a duplicate."""
+        if enqueued_at is None:
+            return self.undated_cut
+        return self.horizon is not None and enqueued_at <= self.horizon
+
+    def properties(self) -> Properties:
+        """Return the header's properties."""
+        properties: dict[str, Value] = {
+            "StateSchema": self.schema,
+            "StateVersions": Int64(self.versions),
+            "LastNow": to_datetime(self.last_now),
+        }
+        if self.state is not None and len(self.state) <= MAX_STATE_BYTES:
+            properties["State"] = self.state
+        if self.kept_from > 1:
+            properties["KeptFrom"] = Int64(self.kept_from)
+        if self.horizon is not None:
+            properties["Horizon"] = to_datetime(self.horizon)
+        if self.undated_cut:
+            properties["UndatedCut"] = True
+        return properties
+
+
+def read_head(properties: Properties) -> Head:
+    """Return the head that a header's properties hold."""
+    state = properties.get("State")
+    return Head(
+        state=state if isinstance(state, bytes) else None,
+        schema=int(properties["StateSchema"]),  # type: ignore[arg-type] # written as numbers
+        versions=int(properties["StateVersions"]),  # type: ignore[arg-type] # as above
+        kept_from=int(properties.get("KeptFrom", 1)),  # type: ignore[arg-type] # as above
+        last_now=_moment(properties.get("LastNow")) or 0,
+        horizon=_moment(properties.get("Horizon")),
+        undated_cut=bool(properties.get("UndatedCut", False)),
+    )
+
+
+def _moment(value: Value | None) -> int | None:
+    return to_microseconds(value) if isinstance(value, datetime) else None

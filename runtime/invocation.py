@@ -1,0 +1,111 @@
+"""Invoking a handler: pure code in, encoded state and outputs out, with the digests that replays must meet."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+
+import msgpack
+
+from handlers import Context, HandlersError, InputStateChangedError, Message, Published, State
+from handlers.app import HandlerDefinition
+from handlers.route import Route
+from runtime import fingerprint
+from runtime.outcome import OUTPUT_INDEX_BITS, Output
+
+_ERROR_LENGTH = 1000
+
+
+class HandlerFailedError(Exception):
+    """Raised when a handler raised, or did not do what a handler may do. Holds one line that says what."""
+
+
+@dataclass(frozen=True, slots=True)
+class Invocation:
+    """What one call of a handler gave. `changed` compares encoded states; `state` has been through the codec."""
+
+    state: State
+    after: bytes
+    changed: bool
+    published: Sequence[Published]
+    captured: Mapping[str, bytes] | None
+    outputs_digest: bytes
+    state_digest: bytes
+
+
+def invoke_handler(  # noqa: PLR0913 - state and message each come with their bytes or route
+    handler: HandlerDefinition,
+    route: Route,
+    revision: int,
+    state: State,
+    before: bytes,
+    message: Message,
+    context: Context,
+) -> Invocation:
+    """Call the method for a message on a state whose encoded bytes are `before`.
+
+    Raises `HandlerFailedError` for whatever the handler raises, for a result that is no valid state, and when
+    the state that was passed in is another one after the call.
+    """
+    codec = handler.codec
+    try:
+        returned = route.revisions[revision](state, message, context)
+        if returned is None:
+            raise HandlerFailedError(_without_result(route, revision))
+        after = codec.encode(returned)
+        if codec.encode(state) != before:
+            raise InputStateChangedError(_changed_input(handler))
+        changed = after != before
+        following = codec.reread(after) if changed else state
+    except HandlersError as error:
+        raise HandlerFailedError(str(error)) from error
+    except HandlerFailedError:
+        raise
+    except (Exception, SystemExit) as error:
+        raise HandlerFailedError(_describe(error)) from error
+    return Invocation(
+        following,
+        after,
+        changed,
+        context.published,
+        context.captured or None,
+        digest_outputs(context.published),
+        digest_state(after),
+    )
+
+
+def digest_state(encoded: bytes) -> bytes:
+    """Return the digest of an encoded state."""
+    return sha256(encoded).digest()[: fingerprint.SIZE]
+
+
+def digest_outputs(published: Sequence[Published]) -> bytes:
+    """Return the digest of outputs: their ids, types, bodies and headers, in order."""
+    parts = [(*output[:3], sorted(output.headers.items())) for output in published]
+    return sha256(msgpack.packb(parts)).digest()[: fingerprint.SIZE]
+
+
+def outputs_of(invocation: Invocation, version: int, now: int) -> tuple[Output, ...]:
+    """Return what was published as messages of a log: in the order of versions, at the recorded time."""
+    first = version << OUTPUT_INDEX_BITS
+    return tuple(
+        Output(message_id, name, body.decode(), first + index, now, headers)
+        for index, (message_id, name, body, headers) in enumerate(invocation.published)
+    )
+
+
+def _describe(error: BaseException) -> str:
+    frames = traceback.extract_tb(error.__traceback__)
+    where = f" ({frames[-1].filename.rpartition('/')[2]}, line {frames[-1].lineno})" if len(frames) > 1 else ""
+    return f"{type(error).__name__}: {error}"[:_ERROR_LENGTH] + where
+
+
+def _without_result(route: Route, revision: int) -> str:
+    name = getattr(route.revisions[revision], "__qualname__", "The handler")
+    return f"{name} returned None: return the next state, or the given one when nothing changes."
+
+
+def _changed_input(handler: HandlerDefinition) -> str:
+    return f"{handler.name} changed the state that it was given: return a changed copy instead (model_copy)."

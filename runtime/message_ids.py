@@ -1,0 +1,62 @@
+"""Message ids: one canonical text for each, and compact bytes to store them in.
+
+A UUID in any spelling is one id: small letters with hyphens. In a run, ids that are UUIDs take 16 bytes each;
+any other text stands as text, so that no text can equal the bytes of a UUID.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import msgpack
+
+MAX_LENGTH = 255
+UUID_PATTERN = (
+    r"(?i)^(?:urn:uuid:)?\{?([0-9a-f]{8})-?([0-9a-f]{4})-?([0-9a-f]{4})-?([0-9a-f]{4})-?([0-9a-f]{12})\}?"
+)
+"""The spellings of a UUID, without the end of text, which Java and Python write differently."""
+
+_UUID = re.compile(UUID_PATTERN + r"\Z")
+_CANONICAL = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\Z")
+_UUID_BYTES = 16
+_UUIDS_ONLY = b"\x01"
+_MIXED = b"\x02"
+
+IdKey = bytes | str
+"""An id as it is compared and stored: 16 bytes for a UUID, else the text."""
+
+
+def canonical(text: str) -> str:
+    """Return the one spelling of an id."""
+    match = _UUID.match(text)
+    return "-".join(match.groups()).lower() if match else text
+
+
+def id_key(canonical_id: str) -> IdKey:
+    """Return the key of a canonical id."""
+    return bytes.fromhex(canonical_id.replace("-", "")) if _CANONICAL.match(canonical_id) else canonical_id
+
+
+def id_text(key: IdKey) -> str:
+    """Return the canonical text of a key."""
+    if isinstance(key, str):
+        return key
+    digits = key.hex()
+    return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
+
+
+def pack_ids(keys: Sequence[IdKey]) -> bytes:
+    """Return the bytes of the ids of a run, in order."""
+    if all(type(key) is bytes for key in keys):
+        return _UUIDS_ONLY + b"".join(keys)  # type: ignore[arg-type] # just checked
+    packed: bytes = msgpack.packb(list(keys))
+    return _MIXED + packed
+
+
+def unpack_ids(data: bytes) -> list[IdKey]:
+    """Return the ids of a run, in order."""
+    if data[:1] == _UUIDS_ONLY:
+        return [data[at : at + _UUID_BYTES] for at in range(1, len(data), _UUID_BYTES)]
+    ids: list[IdKey] = msgpack.unpackb(data[1:])
+    return ids

@@ -1,0 +1,72 @@
+"""Preparing deliveries: parse the body once, and make sure that it belongs to the stream it was routed to."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import msgpack
+from pydantic import ValidationError
+
+from handlers import Message
+from handlers.app import HandlerDefinition
+from handlers.codec import first_problem
+from handlers.context import message_codec
+from handlers.route import Route
+from runtime.envelope import Envelope
+from runtime.fingerprint import fingerprint
+from runtime.message_ids import IdKey, id_key
+from runtime.outcome import Outcome, Reason, dead_letter
+
+
+class Prepared(NamedTuple):
+    """A delivery whose body is a valid message of the stream."""
+
+    envelope: Envelope
+    route: Route
+    message: Message
+    key: IdKey
+    fingerprint: bytes
+
+
+def prepare(handler: HandlerDefinition, business_id: str | None, envelope: Envelope) -> Prepared | Outcome:
+    """Return the delivery ready to be handled, or the dead letter that it is.
+
+    `business_id` is the one by which the delivery was routed, None when none was found in its body.
+    """
+    route = handler.routes.get(envelope.type)
+    if route is None:
+        error = f"{handler.name} does not handle {envelope.type}."
+        return dead_letter(envelope, Reason.UNKNOWN_TYPE, error, handler.name, business_id)
+    try:
+        message = read_body(route, envelope.body)
+        print_ = fingerprint(envelope.type, envelope.body, packed=isinstance(envelope.body, bytes))
+    except ValidationError as error:
+        return dead_letter(envelope, _reason(route, error), first_problem(error), handler.name, business_id)
+    except (ValueError, msgpack.UnpackException) as error:
+        return dead_letter(envelope, Reason.INVALID_BODY, str(error), handler.name, business_id)
+    named = route.business_id(message)
+    if not named:
+        error = f"The field {'.'.join(route.path)} is empty."
+        return dead_letter(envelope, Reason.NO_BUSINESS_ID, error, handler.name)
+    if named != business_id:
+        error = f"The body names {named!r} in {'.'.join(route.path)}; the delivery was routed by {business_id!r}."
+        return dead_letter(envelope, Reason.BUSINESS_ID_MISMATCH, error, handler.name, business_id)
+    return Prepared(envelope, route, message, id_key(envelope.message_id), print_)
+
+
+def read_body(route: Route, body: str | bytes) -> Message:
+    """Return the message in a body of JSON text or msgpack bytes.
+
+    Raises pydantic's `ValidationError`; for msgpack that does not parse, `ValueError` or `UnpackException`.
+    """
+    if isinstance(body, bytes):
+        return route.message_type.model_validate(msgpack.unpackb(body))
+    return message_codec(route.message_type).decode(body)
+
+
+def _reason(route: Route, error: ValidationError) -> Reason:
+    for problem in error.errors(include_url=False, include_context=False):
+        path = problem["loc"]
+        if path and path == route.wire_path[: len(path)] and (problem["type"] == "missing" or problem["input"] is None):
+            return Reason.NO_BUSINESS_ID
+    return Reason.INVALID_BODY

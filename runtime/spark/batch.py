@@ -1,0 +1,228 @@
+"""Batches: run the handlers of an app over a message log, round by round.
+
+A round folds its messages, writes the outcomes once, puts them in place and commits them in the ledger. With
+`cascade`, the outputs of a round are the messages of the next. When no handler takes any of the outputs, the
+batch is published, and from then on immutable.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as sf
+
+from handlers import App
+from runtime.clock import Clock, system_clock
+from runtime.errors import BatchFailedError, UsageError
+from runtime.fold import BatchContext
+from runtime.ledger import BatchRecord, Ledger
+from runtime.outcome import Status
+from runtime.spark.connection import Connection, check_reach, open_table
+from runtime.spark.failures import SPARK_FAILURES, explain
+from runtime.spark.folders import BatchFolders
+from runtime.spark.inputs import describe_input
+from runtime.spark.job import FoldJob, Wrap
+from runtime.spark.logs import normalise, read_log
+from runtime.spark.routing import route
+from runtime.spark.schemas import OUTCOME
+
+Step = Callable[[str], None]
+"""Is called with a short sentence when a batch goes on to its next step."""
+
+
+def _silent(_: str) -> None: ...
+
+
+@dataclass(frozen=True)
+class BatchOptions:
+    """How a batch is run.
+
+    `source` sets the ids of this log apart from those of others. `partitions` is the number of partitions that the
+    messages are shuffled to, `in_flight` how many streams a worker works on at once on a store on the network.
+    `step` is called with a sentence when the batch goes on to its next step; what it raises stops the batch there.
+    """
+
+    cascade: bool = False
+    max_rounds: int = 100
+    late: Literal["refuse", "process"] = "refuse"
+    on_error: Literal["continue", "stop-stream"] = "continue"
+    source: str | None = None
+    log_format: str | None = None
+    partitions: int | None = None
+    in_flight: int = 32
+    clock: Clock = system_clock
+    wrap: Wrap | None = None
+    step: Step = _silent
+
+    def described(self) -> str:
+        """Return the options that change what a batch gives."""
+        return f"cascade={self.cascade}, late={self.late}, on_error={self.on_error}, source={self.source}"
+
+
+@dataclass(frozen=True)
+class BatchResult:
+    """A published batch: its row in the ledger and its outcomes. `was_published` says that nothing was run."""
+
+    record: BatchRecord
+    outcomes: DataFrame
+    was_published: bool
+
+
+def run_batch(  # noqa: PLR0913 - spark, messages and app, then where to keep and to write
+    spark: SparkSession,
+    messages: DataFrame | str,
+    app: App,
+    *,
+    store: str,
+    table: str,
+    out: str,
+    batch_id: str | None = None,
+    **options: Any,  # noqa: ANN401 - the fields of BatchOptions
+) -> DataFrame:
+    """Run a batch to its end and return a DataFrame that scans the outcomes that were written.
+
+    `messages` is the path of a log, or a DataFrame with its columns: message_id, type, body, and optionally
+    business_id, sequence, enqueued_at, headers. There is one row for each delivery and handler, see
+    `runtime.spark.schemas.OUTCOME`. `options` are the fields of `BatchOptions`. Costs one query and one
+    transaction for each stream of a round.
+
+    Running a batch that died again with its id finishes it; one that is published returns what was published.
+    Raises `UsageError` for what cannot be run, and `BatchFailedError` when the work stopped.
+    """
+    return Batch(spark, app, store, table, out, BatchOptions(**options)).run(messages, batch_id).outcomes
+
+
+def outputs(outcomes: DataFrame) -> DataFrame:
+    """Return what a batch published, as a message log: each output once."""
+    found = outcomes.select(sf.explode("outputs").alias("output")).select("output.*")
+    return found.dropDuplicates(["message_id"])
+
+
+def dead_letters(outcomes: DataFrame) -> DataFrame:
+    """Return what was not handled: the reason, the error, and the delivery as it was."""
+    return outcomes.where(sf.col("status") == Status.DEAD_LETTER.value).drop("version", "outputs")
+
+
+def new_batch_id() -> str:
+    """Return an id that says when the batch began."""
+    return f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{secrets.token_hex(3)}"
+
+
+@dataclass
+class Batch:
+    """Runs batches of one app into one table."""
+
+    spark: SparkSession
+    app: App
+    store: str
+    table: str
+    out: str
+    options: BatchOptions = field(default_factory=BatchOptions)
+
+    def run(self, messages: DataFrame | str, batch_id: str | None = None) -> BatchResult:
+        """Run the rounds that are not committed yet, publish, and return the outcomes."""
+        connection = self._connect()
+        ledger = Ledger(connection.table, self.options.clock)
+        given = self._open(messages)
+        log = normalise(given, self.options.source)
+        what = describe_input(given, messages if isinstance(messages, str) else None)
+        input_ = f"{what}; handlers {', '.join(sorted(self.app.handlers))}; {self.options.described()}"
+        record = connection.run(ledger.begin(batch_id or new_batch_id(), input_, self.out.rstrip("/")))
+        if record.is_finished:
+            return BatchResult(record, self._folders(record).outcomes(), was_published=True)
+        record = self._run_rounds(connection, ledger, record, log)
+        record = connection.run(ledger.publish(record))
+        folders = self._folders(record)
+        folders.remove_staging()
+        return BatchResult(record, folders.outcomes(), was_published=False)
+
+    def _run_rounds(self, connection: Connection, ledger: Ledger, record: BatchRecord, log: DataFrame) -> BatchRecord:
+        while not self._is_done(record):
+            number = record.rounds
+            if number >= self.options.max_rounds:
+                message = (
+                    f"The cascade of batch {record.batch_id} has not ended after {number} rounds. Run it again with "
+                    f"its id and a higher --max-rounds, or look for handlers that answer each other for ever."
+                )
+                raise UsageError(message)
+            messages = log if number == 0 else self._outputs_of(record, number - 1)
+            if not self._folders(record).is_in_place(number):
+                self._fold_round(connection, ledger, record, messages)
+            record = connection.run(ledger.commit_round(record, number, *self._count(record, number)))
+        return record
+
+    def _is_done(self, record: BatchRecord) -> bool:
+        if record.rounds == 0:
+            return False
+        return not self.options.cascade or record.last_routable == 0
+
+    def _fold_round(
+        self, connection: Connection, ledger: Ledger, record: BatchRecord, messages: DataFrame
+    ) -> None:
+        number = record.rounds
+        unpublished = connection.run(ledger.unpublished())
+        options = self.options
+        batch = BatchContext(record.batch_id, unpublished, options.late, options.on_error)
+        job = FoldJob(
+            self.app, self.store, self.table, batch, options.clock, options.in_flight, options.wrap
+        )
+        folders = self._folders(record)
+        staged = folders.staging(number)
+        options.step(f"Round {number}: handling messages")
+        try:
+            routed = route(messages, self.app, self._partitions())
+            routed.mapInArrow(job.fold, OUTCOME).write.parquet(staged)
+        except SPARK_FAILURES as error:
+            raise BatchFailedError(explain(error, record.batch_id)) from error
+        options.step(f"Round {number}: committing outcomes")
+        connection.run(connection.table.barrier())
+        folders.put_in_place(staged, number)
+
+    def _outputs_of(self, record: BatchRecord, number: int) -> DataFrame:
+        """Return the outputs of a round that a handler takes, as a log in its one form."""
+        found = self._folders(record).outcomes(number).select(sf.explode("outputs").alias("output")).select("output.*")
+        known = found.where(sf.col("type").isin(list(self.app.message_types)))
+        nothing = sf.lit(None).cast("string")
+        return known.withColumns({"business_id": nothing, "problem": nothing, "line": nothing})
+
+    def _count(self, record: BatchRecord, number: int) -> tuple[Mapping[str, int], int]:
+        """Count the outcomes of a round by status, and the outputs that handlers of the app take."""
+        types = sf.transform("outputs", lambda output: output["type"])
+        known = sf.array(*map(sf.lit, self.app.message_types))
+        routable = sf.size(sf.filter(types, lambda type_: sf.array_contains(known, type_)))
+        rows = (
+            self._folders(record)
+            .outcomes(number)
+            .groupBy("status")
+            .agg(
+                sf.count("*").alias("count"),
+                sf.sum(routable).alias("routable"),
+                sf.sum(sf.size("outputs")).alias("outputs"),
+            )
+            .collect()
+        )
+        counts = {row["status"]: row["count"] for row in rows}
+        counts["outputs"] = sum(row["outputs"] for row in rows)
+        return counts, sum(row["routable"] for row in rows)
+
+    def _connect(self) -> Connection:
+        connection = open_table(self.store, self.table)
+        check_reach(connection, self.spark)
+        return connection
+
+    def _open(self, messages: DataFrame | str) -> DataFrame:
+        if isinstance(messages, str):
+            return read_log(self.spark, messages, self.options.log_format)
+        return messages
+
+    def _folders(self, record: BatchRecord) -> BatchFolders:
+        return BatchFolders(self.spark, record)
+
+    def _partitions(self) -> int:
+        return self.options.partitions or max(2, 2 * self.spark.sparkContext.defaultParallelism)
+

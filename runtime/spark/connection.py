@@ -1,0 +1,95 @@
+"""Connections of Spark's Python processes: one for each store and table, kept as long as the process lives."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Coroutine, Generator, Iterable, Iterator
+from typing import Any, TypeVar
+
+from pyspark.sql import SparkSession
+
+from eventstore import Store, Table, connect, drive
+from runtime.errors import UsageError
+from runtime.spark.session import is_local
+
+T = TypeVar("T")
+
+_connections: dict[tuple[int, str, str], Connection] = {}
+
+
+class Connection:
+    """A table, and the way to run coroutines that await it.
+
+    A store of this machine never suspends, so its coroutines need no event loop and are run one after another.
+    For a store on the network one loop lives as long as the process, and several coroutines are under way at once.
+    """
+
+    def __init__(self, store: Store, table_name: str) -> None:
+        self.store = store
+        self._loop = asyncio.new_event_loop() if store.scope == "network" else None
+        self.table: Table = self.run(store.table(table_name))
+
+    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """Run one coroutine to its end."""
+        return drive(coroutine) if self._loop is None else self._loop.run_until_complete(coroutine)
+
+    def run_all(self, coroutines: Iterable[Coroutine[Any, Any, T]], in_flight: int) -> Iterator[T]:
+        """Run coroutines, up to `in_flight` at once, and give their results as they end.
+
+        The next coroutine is asked for only when there is room for it. When one raises, the others are cancelled.
+        """
+        if self._loop is None:
+            yield from map(drive, coroutines)
+            return
+        yield from _run_concurrently(self._loop, coroutines, in_flight)
+
+
+def open_table(store_url: str, table_name: str) -> Connection:
+    """Return this process's connection to a table."""
+    key = (os.getpid(), store_url, table_name)
+    if key not in _connections:
+        _connections[key] = Connection(connect(store_url), table_name)
+    return _connections[key]
+
+
+def check_reach(connection: Connection, spark: SparkSession) -> None:
+    """Raise `UsageError` when the workers of a session would not see the same store as the driver."""
+    master = str(spark.conf.get("spark.master"))
+    scope = connection.store.scope
+    if scope == "process":
+        message = "A memory: store is seen by one process only, and Spark has several: use sqlite:///FILE."
+        raise UsageError(message)
+    if scope == "machine" and not is_local(master):
+        message = (
+            f"An SQLite store is a file of this machine, and the workers of {master} may run on others: use a "
+            f"local master, or a store on the network."
+        )
+        raise UsageError(message)
+
+
+def _run_concurrently(
+    loop: asyncio.AbstractEventLoop, coroutines: Iterable[Coroutine[Any, Any, T]], in_flight: int
+) -> Iterator[T]:
+    running: set[asyncio.Task[T]] = set()
+    try:
+        for coroutine in coroutines:
+            running.add(loop.create_task(coroutine))
+            if len(running) >= in_flight:
+                running = yield from _take_finished(loop, running)
+        while running:
+            running = yield from _take_finished(loop, running)
+    finally:
+        for task in running:
+            task.cancel()
+        if running:
+            loop.run_until_complete(asyncio.gather(*running, return_exceptions=True))
+
+
+def _take_finished(
+    loop: asyncio.AbstractEventLoop, running: set[asyncio.Task[T]]
+) -> Generator[T, None, set[asyncio.Task[T]]]:
+    done, waiting = loop.run_until_complete(asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED))
+    for task in done:
+        yield task.result()
+    return waiting

@@ -1,0 +1,30 @@
+"""What a batch reads, in a few words that change when its content does."""
+
+from __future__ import annotations
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as sf
+from pyspark.sql.types import MapType, StructField
+
+from runtime.errors import LogError
+
+
+def describe_input(log: DataFrame, name: str | None) -> str:
+    """Return the number of messages of a log and a checksum of them, in any order. Reads the log once.
+
+    Raises `LogError` for a log without messages.
+    """
+    row = log.agg(
+        sf.count("*").alias("count"),
+        sf.sum(sf.xxhash64(*map(_hashable, log.schema)).cast("decimal(20,0)")).alias("checksum"),
+    ).first()
+    if row is None or row["count"] == 0:
+        where = f" at {name}" if name else ""
+        message = f"The log{where} holds no messages: there is nothing to run."
+        raise LogError(message)
+    return f"{row['count']} messages with checksum {int(row['checksum']) % 2**64:016x}"
+
+
+def _hashable(field: StructField) -> Column:
+    column = sf.col(f"`{field.name}`")
+    return sf.to_json(column) if isinstance(field.dataType, MapType) else column

@@ -1,0 +1,182 @@
+"""Message logs: read Parquet or JSON lines into one form, and find what is no message.
+
+The form has the columns of a log (message_id, type, body, business_id, sequence, enqueued_at, headers), plus
+`problem`, which says what is wrong with a row, and `line`, which keeps the row as it was when something is. Nothing is
+turned into NULL on the way.
+"""
+
+from __future__ import annotations
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as sf
+from pyspark.sql.types import (
+    BinaryType,
+    ByteType,
+    DataType,
+    IntegerType,
+    LongType,
+    MapType,
+    ShortType,
+    StringType,
+    TimestampNTZType,
+    TimestampType,
+)
+
+from runtime import message_ids
+from runtime.errors import LogError
+from runtime.spark.schemas import OPTIONAL, REQUIRED
+
+FORMATS = ("parquet", "json")
+
+_JSON_OPTIONS = {
+    "allowSingleQuotes": "false",
+    "allowUnquotedFieldNames": "false",
+    "allowNonNumericNumbers": "false",
+}
+_ENVELOPE = f"struct<line:struct<{','.join(f'{name}:string' for name in (*REQUIRED, *OPTIONAL))}>,line_ends:boolean>"
+_NUMBER = r"^-?[0-9]{1,19}$"
+_TIME = r"^\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}(:\d{2}(\.\d{1,9})?)?(Z|[+-]\d{2}:?\d{2})?$"
+_HEADERS = MapType(StringType(), StringType())
+
+
+def read_log(spark: SparkSession, path: str, format_: str | None = None) -> DataFrame:
+    """Read the log at a path: Parquet, or JSON lines; by default what the names of its files say.
+
+    Raises `LogError` when there is nothing there.
+    """
+    found = format_ or _guess_format(path)
+    try:
+        if found == "json":
+            return spark.read.text(path).where(sf.trim("value") != "").select(sf.col("value").alias("line"))
+        return spark.read.format(found).load(path)
+    except AnalysisException as error:
+        raise LogError(_explain(error, path, found)) from error
+
+
+def normalise(log: DataFrame, source: str | None = None) -> DataFrame:
+    """Bring a log into the one form. Raises `LogError` for a column that is missing or of another type."""
+    parsed = _parse_lines(log) if log.columns == ["line"] else _check_columns(log)
+    columns = {name: parsed.schema[name].dataType for name in parsed.columns}
+    checks = [
+        _required("message_id"),
+        sf.when(sf.length("message_id") > message_ids.MAX_LENGTH, sf.lit("message_id has more than 255 characters")),
+        _required("type"),
+        sf.when(sf.col("body").isNull(), sf.lit("body is missing")),
+    ]
+    sequence, sequence_check = _sequence(columns["sequence"])
+    enqueued_at, enqueued_check = _enqueued_at(columns["enqueued_at"])
+    headers, headers_check = _headers(columns["headers"])
+    checks += [sequence_check, enqueued_check, headers_check]
+    if "unparsed" in columns:
+        checks.insert(0, sf.when(sf.col("unparsed"), sf.lit("the line is not one JSON object")))
+    problem = sf.coalesce(*checks)
+    message_id = canonical(sf.col("message_id"))
+    if source:
+        message_id = sf.concat(sf.lit(f"{source}:"), message_id)
+    return parsed.select(
+        message_id.alias("message_id"),
+        "type",
+        "body",
+        "business_id",
+        sequence.alias("sequence"),
+        enqueued_at.alias("enqueued_at"),
+        headers.alias("headers"),
+        problem.alias("problem"),
+        sf.when(problem.isNotNull(), sf.col("line")).alias("line"),
+    )
+
+
+def canonical(column: Column) -> Column:
+    """Return a column in which a UUID in any spelling is in small letters with hyphens."""
+    pattern = message_ids.UUID_PATTERN + r"\z"
+    spelled = sf.lower(sf.regexp_replace(column, pattern, "$1-$2-$3-$4-$5"))
+    return sf.when(column.rlike(pattern), spelled).otherwise(column)
+
+
+def _parse_lines(log: DataFrame) -> DataFrame:
+    # `from_json` stops after the first value. With the line inside an object, whatever else stands on it keeps the
+    # parser from reaching the field that follows.
+    wrapped = sf.concat(sf.lit('{"line":'), "line", sf.lit('\n,"line_ends":true}'))
+    parsed = log.select("line", sf.from_json(wrapped, _ENVELOPE, _JSON_OPTIONS).alias("parsed"))
+    envelope = sf.when(sf.col("parsed.line_ends"), sf.col("parsed.line"))
+    return parsed.select("line", envelope.alias("envelope")).select(
+        "envelope.*", "line", sf.col("envelope").isNull().alias("unparsed")
+    )
+
+
+def _check_columns(log: DataFrame) -> DataFrame:
+    missing = [name for name in REQUIRED if name not in log.columns]
+    if missing:
+        has = ", ".join(log.columns) or "none"
+        message = f"The log lacks the column {', '.join(missing)}. A log has {', '.join(REQUIRED)}; this one: {has}."
+        raise LogError(message)
+    for name in ("message_id", "type", "business_id"):
+        if name in log.columns:
+            _check_type(log, name, (StringType,), "text")
+    _check_type(log, "body", (StringType, BinaryType), "JSON text or msgpack bytes")
+    given = [sf.col(name) if name in log.columns else sf.lit(None).cast("string").alias(name) for name in OPTIONAL]
+    line = sf.to_json(sf.struct(*(f"`{name}`" for name in log.columns)))
+    return log.select(*REQUIRED, *given, line.alias("line"))
+
+
+def _check_type(log: DataFrame, name: str, allowed: tuple[type[DataType], ...], expected: str) -> None:
+    found = log.schema[name].dataType
+    if not isinstance(found, allowed):
+        message = f"The column {name} of the log is of type {found.simpleString()}; {expected} is expected."
+        raise LogError(message)
+
+
+def _required(name: str) -> Column:
+    return sf.when(sf.coalesce(sf.col(name), sf.lit("")) == "", sf.lit(f"{name} is missing"))
+
+
+def _sequence(found: DataType) -> tuple[Column, Column]:
+    column = sf.col("sequence")
+    if isinstance(found, LongType | IntegerType | ShortType | ByteType):
+        return column.cast("long"), sf.lit(None).cast("string")
+    if not isinstance(found, StringType):
+        message = f"The column sequence of the log is of type {found.simpleString()}; a 64-bit integer is expected."
+        raise LogError(message)
+    value = sf.when(column.rlike(_NUMBER), column.try_cast("long"))
+    return value, _lost("sequence", value, "is no 64-bit integer")
+
+
+def _enqueued_at(found: DataType) -> tuple[Column, Column]:
+    column = sf.col("enqueued_at")
+    if isinstance(found, TimestampType | TimestampNTZType):
+        return column.cast("timestamp"), sf.lit(None).cast("string")
+    if not isinstance(found, StringType):
+        message = f"The column enqueued_at of the log is of type {found.simpleString()}; a timestamp is expected."
+        raise LogError(message)
+    value = sf.when(column.rlike(_TIME), column.try_cast("timestamp"))
+    return value, _lost("enqueued_at", value, "is no time like 2026-01-31T12:00:00Z")
+
+
+def _headers(found: DataType) -> tuple[Column, Column]:
+    column = sf.col("headers")
+    if found.simpleString() == _HEADERS.simpleString():
+        return column, sf.lit(None).cast("string")
+    if not isinstance(found, StringType):
+        message = f"The column headers of the log is of type {found.simpleString()}; map<string,string> is expected."
+        raise LogError(message)
+    value = sf.from_json(column, _HEADERS, _JSON_OPTIONS)
+    return value, _lost("headers", value, "is no object of texts")
+
+
+def _lost(name: str, value: Column, problem: str) -> Column:
+    return sf.when(sf.col(name).isNotNull() & value.isNull(), sf.concat(sf.lit(f"{name} {problem}: "), sf.col(name)))
+
+
+def _guess_format(path: str) -> str:
+    name = path.rstrip("/").lower()
+    return "json" if name.removesuffix(".gz").endswith((".json", ".jsonl", ".ndjson")) else "parquet"
+
+
+def _explain(error: AnalysisException, path: str, format_: str) -> str:
+    name = error.getCondition() or ""
+    if name == "PATH_NOT_FOUND":
+        return f"There is no log at {path}."
+    if name.startswith(("UNABLE_TO_INFER_SCHEMA", "CANNOT_INFER")):
+        return f"The log at {path} holds no {format_} files."
+    return f"The log at {path} cannot be read as {format_}: {str(error).splitlines()[0]}"

@@ -1,0 +1,91 @@
+"""Routing in the JVM: which handler takes a message, and which business object it is for.
+
+Each message gets one row for each of its routes. Rows that reach the same stream are shuffled to the same
+partition and sorted there: copies of one message stand together, at the smallest position of any of them.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as sf
+from pyspark.sql.types import BinaryType
+
+from handlers import App
+from handlers.route import KeyKind, Route
+from runtime.spark.logs import canonical
+
+_ROUTES = "array<struct<handler:string,business_id:string>>"
+_JSON_OPTIONS = {"allowSingleQuotes": "false", "allowUnquotedFieldNames": "false"}
+_STREAM = ("handler", "business_id", "spread")
+
+FOLD_COLUMNS = (
+    "handler",
+    "business_id",
+    "message_id",
+    "type",
+    "body",
+    "sequence",
+    "enqueued_at",
+    "headers",
+    "problem",
+    "line",
+)
+"""What the fold reads, in this order."""
+
+
+def route(messages: DataFrame, app: App, partitions: int) -> DataFrame:
+    """Give each message a row for each handler that takes it, grouped and sorted by stream.
+
+    Messages that no handler takes, and those with a problem, keep one row without a handler. The business id is
+    read from the body with one schema for each message type, as text in its canonical form, and is null when
+    it cannot be found. Copies of a message stand together, the first delivery first.
+    """
+    packed = isinstance(messages.schema["body"].dataType, BinaryType)
+    routes = _no_route()
+    for name in app.message_types:
+        found = sf.array(*(_route(found, packed=packed) for found in app.routes(name))).cast(_ROUTES)
+        routes = sf.when((sf.col("type") == name) & sf.col("problem").isNull(), found).otherwise(routes)
+    routed = (
+        messages.withColumnRenamed("business_id", "given")
+        .select("*", sf.explode(routes).alias("route"))
+        .select("*", "route.handler", "route.business_id")
+        # Without a stream to belong to, a row may be folded anywhere: its id spreads such rows.
+        .withColumn("spread", sf.when(sf.col("business_id").isNull(), sf.coalesce("message_id", "line")))
+    )
+    return _sort(routed.repartition(partitions, *_STREAM)).select(*FOLD_COLUMNS)
+
+
+def _no_route() -> Column:
+    return sf.array(sf.struct(sf.lit(None).alias("handler"), sf.lit(None).alias("business_id"))).cast(_ROUTES)
+
+
+def _route(found: Route, *, packed: bool) -> Column:
+    given = sf.col("given")
+    key = given if packed else sf.coalesce(given, _key(found))
+    if found.key_kind is KeyKind.UUID:
+        key = canonical(key)
+    return sf.struct(sf.lit(found.handler).alias("handler"), key.alias("business_id"))
+
+
+def _key(found: Route) -> Column:
+    schema = "string"
+    for name in reversed(found.wire_path):
+        schema = f"struct<`{name}`:{schema}>"
+    column = sf.from_json(sf.col("body"), schema, _JSON_OPTIONS)
+    for name in found.wire_path:
+        column = column.getField(name)
+    return column
+
+
+def _sort(routed: DataFrame) -> DataFrame:
+    # Partitioned by the columns of the shuffle and one more, the window needs no shuffle of its own.
+    copies = Window.partitionBy(*_STREAM, "message_id")
+    own = sf.struct(
+        sf.col("sequence").isNull().alias("no_sequence"),
+        "sequence",
+        sf.col("enqueued_at").isNull().alias("no_time"),
+        "enqueued_at",
+    )
+    placed = routed.withColumn("own", own).withColumn("position", sf.min("own").over(copies))
+    headers = sf.to_json(sf.col("headers"))
+    return placed.sortWithinPartitions(*_STREAM, "position", "message_id", "own", "type", "body", headers)

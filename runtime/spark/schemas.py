@@ -1,0 +1,63 @@
+"""The columns of message logs and outcomes."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+from pyspark.sql.types import (
+    ArrayType,
+    IntegerType,
+    LongType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+REQUIRED = ("message_id", "type", "body")
+OPTIONAL = ("business_id", "sequence", "enqueued_at", "headers")
+
+OUTPUT = StructType(
+    [
+        StructField("message_id", StringType()),
+        StructField("type", StringType()),
+        StructField("body", StringType()),
+        StructField("sequence", LongType()),
+        StructField("enqueued_at", TimestampType()),
+        StructField("headers", MapType(StringType(), StringType())),
+    ]
+)
+"""One output; also the columns of a message log."""
+
+OUTCOME = StructType(
+    [
+        StructField("message_id", StringType()),
+        StructField("type", StringType()),
+        StructField("handler", StringType()),
+        StructField("business_id", StringType()),
+        StructField("status", StringType()),
+        StructField("reason", StringType()),
+        StructField("error", StringType()),
+        StructField("version", LongType()),
+        StructField("outputs", ArrayType(OUTPUT)),
+        StructField("delivery", StringType()),
+    ]
+)
+"""One outcome. `delivery` is the delivery as JSON, or the line of the log, of what was not handled."""
+
+STORED_OUTCOME = StructType([*OUTCOME.fields, StructField("round", IntegerType())])
+"""An outcome as it is read back: with the round of the cascade it belongs to."""
+
+_TIMESTAMP = pa.timestamp("us", tz="UTC")
+_HEADERS = pa.map_(pa.string(), pa.string())
+
+ARROW_OUTPUT = pa.struct(
+    [
+        ("message_id", pa.string()),
+        ("type", pa.string()),
+        ("body", pa.string()),
+        ("sequence", pa.int64()),
+        ("enqueued_at", _TIMESTAMP),
+        ("headers", _HEADERS),
+    ]
+)

@@ -1,0 +1,122 @@
+"""The truncation job: every stream of a table, cut by the same rules, on all workers of a Spark session."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import LongType, StringType, StructField, StructType, TimestampType
+
+from runtime.backoff import BackoffPolicy, sleep_for
+from runtime.clock import Clock, system_clock
+from runtime.errors import BatchFailedError
+from runtime.ledger import Ledger
+from runtime.spark.connection import Connection, check_reach, open_table
+from runtime.spark.failures import SPARK_FAILURES, explain
+from runtime.spark.job import Wrap
+from runtime.streams import stream_keys
+from runtime.truncation import Truncated, TruncationRules, truncate_stream
+
+REPORT = StructType(
+    [
+        StructField("stream", StringType()),
+        StructField("versions", LongType()),
+        StructField("runs", LongType()),
+        StructField("kept_from", LongType()),
+        StructField("newest", LongType()),
+        StructField("horizon", TimestampType()),
+    ]
+)
+"""One row for each stream: how many versions and runs were cut, and what is kept."""
+
+_KEYS = StructType([StructField("stream", StringType())])
+
+
+@dataclass(frozen=True)
+class TruncationJob:
+    """All that a worker needs to truncate streams."""
+
+    store: str
+    table: str
+    rules: TruncationRules
+    dry_run: bool
+    in_flight: int = 32
+    wrap: Wrap | None = None
+
+    def run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Truncate the streams whose keys come in, and report each."""
+        connection = open_table(self.store, self.table)
+        table = self.wrap(connection.table) if self.wrap else connection.table
+        backoff = BackoffPolicy(sleep=sleep_for(connection.store.scope))
+        for batch in batches:
+            keys = batch.column(0).to_pylist()
+            work = (truncate_stream(table, key, self.rules, backoff, dry_run=self.dry_run) for key in keys)
+            yield _report([found for found in connection.run_all(work, self.in_flight) if found is not None])
+
+
+def truncate(  # noqa: PLR0913 - the session, where, and the options of the command
+    spark: SparkSession,
+    *,
+    store: str,
+    table: str,
+    older_than: int | None = None,
+    keep_last: int | None = None,
+    redelivery_window: int = 0,
+    allow_undated: bool = False,
+    allow_young: bool = False,
+    dry_run: bool = False,
+    clock: Clock = system_clock,
+    wrap: Wrap | None = None,
+) -> DataFrame:
+    """Cut old versions of all state streams of a table, and return a DataFrame with a row for each stream.
+
+    A version goes only when every rule given lets it: `older_than` (microseconds), `keep_last` (versions of each
+    stream). It never goes when its batch is not published or abandoned, when it is in the newest run of its stream,
+    or, without `allow_young`, within a day. `redelivery_window` (microseconds) is added to the horizon for logs
+    whose broker stamps each copy anew. With `dry_run` nothing is written. The work is done when this returns.
+
+    Raises `UsageError` for rules that make no sense, and `BatchFailedError` when the job failed: run it again.
+    """
+    connection = open_table(store, table)
+    check_reach(connection, spark)
+    rules = TruncationRules.of(
+        clock(),
+        connection.run(_finished(Ledger(connection.table, clock))),
+        older_than=older_than,
+        keep_last=keep_last,
+        redelivery_window=redelivery_window,
+        allow_undated=allow_undated,
+        allow_young=allow_young,
+    )
+    keys = _keys(spark, connection)
+    job = TruncationJob(store, table, rules, dry_run, wrap=wrap)
+    try:
+        rows = keys.mapInArrow(job.run, REPORT).toArrow()
+    except SPARK_FAILURES as error:
+        raise BatchFailedError(explain(error)) from error
+    return spark.createDataFrame(rows, REPORT)
+
+
+async def _finished(ledger: Ledger) -> frozenset[str]:
+    return frozenset(record.batch_id for record in await ledger.batches() if record.is_finished)
+
+
+def _keys(spark: SparkSession, connection: Connection) -> DataFrame:
+    rows: Any = [(key,) for key in connection.run(stream_keys(connection.table))]
+    return spark.createDataFrame(rows, _KEYS).repartition(2 * spark.sparkContext.defaultParallelism)
+
+
+def _report(found: list[Truncated]) -> pa.RecordBatch:
+    horizons = pa.array([each.horizon for each in found], pa.int64()).cast(pa.timestamp("us", tz="UTC"))
+    columns = [
+        pa.array([each.stream for each in found], pa.string()),
+        pa.array([each.versions for each in found], pa.int64()),
+        pa.array([each.runs for each in found], pa.int64()),
+        pa.array([each.kept_from for each in found], pa.int64()),
+        pa.array([each.newest for each in found], pa.int64()),
+        horizons,
+    ]
+    return pa.RecordBatch.from_arrays(columns, names=REPORT.fieldNames())

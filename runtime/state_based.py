@@ -1,0 +1,125 @@
+"""State-based consistent messaging: load, invoke, store, publish.
+
+A new message is handled on the newest state and adds a version. A duplicate is handled again on the version just
+before the one that it made, with the context recorded then, so that it gives the same outputs with the same
+ids, and stores nothing. Outcomes are given out last: a writer that lost a race has its append refused before
+anybody sees what it computed.
+
+After Masternak and Pobiega, "State-based consistent messaging" (exactly-once.github.io).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from eventstore import ConcurrencyConflictError, StoreUnavailableError, StreamTruncatedError, Table
+from handlers.app import HandlerDefinition
+from runtime.backoff import BackoffPolicy
+from runtime.clock import Clock
+from runtime.fold import BatchContext, Fold
+from runtime.message_ids import IdKey, id_key
+from runtime.outcome import Outcome, Status
+from runtime.part import Part
+from runtime.preparation import Prepared
+from runtime.state_stream import KnownVersion, LoadedStream, append_runs, load_state
+
+_READ_AGAIN = (ConcurrencyConflictError, StreamTruncatedError, StoreUnavailableError)
+
+
+class StateBased:
+    """Processes the ordered messages of one stream at a time, for one handler."""
+
+    def __init__(
+        self,
+        table: Table,
+        handler: HandlerDefinition,
+        clock: Clock,
+        batch: BatchContext,
+        backoff: BackoffPolicy,
+    ) -> None:
+        self.table = table
+        self.handler = handler
+        self.clock = clock
+        self.batch = batch
+        self.backoff = backoff
+
+    async def process(
+        self, business_id: str, deliveries: Sequence[Prepared | Outcome], *, stopped: bool = False
+    ) -> list[Outcome]:
+        """Handle the deliveries of one stream, in their order, and return an outcome for each.
+
+        `stopped` says that new messages are held back because of a dead letter before these deliveries.
+
+        All copies of a message should stand together. Costs one query and one transaction; more when there are
+        duplicates (see `load_state`), or more new versions than a transaction holds: then they are stored in
+        parts, and no outcome is returned before its part is stored.
+
+        After a lost race, and after an answer that never came, what was computed is dropped and the stream is
+        read again: a version is taken for stored only when it is read. Raises `RetriesExhaustedError` after too
+        many of these in a row, and `ReplayFailedError`.
+        """
+        outcomes: list[Outcome] = []
+        backoff = self.backoff.start()
+        stream: LoadedStream | None = None
+        fresh: dict[IdKey, KnownVersion] = {}
+        while len(outcomes) < len(deliveries):
+            waiting = deliveries[len(outcomes) :]
+            try:
+                stream = stream or await self.load_state(business_id, waiting)
+                fold = self.fold(stream, business_id, outcomes, fresh, stopped=stopped)
+                part = self.invoke_handlers(fold, waiting)
+                await self.store_state(stream, part)
+            except _READ_AGAIN as error:
+                stream, fresh = None, {}
+                await backoff.pause(error)
+                continue
+            outcomes += part.outcomes
+            backoff.progress()
+        return outcomes
+
+    async def load_state(self, business_id: str, deliveries: Sequence[Prepared | Outcome]) -> LoadedStream:
+        """Load the newest state, and for each duplicate the version just before its own."""
+        ids = {delivery.key for delivery in deliveries if isinstance(delivery, Prepared)}
+        return await load_state(self.table, self.handler, business_id, ids)
+
+    def fold(
+        self,
+        stream: LoadedStream,
+        business_id: str,
+        earlier: Sequence[Outcome],
+        fresh: dict[IdKey, KnownVersion],
+        *,
+        stopped: bool,
+    ) -> Fold:
+        """Return the fold that goes on after the `earlier` outcomes."""
+        if self.batch.on_error == "stop-stream":
+            stopped = stopped or any(outcome.status is Status.DEAD_LETTER for outcome in earlier)
+        return Fold(
+            self.handler,
+            self.clock,
+            self.batch,
+            stream,
+            business_id,
+            fresh=fresh,
+            delivered=_delivered(earlier),
+            stopped=stopped,
+        )
+
+    def invoke_handlers(self, fold: Fold, deliveries: Sequence[Prepared | Outcome]) -> Part:
+        """Handle deliveries until there are no more, or a transaction is full."""
+        for delivery in deliveries:
+            fold.handle(delivery)
+            if fold.part.is_full:
+                break
+        return fold.part
+
+    async def store_state(self, stream: LoadedStream, part: Part) -> None:
+        """Append the new versions of a part, on the condition that nobody wrote since the load."""
+        events, head = part.finish(self.clock())
+        if events:
+            await append_runs(stream, events, head)
+
+
+def _delivered(outcomes: Sequence[Outcome]) -> set[IdKey]:
+    """Return the messages that had an outcome with a version."""
+    return {id_key(outcome.envelope.message_id) for outcome in outcomes if outcome.version is not None}

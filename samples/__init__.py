@@ -1,0 +1,1 @@
+"""Samples to read, run and copy from."""

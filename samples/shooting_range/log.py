@@ -1,0 +1,71 @@
+"""Message logs of many games at once, with duplicates, in any order: what a queue would deliver."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+from samples.shooting_range.shooting_range import POSITIONS
+
+BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
+_BETWEEN = timedelta(milliseconds=10)
+_TURNS_BETWEEN_STARTS = 4
+_AIMED = 0.5
+
+Row = dict[str, Any]
+
+
+def generate(  # noqa: PLR0913 - one for each option of the command
+    games: int,
+    messages: int,
+    *,
+    duplicates: float = 0.0,
+    shuffle: bool = False,
+    seed: int = 1,
+    begin: datetime = BEGIN,
+) -> Iterator[Row]:
+    """Give the rows of a log: `messages` different ones, and a share of `duplicates` of them once more.
+
+    Each game begins with StartNewRound; about half of the shots are aimed. Rows come in the order of `sequence`,
+    duplicates after what they repeat, or in no order at all with `shuffle`. The same seed gives the same games; another
+    `begin` gives other messages in them.
+    """
+    game_ids = [_uuid(random.Random(f"{seed}:game:{number}")) for number in range(games)]  # noqa: S311 - no secret
+    chance = random.Random(f"{seed}:{begin.isoformat()}")  # noqa: S311 - no secret
+    rows = list(_messages(game_ids, messages, chance, begin))
+    rows += [dict(rows[chance.randrange(messages)]) for _ in range(round(messages * duplicates))]
+    if shuffle:
+        chance.shuffle(rows)
+    yield from rows
+
+
+def _messages(game_ids: list[UUID], count: int, chance: random.Random, begin: datetime) -> Iterator[Row]:
+    targets: dict[UUID, int] = {}
+    for number in range(count):
+        game_id = game_ids[number % len(game_ids)]
+        turn = number // len(game_ids)
+        position = chance.randrange(POSITIONS)
+        if turn % _TURNS_BETWEEN_STARTS == 0:
+            targets[game_id] = position
+            yield _row(number, "StartNewRound", game_id, position, chance, begin)
+        else:
+            aimed = chance.random() < _AIMED
+            yield _row(number, "FireAt", game_id, targets[game_id] if aimed else position, chance, begin)
+
+
+def _row(number: int, type_: str, game_id: UUID, position: int, chance: random.Random, begin: datetime) -> Row:
+    return {
+        "message_id": str(_uuid(chance)),
+        "type": type_,
+        "body": json.dumps({"game_id": str(game_id), "position": position}),
+        "sequence": number,
+        "enqueued_at": begin + number * _BETWEEN,
+    }
+
+
+def _uuid(chance: random.Random) -> UUID:
+    return UUID(int=chance.getrandbits(128), version=4)

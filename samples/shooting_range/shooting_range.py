@@ -1,0 +1,32 @@
+"""The shooting range: a shot hits or misses, and after two shots the target moves."""
+
+from handlers import Context, Handler, handles
+from samples.shooting_range.messages import FireAt, Hit, Missed, StartNewRound
+from samples.shooting_range.states import ShootingRangeData
+
+MAX_ATTEMPTS_IN_A_ROUND = 2
+POSITIONS = 100
+
+
+class ShootingRange(Handler[ShootingRangeData]):
+    """One game on one range."""
+
+    @handles(by="game_id")
+    def start_new_round(
+        self, state: ShootingRangeData, message: StartNewRound, context: Context
+    ) -> ShootingRangeData:
+        """Put the target where the message says."""
+        return state.model_copy(update={"target_position": message.position, "number_of_attempts": 0})
+
+    @handles(by="game_id")
+    def fire_at(self, state: ShootingRangeData, message: FireAt, context: Context) -> ShootingRangeData:
+        """Tell whether the shot hit, and move the target at the end of a round."""
+        if message.position == state.target_position:
+            context.publish(Hit(id=context.new_guid(), game_id=message.game_id))
+        else:
+            context.publish(Missed(id=context.new_guid(), game_id=message.game_id))
+
+        if state.number_of_attempts + 1 >= MAX_ATTEMPTS_IN_A_ROUND:
+            target = context.random.randrange(POSITIONS)
+            return state.model_copy(update={"target_position": target, "number_of_attempts": 0})
+        return state.model_copy(update={"number_of_attempts": state.number_of_attempts + 1})
