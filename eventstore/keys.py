@@ -1,8 +1,9 @@
-"""Escaping of partition and row keys, reversible whatever characters they hold.
+r"""Escaping of partition and row keys, reversible whatever characters they hold.
 
-A table service refuses `/ \\ # ?` and control characters in keys, and has decoded `%` twice. Each of
-them, and the escape character `~` itself, is stored as `~` and two hexadecimal digits. All other
-characters, so also all that UUIDs, numbers and names consist of, are stored as they are.
+A table service refuses `/ \ # ?` and control characters in keys and has decoded `%` twice; its emulator
+loses its way at quotes, commas and line separators. Each of these, and the escape character `~` itself, is
+stored as `~` and two hexadecimal digits, a line separator as `~u` and four. All other characters, so all
+that UUIDs, numbers and dates consist of, are stored as they are.
 
 Keys are ordered as they are stored. For ASCII keys without an escaped character that is the order of
 their text; an escaped character sorts after letters and digits, where `~` does.
@@ -18,9 +19,10 @@ MAX_KEY_UNITS = 512
 """The longest key that a table can hold, in UTF-16 units, after escaping."""
 
 _SHORT = MAX_KEY_UNITS // 2
-_ESCAPED = re.compile("[/\\\\#?%~\x00-\x1f\x7f-\x9f]")
-_ESCAPE = re.compile("~([0-9A-F]{2})")
-_find_unclean = re.compile("[/\\\\#?%~\x00-\x1f\x7f-\x9f\ud800-\udfff]").search
+_ESCAPED_CHARACTERS = "/\\\\#?%',~\x00-\x1f\x7f-\x9f\u2028\u2029"
+_ESCAPED = re.compile(f"[{_ESCAPED_CHARACTERS}]")
+_ESCAPE = re.compile("~(?:u([0-9A-F]{4})|([0-9A-F]{2}))")
+_find_unclean = re.compile(f"[{_ESCAPED_CHARACTERS}\ud800-\udfff]").search
 
 
 def escape(key: str) -> str:
@@ -36,7 +38,7 @@ def escape_bound(key: str) -> str:
     """Return one end of a range of keys as it is stored; unlike a key it may be empty."""
     if len(key) <= _SHORT and _find_unclean(key) is None:
         return key
-    escaped = _ESCAPED.sub(lambda match: f"~{ord(match[0]):02X}", key)
+    escaped = _ESCAPED.sub(_escape_character, key)
     try:
         units = len(escaped.encode("utf-16-le")) // 2
     except UnicodeEncodeError:
@@ -52,7 +54,16 @@ def unescape(stored: str) -> str:
     """Return the key that was escaped."""
     if "~" not in stored:
         return stored
-    return _ESCAPE.sub(lambda match: chr(int(match[1], 16)), stored)
+    return _ESCAPE.sub(_unescape_character, stored)
+
+
+def _escape_character(match: re.Match[str]) -> str:
+    code = ord(match[0])
+    return f"~{code:02X}" if code <= 0xFF else f"~u{code:04X}"  # noqa: PLR2004 - two digits, or four
+
+
+def _unescape_character(match: re.Match[str]) -> str:
+    return chr(int(match[1] or match[2], 16))
 
 
 def _shown(key: str) -> str:

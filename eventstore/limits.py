@@ -105,7 +105,7 @@ def merge(before: Properties, after: Properties) -> dict[str, Value]:
 
 def _check_name(name: str) -> int:
     """Check a property's name and remember it; return what it adds to the size of a row."""
-    if not isinstance(name, str) or not name.isidentifier():
+    if not name.isidentifier():
         raise ValueError(f"The property name {name!r} is not an identifier.")
     if len(name) > MAX_NAME_LENGTH:
         raise ValueError(f"The property name {name[:40]!r}... has more than {MAX_NAME_LENGTH} characters.")

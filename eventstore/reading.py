@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from types import MappingProxyType
 
 from eventstore.events import VERSION, RecordedEvent
@@ -29,19 +30,25 @@ class Selection:
         """Return the selection; None for the events selects everything, of the header too."""
         if events is None:
             return EVERYTHING
-        header_names = None if header is None else frozenset(header)
-        union = dict.fromkeys((*HEADER_NAMES, *events, *(header or ())))
-        return cls(frozenset(events) - {VERSION}, header_names, tuple(union))
+        return _selection(tuple(events), None if header is None else tuple(header))
 
 
 EVERYTHING = Selection(None, None, None)
+
+
+@lru_cache(maxsize=256)
+def _selection(events: tuple[str, ...], header: tuple[str, ...] | None) -> Selection:
+    union = dict.fromkeys((*HEADER_NAMES, *events, *(header or ())))
+    return Selection(
+        frozenset(events) - {VERSION}, None if header is None else frozenset(header), tuple(union)
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class RowRange:
     """Rows of one partition, and the number of requests that they took."""
 
-    rows: list[Row]
+    rows: Sequence[Row]
     pages: int
 
 
@@ -54,6 +61,8 @@ async def read_rows(
     """Read the rows between two keys, both included, page by page."""
     query, key = partition.table.query, partition.key
     page = await query(key, first, last, select=select)
+    if page.continuation is None:
+        return RowRange(page.rows, 1)
     rows, pages = list(page.rows), 1
     while page.continuation is not None:
         page = await query(key, first, last, select=select, continuation=page.continuation)

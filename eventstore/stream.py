@@ -26,7 +26,7 @@ from eventstore.port import Operation, Properties, Row, Value
 from eventstore.reading import EVERYTHING, ChangedMeanwhileError, Selection, events_in, read_rows
 from eventstore.results import StreamSlice, StreamWriteResult
 from eventstore.truncation import rows_below
-from eventstore.writing import all_includes, event_operations, explained, recorded
+from eventstore.writing import all_includes, event_operations, explained, recorded, with_etags
 
 READ_ATTEMPTS = 8
 
@@ -116,15 +116,12 @@ class Stream:
             stream = target
         else:
             stream = await cls._expected(partition, version, own, changes)
-        header, written = stream._written(version + len(events), own)
+        header = stream._header(version + len(events), own)
         etags = await _transact(partition, [header, *changes])
-        included = tuple(
-            [
-                replace(include, etag=etag)
-                for include, etag in zip(included, etags[len(etags) - len(included) :], strict=True)
-            ]
-        )
-        return StreamWriteResult(replace(written, etag=etags[0]), recorded(version, events), included)
+        if included:
+            included = with_etags(included, etags)
+        written = stream._after(etags[0], version + len(events), own)
+        return StreamWriteResult(written, recorded(version, events), included)
 
     @classmethod
     async def set_properties(cls, stream: Stream, properties: Mapping[str, Value | None]) -> Stream:
@@ -134,9 +131,9 @@ class Stream:
         """
         if stream.etag is None:
             raise ValueError("The stream is transient: provision or write it before its properties are set.")
-        header, written = stream._written(stream.version, stream_properties(properties))
-        (etag,) = await _transact(stream.partition, [header])
-        return replace(written, etag=etag)
+        own = stream_properties(properties)
+        (etag,) = await _transact(stream.partition, [stream._header(stream.version, own)])
+        return stream._after(etag, stream.version, own)
 
     @classmethod
     async def read(
@@ -299,23 +296,23 @@ class Stream:
         reading = await read_rows(self.partition, header, header, (VERSION,))
         return bool(reading.rows) and reading.rows[0].etag == self.etag
 
-    def _written(self, version: int, own: Properties | None) -> tuple[Operation, Stream]:
-        """Return the header's part of a write, and the stream as it will be but for its ETag."""
-        header = self.partition.header
-        if self.etag is None:
-            own = self.properties or _NO_PROPERTIES if own is None else own
-            return (
-                Operation.insert(header, header_row(version, 1, own)),
-                Stream(self.partition, None, version, 1, own),
-            )
+    def _header(self, version: int, own: Properties | None) -> Operation:
+        """Return the header's part of a write; properties that are not known are kept."""
+        row_key = self.partition.header
         if own is None and not self.partial:
             own = self.properties
+        if self.etag is None:
+            return Operation.insert(row_key, header_row(version, 1, own or _NO_PROPERTIES))
         if own is None:
-            return Operation.merge(header, {VERSION: version}, self.etag), replace(self, version=version)
-        return (
-            Operation.replace(header, header_row(version, self.first_version, own), self.etag),
-            Stream(self.partition, None, version, self.first_version, own),
-        )
+            return Operation.merge(row_key, {VERSION: version}, self.etag)
+        return Operation.replace(row_key, header_row(version, self.first_version, own), self.etag)
+
+    def _after(self, etag: str, version: int, own: Properties | None) -> Stream:
+        """Return the stream as it is after a write."""
+        if own is not None:
+            return Stream(self.partition, etag, version, self.first_version, own)
+        known = self.properties if self.etag is not None or self.properties is not None else _NO_PROPERTIES
+        return Stream(self.partition, etag, version, self.first_version, known, self.partial)
 
 
 def _position(target: Stream | Partition, expected_version: int | None) -> tuple[Partition, int]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from eventstore.errors import (
     ConcurrencyConflictError,
@@ -56,6 +57,12 @@ def all_includes(events: Sequence[EventData], includes: Iterable[Include]) -> tu
         if _STREAM_ROW.match(include.row_key):
             raise ValueError(f"The row {include.row_key!r} is part of a stream and cannot be included in a write.")
     return combine(given)
+
+
+def with_etags(includes: Sequence[Include], etags: Sequence[str]) -> tuple[Include, ...]:
+    """Return the includes with their rows' new ETags, which are the last ones of the transaction."""
+    own = etags[len(etags) - len(includes) :]
+    return tuple([replace(include, etag=etag) for include, etag in zip(includes, own, strict=True)])
 
 
 def recorded(version: int, events: Sequence[EventData]) -> tuple[RecordedEvent, ...]:

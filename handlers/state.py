@@ -24,6 +24,15 @@ class State(BaseModel):
     __schema_version__: ClassVar[int] = 1
     __upcasters__: ClassVar[Mapping[int, Upcaster]] = {}
 
+    def __init_subclass__(
+        cls,
+        version: int = 1,  # noqa: ARG003 - see below
+        upcasters: Mapping[int, Upcaster] | None = None,  # noqa: ARG003 - see below
+        **kwargs: Any,  # noqa: ANN401 - pydantic's
+    ) -> None:
+        """Let `type` accept version and upcasters; they are taken up below, once pydantic has made the class."""
+        super().__init_subclass__(**kwargs)
+
     @classmethod
     def __pydantic_init_subclass__(
         cls,

@@ -164,17 +164,12 @@ class Fold:
         expected = known.version.state_digest
         if known.schema != self._handler.codec.version:
             expected = digest_state(self._handler.codec.upcast(known.after, known.schema))
-        different = [
-            name
-            for name, same in (
-                ("outputs", invocation.outputs_digest == known.version.outputs_digest),
-                ("next state", invocation.state_digest == expected),
-            )
-            if not same
-        ]
-        if not different:
+        outputs = invocation.outputs_digest == known.version.outputs_digest
+        state = invocation.state_digest == expected
+        if outputs and state:
             return None
-        return f"Handled again, version {known.number} has another {' and another '.join(different)} than at first."
+        what = " and ".join(part for part, same in (("other outputs", outputs), ("another next state", state)) if not same)
+        return f"Handled again, version {known.number} gives {what} than at first: the handler is not deterministic."
 
     def _without_outputs(self, delivery: Prepared, known: KnownVersion, reason: Reason, error: str) -> Outcome:
         """Give a dead letter for what cannot be replayed; fail the batch when its outputs are not out yet."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
@@ -12,7 +13,7 @@ from runtime.run import Run, StateVersion, read_run
 from runtime.state_stream import stream_partition
 
 _HEADER = "SS-HEAD"
-_NEWEST_CHARACTER = "\U0010ffff"
+_PLAIN = re.compile(r"[A-Za-z0-9_.:-]*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,8 +107,9 @@ def _of_run(run: Run) -> list[StoredVersion]:
 
 
 def _range(handler: str, prefix: str) -> tuple[str, str]:
-    first = f"{handler}-{prefix}"
-    return first, first + _NEWEST_CHARACTER
+    """Return the ends of a range that holds the keys with a prefix; the order of others than ASCII is not relied on."""
+    first = f"{handler}-{prefix}" if _PLAIN.fullmatch(prefix) else f"{handler}-"
+    return first, first[:-1] + chr(ord(first[-1]) + 1)
 
 
 def _summary(row: Row) -> StreamSummary | None:

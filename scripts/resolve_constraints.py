@@ -14,6 +14,7 @@ import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
+OLDEST_PYTHON = (3, 11)
 EXTRAS = "identity,lint,node,test"
 BUILD_TOOLS = ["setuptools"]
 HEADER = """\
@@ -41,6 +42,10 @@ def canonical(name: str) -> str:
 
 def main() -> None:
     """Resolve, and replace constraints.txt."""
+    if sys.version_info[:2] != OLDEST_PYTHON:
+        sys.exit(
+            "constraints.txt is resolved on Python 3.11: make distclean, then make PYTHON=python3.11 constraints"
+        )
     pins = [f"{name}=={version}\n" for name, version in resolve() if name != "consistent-messaging"]
     (ROOT / "constraints.txt").write_text(HEADER + "".join(pins))
     print(f"constraints.txt: {len(pins)} packages")

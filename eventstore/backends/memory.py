@@ -13,7 +13,7 @@ from itertools import count
 from threading import RLock
 from typing import Final
 
-from eventstore.backends.naming import check_table_name
+from eventstore.backends.naming import table_name
 from eventstore.errors import RowChangedError, RowExistsError, RowNotFoundError
 from eventstore.keys import escape, escape_bound
 from eventstore.limits import merge, prepare
@@ -137,9 +137,8 @@ class MemoryStore(Store):
         self._lock: Final = RLock()
 
     async def table(self, name: str) -> MemoryTable:
-        check_table_name(name)
         with self._lock:
-            return self._tables.setdefault(name.lower(), MemoryTable(self._etags, self._lock))
+            return self._tables.setdefault(table_name(name), MemoryTable(self._etags, self._lock))
 
     async def close(self) -> None:
         """Do nothing: the tables live as long as the store."""

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import msgpack
 
-from eventstore.backends.naming import check_table_name
+from eventstore.backends.naming import table_name
 from eventstore.backends.packing import large_bytes, select_from, unpack, unpack_small
 from eventstore.backends.sqlite_changes import Changes
 from eventstore.backends.sqlite_file import SqliteFile
@@ -173,8 +173,7 @@ class SqliteStore(Store):
         self._file = SqliteFile(_path(url))
 
     async def table(self, name: str) -> SqliteTable:
-        check_table_name(name)
-        table = SqliteTable(self._file, name)
+        table = SqliteTable(self._file, table_name(name))
         table.make()
         return table
 

@@ -126,10 +126,10 @@ class Batch:
 
     def run(self, messages: DataFrame | str, batch_id: str | None = None) -> BatchResult:
         """Run the rounds that are not committed yet, publish, and return the outcomes."""
-        connection = self._connect()
-        ledger = Ledger(connection.table, self.options.clock)
         given = self._open(messages)
         log = normalise(given, self.options.source)
+        connection = self._connect()
+        ledger = Ledger(connection.table, self.options.clock)
         what = describe_input(given, messages if isinstance(messages, str) else None)
         input_ = f"{what}; handlers {', '.join(sorted(self.app.handlers))}; {self.options.described()}"
         record = connection.run(ledger.begin(batch_id or new_batch_id(), input_, self.out.rstrip("/")))
@@ -153,7 +153,9 @@ class Batch:
             messages = log if number == 0 else self._outputs_of(record, number - 1)
             if not self._folders(record).is_in_place(number):
                 self._fold_round(connection, ledger, record, messages)
-            record = connection.run(ledger.commit_round(record, number, *self._count(record, number)))
+            self.options.step(f"Round {number}: counting outcomes")
+            counts, routable = self._count(record, number)
+            record = connection.run(ledger.commit_round(record, number, counts, routable))
         return record
 
     def _is_done(self, record: BatchRecord) -> bool:

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from pyspark.sql import SparkSession
 
-from eventstore import Store, Table, connect, drive
+from eventstore import Scope, Store, Table, connect, drive
 from runtime.errors import UsageError
 from runtime.spark.session import is_local
 
@@ -55,8 +55,11 @@ def open_table(store_url: str, table_name: str) -> Connection:
 
 def check_reach(connection: Connection, spark: SparkSession) -> None:
     """Raise `UsageError` when the workers of a session would not see the same store as the driver."""
-    master = str(spark.conf.get("spark.master"))
-    scope = connection.store.scope
+    check_scope(connection.store.scope, str(spark.conf.get("spark.master")))
+
+
+def check_scope(scope: Scope, master: str) -> None:
+    """Raise `UsageError` when the workers of a master would not see a store of this scope as the driver does."""
     if scope == "process":
         message = "A memory: store is seen by one process only, and Spark has several: use sqlite:///FILE."
         raise UsageError(message)

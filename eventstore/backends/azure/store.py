@@ -1,0 +1,223 @@
+"""Tables of a storage account: one request for each call of the port."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import json
+import os
+from collections.abc import Sequence
+from urllib.parse import quote
+from weakref import WeakKeyDictionary
+
+from eventstore.backends.azure.account import Account, account_of
+from eventstore.backends.azure.client import Answer, Client
+from eventstore.backends.azure.entities import decode
+from eventstore.backends.azure.transactions import (
+    BATCH_CONTENT_TYPE,
+    Refusal,
+    TransactionWriter,
+    etags_or_refusal,
+    refusal,
+)
+from eventstore.backends.naming import table_name
+from eventstore.errors import (
+    EventStoreError,
+    PayloadTooLargeError,
+    RowChangedError,
+    RowError,
+    RowExistsError,
+    RowNotFoundError,
+    StoreUnavailableError,
+    StoreUrlError,
+)
+from eventstore.keys import escape, escape_bound
+from eventstore.limits import prepare
+from eventstore.port import Operation, Page, Row, Scope, Store, Table
+
+_ROW_ERRORS: dict[str, type[RowError]] = {
+    "EntityAlreadyExists": RowExistsError,
+    "EntityNotFound": RowNotFoundError,
+    "ResourceNotFound": RowNotFoundError,
+    "UpdateConditionNotSatisfied": RowChangedError,
+    "ConditionNotMet": RowChangedError,
+}
+_TOO_LARGE = frozenset(
+    {"RequestBodyTooLarge", "EntityTooLarge", "PropertyValueTooLarge", "TooManyProperties", "KeyValueTooLarge"}
+)
+_KEY_PROPERTIES = ("PartitionKey", "RowKey", "Timestamp")
+
+
+class AzureTable(Table):
+    """A table of a storage account."""
+
+    def __init__(self, store: AzureStore, name: str) -> None:
+        self._store = store
+        self._name = name
+        account = store.account
+        self._writer = TransactionWriter(account.endpoint, name, is_cosmos=account.is_cosmos)
+
+    async def get(self, partition_key: str, row_key: str) -> Row | None:
+        clauses = [("PartitionKey", "eq", escape(partition_key)), ("RowKey", "eq", escape(row_key))]
+        page = await self._page(clauses, None, None)
+        return page.rows[0] if page.rows else None
+
+    async def query(
+        self,
+        partition_key: str,
+        first: str,
+        last: str,
+        *,
+        select: Sequence[str] | None = None,
+        continuation: str | None = None,
+    ) -> Page:
+        clauses = [("PartitionKey", "eq", escape(partition_key)), *_range("RowKey", first, last)]
+        return await self._page(clauses, select, continuation)
+
+    async def scan(
+        self,
+        row_key: str,
+        first: str = "",
+        last: str | None = None,
+        *,
+        select: Sequence[str] | None = None,
+        continuation: str | None = None,
+    ) -> Page:
+        clauses = [*_range("PartitionKey", first, last), ("RowKey", "eq", escape(row_key))]
+        return await self._page(clauses, select, continuation)
+
+    async def transact(self, partition_key: str, operations: Sequence[Operation]) -> tuple[str, ...]:
+        prepared = prepare(partition_key, operations)
+        row_keys = [escape(operation.row_key) for operation in operations]
+        body = self._writer.body(escape(partition_key), row_keys, operations, prepared)
+        answer = await self._store.client().post("/$batch", body, BATCH_CONTENT_TYPE)
+        if answer.status != 202:  # noqa: PLR2004 - Accepted: the answers to the operations are inside
+            raise self._explained(refusal(answer.status, answer.body))
+        result = etags_or_refusal(answer.body, len(operations))
+        if isinstance(result, Refusal):
+            raise self._refused(result, operations, answer)
+        return result
+
+    async def barrier(self) -> None:
+        """Return at once: the service answers when a write is durable."""
+
+    async def make(self) -> None:
+        """Make the table when it is not there."""
+        body = json.dumps({"TableName": self._name}).encode()
+        try:
+            answer = await self._store.client().post("/Tables", body, "application/json")
+        except StoreUrlError:
+            # Some signatures allow to use a table and not to make one.
+            await self._page([("PartitionKey", "eq", ""), ("RowKey", "eq", "")], (), None)
+            return
+        if answer.status < 300:  # noqa: PLR2004 - what HTTP calls success
+            return
+        refused = refusal(answer.status, answer.body)
+        if refused.code == "TableBeingDeleted":
+            raise StoreUnavailableError(f"The table {self._name} is being deleted.")
+        if refused.code != "TableAlreadyExists":
+            raise self._explained(refused)
+
+    async def _page(
+        self, clauses: Sequence[tuple[str, str, str]], select: Sequence[str] | None, continuation: str | None
+    ) -> Page:
+        path = f"/{self._name}()?$filter={_filter(clauses)}"
+        if select is not None:
+            path += f"&$select={quote(','.join(dict.fromkeys((*_KEY_PROPERTIES, *select))))}"
+        if continuation is not None:
+            path += continuation
+        answer = await self._store.client().get(path)
+        if answer.status != 200:  # noqa: PLR2004 - OK
+            raise self._explained(refusal(answer.status, answer.body))
+        rows = [decode(entity) for entity in json.loads(answer.body)["value"]]
+        return Page(tuple(rows), _continuation(answer))
+
+    def _refused(self, refused: Refusal, operations: Sequence[Operation], answer: Answer) -> EventStoreError:
+        row_error = _ROW_ERRORS.get(refused.code)
+        if row_error is None:
+            return self._explained(refused)
+        if answer.was_repeated:
+            return StoreUnavailableError(
+                f"{self._store.url} failed, and refused the transaction when it was sent again: "
+                "the first attempt may have been carried out.",
+                outcome_unknown=True,
+            )
+        return row_error(operations[refused.index].row_key, refused.index)
+
+    def _explained(self, refused: Refusal) -> EventStoreError:
+        what = f"{self._store.url} refused a request for the table {self._name}: {refused.code or refused.status}."
+        if refused.status == 413 or refused.code in _TOO_LARGE:  # noqa: PLR2004 - Payload Too Large
+            return PayloadTooLargeError(what)
+        if refused.code in ("TableNotFound", "TableBeingDeleted"):
+            return StoreUrlError(what)
+        if refused.status >= 500:  # noqa: PLR2004 - the service's own failures
+            return StoreUnavailableError(what, outcome_unknown=True)
+        return EventStoreError(what)
+
+
+class AzureStore(Store):
+    """The tables of one storage account."""
+
+    scope: Scope = "network"
+
+    def __init__(self, account: Account) -> None:
+        if account.signing == "identity" and not _has_identity():
+            raise StoreUrlError(
+                "A store url without a key or signature needs azure-identity: "
+                "pip install 'consistent-messaging[identity]'."
+            )
+        self.url = account.endpoint
+        self.account = account
+        self._clients: WeakKeyDictionary[asyncio.AbstractEventLoop, Client] = WeakKeyDictionary()
+
+    @classmethod
+    def connect(cls, url: str) -> AzureStore:
+        """Return the store behind a url or connection string. Raises `StoreUrlError`."""
+        return cls(account_of(url))
+
+    async def table(self, name: str) -> AzureTable:
+        table = AzureTable(self, table_name(name))
+        await table.make()
+        return table
+
+    async def close(self) -> None:
+        """Close the connections of this event loop."""
+        client = self._clients.pop(asyncio.get_running_loop(), None)
+        if client is not None and client.pid == os.getpid():
+            await client.close()
+
+    def client(self) -> Client:
+        """Return the client of this event loop and process."""
+        loop = asyncio.get_running_loop()
+        client = self._clients.get(loop)
+        if client is None or client.pid != os.getpid():
+            client = self._clients[loop] = Client(self.account)
+        return client
+
+
+def _has_identity() -> bool:
+    return importlib.util.find_spec("azure.identity") is not None
+
+
+def _range(name: str, first: str, last: str | None) -> list[tuple[str, str, str]]:
+    if first and first == last:
+        return [(name, "eq", escape_bound(first))]
+    clauses = [(name, "ge", escape_bound(first))] if first else []
+    if last is not None:
+        clauses.append((name, "le", escape_bound(last)))
+    return clauses
+
+
+def _filter(clauses: Sequence[tuple[str, str, str]]) -> str:
+    # A stored key has no quote that could end the text early: it is escaped.
+    return quote(" and ".join(f"{name} {comparison} '{value}'" for name, comparison, value in clauses), safe="")
+
+
+def _continuation(answer: Answer) -> str | None:
+    """Return the rest of a url that asks for the next page; an empty page can have one too."""
+    query = ""
+    for name in ("NextPartitionKey", "NextRowKey"):
+        value = answer.headers.get(f"x-ms-continuation-{name}")
+        if value:
+            query += f"&{name}={quote(value, safe='')}"
+    return query or None

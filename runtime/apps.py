@@ -1,0 +1,81 @@
+"""Apps by name: from `module:attribute`, as it stands on the command line, to the App."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import traceback
+from pathlib import Path
+from types import ModuleType, TracebackType
+
+from handlers import App
+from runtime.errors import AppNotFoundError, UsageError
+
+_NOT_THE_USERS = ("importlib", "handlers")
+
+
+def load_app(spec: str) -> App:
+    """Import the module of `module:attribute` and return its App.
+
+    The working directory is searched first, so that an app needs no installation. Raises `UsageError` when the
+    text is not of that form, and `AppNotFoundError` when there is no such module or attribute, when it is no
+    App, and when the module raises while it is imported.
+    """
+    name, colon, attribute = spec.partition(":")
+    if not colon or not attribute.isidentifier() or not all(part.isidentifier() for part in name.split(".")):
+        raise UsageError(f"An app is named MODULE:ATTRIBUTE, like samples.shooting_range:app, not {spec!r}.")
+    module = _import(name)
+    if not hasattr(module, attribute):
+        raise AppNotFoundError(f"The module {name} has no attribute {attribute}.{_apps_in(module)}")
+    app = getattr(module, attribute)
+    if not isinstance(app, App):
+        raise AppNotFoundError(f"{spec} is no App but {_kind(app)}: make one with App(SomeHandler, ...).")
+    return app
+
+
+def _import(name: str) -> ModuleType:
+    here = str(Path.cwd())
+    if sys.path[:1] != [here]:
+        sys.path.insert(0, here)
+    importlib.invalidate_caches()
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name and f"{name}.".startswith(f"{error.name}."):
+            raise AppNotFoundError(_nowhere(name, error.name, here)) from error
+        raise AppNotFoundError(_raised(name, error)) from error
+    except (Exception, SystemExit) as error:
+        raise AppNotFoundError(_raised(name, error)) from error
+
+
+def _nowhere(name: str, missing: str, here: str) -> str:
+    package = f" (there is no {missing})" if missing != name else ""
+    return f"There is no module {name}{package}: it was looked for in {here} and on Python's path."
+
+
+def _raised(name: str, error: BaseException) -> str:
+    last_line = traceback.format_exception_only(error)[-1].strip()
+    return f"The module {name} cannot be imported: {last_line} ({_place(error)})"
+
+
+def _place(error: BaseException) -> str:
+    """Return the file and line of the user's code that raised."""
+    if isinstance(error, SyntaxError) and error.filename:
+        return f"{error.filename}:{error.lineno}"
+    place = "while it was looked for"
+    step: TracebackType | None = error.__traceback__
+    while step is not None:
+        module = str(step.tb_frame.f_globals.get("__name__", ""))
+        if module != __name__ and module.partition(".")[0] not in _NOT_THE_USERS:
+            place = f"{step.tb_frame.f_code.co_filename}:{step.tb_lineno}"
+        step = step.tb_next
+    return place
+
+
+def _apps_in(module: ModuleType) -> str:
+    names = [name for name, value in vars(module).items() if isinstance(value, App)]
+    return f" Its apps: {', '.join(names)}." if names else ""
+
+
+def _kind(value: object) -> str:
+    return f"the class {value.__name__}" if isinstance(value, type) else f"of type {type(value).__name__}"

@@ -1,0 +1,22 @@
+"""The command line, `consistent`: quiet, quick to start, and without a stack trace for a user's mistake.
+
+Only typer and rich are imported before a command runs; Spark, Arrow and Azure when the command needs them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+__all__ = ["main"]
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command that the arguments name, by default those of the process, and exit.
+
+    The exit code is 0 when it was done, 1 when it failed, 2 when it was asked for wrongly, 130 after Ctrl-C.
+    """
+    from runtime.cli.application import application
+    from runtime.cli.failures import answered
+
+    with answered():
+        application(args=None if arguments is None else list(arguments), prog_name="consistent")

@@ -1,0 +1,75 @@
+"""The command line as typer knows it: each command and its help text."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable
+from importlib import metadata
+from typing import Annotated, Any
+
+import typer
+
+from runtime.cli.commands.batches import batches
+from runtime.cli.commands.demo import demo
+from runtime.cli.commands.run import run
+from runtime.cli.commands.sample import shooting_range
+from runtime.cli.commands.show import show
+from runtime.cli.commands.streams import streams
+from runtime.cli.commands.truncate import truncate
+from runtime.cli.console import results
+
+_SETTINGS: dict[str, Any] = {
+    "no_args_is_help": True,
+    "add_completion": False,
+    "pretty_exceptions_enable": False,
+    "rich_markup_mode": "rich",
+    "context_settings": {"help_option_names": ["-h", "--help"]},
+}
+_HELP = (
+    "Make the effect of each message happen exactly once, however often and late it is delivered.\n\n"
+    "Start with `consistent demo`. Exit code 0: done; 1: failed; 2: asked for wrongly."
+)
+
+
+def _print_version(is_asked: bool) -> None:
+    if is_asked:
+        results().print(f"consistent-messaging {_version()}")
+        raise typer.Exit
+
+
+def _version() -> str:
+    try:
+        return metadata.version("consistent-messaging")
+    except metadata.PackageNotFoundError:
+        return "(not installed)"
+
+
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None: ...
+
+
+def _help(command: Callable[..., None]) -> str:
+    """Return the docstring of a command, its paragraphs unwrapped and its examples as they stand."""
+    paragraphs = re.split(r"\n\n", inspect.cleandoc(command.__doc__ or ""))
+    return "\n\n".join(map(_unwrapped, paragraphs))
+
+
+def _unwrapped(paragraph: str) -> str:
+    if paragraph.startswith("    "):
+        return "\n".join(f"[cyan]$ {line.strip()}[/cyan]" for line in paragraph.splitlines())
+    return paragraph.replace("\n", " ")
+
+
+application = typer.Typer(help=_HELP, **_SETTINGS)
+application.callback()(_options)
+
+for _command in (demo, run, batches, truncate, streams, show):
+    application.command(_command.__name__, help=_help(_command))(_command)
+
+_samples = typer.Typer(help="Write a message log to try things with.", **_SETTINGS)
+_samples.command("shooting-range", help=_help(shooting_range))(shooting_range)
+application.add_typer(_samples, name="sample")

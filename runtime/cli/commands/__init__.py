@@ -1,0 +1,1 @@
+"""The commands, one in each module. What a command's docstring says is its help text."""

@@ -1,0 +1,98 @@
+"""`consistent batches`: what the ledger of a table says."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from eventstore import Table
+from runtime.cli.console import Screen
+from runtime.cli.options import AsJson, StoreUrl, TableName
+from runtime.cli.stores import on_table
+from runtime.cli.tables import iso, make_table
+from runtime.clock import system_clock
+from runtime.ledger import BatchRecord, Ledger
+
+Abandon = Annotated[
+    str | None,
+    typer.Option(
+        "--abandon",
+        metavar="ID",
+        help="Give up a batch that has not ended: what it stored stays, what it did not publish it never will.",
+    ),
+]
+
+_COLUMNS = ("batch", "status", "rounds", "started", "updated", "outcomes", "out")
+
+
+def batches(store: StoreUrl, table: TableName, abandon: Abandon = None, as_json: AsJson = False) -> None:
+    """List the batches of a table: published, started and not ended, or abandoned.
+
+        consistent batches --store sqlite:///store.db --table games
+
+    A batch that died stands as started. Run it again with its id and it goes on where it was; until then its
+    versions are not cut, and a message of it that cannot be replayed fails any other batch. One request for
+    each 1,000 batches.
+    """
+    screen = Screen(as_json)
+    if abandon is not None:
+        record = on_table(store, table, lambda opened: _abandon(opened, abandon))
+        screen.give(describe(record))
+        screen.show(f"Batch {abandon} is abandoned. Its messages can be run under another id.")
+        return
+    records = on_table(store, table, _batches)
+    screen.give({"batches": list(map(describe, records))})
+    if not records:
+        screen.show(f"No batch was run into the table {table}.")
+        return
+    screen.show(make_table(f"Batches of {table}", _COLUMNS, map(_row, records)))
+    for record in records:
+        if not record.is_finished:
+            screen.show(_how_to_go_on(record))
+
+
+def describe(record: BatchRecord) -> dict[str, Any]:
+    """Return a batch for JSON."""
+    return {
+        "batch_id": record.batch_id,
+        "status": record.status.value,
+        "rounds": record.rounds,
+        "started_at": iso(record.started_at),
+        "updated_at": iso(record.updated_at),
+        "counts": dict(sorted(record.counts.items())),
+        "out": record.out,
+        "input": record.input,
+    }
+
+
+def counts_text(record: BatchRecord) -> str:
+    """Return the counts of a batch in one line."""
+    return ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in sorted(record.counts.items()) if count)
+
+
+async def _batches(table: Table) -> list[BatchRecord]:
+    return await Ledger(table, system_clock).batches()
+
+
+async def _abandon(table: Table, batch_id: str) -> BatchRecord:
+    return await Ledger(table, system_clock).abandon(batch_id)
+
+
+def _row(record: BatchRecord) -> tuple[Any, ...]:
+    return (
+        record.batch_id,
+        record.status.value,
+        record.rounds,
+        record.started_at,
+        record.updated_at,
+        counts_text(record) or None,
+        record.out,
+    )
+
+
+def _how_to_go_on(record: BatchRecord) -> str:
+    return (
+        f"Batch {record.batch_id} has not ended. If nobody is running it, run its log again with "
+        f"--batch-id {record.batch_id} --out {record.out} to go on, or give it up with --abandon {record.batch_id}."
+    )

@@ -1,0 +1,149 @@
+"""`consistent run`: a batch over a message log."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from eventstore import connect
+from runtime.apps import load_app
+from runtime.cli.batch_report import BatchReport
+from runtime.cli.console import Screen, notes
+from runtime.cli.failures import INTERRUPTED, traced
+from runtime.cli.log_file import prepare_log
+from runtime.cli.options import (
+    DEFAULT_MASTER,
+    AppSpec,
+    AsJson,
+    Late,
+    LogFile,
+    LogFormat,
+    Master,
+    OnError,
+    StoreUrl,
+    TableName,
+)
+
+Messages = Annotated[
+    str,
+    typer.Option(
+        "--messages",
+        metavar="LOG",
+        show_default=False,
+        help="The message log: a file or folder with the columns message_id, type, body, and optionally "
+        "business_id, sequence, enqueued_at, headers.",
+    ),
+]
+Format = Annotated[
+    LogFormat | None,
+    typer.Option("--format", help="The log's format; by default what its name says, else Parquet."),
+]
+Out = Annotated[
+    str,
+    typer.Option(
+        "--out", metavar="DIR", show_default=False, help="Where outcomes are written: DIR/batch_id=ID/round=N."
+    ),
+]
+Cascade = Annotated[
+    bool, typer.Option("--cascade", help="Handle the outputs too, round by round, until no handler takes any.")
+]
+MaxRounds = Annotated[
+    int, typer.Option("--max-rounds", metavar="N", min=1, help="Stop a cascade that has not ended after so many.")
+]
+BatchId = Annotated[
+    str | None,
+    typer.Option(
+        "--batch-id",
+        metavar="ID",
+        show_default=False,
+        help="Go on with the batch of this id, or begin one under it; by default a new id is made and printed.",
+    ),
+]
+Source = Annotated[
+    str | None,
+    typer.Option(
+        "--source", metavar="NAME", help="Set the message ids of this log apart from those of other logs."
+    ),
+]
+LateOption = Annotated[
+    Late,
+    typer.Option(
+        "--late",
+        help="What to do with an unknown message that is not newer than its stream's horizon: it may be a "
+        "duplicate of a version that was cut, and `process` may handle it twice.",
+    ),
+]
+OnErrorOption = Annotated[
+    OnError,
+    typer.Option("--on-error", help="After a dead letter, go on with its stream, or hold back what is new in it."),
+]
+Partitions = Annotated[
+    int | None,
+    typer.Option(
+        "--partitions", metavar="N", min=1, show_default="two for each core", help="Shuffle to so many partitions."
+    ),
+]
+
+
+def run(
+    app: AppSpec,
+    messages: Messages,
+    store: StoreUrl,
+    table: TableName,
+    out: Out,
+    cascade: Cascade = False,
+    batch_id: BatchId = None,
+    log_format: Format = None,
+    source: Source = None,
+    late: LateOption = Late.REFUSE,
+    on_error: OnErrorOption = OnError.CONTINUE,
+    max_rounds: MaxRounds = 100,
+    partitions: Partitions = None,
+    master: Master = DEFAULT_MASTER,
+    log_file: LogFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Run the handlers of an app over a message log with Spark, and write what came of each delivery.
+
+        consistent run --app samples.shooting_range:app --messages log.parquet --cascade --store sqlite:///store.db --table games --out outcomes
+
+    Each new message adds one version to its stream; a duplicate gives the outputs of its first delivery again and
+    stores nothing. One query and one transaction for each stream, and about ten seconds to start Spark.
+
+    A delivery that cannot be handled is a dead letter with its reason: it costs no other message its outcome, and
+    the exit code is 0 all the same. A batch that was stopped goes on where it was when it is run again with its
+    id, so keep the log until then.
+    """
+    screen = Screen(as_json)
+    loaded = load_app(app)
+    from runtime.spark.batch import Batch, BatchOptions, new_batch_id
+    from runtime.spark.connection import check_scope
+    from runtime.spark.progress import shown_session
+
+    check_scope(connect(store).scope, master)
+    chosen = batch_id or new_batch_id()
+    log = prepare_log(log_file)
+    screen.note(f"Batch {chosen}: if it stops before its end, run it again with --batch-id {chosen} to go on.")
+    try:
+        with traced(log), shown_session(master, log, notes()) as (spark, progress):
+            progress.step("Reading the log")
+            options = BatchOptions(
+                cascade=cascade,
+                max_rounds=max_rounds,
+                late=late.value,  # type: ignore[arg-type] # the same words
+                on_error=on_error.value,  # type: ignore[arg-type] # the same words
+                source=source,
+                log_format=None if log_format is None else log_format.value,
+                partitions=partitions,
+                step=progress.step,
+            )
+            result = Batch(spark, loaded, store, table, out, options).run(messages, chosen)
+            progress.step("Counting outcomes")
+            report = BatchReport.of(result)
+            progress.done()
+            screen.give(report.document())
+            screen.show(*report.parts())
+    except KeyboardInterrupt:
+        screen.note(f"Stopped. Nothing is lost: run batch {chosen} again with --batch-id {chosen} to go on.")
+        raise typer.Exit(INTERRUPTED) from None

@@ -1,0 +1,112 @@
+"""`consistent show`: one state stream, version by version."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import typer
+
+from eventstore import Stream, Table
+from runtime.cli.console import Screen
+from runtime.cli.failures import NotPossibleError
+from runtime.cli.options import AsJson, Limit, StoreUrl, TableName
+from runtime.cli.states import decode
+from runtime.cli.stores import on_table
+from runtime.cli.tables import moment_text
+from runtime.cli.version_tables import facts_of_stream, facts_of_version, table_of_changes, table_of_versions
+from runtime.cli.versions import describe_version
+from runtime.errors import UsageError
+from runtime.head import Head, read_head
+from runtime.message_ids import canonical
+from runtime.state_stream import stream_partition
+from runtime.streams import StoredVersion, versions
+
+HandlerName = Annotated[str, typer.Argument(metavar="HANDLER", show_default=False, help="The name of the handler.")]
+BusinessId = Annotated[
+    str, typer.Argument(metavar="BUSINESS_ID", show_default=False, help="The id of the business object.")
+]
+Version = Annotated[
+    int | None, typer.Option("--version", metavar="V", min=1, help="Show all of this version.")
+]
+MessageId = Annotated[
+    str | None, typer.Option("--message", metavar="ID", help="Show all of the version that this message made.")
+]
+Diff = Annotated[bool, typer.Option("--diff", help="Show what changed, field by field, in place of whole states.")]
+
+
+def show(
+    handler: HandlerName,
+    business_id: BusinessId,
+    store: StoreUrl,
+    table: TableName,
+    version: Version = None,
+    message: MessageId = None,
+    diff: Diff = False,
+    limit: Limit = 20,
+    as_json: AsJson = False,
+) -> None:
+    """Show the versions of one state stream: which message made each, when, and the state after it.
+
+        consistent show --store sqlite:///store.db --table games LeaderBoard 7f0c...e2 --version 3 --diff
+
+    It reads the whole history that is kept of the stream, with one request for each 1,000 runs. Outputs are not
+    stored and so not shown: they are what handling the message again on the state before it gives.
+    """
+    if version is not None and message is not None:
+        raise UsageError("Give --version or --message, not both.")
+    found = on_table(store, table, lambda opened: _read(opened, handler, business_id))
+    if found is None:
+        raise NotPossibleError(f"There is no stream of {handler} for {business_id}: `consistent streams` lists them.")
+    head, kept = found
+    screen = Screen(as_json)
+    if version is None and message is None:
+        _show_stream(screen, handler, business_id, head, kept[-limit:], diff=diff)
+        return
+    chosen = _find(kept, head, version, message)
+    screen.give({"handler": handler, "business_id": business_id, **describe_version(chosen, whole=True, diff=diff)})
+    screen.show(*facts_of_version(f"{handler} {business_id}, version {chosen.number}", chosen, with_states=not diff))
+    if diff:
+        screen.show(table_of_changes(chosen))
+
+
+def _show_stream(
+    screen: Screen, handler: str, business_id: str, head: Head, listed: Sequence[StoredVersion], *, diff: bool
+) -> None:
+    screen.give(
+        {
+            "handler": handler,
+            "business_id": business_id,
+            "versions": head.versions,
+            "kept_from": head.kept_from,
+            "newest": moment_text(head.last_now),
+            "horizon": moment_text(head.horizon),
+            "state": decode(listed[-1].after),
+            "shown": [describe_version(each, whole=False, diff=diff) for each in listed],
+        }
+    )
+    screen.show(facts_of_stream(f"{handler} {business_id}", head), "")
+    left_out = listed[0].number - head.kept_from
+    title = f"The newest {len(listed)} of {left_out + len(listed)} versions" if left_out else "Versions"
+    screen.show(table_of_versions(title, listed, diff=diff))
+
+
+def _find(kept: Sequence[StoredVersion], head: Head, number: int | None, message: str | None) -> StoredVersion:
+    wanted = None if message is None else canonical(message)
+    for version in kept:
+        if version.number == number or (wanted is not None and version.message_id == wanted):
+            return version
+    cut = f" Versions before {head.kept_from} have been cut." if head.kept_from > 1 else ""
+    if number is not None:
+        raise NotPossibleError(f"There is no version {number}: the newest is {head.versions}.{cut}")
+    raise NotPossibleError(f"No version that is kept was made by message {message}.{cut}")
+
+
+async def _read(table: Table, handler: str, business_id: str) -> tuple[Head, list[StoredVersion]] | None:
+    """Read a stream by its business id, or by the one spelling of it when it is a UUID."""
+    for spelling in dict.fromkeys([business_id, canonical(business_id)]):
+        stream = await Stream.try_open(stream_partition(table, handler, spelling))
+        kept = await versions(table, handler, spelling)
+        if stream is not None and kept:
+            return read_head(stream.properties or {}), kept
+    return None

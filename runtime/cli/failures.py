@@ -1,0 +1,82 @@
+"""Failures: one sentence on standard error, and an exit code.
+
+RuntimeFailure
+├── NotPossibleError   what was asked for in the right way cannot be done
+└── UnexpectedError    nobody thought of this; the trace is in the log file
+
+| exit code | when |
+|---|---|
+| 0 | done; a batch with dead letters is done too |
+| 1 | failed: no such log, app, batch or stream, a batch that is refused, a job that stopped |
+| 2 | asked for wrongly: an option, a duration, a store url or a table name that cannot be, or options that do not go together |
+| 130 | Ctrl-C |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import typer
+
+from eventstore import EventStoreError, StoreUrlError
+from handlers import HandlersError
+from runtime.cli.console import complain
+from runtime.cli.log_file import append_trace
+from runtime.errors import RuntimeFailure, UsageError
+
+FAILED = 1
+WRONG_USAGE = 2
+INTERRUPTED = 130
+
+_EXPECTED = (RuntimeFailure, EventStoreError, HandlersError)
+_OF_TYPER = (typer.Exit, typer.Abort, typer.BadParameter)
+_OF_SPARK = ("pyspark", "py4j")
+
+
+class NotPossibleError(RuntimeFailure):
+    """Raised when what was asked for in the right way cannot be done."""
+
+
+class UnexpectedError(RuntimeFailure):
+    """Raised in place of an error that nobody thought of; says where its trace is."""
+
+
+@contextmanager
+def answered() -> Iterator[None]:
+    """Turn every error into one sentence and the exit of the process."""
+    try:
+        with traced():
+            yield
+    except _EXPECTED as error:
+        complain(str(error))
+        raise SystemExit(exit_code(error)) from error
+
+
+@contextmanager
+def traced(log_file: Path | None = None) -> Iterator[None]:
+    """Write the traces of unexpected errors to the log file, and raise `UnexpectedError` in their place."""
+    try:
+        yield
+    except (*_EXPECTED, *_OF_TYPER):
+        raise
+    except Exception as error:
+        raise UnexpectedError(_sentence(error, append_trace(error, log_file))) from error
+
+
+def exit_code(error: Exception) -> int:
+    """Return 2 for what was asked for wrongly, 1 for what turned out to be impossible."""
+    # The subclasses of UsageError tell of things that were not found or not allowed, not of how they were asked for.
+    return WRONG_USAGE if type(error) is UsageError or isinstance(error, StoreUrlError) else FAILED
+
+
+def _sentence(error: Exception, trace: Path | None) -> str:
+    where = f" The full trace is in {trace}." if trace else ""
+    if type(error).__module__.partition(".")[0] in _OF_SPARK:
+        from runtime.spark.failures import explain
+
+        return f"{explain(error)}{where}"
+    if isinstance(error, OSError) and error.strerror and error.filename:
+        return f"{error.strerror}: {error.filename}.{where}"
+    return f"Something unexpected went wrong: {type(error).__name__}: {error}.{where}"

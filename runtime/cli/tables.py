@@ -1,0 +1,67 @@
+"""Tables, all in one look, and the texts of times and states in them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import Any
+
+from rich import box
+from rich.table import Table
+from rich.text import Text
+
+from runtime.envelope import to_datetime
+
+NOTHING = "-"
+
+Cell = str | int | datetime | Text | None
+
+
+def make_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Cell]]) -> Table:
+    """Return a table; columns of numbers stand to the right."""
+    rows = list(rows)
+    table = Table(title=Text(title), box=box.SIMPLE_HEAD, title_justify="left", title_style="bold", pad_edge=False)
+    for number, name in enumerate(columns):
+        are_numbers = any(isinstance(row[number], int) for row in rows)
+        table.add_column(Text(name), justify="right" if are_numbers else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*map(_cell, row))
+    return table
+
+
+def make_facts(title: str, facts: Iterable[tuple[str, Cell]]) -> Table:
+    """Return a table of names and values."""
+    table = Table(title=Text(title), box=None, show_header=False, title_justify="left", title_style="bold", pad_edge=False)
+    table.add_column(style="dim")
+    table.add_column(overflow="fold")
+    for name, value in facts:
+        table.add_row(Text(name), _cell(value))
+    return table
+
+
+def moment_text(microseconds: int | None) -> str | None:
+    """Return a time in microseconds as ISO 8601 in UTC."""
+    return None if microseconds is None else iso(to_datetime(microseconds))
+
+
+def iso(moment: datetime) -> str:
+    """Return a UTC time as ISO 8601."""
+    return moment.isoformat().replace("+00:00", "Z")
+
+
+def compact_json(value: Any) -> str:  # noqa: ANN401 - any JSON value
+    """Return JSON on one line, for a cell."""
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _cell(value: Cell) -> Text:
+    if value is None:
+        return Text(NOTHING, style="dim")
+    if isinstance(value, Text):
+        return value
+    if isinstance(value, bool):
+        return Text("yes" if value else "no")
+    if isinstance(value, datetime):
+        return Text(f"{value:%Y-%m-%d %H:%M:%S}")
+    return Text(f"{value:,}" if isinstance(value, int) else value)

@@ -1,0 +1,83 @@
+"""What came of batches and truncations, in numbers: small results of the DataFrames that the jobs return."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as sf
+
+from runtime.spark.batch import dead_letters
+
+
+@dataclass(frozen=True, slots=True)
+class OutcomeCount:
+    """How many deliveries of a round came to the same end in a handler, and how many outputs they gave."""
+
+    round: int
+    handler: str | None
+    status: str
+    reason: str | None
+    count: int
+    outputs: int
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """A delivery that was not handled."""
+
+    message_id: str | None
+    type: str | None
+    handler: str | None
+    business_id: str | None
+    reason: str
+    error: str
+    delivery: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class TruncatedCount:
+    """How many streams of a handler there are, how many were cut, and what was cut of them."""
+
+    handler: str
+    streams: int
+    cut: int
+    versions: int
+    runs: int
+
+
+def count_outcomes(outcomes: DataFrame) -> list[OutcomeCount]:
+    """Count the outcomes of a batch by round, handler, status and reason. Reads them once."""
+    names = ("round", "handler", "status", "reason")
+    counted = outcomes.groupBy(*names).agg(
+        sf.count("*").alias("count"), sf.sum(sf.coalesce(sf.size("outputs"), sf.lit(0))).alias("outputs")
+    )
+    found = [OutcomeCount(**row.asDict()) for row in counted.collect()]
+    return sorted(found, key=lambda each: (each.round, each.handler or "", each.status, each.reason or ""))
+
+
+def first_dead_letters(outcomes: DataFrame, limit: int) -> list[DeadLetter]:
+    """Return some dead letters of a batch."""
+    names = ("message_id", "type", "handler", "business_id", "reason", "error", "delivery")
+    return [DeadLetter(**row.asDict()) for row in dead_letters(outcomes).select(*names).limit(limit).collect()]
+
+
+def count_truncated(report: DataFrame) -> list[TruncatedCount]:
+    """Sum up a truncation by handler. The report is what `truncate` returned."""
+    counted = (
+        report.groupBy(sf.substring_index("stream", "-", 1).alias("handler"))
+        .agg(
+            sf.count("*").alias("streams"),
+            sf.count_if(sf.col("versions") > 0).alias("cut"),
+            sf.sum("versions").alias("versions"),
+            sf.sum("runs").alias("runs"),
+        )
+        .orderBy("handler")
+    )
+    return [TruncatedCount(**row.asDict()) for row in counted.collect()]
+
+
+def rows_of(frame: DataFrame, *names: str) -> Iterator[dict[str, object]]:
+    """Give the rows of a small DataFrame, each as a dict of the columns named."""
+    yield from frame.select(*names).toArrow().to_pylist()

@@ -1,0 +1,77 @@
+"""One suite for all backends: each test runs on memory, on SQLite and on Azurite."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any, TypeVar
+from uuid import uuid4
+
+import pytest
+
+from eventstore import EventStoreError, Partition, Row, Store, Table, connect
+
+T = TypeVar("T")
+Run = Callable[[Coroutine[Any, Any, T]], T]
+Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
+
+
+@pytest.fixture(params=["memory", "sqlite", "azurite"])
+def store_url(request, tmp_path):
+    if request.param == "memory":
+        return f"memory:{uuid4().hex}"
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path}/store.db"
+    return request.getfixturevalue("azurite_url")
+
+
+@pytest.fixture
+def run() -> Iterator[Run[Any]]:
+    """Run a coroutine in the event loop of the test."""
+    with asyncio.Runner() as runner:
+        yield runner.run
+
+
+@pytest.fixture
+def store(store_url, run) -> Iterator[Store]:
+    store = connect(store_url)
+    yield store
+    run(store.close())
+
+
+@pytest.fixture
+def table(store, run) -> Table:
+    """A table that no other test uses."""
+    return run(store.table(f"t{uuid4().hex}"))
+
+
+@pytest.fixture
+def partition(table) -> Partition:
+    return Partition(table, "orders-7")
+
+
+@pytest.fixture
+def contents(table, run) -> Callable[..., tuple[Row, ...]]:
+    """Read all rows of a partition, ETags included."""
+
+    def read(partition_key: str = "orders-7") -> tuple[Row, ...]:
+        page = run(table.query(partition_key, "", "\uffff"))
+        assert page.continuation is None
+        return page.rows
+
+    return read
+
+
+@pytest.fixture
+def refuses(contents) -> Refuses:
+    """Expect an error that leaves the partition exactly as it was."""
+
+    @contextmanager
+    def expect(error: type[BaseException] = EventStoreError, *, match: str | None = None):
+        before = contents()
+        with pytest.raises(error, match=match) as raised:
+            yield raised
+        assert contents() == before
+
+    return expect

@@ -1,0 +1,61 @@
+from __future__ import annotations
+
+from eventstore import PAGE_SIZE, Operation
+
+
+def make(run, table, partition_keys):
+    for key in partition_keys:
+        run(table.transact(key, [Operation.insert("head", {"K": key, "L": b"x" * 600}), Operation.insert("x", {})]))
+
+
+def scanned(page):
+    return [row.partition_key for row in page.rows]
+
+
+def test_a_scan_finds_one_row_of_each_partition(run, table):
+    make(run, table, ["c", "a/1", "b"])
+    run(table.transact("no-head", [Operation.insert("x", {})]))
+
+    rows = run(table.scan("head")).rows
+
+    assert [(row.partition_key, row.row_key, row.properties["K"]) for row in rows] == [
+        ("a/1", "head", "a/1"),
+        ("b", "head", "b"),
+        ("c", "head", "c"),
+    ]
+    assert rows[1].etag == run(table.get("b", "head")).etag
+
+
+def test_a_scan_has_both_its_ends(run, table):
+    make(run, table, ["a", "b", "c", "d"])
+
+    assert scanned(run(table.scan("head", "b", "c"))) == ["b", "c"]
+    assert scanned(run(table.scan("head", "b"))) == ["b", "c", "d"]
+    assert scanned(run(table.scan("head", last="b"))) == ["a", "b"]
+    assert scanned(run(table.scan("head", "b", "b"))) == ["b"]
+    assert scanned(run(table.scan("missing"))) == []
+
+
+def test_a_scan_reads_only_the_properties_named(run, table):
+    make(run, table, ["a"])
+
+    assert [row.properties for row in run(table.scan("head", select=["K"])).rows] == [{"K": "a"}]
+    assert [row.properties for row in run(table.scan("head", select=[])).rows] == [{}]
+
+
+def test_a_scan_of_an_empty_table_finds_nothing(run, table):
+    page = run(table.scan("head"))
+
+    assert (page.rows, page.continuation) == ((), None)
+
+
+def test_a_scan_of_many_partitions_comes_in_pages(run, table):
+    partition_keys = [f"p{number:05d}" for number in range(PAGE_SIZE + 20)]
+    for key in partition_keys:
+        run(table.transact(key, [Operation.insert("head", {})]))
+
+    first = run(table.scan("head", "p00003"))
+    second = run(table.scan("head", "p00003", continuation=first.continuation))
+
+    assert scanned(first) + scanned(second) == partition_keys[3:]
+    assert second.continuation is None

@@ -1,0 +1,53 @@
+from __future__ import annotations
+
+import pytest
+
+from eventstore import Operation, StoreUrlError
+
+
+def test_opening_a_table_twice_opens_the_same_table(run, store):
+    first = run(store.table("games"))
+    run(first.transact("p", [Operation.insert_or_replace("r", {"V": 1})]))
+
+    second = run(store.table("games"))
+
+    assert run(second.get("p", "r")).properties == {"V": 1}
+
+
+def test_upper_and_lower_case_name_one_table(run, store):
+    first = run(store.table("Scores"))
+    second = run(store.table("sCORES"))
+    run(first.transact("p", [Operation.insert_or_replace("r", {"V": 1})]))
+
+    assert run(second.get("p", "r")).properties == {"V": 1}
+
+
+@pytest.mark.parametrize("name", ["", "ab", "x" * 64, "9games", "ga mes", "ga-mes", "ga_mes", "gämes", "tables", "a;b"])
+def test_a_name_that_no_table_can_have_is_refused(run, store, name):
+    with pytest.raises(StoreUrlError, match="table name"):
+        run(store.table(name))
+
+
+def test_a_store_can_be_used_in_an_async_with(run, store):
+    async def use():
+        async with store as opened:
+            table = await opened.table("games")
+            await table.barrier()
+            return opened is store
+
+    assert run(use())
+
+
+def test_a_closed_store_opens_again(run, store):
+    run(store.table("games"))
+    run(store.close())
+
+    table = run(store.table("games"))
+
+    assert run(table.get("nowhere", "nothing")) is None
+
+
+def test_the_url_of_a_store_shows_no_secret(store, store_url):
+    assert "AccountKey" not in store.url
+    assert store.url.split("://")[-1].split("/")[0] in store_url
+    assert store.scope == {"memory": "process", "sqlite": "machine"}.get(store_url.split(":")[0], "network")

@@ -1,0 +1,28 @@
+"""Every store, a table of its own for each test, and a game to play."""
+
+from __future__ import annotations
+
+import itertools
+import os
+
+import pytest
+
+_numbers = itertools.count(1)
+
+
+@pytest.fixture(params=["memory", "sqlite", "azurite"])
+def store_url(request, tmp_path):
+    if request.param == "azurite":
+        return request.getfixturevalue("azurite_url")
+    return {"memory": f"memory:{tmp_path.name}", "sqlite": f"sqlite:///{tmp_path}/store.db"}[request.param]
+
+
+@pytest.fixture(params=["sqlite", "azurite"])
+def shared_url(request, tmp_path):
+    """A store that several processes can use."""
+    return request.getfixturevalue("azurite_url") if request.param == "azurite" else f"sqlite:///{tmp_path}/store.db"
+
+
+@pytest.fixture
+def table():
+    return f"reference{os.getpid()}x{next(_numbers)}"

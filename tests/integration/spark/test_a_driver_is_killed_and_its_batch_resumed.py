@@ -1,0 +1,60 @@
+"""The driver is killed at its worst moments; the batch is run again with its id, by another driver."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from eventstore import connect, drive
+from runtime.ledger import Ledger
+from tests.support.clocks import FrozenClock
+from tests.support.logs import generated
+from tests.support.outcomes import all_outcomes, by_status, published
+
+CLOCK = FrozenClock.at("2026-03-01T12:00:00")
+LATER = FrozenClock.at("2026-03-02T12:00:00")
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.mark.parametrize(
+    ("step", "rounds"),
+    [
+        ("Round 0: committing outcomes", 0),  # all is appended, nothing of it is given out
+        ("Round 0: counting outcomes", 0),  # the outcomes are in place and not committed
+        ("Round 1: handling messages", 1),  # between two rounds of the cascade
+    ],
+)
+def test_a_resumed_batch_gives_what_an_undisturbed_one_gives(place, step, rounds):
+    log = generated(place.folder / "log.jsonl", games=10, messages=200, duplicates=0.2, shuffle=True)
+    # Given a batch whose driver was killed
+    command = [sys.executable, "-m", "tests.support.killed_driver"]
+    arguments = [place.store, place.table, place.out, log, "night", str(CLOCK.microseconds), step]
+    killed = subprocess.run([*command, *arguments], cwd=ROOT, capture_output=True, start_new_session=True, check=False)
+    assert killed.returncode == -9, killed.stderr.decode()
+    (record,) = batches(place)
+    assert (record.batch_id, record.status, record.rounds) == ("night", "started", rounds)
+
+    # When it is run again with its id, a day later
+    resumed = place.run(log, batch_id="night", cascade=True, clock=LATER)
+
+    # Then it gives the outcomes of a batch on another store that nobody killed
+    place.store, place.folder = f"sqlite:///{place.folder}/other.db", place.folder / "other"
+    undisturbed = place.run(log, batch_id="night", cascade=True, clock=CLOCK)
+    if rounds:
+        # what was appended after the kill has the time of then
+        assert by_status(resumed) == by_status(undisturbed)
+        assert [output[:3] for output in published(resumed)] == [output[:3] for output in published(undisturbed)]
+    else:
+        assert all_outcomes(resumed.where("round = 0")) == all_outcomes(undisturbed.where("round = 0"))
+    assert published(resumed) == published(undisturbed)
+
+
+def batches(place):
+    async def read():
+        async with connect(place.store) as store:
+            return await Ledger(await store.table(place.table), CLOCK).batches()
+
+    return drive(read())
+
+

@@ -1,0 +1,116 @@
+"""The JVM finds the business id and the handler's type has the last word: both must name one stream."""
+
+from __future__ import annotations
+
+import json
+
+from pydantic import StrictInt
+
+from handlers import App, Context, Handler, Message, State, handles
+from tests.support.logs import GAME, row, start, write_lines
+from tests.support.outcomes import heads, statuses
+
+
+class Player(Message):
+    name: str
+
+
+class Scored(Message):
+    player: Player
+    level: StrictInt
+
+
+class Score(State):
+    count: int = 0
+
+
+class ByName(Handler[Score]):
+    @handles(by="player.name")
+    def scored(self, state: Score, message: Scored, context: Context) -> Score:
+        return state.model_copy(update={"count": state.count + 1})
+
+
+class ByLevel(Handler[Score]):
+    @handles(by="level")
+    def scored(self, state: Score, message: Scored, context: Context) -> Score:
+        return state.model_copy(update={"count": state.count + 1})
+
+
+app = App(ByName, ByLevel)
+
+
+def test_every_spelling_of_a_uuid_is_the_same_game(place):
+    # Given one game, spelled as no two systems spell it
+    plain = GAME.replace("-", "")
+    spellings = [GAME, GAME.upper(), "{" + GAME + "}", plain, plain.upper(), f"urn:uuid:{GAME}"]
+    log = write_lines(place.folder / "log.jsonl", [start(n, n, game) for n, game in enumerate(spellings)])
+
+    # When a batch runs
+    place.run(log)
+
+    # Then there is one stream with all versions
+    assert {key: versions for key, (versions, _) in heads(place.store, place.table).items()} == {
+        f"ShootingRange-{GAME}": len(spellings)
+    }
+
+
+def test_every_spelling_of_a_message_id_is_the_same_message(place):
+    # Given one message whose copies spell its id in different ways
+    ids = [GAME, GAME.upper(), GAME.replace("-", ""), "{" + GAME + "}"]
+    log = write_lines(place.folder / "log.jsonl", [{**start(1, 5), "message_id": each} for each in ids])
+
+    # When a batch runs, then it was processed once
+    assert statuses(place.run(log)) == {GAME: ["duplicate", "duplicate", "duplicate", "processed"]}
+
+
+def test_the_last_of_duplicate_keys_counts(place):
+    # Given a body that has its business id twice
+    place.app = app
+    body = '{"player": {"name": "first", "name": "last"}, "level": 1, "level": 2}'
+    log = write_lines(place.folder / "log.jsonl", [row(1, "Scored", body)])
+
+    # When a batch runs, then both handlers took the last
+    place.run(log)
+    assert set(heads(place.store, place.table)) == {"ByName-last", "ByLevel-2"}
+
+
+def test_names_with_any_character_have_streams_of_their_own(place):
+    # Given players whose names hold what keys cannot
+    place.app = app
+    names = ["a/b", "a\\b", "a#b", "a?b", "a%2Fb", "a~2Fb", "a|b", "a\tb", "ä€😀", " ", "\u0000", "x'y\"z"]
+    rows = [row(n, "Scored", {"player": {"name": name}, "level": 7}) for n, name in enumerate(names)]
+    log = write_lines(place.folder / "log.jsonl", rows)
+
+    # When a batch runs, then each has a stream
+    place.run(log)
+    found = heads(place.store, place.table)
+    assert {key: versions for key, (versions, _) in found.items()} == {
+        **{f"ByName-{name}": 1 for name in names},
+        "ByLevel-7": len(names),
+    }
+
+
+def test_a_name_too_long_for_a_key_is_a_dead_letter_and_an_empty_one_too(place):
+    place.app = app
+    rows = [
+        row(1, "Scored", {"player": {"name": "x" * 600}, "level": 1}),
+        row(2, "Scored", {"player": {"name": ""}, "level": 1}),
+    ]
+    outcomes = place.run(write_lines(place.folder / "log.jsonl", rows))
+    found = {(row.version, row.handler): row.reason for row in outcomes.collect() if row.handler == "ByName"}
+    assert sorted(statuses(outcomes.where("handler = 'ByName'")).values()) == [["key_too_long"], ["no_business_id"]]
+    assert found == {(None, "ByName"): found[None, "ByName"]}
+    assert set(heads(place.store, place.table)) == {"ByLevel-1"}
+
+
+def test_bodies_may_be_msgpack_when_the_log_names_the_business_id(place):
+    import msgpack
+
+    # Given a log whose bodies are msgpack
+    rows = [(f"m{n}", "StartNewRound", bytearray(msgpack.packb({"game_id": GAME, "position": n})), GAME) for n in range(3)]
+    log = place.spark.createDataFrame(rows, "message_id string, type string, body binary, business_id string")
+
+    # When a batch runs, then they are handled
+    assert statuses(place.run(log)) == {f"m{n}": ["processed"] for n in range(3)}
+    (versions, state), = heads(place.store, place.table).values()
+    assert (versions, json.loads(state)["target_position"]) == (3, 2)

@@ -1,0 +1,118 @@
+"""The truncation job: by the rules, over all streams of a table, and what a late message finds afterwards."""
+
+from datetime import UTC, datetime
+
+import pytest
+
+from runtime.errors import UsageError
+from runtime.spark import truncate
+from tests.support.clocks import FrozenClock
+from tests.support.logs import fire, start, write_lines
+from tests.support.outcomes import by_status, heads, published, statuses
+
+DAY = 24 * 3600 * 1_000_000
+JANUARY = FrozenClock.at("2026-01-10T00:00:00")
+FEBRUARY = FrozenClock.at("2026-02-10T00:00:00")
+MARCH = FrozenClock.at("2026-03-10T00:00:00")
+
+
+def batches(place):
+    """Run a batch in January and one in February, each with three messages; return their logs."""
+    logs = []
+    for month, clock in ((1, JANUARY), (2, FEBRUARY)):
+        at = f"2026-0{month}-05T00:00:00Z"
+        rows = [start(10 * month, 5, enqueued_at=at), *(fire(10 * month + n, 5, enqueued_at=at) for n in (1, 2))]
+        logs.append(write_lines(place.folder / f"{month}.jsonl", rows))
+        place.run(logs[-1], clock=clock)
+    return logs
+
+
+def cut(place, **options):
+    options = {"clock": MARCH, **options}
+    return truncate(place.spark, store=place.store, table=place.table, **options)
+
+
+def test_old_versions_go_and_their_messages_are_too_late(any_place):
+    place = any_place
+    # Given a stream with a run of January and one of February
+    january, february = batches(place)
+    outputs = published(place.run(february, clock=MARCH))
+    before = heads(place.store, place.table)
+
+    # When it is truncated in March
+    report = cut(place, older_than=30 * DAY).collect()
+
+    # Then the run of January is cut, and the newest state stays
+    ((_, versions, runs, kept_from, newest, horizon),) = report
+    assert (versions, runs, kept_from, newest) == (3, 1, 4, 6)
+    assert horizon == datetime(2026, 1, 5, tzinfo=UTC).replace(tzinfo=None)
+    assert heads(place.store, place.table) == before
+
+    # ... the messages of January are refused, and those of February are still replayed
+    assert by_status(place.run(january, clock=MARCH)) == {("ShootingRange", "too_late"): 3}
+    again = place.run(february, clock=MARCH)
+    assert by_status(again) == {("ShootingRange", "duplicate"): 3}
+    assert published(again) == outputs
+
+    # ... unless they are processed on purpose
+    assert by_status(place.run(january, clock=MARCH, late="process")) == {("ShootingRange", "processed"): 3}
+
+    # ... and truncating once more cuts nothing
+    assert [row.runs for row in cut(place, older_than=30 * DAY).collect()] == [0]
+
+
+def test_a_dry_run_says_what_would_go_and_cuts_nothing(place):
+    january, _ = batches(place)
+    assert [row.versions for row in cut(place, older_than=30 * DAY, dry_run=True).collect()] == [3]
+    assert by_status(place.run(january, clock=MARCH)) == {("ShootingRange", "duplicate"): 3}
+
+
+def test_versions_of_a_batch_that_is_not_published_stay(place):
+    # Given a batch of January that died, and one of February
+    log = write_lines(place.folder / "1.jsonl", [start(1, 5), fire(2, 5)])
+
+    def die(step: str) -> None:
+        if step == "Round 0: committing outcomes":
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        place.run(log, batch_id="january", clock=JANUARY, step=die)
+    place.run(write_lines(place.folder / "2.jsonl", [fire(3, 5)]), clock=FEBRUARY)
+
+    # When the table is truncated, then nothing goes
+    assert [row.versions for row in cut(place, older_than=DAY, allow_undated=True).collect()] == [0]
+
+    # When the batch is finished, then its versions go
+    place.run(log, batch_id="january", clock=FEBRUARY)
+    assert [row.versions for row in cut(place, older_than=DAY, allow_undated=True).collect()] == [2]
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({}, "Say what may be cut"),
+        ({"older_than": DAY - 1}, "younger than 24h"),
+    ],
+)
+def test_rules_that_make_no_sense_are_refused(place, options, problem):
+    with pytest.raises(UsageError, match=problem):
+        cut(place, **options)
+
+
+def test_keep_last_alone_keeps_what_is_younger_than_a_day(place):
+    # Given a run of an hour ago, and a newer one
+    clock = FrozenClock(MARCH.microseconds - DAY // 24)
+    for number in (1, 2):
+        log = write_lines(place.folder / f"{number}.jsonl", [fire(number, 5, enqueued_at="2026-01-05T00:00:00Z")])
+        place.run(log, clock=clock)
+    assert [row.versions for row in cut(place, keep_last=1).collect()] == [0]
+    assert [row.versions for row in cut(place, keep_last=1, allow_young=True).collect()] == [1]
+
+
+def test_a_redelivery_window_moves_the_horizon_on(place):
+    batches(place)
+    cut(place, older_than=30 * DAY, redelivery_window=DAY)
+    # A copy that the broker stamped anew within the window is refused, a later message is new
+    rows = [fire(11, 5, enqueued_at="2026-01-05T23:00:00Z"), fire(99, 5, enqueued_at="2026-01-06T00:00:01Z")]
+    found = statuses(place.run(write_lines(place.folder / "log.jsonl", rows), clock=MARCH))
+    assert sorted(found.values()) == [["processed"], ["too_late"]]

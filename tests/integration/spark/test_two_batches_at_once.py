@@ -1,0 +1,41 @@
+"""Two batches over the same streams at the same time: no update is lost, and every message counts once."""
+
+import json
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+from pathlib import Path
+
+from tests.support.logs import generated
+from tests.support.outcomes import heads, published, statuses
+
+
+def test_no_update_is_lost(any_place):
+    place = any_place
+    # Given two logs for the same few games, which share half of their messages
+    first = generated(place.folder / "1.jsonl", games=4, messages=400, shuffle=True)
+    rows = [json.loads(line) for line in Path(first).read_text().splitlines()]
+    second = place.folder / "2.jsonl"
+    generated(place.folder / "more.jsonl", games=4, messages=200, begin=datetime(2026, 1, 2, tzinfo=UTC))
+    second.write_text("".join(json.dumps(row) + "\n" for row in rows[:200]) + (place.folder / "more.jsonl").read_text())
+
+    # When they run at the same time
+    with ThreadPoolExecutor(2) as threads:
+        running = [threads.submit(place.run, log, batch_id=name) for name, log in (("a", first), ("b", str(second)))]
+        outcomes = [each.result() for each in running]
+
+    # Then each message was processed by one of them, and was a duplicate in the other
+    found: dict[str, list[str]] = {}
+    for each in outcomes:
+        for message_id, values in statuses(each).items():
+            found.setdefault(message_id, []).extend(values)
+    shared = {row["message_id"] for row in rows[:200]}
+    assert Counter(tuple(sorted(found[message_id])) for message_id in shared) == {("duplicate", "processed"): 200}
+    assert all(values == ["processed"] for message_id, values in found.items() if message_id not in shared)
+
+    # ... with the same outputs in both, and a version for each
+    both = Counter(output for each in outcomes for output in published(each))
+    ids = Counter(output[0] for output in both)
+    assert set(ids.values()) == {1}
+    assert sum(versions for versions, _ in heads(place.store, place.table).values()) == 600
+
