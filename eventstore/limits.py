@@ -40,9 +40,9 @@ _PROPERTY_BYTES = 8
 _SENT_OPERATION_BYTES = 1000
 _SENT_PROPERTY_BYTES = 40
 
-# What is sent is at most six times the size of the rows, plus the headers. Below this size no transaction
-# can be too large, so its characters need not be counted.
-_SURELY_SMALL = (MAX_TRANSACTION_BYTES - MAX_OPERATIONS * _SENT_OPERATION_BYTES) // 6
+# What is sent is at most six times the size of the rows, plus the headers: a transaction whose rows have
+# less than this cannot be too large, and its characters need not be counted.
+SURELY_SMALL_BYTES = (MAX_TRANSACTION_BYTES - MAX_OPERATIONS * _SENT_OPERATION_BYTES) // 6
 
 _CONDITIONAL = frozenset({Verb.REPLACE, Verb.MERGE, Verb.DELETE})
 _MAX_KNOWN_NAMES = 4096
@@ -73,8 +73,12 @@ def prepare(partition_key: str, operations: Sequence[Operation]) -> list[dict[st
         prepared.append(properties)
     if len(rows) < len(operations):
         raise ValueError("A transaction has two operations on one row.")
-    if total > _SURELY_SMALL:
-        _check_sent_size(partition_key, operations, prepared)
+    if total > SURELY_SMALL_BYTES:
+        size = sent_size(partition_key, operations, prepared)
+        if size > MAX_TRANSACTION_BYTES:
+            raise PayloadTooLargeError(
+                f"The transaction takes about {size:,} bytes as sent; it can take {MAX_TRANSACTION_BYTES:,}."
+            )
     return prepared
 
 
@@ -222,17 +226,14 @@ def _wrong_etag(operation: Operation) -> ValueError:
     return ValueError(f"The {verb} of the row {row_key!r} needs an ETag, or '*' to do without a condition.")
 
 
-def _check_sent_size(
+def sent_size(
     partition_key: str, operations: Sequence[Operation], prepared: Sequence[dict[str, Value]]
-) -> None:
+) -> int:
+    """Return how many bytes a transaction takes at most when it is sent to a table service."""
     keys = len(operations) * len(quote(partition_key)) * 2
     keys += sum(len(quote(operation.row_key)) * 2 for operation in operations)
     properties = sum(_sent_size(name, value) for row in prepared for name, value in row.items())
-    size = len(operations) * _SENT_OPERATION_BYTES + keys + properties
-    if size > MAX_TRANSACTION_BYTES:
-        raise PayloadTooLargeError(
-            f"The transaction takes about {size:,} bytes as sent; it can take {MAX_TRANSACTION_BYTES:,}."
-        )
+    return len(operations) * _SENT_OPERATION_BYTES + keys + properties
 
 
 def _sent_size(name: str, value: Value) -> int:

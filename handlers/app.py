@@ -8,21 +8,13 @@ from typing import Any, get_args
 
 from pydantic import ValidationError
 
-from handlers.errors import AppError
+from handlers.errors import AppError, CodecError
 from handlers.fields import check_model
 from handlers.handler import Handler, handler_name, mark_of
 from handlers.message import Message, message_name
 from handlers.route import Route, business_id_of, message_type_of
 from handlers.state import State
 from handlers.state_codec import StateCodec
-
-try:
-    from types import get_original_bases
-except ImportError:  # Python 3.11
-
-    def get_original_bases(cls: type, /) -> tuple[Any, ...]:
-        """Return the bases of a class with their type arguments."""
-        return getattr(cls, "__orig_bases__", cls.__bases__)
 
 
 class HandlerDefinition:
@@ -39,10 +31,15 @@ class HandlerDefinition:
 
     def _initial_state(self) -> bytes:
         try:
-            return self.codec.encode(self.state_type())
+            return self.codec.settled(self.state_type())[1]
         except ValidationError as error:
             missing = ", ".join(str(problem["loc"][0]) for problem in error.errors() if problem["loc"])
-            message = f"{self.state_type.__name__} needs a default for {missing}: its defaults are the first state."
+            message = (
+                f"{self.state_type.__name__} needs a default for {missing}: its defaults are the first state."
+            )
+            raise AppError(message) from error
+        except CodecError as error:
+            message = f"The defaults of {self.state_type.__name__} cannot be a first state: {error}"
             raise AppError(message) from error
 
     def _find_routes(self) -> Iterator[tuple[str, Route]]:
@@ -60,13 +57,17 @@ class HandlerDefinition:
             other = found.get(name)
             revisions = dict(other.revisions) if other else {}
             if mark.revision in revisions:
-                message = f"{self.name} has two methods for {name}, revision {mark.revision}: number them apart."
+                message = (
+                    f"{self.name} has two methods for {name}, revision {mark.revision}: number them apart."
+                )
                 raise AppError(message)
             if other and (other.path != tuple(mark.by.split(".")) or other.message_type is not message_type):
                 message = f"{self.name}: all revisions for {name} must take the same type and the same `by`."
                 raise AppError(message)
             revisions[mark.revision] = getattr(instance, attribute)
-            found[name] = Route(self.name, message_type, tuple(mark.by.split(".")), wire_path, kind, revisions)
+            found[name] = Route(
+                self.name, message_type, tuple(mark.by.split(".")), wire_path, kind, revisions
+            )
         if not found:
             message = f"{self.name} handles nothing: mark its methods with @handles(by=...)."
             raise AppError(message)
@@ -99,7 +100,8 @@ class App:
         return type(self), tuple(definition.handler_type for definition in self.handlers.values())
 
     def _add(self, handler_type: type[Handler[Any]]) -> None:
-        if not (isinstance(handler_type, type) and issubclass(handler_type, Handler)):
+        given: object = handler_type
+        if not (isinstance(given, type) and issubclass(given, Handler)):
             message = f"App takes handler classes, not {handler_type!r}."
             raise AppError(message)
         definition = HandlerDefinition(handler_type)
@@ -115,9 +117,11 @@ class App:
 
 def _state_type(handler_type: type[Handler[Any]]) -> type[State]:
     for base_type in handler_type.__mro__:
-        for base in get_original_bases(base_type) if "__orig_bases__" in vars(base_type) else ():
+        for base in vars(base_type).get("__orig_bases__", ()):
             arguments = get_args(base)
             if arguments and isinstance(arguments[0], type) and issubclass(arguments[0], State):
                 return arguments[0]
-    message = f"{handler_type.__name__} must name its state: class {handler_type.__name__}(Handler[SomeState])."
+    message = (
+        f"{handler_type.__name__} must name its state: class {handler_type.__name__}(Handler[SomeState])."
+    )
     raise AppError(message)

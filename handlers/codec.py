@@ -53,21 +53,40 @@ class Codec(Generic[M]):
             if self._sorted:
                 return to_json(_sorted(model), bytes_mode="base64", inf_nan_mode="constants")
             return self._serialize(model, by_alias=True, warnings=False)
+        except KeyError as error:
+            message = f"A model in {self.model_type.__name__} has no field {error.args[0]}."
+            raise CodecError(message) from error
         except (PydanticSerializationError, TypeError, ValueError) as error:
             message = f"{self.model_type.__name__} cannot be encoded: {error}"
             raise CodecError(message) from error
 
     def decode(self, data: bytes | str) -> M:
         """Return the model that the JSON holds. Raises pydantic's `ValidationError`."""
-        return self._validate(data)
+        decoded: M = self._validate(data)
+        return decoded
 
     def reread(self, data: bytes) -> M:
         """Decode what `encode` gave. Raises `CodecError` when it does not come back."""
         try:
-            return self._validate(data)
+            return self.decode(data)
         except ValidationError as error:
             message = f"{self.model_type.__name__} holds what its type does not allow: {first_problem(error)}"
             raise CodecError(message) from error
+
+    def settled(self, model: M) -> tuple[M, bytes]:
+        """Return a model as it comes back from storage, and what is stored: the bytes of that.
+
+        A value that was not validated may be written in another form than its type is: 1.0 in a field of
+        type int, 0 in a Decimal. Encoded again after it came back, it would look like a change. Raises
+        `CodecError` when it does not come back, or comes back as something else each time.
+        """
+        data = self.encode(model)
+        settled = self.reread(data)
+        again = self.encode(settled)
+        if again != data and self.encode(self.reread(again)) != again:
+            message = f"{self.model_type.__name__} comes back as something else each time that it is read."
+            raise CodecError(message)
+        return settled, again
 
     def _unknown_fields(self, model: M) -> str:
         known = set(self.model_type.model_fields)
@@ -89,7 +108,9 @@ def _sorted(value: Any) -> Any:  # noqa: ANN401 - any field value
     """Give a value in which models are dicts and sets are lists sorted by the JSON of their members."""
     if isinstance(value, BaseModel):
         fields = type(value).model_fields
-        return {fields[name].serialization_alias or name: _sorted(item) for name, item in value.__dict__.items()}
+        return {
+            fields[name].serialization_alias or name: _sorted(item) for name, item in value.__dict__.items()
+        }
     if isinstance(value, frozenset | set):
         return sorted((_sorted(item) for item in value), key=_json)
     if isinstance(value, tuple | list):

@@ -17,7 +17,7 @@ from uuid import UUID
 import msgpack
 
 from handlers.codec import Codec
-from handlers.draws import SeededRandom, Seed
+from handlers.draws import Seed, SeededRandom
 from handlers.errors import CaptureError, PublishError
 from handlers.message import Message, message_name
 
@@ -44,13 +44,14 @@ class Context:
     __slots__ = ("_business_id", "_guids", "_headers", "_message_id", "_now", "_random", "_recorded", "_seed",
                  "captured", "published")  # fmt: skip
 
-    def __init__(  # noqa: PLR0913 - one for each thing that a handler may know
+    def __init__(
         self,
         handler: str,
         business_id: str,
         message_id: str,
         now: int,
         headers: Mapping[str, str] | None = None,
+        *,
         recorded: Mapping[str, bytes] | None = None,
     ) -> None:
         self._seed = Seed(message_id, handler, business_id)
@@ -103,10 +104,15 @@ class Context:
         lists and dicts of these. Tuples come back as lists. Raises `CaptureError` for a name used twice, for
         other values, and when a replay asks for a name that was not recorded.
         """
+        if not _is_text(name):
+            message = f"A value is captured under a name, which is text, not {name!r}."
+            raise CaptureError(message)
         if name in self.captured:
             message = f"The name {name!r} is captured already in this handling of the message."
             raise CaptureError(message)
-        self.captured[name] = self._recorded_value(name) if self._recorded is not None else _pack(name, function())
+        self.captured[name] = (
+            self._recorded_value(name) if self._recorded is not None else _pack(name, function())
+        )
         return msgpack.unpackb(self.captured[name], strict_map_key=False)
 
     def publish(self, message: Message, *, headers: Mapping[str, str] | None = None) -> None:
@@ -114,9 +120,13 @@ class Context:
         if not isinstance(message, Message):
             problem = f"Only a Message can be published, not a {type(message).__name__}."
             raise PublishError(problem)
+        sent = dict(headers or {})
+        if not all(map(_is_text, (*sent, *sent.values()))):
+            problem = f"The headers of a {message_name(type(message))} hold something other than text: {sent!r}."
+            raise PublishError(problem)
         message_id = str(self._seed.guid("message", len(self.published)))
         body = message_codec(type(message)).encode(message)
-        self.published.append(Published(message_id, message_name(type(message)), body, dict(headers or {})))
+        self.published.append(Published(message_id, message_name(type(message)), body, sent))
 
     def _recorded_value(self, name: str) -> bytes:
         try:
@@ -130,6 +140,17 @@ class Context:
 def message_codec(message_type: type[Message]) -> Codec[Message]:
     """Return the codec of a message type, made once."""
     return Codec(message_type)
+
+
+def _is_text(value: object) -> bool:
+    """Say whether a value is text that can be written as UTF-8."""
+    if not isinstance(value, str):
+        return False
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _pack(name: str, value: Any) -> bytes:  # noqa: ANN401 - plain data of any kind

@@ -14,7 +14,8 @@ from enum import Enum
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 from uuid import UUID
 
-from pydantic import BaseModel
+from pydantic import AliasChoices, BaseModel
+from pydantic.fields import FieldInfo
 
 from handlers.errors import AppError
 
@@ -23,7 +24,12 @@ _ALLOWED = (
     "str, int, float, bool, bytes, UUID, datetime, date, time, timedelta, Decimal, enums, Literal, None, "
     "tuple[...], frozenset[...] and frozen models"
 )
-_INSTEAD = {list: "tuple[..., ...]", set: "frozenset[...]", dict: "a tuple of frozen models", bytearray: "bytes"}
+_INSTEAD = {
+    list: "tuple[..., ...]",
+    set: "frozenset[...]",
+    dict: "a tuple of frozen models",
+    bytearray: "bytes",
+}
 
 
 def check_model(model_type: type[BaseModel]) -> None:
@@ -31,7 +37,9 @@ def check_model(model_type: type[BaseModel]) -> None:
     for model in _models(model_type, set()):
         _check_settings(model)
         for name, field in model.model_fields.items():
-            _check_type(field.annotation, f"{model.__name__}.{name}")
+            where = f"{model.__name__}.{name}"
+            _check_type(field.annotation, where)
+            _check_storage(model, name, field, where)
 
 
 def holds_frozenset(model_type: type[BaseModel]) -> bool:
@@ -56,6 +64,12 @@ def _check_settings(model: type[BaseModel]) -> None:
         private = ", ".join(sorted(model.__private_attributes__))
         message = f"{name} has the private attribute {private}, which is not stored: make it a field."
         raise AppError(message)
+    if model.model_computed_fields:
+        computed = ", ".join(sorted(model.model_computed_fields))
+        message = (
+            f"{name} has the computed field {computed}, written and never read: make it a plain property."
+        )
+        raise AppError(message)
 
 
 def _check_type(annotation: Any, where: str) -> None:  # noqa: ANN401 - a type expression
@@ -66,6 +80,31 @@ def _check_type(annotation: Any, where: str) -> None:  # noqa: ANN401 - a type e
             hint = f"use {instead}" if instead else f"allowed are {_ALLOWED}"
             message = f"{where} is of type {shown}, whose values could change after they were stored: {hint}."
             raise AppError(message)
+
+
+def _check_storage(model: type[BaseModel], name: str, field: FieldInfo, where: str) -> None:
+    if field.exclude:
+        message = f"{where} is excluded, so it would not be stored: take exclude away."
+        raise AppError(message)
+    written = field.serialization_alias or name
+    if written not in _names_read(model, name, field):
+        message = f"{where} is written as {written!r}, which is not read: give it one alias."
+        raise AppError(message)
+    config = model.model_config
+    if bytes in _parts(field.annotation) and not (
+        config.get("ser_json_bytes") == config.get("val_json_bytes") == "base64"
+    ):
+        message = (
+            f"{where} is bytes: add ser_json_bytes='base64' and val_json_bytes='base64' to its model_config."
+        )
+        raise AppError(message)
+
+
+def _names_read(model: type[BaseModel], name: str, field: FieldInfo) -> set[object]:
+    alias = field.validation_alias
+    names: set[object] = set(alias.choices) if isinstance(alias, AliasChoices) else {alias or name}
+    by_name = model.model_config.get("populate_by_name") or model.model_config.get("validate_by_name")
+    return names | {name} if by_name else names
 
 
 def _is_allowed(part: Any) -> bool:  # noqa: ANN401 - a type expression

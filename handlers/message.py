@@ -21,7 +21,7 @@ class Message(BaseModel):
 
     __message_name__: ClassVar[str] = "Message"
 
-    def __init_subclass__(cls, name: str | None = None, **kwargs: Any) -> None:  # noqa: ANN401, ARG003 - pydantic's
+    def __init_subclass__(cls, name: str | None = None, **kwargs: Any) -> None:  # noqa: ANN401 - pydantic's
         """Let `type` accept the name; it is taken up below, once pydantic has made the class."""
         super().__init_subclass__(**kwargs)
 

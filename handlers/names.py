@@ -16,6 +16,8 @@ def stable_name(name: str, owner: str) -> str:
     can hold letters, digits and underscores only.
     """
     if not _NAME.fullmatch(name):
-        message = f"{owner} is named {name!r}: a name has ASCII letters, digits and _ and begins with no digit."
+        message = (
+            f"{owner} is named {name!r}: a name has ASCII letters, digits and _ and begins with no digit."
+        )
         raise AppError(message)
     return name

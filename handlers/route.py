@@ -66,7 +66,9 @@ def message_type_of(method: Callable[..., Any], state_type: type[State]) -> type
     where = method.__qualname__
     names = list(inspect.signature(method).parameters)
     if len(names) != len(("self", "state", "message", "context")) or inspect.iscoroutinefunction(method):
-        problem = f"{where} must be a plain method (self, state, message, context) that returns the next state."
+        problem = (
+            f"{where} must be a plain method (self, state, message, context) that returns the next state."
+        )
         raise AppError(problem)
     hints = _hints(method, where)
     _, state, message, _ = names
@@ -74,7 +76,9 @@ def message_type_of(method: Callable[..., Any], state_type: type[State]) -> type
         problem = f"{where} must take and return a {state_type.__name__}, the state of its handler."
         raise AppError(problem)
     message_type = hints.get(message)
-    if not (isinstance(message_type, type) and issubclass(message_type, Message) and message_type is not Message):
+    if not (
+        isinstance(message_type, type) and issubclass(message_type, Message) and message_type is not Message
+    ):
         problem = f"{where} must say by an annotation which Message it handles: ({message}: SomeMessage)."
         raise AppError(problem)
     return message_type
@@ -90,17 +94,19 @@ def business_id_of(message_type: type[Message], by: str, where: str) -> tuple[tu
     for position, name in enumerate(by.split(".")):
         field = model.model_fields.get(name) if _is_model(model) else None
         if field is None:
-            problem = f"{where}: {message_type.__name__} has no field {'.'.join(by.split('.')[: position + 1])!r}."
+            problem = (
+                f"{where}: {message_type.__name__} has no field {'.'.join(by.split('.')[: position + 1])!r}."
+            )
             raise AppError(problem)
         wire.append(_wire_name(field, name, where))
         strict = bool(model.model_config.get("strict")) or any(
             isinstance(mark, Strict) and mark.strict for mark in field.metadata
         )
         model = resolve_alias(field.annotation)
-    return tuple(wire), _key_kind(model, strict, f"{where}: {message_type.__name__}.{by}")
+    return tuple(wire), _key_kind(model, f"{where}: {message_type.__name__}.{by}", strict=strict)
 
 
-def _key_kind(annotation: Any, strict: bool, where: str) -> KeyKind:  # noqa: ANN401 - a type expression
+def _key_kind(annotation: Any, where: str, *, strict: bool) -> KeyKind:  # noqa: ANN401 - a type expression
     if annotation is str:
         return KeyKind.TEXT
     if annotation is UUID:
@@ -108,7 +114,11 @@ def _key_kind(annotation: Any, strict: bool, where: str) -> KeyKind:  # noqa: AN
     if annotation is int and strict:
         return KeyKind.INTEGER
     shown = getattr(annotation, "__name__", str(annotation))
-    hint = "; declare it as pydantic.StrictInt, so that 7, 7.0 and \"7\" are not one object" if annotation is int else ""
+    hint = (
+        '; declare it as pydantic.StrictInt, so that 7, 7.0 and "7" are not one object'
+        if annotation is int
+        else ""
+    )
     problem = f"{where} is a {shown}: a business id is a str, a UUID or a strict int{hint}."
     raise AppError(problem)
 

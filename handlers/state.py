@@ -26,8 +26,8 @@ class State(BaseModel):
 
     def __init_subclass__(
         cls,
-        version: int = 1,  # noqa: ARG003 - see below
-        upcasters: Mapping[int, Upcaster] | None = None,  # noqa: ARG003 - see below
+        version: int = 1,
+        upcasters: Mapping[int, Upcaster] | None = None,
         **kwargs: Any,  # noqa: ANN401 - pydantic's
     ) -> None:
         """Let `type` accept version and upcasters; they are taken up below, once pydantic has made the class."""

@@ -35,12 +35,16 @@ class StateCodec(Codec[State]):
         fields: Any = json.loads(data)
         for step in range(version, self.version):
             if step not in self._upcasters:
-                message = f"{name} was stored in schema version {version}, and no upcaster for {step} is left."
+                message = (
+                    f"{name} was stored in schema version {version}, and no upcaster for {step} is left."
+                )
                 raise CodecError(message)
             try:
                 fields = self._upcasters[step](fields)
             except Exception as error:
-                message = f"The upcaster of {name} from version {step} failed: {type(error).__name__}: {error}"
+                message = (
+                    f"The upcaster of {name} from version {step} failed: {type(error).__name__}: {error}"
+                )
                 raise CodecError(message) from error
         return self.encode(self.reread(json.dumps(fields).encode()))
 
@@ -49,10 +53,7 @@ def _check_upcasters(name: str, version: int, upcasters: dict[int, Upcaster]) ->
     if version < 1:
         message = f"{name} has schema version {version}: versions count from 1."
         raise AppError(message)
-    if not upcasters:
-        oldest = version
-    else:
-        oldest = min(upcasters)
+    oldest = min(upcasters, default=version)
     missing = sorted(set(range(oldest, version)) ^ set(upcasters))
     if missing or (version > 1 and not upcasters):
         steps = ", ".join(map(str, missing)) or str(version - 1)

@@ -16,7 +16,7 @@ Sleep = Callable[[float], Awaitable[None]]
 
 async def blocking_sleep(seconds: float) -> None:
     """Sleep without an event loop: for stores whose calls never suspend."""
-    time.sleep(seconds)
+    time.sleep(seconds)  # noqa: ASYNC251 - there is no event loop that it could block
 
 
 def sleep_for(scope: Scope) -> Sleep:

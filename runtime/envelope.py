@@ -29,7 +29,7 @@ class Envelope(NamedTuple):
     headers: Mapping[str, str] | None = None
 
     @classmethod
-    def of(  # noqa: PLR0913 - one for each column of a log
+    def of(
         cls,
         message_id: str,
         message_type: str,
@@ -42,13 +42,24 @@ class Envelope(NamedTuple):
     ) -> Envelope:
         """Make an envelope of what came off a queue: the id made canonical, the time in microseconds.
 
-        Raises `ValueError` for an id that is empty or has more than 255 characters.
+        Raises `ValueError` for an id that is empty, has more than 255 characters, or is no valid text.
         """
         if not 0 < len(message_id) <= message_ids.MAX_LENGTH:
             problem = f"A message id has 1 to {message_ids.MAX_LENGTH} characters, not {len(message_id)}."
             raise ValueError(problem)
+        if not message_ids.is_text(message_id):
+            problem = f"A message id is text, and {message_id!a} holds half a character."
+            raise ValueError(problem)
         moment = None if enqueued_at is None else to_microseconds(enqueued_at)
-        return cls(message_ids.canonical(message_id), message_type, body, business_id, sequence, moment, headers or None)
+        return cls(
+            message_ids.canonical(message_id),
+            message_type,
+            body,
+            business_id,
+            sequence,
+            moment,
+            dict(headers) if headers else None,
+        )
 
     def to_json(self) -> str:
         """Return the delivery as one line of JSON, as it may stand in a log."""

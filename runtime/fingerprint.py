@@ -14,6 +14,7 @@ from pydantic_core import from_json
 
 SIZE = 16
 _INT64 = 2**63
+_LARGE_INTEGER = 1
 
 
 def fingerprint(message_type: str, body: str | bytes, *, packed: bool = False) -> bytes:
@@ -22,7 +23,11 @@ def fingerprint(message_type: str, body: str | bytes, *, packed: bool = False) -
     `packed` says that the body is msgpack and not JSON. Raises `ValueError` when the body does not parse.
     """
     parsed = msgpack.unpackb(body) if packed else from_json(body)
-    return sha256(msgpack.packb((message_type, _normalised(parsed)))).digest()[:SIZE]
+    try:
+        return sha256(msgpack.packb((message_type, _normalised(parsed)))).digest()[:SIZE]
+    except RecursionError as error:
+        message = "the body is nested too deep"
+        raise ValueError(message) from error
 
 
 def _normalised(value: Any) -> Any:  # noqa: ANN401 - parsed JSON
@@ -34,5 +39,5 @@ def _normalised(value: Any) -> Any:  # noqa: ANN401 - parsed JSON
     if kind is float and value.is_integer():
         value, kind = int(value), int
     if kind is int and not -_INT64 <= value < _INT64:
-        return ("integer", str(value))
+        return msgpack.ExtType(_LARGE_INTEGER, str(value).encode())
     return value

@@ -48,7 +48,7 @@ class Fold:
     are held back because of an earlier dead letter.
     """
 
-    def __init__(  # noqa: PLR0913 - what is fixed for a handler, then what is loaded, then what came before
+    def __init__(
         self,
         handler: HandlerDefinition,
         clock: Clock,
@@ -70,7 +70,14 @@ class Fold:
         head = stream.head
         before = head.state or b""
         self.part = Part(
-            head, self._state(before), before, head.versions, head.last_now, head.schema, batch.batch_id, fresh
+            head,
+            self._state(before),
+            before,
+            head.versions,
+            head.last_now,
+            head.schema,
+            batch.batch_id,
+            fresh,
         )
 
     def handle(self, delivery: Prepared | Outcome) -> None:
@@ -111,8 +118,8 @@ class Fold:
         )
         size = max(len(invocation.after), version.raw_size() - len(version.after or b""))
         if size > MAX_STATE_BYTES:
-            error = f"The version would take {size} bytes; up to {MAX_STATE_BYTES} can be stored."
-            return self._dead(envelope, Reason.STATE_TOO_LARGE, error)
+            problem = f"The version would take {size} bytes; up to {MAX_STATE_BYTES} can be stored."
+            return self._dead(envelope, Reason.STATE_TOO_LARGE, problem)
         part.close_full_run(now)
         part.add(version, invocation.state, invocation.after)
         self._delivered.add(delivery.key)
@@ -122,8 +129,8 @@ class Fold:
     def _handle_duplicate(self, delivery: Prepared, known: KnownVersion) -> Outcome:
         envelope, version = delivery.envelope, known.version
         if version.fingerprint != delivery.fingerprint:
-            error = f"Version {known.number} was made by another message with the id {envelope.message_id}."
-            return self._dead(envelope, Reason.ID_REUSED, error)
+            problem = f"Version {known.number} was made by another message with the id {envelope.message_id}."
+            return self._dead(envelope, Reason.ID_REUSED, problem)
         try:
             invocation = self._replay(delivery, known)
         except (HandlerFailedError, CodecError) as error:
@@ -141,7 +148,9 @@ class Fold:
     def _replay(self, delivery: Prepared, known: KnownVersion) -> Invocation:
         version = known.version
         if version.revision not in delivery.route.revisions:
-            problem = f"Revision {version.revision} of {self._handler.name} for {version.type} is no longer there."
+            problem = (
+                f"Revision {version.revision} of {self._handler.name} for {version.type} is no longer there."
+            )
             raise HandlerFailedError(problem)
         before = self._handler.codec.upcast(known.before, known.schema)
         context = Context(
@@ -150,14 +159,22 @@ class Fold:
             delivery.envelope.message_id,
             version.now,
             version.headers,
-            version.captured or {},
+            recorded=version.captured or {},
         )
         return self._invoke(delivery, version.revision, self._state(before), before, context)
 
     def _invoke(
         self, delivery: Prepared, revision: int, state: State, before: bytes, context: Context
     ) -> Invocation:
-        return invoke_handler(self._handler, delivery.route, revision, state, before, delivery.message, context)
+        return invoke_handler(
+            self._handler,
+            delivery.route,
+            revision,
+            state=state,
+            before=before,
+            message=delivery.message,
+            context=context,
+        )
 
     def _difference(self, invocation: Invocation, known: KnownVersion) -> str | None:
         """Say which digest a replay does not meet, None when it meets both."""
@@ -168,10 +185,14 @@ class Fold:
         state = invocation.state_digest == expected
         if outputs and state:
             return None
-        what = " and ".join(part for part, same in (("other outputs", outputs), ("another next state", state)) if not same)
+        what = " and ".join(
+            part for part, same in (("other outputs", outputs), ("another next state", state)) if not same
+        )
         return f"Handled again, version {known.number} gives {what} than at first: the handler is not deterministic."
 
-    def _without_outputs(self, delivery: Prepared, known: KnownVersion, reason: Reason, error: str) -> Outcome:
+    def _without_outputs(
+        self, delivery: Prepared, known: KnownVersion, reason: Reason, error: str
+    ) -> Outcome:
         """Give a dead letter for what cannot be replayed; fail the batch when its outputs are not out yet."""
         in_hand = delivery.key in self.part.fresh
         if known.batch is not None and known.batch in self._batch.unpublished and not in_hand:

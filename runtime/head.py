@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime
 
 from eventstore import Int64, Properties, Value
-from runtime.envelope import to_datetime, to_microseconds
+from runtime.envelope import to_datetime
+from runtime.properties import microseconds, number
 
 MAX_STATE_BYTES = 32 * 2**10
 
@@ -60,14 +60,10 @@ def read_head(properties: Properties) -> Head:
     state = properties.get("State")
     return Head(
         state=state if isinstance(state, bytes) else None,
-        schema=int(properties["StateSchema"]),  # type: ignore[arg-type] # written as numbers
-        versions=int(properties["StateVersions"]),  # type: ignore[arg-type] # as above
-        kept_from=int(properties.get("KeptFrom", 1)),  # type: ignore[arg-type] # as above
-        last_now=_moment(properties.get("LastNow")) or 0,
-        horizon=_moment(properties.get("Horizon")),
+        schema=number(properties, "StateSchema"),
+        versions=number(properties, "StateVersions"),
+        kept_from=number(properties, "KeptFrom", 1),
+        last_now=microseconds(properties, "LastNow") or 0,
+        horizon=microseconds(properties, "Horizon"),
         undated_cut=bool(properties.get("UndatedCut", False)),
     )
-
-
-def _moment(value: Value | None) -> int | None:
-    return to_microseconds(value) if isinstance(value, datetime) else None

@@ -9,7 +9,7 @@ from hashlib import sha256
 
 import msgpack
 
-from handlers import Context, HandlersError, InputStateChangedError, Message, Published, State
+from handlers import CodecError, Context, HandlersError, InputStateChangedError, Message, Published, State
 from handlers.app import HandlerDefinition
 from handlers.route import Route
 from runtime import fingerprint
@@ -35,10 +35,11 @@ class Invocation:
     state_digest: bytes
 
 
-def invoke_handler(  # noqa: PLR0913 - state and message each come with their bytes or route
+def invoke_handler(
     handler: HandlerDefinition,
     route: Route,
     revision: int,
+    *,
     state: State,
     before: bytes,
     message: Message,
@@ -52,17 +53,12 @@ def invoke_handler(  # noqa: PLR0913 - state and message each come with their by
     codec = handler.codec
     try:
         returned = route.revisions[revision](state, message, context)
-        if returned is None:
-            raise HandlerFailedError(_without_result(route, revision))
-        after = codec.encode(returned)
-        if codec.encode(state) != before:
-            raise InputStateChangedError(_changed_input(handler))
+        after = codec.encode(_result(returned, route, revision))
+        _check_unchanged(handler, state, before)
         changed = after != before
         following = codec.reread(after) if changed else state
     except HandlersError as error:
         raise HandlerFailedError(str(error)) from error
-    except HandlerFailedError:
-        raise
     except (Exception, SystemExit) as error:
         raise HandlerFailedError(_describe(error)) from error
     return Invocation(
@@ -98,14 +94,21 @@ def outputs_of(invocation: Invocation, version: int, now: int) -> tuple[Output, 
 
 def _describe(error: BaseException) -> str:
     frames = traceback.extract_tb(error.__traceback__)
-    where = f" ({frames[-1].filename.rpartition('/')[2]}, line {frames[-1].lineno})" if len(frames) > 1 else ""
+    where = (
+        f" ({frames[-1].filename.rpartition('/')[2]}, line {frames[-1].lineno})" if len(frames) > 1 else ""
+    )
     return f"{type(error).__name__}: {error}"[:_ERROR_LENGTH] + where
 
 
-def _without_result(route: Route, revision: int) -> str:
-    name = getattr(route.revisions[revision], "__qualname__", "The handler")
-    return f"{name} returned None: return the next state, or the given one when nothing changes."
+def _result(returned: State | None, route: Route, revision: int) -> State:
+    if returned is None:
+        name = getattr(route.revisions[revision], "__qualname__", "The handler")
+        message = f"{name} returned None: return the next state, or the given one when nothing changes."
+        raise CodecError(message)
+    return returned
 
 
-def _changed_input(handler: HandlerDefinition) -> str:
-    return f"{handler.name} changed the state that it was given: return a changed copy instead (model_copy)."
+def _check_unchanged(handler: HandlerDefinition, state: State, before: bytes) -> None:
+    if handler.codec.encode(state) != before:
+        message = f"{handler.name} changed the state that it was given: return a changed copy (model_copy)."
+        raise InputStateChangedError(message)

@@ -17,12 +17,14 @@ from eventstore import Int64, Operation, Row, RowChangedError, RowExistsError, T
 from runtime.clock import Clock
 from runtime.envelope import to_datetime
 from runtime.errors import BatchRefusedError
+from runtime.properties import number, text, time
 
 PARTITION = "_batches"
 """The partition of the ledger: no stream's key is like it, as theirs hold a hyphen after the handler."""
 
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _FIRST, _LAST = "!", "~"
+_COUNT = "Count_"
 
 
 class BatchStatus(StrEnum):
@@ -96,7 +98,9 @@ class Ledger:
     ) -> BatchRecord:
         """Note that the outcomes of a round are in place, unless another driver of the batch has done so."""
         total = {key: record.counts.get(key, 0) + counts.get(key, 0) for key in {**record.counts, **counts}}
-        return await self._update(record, replace(record, rounds=number + 1, counts=total, last_routable=routable))
+        return await self._update(
+            record, replace(record, rounds=number + 1, counts=total, last_routable=routable)
+        )
 
     async def publish(self, record: BatchRecord) -> BatchRecord:
         """Note that all rounds are committed: from now on the batch is immutable."""
@@ -161,7 +165,9 @@ def _at_least(found: BatchRecord, wanted: BatchRecord) -> BatchRecord:
         message = f"Batch {found.batch_id} was abandoned while it ran."
         raise BatchRefusedError(message)
     if found.rounds < wanted.rounds or (wanted.is_finished and not found.is_finished):
-        message = f"Batch {found.batch_id} is being run by someone else: run it again with its id when that ended."
+        message = (
+            f"Batch {found.batch_id} is being run by someone else: run it again with its id when that ended."
+        )
         raise BatchRefusedError(message)
     return found
 
@@ -176,7 +182,7 @@ def _properties(record: BatchRecord) -> dict[str, Value]:
         "LastRoutable": Int64(record.last_routable),
         "StartedAt": record.started_at,
         "UpdatedAt": record.updated_at,
-        **{f"Count_{name}": Int64(count) for name, count in record.counts.items()},
+        **{f"{_COUNT}{name}": Int64(count) for name, count in record.counts.items()},
     }
 
 
@@ -184,14 +190,16 @@ def _record(row: Row) -> BatchRecord:
     values = row.properties
     return BatchRecord(
         batch_id=row.row_key,
-        input=str(values["Input"]),
-        out=str(values["Out"]),
-        token=str(values["Token"]),
-        status=BatchStatus(str(values["Status"])),
-        rounds=int(values["Rounds"]),  # type: ignore[arg-type] # written as a number
-        started_at=values["StartedAt"],  # type: ignore[arg-type] # written as a time
-        updated_at=values["UpdatedAt"],  # type: ignore[arg-type] # as above
-        counts={name.removeprefix("Count_"): int(value) for name, value in values.items() if name.startswith("Count_")},  # type: ignore[arg-type]
-        last_routable=int(values["LastRoutable"]),  # type: ignore[arg-type] # as above
+        input=text(values, "Input"),
+        out=text(values, "Out"),
+        token=text(values, "Token"),
+        status=BatchStatus(text(values, "Status")),
+        rounds=number(values, "Rounds"),
+        started_at=time(values, "StartedAt"),
+        updated_at=time(values, "UpdatedAt"),
+        counts={
+            name.removeprefix(_COUNT): number(values, name) for name in values if name.startswith(_COUNT)
+        },
+        last_routable=number(values, "LastRoutable"),
         etag=row.etag,
     )

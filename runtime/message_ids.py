@@ -27,6 +27,15 @@ IdKey = bytes | str
 """An id as it is compared and stored: 16 bytes for a UUID, else the text."""
 
 
+def is_text(text: str) -> bool:
+    """Say whether an id can be written as UTF-8: a str may also hold half of a character."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def canonical(text: str) -> str:
     """Return the one spelling of an id."""
     match = _UUID.match(text)
@@ -59,4 +68,7 @@ def unpack_ids(data: bytes) -> list[IdKey]:
     if data[:1] == _UUIDS_ONLY:
         return [data[at : at + _UUID_BYTES] for at in range(1, len(data), _UUID_BYTES)]
     ids: list[IdKey] = msgpack.unpackb(data[1:])
+    if not isinstance(ids, list):
+        message = f"{ids!r} are no message ids"
+        raise ValueError(message)  # noqa: TRY004 - the data is wrong, not the caller
     return ids

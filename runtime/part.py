@@ -10,7 +10,15 @@ from handlers import State
 from runtime.head import Head
 from runtime.message_ids import IdKey
 from runtime.outcome import Outcome
-from runtime.run import MAX_DATA_BYTES, MAX_ID_BYTES, MAX_RAW_BYTES, MAX_VERSIONS, Run, StateVersion
+from runtime.run import (
+    DATA_PROPERTIES,
+    MAX_DATA_BYTES,
+    MAX_ID_BYTES,
+    MAX_RAW_BYTES,
+    MAX_VERSIONS,
+    Run,
+    StateVersion,
+)
 from runtime.state_stream import KnownVersion
 
 MAX_STATE_BYTES = 320 * 2**10
@@ -60,10 +68,14 @@ class Part:
             self._run_state = self.before
         self.number += 1
         self.last_now = version.now
-        self.fresh[version.message_id] = KnownVersion(self.number, version, self.before, after, self.schema, self.batch)
+        self.fresh[version.message_id] = KnownVersion(
+            self.number, version, self.before, after, self.schema, self.batch
+        )
         self._open.append(version)
         self._open_bytes += version.raw_size()
-        self._id_bytes += len(version.message_id) * (1 if isinstance(version.message_id, bytes) else 4) + _ID_OVERHEAD
+        self._id_bytes += (
+            len(version.message_id) * (1 if isinstance(version.message_id, bytes) else 4) + _ID_OVERHEAD
+        )
         self._outcome_of.append(len(self.outcomes))
         self.state, self.before = state, after
 
@@ -126,11 +138,20 @@ def _events(run: Run) -> list[tuple[EventData, int]]:
     """Give the events of a run with the number of their last version; more than one when it is too large."""
     event = run.event()
     versions = run.versions
-    if len(versions) == 1 or sum(len(v) for n, v in event.properties.items() if n.startswith("Data")) <= MAX_DATA_BYTES:  # type: ignore[arg-type]
+    if len(versions) == 1 or _data_size(event) <= MAX_DATA_BYTES:
         return [(event, run.first + len(versions) - 1)]
     middle = len(versions) // 2
-    second = replace(run, first=run.first + middle, before=run.states_before()[middle], versions=versions[middle:])
+    second = replace(
+        run, first=run.first + middle, before=run.states_before()[middle], versions=versions[middle:]
+    )
     return _events(replace(run, versions=versions[:middle])) + _events(second)
+
+
+def _data_size(event: EventData) -> int:
+    """Return the bytes of an event's compressed columns."""
+    return sum(
+        len(value) for name in DATA_PROPERTIES if isinstance(value := event.properties.get(name), bytes)
+    )
 
 
 def _size(event: EventData) -> int:

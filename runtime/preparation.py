@@ -35,8 +35,8 @@ def prepare(handler: HandlerDefinition, business_id: str | None, envelope: Envel
     """
     route = handler.routes.get(envelope.type)
     if route is None:
-        error = f"{handler.name} does not handle {envelope.type}."
-        return dead_letter(envelope, Reason.UNKNOWN_TYPE, error, handler.name, business_id)
+        problem = f"{handler.name} does not handle {envelope.type}."
+        return dead_letter(envelope, Reason.UNKNOWN_TYPE, problem, handler.name, business_id)
     try:
         message = read_body(route, envelope.body)
         print_ = fingerprint(envelope.type, envelope.body, packed=isinstance(envelope.body, bytes))
@@ -46,11 +46,13 @@ def prepare(handler: HandlerDefinition, business_id: str | None, envelope: Envel
         return dead_letter(envelope, Reason.INVALID_BODY, str(error), handler.name, business_id)
     named = route.business_id(message)
     if not named:
-        error = f"The field {'.'.join(route.path)} is empty."
-        return dead_letter(envelope, Reason.NO_BUSINESS_ID, error, handler.name)
+        problem = f"The field {'.'.join(route.path)} is empty."
+        return dead_letter(envelope, Reason.NO_BUSINESS_ID, problem, handler.name)
     if named != business_id:
-        error = f"The body names {named!r} in {'.'.join(route.path)}; the delivery was routed by {business_id!r}."
-        return dead_letter(envelope, Reason.BUSINESS_ID_MISMATCH, error, handler.name, business_id)
+        problem = (
+            f"The body names {named!r} in {'.'.join(route.path)}; the delivery was routed by {business_id!r}."
+        )
+        return dead_letter(envelope, Reason.BUSINESS_ID_MISMATCH, problem, handler.name, business_id)
     return Prepared(envelope, route, message, id_key(envelope.message_id), print_)
 
 
@@ -67,6 +69,10 @@ def read_body(route: Route, body: str | bytes) -> Message:
 def _reason(route: Route, error: ValidationError) -> Reason:
     for problem in error.errors(include_url=False, include_context=False):
         path = problem["loc"]
-        if path and path == route.wire_path[: len(path)] and (problem["type"] == "missing" or problem["input"] is None):
+        if (
+            path
+            and path == route.wire_path[: len(path)]
+            and (problem["type"] == "missing" or problem["input"] is None)
+        ):
             return Reason.NO_BUSINESS_ID
     return Reason.INVALID_BODY

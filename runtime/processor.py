@@ -58,7 +58,11 @@ class Processor:
         """
         routes = self._app.routes(message.type)
         if not routes:
-            return [dead_letter(message, Reason.UNKNOWN_TYPE, f"No handler takes messages of type {message.type}.")]
+            return [
+                dead_letter(
+                    message, Reason.UNKNOWN_TYPE, f"No handler takes messages of type {message.type}."
+                )
+            ]
         outcomes = [await self._handle(self._app.handlers[route.handler], route, message) for route in routes]
         if any(outcome.outputs for outcome in outcomes):
             await self._table.barrier()

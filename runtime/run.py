@@ -10,7 +10,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any, NamedTuple
 
 import msgpack
@@ -21,6 +20,7 @@ from runtime import fingerprint
 from runtime.envelope import to_datetime, to_microseconds
 from runtime.errors import RunCorruptError
 from runtime.message_ids import IdKey, pack_ids, unpack_ids
+from runtime.properties import microseconds, number, text, time
 
 FORMAT = 1
 MAX_VERSIONS = 8192
@@ -66,8 +66,9 @@ class StateVersion(NamedTuple):
 
     def raw_size(self) -> int:
         """Return about how many bytes the version takes before compression."""
-        extra = sum(map(len, (self.captured or {}).values())) + 40 * len(self.headers or ())
-        return 80 + len(self.type) + len(self.after or b"") + extra
+        captured = sum(map(len, (self.captured or {}).values()))
+        headers = sum(len(name) + len(value) for name, value in (self.headers or {}).items())
+        return 80 + len(self.type) + len(self.after or b"") + captured + 4 * headers
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,21 +136,21 @@ def read_index(event: RecordedEvent) -> RunIndex:
     """Return what a run's row says without its states. Raises `RunCorruptError`."""
     properties = event.properties
     try:
-        newest: Any = properties.get("Newest")
         index = RunIndex(
             event=event.version,
-            first=int(properties["First"]),  # type: ignore[arg-type] # a run's First is a number
+            first=number(properties, "First"),
             ids=unpack_ids(_join(properties, ID_PROPERTIES)),
-            batch=properties.get("Batch"),  # type: ignore[arg-type] # a run's Batch is text
-            written_at=_moment(properties["WrittenAt"]),
-            newest=None if newest is None else _moment(newest),
+            batch=text(properties, "Batch") if "Batch" in properties else None,
+            written_at=to_microseconds(time(properties, "WrittenAt")),
+            newest=microseconds(properties, "Newest"),
             undated=bool(properties["Undated"]),
         )
-    except (KeyError, ValueError, TypeError) as error:
+        count = number(properties, "Count")
+    except (KeyError, ValueError, TypeError, msgpack.UnpackException) as error:
         message = f"Event {event.version} is no readable run of state versions: {error!r}."
         raise RunCorruptError(message) from error
-    if len(index.ids) != properties["Count"]:
-        message = f"Event {event.version} holds {len(index.ids)} message ids for {properties['Count']} versions."
+    if len(index.ids) != count:
+        message = f"Event {event.version} holds {len(index.ids)} message ids for {count} versions."
         raise RunCorruptError(message)
     return index
 
@@ -159,7 +160,14 @@ def read_run(event: RecordedEvent) -> Run:
     index = read_index(event)
     try:
         return _unpack(index, _decompress(_join(event.properties, DATA_PROPERTIES)))
-    except (KeyError, ValueError, TypeError, IndexError, zstandard.ZstdError, msgpack.UnpackException) as error:
+    except (
+        KeyError,
+        ValueError,
+        TypeError,
+        IndexError,
+        zstandard.ZstdError,
+        msgpack.UnpackException,
+    ) as error:
         message = f"Event {event.version} is no readable run of state versions: {error!r}."
         raise RunCorruptError(message) from error
 
@@ -215,22 +223,22 @@ def _unpack(index: RunIndex, data: bytes) -> Run:
     return Run(index.first, index.batch, index.written_at, schema, before, versions)
 
 
-def _deltas(times: Sequence[int | None]) -> list[int | None]:
+def _deltas(moments: Sequence[int | None]) -> list[int | None]:
     previous = 0
     deltas: list[int | None] = []
-    for time in times:
-        deltas.append(None if time is None else time - previous)
-        previous = previous if time is None else time
+    for moment in moments:
+        deltas.append(None if moment is None else moment - previous)
+        previous = previous if moment is None else moment
     return deltas
 
 
 def _undeltas(deltas: Sequence[int | None]) -> list[int | None]:
     previous = 0
-    times: list[int | None] = []
+    moments: list[int | None] = []
     for delta in deltas:
         previous += delta or 0
-        times.append(None if delta is None else previous)
-    return times
+        moments.append(None if delta is None else previous)
+    return moments
 
 
 def _unless_empty(values: list[Any]) -> list[Any] | None:
@@ -241,16 +249,12 @@ def _digests(joined: bytes) -> list[bytes]:
     return [joined[at : at + DIGEST] for at in range(0, len(joined), DIGEST)]
 
 
-def _moment(value: Value) -> int:
-    if not isinstance(value, datetime):
-        message = f"{value!r} is no time"
-        raise TypeError(message)
-    return to_microseconds(value)
-
-
 def _split(properties: dict[str, Value], names: Sequence[str], data: bytes) -> None:
-    for number, at in enumerate(range(0, len(data), CHUNK)):
-        properties[names[number]] = data[at : at + CHUNK]
+    if len(data) > len(names) * CHUNK:
+        message = f"{len(data)} bytes are more than a row of a run can hold"
+        raise ValueError(message)
+    for name, at in zip(names, range(0, len(data), CHUNK), strict=False):
+        properties[name] = data[at : at + CHUNK]
 
 
 def _join(properties: Properties, names: Sequence[str]) -> bytes:
@@ -264,7 +268,7 @@ class _Zstandard(threading.local):
     """A compressor and a decompressor for each thread: making them costs more than a small run."""
 
     def __init__(self) -> None:
-        self.compressor = zstandard.ZstdCompressor(level=_LEVEL)
+        self.compressor = zstandard.ZstdCompressor(level=_LEVEL, write_checksum=True)
         self.decompressor = zstandard.ZstdDecompressor()
 
 

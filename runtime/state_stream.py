@@ -57,7 +57,9 @@ class LoadedStream:
         return KnownVersion(index.first + position, version, before, after, run.schema, run.batch)
 
 
-async def load_state(table: Table, handler: HandlerDefinition, business_id: str, ids: Collection[IdKey]) -> LoadedStream:
+async def load_state(
+    table: Table, handler: HandlerDefinition, business_id: str, ids: Collection[IdKey]
+) -> LoadedStream:
     """Read the newest state of a stream, and the versions that messages with these ids have made.
 
     One range query that begins at the header tells which ids are known; the header it read is the one on
@@ -101,7 +103,9 @@ def stream_partition(table: Table, handler: str, business_id: str) -> Partition:
 
 async def _load_runs(loaded: LoadedStream, needed: Iterable[int]) -> None:
     for first, last in _stretches(sorted(needed)):
-        events = await Stream.read_events(loaded.stream, first, last, select=[*INDEX_PROPERTIES, *DATA_PROPERTIES])
+        events = await Stream.read_events(
+            loaded.stream, first, last, select=[*INDEX_PROPERTIES, *DATA_PROPERTIES]
+        )
         loaded.events.update((event.version, event) for event in events)
 
 

@@ -10,7 +10,14 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
-from eventstore import ConcurrencyConflictError, Partition, StoreUnavailableError, Stream, StreamTruncatedError, Table
+from eventstore import (
+    ConcurrencyConflictError,
+    Partition,
+    StoreUnavailableError,
+    Stream,
+    StreamTruncatedError,
+    Table,
+)
 from runtime.backoff import BackoffPolicy
 from runtime.errors import UsageError
 from runtime.head import HEAD_PROPERTIES, Head, read_head
@@ -38,7 +45,7 @@ class TruncationRules:
     finished: Collection[str]
 
     @classmethod
-    def of(  # noqa: PLR0913 - one for each option of the command
+    def of(
         cls,
         now: int,
         finished: Collection[str],
@@ -95,7 +102,8 @@ async def truncate_stream(
     """Cut away what the rules let go of one stream, by its partition key. Return None when it is gone.
 
     Costs one query; two more for a stream that is or was cut, to find the rows, also those that an earlier
-    truncation may have left; and one transaction for each 99 rows. Raises `RetriesExhaustedError` after too many lost races in a row.
+    truncation may have left; and one transaction for each 99 rows. Raises `RetriesExhaustedError` after too many
+    lost races in a row.
     """
     waiting = backoff.start()
     while True:
@@ -106,7 +114,9 @@ async def truncate_stream(
 
 
 async def _truncate_once(partition: Partition, rules: TruncationRules, *, dry_run: bool) -> Truncated | None:
-    slice_ = await Stream.try_read(partition, slice_size=None, select=INDEX_PROPERTIES, header=HEAD_PROPERTIES)
+    slice_ = await Stream.try_read(
+        partition, slice_size=None, select=INDEX_PROPERTIES, header=HEAD_PROPERTIES
+    )
     if slice_ is None:
         return None
     stream = slice_.stream

@@ -1,12 +1,11 @@
 """The connections to one SQLite file: how it is opened, and what its errors mean.
 
 Each thread of each process has its own connection. After a fork the inherited ones are left alone, never
-used and never closed: the parent still owns their locks.
+used and never closed, not even at exit: the parent still owns their locks and their place in the log.
 """
 
 from __future__ import annotations
 
-import ctypes
 import os
 import sqlite3
 import threading
@@ -79,10 +78,8 @@ class SqliteFile:
     def connection(self) -> SqliteConnection:
         """Return the connection of this thread; open it at the first call in this process."""
         connection: SqliteConnection | None = getattr(self._local, "connection", None)
-        if connection is not None:
-            if connection.pid == os.getpid():
-                return connection
-            self._forget_inherited(connection)
+        if connection is not None and connection.pid == os.getpid():
+            return connection
         try:
             connection = self._connect()
         except sqlite3.Error as error:
@@ -91,6 +88,7 @@ class SqliteFile:
             raise StoreUrlError(f"The folder of {self.path} cannot be made: {error.strerror}.") from error
         self._local.connection = connection
         self._open.add(connection)
+        _connections.add(connection)
         return connection
 
     def close(self) -> None:
@@ -170,7 +168,29 @@ class SqliteFile:
                 f"The file {self.path} has the format {found}; this version reads the format {FORMAT}."
             )
 
-    def _forget_inherited(self, connection: SqliteConnection) -> None:
-        # One more reference that is never given back keeps it from being closed at exit.
+
+def _hold_connections() -> None:
+    _held.extend(_connections)
+
+
+def _let_go_of_connections() -> None:
+    _held.clear()
+
+
+def _leave_connections_alone() -> None:
+    """In a child: count each inherited connection as used once more than it is, so that none is closed."""
+    import ctypes
+
+    for connection in _held:
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(connection))
-        self._open = WeakSet()
+    _held.clear()
+    _connections.clear()
+
+
+_connections: WeakSet[SqliteConnection] = WeakSet()
+_held: list[SqliteConnection] = []
+os.register_at_fork(
+    before=_hold_connections,
+    after_in_parent=_let_go_of_connections,
+    after_in_child=_leave_connections_alone,
+)

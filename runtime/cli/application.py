@@ -24,7 +24,7 @@ _SETTINGS: dict[str, Any] = {
     "add_completion": False,
     "pretty_exceptions_enable": False,
     "rich_markup_mode": "rich",
-    "context_settings": {"help_option_names": ["-h", "--help"]},
+    "context_settings": {"help_option_names": ["--help", "-h"]},
 }
 _HELP = (
     "Make the effect of each message happen exactly once, however often and late it is delivered.\n\n"
@@ -47,7 +47,8 @@ def _version() -> str:
 
 def _options(
     version: Annotated[
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version and exit.")
+        bool,
+        typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version and exit."),
     ] = False,
 ) -> None: ...
 

@@ -42,12 +42,15 @@ class Screen:
         notes().print(Text(sentence), soft_wrap=True)
 
     def show(self, *parts: RenderableType) -> None:
-        """Show people a part of the result: a sentence, a table."""
+        """Show people parts of the result.
+
+        A `str` is a line to be copied, and is not wrapped; a `Text` is one to be read, and is.
+        """
         if self.as_json:
             return
         console = results()
         for part in parts:
-            console.print(Text(part) if isinstance(part, str) else part, soft_wrap=isinstance(part, str | Text))
+            console.print(Text(part) if isinstance(part, str) else part, soft_wrap=isinstance(part, str))
 
     def give(self, document: Document) -> None:
         """Give machines the whole result."""

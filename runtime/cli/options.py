@@ -66,7 +66,9 @@ AppSpec = Annotated[
 ]
 Age = Annotated[
     int | None,
-    typer.Option("--older-than", parser=parse_duration, metavar="AGE", help="Cut versions older than 7d, 24h, 2w ..."),
+    typer.Option(
+        "--older-than", parser=parse_duration, metavar="AGE", help="Cut versions older than 7d, 24h, 2w ..."
+    ),
 ]
 Window = Annotated[
     int,

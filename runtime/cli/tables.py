@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from rich import box
+from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -15,29 +16,40 @@ from runtime.envelope import to_datetime
 
 NOTHING = "-"
 
+_LOOK: dict[str, Any] = {
+    "show_edge": False,
+    "pad_edge": False,
+    "padding": (0, 1, 0, 0),
+}
+
 Cell = str | int | datetime | Text | None
 
 
-def make_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Cell]]) -> Table:
-    """Return a table; columns of numbers stand to the right."""
+def make_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Cell]]) -> RenderableType:
+    """Return a table below its title; columns of numbers stand to the right."""
     rows = list(rows)
-    table = Table(title=Text(title), box=box.SIMPLE_HEAD, title_justify="left", title_style="bold", pad_edge=False)
+    table = Table(box=box.SIMPLE_HEAD, **_LOOK)
     for number, name in enumerate(columns):
         are_numbers = any(isinstance(row[number], int) for row in rows)
         table.add_column(Text(name), justify="right" if are_numbers else "left", overflow="fold")
     for row in rows:
         table.add_row(*map(_cell, row))
-    return table
+    return _titled(title, table)
 
 
-def make_facts(title: str, facts: Iterable[tuple[str, Cell]]) -> Table:
-    """Return a table of names and values."""
-    table = Table(title=Text(title), box=None, show_header=False, title_justify="left", title_style="bold", pad_edge=False)
+def make_facts(title: str, facts: Iterable[tuple[str, Cell]]) -> RenderableType:
+    """Return names and values below a title."""
+    table = Table(box=None, show_header=False, **_LOOK)
     table.add_column(style="dim")
     table.add_column(overflow="fold")
     for name, value in facts:
         table.add_row(Text(name), _cell(value))
-    return table
+    return _titled(title, table)
+
+
+def moment_cell(microseconds: int | None) -> datetime | None:
+    """Return a time in microseconds for a table."""
+    return None if microseconds is None else to_datetime(microseconds)
 
 
 def moment_text(microseconds: int | None) -> str | None:
@@ -55,6 +67,10 @@ def compact_json(value: Any) -> str:  # noqa: ANN401 - any JSON value
     return json.dumps(value, ensure_ascii=False)
 
 
+def _titled(title: str, table: Table) -> RenderableType:
+    return Group(Text(title, style="bold"), table)
+
+
 def _cell(value: Cell) -> Text:
     if value is None:
         return Text(NOTHING, style="dim")
@@ -63,5 +79,5 @@ def _cell(value: Cell) -> Text:
     if isinstance(value, bool):
         return Text("yes" if value else "no")
     if isinstance(value, datetime):
-        return Text(f"{value:%Y-%m-%d %H:%M:%S}")
+        return Text(value.isoformat(" ", "milliseconds").removesuffix("+00:00"))
     return Text(f"{value:,}" if isinstance(value, int) else value)

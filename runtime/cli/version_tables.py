@@ -6,11 +6,10 @@ import json
 from collections.abc import Iterator, Sequence
 
 from rich.console import RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from runtime.cli.states import changes, decode
-from runtime.cli.tables import Cell, compact_json, make_facts, make_table, moment_text
+from runtime.cli.tables import Cell, compact_json, make_facts, make_table, moment_cell, moment_text
 from runtime.cli.versions import describe_version
 from runtime.head import Head
 from runtime.streams import StoredVersion
@@ -19,7 +18,7 @@ _COLUMNS = ("version", "message", "type", "now", "enqueued at", "batch", "change
 _STATES = ("before", "after")
 
 
-def facts_of_stream(title: str, head: Head) -> Table:
+def facts_of_stream(title: str, head: Head) -> RenderableType:
     """Return what a stream's header says."""
     return make_facts(
         title,
@@ -65,8 +64,8 @@ def _row(stored: StoredVersion, *, diff: bool) -> tuple[Cell, ...]:
         stored.number,
         stored.message_id,
         version.type,
-        moment_text(version.now),
-        moment_text(version.enqueued_at),
+        moment_cell(version.now),
+        moment_cell(version.enqueued_at),
         stored.batch,
         "yes" if version.after is not None else "no",
         _changes_text(stored) if diff else compact_json(decode(stored.after)),
@@ -75,7 +74,10 @@ def _row(stored: StoredVersion, *, diff: bool) -> tuple[Cell, ...]:
 
 def _changes_text(stored: StoredVersion) -> str | None:
     found = changes(decode(stored.before), decode(stored.after))
-    return ", ".join(f"{each.field}: {compact_json(each.before)} → {compact_json(each.after)}" for each in found) or None
+    return (
+        ", ".join(f"{each.field}: {compact_json(each.before)} → {compact_json(each.after)}" for each in found)
+        or None
+    )
 
 
 def _fact(value: object) -> Cell:

@@ -73,7 +73,7 @@ class BatchResult:
     was_published: bool
 
 
-def run_batch(  # noqa: PLR0913 - spark, messages and app, then where to keep and to write
+def run_batch(
     spark: SparkSession,
     messages: DataFrame | str,
     app: App,
@@ -141,7 +141,9 @@ class Batch:
         folders.remove_staging()
         return BatchResult(record, folders.outcomes(), was_published=False)
 
-    def _run_rounds(self, connection: Connection, ledger: Ledger, record: BatchRecord, log: DataFrame) -> BatchRecord:
+    def _run_rounds(
+        self, connection: Connection, ledger: Ledger, record: BatchRecord, log: DataFrame
+    ) -> BatchRecord:
         while not self._is_done(record):
             number = record.rounds
             if number >= self.options.max_rounds:
@@ -170,9 +172,7 @@ class Batch:
         unpublished = connection.run(ledger.unpublished())
         options = self.options
         batch = BatchContext(record.batch_id, unpublished, options.late, options.on_error)
-        job = FoldJob(
-            self.app, self.store, self.table, batch, options.clock, options.in_flight, options.wrap
-        )
+        job = FoldJob(self.app, self.store, self.table, batch, options.clock, options.in_flight, options.wrap)
         folders = self._folders(record)
         staged = folders.staging(number)
         options.step(f"Round {number}: handling messages")
@@ -187,7 +187,12 @@ class Batch:
 
     def _outputs_of(self, record: BatchRecord, number: int) -> DataFrame:
         """Return the outputs of a round that a handler takes, as a log in its one form."""
-        found = self._folders(record).outcomes(number).select(sf.explode("outputs").alias("output")).select("output.*")
+        found = (
+            self._folders(record)
+            .outcomes(number)
+            .select(sf.explode("outputs").alias("output"))
+            .select("output.*")
+        )
         known = found.where(sf.col("type").isin(list(self.app.message_types)))
         nothing = sf.lit(None).cast("string")
         return known.withColumns({"business_id": nothing, "problem": nothing, "line": nothing})
@@ -227,4 +232,3 @@ class Batch:
 
     def _partitions(self) -> int:
         return self.options.partitions or max(2, 2 * self.spark.sparkContext.defaultParallelism)
-

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
 import os
 from collections.abc import Coroutine, Generator, Iterable, Iterator
 from typing import Any, TypeVar
@@ -34,6 +35,12 @@ class Connection:
         """Run one coroutine to its end."""
         return drive(coroutine) if self._loop is None else self._loop.run_until_complete(coroutine)
 
+    def close(self) -> None:
+        """Give back the store's connections."""
+        self.run(self.store.close())
+        if self._loop is not None:
+            self._loop.close()
+
     def run_all(self, coroutines: Iterable[Coroutine[Any, Any, T]], in_flight: int) -> Iterator[T]:
         """Run coroutines, up to `in_flight` at once, and give their results as they end.
 
@@ -51,6 +58,15 @@ def open_table(store_url: str, table_name: str) -> Connection:
     if key not in _connections:
         _connections[key] = Connection(connect(store_url), table_name)
     return _connections[key]
+
+
+@atexit.register
+def _close_all() -> None:
+    """Close the connections of this process; those inherited from a parent are left alone."""
+    for (process, _, _), connection in _connections.items():
+        if process == os.getpid():
+            connection.close()
+    _connections.clear()
 
 
 def check_reach(connection: Connection, spark: SparkSession) -> None:

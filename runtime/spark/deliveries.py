@@ -34,7 +34,11 @@ class Group:
         if count < MAX_DELIVERIES and self.body_bytes < MAX_BODY_BYTES:
             return True
         is_copy = self.deliveries[-1][0].message_id == message_id
-        return is_copy and count < _HARD_LIMIT * MAX_DELIVERIES and self.body_bytes < _HARD_LIMIT * MAX_BODY_BYTES
+        return (
+            is_copy
+            and count < _HARD_LIMIT * MAX_DELIVERIES
+            and self.body_bytes < _HARD_LIMIT * MAX_BODY_BYTES
+        )
 
 
 def groups(batches: Iterable[pa.RecordBatch]) -> Iterator[Group]:
@@ -77,7 +81,9 @@ def _rows(batch: pa.RecordBatch) -> Iterator[tuple[str | None, str | None, Envel
         strict=True,
     ):
         # What is no message keeps its line in place of a body.
-        envelope = Envelope(message_id, type_, body if line is None else line, business_id, sequence, time, header)
+        envelope = Envelope(
+            message_id, type_, body if line is None else line, business_id, sequence, time, header
+        )
         yield handler, business_id, envelope, problem
 
 

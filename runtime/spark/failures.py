@@ -9,7 +9,9 @@ from pyspark.errors import PySparkException
 
 SPARK_FAILURES = (PySparkException, Py4JError)
 
-_RAISED = re.compile(r"^\S*?((?:runtime|eventstore|handlers)\.[\w.]*Error|[A-Z]\w*(?:Error|Exception)): (.+)$", re.MULTILINE)
+_RAISED = re.compile(
+    r"^\S*?((?:runtime|eventstore|handlers)\.[\w.]*Error|[A-Z]\w*(?:Error|Exception)): (.+)$", re.MULTILINE
+)
 _OURS = ("runtime.", "eventstore.", "handlers.")
 _LENGTH = 2000
 
@@ -22,7 +24,8 @@ def explain(error: Exception, batch_id: str | None = None) -> str:
 
 def _text(error: Exception) -> str:
     if isinstance(error, Py4JJavaError):
-        return str(error.java_exception.toString())
+        described: str = error.java_exception.toString()
+        return described
     return str(error)
 
 

@@ -92,7 +92,8 @@ class BatchFolders:
         return f"{_MARK}-{self.record.token}"
 
     def _path(self, path: str) -> Any:  # noqa: ANN401 - a Java object
-        return self.spark._jvm.org.apache.hadoop.fs.Path(path)  # noqa: SLF001 - there is no public way to Hadoop's files
+        jvm: Any = self.spark._jvm  # noqa: SLF001 - there is no public way to Hadoop's files
+        return jvm.org.apache.hadoop.fs.Path(path)
 
     def _files(self, path: Any) -> Any:  # noqa: ANN401 - Java objects
         return path.getFileSystem(self.spark._jsc.hadoopConfiguration())  # noqa: SLF001 - as above

@@ -51,7 +51,9 @@ class FoldJob:
         table = self.wrap(connection.table) if self.wrap else connection.table
         worker = _Worker(self, table, connection.store)
         writer = OutcomeWriter()
-        for outcomes in connection.run_all((worker.process(group) for group in groups(batches)), self.in_flight):
+        for outcomes in connection.run_all(
+            (worker.process(group) for group in groups(batches)), self.in_flight
+        ):
             writer.add(outcomes)
             if writer.is_full:
                 yield writer.flush()
@@ -75,7 +77,9 @@ class _Worker:
         self._turn = _Turn()
         self._stops = job.batch.on_error == "stop-stream"
         self._algorithms = {
-            name: StateBased(table, handler, job.clock, job.batch, BackoffPolicy(sleep=sleep_for(store.scope)))
+            name: StateBased(
+                table, handler, job.clock, job.batch, BackoffPolicy(sleep=sleep_for(store.scope))
+            )
             for name, handler in job.app.handlers.items()
         }
 
@@ -88,12 +92,17 @@ class _Worker:
     async def _in_turn(self, group: Group, turn: _Turn) -> Sequence[Outcome]:
         async with turn.lock:
             outcomes = await self._process(group, stopped=turn.stopped)
-            turn.stopped = self._stops and (turn.stopped or any(o.status is Status.DEAD_LETTER for o in outcomes))
+            turn.stopped = self._stops and (
+                turn.stopped or any(o.status is Status.DEAD_LETTER for o in outcomes)
+            )
         return outcomes
 
     async def _process(self, group: Group, *, stopped: bool) -> Sequence[Outcome]:
         if group.handler is None:
-            return [dead_letter(envelope, *_why_unroutable(envelope.type, why)) for envelope, why in group.deliveries]
+            return [
+                dead_letter(envelope, *_why_unroutable(envelope.type, why))
+                for envelope, why in group.deliveries
+            ]
         handler = self._app.handlers[group.handler]
         envelopes = [envelope for envelope, _ in group.deliveries]
         prepared = [prepare(handler, group.business_id, envelope) for envelope in envelopes]

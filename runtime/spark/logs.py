@@ -34,7 +34,9 @@ _JSON_OPTIONS = {
     "allowUnquotedFieldNames": "false",
     "allowNonNumericNumbers": "false",
 }
-_ENVELOPE = f"struct<line:struct<{','.join(f'{name}:string' for name in (*REQUIRED, *OPTIONAL))}>,line_ends:boolean>"
+_ENVELOPE = (
+    f"struct<line:struct<{','.join(f'{name}:string' for name in (*REQUIRED, *OPTIONAL))}>,line_ends:boolean>"
+)
 _NUMBER = r"^-?[0-9]{1,19}$"
 _TIME = r"^\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}(:\d{2}(\.\d{1,9})?)?(Z|[+-]\d{2}:?\d{2})?$"
 _HEADERS = MapType(StringType(), StringType())
@@ -60,7 +62,10 @@ def normalise(log: DataFrame, source: str | None = None) -> DataFrame:
     columns = {name: parsed.schema[name].dataType for name in parsed.columns}
     checks = [
         _required("message_id"),
-        sf.when(sf.length("message_id") > message_ids.MAX_LENGTH, sf.lit("message_id has more than 255 characters")),
+        sf.when(
+            sf.length("message_id") > message_ids.MAX_LENGTH,
+            sf.lit("message_id has more than 255 characters"),
+        ),
         _required("type"),
         sf.when(sf.col("body").isNull(), sf.lit("body is missing")),
     ]
@@ -115,7 +120,9 @@ def _check_columns(log: DataFrame) -> DataFrame:
         if name in log.columns:
             _check_type(log, name, (StringType,), "text")
     _check_type(log, "body", (StringType, BinaryType), "JSON text or msgpack bytes")
-    given = [sf.col(name) if name in log.columns else sf.lit(None).cast("string").alias(name) for name in OPTIONAL]
+    given = [
+        sf.col(name) if name in log.columns else sf.lit(None).cast("string").alias(name) for name in OPTIONAL
+    ]
     line = sf.to_json(sf.struct(*(f"`{name}`" for name in log.columns)))
     return log.select(*REQUIRED, *given, line.alias("line"))
 
@@ -136,7 +143,9 @@ def _sequence(found: DataType) -> tuple[Column, Column]:
     if isinstance(found, LongType | IntegerType | ShortType | ByteType):
         return column.cast("long"), sf.lit(None).cast("string")
     if not isinstance(found, StringType):
-        message = f"The column sequence of the log is of type {found.simpleString()}; a 64-bit integer is expected."
+        message = (
+            f"The column sequence of the log is of type {found.simpleString()}; a 64-bit integer is expected."
+        )
         raise LogError(message)
     value = sf.when(column.rlike(_NUMBER), column.try_cast("long"))
     return value, _lost("sequence", value, "is no 64-bit integer")
@@ -147,7 +156,9 @@ def _enqueued_at(found: DataType) -> tuple[Column, Column]:
     if isinstance(found, TimestampType | TimestampNTZType):
         return column.cast("timestamp"), sf.lit(None).cast("string")
     if not isinstance(found, StringType):
-        message = f"The column enqueued_at of the log is of type {found.simpleString()}; a timestamp is expected."
+        message = (
+            f"The column enqueued_at of the log is of type {found.simpleString()}; a timestamp is expected."
+        )
         raise LogError(message)
     value = sf.when(column.rlike(_TIME), column.try_cast("timestamp"))
     return value, _lost("enqueued_at", value, "is no time like 2026-01-31T12:00:00Z")
@@ -165,7 +176,9 @@ def _headers(found: DataType) -> tuple[Column, Column]:
 
 
 def _lost(name: str, value: Column, problem: str) -> Column:
-    return sf.when(sf.col(name).isNotNull() & value.isNull(), sf.concat(sf.lit(f"{name} {problem}: "), sf.col(name)))
+    return sf.when(
+        sf.col(name).isNotNull() & value.isNull(), sf.concat(sf.lit(f"{name} {problem}: "), sf.col(name))
+    )
 
 
 def _guess_format(path: str) -> str:

@@ -14,7 +14,14 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 from rich.console import Console
-from rich.progress import BarColumn, Progress, SpinnerColumn, TaskProgressColumn, TextColumn, TimeElapsedColumn
+from rich.progress import (
+    BarColumn,
+    Progress,
+    SpinnerColumn,
+    TaskProgressColumn,
+    TextColumn,
+    TimeElapsedColumn,
+)
 from rich.text import Text
 
 from runtime.spark.failures import SPARK_FAILURES
@@ -27,11 +34,13 @@ _GONE = (*SPARK_FAILURES, OSError)
 class StepProgress:
     """Shows one step of the work at a time: that it is under way, how many tasks are done, how long it took.
 
-    Nothing is shown between `done` and the next `step`, so that results can be printed there.
+    Nothing is shown between `done` and the next `step`, so that results can be printed there. On a terminal, steps
+    that are done stay to be read only with `keep_steps`.
     """
 
-    def __init__(self, console: Console) -> None:
+    def __init__(self, console: Console, *, keep_steps: bool = True) -> None:
         self._console = console
+        self._keep_steps = keep_steps
         self._spark: SparkSession | None = None
         self._bar: Progress | None = None
         self._sentence = ""
@@ -57,11 +66,11 @@ class StepProgress:
 
     def done(self) -> None:
         """End the step that is under way, if there is one."""
-        self._end(Text("✓ ", "green"))
+        self._end(Text("✓ ", "green"), keep=self._keep_steps)
 
     def failed(self) -> None:
         """End the step that is under way as one that did not succeed."""
-        self._end(Text("✗ ", "red"))
+        self._end(Text("✗ ", "red"), keep=True)
 
     def close(self) -> None:
         """Count no more tasks. To be called before the session is stopped."""
@@ -69,13 +78,14 @@ class StepProgress:
         if self._watcher.is_alive():
             self._watcher.join()
 
-    def _end(self, mark: Text) -> None:
+    def _end(self, mark: Text, *, keep: bool) -> None:
         bar, self._bar = self._bar, None
         if bar is None:
             return
         bar.stop()
         seconds = time.monotonic() - self._begun
-        self._console.print(Text.assemble(mark, self._sentence, (f" ({seconds:.1f} s)", "dim")))
+        if keep:
+            self._console.print(Text.assemble(mark, self._sentence, (f" ({seconds:.1f} s)", "dim")))
 
     def _watch(self) -> None:
         while not self._ended.wait(_EVERY_SECONDS):
@@ -98,15 +108,19 @@ def count_tasks(spark: SparkSession) -> tuple[int, int]:
     return sum(stage.numCompletedTasks for stage in known), sum(stage.numTasks for stage in known)
 
 
+ShownSession = tuple[SparkSession, StepProgress]
+"""A session, and what shows how far its work is."""
+
+
 @contextmanager
 def shown_session(
-    master: str, log_file: Path, console: Console
-) -> Iterator[tuple[SparkSession, StepProgress]]:
+    master: str, log_file: Path, console: Console, *, keep_steps: bool = True
+) -> Iterator[ShownSession]:
     """Start Spark, give the session with the progress of its work, and stop it.
 
     What Spark and its workers print goes to the log file. Raises `UsageError` when there is no Java.
     """
-    progress = StepProgress(console)
+    progress = StepProgress(console, keep_steps=keep_steps)
     progress.step("Starting Spark")
     try:
         spark = build_session(master, log_file=log_file)

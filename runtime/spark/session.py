@@ -87,5 +87,5 @@ def _start(conf: SparkConf, log_file: Path | None) -> None:
         return
     log_file.parent.mkdir(parents=True, exist_ok=True)
     with log_file.open("ab") as log:
-        gateway = launch_gateway(conf, popen_kwargs={"stdout": log, "stderr": log})
+        gateway = launch_gateway(conf, popen_kwargs={"stdout": log, "stderr": log})  # type: ignore[no-untyped-call]
     SparkContext(conf=conf, gateway=gateway)

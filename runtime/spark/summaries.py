@@ -60,7 +60,9 @@ def count_outcomes(outcomes: DataFrame) -> list[OutcomeCount]:
 def first_dead_letters(outcomes: DataFrame, limit: int) -> list[DeadLetter]:
     """Return some dead letters of a batch."""
     names = ("message_id", "type", "handler", "business_id", "reason", "error", "delivery")
-    return [DeadLetter(**row.asDict()) for row in dead_letters(outcomes).select(*names).limit(limit).collect()]
+    return [
+        DeadLetter(**row.asDict()) for row in dead_letters(outcomes).select(*names).limit(limit).collect()
+    ]
 
 
 def count_truncated(report: DataFrame) -> list[TruncatedCount]:

@@ -57,7 +57,7 @@ class TruncationJob:
             yield _report([found for found in connection.run_all(work, self.in_flight) if found is not None])
 
 
-def truncate(  # noqa: PLR0913 - the session, where, and the options of the command
+def truncate(
     spark: SparkSession,
     *,
     store: str,

@@ -19,7 +19,7 @@ _AIMED = 0.5
 Row = dict[str, Any]
 
 
-def generate(  # noqa: PLR0913 - one for each option of the command
+def generate(
     games: int,
     messages: int,
     *,
@@ -34,8 +34,8 @@ def generate(  # noqa: PLR0913 - one for each option of the command
     duplicates after what they repeat, or in no order at all with `shuffle`. The same seed gives the same games; another
     `begin` gives other messages in them.
     """
-    game_ids = [_uuid(random.Random(f"{seed}:game:{number}")) for number in range(games)]  # noqa: S311 - no secret
-    chance = random.Random(f"{seed}:{begin.isoformat()}")  # noqa: S311 - no secret
+    game_ids = [_uuid(random.Random(f"{seed}:game:{number}")) for number in range(games)]
+    chance = random.Random(f"{seed}:{begin.isoformat()}")
     rows = list(_messages(game_ids, messages, chance, begin))
     rows += [dict(rows[chance.randrange(messages)]) for _ in range(round(messages * duplicates))]
     if shuffle:
@@ -49,19 +49,20 @@ def _messages(game_ids: list[UUID], count: int, chance: random.Random, begin: da
         game_id = game_ids[number % len(game_ids)]
         turn = number // len(game_ids)
         position = chance.randrange(POSITIONS)
-        if turn % _TURNS_BETWEEN_STARTS == 0:
+        starts = turn % _TURNS_BETWEEN_STARTS == 0
+        if starts:
             targets[game_id] = position
-            yield _row(number, "StartNewRound", game_id, position, chance, begin)
-        else:
-            aimed = chance.random() < _AIMED
-            yield _row(number, "FireAt", game_id, targets[game_id] if aimed else position, chance, begin)
+        elif chance.random() < _AIMED:
+            position = targets[game_id]
+        body = {"game_id": str(game_id), "position": position}
+        yield _row(number, "StartNewRound" if starts else "FireAt", body, _uuid(chance), begin)
 
 
-def _row(number: int, type_: str, game_id: UUID, position: int, chance: random.Random, begin: datetime) -> Row:
+def _row(number: int, type_: str, body: dict[str, Any], message_id: UUID, begin: datetime) -> Row:
     return {
-        "message_id": str(_uuid(chance)),
+        "message_id": str(message_id),
         "type": type_,
-        "body": json.dumps({"game_id": str(game_id), "position": position}),
+        "body": json.dumps(body),
         "sequence": number,
         "enqueued_at": begin + number * _BETWEEN,
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,7 +25,7 @@ class DieOnceAfterAppend:
     handler: str
 
     def __call__(self, table: Table) -> Table:
-        return _DyingTable(table, self)  # type: ignore[return-value]
+        return _DyingTable(table, self)
 
 
 class _DyingTable:
@@ -50,7 +51,7 @@ class CountCalls:
     folder: str
 
     def __call__(self, table: Table) -> Table:
-        return _CountedTable(table, Path(self.folder))  # type: ignore[return-value]
+        return _CountedTable(table, Path(self.folder))
 
     def calls(self, name: str) -> int:
         """Return how often a call was made, by all processes."""
@@ -64,8 +65,6 @@ class _CountedTable:
         self._folder = folder
 
     def __getattr__(self, name: str):
-        import os
-
         with (self._folder / f"{os.getpid()}.calls").open("a") as file:
             file.write(f"{name}\n")
         return getattr(self._table, name)

@@ -13,7 +13,9 @@ from samples.shooting_range import app
 from tests.support.clocks import FrozenClock
 
 
-def main(store: str, table: str, out: str, log: str, batch_id: str, clock: str, last_step: str) -> None:
+def main(arguments: list[str]) -> None:
+    store, table, out, log, batch_id, clock, last_step = arguments
+
     def die_at(step: str) -> None:
         if step == last_step:
             # Java goes down with its driver, and Spark's workers with Java.
@@ -27,4 +29,4 @@ def main(store: str, table: str, out: str, log: str, batch_id: str, clock: str, 
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main(sys.argv[1:])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from typing import Any
 
@@ -28,7 +29,9 @@ def statuses(outcomes: DataFrame) -> dict[str, list[str]]:
 
 def published(outcomes: DataFrame) -> list[tuple[Any, ...]]:
     """Return all outputs with all their columns, sorted."""
-    rows = outputs(outcomes).select("message_id", "type", "body", "sequence", "enqueued_at", "headers").collect()
+    rows = (
+        outputs(outcomes).select("message_id", "type", "body", "sequence", "enqueued_at", "headers").collect()
+    )
     return sorted((*row[:5], tuple(sorted((row.headers or {}).items()))) for row in rows)
 
 
@@ -38,16 +41,14 @@ def all_outcomes(outcomes: DataFrame) -> list[tuple[Any, ...]]:
     return sorted(repr(row.asDict(recursive=True)) for row in rows)  # type: ignore[misc]
 
 
-async def _heads(url: str, table: str) -> dict[str, tuple[int, bytes | None]]:
+async def _heads(url: str, table: str) -> dict[str, tuple[int, bytes]]:
     async with connect(url) as store:
         found = summaries(await store.table(table))
-        return {summary.key: (summary.head.versions, summary.head.state) async for summary in found}
+        return {summary.key: (summary.head.versions, summary.head.state or b"") async for summary in found}
 
 
-def heads(url: str, table: str) -> dict[str, tuple[int, bytes | None]]:
+def heads(url: str, table: str) -> dict[str, tuple[int, bytes]]:
     """Return, for each stream, the number of its versions and its newest state."""
     if url.startswith("sqlite"):
         return drive(_heads(url, table))
-    import asyncio
-
     return asyncio.run(_heads(url, table))

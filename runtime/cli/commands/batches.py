@@ -10,7 +10,7 @@ from eventstore import Table
 from runtime.cli.console import Screen
 from runtime.cli.options import AsJson, StoreUrl, TableName
 from runtime.cli.stores import on_table
-from runtime.cli.tables import iso, make_table
+from runtime.cli.tables import Cell, iso, make_table
 from runtime.clock import system_clock
 from runtime.ledger import BatchRecord, Ledger
 
@@ -68,7 +68,9 @@ def describe(record: BatchRecord) -> dict[str, Any]:
 
 def counts_text(record: BatchRecord) -> str:
     """Return the counts of a batch in one line."""
-    return ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in sorted(record.counts.items()) if count)
+    return ", ".join(
+        f"{count:,} {name.replace('_', ' ')}" for name, count in sorted(record.counts.items()) if count
+    )
 
 
 async def _batches(table: Table) -> list[BatchRecord]:
@@ -79,7 +81,7 @@ async def _abandon(table: Table, batch_id: str) -> BatchRecord:
     return await Ledger(table, system_clock).abandon(batch_id)
 
 
-def _row(record: BatchRecord) -> tuple[Any, ...]:
+def _row(record: BatchRecord) -> tuple[Cell, ...]:
     return (
         record.batch_id,
         record.status.value,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -9,9 +11,7 @@ import typer
 from eventstore import connect
 from runtime.apps import load_app
 from runtime.cli.batch_report import BatchReport
-from runtime.cli.console import Screen, notes
-from runtime.cli.failures import INTERRUPTED, traced
-from runtime.cli.log_file import prepare_log
+from runtime.cli.console import Screen
 from runtime.cli.options import (
     DEFAULT_MASTER,
     AppSpec,
@@ -24,6 +24,11 @@ from runtime.cli.options import (
     StoreUrl,
     TableName,
 )
+from runtime.cli.sessions import working
+from runtime.errors import LogError
+
+_HADOOP_SETTINGS = "HADOOP_CONF_DIR"
+_PATTERN_SIGNS = "*?[{"
 
 Messages = Annotated[
     str,
@@ -42,14 +47,19 @@ Format = Annotated[
 Out = Annotated[
     str,
     typer.Option(
-        "--out", metavar="DIR", show_default=False, help="Where outcomes are written: DIR/batch_id=ID/round=N."
+        "--out",
+        metavar="DIR",
+        show_default=False,
+        help="Where outcomes are written: DIR/batch_id=ID/round=N.",
     ),
 ]
 Cascade = Annotated[
-    bool, typer.Option("--cascade", help="Handle the outputs too, round by round, until no handler takes any.")
+    bool,
+    typer.Option("--cascade", help="Handle the outputs too, round by round, until no handler takes any."),
 ]
 MaxRounds = Annotated[
-    int, typer.Option("--max-rounds", metavar="N", min=1, help="Stop a cascade that has not ended after so many.")
+    int,
+    typer.Option("--max-rounds", metavar="N", min=1, help="Stop a cascade that has not ended after so many."),
 ]
 BatchId = Annotated[
     str | None,
@@ -76,12 +86,18 @@ LateOption = Annotated[
 ]
 OnErrorOption = Annotated[
     OnError,
-    typer.Option("--on-error", help="After a dead letter, go on with its stream, or hold back what is new in it."),
+    typer.Option(
+        "--on-error", help="After a dead letter, go on with its stream, or hold back what is new in it."
+    ),
 ]
 Partitions = Annotated[
     int | None,
     typer.Option(
-        "--partitions", metavar="N", min=1, show_default="two for each core", help="Shuffle to so many partitions."
+        "--partitions",
+        metavar="N",
+        min=1,
+        show_default="two for each core",
+        help="Shuffle to so many partitions.",
     ),
 ]
 
@@ -115,35 +131,43 @@ def run(
     the exit code is 0 all the same. A batch that was stopped goes on where it was when it is run again with its
     id, so keep the log until then.
     """
-    screen = Screen(as_json)
     loaded = load_app(app)
     from runtime.spark.batch import Batch, BatchOptions, new_batch_id
     from runtime.spark.connection import check_scope
-    from runtime.spark.progress import shown_session
 
     check_scope(connect(store).scope, master)
+    check_log(messages, master)
     chosen = batch_id or new_batch_id()
-    log = prepare_log(log_file)
-    screen.note(f"Batch {chosen}: if it stops before its end, run it again with --batch-id {chosen} to go on.")
-    try:
-        with traced(log), shown_session(master, log, notes()) as (spark, progress):
-            progress.step("Reading the log")
-            options = BatchOptions(
-                cascade=cascade,
-                max_rounds=max_rounds,
-                late=late.value,  # type: ignore[arg-type] # the same words
-                on_error=on_error.value,  # type: ignore[arg-type] # the same words
-                source=source,
-                log_format=None if log_format is None else log_format.value,
-                partitions=partitions,
-                step=progress.step,
-            )
-            result = Batch(spark, loaded, store, table, out, options).run(messages, chosen)
-            progress.step("Counting outcomes")
-            report = BatchReport.of(result)
-            progress.done()
-            screen.give(report.document())
-            screen.show(*report.parts())
-    except KeyboardInterrupt:
-        screen.note(f"Stopped. Nothing is lost: run batch {chosen} again with --batch-id {chosen} to go on.")
-        raise typer.Exit(INTERRUPTED) from None
+    how_to_go_on = f"run it again with --batch-id {chosen} to go on."
+    screen = Screen(as_json)
+    screen.note(f"Batch {chosen}: if it stops before its end, {how_to_go_on}")
+    with working(master, log_file, when_stopped=f"Stopped. Nothing is lost: {how_to_go_on}") as (
+        spark,
+        progress,
+    ):
+        progress.step("Reading the log")
+        options = BatchOptions(
+            cascade=cascade,
+            max_rounds=max_rounds,
+            late=late.value,  # type: ignore[arg-type] # the same words
+            on_error=on_error.value,  # type: ignore[arg-type] # the same words
+            source=source,
+            log_format=None if log_format is None else log_format.value,
+            partitions=partitions,
+            step=progress.step,
+        )
+        result = Batch(spark, loaded, store, table, out, options).run(messages, chosen)
+        progress.step("Counting outcomes")
+        report = BatchReport.of(result)
+        progress.done()
+        screen.give(report.document())
+        screen.show(*report.parts())
+
+
+def check_log(path: str, master: str) -> None:
+    """Raise `LogError` when a log is not there, as far as that can be told without Spark."""
+    is_elsewhere = ":" in path or _HADOOP_SETTINGS in os.environ or not master.startswith("local")
+    if is_elsewhere or any(sign in path for sign in _PATTERN_SIGNS):
+        return
+    if not Path(path).exists():
+        raise LogError(f"There is no log at {path}.")

@@ -20,14 +20,19 @@ Games = Annotated[int, typer.Option("--games", metavar="N", min=1, help="How man
 Messages = Annotated[int, typer.Option("--messages", metavar="N", min=1, help="How many different messages.")]
 Duplicates = Annotated[
     float,
-    typer.Option("--duplicates", metavar="SHARE", min=0.0, help="Add copies of so many of them: 0.1 adds a tenth."),
+    typer.Option(
+        "--duplicates", metavar="SHARE", min=0.0, help="Add copies of so many of them: 0.1 adds a tenth."
+    ),
 ]
 Shuffle = Annotated[bool, typer.Option("--shuffle", help="Put the deliveries in no order at all.")]
 Seed = Annotated[int, typer.Option("--seed", metavar="S", help="The same seed gives the same log.")]
 Out = Annotated[
     Path,
     typer.Option(
-        "--out", metavar="LOG", show_default=False, help="The file to write: JSON lines if .jsonl, else Parquet."
+        "--out",
+        metavar="LOG",
+        show_default=False,
+        help="The file to write: JSON lines if .jsonl, else Parquet.",
     ),
 ]
 
@@ -56,7 +61,13 @@ def shooting_range(
     written = write_log(rows, out)
     screen = Screen(as_json)
     screen.give(
-        {"out": str(out), "deliveries": written, "messages": messages, "duplicates": written - messages, "games": games}
+        {
+            "out": str(out),
+            "deliveries": written,
+            "messages": messages,
+            "duplicates": written - messages,
+            "games": games,
+        }
     )
     screen.show(
         f"Wrote {written:,} deliveries of {messages:,} messages in {games:,} games to {out}.",
@@ -67,5 +78,7 @@ def shooting_range(
 
 def generate_log(games: int, messages: int, **options: Any) -> Iterator[dict[str, Any]]:  # noqa: ANN401 - of the sample
     """Give the rows of a shooting range log."""
-    rows: Iterator[dict[str, Any]] = importlib.import_module(SHOOTING_RANGE_LOG).generate(games, messages, **options)
+    rows: Iterator[dict[str, Any]] = importlib.import_module(SHOOTING_RANGE_LOG).generate(
+        games, messages, **options
+    )
     return rows

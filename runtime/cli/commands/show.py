@@ -22,7 +22,9 @@ from runtime.message_ids import canonical
 from runtime.state_stream import stream_partition
 from runtime.streams import StoredVersion, versions
 
-HandlerName = Annotated[str, typer.Argument(metavar="HANDLER", show_default=False, help="The name of the handler.")]
+HandlerName = Annotated[
+    str, typer.Argument(metavar="HANDLER", show_default=False, help="The name of the handler.")
+]
 BusinessId = Annotated[
     str, typer.Argument(metavar="BUSINESS_ID", show_default=False, help="The id of the business object.")
 ]
@@ -30,9 +32,12 @@ Version = Annotated[
     int | None, typer.Option("--version", metavar="V", min=1, help="Show all of this version.")
 ]
 MessageId = Annotated[
-    str | None, typer.Option("--message", metavar="ID", help="Show all of the version that this message made.")
+    str | None,
+    typer.Option("--message", metavar="ID", help="Show all of the version that this message made."),
 ]
-Diff = Annotated[bool, typer.Option("--diff", help="Show what changed, field by field, in place of whole states.")]
+Diff = Annotated[
+    bool, typer.Option("--diff", help="Show what changed, field by field, in place of whole states.")
+]
 
 
 def show(
@@ -57,15 +62,21 @@ def show(
         raise UsageError("Give --version or --message, not both.")
     found = on_table(store, table, lambda opened: _read(opened, handler, business_id))
     if found is None:
-        raise NotPossibleError(f"There is no stream of {handler} for {business_id}: `consistent streams` lists them.")
-    head, kept = found
+        raise NotPossibleError(
+            f"There is no stream of {handler} for {business_id}: `consistent streams` lists them."
+        )
+    business_id, head, kept = found
     screen = Screen(as_json)
     if version is None and message is None:
         _show_stream(screen, handler, business_id, head, kept[-limit:], diff=diff)
         return
     chosen = _find(kept, head, version, message)
-    screen.give({"handler": handler, "business_id": business_id, **describe_version(chosen, whole=True, diff=diff)})
-    screen.show(*facts_of_version(f"{handler} {business_id}, version {chosen.number}", chosen, with_states=not diff))
+    screen.give(
+        {"handler": handler, "business_id": business_id, **describe_version(chosen, whole=True, diff=diff)}
+    )
+    screen.show(
+        *facts_of_version(f"{handler} {business_id}, version {chosen.number}", chosen, with_states=not diff)
+    )
     if diff:
         screen.show(table_of_changes(chosen))
 
@@ -91,7 +102,9 @@ def _show_stream(
     screen.show(table_of_versions(title, listed, diff=diff))
 
 
-def _find(kept: Sequence[StoredVersion], head: Head, number: int | None, message: str | None) -> StoredVersion:
+def _find(
+    kept: Sequence[StoredVersion], head: Head, number: int | None, message: str | None
+) -> StoredVersion:
     wanted = None if message is None else canonical(message)
     for version in kept:
         if version.number == number or (wanted is not None and version.message_id == wanted):
@@ -102,11 +115,11 @@ def _find(kept: Sequence[StoredVersion], head: Head, number: int | None, message
     raise NotPossibleError(f"No version that is kept was made by message {message}.{cut}")
 
 
-async def _read(table: Table, handler: str, business_id: str) -> tuple[Head, list[StoredVersion]] | None:
-    """Read a stream by its business id, or by the one spelling of it when it is a UUID."""
+async def _read(table: Table, handler: str, business_id: str) -> tuple[str, Head, list[StoredVersion]] | None:
+    """Read a stream by its business id, or by the one spelling of it when it is a UUID, and return which it was."""
     for spelling in dict.fromkeys([business_id, canonical(business_id)]):
         stream = await Stream.try_open(stream_partition(table, handler, spelling))
         kept = await versions(table, handler, spelling)
         if stream is not None and kept:
-            return read_head(stream.properties or {}), kept
+            return spelling, read_head(stream.properties or {}), kept
     return None

@@ -10,10 +10,12 @@ import typer
 from runtime.cli.console import Screen
 from runtime.cli.options import AsJson, Limit, StoreUrl, TableName
 from runtime.cli.stores import on_table
-from runtime.cli.tables import make_table, moment_text
+from runtime.cli.tables import Cell, make_table, moment_cell, moment_text
 from runtime.streams import StreamSummary, summaries
 
-Handler = Annotated[str | None, typer.Option("--handler", metavar="NAME", help="Only streams of this handler.")]
+Handler = Annotated[
+    str | None, typer.Option("--handler", metavar="NAME", help="Only streams of this handler.")
+]
 Prefix = Annotated[
     str, typer.Option("--prefix", metavar="TEXT", show_default=False, help="Only business ids that begin so.")
 ]
@@ -72,5 +74,14 @@ async def _first(found: AsyncIterator[StreamSummary], limit: int) -> list[Stream
     return collected
 
 
-def _row(summary: StreamSummary) -> tuple[str | int | None, ...]:
-    return tuple(describe(summary).values())
+def _row(summary: StreamSummary) -> tuple[Cell, ...]:
+    head = summary.head
+    return (
+        summary.handler,
+        summary.business_id,
+        head.versions,
+        head.kept_from,
+        summary.runs,
+        moment_cell(head.last_now),
+        moment_cell(head.horizon),
+    )

@@ -7,10 +7,9 @@ from typing import Annotated, Any
 import typer
 
 from eventstore import connect
-from runtime.cli.console import Screen, notes
-from runtime.cli.failures import INTERRUPTED, traced
-from runtime.cli.log_file import prepare_log
+from runtime.cli.console import Screen
 from runtime.cli.options import DEFAULT_MASTER, Age, AsJson, LogFile, Master, StoreUrl, TableName, Window
+from runtime.cli.sessions import working
 from runtime.cli.stores import check_file
 from runtime.cli.truncation_report import TruncationReport
 from runtime.clock import system_clock
@@ -29,7 +28,9 @@ AllowUndated = Annotated[
 ]
 AllowYoung = Annotated[
     bool,
-    typer.Option("--allow-young", help="Cut versions younger than 24h too, whose messages may well come again."),
+    typer.Option(
+        "--allow-young", help="Cut versions younger than 24h too, whose messages may well come again."
+    ),
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Write nothing, and say what would be cut.")]
 
@@ -69,21 +70,16 @@ def truncate(
     opened = connect(store)
     check_file(opened)
     from runtime.spark.connection import check_scope
-    from runtime.spark.progress import shown_session
     from runtime.spark.summaries import count_truncated
     from runtime.spark.truncate import truncate as cut
 
     check_scope(opened.scope, master)
-    log = prepare_log(log_file)
     screen = Screen(as_json)
-    try:
-        with traced(log), shown_session(master, log, notes()) as (spark, progress):
-            progress.step("Looking through the streams" if dry_run else "Cutting")
-            cut_streams = cut(spark, store=store, table=table, dry_run=dry_run, **rules)
-            report = TruncationReport(count_truncated(cut_streams), dry_run)
-            progress.done()
-            screen.give(report.document())
-            screen.show(*report.parts())
-    except KeyboardInterrupt:
-        screen.note("Stopped. All streams can be read: run it again to finish.")
-        raise typer.Exit(INTERRUPTED) from None
+    when_stopped = "Stopped. All streams can be read: run it again to finish."
+    with working(master, log_file, when_stopped=when_stopped) as (spark, progress):
+        progress.step("Looking through the streams" if dry_run else "Cutting")
+        cut_streams = cut(spark, store=store, table=table, dry_run=dry_run, **rules)
+        report = TruncationReport(count_truncated(cut_streams), dry_run)
+        progress.done()
+        screen.give(report.document())
+        screen.show(*report.parts())

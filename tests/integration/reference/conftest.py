@@ -19,8 +19,12 @@ def store_url(request, tmp_path):
 
 @pytest.fixture(params=["sqlite", "azurite"])
 def shared_url(request, tmp_path):
-    """A store that several processes can use."""
-    return request.getfixturevalue("azurite_url") if request.param == "azurite" else f"sqlite:///{tmp_path}/store.db"
+    """Give the url of a store that several processes can use."""
+    return (
+        request.getfixturevalue("azurite_url")
+        if request.param == "azurite"
+        else f"sqlite:///{tmp_path}/store.db"
+    )
 
 
 @pytest.fixture

@@ -33,7 +33,7 @@ def play(store_url, table, *messages):
             opened = await store.table(table)
             consumer = Consumer(opened)
             await consumer.handle(*messages)
-            heads = {each.handler: json.loads(each.head.state) async for each in summaries(opened)}
+            heads = {each.handler: json.loads(each.head.state or b"") async for each in summaries(opened)}
             return heads.get("LeaderBoard"), consumer.published
 
     return asyncio.run(run())

@@ -36,16 +36,16 @@ def handle_at_once(store_url, table, *of_each):
     """Let a process for each list of messages begin at the same moment; return what each published."""
     command = [sys.executable, "-m", "tests.support.consumer", store_url, table]
     consumers = [
-        subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in of_each
+        subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        for _ in of_each
     ]
     for consumer, messages in zip(consumers, of_each, strict=True):
-        consumer.stdin.write(f"{len(messages)}\n" + "".join(f"{to_line(each)}\n" for each in messages))
-        consumer.stdin.flush()
+        say(consumer, f"{len(messages)}\n" + "".join(f"{to_line(each)}\n" for each in messages))
     for consumer in consumers:
+        assert consumer.stdout
         assert consumer.stdout.readline() == "ready\n"
     for consumer in consumers:
-        consumer.stdin.write("go\n")
-        consumer.stdin.flush()
+        say(consumer, "go\n")
     published = []
     for consumer in consumers:
         lines, _ = consumer.communicate(timeout=120)
@@ -54,11 +54,16 @@ def handle_at_once(store_url, table, *of_each):
     return published
 
 
+def say(consumer, text):
+    consumer.stdin.write(text)
+    consumer.stdin.flush()
+
+
 def scores(store_url, table):
     async def read():
         async with connect(store_url) as store:
             found = summaries(await store.table(table), "LeaderBoard")
-            return {each.business_id: json.loads(each.head.state) async for each in found}
+            return {each.business_id: json.loads(each.head.state or b"") async for each in found}
 
     return asyncio.run(read())
 

@@ -54,5 +54,9 @@ def place(spark: SparkSession, tmp_path: Path) -> Place:
 
 @pytest.fixture(params=["sqlite", "azurite"])
 def any_place(request: pytest.FixtureRequest, spark: SparkSession, tmp_path: Path) -> Place:
-    store = f"sqlite:///{tmp_path}/store.db" if request.param == "sqlite" else request.getfixturevalue("azurite_url")
+    store = (
+        f"sqlite:///{tmp_path}/store.db"
+        if request.param == "sqlite"
+        else request.getfixturevalue("azurite_url")
+    )
     return Place(spark, store, f"table{next(_numbers)}x{os.getpid()}", tmp_path)

@@ -30,7 +30,9 @@ def test_a_resumed_batch_gives_what_an_undisturbed_one_gives(place, step, rounds
     # Given a batch whose driver was killed
     command = [sys.executable, "-m", "tests.support.killed_driver"]
     arguments = [place.store, place.table, place.out, log, "night", str(CLOCK.microseconds), step]
-    killed = subprocess.run([*command, *arguments], cwd=ROOT, capture_output=True, start_new_session=True, check=False)
+    killed = subprocess.run(
+        [*command, *arguments], cwd=ROOT, capture_output=True, start_new_session=True, check=False
+    )
     assert killed.returncode == -9, killed.stderr.decode()
     (record,) = batches(place)
     assert (record.batch_id, record.status, record.rounds) == ("night", "started", rounds)
@@ -44,7 +46,9 @@ def test_a_resumed_batch_gives_what_an_undisturbed_one_gives(place, step, rounds
     if rounds:
         # what was appended after the kill has the time of then
         assert by_status(resumed) == by_status(undisturbed)
-        assert [output[:3] for output in published(resumed)] == [output[:3] for output in published(undisturbed)]
+        assert [output[:3] for output in published(resumed)] == [
+            output[:3] for output in published(undisturbed)
+        ]
     else:
         assert all_outcomes(resumed.where("round = 0")) == all_outcomes(undisturbed.where("round = 0"))
     assert published(resumed) == published(undisturbed)
@@ -56,5 +60,3 @@ def batches(place):
             return await Ledger(await store.table(place.table), CLOCK).batches()
 
     return drive(read())
-
-

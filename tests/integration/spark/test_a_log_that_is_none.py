@@ -31,9 +31,13 @@ def test_a_required_column_is_missing(place, missing):
         place.run(log)
 
 
-@pytest.mark.parametrize("column", ["sequence double", "enqueued_at bigint", "headers array<string>", "business_id int"])
+@pytest.mark.parametrize(
+    "column", ["sequence double", "enqueued_at bigint", "headers array<string>", "business_id int"]
+)
 def test_a_column_of_another_type(place, column):
-    log = place.spark.createDataFrame([("a", "b", "c", None)], f"message_id string, type string, body string, {column}")
+    log = place.spark.createDataFrame(
+        [("a", "b", "c", None)], f"message_id string, type string, body string, {column}"
+    )
     with pytest.raises(LogError, match=f"The column {column.split()[0]} of the log is of type"):
         place.run(log)
 
@@ -47,7 +51,12 @@ def test_a_store_in_memory_is_refused(place):
 def test_logs_with_and_without_the_optional_columns_give_the_same(place):
     # Given a log with all columns, in Parquet and in JSON lines, and one with the required columns only
     rows = [
-        {**start(1, 5), "enqueued_at": "2026-01-01T00:00:00Z", "headers": {"tenant": "a"}, "business_id": None},
+        {
+            **start(1, 5),
+            "enqueued_at": "2026-01-01T00:00:00Z",
+            "headers": {"tenant": "a"},
+            "business_id": None,
+        },
         {**fire(2, 5), "enqueued_at": "2026-01-01T00:00:01.5+00:00", "headers": None, "business_id": None},
     ]
     lines = write_lines(place.folder / "log.jsonl", rows)
@@ -56,9 +65,9 @@ def test_logs_with_and_without_the_optional_columns_give_the_same(place):
         "headers map<string,string>"
     )
     place.spark.read.schema(schema).json(lines).write.parquet(str(place.folder / "log.parquet"))
-    place.spark.read.parquet(str(place.folder / "log.parquet")).select("message_id", "type", "body").write.parquet(
-        str(place.folder / "bare.parquet")
-    )
+    place.spark.read.parquet(str(place.folder / "log.parquet")).select(
+        "message_id", "type", "body"
+    ).write.parquet(str(place.folder / "bare.parquet"))
 
     # When the first runs, and then the others as further batches
     first = place.run(lines)

@@ -1,6 +1,7 @@
 """A batch runs once: its outcomes are written once, put in place whole, and never change."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -45,10 +46,12 @@ def test_the_outcomes_are_read_from_what_was_written(place):
 def test_the_same_id_with_something_else_is_refused(place, change):
     log = write_lines(place.folder / "log.jsonl", [start(1, 5), fire(2, 5)])
     place.run(log, batch_id="night")
+    options: dict[str, Any] = {
+        "option": {"cascade": True},
+        "folder": {"out": str(place.folder / "elsewhere")},
+    }.get(change, {})
     if change == "content":
-        log, options = write_lines(place.folder / "log.jsonl", [start(1, 5), fire(2, 6)]), {}
-    else:
-        options = {"option": {"cascade": True}, "folder": {"out": str(place.folder / "elsewhere")}}[change]
+        log = write_lines(place.folder / "log.jsonl", [start(1, 5), fire(2, 6)])
     with pytest.raises(BatchRefusedError, match="Batch night"):
         place.run(log, batch_id="night", **options)
 

@@ -71,7 +71,7 @@ BAD = {
 def test_each_bad_delivery_has_its_reason_and_the_good_ones_their_effect(place, format_):
     place.app = app
     # Given a log of good messages among bad ones
-    lines = [*GOOD, *BAD]
+    lines: list[dict[str, object] | str] = [*GOOD, *BAD]
     log = write_lines(place.folder / "log.jsonl", lines)
     expected = dict(BAD)
     if format_ == "parquet":
@@ -88,13 +88,19 @@ def test_each_bad_delivery_has_its_reason_and_the_good_ones_their_effect(place, 
 
     # Then every good message is processed
     found = statuses(outcomes)
-    assert {key: found[message_id(key)] for key in (1, 3, 20)} == {1: ["processed"], 3: ["processed"], 20: ["processed"]}
+    assert {key: found[message_id(key)] for key in (1, 3, 20)} == {
+        1: ["processed"],
+        3: ["processed"],
+        20: ["processed"],
+    }
     assert found[message_id(2)] == ["id_reused", "processed"]
     # ... and each of the others is a dead letter that keeps what was delivered
     letters = dead_letters(outcomes).collect()
     if format_ == "json":
         assert len(letters) == len(expected)
-        reasons = {letter.delivery: letter.reason for letter in letters if letter.reason == "invalid_envelope"}
+        reasons = {
+            letter.delivery: letter.reason for letter in letters if letter.reason == "invalid_envelope"
+        }
         assert reasons == {line: reason for line, reason in expected.items() if reason == "invalid_envelope"}
     assert all(letter.error and letter.delivery for letter in letters)
     by_id = {letter.message_id: letter.reason for letter in letters if letter.message_id}

@@ -59,7 +59,9 @@ def stopped(place):
 
 
 def test_resuming_it_fails_with_a_sentence(place, stopped):
-    with pytest.raises(BatchFailedError, match="batch night, whose outputs were never published, and cannot be replayed"):
+    with pytest.raises(
+        BatchFailedError, match="batch night, whose outputs were never published, and cannot be replayed"
+    ):
         place.run(stopped, batch_id="night")
 
 

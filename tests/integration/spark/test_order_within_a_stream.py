@@ -57,7 +57,12 @@ def test_whatever_the_order_of_the_log(place, turn):
 def test_copies_stand_at_the_smallest_position_of_any_of_them(place):
     place.app = app
     # Given a message whose first copy says nothing of its place, and whose last says that it is the first
-    rows = [note("late", 1), note("second", 2, sequence=2), note("late", 1, sequence=9), note("late", 1, sequence=1)]
+    rows = [
+        note("late", 1),
+        note("second", 2, sequence=2),
+        note("late", 1, sequence=9),
+        note("late", 1, sequence=1),
+    ]
 
     # When a batch runs
     outcomes = place.run(write_lines(place.folder / "log.jsonl", rows))

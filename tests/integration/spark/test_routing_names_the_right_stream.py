@@ -98,7 +98,10 @@ def test_a_name_too_long_for_a_key_is_a_dead_letter_and_an_empty_one_too(place):
     ]
     outcomes = place.run(write_lines(place.folder / "log.jsonl", rows))
     found = {(row.version, row.handler): row.reason for row in outcomes.collect() if row.handler == "ByName"}
-    assert sorted(statuses(outcomes.where("handler = 'ByName'")).values()) == [["key_too_long"], ["no_business_id"]]
+    assert sorted(statuses(outcomes.where("handler = 'ByName'")).values()) == [
+        ["key_too_long"],
+        ["no_business_id"],
+    ]
     assert found == {(None, "ByName"): found[None, "ByName"]}
     assert set(heads(place.store, place.table)) == {"ByLevel-1"}
 
@@ -107,10 +110,13 @@ def test_bodies_may_be_msgpack_when_the_log_names_the_business_id(place):
     import msgpack
 
     # Given a log whose bodies are msgpack
-    rows = [(f"m{n}", "StartNewRound", bytearray(msgpack.packb({"game_id": GAME, "position": n})), GAME) for n in range(3)]
+    rows = [
+        (f"m{n}", "StartNewRound", bytearray(msgpack.packb({"game_id": GAME, "position": n})), GAME)
+        for n in range(3)
+    ]
     log = place.spark.createDataFrame(rows, "message_id string, type string, body binary, business_id string")
 
     # When a batch runs, then they are handled
     assert statuses(place.run(log)) == {f"m{n}": ["processed"] for n in range(3)}
-    (versions, state), = heads(place.store, place.table).values()
+    ((versions, state),) = heads(place.store, place.table).values()
     assert (versions, json.loads(state)["target_position"]) == (3, 2)

@@ -21,7 +21,10 @@ def batches(place):
     logs = []
     for month, clock in ((1, JANUARY), (2, FEBRUARY)):
         at = f"2026-0{month}-05T00:00:00Z"
-        rows = [start(10 * month, 5, enqueued_at=at), *(fire(10 * month + n, 5, enqueued_at=at) for n in (1, 2))]
+        rows = [
+            start(10 * month, 5, enqueued_at=at),
+            *(fire(10 * month + n, 5, enqueued_at=at) for n in (1, 2)),
+        ]
         logs.append(write_lines(place.folder / f"{month}.jsonl", rows))
         place.run(logs[-1], clock=clock)
     return logs
@@ -103,7 +106,9 @@ def test_keep_last_alone_keeps_what_is_younger_than_a_day(place):
     # Given a run of an hour ago, and a newer one
     clock = FrozenClock(MARCH.microseconds - DAY // 24)
     for number in (1, 2):
-        log = write_lines(place.folder / f"{number}.jsonl", [fire(number, 5, enqueued_at="2026-01-05T00:00:00Z")])
+        log = write_lines(
+            place.folder / f"{number}.jsonl", [fire(number, 5, enqueued_at="2026-01-05T00:00:00Z")]
+        )
         place.run(log, clock=clock)
     assert [row.versions for row in cut(place, keep_last=1).collect()] == [0]
     assert [row.versions for row in cut(place, keep_last=1, allow_young=True).collect()] == [1]

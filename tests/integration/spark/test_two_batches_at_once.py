@@ -17,11 +17,15 @@ def test_no_update_is_lost(any_place):
     rows = [json.loads(line) for line in Path(first).read_text().splitlines()]
     second = place.folder / "2.jsonl"
     generated(place.folder / "more.jsonl", games=4, messages=200, begin=datetime(2026, 1, 2, tzinfo=UTC))
-    second.write_text("".join(json.dumps(row) + "\n" for row in rows[:200]) + (place.folder / "more.jsonl").read_text())
+    second.write_text(
+        "".join(json.dumps(row) + "\n" for row in rows[:200]) + (place.folder / "more.jsonl").read_text()
+    )
 
     # When they run at the same time
     with ThreadPoolExecutor(2) as threads:
-        running = [threads.submit(place.run, log, batch_id=name) for name, log in (("a", first), ("b", str(second)))]
+        running = [
+            threads.submit(place.run, log, batch_id=name) for name, log in (("a", first), ("b", str(second)))
+        ]
         outcomes = [each.result() for each in running]
 
     # Then each message was processed by one of them, and was a duplicate in the other
@@ -30,7 +34,9 @@ def test_no_update_is_lost(any_place):
         for message_id, values in statuses(each).items():
             found.setdefault(message_id, []).extend(values)
     shared = {row["message_id"] for row in rows[:200]}
-    assert Counter(tuple(sorted(found[message_id])) for message_id in shared) == {("duplicate", "processed"): 200}
+    assert Counter(tuple(sorted(found[message_id])) for message_id in shared) == {
+        ("duplicate", "processed"): 200
+    }
     assert all(values == ["processed"] for message_id, values in found.items() if message_id not in shared)
 
     # ... with the same outputs in both, and a version for each
@@ -38,4 +44,3 @@ def test_no_update_is_lost(any_place):
     ids = Counter(output[0] for output in both)
     assert set(ids.values()) == {1}
     assert sum(versions for versions, _ in heads(place.store, place.table).values()) == 600
-

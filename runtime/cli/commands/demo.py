@@ -1,0 +1,44 @@
+"""`consistent demo`: the sample from message log to leader board."""
+
+from __future__ import annotations
+
+import time
+
+from runtime.apps import load_app
+from runtime.cli.console import Screen
+from runtime.cli.demo.folder import DemoFolder
+from runtime.cli.demo.narration import Narration
+from runtime.cli.demo.story import TABLE, Story
+from runtime.cli.options import DEFAULT_MASTER, AsJson, Master
+from runtime.cli.sessions import working
+
+APP = "samples.shooting_range:app"
+
+
+def demo(master: Master = DEFAULT_MASTER, as_json: AsJson = False) -> None:
+    """Run the ShootingRange sample from message log to leader board, and then deliver everything again.
+
+        consistent demo
+
+    It writes logs, an embedded store and outcomes to ./demo-output, which is removed and made anew at each start, and
+    takes about half a minute. It ends with an error if anything does not come out as it must.
+    """
+    begun = time.monotonic()
+    app = load_app(APP)
+    folder = DemoFolder.make()
+    screen = Screen(as_json)
+    when_stopped = "Stopped. The next demo begins anew."
+    with working(master, folder.spark_log, when_stopped=when_stopped, keep_steps=False) as shown:
+        story = Story(app, folder, shown, Narration(screen), screen)
+        story.tell()
+        seconds = round(time.monotonic() - begun, 1)
+        screen.give(
+            {
+                "folder": str(folder.path),
+                "store": folder.store,
+                "table": TABLE,
+                "seconds": seconds,
+                **story.document,
+            }
+        )
+        screen.show(f"\nDone in {seconds} seconds. Spark's own output is in {folder.spark_log}.")

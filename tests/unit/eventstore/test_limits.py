@@ -1,0 +1,70 @@
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from eventstore import Int64, Operation
+from eventstore.backends.azure.transactions import TransactionWriter
+from eventstore.keys import escape
+from eventstore.limits import MAX_OPERATIONS, MAX_TRANSACTION_BYTES, SURELY_SMALL_BYTES, prepare, prepare_row, sent_size
+
+KEYS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=60)
+NAMES = st.from_regex(r"[A-Za-z_][A-Za-z0-9_]{0,9}", fullmatch=True)
+VALUES = st.one_of(
+    st.text(st.characters(exclude_categories=["Cs"]), max_size=60),
+    st.text(st.sampled_from('\x00\x01"\\\u2028é😀'), max_size=30),
+    st.booleans(),
+    st.integers(-(2**31), 2**31 - 1),
+    st.integers(-(2**63), 2**63 - 1).map(Int64),
+    st.floats(),
+    st.datetimes(datetime(1601, 1, 1), timezones=st.just(UTC)),  # noqa: DTZ001 - Hypothesis adds the zone
+    st.uuids(),
+    st.binary(max_size=200),
+)
+ROWS = st.dictionaries(NAMES, VALUES, max_size=8)
+LONGEST_ENDPOINT = "https://" + "a" * 24 + ".table.cosmosdb.azure.com"
+LONGEST_TABLE = "t" * 63
+
+
+@settings(deadline=None)
+@given(partition_key=KEYS, rows=st.dictionaries(KEYS, ROWS, min_size=1, max_size=5))
+def test_a_transaction_is_never_larger_as_sent_than_estimated(partition_key, rows):
+    operations = [Operation.merge(key, row) for key, row in rows.items()]
+    prepared = prepare(partition_key, operations)
+    writer = TransactionWriter(LONGEST_ENDPOINT, LONGEST_TABLE, is_cosmos=True)
+
+    body = writer.body(escape(partition_key), [escape(key) for key in rows], operations, prepared)
+
+    assert len(body) <= sent_size(partition_key, operations, prepared)
+
+
+@given(partition_key=KEYS, rows=st.dictionaries(KEYS, ROWS, min_size=1, max_size=5))
+def test_a_transaction_that_is_not_counted_cannot_be_too_large(partition_key, rows):
+    operations = [Operation.insert(key, row) for key, row in rows.items()]
+    prepared = prepare(partition_key, operations)
+    total = sum(
+        prepare_row(row)[1] + 2 * (len(partition_key) + len(key)) for key, row in rows.items()
+    )
+
+    assert sent_size(partition_key, operations, prepared) <= 6 * total + 1000 * len(rows)
+    assert 6 * SURELY_SMALL_BYTES + 1000 * MAX_OPERATIONS <= MAX_TRANSACTION_BYTES
+
+
+def test_the_size_of_a_row_is_counted_as_documented():
+    row = {"Text": "four", "Flag": True, "Number": 1, "Big": Int64(1), "Real": 1.0, "Bytes": b"four"}
+
+    _, size = prepare_row(row)
+
+    names = sum(8 + 2 * len(name) for name in row)
+    assert size == 4 + names + (2 * 4 + 4) + 1 + 4 + 8 + 8 + (4 + 4)
+
+
+def test_a_plain_row_is_copied():
+    row = {"N": 1}
+
+    prepared, _ = prepare_row(row)
+
+    assert prepared == row
+    assert prepared is not row

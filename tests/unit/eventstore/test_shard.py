@@ -1,0 +1,56 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections import Counter
+
+import pytest
+
+from eventstore import Shard
+
+KEYS = [f"key-{number}" for number in range(100_000)]
+
+
+def test_keys_are_spread_evenly():
+    counts = Counter(Shard.resolve(key, 10) for key in KEYS)
+
+    assert set(counts) == set(range(10))
+    assert all(abs(count - 10_000) <= 1_000 * 0.5 for count in counts.values())
+
+
+def test_one_more_shard_moves_only_keys_that_move_to_it():
+    moved = 0
+    for key in KEYS[:20_000]:
+        before, after = Shard.resolve(key, 10), Shard.resolve(key, 11)
+        moved += before != after
+        assert after in (before, 10)
+
+    assert 20_000 / 11 * 0.9 < moved < 20_000 / 11 * 1.1
+
+
+def test_the_published_values_of_the_jump_hash_are_met():
+    assert [Shard.resolve(number, 1) for number in (0, 1, 2**64 - 1)] == [0, 0, 0]
+    assert Shard.resolve(1, 57) == Shard.resolve(1 + 2**64, 57)
+    assert [Shard.resolve(10863919174838991, 11), Shard.resolve(2016238256797177309, 11)] == [6, 3]
+
+
+def test_a_key_has_the_same_shard_in_every_process():
+    program = "from eventstore import Shard; print([Shard.resolve(f'k{n}', 100) for n in range(50)])"
+    outputs = {
+        subprocess.run(
+            [sys.executable, "-c", program], env={"PYTHONHASHSEED": seed}, capture_output=True, check=True, text=True
+        ).stdout
+        for seed in ("1", "2")
+    }
+
+    assert outputs == {f"{[Shard.resolve(f'k{n}', 100) for n in range(50)]}\n"}
+
+
+def test_text_and_its_bytes_are_one_key():
+    assert Shard.resolve("Größe", 1000) == Shard.resolve("Größe".encode(), 1000)
+
+
+@pytest.mark.parametrize("total", [0, -1])
+def test_there_is_at_least_one_shard(total):
+    with pytest.raises(ValueError, match="at least one shard"):
+        Shard.resolve("key", total)

@@ -1,0 +1,141 @@
+"""`model_copy(update=...)` checks nothing: what it let in comes back as its field's type, or is refused."""
+
+from datetime import date
+from decimal import Decimal
+from uuid import UUID
+
+import pytest
+from pydantic import BaseModel, ConfigDict, field_validator
+
+from handlers import CodecError, Message, State
+from handlers.codec import Codec
+
+KEY = UUID("7d444840-9dc0-11d1-b245-5ffdce74fad2")
+
+
+class Nested(BaseModel):
+    model_config = ConfigDict(frozen=True)
+
+    name: str = ""
+
+
+class Data(State):
+    notes: tuple[str, ...] = ()
+    rings: int = 0
+    weight: float = 0.0
+    price: Decimal = Decimal(0)
+    key: UUID | None = None
+    day: date | None = None
+
+
+class DataWithSet(State):
+    nested: Nested = Nested()
+    names: frozenset[str] = frozenset()
+
+
+def test_a_list_in_a_tuple_field_comes_back_as_a_tuple():
+    settled, _ = Codec(Data).settled(Data().model_copy(update={"notes": ["a", "b"]}))
+
+    assert settled.notes == ("a", "b")
+
+
+def test_a_list_in_a_set_field_comes_back_as_a_sorted_set():
+    settled, encoded = Codec(DataWithSet).settled(DataWithSet().model_copy(update={"names": ["b", "a", "b"]}))
+
+    assert settled.names == {"a", "b"}
+    assert encoded == b'{"nested":{"name":""},"names":["a","b"]}'
+
+
+@pytest.mark.parametrize(
+    ("update", "field", "value"),
+    [
+        ({"rings": 1.0}, "rings", 1),
+        ({"rings": "7"}, "rings", 7),
+        ({"rings": True}, "rings", 1),
+        ({"weight": 1}, "weight", 1.0),
+        ({"price": 3}, "price", Decimal(3)),
+        ({"price": 1.5}, "price", Decimal("1.5")),
+        ({"key": str(KEY).upper()}, "key", KEY),
+        ({"day": "2026-01-01"}, "day", date(2026, 1, 1)),
+    ],
+)
+def test_a_related_value_comes_back_as_the_type_of_its_field(update, field, value):
+    settled, encoded = Codec(Data).settled(Data().model_copy(update=update))
+
+    assert getattr(settled, field) == value
+    assert type(getattr(settled, field)) is type(value)
+    # Encoded again it is the same: nothing looks like a change that nobody made.
+    assert Codec(Data).encode(settled) == encoded
+
+
+@pytest.mark.parametrize("update", [{"rings": 1.5}, {"rings": "many"}, {"notes": [1]}, {"key": "x"}, {"rings": None}])
+def test_a_value_that_the_field_cannot_hold_is_refused(update):
+    with pytest.raises(CodecError, match="^Data holds what its type does not allow: "):
+        Codec(Data).settled(Data().model_copy(update=update))
+
+
+@pytest.mark.parametrize("value", [object(), lambda: 0])
+def test_a_value_that_cannot_be_written_is_refused(value):
+    with pytest.raises(CodecError, match="^Data cannot be encoded: "):
+        Codec(Data).settled(Data().model_copy(update={"notes": (value,)}))
+
+
+def test_a_text_that_is_no_valid_unicode_is_refused():
+    with pytest.raises(CodecError, match="^Data cannot be encoded: "):
+        Codec(Data).settled(Data().model_copy(update={"notes": ("\ud800",)}))
+
+
+def test_an_unknown_field_is_refused():
+    with pytest.raises(CodecError, match="^Data has no field ring.$"):
+        Codec(Data).encode(Data().model_copy(update={"ring": 1}))
+
+
+def test_an_unknown_field_is_refused_in_a_model_with_sets():
+    with pytest.raises(CodecError, match="^DataWithSet has no field ring.$"):
+        Codec(DataWithSet).encode(DataWithSet().model_copy(update={"ring": 1}))
+
+
+def test_an_unknown_field_in_a_nested_model_of_one_with_sets_is_refused():
+    nested = Nested().model_copy(update={"nmae": "x"})
+
+    with pytest.raises(CodecError, match="^A model in DataWithSet has no field nmae.$"):
+        Codec(DataWithSet).encode(DataWithSet(nested=nested))
+
+
+def test_a_lacking_field_is_refused():
+    class Rang(Message):
+        tower: str
+
+    with pytest.raises(CodecError, match="^Rang lacks tower.$"):
+        Codec(Rang).encode(Rang.model_construct())
+
+
+def test_a_model_of_another_type_is_refused():
+    class Derived(Data):
+        more: int = 0
+
+    with pytest.raises(CodecError, match="^Data is expected, not Derived.$"):
+        Codec(Data).encode(Derived())
+
+
+def test_a_model_of_a_derived_type_in_a_field_comes_back_as_the_fields_type():
+    class Longer(Nested):
+        more: int = 7
+
+    settled, encoded = Codec(DataWithSet).settled(DataWithSet(nested=Longer(name="x")))
+
+    assert type(settled.nested) is Nested
+    assert Codec(DataWithSet).encode(settled) == encoded
+
+
+def test_a_model_that_comes_back_as_something_else_each_time_is_refused():
+    class Growing(State):
+        rings: int = 0
+
+        @field_validator("rings")
+        @classmethod
+        def one_more(cls, value: int) -> int:
+            return value + 1
+
+    with pytest.raises(CodecError, match="^Growing comes back as something else each time that it is read.$"):
+        Codec(Growing).settled(Growing(rings=1))
