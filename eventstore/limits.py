@@ -34,6 +34,7 @@ _INT32_MIN, _INT32_MAX = -(2**31), 2**31 - 1
 _INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
 _ROW_BYTES = 4
 _PROPERTY_BYTES = 8
+_KEY_BYTES = 4  # a character has up to two UTF-16 units
 
 # One operation is sent as an HTTP request of its own inside the transaction's body; the bytes around its
 # keys and properties, rounded up. A property's quotes, type annotation and commas likewise.
@@ -66,7 +67,7 @@ def prepare(partition_key: str, operations: Sequence[Operation]) -> list[dict[st
         if (not operation.etag) is (operation.verb in _CONDITIONAL):
             raise _wrong_etag(operation)
         properties, size = prepare_row(operation.properties)
-        size += 2 * (len(partition_key) + len(row_key))
+        size += _KEY_BYTES * (len(partition_key) + len(row_key))
         if size > MAX_ROW_BYTES:
             raise PayloadTooLargeError(f"The row {row_key!r} takes {size:,} bytes; a row has {MAX_ROW_BYTES:,}.")
         total += size

@@ -31,7 +31,7 @@ class HandlerDefinition:
 
     def _initial_state(self) -> bytes:
         try:
-            return self.codec.settled(self.state_type())[1]
+            return self.codec.settled(self.codec.encode(self.state_type()))[1]
         except ValidationError as error:
             missing = ", ".join(str(problem["loc"][0]) for problem in error.errors() if problem["loc"])
             message = (

@@ -73,17 +73,16 @@ class Codec(Generic[M]):
             message = f"{self.model_type.__name__} holds what its type does not allow: {first_problem(error)}"
             raise CodecError(message) from error
 
-    def settled(self, model: M) -> tuple[M, bytes]:
-        """Return a model as it comes back from storage, and what is stored: the bytes of that.
+    def settled(self, encoded: bytes) -> tuple[M, bytes]:
+        """Return what `encode` gave as it comes back from storage, and the bytes of that, which are stored.
 
         A value that was not validated may be written in another form than its type is: 1.0 in a field of
         type int, 0 in a Decimal. Encoded again after it came back, it would look like a change. Raises
         `CodecError` when it does not come back, or comes back as something else each time.
         """
-        data = self.encode(model)
-        settled = self.reread(data)
+        settled = self.reread(encoded)
         again = self.encode(settled)
-        if again != data and self.encode(self.reread(again)) != again:
+        if again != encoded and self.encode(self.reread(again)) != again:
             message = f"{self.model_type.__name__} comes back as something else each time that it is read."
             raise CodecError(message)
         return settled, again

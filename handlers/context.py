@@ -20,6 +20,7 @@ from handlers.codec import Codec
 from handlers.draws import Seed, SeededRandom
 from handlers.errors import CaptureError, PublishError
 from handlers.message import Message, message_name
+from handlers.text import is_text
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _NO_HEADERS: Mapping[str, str] = MappingProxyType({})
@@ -104,7 +105,7 @@ class Context:
         lists and dicts of these. Tuples come back as lists. Raises `CaptureError` for a name used twice, for
         other values, and when a replay asks for a name that was not recorded.
         """
-        if not _is_text(name):
+        if not is_text(name):
             message = f"A value is captured under a name, which is text, not {name!r}."
             raise CaptureError(message)
         if name in self.captured:
@@ -121,7 +122,7 @@ class Context:
             problem = f"Only a Message can be published, not a {type(message).__name__}."
             raise PublishError(problem)
         sent = dict(headers or {})
-        if not all(map(_is_text, (*sent, *sent.values()))):
+        if not all(map(is_text, (*sent, *sent.values()))):
             problem = f"The headers of a {message_name(type(message))} hold something other than text: {sent!r}."
             raise PublishError(problem)
         message_id = str(self._seed.guid("message", len(self.published)))
@@ -140,17 +141,6 @@ class Context:
 def message_codec(message_type: type[Message]) -> Codec[Message]:
     """Return the codec of a message type, made once."""
     return Codec(message_type)
-
-
-def _is_text(value: object) -> bool:
-    """Say whether a value is text that can be written as UTF-8."""
-    if not isinstance(value, str):
-        return False
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _pack(name: str, value: Any) -> bytes:  # noqa: ANN401 - plain data of any kind

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
+from handlers.text import is_text
 from runtime import message_ids
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -47,7 +48,7 @@ class Envelope(NamedTuple):
         if not 0 < len(message_id) <= message_ids.MAX_LENGTH:
             problem = f"A message id has 1 to {message_ids.MAX_LENGTH} characters, not {len(message_id)}."
             raise ValueError(problem)
-        if not message_ids.is_text(message_id):
+        if not is_text(message_id):
             problem = f"A message id is text, and {message_id!a} holds half a character."
             raise ValueError(problem)
         moment = None if enqueued_at is None else to_microseconds(enqueued_at)

@@ -13,6 +13,9 @@ import msgpack
 from pydantic_core import from_json
 
 SIZE = 16
+MAX_DEPTH = 200
+"""What pydantic allows for JSON; msgpack would allow more than can be handled."""
+
 _INT64 = 2**63
 _LARGE_INTEGER = 1
 
@@ -23,19 +26,18 @@ def fingerprint(message_type: str, body: str | bytes, *, packed: bool = False) -
     `packed` says that the body is msgpack and not JSON. Raises `ValueError` when the body does not parse.
     """
     parsed = msgpack.unpackb(body) if packed else from_json(body)
-    try:
-        return sha256(msgpack.packb((message_type, _normalised(parsed)))).digest()[:SIZE]
-    except RecursionError as error:
-        message = "the body is nested too deep"
-        raise ValueError(message) from error
+    return sha256(msgpack.packb((message_type, _normalised(parsed, 0)))).digest()[:SIZE]
 
 
-def _normalised(value: Any) -> Any:  # noqa: ANN401 - parsed JSON
+def _normalised(value: Any, depth: int) -> Any:  # noqa: ANN401 - parsed JSON
+    if depth > MAX_DEPTH:
+        message = f"the body is nested deeper than {MAX_DEPTH} levels"
+        raise ValueError(message)
     kind = type(value)
     if kind is dict:
-        return {str(key): _normalised(value[key]) for key in sorted(value, key=str)}
+        return {str(key): _normalised(value[key], depth + 1) for key in sorted(value, key=str)}
     if kind is list:
-        return [_normalised(item) for item in value]
+        return [_normalised(item, depth + 1) for item in value]
     if kind is float and value.is_integer():
         value, kind = int(value), int
     if kind is int and not -_INT64 <= value < _INT64:

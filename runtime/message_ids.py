@@ -27,15 +27,6 @@ IdKey = bytes | str
 """An id as it is compared and stored: 16 bytes for a UUID, else the text."""
 
 
-def is_text(text: str) -> bool:
-    """Say whether an id can be written as UTF-8: a str may also hold half of a character."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
 def canonical(text: str) -> str:
     """Return the one spelling of an id."""
     match = _UUID.match(text)

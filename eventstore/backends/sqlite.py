@@ -121,7 +121,7 @@ class SqliteTable(Table):
 
     def make(self) -> None:
         """Make the table when it is not there."""
-        self._file.make_tables(self._sql.make)
+        self._file.make_tables(self._sql.rows_table, self._sql.make)
 
     def _read(self, sql: str, bounds: tuple[str, ...]) -> _Found:
         try:

@@ -37,7 +37,7 @@ _UNUSABLE = frozenset(
         sqlite3.SQLITE_AUTH,
     }
 )
-_WAL_ATTEMPTS = 600
+_WAL_ATTEMPTS = 300
 _WAL_PAUSE_SECONDS = 0.1
 
 
@@ -110,10 +110,12 @@ class SqliteFile:
             return StoreUnavailableError(f"The disk of {self.path} is full.")
         return StoreUnavailableError(f"The file {self.path} failed: {error}.", outcome_unknown)
 
-    def make_tables(self, statements: Iterable[str]) -> None:
-        """Carry out the statements that make the tables which are not there."""
+    def make_tables(self, last: str, statements: Iterable[str]) -> None:
+        """Carry out the statements that make some tables, unless the last of them is there."""
         connection = self.connection()
         try:
+            if connection.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (last,)).fetchone():
+                return
             connection.execute("BEGIN IMMEDIATE")
             for statement in statements:
                 connection.execute(statement)
@@ -127,14 +129,14 @@ class SqliteFile:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         connection = sqlite3.connect(
             self.path,
-            timeout=BUSY_SECONDS,
+            timeout=_WAL_PAUSE_SECONDS,
             isolation_level=None,
             check_same_thread=False,
             factory=SqliteConnection,
         )
         try:
             self._switch_to_wal(connection)
-            for setting in _SETTINGS:
+            for setting in (*_SETTINGS, f"PRAGMA busy_timeout={int(BUSY_SECONDS * 1000)}"):
                 connection.execute(setting)
             self._check_format(connection)
         except BaseException:
@@ -144,22 +146,26 @@ class SqliteFile:
         return connection
 
     def _switch_to_wal(self, connection: sqlite3.Connection) -> None:
+        mode = self._journal_mode(connection)
+        if mode != "wal":
+            raise StoreUrlError(
+                f"The file {self.path} cannot be used as a store: its file system does not grant "
+                f"SQLite's write-ahead log (the journal mode stays {mode!r})."
+            )
+
+    def _journal_mode(self, connection: sqlite3.Connection) -> str:
+        """Ask for the write-ahead log, and return the mode that is granted."""
         # SQLite does not wait while another process switches the same new file, it fails at once.
-        for attempt in range(_WAL_ATTEMPTS):
+        for attempt in range(1, _WAL_ATTEMPTS + 1):
             try:
-                mode = connection.execute("PRAGMA journal_mode=WAL").fetchone()[0]
+                mode: str = connection.execute("PRAGMA journal_mode=WAL").fetchone()[0]
             except sqlite3.OperationalError as error:
-                busy = error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY
-                if not busy or attempt == _WAL_ATTEMPTS - 1:
+                if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or attempt == _WAL_ATTEMPTS:
                     raise
                 time.sleep(_WAL_PAUSE_SECONDS)
-                continue
-            if mode != "wal":
-                raise StoreUrlError(
-                    f"The file {self.path} cannot be used as a store: its file system does not grant "
-                    f"SQLite's write-ahead log (the journal mode stays {mode!r})."
-                )
-            return
+            else:
+                return mode
+        raise AssertionError("The last attempt returns or raises.")
 
     def _check_format(self, connection: sqlite3.Connection) -> None:
         (found,) = connection.execute("PRAGMA user_version").fetchone()

@@ -27,11 +27,11 @@ class Statements:
 
         self.rows_table = f"{name}_rows"
         self.make = (
+            MAKE_BARRIER,
             f"CREATE TABLE IF NOT EXISTS {keys} (partition TEXT NOT NULL, row TEXT NOT NULL, "
             "id INTEGER NOT NULL, PRIMARY KEY (partition, row)) WITHOUT ROWID",
             f"CREATE TABLE IF NOT EXISTS {rows} (id INTEGER PRIMARY KEY, etag INTEGER NOT NULL, "
             "small BLOB NOT NULL, large BLOB)",
-            MAKE_BARRIER,
         )
         self.get = f"SELECT k.row, r.etag, r.small, r.large {joined} WHERE k.partition = ? AND k.row = ?"
         self.query = f"SELECT k.row, r.etag, r.small, r.large {joined} {in_range} {one_more}"

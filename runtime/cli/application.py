@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import inspect
 import re
+import textwrap
 from collections.abc import Callable
 from importlib import metadata
 from typing import Annotated, Any
 
 import typer
+from rich.markup import escape
 
 from runtime.cli.commands.batches import batches
 from runtime.cli.commands.demo import demo
@@ -54,14 +56,15 @@ def _options(
 
 
 def _help(command: Callable[..., None]) -> str:
-    """Return the docstring of a command, its paragraphs unwrapped and its examples as they stand."""
+    """Return the docstring of a command: paragraphs unwrapped, and examples, which are indented, as they stand."""
     paragraphs = re.split(r"\n\n", inspect.cleandoc(command.__doc__ or ""))
     return "\n\n".join(map(_unwrapped, paragraphs))
 
 
 def _unwrapped(paragraph: str) -> str:
     if paragraph.startswith("    "):
-        return "\n".join(f"[cyan]$ {line.strip()}[/cyan]" for line in paragraph.splitlines())
+        lines = textwrap.dedent(paragraph).splitlines()
+        return "\n".join(f"[cyan]{escape(line)}[/cyan]" for line in lines)
     return paragraph.replace("\n", " ")
 
 

@@ -70,6 +70,7 @@ class BatchReport:
         if self.was_published:
             yield f"Batch {batch_id} was published already, and a published batch is not changed. This is what it gave:"
         yield self.table(f"Outcomes of batch {batch_id}")
+        yield ""
         if self.dead_letters:
             yield from self._dead_letter_parts()
         if self.total(Status.TOO_LATE):
@@ -85,9 +86,11 @@ class BatchReport:
         total = self.total(Status.DEAD_LETTER)
         by_reason = [(each.reason, each.handler, each.count) for each in self.counts if each.reason]
         yield make_table("Dead letters by reason", ("reason", "handler", "deliveries"), by_reason)
+        yield ""
         rows = [(each.message_id, each.type, each.reason, each.error) for each in self.dead_letters]
         title = f"The first {len(rows)} of {total:,} dead letters" if total > len(rows) else "Dead letters"
         yield make_table(title, ("message", "type", "reason", "error"), rows)
+        yield ""
         yield "Nothing of a dead letter is stored, and the batch is done all the same: the exit code is 0."
 
     def _rows(self) -> Iterator[tuple[int | str | None, ...]]:

@@ -55,7 +55,7 @@ class Screen:
     def give(self, document: Document) -> None:
         """Give machines the whole result."""
         if self.as_json:
-            print(json.dumps(document, indent=2, ensure_ascii=False))  # noqa: T201 - this is what prints
+            print(json.dumps(document, indent=2, ensure_ascii=False))
 
 
 def complain(sentence: str) -> None:

@@ -8,7 +8,7 @@ RuntimeFailure
 |---|---|
 | 0 | done; a batch with dead letters is done too |
 | 1 | failed: no such log, app, batch or stream, a batch that is refused, a job that stopped |
-| 2 | asked for wrongly: an option, a duration, a store url or a table name that cannot be, or options that do not go together |
+| 2 | asked for wrongly: an option, duration, store url or table name that cannot be, or options that exclude others |
 | 130 | Ctrl-C |
 """
 

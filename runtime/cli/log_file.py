@@ -6,7 +6,10 @@ begun anew when it has grown over a limit; the one before is kept beside it.
 
 from __future__ import annotations
 
+import logging
 import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -38,6 +41,20 @@ def append_trace(error: BaseException, path: Path | None = None) -> Path | None:
     except OSError:
         return None
     return chosen
+
+
+@contextmanager
+def logging_to(path: Path) -> Iterator[None]:
+    """Let what Python's logging is told go to the log file, and not to the terminal."""
+    handler = logging.FileHandler(path)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    root = logging.getLogger()
+    root.addHandler(handler)
+    try:
+        yield
+    finally:
+        root.removeHandler(handler)
+        handler.close()
 
 
 def _keep_out_of_version_control(folder: Path) -> None:

@@ -11,7 +11,7 @@ import typer
 
 from runtime.cli.console import Screen, notes
 from runtime.cli.failures import INTERRUPTED, NotPossibleError, traced
-from runtime.cli.log_file import prepare_log
+from runtime.cli.log_file import logging_to, prepare_log
 
 if TYPE_CHECKING:
     from runtime.spark.progress import ShownSession
@@ -33,7 +33,7 @@ def working(
         raise NotPossibleError(JAVA_MISSING)
     try:
         log = prepare_log(log_file)
-        with traced(log), shown_session(master, log, notes(), keep_steps=keep_steps) as shown:
+        with logging_to(log), traced(log), shown_session(master, log, notes(), keep_steps=keep_steps) as shown:
             yield shown
     except KeyboardInterrupt:
         Screen().note(when_stopped)

@@ -31,7 +31,7 @@ def facts_of_stream(title: str, head: Head) -> RenderableType:
     )
 
 
-def table_of_versions(title: str, listed: Sequence[StoredVersion], *, diff: bool) -> Table:
+def table_of_versions(title: str, listed: Sequence[StoredVersion], *, diff: bool) -> RenderableType:
     """Return a row for each version, with its state or with what it changed."""
     last = "changes" if diff else "state"
     return make_table(title, [*_COLUMNS, last], (_row(stored, diff=diff) for stored in listed))

@@ -24,7 +24,7 @@ from runtime.ledger import BatchRecord, Ledger
 from runtime.outcome import Status
 from runtime.spark.connection import Connection, check_reach, open_table
 from runtime.spark.failures import SPARK_FAILURES, explain
-from runtime.spark.folders import BatchFolders
+from runtime.spark.folders import BatchFolders, absolute_folder
 from runtime.spark.inputs import describe_input
 from runtime.spark.job import FoldJob, Wrap
 from runtime.spark.logs import normalise, read_log
@@ -132,7 +132,7 @@ class Batch:
         ledger = Ledger(connection.table, self.options.clock)
         what = describe_input(given, messages if isinstance(messages, str) else None)
         input_ = f"{what}; handlers {', '.join(sorted(self.app.handlers))}; {self.options.described()}"
-        record = connection.run(ledger.begin(batch_id or new_batch_id(), input_, self.out.rstrip("/")))
+        record = connection.run(ledger.begin(batch_id or new_batch_id(), input_, absolute_folder(self.out)))
         if record.is_finished:
             return BatchResult(record, self._folders(record).outcomes(), was_published=True)
         record = self._run_rounds(connection, ledger, record, log)

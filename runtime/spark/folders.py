@@ -99,6 +99,11 @@ class BatchFolders:
         return path.getFileSystem(self.spark._jsc.hadoopConfiguration())  # noqa: SLF001 - as above
 
 
+def absolute_folder(folder: str) -> str:
+    """Return a folder under a name that means the same in every working directory."""
+    return folder.rstrip("/") if "://" in folder or folder.startswith("file:") else str(Path(folder).absolute())
+
+
 def _flush_to_disk(folder: str) -> None:
     """Make files on a local disk survive a power cut; other file systems do this when a file is closed."""
     path = Path(folder.removeprefix("file:"))

@@ -38,7 +38,8 @@ _ENVELOPE = (
     f"struct<line:struct<{','.join(f'{name}:string' for name in (*REQUIRED, *OPTIONAL))}>,line_ends:boolean>"
 )
 _NUMBER = r"^-?[0-9]{1,19}$"
-_TIME = r"^\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}(:\d{2}(\.\d{1,9})?)?(Z|[+-]\d{2}:?\d{2})?$"
+_TIME = r"^\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}:\d{2}(\.\d{1,9})?(Z|[+-]\d{2}:?\d{2})?$"
+_ZONE = r"(Z|[+-]\d{2}:?\d{2})$"
 _HEADERS = MapType(StringType(), StringType())
 
 
@@ -153,15 +154,22 @@ def _sequence(found: DataType) -> tuple[Column, Column]:
 
 def _enqueued_at(found: DataType) -> tuple[Column, Column]:
     column = sf.col("enqueued_at")
-    if isinstance(found, TimestampType | TimestampNTZType):
-        return column.cast("timestamp"), sf.lit(None).cast("string")
+    if isinstance(found, TimestampType):
+        return column, sf.lit(None).cast("string")
+    if isinstance(found, TimestampNTZType):
+        return _in_utc(column.cast("string")).cast("timestamp"), sf.lit(None).cast("string")
     if not isinstance(found, StringType):
         message = (
             f"The column enqueued_at of the log is of type {found.simpleString()}; a timestamp is expected."
         )
         raise LogError(message)
-    value = sf.when(column.rlike(_TIME), column.try_cast("timestamp"))
+    value = sf.when(column.rlike(_TIME), _in_utc(column).try_cast("timestamp"))
     return value, _lost("enqueued_at", value, "is no time like 2026-01-31T12:00:00Z")
+
+
+def _in_utc(column: Column) -> Column:
+    """Return times as text with a zone, whatever the session's own is: UTC where they name none."""
+    return sf.when(column.rlike(_ZONE), column).otherwise(sf.concat(column, sf.lit("Z")))
 
 
 def _headers(found: DataType) -> tuple[Column, Column]:

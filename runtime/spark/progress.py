@@ -6,6 +6,7 @@ line. Asking for the tasks costs a few calls into the JVM four times a second, a
 
 from __future__ import annotations
 
+import signal
 import threading
 import time
 from collections.abc import Iterator
@@ -123,7 +124,8 @@ def shown_session(
     progress = StepProgress(console, keep_steps=keep_steps)
     progress.step("Starting Spark")
     try:
-        spark = build_session(master, log_file=log_file)
+        with _own_interrupts():
+            spark = build_session(master, log_file=log_file)
         progress.watch(spark)
         try:
             yield spark, progress
@@ -134,6 +136,19 @@ def shown_session(
         progress.failed()
         raise
     progress.done()
+
+
+@contextmanager
+def _own_interrupts() -> Iterator[None]:
+    """Keep Ctrl-C as it is: PySpark's own handler calls into the JVM while a call is under way, and fails."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    handler = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, handler)
 
 
 def _bar(console: Console, sentence: str) -> Progress:

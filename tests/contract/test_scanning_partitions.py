@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import asyncio
+
 from eventstore import PAGE_SIZE, Operation
 
 
@@ -51,8 +53,12 @@ def test_a_scan_of_an_empty_table_finds_nothing(run, table):
 
 def test_a_scan_of_many_partitions_comes_in_pages(run, table):
     partition_keys = [f"p{number:05d}" for number in range(PAGE_SIZE + 20)]
-    for key in partition_keys:
-        run(table.transact(key, [Operation.insert("head", {})]))
+
+    async def make_all():
+        inserts = [table.transact(key, [Operation.insert("head", {})]) for key in partition_keys]
+        await asyncio.gather(*inserts)
+
+    run(make_all())
 
     first = run(table.scan("head", "p00003"))
     second = run(table.scan("head", "p00003", continuation=first.continuation))

@@ -26,7 +26,7 @@ Abandon = Annotated[
 _COLUMNS = ("batch", "status", "rounds", "started", "updated", "outcomes", "out")
 
 
-def batches(store: StoreUrl, table: TableName, abandon: Abandon = None, as_json: AsJson = False) -> None:
+def batches(*, store: StoreUrl, table: TableName, abandon: Abandon = None, as_json: AsJson = False) -> None:
     """List the batches of a table: published, started and not ended, or abandoned.
 
         consistent batches --store sqlite:///store.db --table games

@@ -15,7 +15,7 @@ from runtime.cli.sessions import working
 APP = "samples.shooting_range:app"
 
 
-def demo(master: Master = DEFAULT_MASTER, as_json: AsJson = False) -> None:
+def demo(*, master: Master = DEFAULT_MASTER, as_json: AsJson = False) -> None:
     """Run the ShootingRange sample from message log to leader board, and then deliver everything again.
 
         consistent demo

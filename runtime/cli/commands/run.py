@@ -103,6 +103,7 @@ Partitions = Annotated[
 
 
 def run(
+    *,
     app: AppSpec,
     messages: Messages,
     store: StoreUrl,
@@ -120,9 +121,10 @@ def run(
     log_file: LogFile = None,
     as_json: AsJson = False,
 ) -> None:
-    """Run the handlers of an app over a message log with Spark, and write what came of each delivery.
+    r"""Run the handlers of an app over a message log with Spark, and write what came of each delivery.
 
-        consistent run --app samples.shooting_range:app --messages log.parquet --cascade --store sqlite:///store.db --table games --out outcomes
+        consistent run --app samples.shooting_range:app --messages log.parquet --cascade --out outcomes \
+            --store sqlite:///store.db --table games
 
     Each new message adds one version to its stream; a duplicate gives the outputs of its first delivery again and
     stores nothing. One query and one transaction for each stream, and about ten seconds to start Spark.
@@ -149,8 +151,8 @@ def run(
         options = BatchOptions(
             cascade=cascade,
             max_rounds=max_rounds,
-            late=late.value,  # type: ignore[arg-type] # the same words
-            on_error=on_error.value,  # type: ignore[arg-type] # the same words
+            late=late.value,
+            on_error=on_error.value,
             source=source,
             log_format=None if log_format is None else log_format.value,
             partitions=partitions,

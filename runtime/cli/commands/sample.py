@@ -38,6 +38,7 @@ Out = Annotated[
 
 
 def shooting_range(
+    *,
     out: Out,
     games: Games = 500,
     messages: Messages = 20_000,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -43,6 +43,7 @@ Diff = Annotated[
 def show(
     handler: HandlerName,
     business_id: BusinessId,
+    *,
     store: StoreUrl,
     table: TableName,
     version: Version = None,

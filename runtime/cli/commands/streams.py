@@ -24,6 +24,7 @@ _COLUMNS = ("handler", "business id", "versions", "kept from", "runs", "newest",
 
 
 def streams(
+    *,
     store: StoreUrl,
     table: TableName,
     handler: Handler = None,

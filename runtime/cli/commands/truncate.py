@@ -36,6 +36,7 @@ DryRun = Annotated[bool, typer.Option("--dry-run", help="Write nothing, and say 
 
 
 def truncate(
+    *,
     store: StoreUrl,
     table: TableName,
     older_than: Age = None,

@@ -45,7 +45,7 @@ def test_a_transaction_that_is_not_counted_cannot_be_too_large(partition_key, ro
     operations = [Operation.insert(key, row) for key, row in rows.items()]
     prepared = prepare(partition_key, operations)
     total = sum(
-        prepare_row(row)[1] + 2 * (len(partition_key) + len(key)) for key, row in rows.items()
+        prepare_row(row)[1] + 4 * (len(partition_key) + len(key)) for key, row in rows.items()
     )
 
     assert sent_size(partition_key, operations, prepared) <= 6 * total + 1000 * len(rows)

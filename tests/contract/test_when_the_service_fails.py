@@ -1,0 +1,322 @@
+"""What the Azure backend makes of failures, played by a small HTTP server on this machine."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import logging
+import socket
+from collections.abc import Iterator
+
+import pytest
+
+from eventstore import (
+    EventStoreError,
+    InvalidKeyError,
+    Operation,
+    PayloadTooLargeError,
+    RowExistsError,
+    StoreUnavailableError,
+    StoreUrlError,
+    connect,
+)
+from eventstore.backends.azure import AzureStore, client
+from eventstore.backends.azure.store import AzureTable
+
+KEY = base64.b64encode(b"a secret key").decode()
+SIGNATURE = "sv=2019-02-02&sp=raud&sig=c2VjcmV0c2lnbmF0dXJl"
+HANG_UP = None
+
+CREATED = (204, {}, b"")
+ACCEPTED = (202, {}, b'--c\r\n\r\nHTTP/1.1 204 No Content\r\nETag: W/"one"\r\n\r\n\r\n--c--\r\n')
+
+
+def error(status, code, message="0:No."):
+    body = json.dumps({"odata.error": {"code": code, "message": {"lang": "en-US", "value": message}}}).encode()
+    return (status, {"x-ms-error-code": code}, body)
+
+
+def refused(status, code, message="0:No."):
+    return (202, {}, f"--c\r\n\r\nHTTP/1.1 {status} No\r\n\r\n".encode() + error(status, code, message)[2] + b"\r\n--c--\r\n")
+
+
+def rows(*entities, **continuation):
+    headers = {f"x-ms-continuation-{name}": value for name, value in continuation.items()}
+    return (200, headers, json.dumps({"value": list(entities)}).encode())
+
+
+def entity(row_key):
+    return {"odata.etag": 'W/"e"', "PartitionKey": "p", "RowKey": row_key, "Timestamp": "2024-01-01T00:00:00Z"}
+
+
+class Service:
+    """Gives its answers one after the other, and keeps what it was asked."""
+
+    def __init__(self) -> None:
+        self.answers: list = []
+        self.requests: list[tuple[str, dict[str, str]]] = []
+
+    async def serve(self, reader, writer) -> None:
+        try:
+            while True:
+                head = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
+                headers = {name.lower(): value for name, _, value in (line.partition(": ") for line in head[1:])}
+                await reader.readexactly(int(headers.get("content-length", 0)))
+                self.requests.append((head[0], headers))
+                answer = self.answers.pop(0)
+                if answer is HANG_UP:
+                    return
+                status, extra, body = answer
+                lines = [f"HTTP/1.1 {status} Status", f"Content-Length: {len(body)}"]
+                lines += [f"{name}: {value}" for name, value in extra.items()]
+                writer.write("\r\n".join([*lines, "", ""]).encode() + body)
+                await writer.drain()
+        except (asyncio.IncompleteReadError, ConnectionError):
+            pass
+        finally:
+            writer.close()
+
+
+@pytest.fixture
+def service(run, monkeypatch) -> Iterator[Service]:
+    monkeypatch.setattr(client, "_BACKOFF_SECONDS", 0)
+    service = Service()
+    server = run(asyncio.start_server(service.serve, "127.0.0.1", 0))
+    service.port = server.sockets[0].getsockname()[1]
+    yield service
+
+    async def stop():
+        server.close()
+        await server.wait_closed()
+
+    run(stop())
+
+
+@pytest.fixture(params=["shared key", "signature"])
+def store(run, service, request) -> Iterator[AzureStore]:
+    endpoint = f"TableEndpoint=http://127.0.0.1:{service.port}/acct"
+    secrets = {"shared key": f"AccountName=acct;AccountKey={KEY}", "signature": f"SharedAccessSignature={SIGNATURE}"}
+    store = connect(f"{endpoint};{secrets[request.param]}")
+    assert isinstance(store, AzureStore)
+    yield store
+    run(store.close())
+
+
+@pytest.fixture
+def table(store) -> AzureTable:
+    return AzureTable(store, "games")
+
+
+def write(run, table, *row_keys):
+    return run(table.transact("p", [Operation.insert(key, {"V": 1}) for key in row_keys or ["r"]]))
+
+
+def read(run, table):
+    return run(table.query("p", "a", "z"))
+
+
+def test_a_transaction_is_one_request(run, service, table):
+    service.answers = [ACCEPTED]
+
+    assert write(run, table) == ('W/"one"',)
+    ((line, headers),) = service.requests
+    assert line.startswith("POST /acct/$batch")
+    assert headers["content-type"].startswith("multipart/mixed")
+
+
+@pytest.mark.parametrize("failure", [error(500, "InternalError"), error(503, "ServerBusy"), error(504, "Gateway")])
+def test_a_transaction_is_repeated_when_the_service_is_busy(run, service, table, failure):
+    service.answers = [failure, failure, ACCEPTED]
+
+    assert write(run, table) == ('W/"one"',)
+    assert len(service.requests) == 3
+
+
+@pytest.mark.parametrize("code", ["EntityAlreadyExists", "UpdateConditionNotSatisfied", "ResourceNotFound"])
+def test_a_repeated_transaction_that_is_refused_may_have_met_itself(run, service, table, code):
+    service.answers = [error(503, "ServerBusy"), refused(409, code)]
+
+    with pytest.raises(StoreUnavailableError, match="may have been carried out") as raised:
+        write(run, table)
+
+    assert raised.value.outcome_unknown
+
+
+def test_a_transaction_that_is_refused_at_once_is_a_conflict(run, service, table):
+    service.answers = [refused(409, "EntityAlreadyExists", "1:There.")]
+
+    with pytest.raises(RowExistsError) as raised:
+        write(run, table, "a", "b")
+
+    assert (raised.value.row_key, raised.value.index) == ("b", 1)
+
+
+@pytest.mark.parametrize("status", [408, 429, 500, 502, 503, 504])
+def test_a_service_that_stays_busy_is_unavailable(run, service, table, status):
+    service.answers = [error(status, "Busy")] * 10
+
+    with pytest.raises(StoreUnavailableError, match=str(status)) as raised:
+        write(run, table)
+    assert raised.value.outcome_unknown
+
+    with pytest.raises(StoreUnavailableError, match=str(status)) as raised:
+        read(run, table)
+    assert not raised.value.outcome_unknown
+
+
+def test_a_lost_answer_to_a_transaction_is_not_repeated_and_its_outcome_unknown(run, service, table):
+    service.answers = [HANG_UP]
+
+    with pytest.raises(StoreUnavailableError, match="did not answer") as raised:
+        write(run, table)
+
+    assert raised.value.outcome_unknown
+    assert len(service.requests) == 1
+
+
+def test_an_answer_that_breaks_off_has_an_unknown_outcome(run, service, table):
+    service.answers = [(202, {}, b"--c\r\n\r\nHTTP/1.1 204 No")]
+
+    with pytest.raises(StoreUnavailableError, match="IncompleteAnswer") as raised:
+        write(run, table, "a", "b")
+
+    assert raised.value.outcome_unknown
+
+
+@pytest.mark.parametrize("failure", [HANG_UP, error(500, "InternalError"), error(503, "ServerBusy")])
+def test_a_read_is_repeated(run, service, table, failure):
+    service.answers = [failure, failure, rows(entity("r"))]
+
+    assert [row.row_key for row in read(run, table).rows] == ["r"]
+
+
+def test_an_empty_page_can_have_a_continuation(run, service, table):
+    service.answers = [rows(NextPartitionKey="p+/=", NextRowKey="r"), rows(entity("r"))]
+
+    first = read(run, table)
+    second = run(table.query("p", "a", "z", continuation=first.continuation))
+
+    assert first.rows == ()
+    assert first.continuation is not None
+    assert [row.row_key for row in second.rows] == ["r"]
+    assert "NextPartitionKey=p%2B/%3D&NextRowKey=r" in service.requests[1][0]
+    assert second.continuation is None
+
+
+@pytest.mark.parametrize("status", [401, 403])
+def test_refused_credentials_are_said_to_be(run, service, table, status):
+    service.answers = [error(status, "AuthenticationFailed")] * 3
+
+    for act in (write, read):
+        with pytest.raises(StoreUrlError, match=f"credentials .{status} AuthenticationFailed"):
+            act(run, table)
+
+
+@pytest.mark.parametrize("code", ["EntityTooLarge", "PropertyValueTooLarge", "RequestBodyTooLarge", "TooManyProperties"])
+def test_what_the_service_finds_too_large_is_said_to_be(run, service, table, code):
+    service.answers = [refused(400, code), error(413, code)]
+
+    for _ in range(2):
+        with pytest.raises(PayloadTooLargeError, match=code):
+            write(run, table)
+
+
+def test_a_table_that_was_deleted_is_said_to_be(run, service, table):
+    service.answers = [error(404, "TableNotFound"), refused(404, "TableNotFound")]
+
+    for act in (read, write):
+        with pytest.raises(StoreUrlError, match="TableNotFound"):
+            act(run, table)
+
+
+def test_another_refusal_is_an_error_of_the_store(run, service, table):
+    service.answers = [error(400, "InvalidInput"), refused(400, "InvalidInput")]
+
+    for act in (read, write):
+        with pytest.raises(EventStoreError, match="InvalidInput"):
+            act(run, table)
+
+
+def test_a_table_that_is_there_is_opened(run, service, store):
+    service.answers = [error(409, "TableAlreadyExists"), CREATED]
+
+    run(store.table("games"))
+    run(store.table("games"))
+
+
+def test_a_table_that_is_being_deleted_is_unavailable(run, service, store):
+    service.answers = [error(409, "TableBeingDeleted")]
+
+    with pytest.raises(StoreUnavailableError, match="being deleted"):
+        run(store.table("games"))
+
+
+def test_a_signature_that_may_not_make_tables_can_open_one(run, service, store):
+    service.answers = [error(403, "AuthorizationPermissionMismatch"), rows()]
+
+    run(store.table("games"))
+
+    service.answers = [error(403, "AuthorizationFailure"), error(403, "AuthorizationFailure")]
+    with pytest.raises(StoreUrlError, match="AuthorizationFailure"):
+        run(store.table("games"))
+
+
+def test_a_service_that_is_not_there_is_unavailable_and_wrote_nothing(run):
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        store = connect(f"azurite://127.0.0.1:{unused.getsockname()[1]}")
+        assert isinstance(store, AzureStore)
+
+        with pytest.raises(StoreUnavailableError, match="ClientConnectorError") as raised:
+            write(run, AzureTable(store, "games"))
+
+    assert not raised.value.outcome_unknown
+    run(store.close())
+
+
+def test_limits_are_checked_before_anything_is_sent(run, service, table):
+    for operations, kind in [
+        ([Operation.insert("r", {"V": b"x" * 65537})], PayloadTooLargeError),
+        ([Operation.insert(f"r{number}", {}) for number in range(101)], PayloadTooLargeError),
+        ([Operation.insert("", {})], InvalidKeyError),
+        ([Operation.insert("r", {"V": 2**31})], ValueError),
+    ]:
+        with pytest.raises(kind):
+            run(table.transact("p", operations))
+
+    assert service.requests == []
+
+
+def test_no_secret_is_shown_or_logged(run, service, table, caplog):
+    caplog.set_level(logging.DEBUG)
+    service.answers = [error(503, "ServerBusy"), ACCEPTED, rows(), HANG_UP, error(403, "AuthenticationFailed")]
+    told = []
+
+    write(run, table)
+    read(run, table)
+    for _ in range(2):
+        with pytest.raises(EventStoreError) as raised:
+            write(run, table)
+        told.append(f"{raised.value!r} {raised.value.__context__!r} {raised.value.__cause__!r}")
+
+    authorization = next((headers["authorization"] for _, headers in service.requests if "authorization" in headers), "none")
+    for secret in (KEY, "a secret key", "c2VjcmV0c2lnbmF0dXJl", authorization.partition(":")[2] or "none"):
+        assert all(secret not in text for text in [*told, caplog.text])
+
+
+def test_a_store_has_a_client_for_each_event_loop(service, store, table, run):
+    service.answers = [ACCEPTED]
+    write(run, table)
+    first = run(current(store))
+
+    with asyncio.Runner() as other:
+        second = other.run(current(store))
+        assert second is not first
+        other.run(store.close())
+
+    assert run(current(store)) is first
+
+
+async def current(store):
+    return store.client()

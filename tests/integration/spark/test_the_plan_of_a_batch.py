@@ -1,0 +1,38 @@
+"""What Spark is asked to do: one shuffle, by stream, and nothing that shuffles or samples after the fold."""
+
+import re
+
+from runtime.spark.logs import normalise, read_log
+from runtime.spark.routing import route
+from samples.shooting_range import app
+from tests.support.logs import generated
+
+
+def test_messages_are_shuffled_once_and_split_no_stream(place):
+    log = generated(place.folder / "log.jsonl", games=10, messages=200, duplicates=0.2)
+
+    routed = route(normalise(read_log(place.spark, log)), app, 3)
+
+    plan = routed._jdf.queryExecution().executedPlan().toString()
+    exchanges = re.findall(r"\bExchange (\w+)\((.*?)\), (\w+)", plan)
+    assert len(exchanges) == 1, plan
+    ((partitioning, columns, origin),) = exchanges
+    assert partitioning == "hashpartitioning"
+    assert re.findall(r"(\w+)#\d+", columns) == ["handler", "business_id", "spread"]
+    # a number of partitions given by name, which Spark neither coalesces nor splits
+    assert origin == "REPARTITION_BY_NUM"
+    assert routed.rdd.getNumPartitions() == 3
+
+
+def test_rows_of_a_stream_are_together_and_in_order(place):
+    log = generated(place.folder / "log.jsonl", games=10, messages=200, duplicates=0.2, shuffle=True)
+
+    partitions = route(normalise(read_log(place.spark, log)), app, 3).rdd.glom().collect()
+
+    rows = [row for partition in partitions for row in partition]
+    streams = [(row.handler, row.business_id) for row in rows]
+    changes = 1 + sum(1 for before, after in zip(streams, streams[1:], strict=False) if before != after)
+    assert changes == len(set(streams)) == 10
+    for stream in set(streams):
+        positions = [row.sequence for row in rows if (row.handler, row.business_id) == stream]
+        assert positions == sorted(positions)

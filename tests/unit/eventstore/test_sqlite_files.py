@@ -1,0 +1,257 @@
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from eventstore import (
+    EventData,
+    InvalidKeyError,
+    Operation,
+    Partition,
+    PayloadTooLargeError,
+    StoreUnavailableError,
+    StoreUrlError,
+    Stream,
+    connect,
+    drive,
+)
+from eventstore.backends import sqlite_file
+from eventstore.backends.sqlite_file import SqliteConnection, SqliteFile
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "store.db"
+
+
+@pytest.fixture
+def store(path):
+    store = connect(f"sqlite:///{path}")
+    yield store
+    drive(store.close())
+
+
+@pytest.fixture
+def table(store):
+    return drive(store.table("games"))
+
+
+def insert(table, key="r", **properties):
+    drive(table.transact("p", [Operation.insert(key, properties)]))
+
+
+def test_a_missing_folder_is_made(tmp_path):
+    store = connect(f"sqlite:///{tmp_path}/a/b/store.db")
+
+    drive(store.table("games"))
+
+    assert (tmp_path / "a" / "b" / "store.db").is_file()
+    drive(store.close())
+
+
+def test_a_relative_path_is_meant_from_where_the_store_was_connected(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    store = connect("sqlite:///store.db")
+    monkeypatch.chdir("/")
+
+    drive(store.table("games"))
+
+    assert (tmp_path / "store.db").is_file()
+    drive(store.close())
+
+
+def test_rows_are_there_after_the_store_was_closed(store, table, path):
+    insert(table, V=1)
+    drive(store.close())
+
+    assert not Path(f"{path}-wal").exists()
+    again = connect(f"sqlite:///{path}")
+    assert drive(drive(again.table("games")).get("p", "r")).properties == {"V": 1}
+    drive(again.close())
+
+
+def test_calls_never_suspend(table):
+    partition = Partition(table, "p")
+    stream = drive(Stream.write(partition, EventData({"N": 1}), expected_version=0)).stream
+    drive(Stream.truncate(stream, 2))
+    drive(table.scan("SS-HEAD"))
+    drive(table.barrier())
+
+    assert drive(Stream.read(partition)).stream.first_version == 2
+
+
+@pytest.mark.parametrize("make", [Path.mkdir, lambda path: path.write_bytes(b"no database at all" * 100)])
+def test_what_is_no_database_file_cannot_be_used(path, make):
+    make(path)
+
+    with pytest.raises(StoreUrlError, match=r"store\.db cannot be used"):
+        drive(connect(f"sqlite:///{path}").table("games"))
+
+
+def test_a_folder_that_is_a_file_cannot_be_used(path):
+    path.write_text("a file")
+
+    with pytest.raises(StoreUrlError, match="folder"):
+        drive(connect(f"sqlite:///{path}/store.db").table("games"))
+
+
+def test_a_file_of_a_later_format_cannot_be_used(store, table, path):
+    drive(store.close())
+    with sqlite3.connect(path) as other:
+        other.execute("PRAGMA user_version=2")
+    other.close()
+
+    with pytest.raises(StoreUrlError, match="format 2"):
+        drive(connect(f"sqlite:///{path}").table("games"))
+
+
+class WithoutWal:
+    """Answers as SQLite does on a file system without shared memory."""
+
+    def execute(self, statement):
+        assert statement == "PRAGMA journal_mode=WAL"
+        return self
+
+    def fetchone(self):
+        return ("delete",)
+
+
+def test_a_file_system_without_a_write_ahead_log_is_refused(path):
+    with pytest.raises(StoreUrlError, match=r"write-ahead log.*'delete'"):
+        SqliteFile(path)._switch_to_wal(WithoutWal())
+
+
+def test_a_file_that_stays_locked_is_unavailable_and_nothing_was_written(path, monkeypatch):
+    monkeypatch.setattr(sqlite_file, "BUSY_SECONDS", 0.02)
+    store = connect(f"sqlite:///{path}")
+    table = drive(store.table("games"))
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+
+    with pytest.raises(StoreUnavailableError, match="locked") as raised:
+        insert(table, V=1)
+    with pytest.raises(StoreUnavailableError, match="locked"):
+        drive(table.barrier())
+
+    assert not raised.value.outcome_unknown
+    assert drive(table.get("p", "r")) is None
+    other.execute("ROLLBACK")
+    other.close()
+    insert(table, V=1)
+    drive(store.close())
+
+
+def test_a_full_disk_undoes_the_transaction(store, table):
+    insert(table, "first", V=1)
+    connection = store._file.connection()
+    (pages,) = connection.execute("PRAGMA page_count").fetchone()
+    connection.execute(f"PRAGMA max_page_count={pages + 2}")
+
+    with pytest.raises(StoreUnavailableError, match="full") as raised:
+        drive(table.transact("p", [Operation.insert("a", {"V": 1}), Operation.insert("b", {"V": b"x" * 60000})]))
+
+    assert not raised.value.outcome_unknown
+    assert [row.row_key for row in drive(table.query("p", "", "z")).rows] == ["first"]
+    connection.execute("PRAGMA max_page_count=1073741823")
+    insert(table, "second", V=b"x" * 60000)
+
+
+def test_an_interrupted_transaction_is_undone(table, monkeypatch):
+    def interrupt(*_arguments):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("eventstore.backends.sqlite_changes.Changes._delete", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        drive(table.transact("p", [Operation.insert("a", {}), Operation.delete("b")]))
+
+    assert drive(table.get("p", "a")) is None
+    insert(table, "a")
+
+
+def test_a_damaged_row_is_an_error_and_not_a_wrong_value(store, table):
+    insert(table, V=b"x" * 2000)
+    store._file.connection().execute('UPDATE "games_rows" SET large = substr(large, 1, 1999)')
+
+    with pytest.raises(StoreUnavailableError, match="damaged"):
+        drive(table.get("p", "r"))
+    with pytest.raises(StoreUnavailableError, match="damaged"):
+        drive(table.query("p", "r", "r", select=["V"]))
+    store._file.connection().execute("UPDATE \"games_rows\" SET small = x'c1'")
+    with pytest.raises(StoreUnavailableError, match="damaged"):
+        drive(table.get("p", "r"))
+
+
+def test_a_projected_read_leaves_large_properties_on_the_disk(table, monkeypatch):
+    insert(table, Small=b"x", Short=b"s" * 600, Middle=b"m" * 5000, Long=b"l" * 50000)
+    read = []
+    read_large = SqliteConnection.read_large
+
+    def watch(connection, table_name, row_id, length):
+        read.append(length)
+        return read_large(connection, table_name, row_id, length)
+
+    monkeypatch.setattr(SqliteConnection, "read_large", watch)
+    for select in (["Small"], ["Missing"], [], ["Short"], ["Middle", "Small"], ["Long"]):
+        drive(table.query("p", "r", "r", select=select))
+
+    assert read == [600, 5600, 55600]
+
+
+def test_a_barrier_waits_for_the_disk_and_then_no_commit_does(store, table):
+    connection = store._file.connection()
+    seen = []
+    connection.set_trace_callback(seen.append)
+
+    drive(table.barrier())
+
+    assert seen[0] == "PRAGMA synchronous=FULL"
+    assert seen[-1] == "PRAGMA synchronous=NORMAL"
+    assert any("eventstore_barrier" in statement for statement in seen[1:-1])
+    connection.set_trace_callback(None)
+    assert connection.execute("PRAGMA synchronous").fetchone() == (1,)
+    assert connection.execute("SELECT commits FROM eventstore_barrier").fetchone() == (1,)
+    assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+
+
+def test_limits_are_checked_before_the_file_is_opened(store, table, path):
+    drive(store.close())
+    for companion in ("", "-wal", "-shm"):
+        Path(f"{path}{companion}").unlink(missing_ok=True)
+
+    with pytest.raises(PayloadTooLargeError):
+        insert(table, V=b"x" * 65537)
+    with pytest.raises(InvalidKeyError):
+        insert(table, "")
+
+    assert not path.exists()
+
+
+def test_a_thread_has_a_connection_of_its_own(store, table):
+    import threading
+
+    found = []
+
+    def work():
+        insert(table, "from-thread", V=1)
+        found.append(store._file.connection())
+        found[0].close()
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+
+    assert found[0] is not store._file.connection()
+    assert drive(table.get("p", "from-thread")) is not None
+
+
+def test_a_row_takes_few_bytes_beside_its_data(store, table, path):
+    for stream in range(200):
+        operations = [Operation.insert("SS-HEAD", {"Version": 1, "State": b"s" * 60})]
+        operations += [Operation.insert("SS-SE-0000000001", {"Version": 1, "Data": b"d" * 300})]
+        drive(table.transact(f"ShootingRange-00000000-0000-0000-0000-{stream:012d}", operations))
+    drive(store.close())
+
+    data, keys = 200 * 360, 200 * 2 * 62
+    assert path.stat().st_size < (data + keys) * 1.5

@@ -1,0 +1,88 @@
+"""A worker: handles deliveries of one stream as the worker of a batch does, with a clock that is told the time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from eventstore import Table, drive
+from handlers import App
+from runtime.backoff import BackoffPolicy
+from runtime.clock import Clock
+from runtime.envelope import Envelope
+from runtime.fold import BatchContext
+from runtime.outcome import Outcome, Output
+from runtime.preparation import prepare
+from runtime.state_based import StateBased
+from runtime.streams import StoredVersion, versions
+from tests.unit.runtime import diary
+
+NOW = 1_767_225_600_000_000
+"""The beginning of 2026, in microseconds."""
+
+SECOND = 1_000_000
+HOUR = 3600 * SECOND
+DAY = 24 * HOUR
+
+
+class ToldClock:
+    """A clock that shows what it was told."""
+
+    def __init__(self, now: int = NOW) -> None:
+        self.now = now
+
+    def __call__(self) -> int:
+        return self.now
+
+
+async def no_sleep(seconds: float) -> None:
+    """Pause for no time at all."""
+
+
+class Worker:
+    """Handles deliveries of one stream of an app with one handler."""
+
+    def __init__(
+        self,
+        table: Table,
+        app: App = diary.app,
+        *,
+        clock: Clock | None = None,
+        batch: BatchContext | str | None = None,
+        attempts: int = 12,
+        business_id: str = diary.DIARY,
+    ) -> None:
+        (self.handler,) = app.handlers.values()
+        self.business_id = business_id
+        self.clock = clock or ToldClock()
+        context = batch if isinstance(batch, BatchContext) else BatchContext(batch)
+        backoff = BackoffPolicy(attempts=attempts, sleep=no_sleep)
+        self.algorithm = StateBased(table, self.handler, self.clock, context, backoff)
+
+    async def handle(self, *deliveries: Envelope) -> list[Outcome]:
+        """Handle deliveries in their order."""
+        prepared = [prepare(self.handler, self.business_id, delivery) for delivery in deliveries]
+        return await self.algorithm.process(self.business_id, prepared)
+
+    def process(self, *deliveries: Envelope) -> list[Outcome]:
+        """Handle deliveries in their order, without an event loop."""
+        return drive(self.handle(*deliveries))
+
+
+def ends(outcomes: Sequence[Outcome]) -> list[str]:
+    """Return what became of each delivery: its status, or for dead letters its reason."""
+    return [str(outcome.reason or outcome.status) for outcome in outcomes]
+
+
+def outputs(outcomes: Sequence[Outcome]) -> list[Output]:
+    """Return all outputs, in their order."""
+    return [output for outcome in outcomes for output in outcome.outputs]
+
+
+def stored(table: Table, handler: str = "Diary", business_id: str = diary.DIARY) -> list[StoredVersion]:
+    """Return the stored versions of a stream, none when there is no stream."""
+    return drive(versions(table, handler, business_id)) or []
+
+
+def made_by(table: Table, handler: str = "Diary", business_id: str = diary.DIARY) -> list[str]:
+    """Return the ids of the messages that made the stored versions of a stream, in their order."""
+    return [version.message_id for version in stored(table, handler, business_id)]
