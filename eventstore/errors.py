@@ -36,7 +36,7 @@ class StoreUnavailableError(EventStoreError):
     computed and read again.
     """
 
-    def __init__(self, message: str, outcome_unknown: bool = False) -> None:
+    def __init__(self, message: str, outcome_unknown: bool = False) -> None:  # noqa: FBT001, FBT002 - pickling gives it by position
         super().__init__(message, outcome_unknown)
         self.message = message
         self.outcome_unknown = outcome_unknown

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Container, Mapping
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 from eventstore.events import RESERVED_NAMES, VERSION, own_copy
-from eventstore.port import Properties, Row, Value
+from eventstore.port import Operation, Properties, Row, Value
+
+if TYPE_CHECKING:
+    from eventstore.stream import Stream
 
 FIRST_VERSION = "FirstVersion"
 RESERVED_HEADER_NAMES = RESERVED_NAMES | {FIRST_VERSION}
@@ -27,11 +31,25 @@ def header_row(version: int, first_version: int, properties: Properties) -> dict
     return row
 
 
+def header_operation(stream: Stream, version: int, own: Properties | None) -> Operation:
+    """Return the header's part of a write to a stream; properties that are not known are kept."""
+    row_key = stream.partition.header
+    if own is None and not stream.partial:
+        own = stream.properties
+    if stream.etag is None:
+        return Operation.insert(row_key, header_row(version, 1, own or {}))
+    if own is None:
+        return Operation.merge(row_key, {VERSION: version}, stream.etag)
+    return Operation.replace(row_key, header_row(version, stream.first_version, own), stream.etag)
+
+
 def versions_of(row: Row) -> tuple[int, int]:
     """Return the stream's version and its low watermark."""
     version, first_version = row.properties[VERSION], row.properties.get(FIRST_VERSION, 1)
     if not isinstance(version, int) or not isinstance(first_version, int):
-        raise TypeError(f"The header {row.row_key!r} of {row.partition_key!r} has a version that is no number.")
+        raise TypeError(
+            f"The header {row.row_key!r} of {row.partition_key!r} has a version that is no number."
+        )
     return version, first_version
 
 

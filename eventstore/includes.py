@@ -118,7 +118,9 @@ def _follow(first: Include, second: Include) -> Include:
 def _after_nothing(include: Include) -> Include:
     """Return the change of a row that was inserted and deleted before: like the first one, if it may be one."""
     if include.verb in (Verb.REPLACE, Verb.DELETE):
-        raise ValueError(f"The row {include.row_key!r} is deleted and cannot have {_words(include.verb)} after it.")
+        raise ValueError(
+            f"The row {include.row_key!r} is deleted and cannot have {_words(include.verb)} after it."
+        )
     return replace(include, verb=Verb.INSERT)
 
 

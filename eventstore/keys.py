@@ -18,6 +18,7 @@ from eventstore.errors import InvalidKeyError
 MAX_KEY_UNITS = 512
 """The longest key that a table can hold, in UTF-16 units, after escaping."""
 
+_SHOWN = 60
 _SHORT = MAX_KEY_UNITS // 2
 _ESCAPED_CHARACTERS = "/\\\\#?%',~\x00-\x1f\x7f-\x9f\u2028\u2029"
 _ESCAPED = re.compile(f"[{_ESCAPED_CHARACTERS}]")
@@ -67,4 +68,4 @@ def _unescape_character(match: re.Match[str]) -> str:
 
 
 def _shown(key: str) -> str:
-    return ascii(key) if len(key) <= 60 else ascii(key[:60]) + "..."
+    return ascii(key) if len(key) <= _SHOWN else ascii(key[:_SHOWN]) + "..."

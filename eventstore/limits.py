@@ -69,7 +69,9 @@ def prepare(partition_key: str, operations: Sequence[Operation]) -> list[dict[st
         properties, size = prepare_row(operation.properties)
         size += _KEY_BYTES * (len(partition_key) + len(row_key))
         if size > MAX_ROW_BYTES:
-            raise PayloadTooLargeError(f"The row {row_key!r} takes {size:,} bytes; a row has {MAX_ROW_BYTES:,}.")
+            raise PayloadTooLargeError(
+                f"The row {row_key!r} takes {size:,} bytes; a row has {MAX_ROW_BYTES:,}."
+            )
         total += size
         prepared.append(properties)
     if len(rows) < len(operations):
@@ -140,7 +142,9 @@ def _check_str(name: str, value: str) -> tuple[str, int]:
 def _check_bytes(name: str, value: bytes) -> tuple[bytes, int]:
     size = len(value)
     if size > MAX_BINARY_BYTES:
-        raise PayloadTooLargeError(f"The property {name!r} has {size:,} bytes; a binary has {MAX_BINARY_BYTES:,}.")
+        raise PayloadTooLargeError(
+            f"The property {name!r} has {size:,} bytes; a binary has {MAX_BINARY_BYTES:,}."
+        )
     return value, size + 4
 
 
@@ -198,7 +202,9 @@ _PLAIN: dict[type, Callable[[Any], Any]] = {
     Int64: Int64,
     int: int,
     float: float,
-    datetime: lambda value: datetime.combine(value.date(), value.time(), value.tzinfo).replace(fold=value.fold),
+    datetime: lambda value: datetime.combine(value.date(), value.time(), value.tzinfo).replace(
+        fold=value.fold
+    ),
     UUID: lambda value: UUID(int=value.int),
 }
 

@@ -11,6 +11,7 @@ EVENT = "SS-SE-"
 EVENT_ID = "SS-UID-"
 MAX_VERSION = 9_999_999_999
 SEPARATOR = "|"
+_DIGITS = 10
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -37,19 +38,14 @@ class Partition:
             raise ValueError("The partition's key has a '|' and a prefix is given too: use one of them.")
         if not key:
             raise ValueError("The partition's key is empty.")
-        self._set(table, key, prefix + SEPARATOR if prefix else "")
+        _fill(self, table, key, prefix + SEPARATOR if prefix else "")
 
     @classmethod
     def exact(cls, table: Table, key: str) -> Partition:
         """Return the partition with this very key and no prefix."""
         partition = cls.__new__(cls)
-        partition._set(table, key, "")
+        _fill(partition, table, key, "")
         return partition
-
-    def _set(self, table: Table, key: str, prefix: str) -> None:
-        object.__setattr__(self, "table", table)
-        object.__setattr__(self, "key", key)
-        object.__setattr__(self, "prefix", prefix)
 
     def __str__(self) -> str:
         return f"{self.key}{SEPARATOR}{self.prefix[:-1]}" if self.prefix else self.key
@@ -71,6 +67,16 @@ class Partition:
         """Return the version of the event in this row, None when it holds no event of the stream."""
         start = len(self.prefix) + len(EVENT)
         digits = row_key[start:]
-        if len(digits) != 10 or not row_key.startswith(EVENT, len(self.prefix)) or not digits.isdecimal():
+        if (
+            len(digits) != _DIGITS
+            or not row_key.startswith(EVENT, len(self.prefix))
+            or not digits.isdecimal()
+        ):
             return None
         return int(digits)
+
+
+def _fill(partition: Partition, table: Table, key: str, prefix: str) -> None:
+    object.__setattr__(partition, "table", table)
+    object.__setattr__(partition, "key", key)
+    object.__setattr__(partition, "prefix", prefix)

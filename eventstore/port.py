@@ -73,26 +73,32 @@ class Operation:
 
     @classmethod
     def insert(cls, row_key: str, properties: Properties) -> Operation:
+        """Return the insert of a row that must not be there."""
         return cls(Verb.INSERT, row_key, properties)
 
     @classmethod
     def replace(cls, row_key: str, properties: Properties, etag: str = ANY_ETAG) -> Operation:
+        """Return the replacement of all properties of a row that must be there."""
         return cls(Verb.REPLACE, row_key, properties, etag)
 
     @classmethod
     def merge(cls, row_key: str, properties: Properties, etag: str = ANY_ETAG) -> Operation:
+        """Return the change of some properties of a row that must be there."""
         return cls(Verb.MERGE, row_key, properties, etag)
 
     @classmethod
     def insert_or_replace(cls, row_key: str, properties: Properties) -> Operation:
+        """Return the replacement of a row, which is made when it is not there."""
         return cls(Verb.INSERT_OR_REPLACE, row_key, properties)
 
     @classmethod
     def insert_or_merge(cls, row_key: str, properties: Properties) -> Operation:
+        """Return the change of some properties of a row, which is made when it is not there."""
         return cls(Verb.INSERT_OR_MERGE, row_key, properties)
 
     @classmethod
     def delete(cls, row_key: str, etag: str = ANY_ETAG) -> Operation:
+        """Return the deletion of a row that must be there."""
         return cls(Verb.DELETE, row_key, {}, etag)
 
 

@@ -13,12 +13,18 @@ from dataclasses import dataclass, replace
 
 from eventstore.errors import (
     ConcurrencyConflictError,
-    RowError,
     StreamNotFoundError,
     StreamTruncatedError,
 )
 from eventstore.events import VERSION, EventData, RecordedEvent
-from eventstore.header import FIRST_VERSION, header_row, properties_of, stream_properties, versions_of
+from eventstore.header import (
+    FIRST_VERSION,
+    header_operation,
+    header_row,
+    properties_of,
+    stream_properties,
+    versions_of,
+)
 from eventstore.includes import Include
 from eventstore.limits import MAX_OPERATIONS, prepare
 from eventstore.partition import MAX_VERSION, Partition
@@ -26,7 +32,7 @@ from eventstore.port import Operation, Properties, Row, Value
 from eventstore.reading import EVERYTHING, ChangedMeanwhileError, Selection, events_in, read_rows
 from eventstore.results import StreamSlice, StreamWriteResult
 from eventstore.truncation import rows_below
-from eventstore.writing import all_includes, event_operations, explained, recorded, with_etags
+from eventstore.writing import all_includes, event_operations, recorded, transact, with_etags
 
 READ_ATTEMPTS = 8
 
@@ -61,7 +67,7 @@ class Stream:
         """
         own = stream_properties(properties or _NO_PROPERTIES)
         operation = Operation.insert(partition.header, header_row(0, 1, own))
-        (etag,) = await _transact(partition, [operation])
+        (etag,) = await transact(partition, [operation])
         return cls(partition, etag, 0, 1, own)
 
     @classmethod
@@ -116,11 +122,11 @@ class Stream:
             stream = target
         else:
             stream = await cls._expected(partition, version, own, changes)
-        header = stream._header(version + len(events), own)
-        etags = await _transact(partition, [header, *changes])
+        header = header_operation(stream, version + len(events), own)
+        etags = await transact(partition, [header, *changes])
         if included:
             included = with_etags(included, etags)
-        written = stream._after(etags[0], version + len(events), own)
+        written = _after(stream, etags[0], version + len(events), own)
         return StreamWriteResult(written, recorded(version, events), included)
 
     @classmethod
@@ -132,8 +138,8 @@ class Stream:
         if stream.etag is None:
             raise ValueError("The stream is transient: provision or write it before its properties are set.")
         own = stream_properties(properties)
-        (etag,) = await _transact(stream.partition, [stream._header(stream.version, own)])
-        return stream._after(etag, stream.version, own)
+        (etag,) = await transact(stream.partition, [header_operation(stream, stream.version, own)])
+        return _after(stream, etag, stream.version, own)
 
     @classmethod
     async def read(
@@ -236,7 +242,7 @@ class Stream:
             stream = replace(stream, properties=own, partial=False)
         for start in range(0, max(len(doomed), 1), MAX_OPERATIONS - 1):
             deletes = [Operation.delete(row_key) for row_key in doomed[start : start + MAX_OPERATIONS - 1]]
-            etag = (await _transact(partition, [header, *deletes]))[0]
+            etag = (await transact(partition, [header, *deletes]))[0]
             header = Operation.merge(partition.header, mark, etag)
         return replace(stream, etag=etag, first_version=first_version)
 
@@ -260,7 +266,9 @@ class Stream:
         prepare(partition.key, [Operation.insert(partition.header, own or _NO_PROPERTIES), *changes])
         stream = await cls.try_open(partition)
         if stream is None:
-            raise ConcurrencyConflictError(str(partition), f"it does not exist, version {version} was expected")
+            raise ConcurrencyConflictError(
+                str(partition), f"it does not exist, version {version} was expected"
+            )
         if stream.version != version:
             detail = f"it is at version {stream.version}, version {version} was expected"
             raise ConcurrencyConflictError(str(partition), detail)
@@ -282,37 +290,31 @@ class Stream:
         last = min(stream.version, first + size - 1)
         pages = reading.pages
         if last > covered and first <= last:
-            reading = await read_rows(partition, partition.event(first), partition.event(last), selection.query)
+            reading = await read_rows(
+                partition, partition.event(first), partition.event(last), selection.query
+            )
             pages = max(pages, reading.pages)
         events = events_in(partition, reading.rows, first, last, selection)
         if events is None:
             raise ChangedMeanwhileError
-        if pages > 1 and not await stream._is_unchanged():
+        if pages > 1 and not await _is_unchanged(stream):
             raise ChangedMeanwhileError
         return StreamSlice(stream, tuple(events), last >= stream.version)
 
-    async def _is_unchanged(self) -> bool:
-        header = self.partition.header
-        reading = await read_rows(self.partition, header, header, (VERSION,))
-        return bool(reading.rows) and reading.rows[0].etag == self.etag
 
-    def _header(self, version: int, own: Properties | None) -> Operation:
-        """Return the header's part of a write; properties that are not known are kept."""
-        row_key = self.partition.header
-        if own is None and not self.partial:
-            own = self.properties
-        if self.etag is None:
-            return Operation.insert(row_key, header_row(version, 1, own or _NO_PROPERTIES))
-        if own is None:
-            return Operation.merge(row_key, {VERSION: version}, self.etag)
-        return Operation.replace(row_key, header_row(version, self.first_version, own), self.etag)
+def _after(stream: Stream, etag: str, version: int, own: Properties | None) -> Stream:
+    """Return the stream as it is after a write."""
+    if own is not None:
+        return Stream(stream.partition, etag, version, stream.first_version, own)
+    is_new = stream.etag is None and stream.properties is None
+    known = _NO_PROPERTIES if is_new else stream.properties
+    return Stream(stream.partition, etag, version, stream.first_version, known, stream.partial)
 
-    def _after(self, etag: str, version: int, own: Properties | None) -> Stream:
-        """Return the stream as it is after a write."""
-        if own is not None:
-            return Stream(self.partition, etag, version, self.first_version, own)
-        known = self.properties if self.etag is not None or self.properties is not None else _NO_PROPERTIES
-        return Stream(self.partition, etag, version, self.first_version, known, self.partial)
+
+async def _is_unchanged(stream: Stream) -> bool:
+    header = stream.partition.header
+    reading = await read_rows(stream.partition, header, header, (VERSION,))
+    return bool(reading.rows) and reading.rows[0].etag == stream.etag
 
 
 def _position(target: Stream | Partition, expected_version: int | None) -> tuple[Partition, int]:
@@ -326,10 +328,3 @@ def _position(target: Stream | Partition, expected_version: int | None) -> tuple
     if expected_version < 0:
         raise ValueError(f"The expected version is {expected_version}; versions count from 1.")
     return target, expected_version
-
-
-async def _transact(partition: Partition, operations: Sequence[Operation]) -> tuple[str, ...]:
-    try:
-        return await partition.table.transact(partition.key, operations)
-    except RowError as error:
-        raise explained(error, partition) from error

@@ -31,9 +31,7 @@ def event_operations(partition: Partition, version: int, events: Sequence[EventD
     ids: set[str] = set()
     for event in events:
         version += 1
-        operations.append(
-            Operation.insert(partition.event(version), {VERSION: version, **event.properties})
-        )
+        operations.append(Operation.insert(partition.event(version), {VERSION: version, **event.properties}))
         if event.id is None:
             continue
         event_id = event.id.value
@@ -55,7 +53,9 @@ def all_includes(events: Sequence[EventData], includes: Iterable[Include]) -> tu
         return ()
     for include in given:
         if _STREAM_ROW.match(include.row_key):
-            raise ValueError(f"The row {include.row_key!r} is part of a stream and cannot be included in a write.")
+            raise ValueError(
+                f"The row {include.row_key!r} is part of a stream and cannot be included in a write."
+            )
     return combine(given)
 
 
@@ -67,10 +67,20 @@ def with_etags(includes: Sequence[Include], etags: Sequence[str]) -> tuple[Inclu
 
 def recorded(version: int, events: Sequence[EventData]) -> tuple[RecordedEvent, ...]:
     """Return the events as recorded after a version."""
-    return tuple([RecordedEvent(version + number, event.properties) for number, event in enumerate(events, 1)])
+    return tuple(
+        [RecordedEvent(version + number, event.properties) for number, event in enumerate(events, 1)]
+    )
 
 
-def explained(error: RowError, partition: Partition) -> EventStoreError:
+async def transact(partition: Partition, operations: Sequence[Operation]) -> tuple[str, ...]:
+    """Carry out the operations; say what a refusal means for the stream."""
+    try:
+        return await partition.table.transact(partition.key, operations)
+    except RowError as error:
+        raise _explained(error, partition) from error
+
+
+def _explained(error: RowError, partition: Partition) -> EventStoreError:
     """Return what the refusal of one row says about the write: of the header, an event, its id or an include."""
     stream, row_key = str(partition), error.row_key
     if error.index == 0:

@@ -123,7 +123,9 @@ class Context:
             raise PublishError(problem)
         sent = dict(headers or {})
         if not all(map(is_text, (*sent, *sent.values()))):
-            problem = f"The headers of a {message_name(type(message))} hold something other than text: {sent!r}."
+            problem = (
+                f"The headers of a {message_name(type(message))} hold something other than text: {sent!r}."
+            )
             raise PublishError(problem)
         message_id = str(self._seed.guid("message", len(self.published)))
         body = message_codec(type(message)).encode(message)

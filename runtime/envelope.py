@@ -13,6 +13,9 @@ from runtime import message_ids
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 
+EARLIEST = (datetime(1601, 1, 1, tzinfo=UTC) - _EPOCH) // _MICROSECOND
+"""The first time that a store can hold, in microseconds since 1970."""
+
 
 class Envelope(NamedTuple):
     """One delivery of a message.

@@ -71,7 +71,7 @@ class Fold:
         before = head.state or b""
         self.part = Part(
             head,
-            self._state(before),
+            self._loaded_state(before),
             before,
             head.versions,
             head.last_now,
@@ -109,7 +109,7 @@ class Fold:
             delivery.fingerprint,
             now,
             envelope.enqueued_at,
-            envelope.headers or None,
+            dict(envelope.headers) if envelope.headers else None,
             invocation.captured,
             revision,
             invocation.outputs_digest,
@@ -133,9 +133,9 @@ class Fold:
             return self._dead(envelope, Reason.ID_REUSED, problem)
         try:
             invocation = self._replay(delivery, known)
+            difference = self._difference(invocation, known)
         except (HandlerFailedError, CodecError) as error:
             return self._without_outputs(delivery, known, Reason.REPLAY_FAILED, str(error))
-        difference = self._difference(invocation, known)
         if difference:
             return self._without_outputs(delivery, known, Reason.NONDETERMINISTIC, difference)
         first = delivery.key not in self._delivered
@@ -194,7 +194,7 @@ class Fold:
         self, delivery: Prepared, known: KnownVersion, reason: Reason, error: str
     ) -> Outcome:
         """Give a dead letter for what cannot be replayed; fail the batch when its outputs are not out yet."""
-        in_hand = delivery.key in self.part.fresh
+        in_hand = delivery.key in self._delivered
         if known.batch is not None and known.batch in self._batch.unpublished and not in_hand:
             problem = (
                 f"Message {delivery.envelope.message_id} made version {known.number} of "
@@ -209,7 +209,7 @@ class Fold:
         """Give the outcome of an unknown message that must not be handled, None for all others."""
         enqueued_at = envelope.enqueued_at
         if enqueued_at is not None and enqueued_at > self._clock() + FUTURE_TOLERANCE:
-            error = f"It was enqueued at {to_datetime(enqueued_at).isoformat()}, more than an hour ahead of the clock."
+            error = f"It was enqueued at {_shown(enqueued_at)}, more than an hour ahead of the clock."
             return self._dead(envelope, Reason.ENQUEUED_IN_FUTURE, error)
         if self._batch.late == "refuse" and self._stream.head.is_too_late(enqueued_at):
             return self._outcome(envelope, Status.TOO_LATE, None, ())
@@ -217,6 +217,18 @@ class Fold:
             error = "An earlier message of its stream is a dead letter, and the batch stops a stream there."
             return self._dead(envelope, Reason.HELD_BACK, error)
         return None
+
+    def _loaded_state(self, encoded: bytes) -> State:
+        """Return the newest state. Raises `CodecError` when it does not come back as it was stored."""
+        state, codec = self._state(encoded), self._handler.codec
+        if codec.encode(state) != encoded:
+            name = codec.model_type.__name__
+            problem = (
+                f"What is stored of {name} comes back as something else: another shape needs another schema "
+                f"version, class {name}(State, version={codec.version + 1}, upcasters=...)."
+            )
+            raise CodecError(problem)
+        return state
 
     def _state(self, encoded: bytes) -> State:
         return self._handler.codec.reread(encoded)
@@ -228,3 +240,10 @@ class Fold:
 
     def _dead(self, envelope: Envelope, reason: Reason, error: str) -> Outcome:
         return dead_letter(envelope, reason, error, self._handler.name, self._business_id)
+
+
+def _shown(microseconds: int) -> str:
+    try:
+        return to_datetime(microseconds).isoformat()
+    except OverflowError:
+        return f"{microseconds} microseconds after 1970"

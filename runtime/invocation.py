@@ -52,11 +52,11 @@ def invoke_handler(
     """
     codec = handler.codec
     try:
-        returned = route.revisions[revision](state, message, context)
-        after = codec.encode(_result(returned, route, revision))
-        _check_unchanged(handler, state, before)
-        changed = after != before
-        following = codec.reread(after) if changed else state
+        returned = _result(route.revisions[revision](state, message, context), route, revision)
+        after = codec.encode(returned)
+        _check_unchanged(handler, after if returned is state else codec.encode(state), before)
+        following, after = (codec.reread(before), before) if after == before else codec.settled(after)
+        outputs_digest = digest_outputs(context.published)
     except HandlersError as error:
         raise HandlerFailedError(str(error)) from error
     except (Exception, SystemExit) as error:
@@ -64,10 +64,10 @@ def invoke_handler(
     return Invocation(
         following,
         after,
-        changed,
+        after != before,
         context.published,
         context.captured or None,
-        digest_outputs(context.published),
+        outputs_digest,
         digest_state(after),
     )
 
@@ -97,7 +97,11 @@ def _describe(error: BaseException) -> str:
     where = (
         f" ({frames[-1].filename.rpartition('/')[2]}, line {frames[-1].lineno})" if len(frames) > 1 else ""
     )
-    return f"{type(error).__name__}: {error}"[:_ERROR_LENGTH] + where
+    try:
+        text = str(error)
+    except Exception:  # noqa: BLE001 - the error is a handler's, and may be anything
+        text = "(its text cannot be shown)"
+    return f"{type(error).__name__}: {text}"[:_ERROR_LENGTH] + where
 
 
 def _result(returned: State | None, route: Route, revision: int) -> State:
@@ -108,7 +112,7 @@ def _result(returned: State | None, route: Route, revision: int) -> State:
     return returned
 
 
-def _check_unchanged(handler: HandlerDefinition, state: State, before: bytes) -> None:
-    if handler.codec.encode(state) != before:
+def _check_unchanged(handler: HandlerDefinition, state: bytes, before: bytes) -> None:
+    if state != before:
         message = f"{handler.name} changed the state that it was given: return a changed copy (model_copy)."
         raise InputStateChangedError(message)

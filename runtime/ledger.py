@@ -109,10 +109,12 @@ class Ledger:
     async def abandon(self, batch_id: str) -> BatchRecord:
         """Give a batch up: what it stored stays, what it did not publish it never will."""
         record = await self.get(batch_id)
+        if record.status is not BatchStatus.PUBLISHED:
+            record = await self._update(record, replace(record, status=BatchStatus.ABANDONED))
         if record.status is BatchStatus.PUBLISHED:
             message = f"Batch {batch_id} is published and cannot be abandoned."
             raise BatchRefusedError(message)
-        return await self._update(record, replace(record, status=BatchStatus.ABANDONED))
+        return record
 
     async def batches(self) -> list[BatchRecord]:
         """Return all batches, the oldest first."""

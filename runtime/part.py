@@ -11,7 +11,6 @@ from runtime.head import Head
 from runtime.message_ids import IdKey
 from runtime.outcome import Outcome
 from runtime.run import (
-    DATA_PROPERTIES,
     MAX_DATA_BYTES,
     MAX_ID_BYTES,
     MAX_RAW_BYTES,
@@ -26,7 +25,10 @@ MAX_STATE_BYTES = 320 * 2**10
 
 _TRANSACTION_BYTES = 4 * 2**20 - 128 * 2**10
 _TRANSACTION_EVENTS = 98
-_ROW_OVERHEAD = 1024
+_ROW_OVERHEAD = 12 * 2**10
+"""What a row takes beside its bytes: the longest key, twice and escaped as it is sent, and its properties' names."""
+
+_LONGEST_ID = 1024
 _ID_OVERHEAD = 4
 
 
@@ -84,7 +86,7 @@ class Part:
         if (
             len(self._open) >= MAX_VERSIONS
             or self._open_bytes >= MAX_RAW_BYTES
-            or self._id_bytes >= MAX_ID_BYTES - _ROW_OVERHEAD
+            or self._id_bytes >= MAX_ID_BYTES - _LONGEST_ID
         ):
             self.close_run(written_at)
 
@@ -136,22 +138,14 @@ class Part:
 
 def _events(run: Run) -> list[tuple[EventData, int]]:
     """Give the events of a run with the number of their last version; more than one when it is too large."""
-    event = run.event()
-    versions = run.versions
-    if len(versions) == 1 or _data_size(event) <= MAX_DATA_BYTES:
-        return [(event, run.first + len(versions) - 1)]
+    data, versions = run.data(), run.versions
+    if len(versions) == 1 or len(data) <= MAX_DATA_BYTES:
+        return [(run.event(data), run.first + len(versions) - 1)]
     middle = len(versions) // 2
     second = replace(
         run, first=run.first + middle, before=run.states_before()[middle], versions=versions[middle:]
     )
     return _events(replace(run, versions=versions[:middle])) + _events(second)
-
-
-def _data_size(event: EventData) -> int:
-    """Return the bytes of an event's compressed columns."""
-    return sum(
-        len(value) for name in DATA_PROPERTIES if isinstance(value := event.properties.get(name), bytes)
-    )
 
 
 def _size(event: EventData) -> int:

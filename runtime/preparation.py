@@ -12,7 +12,8 @@ from handlers.app import HandlerDefinition
 from handlers.codec import first_problem
 from handlers.context import message_codec
 from handlers.route import Route
-from runtime.envelope import Envelope
+from handlers.text import is_text
+from runtime.envelope import EARLIEST, Envelope
 from runtime.fingerprint import fingerprint
 from runtime.message_ids import IdKey, id_key
 from runtime.outcome import Outcome, Reason, dead_letter
@@ -37,13 +38,18 @@ def prepare(handler: HandlerDefinition, business_id: str | None, envelope: Envel
     if route is None:
         problem = f"{handler.name} does not handle {envelope.type}."
         return dead_letter(envelope, Reason.UNKNOWN_TYPE, problem, handler.name, business_id)
+    invalid = _problem(envelope)
+    if invalid:
+        return dead_letter(envelope, Reason.INVALID_ENVELOPE, invalid, handler.name, business_id)
     try:
         message = read_body(route, envelope.body)
         print_ = fingerprint(envelope.type, envelope.body, packed=isinstance(envelope.body, bytes))
     except ValidationError as error:
         return dead_letter(envelope, _reason(route, error), first_problem(error), handler.name, business_id)
     except (ValueError, msgpack.UnpackException) as error:
-        return dead_letter(envelope, Reason.INVALID_BODY, str(error), handler.name, business_id)
+        return dead_letter(
+            envelope, Reason.INVALID_BODY, str(error) or repr(error), handler.name, business_id
+        )
     named = route.business_id(message)
     if not named:
         problem = f"The field {'.'.join(route.path)} is empty."
@@ -64,6 +70,18 @@ def read_body(route: Route, body: str | bytes) -> Message:
     if isinstance(body, bytes):
         return route.message_type.model_validate(msgpack.unpackb(body))
     return message_codec(route.message_type).decode(body)
+
+
+def _problem(envelope: Envelope) -> str | None:
+    """Say why a delivery could not be stored, None when it could."""
+    headers = envelope.headers
+    if not is_text(envelope.message_id):
+        return f"Its id {envelope.message_id!a} is no valid text."
+    if headers and not all(map(is_text, (*headers, *headers.values()))):
+        return f"Its headers hold something other than text: {dict(headers)!a}"
+    if envelope.enqueued_at is not None and envelope.enqueued_at < EARLIEST:
+        return "It was enqueued before the year 1601, where the times begin that can be stored."
+    return None
 
 
 def _reason(route: Route, error: ValidationError) -> Reason:

@@ -13,11 +13,12 @@ from pydantic import ValidationError
 from eventstore import InvalidKeyError, Table
 from handlers import App
 from handlers.app import HandlerDefinition
-from handlers.route import Route
+from handlers.route import KeyKind, Route
 from runtime.backoff import BackoffPolicy
 from runtime.clock import Clock, system_clock
 from runtime.envelope import Envelope
 from runtime.fold import BatchContext
+from runtime.message_ids import canonical
 from runtime.outcome import Outcome, Output, Reason, dead_letter
 from runtime.preparation import prepare, read_body
 from runtime.state_based import StateBased
@@ -72,7 +73,7 @@ class Processor:
         return outcomes
 
     async def _handle(self, handler: HandlerDefinition, route: Route, message: Envelope) -> Outcome:
-        business_id = message.business_id or _business_id(route, message)
+        business_id = _given(route, message) or _read(route, message)
         prepared = prepare(handler, business_id, message)
         if isinstance(prepared, Outcome) or business_id is None:
             return prepared  # type: ignore[return-value] # nothing is prepared without a business id
@@ -84,7 +85,14 @@ class Processor:
         return outcome
 
 
-def _business_id(route: Route, message: Envelope) -> str | None:
+def _given(route: Route, message: Envelope) -> str | None:
+    """Return the business id that the sender names: a UUID in any spelling is one."""
+    if message.business_id and route.key_kind is KeyKind.UUID:
+        return canonical(message.business_id)
+    return message.business_id
+
+
+def _read(route: Route, message: Envelope) -> str | None:
     try:
         return route.business_id(read_body(route, message.body))
     except (ValidationError, ValueError):

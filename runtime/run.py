@@ -113,8 +113,15 @@ class Run:
             state = state if version.after is None else version.after
         return states
 
-    def event(self) -> EventData:
-        """Return the run as an event to write."""
+    def data(self) -> bytes:
+        """Return the compressed columns of the run."""
+        return _compress(_pack(self))
+
+    def event(self, data: bytes | None = None) -> EventData:
+        """Return the run as an event to write; `data` are its compressed columns, when the caller has them.
+
+        Raises `ValueError` when a row cannot hold it.
+        """
         versions = self.versions
         dated = [version.enqueued_at for version in versions if version.enqueued_at is not None]
         properties: dict[str, Value] = {
@@ -128,7 +135,7 @@ class Run:
         if dated:
             properties["Newest"] = to_datetime(max(dated))
         _split(properties, ID_PROPERTIES, pack_ids([version.message_id for version in versions]))
-        _split(properties, DATA_PROPERTIES, _compress(_pack(self)))
+        _split(properties, DATA_PROPERTIES, self.data() if data is None else data)
         return EventData(properties)
 
 

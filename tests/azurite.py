@@ -55,7 +55,7 @@ def running_azurite() -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def azurite_url() -> Iterator[str]:
-    """The store url of an Azurite that runs for the whole test session."""
+    """Give the store url of an Azurite that runs for the whole test session."""
     with running_azurite() as url:
         yield url
 

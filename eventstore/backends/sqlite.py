@@ -60,7 +60,9 @@ class SqliteTable(Table):
             found = self._read(self._sql.query, bounds)
         else:
             found = self._project(self._sql.project, bounds, select)
-        rows = [Row(partition_key, unescape(key), str(etag), values) for key, etag, values in found[:PAGE_SIZE]]
+        rows = [
+            Row(partition_key, unescape(key), str(etag), values) for key, etag, values in found[:PAGE_SIZE]
+        ]
         return Page(tuple(rows), found[PAGE_SIZE][0] if len(found) > PAGE_SIZE else None)
 
     async def scan(
@@ -160,7 +162,9 @@ class SqliteTable(Table):
         return last or ""
 
     def _damaged(self, bounds: tuple[str, ...]) -> StoreUnavailableError:
-        return StoreUnavailableError(f"The file {self._file.path} is damaged: a row at {bounds} cannot be read.")
+        return StoreUnavailableError(
+            f"The file {self._file.path} is damaged: a row at {bounds} cannot be read."
+        )
 
 
 class SqliteStore(Store):
@@ -186,5 +190,7 @@ def _path(url: str) -> Path:
     """Return the file that `sqlite:///relative` or `sqlite:////absolute` names."""
     name = url.removeprefix(_URL)
     if not url.startswith(_URL) or not name or name.startswith(":memory:") or "\0" in name:
-        raise StoreUrlError(f"{url!r} names no file: write sqlite:///relative.db or sqlite:////absolute/path.db.")
+        raise StoreUrlError(
+            f"{url!r} names no file: write sqlite:///relative.db or sqlite:////absolute/path.db."
+        )
     return Path(name).absolute()

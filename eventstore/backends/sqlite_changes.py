@@ -11,6 +11,8 @@ from eventstore.errors import RowChangedError, RowExistsError, RowNotFoundError
 from eventstore.limits import merge
 from eventstore.port import ANY_ETAG, Operation, Value, Verb
 
+_LARGEST = 2**63 - 1
+
 
 class Changes:
     """Carries out operations on one partition; all rows written get the same new ETag."""
@@ -94,7 +96,6 @@ class Changes:
 
 def _number(etag: str | None) -> int:
     """Return the number that an ETag stands for; -1, which no row has, when it stands for none."""
-    if etag is None or not etag.isdecimal() or len(etag) > 19:
+    if etag is None or not etag.isdecimal() or len(etag) > len(str(_LARGEST)):
         return -1
-    number = int(etag)
-    return number if number < 2**63 else -1
+    return min(int(etag), _LARGEST)

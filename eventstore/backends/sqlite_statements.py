@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from eventstore.port import PAGE_SIZE
 
-MAKE_BARRIER = "CREATE TABLE IF NOT EXISTS eventstore_barrier (id INTEGER PRIMARY KEY, commits INTEGER NOT NULL)"
+MAKE_BARRIER = (
+    "CREATE TABLE IF NOT EXISTS eventstore_barrier (id INTEGER PRIMARY KEY, commits INTEGER NOT NULL)"
+)
 BARRIER = (
     "INSERT INTO eventstore_barrier (id, commits) VALUES (1, 1) "
     "ON CONFLICT (id) DO UPDATE SET commits = commits + 1"
@@ -26,13 +28,12 @@ class Statements:
         one_more = PAGE_SIZE + 1
 
         self.rows_table = f"{name}_rows"
-        self.make = (
-            MAKE_BARRIER,
-            f"CREATE TABLE IF NOT EXISTS {keys} (partition TEXT NOT NULL, row TEXT NOT NULL, "
-            "id INTEGER NOT NULL, PRIMARY KEY (partition, row)) WITHOUT ROWID",
-            f"CREATE TABLE IF NOT EXISTS {rows} (id INTEGER PRIMARY KEY, etag INTEGER NOT NULL, "
-            "small BLOB NOT NULL, large BLOB)",
+        key_columns = "partition TEXT NOT NULL, row TEXT NOT NULL, id INTEGER NOT NULL"
+        row_columns = "id INTEGER PRIMARY KEY, etag INTEGER NOT NULL, small BLOB NOT NULL, large BLOB"
+        make_keys = (
+            f"CREATE TABLE IF NOT EXISTS {keys} ({key_columns}, PRIMARY KEY (partition, row)) WITHOUT ROWID"
         )
+        self.make = (MAKE_BARRIER, make_keys, f"CREATE TABLE IF NOT EXISTS {rows} ({row_columns})")
         self.get = f"SELECT k.row, r.etag, r.small, r.large {joined} WHERE k.partition = ? AND k.row = ?"
         self.query = f"SELECT k.row, r.etag, r.small, r.large {joined} {in_range} {one_more}"
         self.project = f"SELECT k.row, r.etag, r.small, r.id {joined} {in_range} {one_more}"

@@ -33,7 +33,11 @@ def working(
         raise NotPossibleError(JAVA_MISSING)
     try:
         log = prepare_log(log_file)
-        with logging_to(log), traced(log), shown_session(master, log, notes(), keep_steps=keep_steps) as shown:
+        with (
+            logging_to(log),
+            traced(log),
+            shown_session(master, log, notes(), keep_steps=keep_steps) as shown,
+        ):
             yield shown
     except KeyboardInterrupt:
         Screen().note(when_stopped)

@@ -48,7 +48,10 @@ class TruncationReport:
         if totals["cut"]:
             yield "An unknown message that is not newer than the horizon of such a stream is too late from then on."
         else:
-            yield "Kept are the newest run of each stream, and versions of batches that are not published."
+            yield (
+                "Kept are the newest run of each stream, what is too young or among the last by the rules given, and "
+                "versions of batches that are not published."
+            )
 
     def _totals(self) -> dict[str, int]:
         names = ("streams", "cut", "versions", "runs")

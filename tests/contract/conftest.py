@@ -10,7 +10,7 @@ from uuid import uuid4
 
 import pytest
 
-from eventstore import EventStoreError, Partition, Row, Store, Table, connect
+from eventstore import EventStoreError, Operation, Page, Partition, Row, Store, Table, connect
 
 T = TypeVar("T")
 Run = Callable[[Coroutine[Any, Any, T]], T]
@@ -41,8 +41,8 @@ def store(store_url, run) -> Iterator[Store]:
 
 
 @pytest.fixture
-def table(store, run) -> Table:
-    """A table that no other test uses."""
+def table(store, run: Run[Table]) -> Table:
+    """Open a table that no other test uses."""
     return run(store.table(f"t{uuid4().hex}"))
 
 
@@ -52,7 +52,18 @@ def partition(table) -> Partition:
 
 
 @pytest.fixture
-def contents(table, run) -> Callable[..., tuple[Row, ...]]:
+def transact(table, run) -> Callable[[list[Operation]], tuple[str, ...]]:
+    """Carry out a transaction on the partition."""
+
+    def transact(operations: list[Operation]) -> tuple[str, ...]:
+        etags: tuple[str, ...] = run(table.transact("orders-7", operations))
+        return etags
+
+    return transact
+
+
+@pytest.fixture
+def contents(table, run: Run[Page]) -> Callable[..., tuple[Row, ...]]:
     """Read all rows of a partition, ETags included."""
 
     def read(partition_key: str = "orders-7") -> tuple[Row, ...]:

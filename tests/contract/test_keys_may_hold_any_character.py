@@ -10,7 +10,11 @@ PER_EXAMPLE = settings(
     max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=30)
-TRICKY = st.text(st.sampled_from("/\\#?%'~\x00\t\n\x7f\x85 \",;:&+=()[]{}|$!*@<>^`aZ0éß你\u2028\ufeff😀"), min_size=1, max_size=12)
+TRICKY = st.text(
+    st.sampled_from("/\\#?%'~\x00\t\n\x7f\x85 \",;:&+=()[]{}|$!*@<>^`aZ0éß你\u2028\ufeff😀"),
+    min_size=1,
+    max_size=12,
+)
 KEYS = st.one_of(TEXT, TRICKY)
 
 
@@ -21,7 +25,12 @@ def test_any_text_can_be_a_key(run, table, partition_key, row_key):
     (etag,) = run(table.transact(partition_key, [Operation.replace(row_key, {"V": 2}, etag)]))
 
     row = run(table.get(partition_key, row_key))
-    assert (row.partition_key, row.row_key, row.etag, row.properties) == (partition_key, row_key, etag, {"V": 2})
+    assert (row.partition_key, row.row_key, row.etag, row.properties) == (
+        partition_key,
+        row_key,
+        etag,
+        {"V": 2},
+    )
     assert run(table.query(partition_key, row_key, row_key)).rows == (row,)
     assert row in run(table.scan(row_key, partition_key, partition_key)).rows
 

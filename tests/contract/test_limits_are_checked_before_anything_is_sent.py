@@ -70,7 +70,19 @@ def test_a_merge_cannot_make_a_row_too_large(run, table, refuses, merged):
 
 
 @pytest.mark.parametrize(
-    "name", ["", "with space", "with-hyphen", "9lives", "odata.etag", "a.b", "x" * 256, "PartitionKey", "RowKey", "Timestamp"]
+    "name",
+    [
+        "",
+        "with space",
+        "with-hyphen",
+        "9lives",
+        "odata.etag",
+        "a.b",
+        "x" * 256,
+        "PartitionKey",
+        "RowKey",
+        "Timestamp",
+    ],
 )
 def test_a_name_that_no_property_can_have_is_refused(run, table, refuses, name):
     with refuses(ValueError, match="property name"):

@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from eventstore import Int64, Operation
+from eventstore import Int64, Operation, Value
 
-ROW = {
+ROW: dict[str, Value] = {
     "A": 1,
     "B": Int64(2),
     "Small": b"x" * 100,

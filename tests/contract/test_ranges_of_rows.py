@@ -29,7 +29,25 @@ def test_a_range_has_both_its_ends(run, table):
 
 
 def test_rows_come_in_the_order_of_their_ascii_keys(run, table):
-    ordered = ["!", "(", "+", "-", ".", "0", "9", ":", "A", "SS-HEAD", "SS-SE-0000000001", "Z", "_", "a", "z", "|", "}"]
+    ordered = [
+        "!",
+        "(",
+        "+",
+        "-",
+        ".",
+        "0",
+        "9",
+        ":",
+        "A",
+        "SS-HEAD",
+        "SS-SE-0000000001",
+        "Z",
+        "_",
+        "a",
+        "z",
+        "|",
+        "}",
+    ]
     insert_all(run, table, "p", ordered[::-1])
 
     assert keys(run(table.query("p", "", "~"))) == ordered

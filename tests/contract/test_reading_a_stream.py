@@ -28,22 +28,22 @@ def test_all_events_come_with_the_stream(run, partition, stream):
 
 
 @pytest.mark.parametrize(
-    ("start", "size", "expected", "is_end"),
+    ("asked", "expected", "is_end"),
     [
-        (1, 3, [1, 2, 3], False),
-        (1, 7, [1, 2, 3, 4, 5, 6, 7], True),
-        (1, 8, [1, 2, 3, 4, 5, 6, 7], True),
-        (1, None, [1, 2, 3, 4, 5, 6, 7], True),
-        (3, 2, [3, 4], False),
-        (6, 2, [6, 7], True),
-        (6, None, [6, 7], True),
-        (7, 1, [7], True),
-        (8, 5, [], True),
-        (100, None, [], True),
+        ((1, 3), [1, 2, 3], False),
+        ((1, 7), [1, 2, 3, 4, 5, 6, 7], True),
+        ((1, 8), [1, 2, 3, 4, 5, 6, 7], True),
+        ((1, None), [1, 2, 3, 4, 5, 6, 7], True),
+        ((3, 2), [3, 4], False),
+        ((6, 2), [6, 7], True),
+        ((6, None), [6, 7], True),
+        ((7, 1), [7], True),
+        ((8, 5), [], True),
+        ((100, None), [], True),
     ],
 )
-def test_a_slice_has_the_events_asked_for(run, partition, stream, start, size, expected, is_end):
-    found = run(Stream.read(partition, start, size))
+def test_a_slice_has_the_events_asked_for(run, stream, asked, expected, is_end):
+    found = run(Stream.read(stream.partition, *asked))
 
     assert versions(found) == expected
     assert found.has_events == bool(expected)

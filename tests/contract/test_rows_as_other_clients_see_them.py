@@ -9,7 +9,7 @@ import pytest
 from azure.core.credentials import AzureNamedKeyCredential
 from azure.data.tables import EdmType, EntityProperty, TableClient
 
-from eventstore import EventData, Int64, Operation, Partition, Stream
+from eventstore import EventData, Int64, Operation, Partition, Stream, Value
 from eventstore.backends.azure.account import account_of
 
 ID = UUID("6f9619ff-8b86-d011-b42d-00cf4fc964ff")
@@ -21,15 +21,30 @@ pytestmark = pytest.mark.parametrize("store_url", ["azurite"], indirect=True)
 @pytest.fixture
 def other(store_url, table):
     account = account_of(store_url)
-    key = AzureNamedKeyCredential(account.name, "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw==")
+    key = AzureNamedKeyCredential(
+        account.name,
+        "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw==",
+    )
     with TableClient(account.endpoint, table._name, credential=key) as client:
         yield client
 
 
 def test_another_client_reads_the_rows_of_a_stream(run, table, other):
-    properties = {"Text": "é", "Big": Int64(2**40), "Real": 1.5, "Bytes": b"\x00", "Id": ID, "When": WHEN, "Yes": True}
+    properties: dict[str, Value] = {
+        "Text": "é",
+        "Big": Int64(2**40),
+        "Real": 1.5,
+        "Bytes": b"\x00",
+        "Id": ID,
+        "When": WHEN,
+        "Yes": True,
+    }
     partition = Partition(table, "order's/7|items")
-    run(Stream.write(partition, EventData(properties, id="first"), expected_version=0, properties={"Owner": "me"}))
+    run(
+        Stream.write(
+            partition, EventData(properties, id="first"), expected_version=0, properties={"Owner": "me"}
+        )
+    )
 
     rows = {entity["RowKey"]: dict(entity) for entity in other.list_entities()}
 

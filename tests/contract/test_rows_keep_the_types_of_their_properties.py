@@ -3,15 +3,16 @@ from __future__ import annotations
 import math
 from datetime import UTC, datetime, timedelta, timezone
 from enum import IntEnum, StrEnum
+from typing import Any
 from uuid import UUID
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from eventstore import Int64, Operation
+from eventstore import Int64, Operation, Value
 
-KEPT = {
+KEPT: dict[str, Value] = {
     "Text": "Grüße, 你好, 😀",
     "Empty": "",
     "Line": "first\nsecond\u2028third\x00",
@@ -60,7 +61,8 @@ def test_not_a_number_comes_back(run, table):
 
 
 def test_none_is_absent(run, table):
-    run(table.transact("p", [Operation.insert("r", {"A": None, "B": 1})]))
+    properties: dict[str, Any] = {"A": None, "B": 1}
+    run(table.transact("p", [Operation.insert("r", properties)]))
 
     assert run(table.get("p", "r")).properties == {"B": 1}
 

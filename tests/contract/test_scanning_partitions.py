@@ -7,7 +7,11 @@ from eventstore import PAGE_SIZE, Operation
 
 def make(run, table, partition_keys):
     for key in partition_keys:
-        run(table.transact(key, [Operation.insert("head", {"K": key, "L": b"x" * 600}), Operation.insert("x", {})]))
+        run(
+            table.transact(
+                key, [Operation.insert("head", {"K": key, "L": b"x" * 600}), Operation.insert("x", {})]
+            )
+        )
 
 
 def scanned(page):

@@ -22,7 +22,9 @@ def test_upper_and_lower_case_name_one_table(run, store):
     assert run(second.get("p", "r")).properties == {"V": 1}
 
 
-@pytest.mark.parametrize("name", ["", "ab", "x" * 64, "9games", "ga mes", "ga-mes", "ga_mes", "gämes", "tables", "a;b"])
+@pytest.mark.parametrize(
+    "name", ["", "ab", "x" * 64, "9games", "ga mes", "ga-mes", "ga_mes", "gämes", "tables", "a;b"]
+)
 def test_a_name_that_no_table_can_have_is_refused(run, store, name):
     with pytest.raises(StoreUrlError, match="table name"):
         run(store.table(name))

@@ -6,24 +6,21 @@ from eventstore import Operation, RowChangedError, RowError, RowExistsError, Row
 
 
 @pytest.fixture
-def etags(run, table):
+def etags(transact):
     operations = [Operation.insert(key, {"V": 1, "Kept": "k"}) for key in ("a", "b", "c")]
-    return run(table.transact("orders-7", operations))
+    return transact(operations)
 
 
-def test_all_operations_of_a_transaction_take_effect(run, table, etags, contents):
-    new = run(
-        table.transact(
-            "orders-7",
-            [
-                Operation.replace("a", {"V": 2}, etags[0]),
-                Operation.merge("b", {"V": 2}, etags[1]),
-                Operation.delete("c", etags[2]),
-                Operation.insert("d", {"V": 2}),
-                Operation.insert_or_replace("e", {"V": 2}),
-                Operation.insert_or_merge("f", {"V": 2}),
-            ],
-        )
+def test_all_operations_of_a_transaction_take_effect(transact, etags, contents):
+    new = transact(
+        [
+            Operation.replace("a", {"V": 2}, etags[0]),
+            Operation.merge("b", {"V": 2}, etags[1]),
+            Operation.delete("c", etags[2]),
+            Operation.insert("d", {"V": 2}),
+            Operation.insert_or_replace("e", {"V": 2}),
+            Operation.insert_or_merge("f", {"V": 2}),
+        ]
     )
 
     rows = {row.row_key: row for row in contents()}
@@ -37,13 +34,8 @@ def test_all_operations_of_a_transaction_take_effect(run, table, etags, contents
     assert new == (rows["a"].etag, rows["b"].etag, "", rows["d"].etag, rows["e"].etag, rows["f"].etag)
 
 
-def test_an_existing_row_is_replaced_or_merged_by_the_verbs_that_also_insert(run, table, etags, contents):
-    run(
-        table.transact(
-            "orders-7",
-            [Operation.insert_or_replace("a", {"V": 2}), Operation.insert_or_merge("b", {"V": 2})],
-        )
-    )
+def test_an_existing_row_is_replaced_or_merged_by_the_verbs_that_also_insert(transact, etags, contents):
+    transact([Operation.insert_or_replace("a", {"V": 2}), Operation.insert_or_merge("b", {"V": 2})])
 
     rows = {row.row_key: row.properties for row in contents()}
     assert rows["a"] == {"V": 2}
@@ -66,7 +58,7 @@ REFUSALS = [
 
 
 @pytest.mark.parametrize(("operation", "error"), REFUSALS)
-def test_a_refused_operation_undoes_the_others(run, table, etags, refuses, operation, error):
+def test_a_refused_operation_undoes_the_others(transact, etags, refuses, operation, error):
     others = [
         Operation.insert("new", {"V": 2}),
         Operation.replace("b", {"V": 2}, etags[1]),
@@ -74,73 +66,65 @@ def test_a_refused_operation_undoes_the_others(run, table, etags, refuses, opera
     ]
 
     with refuses(error) as raised:
-        run(table.transact("orders-7", [*others, operation]))
+        transact([*others, operation])
 
     assert (raised.value.row_key, raised.value.index) == (operation.row_key, 3)
 
 
 @pytest.mark.parametrize(("operation", "error"), REFUSALS)
-def test_of_several_refused_operations_the_first_is_named(run, table, etags, refuses, operation, error):
+def test_of_several_refused_operations_the_first_is_named(transact, etags, refuses, operation, error):
     with refuses(error) as raised:
-        run(
-            table.transact(
-                "orders-7",
-                [
-                    Operation.insert_or_merge("b", {"V": 2}),
-                    operation,
-                    Operation.insert("c", {}),
-                    Operation.delete("missing"),
-                ],
-            )
+        transact(
+            [
+                Operation.insert_or_merge("b", {"V": 2}),
+                operation,
+                Operation.insert("c", {}),
+                Operation.delete("missing"),
+            ]
         )
 
     assert (raised.value.row_key, raised.value.index) == (operation.row_key, 1)
 
 
-def test_an_etag_that_was_valid_once_is_refused_later(run, table, etags, refuses):
-    run(table.transact("orders-7", [Operation.replace("a", {"V": 2}, etags[0])]))
+def test_an_etag_that_was_valid_once_is_refused_later(transact, etags, refuses):
+    transact([Operation.replace("a", {"V": 2}, etags[0])])
 
     with refuses(RowChangedError):
-        run(table.transact("orders-7", [Operation.replace("a", {"V": 3}, etags[0])]))
+        transact([Operation.replace("a", {"V": 3}, etags[0])])
 
 
-def test_the_star_does_without_a_condition(run, table, etags, contents):
-    run(
-        table.transact(
-            "orders-7",
-            [Operation.replace("a", {"V": 3}), Operation.merge("b", {"V": 3}), Operation.delete("c")],
-        )
-    )
+def test_the_star_does_without_a_condition(transact, etags, contents):
+    transact([Operation.replace("a", {"V": 3}), Operation.merge("b", {"V": 3}), Operation.delete("c")])
 
     assert [row.properties for row in contents()] == [{"V": 3}, {"V": 3, "Kept": "k"}]
 
 
 @pytest.mark.parametrize("verb", [Verb.REPLACE, Verb.MERGE, Verb.DELETE])
 @pytest.mark.parametrize("etag", [None, ""])
-def test_a_missing_etag_is_no_permission(run, table, etags, refuses, verb, etag):
+def test_a_missing_etag_is_no_permission(transact, etags, refuses, verb, etag):
     with refuses(ValueError, match="needs an ETag"):
-        run(table.transact("orders-7", [Operation(verb, "a", {}, etag)]))
+        transact([Operation(verb, "a", {}, etag)])
 
 
 @pytest.mark.parametrize("verb", [Verb.INSERT, Verb.INSERT_OR_MERGE, Verb.INSERT_OR_REPLACE])
-def test_an_insert_takes_no_etag(run, table, etags, refuses, verb):
+def test_an_insert_takes_no_etag(transact, etags, refuses, verb):
     with refuses(ValueError, match="cannot be bound to an ETag"):
-        run(table.transact("orders-7", [Operation(verb, "a", {}, etags[0])]))
+        transact([Operation(verb, "a", {}, etags[0])])
 
 
-def test_two_operations_on_one_row_are_refused(run, table, etags, refuses):
+def test_two_operations_on_one_row_are_refused(transact, etags, refuses):
     with refuses(ValueError, match="two operations on one row"):
-        run(table.transact("orders-7", [Operation.insert("n", {}), Operation.delete("n")]))
+        transact([Operation.insert("n", {}), Operation.delete("n")])
 
 
-def test_a_transaction_without_operations_is_refused(run, table, refuses):
+def test_a_transaction_without_operations_is_refused(transact, refuses):
     with refuses(ValueError, match="at least one operation"):
-        run(table.transact("orders-7", []))
+        transact([])
 
 
-def test_partitions_and_tables_are_independent(run, table, store, contents):
+def test_partitions_and_tables_are_independent(transact, run, table, store, contents):
     other = run(store.table("other" + "x" * 20))
-    run(table.transact("orders-7", [Operation.insert("a", {"V": 1})]))
+    transact([Operation.insert("a", {"V": 1})])
     run(table.transact("orders-8", [Operation.insert("a", {"V": 2})]))
     run(other.transact("orders-7", [Operation.insert_or_replace("a", {"V": 3})]))
 
@@ -149,7 +133,7 @@ def test_partitions_and_tables_are_independent(run, table, store, contents):
     assert run(other.get("orders-7", "a")).properties == {"V": 3}
 
 
-def test_what_a_caller_gives_is_not_changed_and_not_kept(run, table):
+def test_what_a_caller_gives_is_not_changed_and_not_kept(transact, run, table):
     properties = {"V": 1}
     run(table.transact("p", [Operation.insert("r", properties)]))
     properties["V"] = 2
@@ -158,6 +142,6 @@ def test_what_a_caller_gives_is_not_changed_and_not_kept(run, table):
     assert run(table.get("p", "r")).properties == {"V": 1}
 
 
-def test_a_row_error_says_which_row(run, table):
+def test_a_row_error_says_which_row(transact, run, table):
     with pytest.raises(RowError, match=r"Operation 1: the row 'gone' does not exist\."):
         run(table.transact("p", [Operation.insert("r", {}), Operation.delete("gone")]))

@@ -37,20 +37,20 @@ def test_events_before_the_watermark_are_gone_with_their_ids(run, partition, str
 
 
 @pytest.mark.parametrize(
-    ("start", "size", "expected", "is_end"),
+    ("asked", "expected", "is_end"),
     [
-        (1, 1000, [6, 7, 8], True),
-        (1, 2, [6, 7], False),
-        (1, 1, [6], False),
-        (4, 2, [6, 7], False),
-        (7, None, [7, 8], True),
-        (9, None, [], True),
+        ((1, 1000), [6, 7, 8], True),
+        ((1, 2), [6, 7], False),
+        ((1, 1), [6], False),
+        ((4, 2), [6, 7], False),
+        ((7, None), [7, 8], True),
+        ((9, None), [], True),
     ],
 )
-def test_a_read_begins_at_the_watermark(run, partition, stream, start, size, expected, is_end):
+def test_a_read_begins_at_the_watermark(run, stream, asked, expected, is_end):
     run(Stream.truncate(stream, 6))
 
-    found = run(Stream.read(partition, start, size))
+    found = run(Stream.read(stream.partition, *asked))
 
     assert versions(found) == expected
     assert found.is_end_of_stream == is_end
@@ -147,6 +147,15 @@ FIRST_TRANSACTION = 3
 CALLS = 6
 
 
+@pytest.fixture
+def long_stream(run, partition):
+    stream = Stream(partition)
+    for start in range(1, LONG, 49):
+        events = [EventData({"N": number}, id=f"id-{number}") for number in range(start, start + 49)]
+        stream = run(Stream.write(stream, *events)).stream
+    return stream
+
+
 class CrashedError(Exception):
     """Stands for the death of the process."""
 
@@ -162,13 +171,10 @@ def crash(at, *, before):
 @pytest.mark.parametrize("before", [True, False], ids=["before", "after"])
 @pytest.mark.parametrize("call", range(1, CALLS + 1))
 def test_a_crash_at_any_call_leaves_a_stream_that_can_be_read_and_truncated_again(
-    run, table, partition, contents, call, before
+    run, long_stream, contents, call, before
 ):
-    stream = Stream(partition)
-    for start in range(1, LONG, 49):
-        events = [EventData({"N": number}, id=f"id-{number}") for number in range(start, start + 49)]
-        stream = run(Stream.write(stream, *events)).stream
-    crashing = Partition(InterceptedTable(table, **crash(call, before=before)), partition.key)
+    stream, partition = long_stream, long_stream.partition
+    crashing = Partition(InterceptedTable(partition.table, **crash(call, before=before)), partition.key)
 
     with pytest.raises(CrashedError):
         run(Stream.truncate(Stream(crashing, stream.etag, stream.version), 150, {"Cut": True}))
@@ -186,32 +192,25 @@ def test_a_crash_at_any_call_leaves_a_stream_that_can_be_read_and_truncated_agai
     assert len(contents()) == 1 + 2 * (stream.version - 149)
 
 
-def test_a_truncation_without_a_crash_takes_as_many_calls_as_were_crashed_at(run, table, partition):
-    stream = Stream(partition)
-    for start in range(1, LONG, 49):
-        events = [EventData({"N": number}, id=f"id-{number}") for number in range(start, start + 49)]
-        stream = run(Stream.write(stream, *events)).stream
+def test_a_truncation_without_a_crash_takes_as_many_calls_as_were_crashed_at(run, table, long_stream):
     watched = InterceptedTable(table)
 
-    run(Stream.truncate(Stream(Partition(watched, partition.key), stream.etag, stream.version), 150))
+    run(Stream.truncate(Stream(Partition(watched, "orders-7"), long_stream.etag, long_stream.version), 150))
 
     assert watched.calls == CALLS
     assert watched.counts["query"] == FIRST_TRANSACTION - 1
 
 
-def test_a_writer_in_the_middle_of_a_long_truncation_stops_it(run, table, partition):
-    stream = Stream(partition)
-    for start in range(1, LONG, 99):
-        events = [EventData({"N": number}) for number in range(start, start + 99)]
-        stream = run(Stream.write(stream, *events)).stream
+def test_a_writer_in_the_middle_of_a_long_truncation_stops_it(run, table, long_stream):
+    partition = long_stream.partition
 
     async def write(name, _key, number):
-        if (name, number) == ("transact", 4):
+        if (name, number) == ("transact", FIRST_TRANSACTION + 1):
             await Stream.write(await Stream.open(partition), EventData({"N": 0}))
 
     watched = Partition(InterceptedTable(table, before=write), partition.key)
     with pytest.raises(ConcurrencyConflictError):
-        run(Stream.truncate(Stream(watched, stream.etag, stream.version), 200))
+        run(Stream.truncate(Stream(watched, long_stream.etag, long_stream.version), 150))
 
     found = run(Stream.read(partition, slice_size=None))
-    assert versions(found) == list(range(200, stream.version + 2))
+    assert versions(found) == list(range(150, long_stream.version + 2))

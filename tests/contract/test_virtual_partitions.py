@@ -6,7 +6,11 @@ from eventstore import DuplicateEventError, EventData, Partition, Stream
 def test_both_spellings_are_one_place(run, table, contents):
     run(Stream.write(Partition(table, "orders-7|items"), EventData({"N": 1}, id="i"), expected_version=0))
 
-    assert [row.row_key for row in contents()] == ["items|SS-HEAD", "items|SS-SE-0000000001", "items|SS-UID-i"]
+    assert [row.row_key for row in contents()] == [
+        "items|SS-HEAD",
+        "items|SS-SE-0000000001",
+        "items|SS-UID-i",
+    ]
     assert run(Stream.read(Partition(table, "orders-7", "items"))).has_events
 
 

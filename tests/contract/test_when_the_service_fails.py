@@ -28,17 +28,27 @@ KEY = base64.b64encode(b"a secret key").decode()
 SIGNATURE = "sv=2019-02-02&sp=raud&sig=c2VjcmV0c2lnbmF0dXJl"
 HANG_UP = None
 
-CREATED = (204, {}, b"")
-ACCEPTED = (202, {}, b'--c\r\n\r\nHTTP/1.1 204 No Content\r\nETag: W/"one"\r\n\r\n\r\n--c--\r\n')
+Answer = tuple[int, dict[str, str], bytes]
+
+CREATED: Answer = (204, {}, b"")
+ACCEPTED: Answer = (202, {}, b'--c\r\n\r\nHTTP/1.1 204 No Content\r\nETag: W/"one"\r\n\r\n\r\n--c--\r\n')
 
 
 def error(status, code, message="0:No."):
-    body = json.dumps({"odata.error": {"code": code, "message": {"lang": "en-US", "value": message}}}).encode()
+    body = json.dumps(
+        {"odata.error": {"code": code, "message": {"lang": "en-US", "value": message}}}
+    ).encode()
     return (status, {"x-ms-error-code": code}, body)
 
 
 def refused(status, code, message="0:No."):
-    return (202, {}, f"--c\r\n\r\nHTTP/1.1 {status} No\r\n\r\n".encode() + error(status, code, message)[2] + b"\r\n--c--\r\n")
+    return (
+        202,
+        {},
+        f"--c\r\n\r\nHTTP/1.1 {status} No\r\n\r\n".encode()
+        + error(status, code, message)[2]
+        + b"\r\n--c--\r\n",
+    )
 
 
 def rows(*entities, **continuation):
@@ -47,21 +57,29 @@ def rows(*entities, **continuation):
 
 
 def entity(row_key):
-    return {"odata.etag": 'W/"e"', "PartitionKey": "p", "RowKey": row_key, "Timestamp": "2024-01-01T00:00:00Z"}
+    return {
+        "odata.etag": 'W/"e"',
+        "PartitionKey": "p",
+        "RowKey": row_key,
+        "Timestamp": "2024-01-01T00:00:00Z",
+    }
 
 
 class Service:
     """Gives its answers one after the other, and keeps what it was asked."""
 
     def __init__(self) -> None:
-        self.answers: list = []
+        self.port = 0
+        self.answers: list[Answer | None] = []
         self.requests: list[tuple[str, dict[str, str]]] = []
 
     async def serve(self, reader, writer) -> None:
         try:
             while True:
                 head = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
-                headers = {name.lower(): value for name, _, value in (line.partition(": ") for line in head[1:])}
+                headers = {
+                    name.lower(): value for name, _, value in (line.partition(": ") for line in head[1:])
+                }
                 await reader.readexactly(int(headers.get("content-length", 0)))
                 self.requests.append((head[0], headers))
                 answer = self.answers.pop(0)
@@ -96,7 +114,10 @@ def service(run, monkeypatch) -> Iterator[Service]:
 @pytest.fixture(params=["shared key", "signature"])
 def store(run, service, request) -> Iterator[AzureStore]:
     endpoint = f"TableEndpoint=http://127.0.0.1:{service.port}/acct"
-    secrets = {"shared key": f"AccountName=acct;AccountKey={KEY}", "signature": f"SharedAccessSignature={SIGNATURE}"}
+    secrets = {
+        "shared key": f"AccountName=acct;AccountKey={KEY}",
+        "signature": f"SharedAccessSignature={SIGNATURE}",
+    }
     store = connect(f"{endpoint};{secrets[request.param]}")
     assert isinstance(store, AzureStore)
     yield store
@@ -125,12 +146,26 @@ def test_a_transaction_is_one_request(run, service, table):
     assert headers["content-type"].startswith("multipart/mixed")
 
 
-@pytest.mark.parametrize("failure", [error(500, "InternalError"), error(503, "ServerBusy"), error(504, "Gateway")])
+@pytest.mark.parametrize(
+    "failure", [error(500, "InternalError"), error(503, "ServerBusy"), error(504, "Gateway")]
+)
 def test_a_transaction_is_repeated_when_the_service_is_busy(run, service, table, failure):
     service.answers = [failure, failure, ACCEPTED]
 
     assert write(run, table) == ('W/"one"',)
     assert len(service.requests) == 3
+
+
+def test_a_large_transaction_is_repeated_whole(run, service, table):
+    rows = [Operation.insert("r", {f"P{number}": b"x" * 60_000 for number in range(15)})]
+    rows += [Operation.insert("s", {f"P{number}": b"x" * 60_000 for number in range(15)})]
+    service.answers = [error(503, "ServerBusy"), error(500, "InternalError"), refused(400, "InvalidInput")]
+
+    with pytest.raises(EventStoreError, match="InvalidInput"):
+        run(table.transact("p", rows))
+
+    first, second, third = (int(headers["content-length"]) for _, headers in service.requests)
+    assert first == second == third > 2_000_000
 
 
 @pytest.mark.parametrize("code", ["EntityAlreadyExists", "UpdateConditionNotSatisfied", "ResourceNotFound"])
@@ -213,7 +248,9 @@ def test_refused_credentials_are_said_to_be(run, service, table, status):
             act(run, table)
 
 
-@pytest.mark.parametrize("code", ["EntityTooLarge", "PropertyValueTooLarge", "RequestBodyTooLarge", "TooManyProperties"])
+@pytest.mark.parametrize(
+    "code", ["EntityTooLarge", "PropertyValueTooLarge", "RequestBodyTooLarge", "TooManyProperties"]
+)
 def test_what_the_service_finds_too_large_is_said_to_be(run, service, table, code):
     service.answers = [refused(400, code), error(413, code)]
 
@@ -290,7 +327,13 @@ def test_limits_are_checked_before_anything_is_sent(run, service, table):
 
 def test_no_secret_is_shown_or_logged(run, service, table, caplog):
     caplog.set_level(logging.DEBUG)
-    service.answers = [error(503, "ServerBusy"), ACCEPTED, rows(), HANG_UP, error(403, "AuthenticationFailed")]
+    service.answers = [
+        error(503, "ServerBusy"),
+        ACCEPTED,
+        rows(),
+        HANG_UP,
+        error(403, "AuthenticationFailed"),
+    ]
     told = []
 
     write(run, table)
@@ -300,7 +343,9 @@ def test_no_secret_is_shown_or_logged(run, service, table, caplog):
             write(run, table)
         told.append(f"{raised.value!r} {raised.value.__context__!r} {raised.value.__cause__!r}")
 
-    authorization = next((headers["authorization"] for _, headers in service.requests if "authorization" in headers), "none")
+    authorization = next(
+        (headers["authorization"] for _, headers in service.requests if "authorization" in headers), "none"
+    )
     for secret in (KEY, "a secret key", "c2VjcmV0c2lnbmF0dXJl", authorization.partition(":")[2] or "none"):
         assert all(secret not in text for text in [*told, caplog.text])
 

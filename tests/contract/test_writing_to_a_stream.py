@@ -157,7 +157,9 @@ def test_99_events_fit_into_one_write_and_100_do_not(run, partition, refuses):
     [[event(n) for n in range(100)], [event(1), EventData({"Large": b"x" * 65537})]],
     ids=["too many events", "a large event after a small one"],
 )
-def test_a_write_over_a_limit_is_refused_before_the_stream_is_opened(run, partition, refuses, expected_version, events):
+def test_a_write_over_a_limit_is_refused_before_the_stream_is_opened(
+    run, partition, refuses, expected_version, events
+):
     watched = InterceptedTable(partition.table)
 
     with refuses(PayloadTooLargeError):
@@ -173,4 +175,4 @@ def test_what_the_caller_gave_is_copied():
 
     assert data.properties == {"N": 1}
     with pytest.raises(TypeError):
-        data.properties["N"] = 3
+        data.properties["N"] = 3  # type: ignore[index]

@@ -28,7 +28,7 @@ def fire(number: int, position: int, game: str = GAME, **fields: Any) -> dict[st
 
 def row(number: int, type_: str, body: Any, **fields: Any) -> dict[str, Any]:
     text = body if isinstance(body, str) else json.dumps(body)
-    return {"message_id": message_id(number), "type": type_, "body": text, "sequence": number, **fields}
+    return {"message_id": message_id(number), "type": type_, "body": text, "sequence": number} | fields
 
 
 def write_lines(path: Path, rows: Iterable[dict[str, Any] | str]) -> str:

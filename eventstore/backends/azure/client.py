@@ -92,7 +92,9 @@ class Client:
 
     async def get(self, path: str) -> Answer:
         """Read. Raises `StoreUnavailableError` and `StoreUrlError`."""
-        return await self._send(HttpRequest("GET", self._account.endpoint + path, headers=_HEADERS), writes=False)
+        return await self._send(
+            HttpRequest("GET", self._account.endpoint + path, headers=_HEADERS), writes=False
+        )
 
     async def post(self, path: str, body: bytes, content_type: str) -> Answer:
         """Write. Raises `StoreUnavailableError` and `StoreUrlError`."""
@@ -124,7 +126,9 @@ class Client:
             raise StoreUnavailableError(f"{endpoint} answered with status {answered.status_code}.", writes)
         if answered.status_code in _FORBIDDEN:
             code = answered.headers.get("x-ms-error-code", "")
-            raise StoreUrlError(f"{endpoint} refused the credentials ({answered.status_code} {code}".rstrip() + ").")
+            raise StoreUrlError(
+                f"{endpoint} refused the credentials ({answered.status_code} {code}".rstrip() + ")."
+            )
         was_repeated = bool(response.context.get("history"))
         return Answer(answered.status_code, answered.headers, answered.content, was_repeated)
 
@@ -134,7 +138,7 @@ class Client:
             return SharedKeyPolicy(account.name, account.key)
         if account.signing == "shared access signature":
             return AzureSasCredentialPolicy(AzureSasCredential(account.signature))
-        from azure.identity.aio import DefaultAzureCredential
+        from azure.identity.aio import DefaultAzureCredential  # noqa: PLC0415 - an optional package
 
         self._credential = DefaultAzureCredential()
         scope = _COSMOS_SCOPE if account.is_cosmos else _STORAGE_SCOPE

@@ -45,9 +45,7 @@ def decode(entity: Mapping[str, Any]) -> Row:
             continue
         decoder = _DECODERS.get(entity.get(name + _TYPE, ""))
         properties[name] = value if decoder is None else decoder(value)
-    return Row(
-        unescape(entity["PartitionKey"]), unescape(entity["RowKey"]), _etag(entity), properties
-    )
+    return Row(unescape(entity["PartitionKey"]), unescape(entity["RowKey"]), _etag(entity), properties)
 
 
 def _etag(entity: Mapping[str, Any]) -> str:
@@ -87,5 +85,5 @@ _DECODERS: dict[str, Any] = {
     "Edm.Double": float,
     "Edm.DateTime": _decode_datetime,
     "Edm.Guid": UUID,
-    "Edm.Int64": lambda value: Int64(value),
+    "Edm.Int64": Int64,
 }

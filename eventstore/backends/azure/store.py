@@ -43,7 +43,13 @@ _ROW_ERRORS: dict[str, type[RowError]] = {
     "ConditionNotMet": RowChangedError,
 }
 _TOO_LARGE = frozenset(
-    {"RequestBodyTooLarge", "EntityTooLarge", "PropertyValueTooLarge", "TooManyProperties", "KeyValueTooLarge"}
+    {
+        "RequestBodyTooLarge",
+        "EntityTooLarge",
+        "PropertyValueTooLarge",
+        "TooManyProperties",
+        "KeyValueTooLarge",
+    }
 )
 _KEY_PROPERTIES = ("PartitionKey", "RowKey", "Timestamp")
 
@@ -210,7 +216,9 @@ def _range(name: str, first: str, last: str | None) -> list[tuple[str, str, str]
 
 def _filter(clauses: Sequence[tuple[str, str, str]]) -> str:
     # A stored key has no quote that could end the text early: it is escaped.
-    return quote(" and ".join(f"{name} {comparison} '{value}'" for name, comparison, value in clauses), safe="")
+    return quote(
+        " and ".join(f"{name} {comparison} '{value}'" for name, comparison, value in clauses), safe=""
+    )
 
 
 def _continuation(answer: Answer) -> str | None:

@@ -17,10 +17,7 @@ from eventstore.port import ANY_ETAG, Operation, Value, Verb
 
 BATCH_CONTENT_TYPE = "multipart/mixed; boundary=batch_eventstore"
 
-_BEGIN = (
-    "--batch_eventstore\r\n"
-    "Content-Type: multipart/mixed; boundary=changeset_eventstore\r\n\r\n"
-)
+_BEGIN = "--batch_eventstore\r\nContent-Type: multipart/mixed; boundary=changeset_eventstore\r\n\r\n"
 _BEGIN_OPERATION = (
     "--changeset_eventstore\r\n"
     "Content-Type: application/http\r\n"

@@ -8,7 +8,8 @@ from runtime.apps import load_app
 from runtime.cli.console import Screen
 from runtime.cli.demo.folder import DemoFolder
 from runtime.cli.demo.narration import Narration
-from runtime.cli.demo.story import TABLE, Story
+from runtime.cli.demo.stage import TABLE, Stage
+from runtime.cli.demo.story import Story
 from runtime.cli.options import DEFAULT_MASTER, AsJson, Master
 from runtime.cli.sessions import working
 
@@ -29,7 +30,7 @@ def demo(*, master: Master = DEFAULT_MASTER, as_json: AsJson = False) -> None:
     screen = Screen(as_json)
     when_stopped = "Stopped. The next demo begins anew."
     with working(master, folder.spark_log, when_stopped=when_stopped, keep_steps=False) as shown:
-        story = Story(app, folder, shown, Narration(screen), screen)
+        story = Story(Stage(app, folder, shown), Narration(screen), screen)
         story.tell()
         seconds = round(time.monotonic() - begun, 1)
         screen.give(

@@ -89,12 +89,12 @@ def _show_stream(
         {
             "handler": handler,
             "business_id": business_id,
-            "versions": head.versions,
+            "newest_version": head.versions,
             "kept_from": head.kept_from,
             "newest": moment_text(head.last_now),
             "horizon": moment_text(head.horizon),
             "state": decode(listed[-1].after),
-            "shown": [describe_version(each, whole=False, diff=diff) for each in listed],
+            "versions": [describe_version(each, whole=False, diff=diff) for each in listed],
         }
     )
     screen.show(facts_of_stream(f"{handler} {business_id}", head), "")

@@ -5,7 +5,7 @@ import re
 from runtime.spark.logs import normalise, read_log
 from runtime.spark.routing import route
 from samples.shooting_range import app
-from tests.support.logs import generated
+from tests.support.logs import fire, generated, message_id, write_lines
 
 
 def test_messages_are_shuffled_once_and_split_no_stream(place):
@@ -36,3 +36,19 @@ def test_rows_of_a_stream_are_together_and_in_order(place):
     for stream in set(streams):
         positions = [row.sequence for row in rows if (row.handler, row.business_id) == stream]
         assert positions == sorted(positions)
+
+
+def test_copies_stand_together_at_the_smallest_position_of_any_of_them(place):
+    # Given two messages, the copies of which lie around each other
+    rows = [fire(1, 5, sequence=9), fire(2, 5, sequence=2), fire(1, 5, sequence=1), fire(2, 5, sequence=5)]
+    log = write_lines(place.folder / "log.jsonl", [*rows, {**fire(1, 5), "sequence": None}])
+
+    routed = route(normalise(read_log(place.spark, log)), app, 1).collect()
+
+    assert [(row.message_id, row.sequence) for row in routed] == [
+        (message_id(1), 1),
+        (message_id(1), 9),
+        (message_id(1), None),
+        (message_id(2), 2),
+        (message_id(2), 5),
+    ]

@@ -9,7 +9,13 @@ from eventstore.backends.azure.entities import decode, encode
 
 
 def entity(**properties):
-    return {"odata.etag": 'W/"e"', "PartitionKey": "p", "RowKey": "r", "Timestamp": "2024-01-01T00:00:00Z", **properties}
+    return {
+        "odata.etag": 'W/"e"',
+        "PartitionKey": "p",
+        "RowKey": "r",
+        "Timestamp": "2024-01-01T00:00:00Z",
+        **properties,
+    }
 
 
 def test_a_row_is_encoded_with_the_types_that_json_lacks():

@@ -11,7 +11,9 @@ from eventstore.backends.azure.transactions import Refusal, TransactionWriter, e
 def body(*operations, is_cosmos=False):
     writer = TransactionWriter("https://acct.table.core.windows.net", "games", is_cosmos=is_cosmos)
     keys = [operation.row_key for operation in operations]
-    return writer.body("a b", keys, operations, [dict(operation.properties) for operation in operations]).decode()
+    return writer.body(
+        "a b", keys, operations, [dict(operation.properties) for operation in operations]
+    ).decode()
 
 
 def requests(text):
@@ -99,6 +101,8 @@ def test_an_answer_that_breaks_off_is_no_success():
     assert etags_or_refusal(b"", 1) == Refusal(500, "IncompleteAnswer")
 
 
-@pytest.mark.parametrize("text", [b"", b"<html>", b"{}", b'{"odata.error": 1}', b'{"odata.error": {"code": "x"}}'])
+@pytest.mark.parametrize(
+    "text", [b"", b"<html>", b"{}", b'{"odata.error": 1}', b'{"odata.error": {"code": "x"}}']
+)
 def test_an_error_that_cannot_be_read_keeps_its_status(text):
     assert refusal(502, text) == Refusal(502, "")

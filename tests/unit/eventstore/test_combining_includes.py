@@ -70,7 +70,9 @@ def test_two_changes_of_one_row_come_to(first, second):
             combine(changes)
         return
     combined = combine(changes)
-    assert [(include.verb, include.properties) for include in combined] == ([] if expected == NOTHING else [expected])
+    assert [(include.verb, include.properties) for include in combined] == (
+        [] if expected == NOTHING else [expected]
+    )
 
 
 @pytest.mark.parametrize("verb", VERBS)

@@ -29,7 +29,9 @@ EXAMPLES = [
 
 def all_errors():
     return {
-        value for value in vars(errors).values() if isinstance(value, type) and issubclass(value, errors.EventStoreError)
+        value
+        for value in vars(errors).values()
+        if isinstance(value, type) and issubclass(value, errors.EventStoreError)
     }
 
 
@@ -38,7 +40,9 @@ def test_there_is_an_example_of_every_error():
 
 
 @pytest.mark.parametrize("error", EXAMPLES, ids=lambda error: type(error).__name__)
-@pytest.mark.parametrize("travel", [lambda error: pickle.loads(pickle.dumps(error)), copy.copy, copy.deepcopy])
+@pytest.mark.parametrize(
+    "travel", [lambda error: pickle.loads(pickle.dumps(error)), copy.copy, copy.deepcopy]
+)
 def test_every_error_survives_pickling(error, travel):
     arrived = travel(error)
 

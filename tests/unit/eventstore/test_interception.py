@@ -28,11 +28,13 @@ def test_calls_are_counted_by_name(table):
 
 
 def test_hooks_are_told_of_each_call(table):
-    seen = []
+    seen: list[tuple[object, ...]] = []
     watched = InterceptedTable(
         table,
         before=lambda name, key, number: seen.append(("before", name, key, number)),
-        after=lambda name, key, number, result: seen.append(("after", name, key, number, type(result).__name__)),
+        after=lambda name, key, number, result: seen.append(
+            ("after", name, key, number, type(result).__name__)
+        ),
     )
 
     call_all(watched)
@@ -78,7 +80,9 @@ def test_a_hook_can_await(table):
 
 def test_all_tables_of_a_store_can_be_intercepted():
     seen = []
-    store = InterceptedStore(connect("memory:"), before=lambda name, _key, number: seen.append((name, number)))
+    store = InterceptedStore(
+        connect("memory:"), before=lambda name, _key, number: seen.append((name, number))
+    )
 
     first, second = drive(store.table("first")), drive(store.table("second"))
     drive(first.get("p", "r"))

@@ -12,7 +12,14 @@ CLEAN = st.text(st.sampled_from("ABCXYZabcxyz0189-_|:. ()[]{}!$&*+;<=>@^`"), min
 
 
 @pytest.mark.parametrize(
-    "key", ["ShootingRange-6f9619ff-8b86-d011-b42d-00cf4fc964ff", "SS-HEAD", "a|SS-SE-0000000001", "2024-01-01T00:00", "Größe 你好"]
+    "key",
+    [
+        "ShootingRange-6f9619ff-8b86-d011-b42d-00cf4fc964ff",
+        "SS-HEAD",
+        "a|SS-SE-0000000001",
+        "2024-01-01T00:00",
+        "Größe 你好",
+    ],
 )
 def test_ordinary_keys_are_stored_as_they_are(key):
     assert escape(key) == key

@@ -5,10 +5,17 @@ from datetime import UTC, datetime
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from eventstore import Int64, Operation
+from eventstore import Int64, Operation, Value
 from eventstore.backends.azure.transactions import TransactionWriter
 from eventstore.keys import escape
-from eventstore.limits import MAX_OPERATIONS, MAX_TRANSACTION_BYTES, SURELY_SMALL_BYTES, prepare, prepare_row, sent_size
+from eventstore.limits import (
+    MAX_OPERATIONS,
+    MAX_TRANSACTION_BYTES,
+    SURELY_SMALL_BYTES,
+    prepare,
+    prepare_row,
+    sent_size,
+)
 
 KEYS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=60)
 NAMES = st.from_regex(r"[A-Za-z_][A-Za-z0-9_]{0,9}", fullmatch=True)
@@ -44,16 +51,21 @@ def test_a_transaction_is_never_larger_as_sent_than_estimated(partition_key, row
 def test_a_transaction_that_is_not_counted_cannot_be_too_large(partition_key, rows):
     operations = [Operation.insert(key, row) for key, row in rows.items()]
     prepared = prepare(partition_key, operations)
-    total = sum(
-        prepare_row(row)[1] + 4 * (len(partition_key) + len(key)) for key, row in rows.items()
-    )
+    total = sum(prepare_row(row)[1] + 4 * (len(partition_key) + len(key)) for key, row in rows.items())
 
     assert sent_size(partition_key, operations, prepared) <= 6 * total + 1000 * len(rows)
     assert 6 * SURELY_SMALL_BYTES + 1000 * MAX_OPERATIONS <= MAX_TRANSACTION_BYTES
 
 
 def test_the_size_of_a_row_is_counted_as_documented():
-    row = {"Text": "four", "Flag": True, "Number": 1, "Big": Int64(1), "Real": 1.0, "Bytes": b"four"}
+    row: dict[str, Value] = {
+        "Text": "four",
+        "Flag": True,
+        "Number": 1,
+        "Big": Int64(1),
+        "Real": 1.0,
+        "Bytes": b"four",
+    }
 
     _, size = prepare_row(row)
 

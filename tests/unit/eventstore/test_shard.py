@@ -38,7 +38,11 @@ def test_a_key_has_the_same_shard_in_every_process():
     program = "from eventstore import Shard; print([Shard.resolve(f'k{n}', 100) for n in range(50)])"
     outputs = {
         subprocess.run(
-            [sys.executable, "-c", program], env={"PYTHONHASHSEED": seed}, capture_output=True, check=True, text=True
+            [sys.executable, "-c", program],
+            env={"PYTHONHASHSEED": seed},
+            capture_output=True,
+            check=True,
+            text=True,
         ).stdout
         for seed in ("1", "2")
     }

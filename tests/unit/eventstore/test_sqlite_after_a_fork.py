@@ -37,11 +37,14 @@ drive(store.close())
 """
 
 
+def run_program(program, tmp_path):
+    command = [sys.executable, "-c", program, str(tmp_path / "store.db")]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+
 def check(tmp_path, end):
     program = PROGRAM % {"end": end}
-    done = subprocess.run(
-        [sys.executable, "-c", program, str(tmp_path / "store.db")], capture_output=True, text=True, timeout=60
-    )
+    done = run_program(program, tmp_path)
     assert done.returncode == 0, done.stderr
 
 
@@ -72,7 +75,5 @@ assert os.waitstatus_to_exitcode(os.wait()[1]) == 0
 drive(table.transact("p", [Operation.insert("s", {})]))
 os._exit(0)
 """
-    done = subprocess.run(
-        [sys.executable, "-c", program, str(tmp_path / "store.db")], capture_output=True, text=True, timeout=60
-    )
+    done = run_program(program, tmp_path)
     assert (done.returncode, done.stderr) == (0, "")

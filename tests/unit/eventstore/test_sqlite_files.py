@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import sqlite3
 from pathlib import Path
+from typing import cast
 
 import pytest
 
@@ -68,7 +69,9 @@ def test_rows_are_there_after_the_store_was_closed(store, table, path):
 
     assert not Path(f"{path}-wal").exists()
     again = connect(f"sqlite:///{path}")
-    assert drive(drive(again.table("games")).get("p", "r")).properties == {"V": 1}
+    row = drive(drive(again.table("games")).get("p", "r"))
+    assert row is not None
+    assert row.properties == {"V": 1}
     drive(again.close())
 
 
@@ -120,7 +123,7 @@ class WithoutWal:
 
 def test_a_file_system_without_a_write_ahead_log_is_refused(path):
     with pytest.raises(StoreUrlError, match=r"write-ahead log.*'delete'"):
-        SqliteFile(path)._switch_to_wal(WithoutWal())
+        SqliteFile(path)._switch_to_wal(cast("sqlite3.Connection", WithoutWal()))
 
 
 def test_a_file_that_stays_locked_is_unavailable_and_nothing_was_written(path, monkeypatch):
@@ -150,7 +153,9 @@ def test_a_full_disk_undoes_the_transaction(store, table):
     connection.execute(f"PRAGMA max_page_count={pages + 2}")
 
     with pytest.raises(StoreUnavailableError, match="full") as raised:
-        drive(table.transact("p", [Operation.insert("a", {"V": 1}), Operation.insert("b", {"V": b"x" * 60000})]))
+        drive(
+            table.transact("p", [Operation.insert("a", {"V": 1}), Operation.insert("b", {"V": b"x" * 60000})])
+        )
 
     assert not raised.value.outcome_unknown
     assert [row.row_key for row in drive(table.query("p", "", "z")).rows] == ["first"]
@@ -201,7 +206,7 @@ def test_a_projected_read_leaves_large_properties_on_the_disk(table, monkeypatch
 
 def test_a_barrier_waits_for_the_disk_and_then_no_commit_does(store, table):
     connection = store._file.connection()
-    seen = []
+    seen: list[str] = []
     connection.set_trace_callback(seen.append)
 
     drive(table.barrier())

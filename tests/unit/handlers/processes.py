@@ -10,7 +10,9 @@ from pathlib import Path
 REPOSITORY = Path(__file__).resolve().parents[3]
 
 
-def run_python(code: str, *arguments: str, hash_seed: int, folder: Path | None = None, time_zone: str = "UTC") -> str:
+def run_python(
+    code: str, *arguments: str, hash_seed: int, folder: Path | None = None, time_zone: str = "UTC"
+) -> str:
     """Return what the code printed."""
     environment = {
         **os.environ,

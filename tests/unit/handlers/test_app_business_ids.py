@@ -46,7 +46,7 @@ def route_of(message_type: type[Message], by: str) -> Route:
 )
 def test_a_business_id_is_a_str_a_uuid_or_a_strict_int(annotation, kind):
     class Rang(Message):
-        tower: annotation
+        tower: annotation  # type: ignore[valid-type]
 
     assert route_of(Rang, "tower").key_kind is kind
 
@@ -63,7 +63,7 @@ def test_a_plain_int_is_refused_with_a_hint():
         tower: int
 
     expected = (
-        r'Rang.tower is a int: a business id is a str, a UUID or a strict int; '
+        r"Rang.tower is a int: a business id is a str, a UUID or a strict int; "
         r'declare it as pydantic.StrictInt, so that 7, 7.0 and "7" are not one object.$'
     )
     with pytest.raises(AppError, match=expected):
@@ -73,9 +73,11 @@ def test_a_plain_int_is_refused_with_a_hint():
 @pytest.mark.parametrize("annotation", [float, bool, bytes, str | None, tuple[str, ...], Place])
 def test_a_business_id_of_another_type_is_refused(annotation):
     class Rang(Message):
-        tower: annotation
+        tower: annotation  # type: ignore[valid-type]
 
-    with pytest.raises(AppError, match="Rang.tower is a .*: a business id is a str, a UUID or a strict int.$"):
+    with pytest.raises(
+        AppError, match=r"Rang.tower is a .*: a business id is a str, a UUID or a strict int.$"
+    ):
         route_of(Rang, "tower")
 
 
@@ -83,7 +85,7 @@ def test_a_field_that_is_not_there_is_refused():
     class Rang(Message):
         tower: str
 
-    with pytest.raises(AppError, match="Bell.rang: Rang has no field 'steeple'.$"):
+    with pytest.raises(AppError, match=r"Bell.rang: Rang has no field 'steeple'.$"):
         route_of(Rang, "steeple")
 
 
@@ -101,9 +103,9 @@ def test_a_dotted_path_that_leads_nowhere_names_where_it_ends():
     class Rang(Message):
         place: Place
 
-    with pytest.raises(AppError, match="Bell.rang: Rang has no field 'place.steeple'.$"):
+    with pytest.raises(AppError, match=r"Bell.rang: Rang has no field 'place.steeple'.$"):
         route_of(Rang, "place.steeple")
-    with pytest.raises(AppError, match="Bell.rang: Rang has no field 'place.tower.name'.$"):
+    with pytest.raises(AppError, match=r"Bell.rang: Rang has no field 'place.tower.name'.$"):
         route_of(Rang, "place.tower.name")
 
 
@@ -111,7 +113,7 @@ def test_a_dotted_path_through_what_may_be_none_is_refused():
     class Rang(Message):
         place: Place | None = None
 
-    with pytest.raises(AppError, match="Rang has no field 'place.tower'.$"):
+    with pytest.raises(AppError, match=r"Rang has no field 'place.tower'.$"):
         route_of(Rang, "place.tower")
 
 
@@ -119,7 +121,7 @@ def test_a_nested_plain_int_is_refused_like_one_at_the_top():
     class Rang(Message):
         place: Place
 
-    with pytest.raises(AppError, match="declare it as pydantic.StrictInt"):
+    with pytest.raises(AppError, match=r"declare it as pydantic.StrictInt"):
         route_of(Rang, "place.number")
 
 
@@ -132,9 +134,11 @@ def test_the_path_on_the_wire_goes_by_aliases():
 
 def test_a_business_id_with_several_aliases_is_refused():
     class Rang(Message):
-        tower: str = Field(validation_alias=AliasChoices("tower", "towerId"))
+        tower: str = Field(validation_alias=AliasChoices("tower", "towerId"))  # type: ignore[pydantic-alias]
 
-    with pytest.raises(AppError, match="the field tower of the business id has several aliases; give it one.$"):
+    with pytest.raises(
+        AppError, match=r"the field tower of the business id has several aliases; give it one.$"
+    ):
         route_of(Rang, "tower")
 
 

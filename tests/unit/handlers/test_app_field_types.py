@@ -81,7 +81,7 @@ def state_with(annotation: Any, default: Any = None) -> type[State]:
     ],
 )
 def test_immutable_types_are_taken(annotation, default):
-    assert app_with(state_with(annotation, default))
+    assert "Bell" in app_with(state_with(annotation, default)).handlers
 
 
 @pytest.mark.parametrize(
@@ -126,7 +126,7 @@ def test_mutable_types_are_refused_in_nested_models():
 
         notes: list[str] = []
 
-    with pytest.raises(AppError, match="^Nested.notes is of type list"):
+    with pytest.raises(AppError, match=r"^Nested.notes is of type list"):
         app_with(state_with(tuple[Nested, ...], ()))
 
 
@@ -138,11 +138,13 @@ def test_a_model_that_holds_itself_is_taken():
 
     Branch.model_rebuild(_types_namespace={"Branch": Branch})
 
-    assert app_with(state_with(Branch, Branch()))
+    assert "Bell" in app_with(state_with(Branch, Branch())).handlers
 
 
 def test_a_nested_model_that_is_not_frozen_is_refused():
-    with pytest.raises(AppError, match=r"^Thawed is not frozen: give it model_config = ConfigDict\(frozen=True\).$"):
+    with pytest.raises(
+        AppError, match=r"^Thawed is not frozen: give it model_config = ConfigDict\(frozen=True\).$"
+    ):
         app_with(state_with(Thawed, Thawed()))
 
 
@@ -150,7 +152,7 @@ def test_a_state_that_was_thawed_is_refused():
     class Data(State, frozen=False):
         rings: int = 0
 
-    with pytest.raises(AppError, match="^Data is not frozen"):
+    with pytest.raises(AppError, match=r"^Data is not frozen"):
         app_with(Data)
 
 
@@ -158,7 +160,9 @@ def test_a_state_that_allows_extra_fields_is_refused():
     class Data(State, extra="allow"):
         rings: int = 0
 
-    with pytest.raises(AppError, match="^Data allows extra fields: declare each field, so that its type is known.$"):
+    with pytest.raises(
+        AppError, match=r"^Data allows extra fields: declare each field, so that its type is known.$"
+    ):
         app_with(Data)
 
 
@@ -167,7 +171,9 @@ def test_a_private_attribute_is_refused():
         rings: int = 0
         _cache: int = PrivateAttr(default=0)
 
-    with pytest.raises(AppError, match="^Data has the private attribute _cache, which is not stored: make it a field.$"):
+    with pytest.raises(
+        AppError, match=r"^Data has the private attribute _cache, which is not stored: make it a field.$"
+    ):
         app_with(Data)
 
 
@@ -176,12 +182,14 @@ def test_a_computed_field_is_refused():
     class Data(State):
         notes: tuple[str, ...] = ()
 
-        @computed_field
+        @computed_field  # type: ignore[prop-decorator]
         @property
         def different(self) -> frozenset[str]:
             return frozenset(self.notes)
 
-    with pytest.raises(AppError, match="^Data has the computed field different.*: make it a plain property.$"):
+    with pytest.raises(
+        AppError, match=r"^Data has the computed field different.*: make it a plain property.$"
+    ):
         app_with(Data)
 
 
@@ -189,7 +197,7 @@ def test_an_excluded_field_is_refused():
     class Data(State):
         rings: int = Field(default=0, exclude=True)
 
-    with pytest.raises(AppError, match="^Data.rings is excluded, so it would not be stored"):
+    with pytest.raises(AppError, match=r"^Data.rings is excluded, so it would not be stored"):
         app_with(Data)
 
 
@@ -205,7 +213,9 @@ def test_a_field_that_is_written_under_one_name_and_read_under_another_is_refuse
     class Data(State):
         rings: int = field
 
-    with pytest.raises(AppError, match="^Data.rings is written as '.*', which is not read: give it one alias.$"):
+    with pytest.raises(
+        AppError, match=r"^Data.rings is written as '.*', which is not read: give it one alias.$"
+    ):
         app_with(Data)
 
 
@@ -221,7 +231,7 @@ def test_a_field_that_is_read_under_the_name_that_it_is_written_under_is_taken(f
     class Data(State):
         rings: int = field
 
-    assert app_with(Data)
+    assert "Bell" in app_with(Data).handlers
 
 
 def test_bytes_in_a_nested_model_must_be_written_as_they_are_read():
@@ -231,7 +241,7 @@ def test_bytes_in_a_nested_model_must_be_written_as_they_are_read():
 
         sound: bytes = b""
 
-    expected = "^Recording.sound is bytes: add ser_json_bytes='base64' and val_json_bytes='base64' to its model_config.$"
+    expected = "^Recording.sound is bytes: add ser_json_bytes='base64' and val_json_bytes='base64' to its model_config"
     with pytest.raises(AppError, match=expected):
         app_with(state_with(Recording, Recording()))
 
@@ -242,4 +252,4 @@ def test_bytes_in_a_nested_model_that_writes_base64_are_taken():
 
         sound: bytes = b""
 
-    assert app_with(state_with(Recording, Recording()))
+    assert "Bell" in app_with(state_with(Recording, Recording())).handlers

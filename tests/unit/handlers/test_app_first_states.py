@@ -35,7 +35,9 @@ def test_a_missing_default_is_refused():
         name: str
         cast: int = 0
 
-    with pytest.raises(AppError, match="^Data needs a default for rings, name: its defaults are the first state.$"):
+    with pytest.raises(
+        AppError, match=r"^Data needs a default for rings, name: its defaults are the first state.$"
+    ):
         app_with(Data)
 
 
@@ -53,5 +55,7 @@ def test_a_default_that_its_field_cannot_hold_is_refused():
     class Data(State):
         cast_on: date = None  # type: ignore[assignment]
 
-    with pytest.raises(AppError, match="^The defaults of Data cannot be a first state: .*cast_on: Input should be"):
+    with pytest.raises(
+        AppError, match=r"^The defaults of Data cannot be a first state: .*cast_on: Input should be"
+    ):
         app_with(Data)

@@ -27,7 +27,7 @@ def test_a_handler_without_handling_methods_is_refused():
         def rang(self, state: Data, message: Rang, context: Context) -> Data:
             return state
 
-    with pytest.raises(AppError, match="^Bell handles nothing: mark its methods with @handles\\(by=...\\).$"):
+    with pytest.raises(AppError, match=r"^Bell handles nothing: mark its methods with @handles\(by=...\).$"):
         App(Bell)
 
 
@@ -69,7 +69,7 @@ def test_a_coroutine_method_is_refused():
         async def rang(self, state: Data, message: Rang, context: Context) -> Data:
             return state
 
-    with pytest.raises(AppError, match="Bell.rang must be a plain method"):
+    with pytest.raises(AppError, match=r"Bell.rang must be a plain method"):
         App(Bell)
 
 
@@ -80,7 +80,7 @@ def test_a_static_method_is_refused():
         def rang(state: Data, message: Rang, context: Context) -> Data:
             return state
 
-    with pytest.raises(AppError, match="Bell.rang must be a plain method"):
+    with pytest.raises(AppError, match=r"Bell.rang must be a plain method"):
         App(Bell)
 
 
@@ -90,7 +90,7 @@ def test_a_method_that_takes_another_state_is_refused():
         def rang(self, state: OtherData, message: Rang, context: Context) -> Data:
             return Data()
 
-    with pytest.raises(AppError, match="Bell.rang must take and return a Data, the state of its handler.$"):
+    with pytest.raises(AppError, match=r"Bell.rang must take and return a Data, the state of its handler.$"):
         App(Bell)
 
 
@@ -100,7 +100,7 @@ def test_a_method_that_returns_something_else_is_refused():
         def rang(self, state: Data, message: Rang, context: Context) -> None:
             return None
 
-    with pytest.raises(AppError, match="Bell.rang must take and return a Data, the state of its handler.$"):
+    with pytest.raises(AppError, match=r"Bell.rang must take and return a Data, the state of its handler.$"):
         App(Bell)
 
 
@@ -119,10 +119,10 @@ def test_a_method_whose_message_has_no_annotation_is_refused():
 def test_a_method_whose_message_is_not_one_message_type_is_refused(annotation):
     class Bell(Handler[Data]):
         @handles(by="tower")
-        def rang(self, state: Data, message: annotation, context: Context) -> Data:
+        def rang(self, state: Data, message: annotation, context: Context) -> Data:  # type: ignore[valid-type]
             return state
 
-    with pytest.raises(AppError, match="Bell.rang must say by an annotation which Message it handles"):
+    with pytest.raises(AppError, match=r"Bell.rang must say by an annotation which Message it handles"):
         App(Bell)
 
 
@@ -132,7 +132,9 @@ def test_an_annotation_that_is_not_there_at_run_time_is_refused_with_the_reason(
         def rang(self, state: Data, message: "Unimported", context: Context) -> Data:  # type: ignore[name-defined] # noqa: F821
             return state
 
-    with pytest.raises(AppError, match="'Unimported' is not defined. Import the types of a handler at run time"):
+    with pytest.raises(
+        AppError, match=r"'Unimported' is not defined. Import the types of a handler at run time"
+    ):
         App(Bell)
 
 
@@ -146,7 +148,7 @@ def test_two_methods_for_one_type_and_revision_are_refused():
         def rang_again(self, state: Data, message: Rang, context: Context) -> Data:
             return state
 
-    with pytest.raises(AppError, match="^Bell has two methods for Rang, revision 1: number them apart.$"):
+    with pytest.raises(AppError, match=r"^Bell has two methods for Rang, revision 1: number them apart.$"):
         App(Bell)
 
 
@@ -185,5 +187,7 @@ def test_a_handler_keeps_nothing_between_messages():
     class Bell(Handler[Data]):
         pass
 
-    with pytest.raises(AttributeError, match="Bell.rings cannot be set: a handler keeps nothing between messages"):
+    with pytest.raises(
+        AttributeError, match=r"Bell.rings cannot be set: a handler keeps nothing between messages"
+    ):
         Bell().rings = 1

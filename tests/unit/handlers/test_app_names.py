@@ -36,17 +36,17 @@ class Clock(Handler[Data]):
 
 
 def test_two_handlers_of_one_name_are_refused():
-    with pytest.raises(AppError, match="^Two handlers are named Bell: their streams would be the same.$"):
+    with pytest.raises(AppError, match=r"^Two handlers are named Bell: their streams would be the same.$"):
         App(Bell, OtherBell)
 
 
 def test_the_same_handler_twice_is_refused():
-    with pytest.raises(AppError, match="^Two handlers are named Bell"):
+    with pytest.raises(AppError, match=r"^Two handlers are named Bell"):
         App(Bell, Bell)
 
 
 def test_two_message_types_of_one_name_are_refused():
-    with pytest.raises(AppError, match="^Two message types are named Rang: give one of them another name.$"):
+    with pytest.raises(AppError, match=r"^Two message types are named Rang: give one of them another name.$"):
         App(Bell, Clock)
 
 
@@ -63,11 +63,11 @@ def test_one_message_type_goes_to_several_handlers():
 
 
 def test_an_app_without_handlers_is_refused():
-    with pytest.raises(AppError, match="^An App needs at least one handler: App\\(ShootingRange\\).$"):
+    with pytest.raises(AppError, match=r"^An App needs at least one handler: App\(ShootingRange\).$"):
         App()
 
 
 @pytest.mark.parametrize("thing", [Rang, Bell(), "Bell", None])
 def test_what_is_no_handler_class_is_refused(thing):
-    with pytest.raises(AppError, match="^App takes handler classes, not "):
+    with pytest.raises(AppError, match=r"^App takes handler classes, not "):
         App(thing)

@@ -13,6 +13,9 @@ class Rang(Message):
     times: int = 1
 
 
+NAMES = AliasChoices("tower", "steeple")
+
+
 class RangForSome(Message):
     tower_id: str = Field(alias="towerId")
     listeners: frozenset[str] = Field(default=frozenset(), alias="heardBy")
@@ -28,7 +31,9 @@ def test_a_field_stands_under_its_alias_in_a_model_with_sets():
     assert Codec(RangForSome).encode(rang) == b'{"towerId":"east","heardBy":["a","b"]}'
 
 
-@pytest.mark.parametrize("model", [Rang(towerId="east", times=2), RangForSome(towerId="e", heardBy=frozenset("ab"))])
+@pytest.mark.parametrize(
+    "model", [Rang(towerId="east", times=2), RangForSome(towerId="e", heardBy=frozenset("ab"))]
+)
 def test_a_model_with_aliases_comes_back(model):
     codec = Codec(type(model))
 
@@ -39,8 +44,8 @@ def test_generated_aliases_come_back():
     class HeardFar(Message):
         model_config = ConfigDict(alias_generator=to_camel)
 
-        tower_id: str
-        heard_by: frozenset[str] = frozenset()
+        tower_id: str = ""
+        heard_by: frozenset[str] = frozenset()  # type: ignore[pydantic-alias]
 
     codec = Codec(HeardFar)
     model = HeardFar(towerId="east", heardBy=frozenset({"b", "a"}))
@@ -51,11 +56,14 @@ def test_generated_aliases_come_back():
 
 def test_one_of_several_names_that_are_read_is_written():
     class Renamed(Message):
-        tower: str = Field(validation_alias=AliasChoices("tower", "steeple"))
+        tower: str = Field(default="", validation_alias=NAMES)  # type: ignore[pydantic-alias]
 
     codec = Codec(Renamed)
 
-    assert codec.decode('{"steeple":"east"}') == codec.decode(codec.encode(codec.decode('{"tower":"east"}')))
+    written = codec.encode(codec.decode('{"steeple":"east"}'))
+
+    assert written == b'{"tower":"east"}'
+    assert codec.decode(written).tower == "east"
 
 
 def test_unknown_fields_are_ignored_when_a_message_is_read():

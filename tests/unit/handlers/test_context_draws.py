@@ -51,6 +51,10 @@ def test_no_guid_is_the_id_of_an_output():
     assert len({*guids}) == len({*ids}) == 3
 
 
+def draw_several(draw, drawn: Context) -> list[object]:
+    return [draw(drawn) for _ in range(3)]
+
+
 def test_one_more_draw_of_a_kind_never_shifts_another():
     draw_of = {
         "guid": lambda drawn: drawn.new_guid(),
@@ -61,7 +65,7 @@ def test_one_more_draw_of_a_kind_never_shifts_another():
 
     for order in permutations(draw_of):
         drawn = context()
-        found = {kind: [draw_of[kind](drawn) for _ in range(3)][0] for kind in order}
+        found = {kind: draw_several(draw_of[kind], drawn)[0] for kind in order}
         assert found == alone
 
 

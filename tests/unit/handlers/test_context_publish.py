@@ -48,7 +48,7 @@ def test_headers_that_are_changed_afterwards_go_out_as_they_were():
 
 @pytest.mark.parametrize("thing", [State(), "Rang", None, Rang])
 def test_what_is_no_message_is_an_error(thing):
-    with pytest.raises(PublishError, match="^Only a Message can be published, not a "):
+    with pytest.raises(PublishError, match=r"^Only a Message can be published, not a "):
         context().publish(thing)
 
 
@@ -56,7 +56,7 @@ def test_what_is_no_message_is_an_error(thing):
 def test_headers_that_are_no_text_are_an_error(headers):
     publishing = context()
 
-    with pytest.raises(PublishError, match="^The headers of a BellRang hold something other than text: "):
+    with pytest.raises(PublishError, match=r"^The headers of a BellRang hold something other than text: "):
         publishing.publish(Rang(), headers=headers)
 
     assert publishing.published == []
@@ -65,7 +65,7 @@ def test_headers_that_are_no_text_are_an_error(headers):
 def test_a_message_that_cannot_be_encoded_is_an_error_and_takes_no_id():
     publishing = context()
 
-    with pytest.raises(CodecError, match="^Rang has no field tmies.$"):
+    with pytest.raises(CodecError, match=r"^Rang has no field tmies.$"):
         publishing.publish(Rang().model_copy(update={"tmies": 3}))
     publishing.publish(Rang())
 

@@ -73,7 +73,7 @@ def test_any_other_name_is_refused_for_handlers_and_messages(name):
 
 
 def test_a_handler_whose_class_has_no_ascii_name_says_so():
-    with pytest.raises(AppError, match="The handler .*Größe is named 'Größe'"):
+    with pytest.raises(AppError, match=r"The handler .*Größe is named 'Größe'"):
 
-        class Größe(Handler[Data]):
+        class Größe(Handler[Data]):  # noqa: PLC2401 - what the test is about
             pass

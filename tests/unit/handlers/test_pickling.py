@@ -2,6 +2,7 @@
 
 import inspect
 import pickle
+from uuid import UUID
 
 import pytest
 
@@ -48,8 +49,8 @@ def test_an_app_survives_pickling_with_its_handlers_in_order():
 @pytest.mark.parametrize(
     "message",
     [
-        FireAt(game_id="7d444840-9dc0-11d1-b245-5ffdce74fad2", position=3),
-        Hit(id="7d444840-9dc0-11d1-b245-5ffdce74fad2", game_id="7d444840-9dc0-11d1-b245-5ffdce74fad2"),
+        FireAt(game_id=UUID(int=7), position=3),
+        Hit(id=UUID(int=8), game_id=UUID(int=7)),
     ],
 )
 def test_messages_survive_pickling(message: Message):

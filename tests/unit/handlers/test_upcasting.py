@@ -55,7 +55,9 @@ def test_what_upcasters_give_is_put_in_the_form_in_which_it_would_be_stored():
 
 
 def test_a_state_stored_by_newer_code_is_refused():
-    with pytest.raises(CodecError, match="^Data was stored in schema version 4; this code knows versions up to 3.$"):
+    with pytest.raises(
+        CodecError, match=r"^Data was stored in schema version 4; this code knows versions up to 3.$"
+    ):
         StateCodec(Data).upcast(b"{}", 4)
 
 
@@ -63,17 +65,19 @@ def test_a_state_older_than_the_oldest_upcaster_is_refused():
     class Recent(State, version=3, upcasters={2: add_name}):
         name: str = ""
 
-    with pytest.raises(CodecError, match="^Recent was stored in schema version 1, and no upcaster for 1 is left.$"):
+    with pytest.raises(
+        CodecError, match=r"^Recent was stored in schema version 1, and no upcaster for 1 is left.$"
+    ):
         StateCodec(Recent).upcast(b"{}", 1)
 
 
 def test_an_upcaster_that_fails_is_named():
-    with pytest.raises(CodecError, match="^The upcaster of Data from version 1 failed: KeyError: 'count'$"):
+    with pytest.raises(CodecError, match=r"^The upcaster of Data from version 1 failed: KeyError: 'count'$"):
         StateCodec(Data).upcast(b"{}", 1)
 
 
 def test_an_upcaster_that_gives_no_valid_state_is_refused():
-    with pytest.raises(CodecError, match="^Data holds what its type does not allow: rings: "):
+    with pytest.raises(CodecError, match=r"^Data holds what its type does not allow: rings: "):
         StateCodec(Data).upcast(json.dumps({"count": "many"}).encode(), 1)
 
 
@@ -100,12 +104,12 @@ def test_old_upcasters_may_be_dropped_from_the_oldest_on():
     class Recent(State, version=4, upcasters={2: add_name, 3: add_name}):
         name: str = ""
 
-    assert app_with(Recent)
+    assert "Bell" in app_with(Recent).handlers
 
 
 def test_schema_versions_count_from_one():
     class Early(State, version=0):
         name: str = ""
 
-    with pytest.raises(AppError, match="^Early has schema version 0: versions count from 1.$"):
+    with pytest.raises(AppError, match=r"^Early has schema version 0: versions count from 1.$"):
         app_with(Early)

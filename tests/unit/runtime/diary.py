@@ -1,6 +1,7 @@
 """A diary: a handler that tells all that it was given, and does on request what no handler may do."""
 
 import json
+import os
 import uuid
 from collections.abc import Callable
 from typing import Any
@@ -11,6 +12,9 @@ from runtime.message_ids import canonical
 
 SKY = {"colour": "blue"}
 """The environment: what a handler sees of it is captured."""
+
+NOISE = {"bytes": 4000}
+"""How much noise there is to capture."""
 
 DIARY = "d-1"
 
@@ -40,6 +44,7 @@ class Wrote(Message):
 
     line: str
     on_page: tuple[str, ...]
+    page_was_a: str
     guid: uuid.UUID
     chance: float
     now: str
@@ -71,6 +76,7 @@ class Diary(Handler[DiaryData]):
             Wrote(
                 line=message.line,
                 on_page=lines,
+                page_was_a=type(state.lines).__name__,
                 guid=context.new_guid(),
                 chance=context.random.random(),
                 now=context.now.isoformat(),
@@ -88,7 +94,8 @@ class Diary(Handler[DiaryData]):
 
     @handles(by="diary")
     def misbehave(self, state: DiaryData, message: Misbehave, context: Context) -> DiaryData:
-        return DEEDS[message.how](state, context)
+        done: DiaryData = DEEDS[message.how](state, context)
+        return done
 
 
 def _set_attribute(state: DiaryData, context: Context) -> DiaryData:
@@ -144,6 +151,22 @@ def _remember_what_is_outside(state: DiaryData, context: Context) -> DiaryData:
     return state.model_copy(update={"lines": (*state.lines, SKY["colour"])})
 
 
+def _publish_nothing(state: DiaryData, context: Any) -> DiaryData:
+    context.publish("nothing")
+    return state
+
+
+def _publish_a_number_in_a_header(state: DiaryData, context: Any) -> DiaryData:
+    context.publish(Pondered(lines=1), headers={"n": 1})
+    return state
+
+
+def _capture_noise(state: DiaryData, context: Context) -> DiaryData:
+    noise = context.capture("noise", lambda: os.urandom(NOISE["bytes"]))
+    context.publish(Pondered(lines=sum(noise)))
+    return state
+
+
 def _fail_under_a_dark_sky(state: DiaryData, context: Context) -> DiaryData:
     if SKY["colour"] == "black":
         raise ValueError("too dark")
@@ -168,11 +191,18 @@ DEEDS: dict[str, Callable[[DiaryData, Context], Any]] = {
     "return an unknown field": lambda state, context: state.model_copy(update={"liens": ()}),
     "return a whole number for a real one": lambda state, context: state.model_copy(update={"weight": 7}),
     "return a text for a real one": lambda state, context: state.model_copy(update={"weight": "7"}),
-    "return a list for a tuple": lambda state, context: state.model_copy(update={"lines": [*state.lines, "listed"]}),
-    "publish nothing": lambda state, context: context.publish("nothing"),
-    "publish a number in a header": lambda state, context: context.publish(Pondered(lines=1), headers={"n": 1}) or state,
+    "return a list for a tuple": lambda state, context: state.model_copy(
+        update={"lines": [*state.lines, "listed"]}
+    ),
+    "publish nothing": _publish_nothing,
+    "publish a number in a header": _publish_a_number_in_a_header,
     "capture what is no data": lambda state, context: context.capture("x", object) or state,
     "capture twice": lambda state, context: [context.capture("x", lambda: 1) for _ in "ab"] and state,
+    "fill the diary": lambda state, context: state.model_copy(
+        update={"lines": ("x" * 300_000 + context.message_id,)}
+    ),
+    "burn the diary": lambda state, context: DiaryData(),
+    "capture noise": _capture_noise,
     "draw from outside": _draw_from_outside,
     "remember what is outside": _remember_what_is_outside,
     "fail under a dark sky": _fail_under_a_dark_sky,

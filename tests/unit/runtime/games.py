@@ -5,7 +5,7 @@ from uuid import UUID
 
 from eventstore import Table, drive
 from runtime import Envelope, Outcome, Output, Processor
-from runtime.streams import StoredVersion, versions
+from runtime.streams import versions
 from samples.shooting_range import app
 from tests.unit.runtime.diary import delivery
 from tests.unit.runtime.tables import memory_table
@@ -33,8 +33,8 @@ class Game:
 
     def states(self) -> list[str]:
         """Return the state after each version of the shooting range."""
-        found: list[StoredVersion] = drive(versions(self.table, "ShootingRange", str(GAME))) or []
-        return [version.after.decode() for version in found]
+        found = drive(versions(self.table, "ShootingRange", str(GAME)))
+        return [version.after.decode() for version in found or ()]
 
 
 def start(number: int, position: int) -> Envelope:

@@ -34,7 +34,8 @@ def test_a_clock_that_goes_back_within_a_batch_does_not_take_now_back():
 
 @given(st.lists(st.lists(st.integers(-5, 5), min_size=1, max_size=3), min_size=1, max_size=6))
 def test_now_never_goes_back_and_is_never_ahead_of_all_clocks(batches):
-    table, number, latest = memory_table(), 0, []
+    table, number = memory_table(), 0
+    latest: list[int] = []
     for batch in batches:
         clock = ToldClock()
         worker = Worker(table, clock=clock)

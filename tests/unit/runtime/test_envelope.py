@@ -26,7 +26,7 @@ def test_an_id_of_another_length_is_refused(length):
 
 
 def test_an_id_that_is_no_valid_text_is_refused():
-    with pytest.raises(ValueError, match="^A message id is text, and '.*ud800' holds half a character.$"):
+    with pytest.raises(ValueError, match=r"^A message id is text, and '.*ud800' holds half a character.$"):
         Envelope.of("\ud800", "Rang", "{}")
 
 

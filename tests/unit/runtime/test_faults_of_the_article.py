@@ -83,7 +83,11 @@ def test_two_handlers_of_one_message_give_their_outputs_different_ids():
     async def publish(output: Output) -> None:
         published.append(output)
 
-    drive(Processor(App(Bell, Echo), memory_table(), publish).process(delivery("m-1", "Rang", {"tower": "east"})))
+    drive(
+        Processor(App(Bell, Echo), memory_table(), publish).process(
+            delivery("m-1", "Rang", {"tower": "east"})
+        )
+    )
 
     assert [output.type for output in published] == ["Heard", "Heard"]
     assert published[0].message_id != published[1].message_id

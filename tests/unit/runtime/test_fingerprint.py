@@ -119,11 +119,13 @@ def test_a_packed_body_has_the_fingerprint_of_its_json():
 
 @pytest.mark.parametrize("body", ["", "{", '{"a":}', "{'a':1}", '{"a":1}}', "[" * 1000 + "]" * 1000])
 def test_a_body_that_is_no_json_is_a_value_error(body):
-    with pytest.raises(ValueError, match="."):
+    with pytest.raises(ValueError, match=r"."):
         fingerprint("Rang", body)
 
 
-@pytest.mark.parametrize("body", [b"", b"\x81", b"\xc1", b"\x81\xa1a\x01\x01", b"\x91" * 600 + b"\xc0", b"\x91" * 3000])
+@pytest.mark.parametrize(
+    "body", [b"", b"\x81", b"\xc1", b"\x81\xa1a\x01\x01", b"\x91" * 600 + b"\xc0", b"\x91" * 3000]
+)
 def test_a_packed_body_that_does_not_parse_or_nests_too_deep_is_a_value_error(body):
     with pytest.raises((ValueError, msgpack.UnpackException)):
         fingerprint("Rang", body, packed=True)

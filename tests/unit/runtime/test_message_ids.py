@@ -31,12 +31,21 @@ def test_every_spelling_of_a_uuid_is_one_id(spelling):
 @given(st.uuids())
 def test_a_uuid_is_spelled_as_python_spells_it(key):
     assert canonical(str(key).upper()) == str(key)
-    assert UUID(bytes=id_key(str(key))) == key
+    assert id_key(str(key)) == key.bytes
 
 
 @pytest.mark.parametrize(
     "text",
-    ["order-7", "Order-7", " " + CANONICAL, CANONICAL + "\n", CANONICAL + "0", CANONICAL[:-1], "x" + CANONICAL, "٧" * 32],
+    [
+        "order-7",
+        "Order-7",
+        " " + CANONICAL,
+        CANONICAL + "\n",
+        CANONICAL + "0",
+        CANONICAL[:-1],
+        "x" + CANONICAL,
+        "\u0667" * 32,
+    ],
 )
 def test_any_other_text_is_left_as_it_is(text):
     assert canonical(text) == text
@@ -58,7 +67,11 @@ def test_no_text_equals_the_bytes_of_a_uuid():
     assert pack_ids([id_key(text)]) != pack_ids([id_key(str(key))])
 
 
-ids = st.uuids().map(str) | st.text(min_size=1, max_size=20) | st.text("abcdef0123456789", min_size=16, max_size=16)
+ids = (
+    st.uuids().map(str)
+    | st.text(min_size=1, max_size=20)
+    | st.text("abcdef0123456789", min_size=16, max_size=16)
+)
 
 
 @given(st.lists(ids, min_size=1, max_size=20))

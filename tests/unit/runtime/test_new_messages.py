@@ -18,9 +18,9 @@ def test_messages_are_handled_in_their_order_each_on_the_state_before():
         ("a", "b"),
         ("a", "b", "c"),
     ]
-    assert [version.after for version in stored(table)] == [version.before for version in stored(table)[1:]] + [
-        b'{"lines":["a","b","c"],"words":["a","b","c"],"weight":0.0}'
-    ]
+    assert [version.after for version in stored(table)] == [
+        version.before for version in stored(table)[1:]
+    ] + [b'{"lines":["a","b","c"],"words":["a","b","c"],"weight":0.0}']
 
 
 def test_the_next_batch_goes_on_where_the_last_one_ended():

@@ -77,7 +77,7 @@ def test_a_duplicate_in_the_same_batch_gets_the_same_as_one_in_another():
 
 
 def test_headers_of_any_mapping_are_recorded():
-    from types import MappingProxyType  # noqa: PLC0415
+    from types import MappingProxyType
 
     table = memory_table()
     proxied = write("a", headers=MappingProxyType({"trace": "t-1"}))

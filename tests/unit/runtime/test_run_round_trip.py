@@ -1,14 +1,12 @@
 """Runs: what is stored of state versions comes back, whatever they hold."""
 
-import dataclasses
 import os
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eventstore import EventData, Partition, RecordedEvent, Stream, connect, drive
-from runtime.errors import RunCorruptError
+from eventstore import Partition, RecordedEvent, Stream, connect, drive
 from runtime.message_ids import id_key
 from runtime.run import (
     DATA_PROPERTIES,
@@ -20,6 +18,7 @@ from runtime.run import (
     read_index,
     read_run,
 )
+from tests.unit.runtime.runs import joined, run_of, stored, version
 
 moments = st.integers(-(10**16), 10**17)
 digests = st.binary(min_size=16, max_size=16)
@@ -49,21 +48,6 @@ runs = st.builds(
 )
 
 
-def version(number: int, **fields: object) -> StateVersion:
-    made = StateVersion(
-        number.to_bytes(16, "big"), "Rang", bytes(16), 7, None, None, None, 1, bytes(16), bytes(16), None
-    )
-    return made._replace(**fields)
-
-
-def run_of(*versions: StateVersion, before: bytes = b"{}") -> Run:
-    return Run(1, None, 7, 1, before, list(versions))
-
-
-def stored(run: Run, *, version: int = 1) -> RecordedEvent:
-    return RecordedEvent(version, run.event().properties)
-
-
 @given(runs)
 def test_a_run_comes_back(run):
     assert read_run(stored(run)) == run
@@ -72,7 +56,9 @@ def test_a_run_comes_back(run):
 @given(runs)
 def test_the_index_tells_without_the_states(run):
     event = stored(run, version=3)
-    projected = RecordedEvent(3, {name: event.properties[name] for name in INDEX_PROPERTIES if name in event.properties})
+    projected = RecordedEvent(
+        3, {name: event.properties[name] for name in INDEX_PROPERTIES if name in event.properties}
+    )
 
     index = read_index(projected)
 
@@ -118,8 +104,7 @@ def test_what_is_over_64_kib_is_split_and_joined_again(size):
     event = stored(run)
 
     parts = [name for name in DATA_PROPERTIES if name in event.properties]
-    assert len(parts) == -(-sum(len(event.properties[name]) for name in parts) // 65_536)
-    assert all(len(event.properties[name]) <= 65_536 for name in parts)
+    assert len(parts) == -(-len(joined(event, DATA_PROPERTIES)) // 65_536)
     assert read_run(event) == run
 
 
@@ -151,91 +136,3 @@ def test_a_run_can_be_written_as_it_is():
 
     (event,) = drive(Stream.read(Partition(table, "Bell-east"))).events
     assert read_run(event) == run
-
-
-def altered(event: RecordedEvent, **changes: object) -> RecordedEvent:
-    properties = {**event.properties, **changes}
-    return dataclasses.replace(event, properties={name: value for name, value in properties.items() if value is not None})
-
-
-EVENT = stored(run_of(version(1, after=b'{"rings":1}', headers={"trace": "t"}), version(2, enqueued_at=9)))
-
-
-@pytest.mark.parametrize("name", [name for name in EVENT.properties])
-def test_a_lacking_property_is_told(name):
-    with pytest.raises(RunCorruptError, match="Event 1 is no readable run"):
-        read_run(altered(EVENT, **{name: None})) if name != "Newest" else read_run(altered(EVENT, Data=None))
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"Data": b""},
-        {"Data": b"no zstandard"},
-        {"Data": EVENT.properties["Data"][:-1]},
-        {"Data": "text"},
-        {"Ids": b""},
-        {"Ids": b"\x02\x05"},
-        {"Ids": b"\x02\xc1"},
-        {"Ids": b"\x02\x92\xa1a"},
-        {"Ids": "text"},
-        {"Count": 3},
-        {"Count": "2"},
-        {"Ids": EVENT.properties["Ids"][:-16]},
-        {"First": "one"},
-        {"WrittenAt": 7},
-        {"Newest": 7},
-        {"Batch": 7},
-    ],
-)
-def test_properties_that_are_not_what_was_written_are_told(changes):
-    with pytest.raises(RunCorruptError, match="^Event 1 "):
-        read_run(altered(EVENT, **changes))
-
-
-@given(st.data())
-def test_a_flipped_bit_never_gives_another_run(data):
-    damaged = bytearray(EVENT.properties["Data"])
-    bit = data.draw(st.integers(0, len(damaged) * 8 - 1))
-    damaged[bit // 8] ^= 1 << bit % 8
-
-    try:
-        found = read_run(altered(EVENT, Data=bytes(damaged)))
-    except RunCorruptError:
-        return
-    assert found == read_run(EVENT)
-
-
-def test_a_format_of_newer_code_is_told():
-    import msgpack  # noqa: PLC0415
-    import zstandard  # noqa: PLC0415
-
-    columns = msgpack.unpackb(zstandard.ZstdDecompressor().decompress(EVENT.properties["Data"]))
-    newer = zstandard.ZstdCompressor().compress(msgpack.packb([2, *columns[1:]]))
-
-    with pytest.raises(RunCorruptError, match="format 2 is unknown; this code reads format 1"):
-        read_run(altered(EVENT, Data=newer))
-
-
-def test_a_decompression_bomb_is_refused():
-    import zstandard  # noqa: PLC0415
-
-    bomb = zstandard.ZstdCompressor().compress(bytes(65 * 2**20))
-    assert len(bomb) < 10_000
-
-    with pytest.raises(RunCorruptError, match="are more than a run can have"):
-        read_run(altered(EVENT, Data=bomb))
-
-
-def test_a_frame_that_does_not_say_its_size_is_refused():
-    import zstandard  # noqa: PLC0415
-
-    silent = zstandard.ZstdCompressor(write_content_size=False).compress(bytes(1000))
-
-    with pytest.raises(RunCorruptError, match="are more than a run can have"):
-        read_run(altered(EVENT, Data=silent))
-
-
-def test_an_event_of_someone_else_is_no_run():
-    with pytest.raises(RunCorruptError, match="Event 4 is no readable run of state versions"):
-        read_index(RecordedEvent(4, EventData({"Hits": 1}).properties))

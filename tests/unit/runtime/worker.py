@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from eventstore import Table, drive
 from handlers import App
-from runtime.backoff import BackoffPolicy
 from runtime.clock import Clock
 from runtime.envelope import Envelope
 from runtime.fold import BatchContext
@@ -15,6 +15,7 @@ from runtime.preparation import prepare
 from runtime.state_based import StateBased
 from runtime.streams import StoredVersion, versions
 from tests.unit.runtime import diary
+from tests.unit.runtime.patience import PATIENCE
 
 NOW = 1_767_225_600_000_000
 """The beginning of 2026, in microseconds."""
@@ -34,10 +35,6 @@ class ToldClock:
         return self.now
 
 
-async def no_sleep(seconds: float) -> None:
-    """Pause for no time at all."""
-
-
 class Worker:
     """Handles deliveries of one stream of an app with one handler."""
 
@@ -55,7 +52,7 @@ class Worker:
         self.business_id = business_id
         self.clock = clock or ToldClock()
         context = batch if isinstance(batch, BatchContext) else BatchContext(batch)
-        backoff = BackoffPolicy(attempts=attempts, sleep=no_sleep)
+        backoff = replace(PATIENCE, attempts=attempts)
         self.algorithm = StateBased(table, self.handler, self.clock, context, backoff)
 
     async def handle(self, *deliveries: Envelope) -> list[Outcome]:

@@ -1,0 +1,142 @@
+"""A batch as its user meets it: stopped, resumed, run again, followed by another one, and truncated.
+
+Starting Spark takes longest, so that the commands run once, one after the other, and each test looks at what one said.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from subprocess import CompletedProcess
+
+import pytest
+
+from tests.integration.cli.folder import Folder
+
+ON_STORE = ["--store", "sqlite:///store.db", "--table", "bank"]
+RUN = ["run", "--app", "bank:app", *ON_STORE, "--out", "outcomes", "--master", "local[2]", "--cascade"]
+FIRST = [*RUN, "--messages", "log.jsonl", "--batch-id", "first"]
+
+
+@dataclass(frozen=True)
+class Commands:
+    """What each command gave."""
+
+    folder: Folder
+    stopped: tuple[int, str]
+    listed_between: CompletedProcess[str]
+    resumed: CompletedProcess[str]
+    again: CompletedProcess[str]
+    later: CompletedProcess[str]
+    truncated: CompletedProcess[str]
+    listed: CompletedProcess[str]
+    shown: CompletedProcess[str]
+
+
+@pytest.fixture(scope="module")
+def commands(tmp_path_factory: pytest.TempPathFactory) -> Commands:
+    folder = Folder.make(tmp_path_factory.mktemp("bank"))
+    cut = ["truncate", *ON_STORE, "--older-than", "0s", "--allow-young", "--master", "local[2]", "--json"]
+    return Commands(
+        folder,
+        stopped=folder.interrupted("Round 0: handling", *FIRST),
+        listed_between=folder.consistent("batches", *ON_STORE),
+        resumed=folder.consistent(*FIRST),
+        again=folder.consistent(*FIRST, "--json"),
+        later=folder.consistent(*RUN, "--messages", "later.jsonl", "--log-file", "later.log", "--json"),
+        truncated=folder.consistent(*cut),
+        listed=folder.consistent("batches", *ON_STORE, "--json"),
+        shown=folder.consistent("show", *ON_STORE, "Account", "a1", "--diff"),
+    )
+
+
+def test_ctrl_c_ends_it_quietly_and_says_how_to_go_on(commands):
+    code, said = commands.stopped
+
+    assert code == 130
+    assert "Stopped. Nothing is lost: run it again with --batch-id first to go on." in said
+    assert "Traceback" not in said
+    assert "ERROR" not in said
+
+
+def test_a_batch_that_was_stopped_is_listed_as_started(commands):
+    assert "Batch first has not ended" in commands.listed_between.stdout
+
+
+def test_it_goes_on_when_it_is_run_again_with_its_id(commands):
+    assert commands.resumed.returncode == 0, commands.resumed.stderr
+    said = commands.resumed.stdout.split("\n")
+    assert ["0", "Account", "9", "1", "0", "1", "9"] in [line.split() for line in said]
+    assert ["1", "Mail", "9", "0", "0", "0", "0"] in [line.split() for line in said]
+
+
+def test_dead_letters_are_shown_with_reason_and_error_and_do_not_fail_it(commands):
+    said = commands.resumed.stdout
+
+    assert "ValueError: -5 is no deposit" in said
+    assert all(reason in said for reason in ("handler_error", "unknown_type", "invalid_envelope"))
+    assert "the exit code is 0" in said
+
+
+def test_progress_and_the_batch_id_are_on_standard_error(commands):
+    said = commands.resumed.stderr.splitlines()
+
+    assert said[0] == "Batch first: if it stops before its end, run it again with --batch-id first to go on."
+    assert said[1] == "Starting Spark"
+    assert {"Round 0: handling messages", "Round 1: handling messages"} <= set(said)
+
+
+def test_spark_and_its_workers_are_heard_only_in_the_log_file(commands):
+    said = commands.resumed.stdout + commands.resumed.stderr
+
+    assert "WARN" not in said
+    assert "this is for the log file" not in said
+    log = (commands.folder.path / ".consistent" / "consistent.log").read_text()
+    assert "WARN" in log
+    assert "this is for the log file" in log
+
+
+def test_a_published_batch_is_not_run_again(commands):
+    document = json.loads(commands.again.stdout)
+
+    assert commands.again.returncode == 0
+    assert document["was_published"]
+    assert document["counts"] == {"dead_letter": 3, "duplicate": 1, "outputs": 9, "processed": 18}
+    assert len(document["dead_letters"]) == 3
+    assert (commands.folder.path / "outcomes" / "batch_id=first" / "round=1").is_dir()
+
+
+def test_a_batch_without_an_id_gets_one_and_says_it_first(commands):
+    document = json.loads(commands.later.stdout)
+
+    assert commands.later.stderr.startswith(f"Batch {document['batch_id']}: ")
+    assert not document["was_published"]
+    assert document["counts"] == {"outputs": 3, "processed": 6}
+
+
+def test_the_log_file_can_be_chosen(commands):
+    assert "WARN" in (commands.folder.path / "later.log").read_text()
+
+
+def test_truncation_cuts_all_but_the_newest_runs(commands):
+    document = json.loads(commands.truncated.stdout)
+
+    assert commands.truncated.returncode == 0, commands.truncated.stderr
+    assert (document["streams"], document["cut"], document["versions"]) == (6, 6, 18)
+    assert document["handlers"] == [
+        {"handler": "Account", "streams": 3, "cut": 3, "versions": 9, "runs": 3},
+        {"handler": "Mail", "streams": 3, "cut": 3, "versions": 9, "runs": 3},
+    ]
+
+
+def test_what_was_cut_is_no_longer_shown(commands):
+    assert commands.shown.returncode == 0
+    assert "kept from 4" in commands.shown.stdout
+    assert "total: 12 → 13" in commands.shown.stdout
+
+
+def test_both_batches_are_listed_as_published(commands):
+    batches = json.loads(commands.listed.stdout)["batches"]
+
+    assert [each["status"] for each in batches] == ["published", "published"]
+    assert batches[0]["batch_id"] == "first"

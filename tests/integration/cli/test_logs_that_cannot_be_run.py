@@ -1,0 +1,23 @@
+"""A log that cannot be read as one ends the command with a sentence."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from tests.integration.cli.folder import Folder
+
+
+def test_a_log_without_a_required_column(tmp_path):
+    folder = Folder.make(tmp_path)
+    pq.write_table(pa.table({"message_id": ["m1"], "type": ["Deposited"]}), tmp_path / "log.parquet")
+
+    done = folder.consistent(
+        "run", "--app", "bank:app", "--messages", "log.parquet", "--master", "local[2]",
+        "--store", "sqlite:///store.db", "--table", "bank", "--out", "outcomes",
+    )  # fmt: skip
+
+    assert done.returncode == 1
+    assert done.stdout == ""
+    assert "The log lacks the column body" in done.stderr.splitlines()[-1]
+    assert "Traceback" not in done.stderr

@@ -1,0 +1,62 @@
+"""The command line, called in this process, and a small store of games to look at."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from runtime.cli import main
+from tests.unit.cli.stores import on_store, play
+
+_STYLE = re.compile(r"\x1b\[[0-9;]*m")
+
+
+@dataclass(frozen=True)
+class Said:
+    """What a command said, and its exit code."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def document(self):
+        return json.loads(self.out)
+
+
+Consistent = Callable[..., Said]
+
+
+@pytest.fixture
+def consistent(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> Consistent:
+    """Call the command line in an empty working directory."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setenv("COLUMNS", "250")
+    monkeypatch.setenv("TERMINAL_WIDTH", "250")
+    for name in ("CONSISTENT_STORE", "CONSISTENT_TABLE"):
+        monkeypatch.delenv(name, raising=False)
+
+    def call(*arguments: str) -> Said:
+        with pytest.raises(SystemExit) as ended:
+            main(arguments)
+        captured = capsys.readouterr()
+        return Said(int(ended.value.code or 0), _STYLE.sub("", captured.out), _STYLE.sub("", captured.err))
+
+    return call
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> str:
+    """Make a store with a few games in it, and give its url."""
+    url = f"sqlite:///{tmp_path}/store.db"
+    on_store(url, play)
+    return url

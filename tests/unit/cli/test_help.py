@@ -1,0 +1,57 @@
+"""Help teaches, and starts at once: nothing heavy is imported for it."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).parents[3]
+COMMANDS = ["demo", "run", "batches", "truncate", "streams", "show", "sample shooting-range"]
+HEAVY = ("pyspark", "py4j", "pandas", "numpy", "pyarrow", "azure", "aiohttp")
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_each_command_has_an_example_of_itself(consistent, command):
+    said = consistent(*command.split(), "--help")
+
+    assert said.code == 0
+    assert f"consistent {command}" in said.out.partition("Options")[0].replace("Usage: consistent", "")
+
+
+def test_all_commands_are_listed(consistent):
+    said = consistent("--help")
+
+    assert said.code == 0
+    assert all(command.split()[0] in said.out for command in COMMANDS)
+
+
+def test_without_a_command_help_is_shown_and_the_usage_is_wrong(consistent):
+    said = consistent()
+
+    assert said.code == 2
+    assert "truncate" in said.out + said.err
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--help"], ["run", "--help"], ["truncate", "--help"], ["demo", "--help"]]
+)
+def test_help_imports_nothing_heavy(arguments):
+    program = (
+        "import sys\n"
+        "from runtime.cli import main\n"
+        "try:\n    main(sys.argv[1:])\n"
+        "finally:\n    print(*sys.modules, file=sys.stderr)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, *arguments],
+        env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+    imported = {name.partition(".")[0] for name in done.stderr.split()}
+    assert "typer" in imported
+    assert imported.isdisjoint(HEAVY)

@@ -1,0 +1,72 @@
+"""`consistent batches` shows the ledger, says how to go on with a batch that died, and gives one up."""
+
+import pytest
+
+from runtime.ledger import Ledger
+from tests.unit.cli.stores import NOW, on_store
+
+ON_STORE = ["--store", "sqlite:///store.db", "--table", "games"]
+
+
+@pytest.fixture
+def batches(store):
+    """One batch that is published and one that died after its first round."""
+
+    async def begin(table):
+        ledger = Ledger(table, NOW)
+        published = await ledger.begin("b1", "some input", "outcomes")
+        published = await ledger.commit_round(published, 0, {"processed": 4, "duplicate": 1, "outputs": 2}, 0)
+        await ledger.publish(published)
+        died = await ledger.begin("b2", "other input", "outcomes")
+        await ledger.commit_round(died, 0, {"processed": 1}, 1)
+
+    on_store(store, begin)
+
+
+def test_all_batches_are_listed(consistent, batches):
+    document = consistent("batches", *ON_STORE, "--json").document
+
+    assert [(each["batch_id"], each["status"], each["rounds"]) for each in document["batches"]] == [
+        ("b1", "published", 1),
+        ("b2", "started", 1),
+    ]
+    assert document["batches"][0] == {
+        "batch_id": "b1",
+        "status": "published",
+        "rounds": 1,
+        "started_at": "2026-03-01T12:00:00Z",
+        "updated_at": "2026-03-01T12:00:00Z",
+        "counts": {"duplicate": 1, "outputs": 2, "processed": 4},
+        "out": "outcomes",
+        "input": "some input",
+    }
+
+
+def test_how_to_go_on_is_said_of_batches_that_have_not_ended(consistent, batches):
+    said = consistent("batches", *ON_STORE)
+
+    assert "1 duplicate, 2 outputs, 4 processed" in said.out
+    assert "Batch b2 has not ended" in said.out
+    assert "--batch-id b2 --out outcomes" in said.out
+    assert "Batch b1 has not ended" not in said.out
+
+
+def test_a_batch_can_be_given_up(consistent, batches):
+    said = consistent("batches", *ON_STORE, "--abandon", "b2")
+
+    assert said.code == 0
+    assert "Batch b2 is abandoned" in said.out
+    listed = consistent("batches", *ON_STORE, "--json").document["batches"]
+    assert [each["status"] for each in listed] == ["published", "abandoned"]
+
+
+def test_a_published_batch_cannot_be_given_up(consistent, batches):
+    said = consistent("batches", *ON_STORE, "--abandon", "b1", "--json")
+
+    assert (said.code, said.out) == (1, "")
+    assert "published" in said.err
+
+
+def test_a_table_without_batches_says_so(consistent, store):
+    assert consistent("batches", *ON_STORE).out == "No batch was run into the table games.\n"
+    assert consistent("batches", *ON_STORE, "--json").document == {"batches": []}

@@ -1,0 +1,60 @@
+"""Progress is one line for each step in a file, and a bar with a mark after each step on a terminal."""
+
+import io
+from types import SimpleNamespace
+from typing import Any
+
+from rich.console import Console
+
+from runtime.spark.progress import StepProgress, count_tasks
+
+
+def progress(**options):
+    console = Console(
+        file=io.StringIO(), width=80, force_terminal=options.pop("is_terminal"), color_system=None
+    )
+    return StepProgress(console, **options), console.file
+
+
+def test_each_step_is_a_line_where_there_is_no_terminal():
+    shown, file = progress(is_terminal=False)
+
+    shown.step("Reading the [log]")
+    shown.step("Counting")
+    shown.done()
+
+    assert file.getvalue() == "Reading the [log]\nCounting\n"
+
+
+def test_steps_that_are_done_are_marked_on_a_terminal():
+    shown, file = progress(is_terminal=True)
+
+    shown.step("Reading the log")
+    shown.step("Counting")
+    shown.failed()
+
+    assert "✓ Reading the log (0.0 s)" in file.getvalue()
+    assert "✗ Counting (0.0 s)" in file.getvalue()
+
+
+def test_steps_that_are_done_need_not_stay():
+    shown, file = progress(is_terminal=True, keep_steps=False)
+
+    shown.step("Reading the log")
+    shown.done()
+    shown.step("Counting")
+    shown.failed()
+
+    assert "✓" not in file.getvalue()
+    assert "✗ Counting" in file.getvalue()
+
+
+def test_tasks_are_those_of_all_stages_under_way():
+    stages = {
+        1: SimpleNamespace(numTasks=8, numCompletedTasks=3),
+        2: SimpleNamespace(numTasks=4, numCompletedTasks=0),
+    }
+    tracker = SimpleNamespace(getActiveStageIds=lambda: [1, 2, 3], getStageInfo=stages.get)
+    spark: Any = SimpleNamespace(sparkContext=SimpleNamespace(statusTracker=lambda: tracker))
+
+    assert count_tasks(spark) == (3, 12)

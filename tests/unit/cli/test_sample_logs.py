@@ -1,0 +1,84 @@
+"""`consistent sample` writes logs that hold what was asked for, the same ones for the same seed."""
+
+import json
+from datetime import UTC, datetime
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from runtime.spark.log_files import write_log
+
+SHOOTING_RANGE = ["sample", "shooting-range", "--games", "3", "--messages", "40"]
+
+
+def lines(path):
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+@pytest.mark.parametrize("name", ["log.jsonl", "log.json", "log.parquet", "log"])
+def test_duplicates_come_on_top_of_the_messages(consistent, tmp_path, name):
+    said = consistent(*SHOOTING_RANGE, "--duplicates", "0.25", "--out", name, "--json")
+
+    assert said.code == 0
+    assert said.document == {"out": name, "deliveries": 50, "messages": 40, "duplicates": 10, "games": 3}
+    path = tmp_path / name
+    rows = lines(path) if "json" in name else pq.read_table(path).to_pylist()
+    assert len(rows) == 50
+    assert len({row["message_id"] for row in rows}) == 40
+    assert len({json.loads(row["body"])["game_id"] for row in rows}) == 3
+
+
+def test_parquet_has_the_columns_of_a_log(consistent, tmp_path):
+    consistent(*SHOOTING_RANGE, "--out", "log.parquet")
+
+    schema = pq.read_schema(tmp_path / "log.parquet")
+    assert schema.names == ["message_id", "type", "body", "sequence", "enqueued_at"]
+    assert schema.field("sequence").type == pa.int64()
+    assert schema.field("enqueued_at").type == pa.timestamp("us", tz="UTC")
+
+
+def test_the_same_seed_gives_the_same_log(consistent, tmp_path):
+    for name, seed in (("a.jsonl", "5"), ("b.jsonl", "5"), ("c.jsonl", "6")):
+        consistent(*SHOOTING_RANGE, "--shuffle", "--seed", seed, "--out", name)
+
+    assert (tmp_path / "a.jsonl").read_bytes() == (tmp_path / "b.jsonl").read_bytes()
+    assert (tmp_path / "a.jsonl").read_bytes() != (tmp_path / "c.jsonl").read_bytes()
+
+
+def test_a_shuffled_log_is_in_another_order(consistent, tmp_path):
+    consistent(*SHOOTING_RANGE, "--out", "straight.jsonl")
+    consistent(*SHOOTING_RANGE, "--shuffle", "--out", "shuffled.jsonl")
+
+    straight, shuffled = lines(tmp_path / "straight.jsonl"), lines(tmp_path / "shuffled.jsonl")
+    assert [row["sequence"] for row in straight] == list(range(40))
+    assert straight != shuffled
+    assert sorted(shuffled, key=lambda row: row["sequence"]) == straight
+
+
+def test_a_log_that_could_not_be_finished_leaves_no_file(tmp_path):
+    def rows():
+        yield {"message_id": "m1", "type": "FireAt", "body": "{}"}
+        raise ValueError("no more")
+
+    with pytest.raises(ValueError, match="no more"):
+        write_log(rows(), tmp_path / "log.jsonl")
+
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_all_columns_of_a_log_can_be_written(tmp_path):
+    row = {
+        "message_id": "m1",
+        "type": "FireAt",
+        "body": "{}",
+        "business_id": "1",
+        "sequence": 7,
+        "enqueued_at": datetime(2026, 1, 1, tzinfo=UTC),
+        "headers": {"trace": "t"},
+    }
+
+    write_log([row], tmp_path / "log.parquet")
+
+    (found,) = pq.read_table(tmp_path / "log.parquet").to_pylist()
+    assert {**found, "headers": dict(found["headers"])} == row

@@ -1,0 +1,37 @@
+"""The demo removes the folder of an earlier demo, and never anything else."""
+
+import pytest
+
+from runtime.cli.demo.folder import DemoFolder
+from runtime.cli.failures import NotPossibleError
+
+
+def test_the_folder_of_an_earlier_demo_is_made_anew(tmp_path):
+    path = tmp_path / "demo-output"
+    DemoFolder.make(path).log("log").write_text("old")
+
+    folder = DemoFolder.make(path)
+
+    assert not folder.log("log").exists()
+    assert [each.name for each in path.iterdir()] == [".made-by-consistent-demo"]
+
+
+def test_a_folder_that_no_demo_made_is_left_alone(tmp_path):
+    path = tmp_path / "demo-output"
+    path.mkdir()
+    (path / "thesis.txt").write_text("the only copy")
+
+    with pytest.raises(NotPossibleError, match="was not made by the demo"):
+        DemoFolder.make(path)
+
+    assert (path / "thesis.txt").read_text() == "the only copy"
+
+
+def test_a_link_to_the_folder_of_a_demo_is_left_alone(tmp_path):
+    DemoFolder.make(tmp_path / "elsewhere")
+    (tmp_path / "demo-output").symlink_to(tmp_path / "elsewhere")
+
+    with pytest.raises(NotPossibleError, match="was not made by the demo"):
+        DemoFolder.make(tmp_path / "demo-output")
+
+    assert (tmp_path / "elsewhere" / ".made-by-consistent-demo").exists()

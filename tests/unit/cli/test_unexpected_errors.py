@@ -1,0 +1,68 @@
+"""An error that nobody thought of is one sentence too, and its trace is in the log file."""
+
+import pytest
+import typer
+
+from runtime.cli import log_file
+from runtime.cli.failures import UnexpectedError, traced
+from runtime.cli.log_file import append_trace, prepare_log
+
+
+def test_it_is_one_sentence_that_says_where_the_trace_is(consistent, store, tmp_path, monkeypatch):
+    def broken(*_):
+        raise ZeroDivisionError("a [broken] thing")
+
+    monkeypatch.setattr("runtime.cli.commands.streams.on_table", broken)
+
+    said = consistent("streams", "--store", store, "--table", "games")
+
+    assert said.code == 1
+    assert said.err == (
+        "Error: Something unexpected went wrong: ZeroDivisionError: a [broken] thing. "
+        "The full trace is in .consistent/consistent.log.\n"
+    )
+    log = (tmp_path / ".consistent" / "consistent.log").read_text()
+    assert "Traceback" in log
+    assert "ZeroDivisionError: a [broken] thing" in log
+
+
+def test_its_trace_goes_to_the_log_file_that_was_named(tmp_path):
+    log = tmp_path / "logs" / "mine.log"
+
+    with pytest.raises(UnexpectedError, match=r"mine\.log"), traced(log):
+        raise KeyError("x")
+
+    assert "KeyError" in log.read_text()
+
+
+@pytest.mark.parametrize("error", [typer.Exit(3), typer.BadParameter("x"), KeyboardInterrupt()])
+def test_what_is_meant_to_pass_passes(error, tmp_path):
+    with pytest.raises(type(error)), traced(tmp_path / "log"):
+        raise error
+
+    assert not (tmp_path / "log").exists()
+
+
+def test_a_log_file_that_cannot_be_written_costs_only_the_trace(tmp_path):
+    (tmp_path / "file").write_text("")
+
+    assert append_trace(ValueError("x"), tmp_path / "file" / "log") is None
+
+
+def test_a_long_log_file_is_begun_anew(tmp_path, monkeypatch):
+    monkeypatch.setattr(log_file, "LIMIT_BYTES", 10)
+    log = tmp_path / "spark.log"
+    log.write_text("more than ten bytes")
+
+    prepare_log(log)
+
+    assert log.read_text() == ""
+    assert (tmp_path / "spark.log.1").read_text() == "more than ten bytes"
+
+
+def test_the_folder_of_the_log_file_keeps_out_of_version_control(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+    prepare_log()
+
+    assert (tmp_path / ".consistent" / ".gitignore").read_text().endswith("*\n")

@@ -1,0 +1,33 @@
+"""Runs, as short as a test can read."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from eventstore import RecordedEvent
+from runtime.run import Run, StateVersion
+
+
+def version(number: int, **fields: Any) -> StateVersion:
+    """Return a version of a message with this number for its id, which is as a test says and otherwise empty."""
+    made = StateVersion(
+        number.to_bytes(16, "big"), "Rang", bytes(16), 7, None, None, None, 1, bytes(16), bytes(16), None
+    )
+    return made._replace(**fields)
+
+
+def run_of(*versions: StateVersion, before: bytes = b"{}") -> Run:
+    """Return a run of these versions."""
+    return Run(1, None, 7, 1, before, list(versions))
+
+
+def stored(run: Run, *, version: int = 1) -> RecordedEvent:
+    """Return the event that a run is stored as."""
+    return RecordedEvent(version, run.event().properties)
+
+
+def joined(event: RecordedEvent, names: list[str]) -> bytes:
+    """Return the bytes that stand in some properties of an event, each of which has no more than 64 KiB."""
+    parts = [event.properties[name] for name in names if name in event.properties]
+    assert all(isinstance(part, bytes) and 0 < len(part) <= 65_536 for part in parts)
+    return b"".join(part for part in parts if isinstance(part, bytes))

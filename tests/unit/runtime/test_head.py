@@ -1,0 +1,54 @@
+"""The head of a stream comes back from the header's properties as it was."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from eventstore import Operation, drive
+from runtime.head import HEAD_PROPERTIES, MAX_STATE_BYTES, Head, read_head
+from tests.unit.runtime.tables import memory_table
+
+moments = st.integers(-(10**16), 10**17)
+heads = st.builds(
+    Head,
+    state=st.none() | st.binary(max_size=50),
+    schema=st.integers(1, 9),
+    versions=st.integers(0, 10**15),
+    kept_from=st.integers(1, 10**15),
+    last_now=moments,
+    horizon=st.none() | moments,
+    undated_cut=st.booleans(),
+)
+
+
+@given(heads)
+def test_a_head_comes_back(head):
+    assert read_head(head.properties()) == head
+    assert set(head.properties()) <= set(HEAD_PROPERTIES)
+
+
+@given(heads)
+def test_a_head_can_be_written_as_it_is(head):
+    table = memory_table()
+
+    drive(table.transact("Diary-d-1", [Operation.insert("SS-HEAD", head.properties())]))
+
+    row = drive(table.get("Diary-d-1", "SS-HEAD"))
+    assert row is not None
+    assert read_head(row.properties) == head
+
+
+def test_a_state_that_is_too_large_is_left_to_the_newest_run():
+    fits, too_large = Head(b"x" * MAX_STATE_BYTES, 1), Head(b"x" * (MAX_STATE_BYTES + 1), 1)
+
+    assert read_head(fits.properties()).state == fits.state
+    assert read_head(too_large.properties()).state is None
+
+
+@given(st.none() | moments, st.none() | moments, st.booleans())
+def test_what_is_too_late_is_told_by_the_horizon_or_the_mark(enqueued_at, horizon, undated_cut):
+    head = Head(b"", 1, horizon=horizon, undated_cut=undated_cut)
+
+    if enqueued_at is None:
+        assert head.is_too_late(enqueued_at) is undated_cut
+    else:
+        assert head.is_too_late(enqueued_at) is (horizon is not None and enqueued_at <= horizon)

@@ -1,0 +1,217 @@
+"""The processor: one message at a time, in every handler that takes it, published last."""
+
+import json
+
+import msgpack
+import pytest
+
+from eventstore import InterceptedTable, Table, drive
+from handlers import App, Context, Handler, Message, State, handles
+from runtime import Envelope, Outcome, Output, Processor
+from runtime.fold import BatchContext
+from samples.shooting_range import app as shooting_range
+from tests.unit.runtime import diary
+from tests.unit.runtime.diary import delivery, misbehave, ponder, write
+from tests.unit.runtime.games import GAME
+from tests.unit.runtime.tables import contents, memory_table
+from tests.unit.runtime.worker import NOW, ToldClock, ends, made_by
+
+
+class Rang(Message):
+    tower: str
+
+
+class Heard(Message):
+    by: str
+
+
+class Data(State):
+    rings: int = 0
+
+
+class Bell(Handler[Data]):
+    @handles(by="tower")
+    def rang(self, state: Data, message: Rang, context: Context) -> Data:
+        context.publish(Heard(by="bell"))
+        context.publish(Heard(by="bell again"))
+        return state.model_copy(update={"rings": state.rings + 1})
+
+
+class Echo(Handler[Data]):
+    @handles(by="tower")
+    def rang(self, state: Data, message: Rang, context: Context) -> Data:
+        if message.tower == "silent":
+            raise ValueError("no echo")
+        context.publish(Heard(by="echo"))
+        return state.model_copy(update={"rings": state.rings + 1})
+
+
+class Log:
+    """Notes the calls of a table and what is published, in their order."""
+
+    def __init__(self) -> None:
+        self.entries: list[str] = []
+        self.table = memory_table()
+        self.watched = InterceptedTable(self.table, after=lambda name, *_: self.entries.append(name))
+
+    async def publish(self, output: Output) -> None:
+        self.entries.append(json.loads(output.body).get("by", output.type))
+
+
+async def ignore(output: Output) -> None:
+    """Publish nowhere."""
+
+
+def process(app: App, table: Table, message: Envelope, publish=ignore) -> list[Outcome]:
+    return drive(Processor(app, table, publish, clock=ToldClock()).process(message))
+
+
+def rang(tower: str = "east", **fields: str) -> Envelope:
+    return delivery("m-1", "Rang", {"tower": tower}, **fields)
+
+
+def test_outputs_are_published_in_order_after_all_is_stored_durably():
+    log = Log()
+
+    outcomes = process(App(Bell, Echo), log.watched, rang(), log.publish)
+
+    assert log.entries == ["query", "transact", "query", "transact", "barrier", "bell", "bell again", "echo"]
+    assert [outcome.handler for outcome in outcomes] == ["Bell", "Echo"]
+    assert ends(outcomes) == ["processed", "processed"]
+
+
+def test_a_duplicate_publishes_the_same_outputs_again():
+    log = Log()
+    app = App(Bell, Echo)
+    process(app, log.table, rang(), log.publish)
+    first = list(log.entries)
+    log.entries.clear()
+
+    outcomes = process(app, log.table, rang(), log.publish)
+
+    assert log.entries == first
+    assert ends(outcomes) == ["duplicate", "duplicate"]
+
+
+def test_a_crash_between_store_and_publish_loses_nothing():
+    # The crash window: the state is stored, nothing is out. The message comes again, and its outputs go out then.
+    log = Log()
+
+    async def die(output: Output) -> None:
+        raise ConnectionError
+
+    with pytest.raises(ConnectionError):
+        process(App(Bell), log.table, rang(), die)
+    assert made_by(log.table, "Bell", "east") == ["m-1"]
+
+    process(App(Bell), log.table, rang(), log.publish)
+
+    assert log.entries == ["bell", "bell again"]
+    assert made_by(log.table, "Bell", "east") == ["m-1"]
+
+
+def test_nothing_is_made_durable_when_there_is_nothing_to_publish():
+    log = Log()
+
+    process(
+        shooting_range, log.watched, delivery("m-1", "StartNewRound", {"game_id": str(GAME), "position": 1})
+    )
+
+    assert log.entries == ["query", "transact"]
+
+
+def test_a_dead_letter_in_one_handler_leaves_the_other_alone():
+    log = Log()
+
+    outcomes = process(App(Echo, Bell), log.table, rang("silent"), log.publish)
+
+    assert ends(outcomes) == ["handler_error", "processed"]
+    assert log.entries == ["bell", "bell again"]
+
+
+def test_a_message_that_no_handler_takes_is_a_dead_letter_of_none():
+    table = memory_table()
+
+    (outcome,) = process(App(Bell), table, delivery("m-1", "Heard", {"by": "x"}))
+
+    assert ends([outcome]) == ["unknown_type"]
+    assert (outcome.handler, outcome.business_id) == (None, None)
+    assert outcome.error == "No handler takes messages of type Heard."
+    assert contents(table) == {}
+
+
+@pytest.mark.parametrize(
+    ("message", "reason"),
+    [
+        (delivery("m", "Write", "{"), "invalid_body"),
+        (delivery("m", "Write", {"line": "x"}), "no_business_id"),
+        (delivery("m", "Write", {"diary": "", "line": "x"}), "no_business_id"),
+        (delivery("m", "Write", {"diary": "d-1"}), "invalid_body"),
+        (delivery("m", "Write", {"diary": "d-1", "line": "x"}, business_id="d-2"), "business_id_mismatch"),
+        (delivery("m", "Write", b"\xc1"), "invalid_body"),
+        (misbehave("fail"), "handler_error"),
+    ],
+)
+def test_dead_letters_store_and_publish_nothing(message, reason):
+    log = Log()
+
+    (outcome,) = process(diary.app, log.watched, message, log.publish)
+
+    assert ends([outcome]) == [reason]
+    assert outcome.error
+    assert contents(log.table) == {}
+    assert set(log.entries) <= {"query"}
+
+
+def test_the_business_id_is_read_from_the_body_when_the_sender_does_not_name_it():
+    table = memory_table()
+
+    process(diary.app, table, write("a"))
+    process(diary.app, table, write("b", business_id="d-1"))
+
+    assert made_by(table) == ["a", "b"]
+
+
+@pytest.mark.parametrize("spelling", [str(GAME).upper(), GAME.hex, f"{{{GAME}}}", GAME.urn, str(GAME)])
+def test_a_uuid_for_a_business_id_is_one_game_however_it_is_spelled(spelling):
+    table = memory_table()
+    body = {"game_id": spelling, "position": 1}
+
+    outcomes = [
+        *process(shooting_range, table, delivery("m-1", "StartNewRound", body)),
+        *process(shooting_range, table, delivery("m-2", "FireAt", body, business_id=spelling)),
+        *process(shooting_range, table, delivery("m-3", "FireAt", body, business_id=str(GAME))),
+    ]
+
+    assert ends(outcomes) == ["processed"] * 3
+    assert made_by(table, "ShootingRange", str(GAME)) == ["m-1", "m-2", "m-3"]
+
+
+def test_a_text_for_a_business_id_is_taken_to_the_letter():
+    table = memory_table()
+    body = {"diary": str(GAME).upper()}
+
+    (outcome,) = process(diary.app, table, delivery("m-1", "Ponder", body, business_id=str(GAME).upper()))
+    (other,) = process(diary.app, table, delivery("m-2", "Ponder", body, business_id=str(GAME)))
+
+    assert ends([outcome, other]) == ["processed", "business_id_mismatch"]
+
+
+def test_a_packed_body_is_the_same_message_as_its_json():
+    table = memory_table()
+    packed = delivery("a", "Write", msgpack.packb({"line": "a", "diary": "d-1"}))
+
+    (first,) = process(diary.app, table, packed)
+    (again,) = process(diary.app, table, write("a"))
+
+    assert ends([first, again]) == ["processed", "duplicate"]
+    assert again.outputs == first.outputs
+
+
+def test_a_message_may_be_processed_for_a_batch():
+    table = memory_table()
+    processor = Processor(diary.app, table, ignore, clock=ToldClock(NOW), batch=BatchContext("batch-1"))
+
+    outcomes = [*drive(processor.process(ponder("p"))), *drive(processor.process(ponder("p")))]
+
+    assert ends(outcomes) == ["processed", "processed"]

@@ -1,0 +1,106 @@
+"""Looking at streams: which there are, and what one of them holds."""
+
+import pytest
+
+from eventstore import InterceptedTable, Operation, Table, drive
+from runtime.ledger import Ledger
+from runtime.streams import stream_keys, summaries, versions
+from tests.unit.runtime.diary import ponder, write
+from tests.unit.runtime.games import Game, start
+from tests.unit.runtime.tables import memory_table
+from tests.unit.runtime.worker import NOW, ToldClock, Worker
+
+
+def found(table: Table, handler: str | None = None, prefix: str = "") -> list[str]:
+    async def keys() -> list[str]:
+        return [summary.key async for summary in summaries(table, handler, prefix)]
+
+    return drive(keys())
+
+
+@pytest.fixture
+def table() -> Table:
+    """Give a table with streams of two handlers, a ledger, and a row of someone else."""
+    game = Game()
+    game.deliver(start(1, 1))
+    for diary in ("a", "ab", "b", "a/b", "ä", "-", "日", "a~b"):
+        Worker(game.table, business_id=diary).process(write("x", diary=diary))
+    drive(Ledger(game.table, ToldClock()).begin("SS-HEAD", "", ""))
+    drive(game.table.transact("someone-else", [Operation.insert("SS-HEAD", {"Version": 7})]))
+    return game.table
+
+
+def test_all_streams_are_found_and_nothing_else(table: Table):
+    keys = drive(stream_keys(table))
+
+    assert len(keys) == 9
+    assert {key.partition("-")[0] for key in keys} == {"Diary", "ShootingRange"}
+
+
+def test_the_streams_of_one_handler_are_found(table: Table):
+    assert set(found(table, "Diary")) == {
+        f"Diary-{diary}" for diary in ("a", "ab", "b", "a/b", "ä", "-", "日", "a~b")
+    }
+    assert found(table, "Dia") == []
+    assert len(found(table, "ShootingRange")) == 1
+
+
+@pytest.mark.parametrize(
+    ("prefix", "ids"),
+    [
+        ("a", {"a", "ab", "a/b", "a~b"}),
+        ("ab", {"ab"}),
+        ("a/", {"a/b"}),
+        ("a~", {"a~b"}),
+        ("ä", {"ä"}),
+        ("日", {"日"}),
+        ("-", {"-"}),
+        ("x", set()),
+    ],
+)
+def test_streams_are_found_by_what_their_business_ids_begin_with(table: Table, prefix, ids):
+    assert set(found(table, "Diary", prefix)) == {f"Diary-{diary}" for diary in ids}
+
+
+def test_very_many_streams_are_found_page_by_page():
+    table = memory_table()
+    header = {"Version": 1, "StateVersions": 1, "StateSchema": 1}
+    for number in range(1100):
+        drive(table.transact(f"Diary-{number}", [Operation.insert("SS-HEAD", header)]))
+    counted = InterceptedTable(table)
+
+    assert len(found(counted)) == 1100
+    assert counted.counts == {"scan": 2}
+
+
+def test_a_summary_tells_what_the_header_says(table: Table):
+    Worker(table, business_id="b", clock=ToldClock(NOW)).process(
+        ponder("p", diary="b"), ponder("q", diary="b")
+    )
+
+    async def first():
+        return [summary async for summary in summaries(table, "Diary", "b")]
+
+    (summary,) = drive(first())
+    assert (summary.handler, summary.business_id, summary.key) == ("Diary", "b", "Diary-b")
+    assert (summary.head.versions, summary.runs, summary.head.last_now) == (3, 2, NOW)
+
+
+def test_the_versions_of_a_stream_are_read_in_their_order():
+    table = memory_table()
+    Worker(table, batch="one").process(write("a"), ponder("p"))
+    Worker(table, batch="two").process(write("b"))
+
+    read = drive(versions(table, "Diary", "d-1"))
+
+    assert read is not None
+    assert [(version.number, version.message_id, version.batch) for version in read] == [
+        (1, "a", "one"),
+        (2, "p", "one"),
+        (3, "b", "two"),
+    ]
+    assert [version.after for version in read][1] == read[1].before == read[2].before
+
+
+def test_a_stream_that_is_not_there_has_no_versions():
+    assert drive(versions(memory_table(), "Diary", "d-1")) is None
