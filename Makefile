@@ -49,7 +49,7 @@ constraints: .venv/pyvenv.cfg  ## choose the newest versions of all packages ane
 
 clean:  ## remove what runs, tests and builds left behind
 	rm -rf build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
-	rm -rf demo-output spark-warehouse metastore_db derby.log
+	rm -rf demo-output .consistent spark-warehouse metastore_db derby.log
 	find . \( -name .venv -o -name node_modules -o -name .git \) -prune -o -name __pycache__ -type d -exec rm -rf {} +
 
 distclean: clean  ## also remove what was installed

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from eventstore import Row, Stream, Table
 from runtime.head import HEAD_PROPERTIES, Head, read_head
 from runtime.message_ids import id_text
+from runtime.properties import number
 from runtime.run import Run, StateVersion, read_run
 from runtime.state_stream import stream_partition
 
@@ -63,7 +64,7 @@ async def summaries(
     continuation = None
     while True:
         page = await table.scan(
-            _HEADER, first, last, select=["Version", *HEAD_PROPERTIES], continuation=continuation
+            _HEADER, first, last, select=["Version", "FirstVersion", *HEAD_PROPERTIES], continuation=continuation
         )
         for row in page.rows:
             summary = _summary(row)
@@ -116,5 +117,5 @@ def _summary(row: Row) -> StreamSummary | None:
     handler, hyphen, business_id = row.partition_key.partition("-")
     if not hyphen or "StateVersions" not in row.properties:
         return None
-    runs = row.properties.get("Version", 0)
-    return StreamSummary(handler, business_id, read_head(row.properties), int(runs))  # type: ignore[arg-type]
+    runs = number(row.properties, "Version") - number(row.properties, "FirstVersion", 1) + 1
+    return StreamSummary(handler, business_id, read_head(row.properties), runs)

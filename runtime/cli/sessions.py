@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,7 +19,12 @@ if TYPE_CHECKING:
 
 @contextmanager
 def working(
-    master: str, log_file: Path | None, *, when_stopped: str, keep_steps: bool = True
+    master: str,
+    log_file: Path | None,
+    *,
+    when_stopped: str,
+    keep_steps: bool = True,
+    settings: Mapping[str, str] | None = None,
 ) -> Iterator[ShownSession]:
     """Start Spark, give the session and the progress to report steps to, and stop it.
 
@@ -33,11 +38,8 @@ def working(
         raise NotPossibleError(JAVA_MISSING)
     try:
         log = prepare_log(log_file)
-        with (
-            logging_to(log),
-            traced(log),
-            shown_session(master, log, notes(), keep_steps=keep_steps) as shown,
-        ):
+        session = shown_session(master, log, notes(), keep_steps=keep_steps, settings=settings)
+        with logging_to(log), traced(log), session as shown:
             yield shown
     except KeyboardInterrupt:
         Screen().note(when_stopped)

@@ -18,7 +18,7 @@ from pyspark.sql import functions as sf
 
 from handlers import App
 from runtime.clock import Clock, system_clock
-from runtime.errors import BatchFailedError, UsageError
+from runtime.errors import BatchFailedError
 from runtime.fold import BatchContext
 from runtime.ledger import BatchRecord, Ledger
 from runtime.outcome import Status
@@ -151,7 +151,7 @@ class Batch:
                     f"The cascade of batch {record.batch_id} has not ended after {number} rounds. Run it again with "
                     f"its id and a higher --max-rounds, or look for handlers that answer each other for ever."
                 )
-                raise UsageError(message)
+                raise BatchFailedError(message)
             messages = log if number == 0 else self._outputs_of(record, number - 1)
             if not self._folders(record).is_in_place(number):
                 self._fold_round(connection, ledger, record, messages)

@@ -19,7 +19,11 @@ _LENGTH = 2000
 def explain(error: Exception, batch_id: str | None = None) -> str:
     """Return what stopped a Spark job: the last of our own errors in its text, else the first line of it."""
     resume = f" Nothing is lost: run batch {batch_id} again with its id." if batch_id else ""
-    return f"{_cause(_text(error))}{resume}"
+    return f"{_sentence(_cause(_text(error)))}{resume}"
+
+
+def _sentence(text: str) -> str:
+    return text if text.endswith((".", "!", "?")) else f"{text}."
 
 
 def _text(error: Exception) -> str:

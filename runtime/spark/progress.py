@@ -9,7 +9,7 @@ from __future__ import annotations
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -115,7 +115,12 @@ ShownSession = tuple[SparkSession, StepProgress]
 
 @contextmanager
 def shown_session(
-    master: str, log_file: Path, console: Console, *, keep_steps: bool = True
+    master: str,
+    log_file: Path,
+    console: Console,
+    *,
+    keep_steps: bool = True,
+    settings: Mapping[str, str] | None = None,
 ) -> Iterator[ShownSession]:
     """Start Spark, give the session with the progress of its work, and stop it.
 
@@ -125,7 +130,7 @@ def shown_session(
     progress.step("Starting Spark")
     try:
         with _own_interrupts():
-            spark = build_session(master, log_file=log_file)
+            spark = build_session(master, log_file=log_file, settings=settings)
         progress.watch(spark)
         try:
             yield spark, progress

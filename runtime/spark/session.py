@@ -66,8 +66,11 @@ def with_retries(master: str) -> str:
 
 
 def is_local(master: str) -> bool:
-    """Say whether all work is done on this machine."""
-    return master.startswith("local")
+    """Say whether all work is done in the working directory of this machine.
+
+    `local-cluster` is not meant: its workers have directories of their own, where a relative path is another file.
+    """
+    return _LOCAL.match(master) is not None
 
 
 def _settings(master: str, given: Mapping[str, str]) -> dict[str, str]:
@@ -78,7 +81,7 @@ def _settings(master: str, given: Mapping[str, str]) -> dict[str, str]:
         "spark.pyspark.driver.python": sys.executable,
         "spark.executorEnv.PYTHONPATH": path,
     }
-    return {**_SETTINGS, **(_LOCAL_SETTINGS if is_local(master) else {}), **workers, **given}
+    return {**_SETTINGS, **(_LOCAL_SETTINGS if master.startswith("local") else {}), **workers, **given}
 
 
 def _start(conf: SparkConf, log_file: Path | None) -> None:

@@ -7,6 +7,7 @@ import base64
 import json
 import logging
 import socket
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -51,6 +52,11 @@ def refused(status, code, message="0:No."):
     )
 
 
+def broken_off(answer):
+    status, headers, body = answer
+    return (status, {**headers, "Content-Length": str(len(body))}, body[:-5])
+
+
 def rows(*entities, **continuation):
     headers = {f"x-ms-continuation-{name}": value for name, value in continuation.items()}
     return (200, headers, json.dumps({"value": list(entities)}).encode())
@@ -86,10 +92,13 @@ class Service:
                 if answer is HANG_UP:
                     return
                 status, extra, body = answer
-                lines = [f"HTTP/1.1 {status} Status", f"Content-Length: {len(body)}"]
-                lines += [f"{name}: {value}" for name, value in extra.items()]
+                headers = {"Content-Length": str(len(body)), **extra}
+                lines = [f"HTTP/1.1 {status} Status"]
+                lines += [f"{name}: {value}" for name, value in headers.items()]
                 writer.write("\r\n".join([*lines, "", ""]).encode() + body)
                 await writer.drain()
+                if int(headers["Content-Length"]) > len(body):
+                    return
         except (asyncio.IncompleteReadError, ConnectionError):
             pass
         finally:
@@ -156,6 +165,16 @@ def test_a_transaction_is_repeated_when_the_service_is_busy(run, service, table,
     assert len(service.requests) == 3
 
 
+def test_a_transaction_is_repeated_when_the_service_says_when_to_come_again(run, service, table):
+    status, headers, body = error(429, "TooManyRequests")
+    service.answers = [(status, {**headers, "Retry-After": "0.2"}, body), ACCEPTED]
+    start = time.monotonic()
+
+    assert write(run, table) == ('W/"one"',)
+    assert time.monotonic() - start >= 0.2
+    assert len(service.requests) == 2
+
+
 def test_a_large_transaction_is_repeated_whole(run, service, table):
     rows = [Operation.insert("r", {f"P{number}": b"x" * 60_000 for number in range(15)})]
     rows += [Operation.insert("s", {f"P{number}": b"x" * 60_000 for number in range(15)})]
@@ -210,16 +229,27 @@ def test_a_lost_answer_to_a_transaction_is_not_repeated_and_its_outcome_unknown(
     assert len(service.requests) == 1
 
 
-def test_an_answer_that_breaks_off_has_an_unknown_outcome(run, service, table):
-    service.answers = [(202, {}, b"--c\r\n\r\nHTTP/1.1 204 No")]
+@pytest.mark.parametrize(
+    ("answer", "told"),
+    [
+        ((202, {}, b"--c\r\n\r\nHTTP/1.1 204 No"), "IncompleteAnswer"),
+        (broken_off(ACCEPTED), "did not answer"),
+    ],
+)
+def test_an_answer_that_breaks_off_has_an_unknown_outcome(run, service, table, answer, told):
+    service.answers = [answer]
 
-    with pytest.raises(StoreUnavailableError, match="IncompleteAnswer") as raised:
+    with pytest.raises(StoreUnavailableError, match=told) as raised:
         write(run, table, "a", "b")
 
     assert raised.value.outcome_unknown
+    assert len(service.requests) == 1
 
 
-@pytest.mark.parametrize("failure", [HANG_UP, error(500, "InternalError"), error(503, "ServerBusy")])
+@pytest.mark.parametrize(
+    "failure",
+    [HANG_UP, error(500, "InternalError"), error(503, "ServerBusy"), broken_off(rows(entity("r")))],
+)
 def test_a_read_is_repeated(run, service, table, failure):
     service.answers = [failure, failure, rows(entity("r"))]
 
@@ -237,6 +267,16 @@ def test_an_empty_page_can_have_a_continuation(run, service, table):
     assert [row.row_key for row in second.rows] == ["r"]
     assert "NextPartitionKey=p%2B/%3D&NextRowKey=r" in service.requests[1][0]
     assert second.continuation is None
+
+
+def test_a_redirection_is_not_followed(run, service, table):
+    there = f"http://127.0.0.1:{service.port}/other"
+    service.answers = [(307, {"Location": there}, b""), (307, {"Location": there}, b"")]
+
+    for act in (read, write):
+        with pytest.raises(EventStoreError, match="307"):
+            act(run, table)
+    assert len(service.requests) == 2
 
 
 @pytest.mark.parametrize("status", [401, 403])
@@ -280,6 +320,36 @@ def test_a_table_that_is_there_is_opened(run, service, store):
 
     run(store.table("games"))
     run(store.table("games"))
+
+
+def test_making_a_table_leaves_how_failures_are_repeated(run, service, store):
+    service.answers = [error(503, "ServerBusy"), CREATED, broken_off(rows()), rows(), HANG_UP]
+
+    table = run(store.table("games"))
+    read(run, table)
+    with pytest.raises(StoreUnavailableError):
+        write(run, table)
+
+    assert len(service.requests) == 5
+
+
+@pytest.mark.parametrize(
+    ("answer", "error"),
+    [
+        (HANG_UP, StoreUnavailableError),
+        (error(503, "ServerBusy"), StoreUnavailableError),
+        ((503, {"Content-Type": "image/gif"}, b"GIF"), StoreUnavailableError),
+        (error(400, "InvalidInput"), EventStoreError),
+        ((400, {"Content-Type": "text/html"}, b"<html>"), EventStoreError),
+    ],
+)
+def test_a_table_that_cannot_be_made_is_said_to_be(run, service, store, answer, error):
+    service.answers = [answer] * 4
+
+    with pytest.raises(EventStoreError) as raised:
+        run(store.table("games"))
+
+    assert type(raised.value) is error
 
 
 def test_a_table_that_is_being_deleted_is_unavailable(run, service, store):
@@ -333,16 +403,23 @@ def test_no_secret_is_shown_or_logged(run, service, table, caplog):
         rows(),
         HANG_UP,
         error(403, "AuthenticationFailed"),
+        error(403, "AuthenticationFailed"),
+        error(401, "AuthenticationFailed"),
     ]
     told = []
 
     write(run, table)
     read(run, table)
-    for _ in range(2):
+    for work in (
+        lambda: write(run, table),
+        lambda: write(run, table),
+        lambda: run(table.make()),
+    ):
         with pytest.raises(EventStoreError) as raised:
-            write(run, table)
+            work()
         told.append(f"{raised.value!r} {raised.value.__context__!r} {raised.value.__cause__!r}")
 
+    assert "Request URL" in caplog.text
     authorization = next(
         (headers["authorization"] for _, headers in service.requests if "authorization" in headers), "none"
     )

@@ -50,7 +50,7 @@ def test_its_commands_do_what_it_says(folder):
     for command in commands():
         consistent(folder, command)
     shown = json.loads(consistent(folder, commands()[2], "--json"))
-    assert shown["versions"] == 4
+    assert len(shown["versions"]) == 4
     assert "published" in consistent(folder, commands()[1])
 
     # ... and the outcomes are those of seven deliveries

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import binascii
 from dataclasses import dataclass, field
 from typing import Literal
 from urllib.parse import urlsplit
@@ -28,7 +27,9 @@ class Account:
 
     signing: Signing
     name: str = ""
-    key: bytes = field(default=b"", repr=False)
+    key: str = field(default="", repr=False)
+    """In base64."""
+
     signature: str = field(default="", repr=False)
 
     @property
@@ -54,8 +55,7 @@ def account_of(url: str) -> Account:
 
 
 def _emulator(host: str) -> Account:
-    key = base64.b64decode(_EMULATOR_KEY)
-    return Account(f"http://{host}/{_EMULATOR_ACCOUNT}", "shared key", _EMULATOR_ACCOUNT, key)
+    return Account(f"http://{host}/{_EMULATOR_ACCOUNT}", "shared key", _EMULATOR_ACCOUNT, _EMULATOR_KEY)
 
 
 def _of_https(url: str) -> Account:
@@ -91,7 +91,7 @@ def _of_connection_string(text: str) -> Account:
     name = settings.get("accountname", "")
     endpoint = _endpoint(settings, name)
     if settings.get("accountkey") and name:
-        return Account(endpoint, "shared key", name, _decoded(settings["accountkey"]))
+        return Account(endpoint, "shared key", name, _checked_key(settings["accountkey"]))
     if settings.get("sharedaccesssignature"):
         signature = settings["sharedaccesssignature"].removeprefix("?")
         return Account(endpoint, "shared access signature", name, signature=signature)
@@ -113,8 +113,9 @@ def _endpoint(settings: dict[str, str], name: str) -> str:
     return f"{parts.scheme}://{_checked_host(parts.netloc, 'host:port')}{parts.path.rstrip('/')}"
 
 
-def _decoded(key: str) -> bytes:
+def _checked_key(key: str) -> str:
     try:
-        return base64.b64decode(key, validate=True)
-    except binascii.Error:
+        base64.b64decode(key, validate=True)
+    except ValueError:
         raise StoreUrlError("The connection string's AccountKey is not base64.") from None
+    return key

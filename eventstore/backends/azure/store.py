@@ -109,20 +109,18 @@ class AzureTable(Table):
 
     async def make(self) -> None:
         """Make the table when it is not there."""
-        body = json.dumps({"TableName": self._name}).encode()
         try:
-            answer = await self._store.client().post("/Tables", body, "application/json")
+            answer = await self._store.client().create_table(self._name)
         except StoreUrlError:
             # Some signatures allow to use a table and not to make one.
             await self._page([("PartitionKey", "eq", ""), ("RowKey", "eq", "")], (), None)
             return
-        if answer.status < 300:  # noqa: PLR2004 - what HTTP calls success
+        if answer is None:
             return
         refused = refusal(answer.status, answer.body)
         if refused.code == "TableBeingDeleted":
             raise StoreUnavailableError(f"The table {self._name} is being deleted.")
-        if refused.code != "TableAlreadyExists":
-            raise self._explained(refused)
+        raise self._explained(refused)
 
     async def _page(
         self, clauses: Sequence[tuple[str, str, str]], select: Sequence[str] | None, continuation: str | None

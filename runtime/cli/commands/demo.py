@@ -15,6 +15,12 @@ from runtime.cli.sessions import working
 
 APP = "samples.shooting_range:app"
 
+# Halves the work of a session that lives for half a minute: most of it would be spent on compiling for a long life.
+_SHORT_LIVED = {
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.sql.shuffle.partitions": "4",
+}
+
 
 def demo(*, master: Master = DEFAULT_MASTER, as_json: AsJson = False) -> None:
     """Run the ShootingRange sample from message log to leader board, and then deliver everything again.
@@ -28,8 +34,14 @@ def demo(*, master: Master = DEFAULT_MASTER, as_json: AsJson = False) -> None:
     app = load_app(APP)
     folder = DemoFolder.make()
     screen = Screen(as_json)
-    when_stopped = "Stopped. The next demo begins anew."
-    with working(master, folder.spark_log, when_stopped=when_stopped, keep_steps=False) as shown:
+    session = working(
+        master,
+        folder.spark_log,
+        when_stopped="Stopped. The next demo begins anew.",
+        keep_steps=False,
+        settings=_SHORT_LIVED,
+    )
+    with session as shown:
         story = Story(Stage(app, folder, shown), Narration(screen), screen)
         story.tell()
         seconds = round(time.monotonic() - begun, 1)

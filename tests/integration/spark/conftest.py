@@ -17,13 +17,19 @@ from runtime.spark import run_batch
 from runtime.spark.session import build_session
 from samples.shooting_range import app as shooting_range
 
+# Small jobs end before the JVM's optimising compiler and its parallel collector have paid for themselves.
+QUICK = {
+    "spark.sql.shuffle.partitions": "2",
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+}
+
 _numbers = itertools.count(1)
 
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     log_file = tmp_path_factory.mktemp("spark") / "spark.log"
-    session = build_session("local[2]", log_file=log_file, settings={"spark.sql.shuffle.partitions": "2"})
+    session = build_session("local[2]", log_file=log_file, settings=QUICK)
     yield session
     session.stop()
 

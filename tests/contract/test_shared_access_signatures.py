@@ -1,0 +1,93 @@
+"""Signatures of limited rights, checked by Azurite."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from uuid import uuid4
+
+import pytest
+from azure.core.credentials import AzureNamedKeyCredential
+from azure.data.tables import (
+    AccountSasPermissions,
+    ResourceTypes,
+    TableSasPermissions,
+    generate_account_sas,
+    generate_table_sas,
+)
+
+from eventstore import EventData, Partition, StoreUrlError, Stream, connect
+from eventstore.backends.azure.account import account_of
+
+pytestmark = pytest.mark.parametrize("store_url", ["azurite"], indirect=True)
+
+
+@pytest.fixture
+def account(store_url):
+    return account_of(store_url)
+
+
+@pytest.fixture
+def key(account):
+    return AzureNamedKeyCredential(account.name, account.key)
+
+
+@pytest.fixture
+def signed(account, run):
+    """Connect with a signature."""
+    stores = []
+
+    def connected(signature):
+        store = connect(f"TableEndpoint={account.endpoint};SharedAccessSignature={signature}")
+        stores.append(store)
+        return store
+
+    yield connected
+    for store in stores:
+        run(store.close())
+
+
+def in_an_hour():
+    return datetime.now(UTC) + timedelta(hours=1)
+
+
+def test_a_signature_for_the_account_makes_tables_and_uses_them(run, key, signed):
+    rights = AccountSasPermissions(read=True, add=True, update=True, create=True)
+    kinds = ResourceTypes(service=True, container=True, object=True)
+    table = run(signed(generate_account_sas(key, kinds, rights, in_an_hour())).table(f"t{uuid4().hex}"))
+    partition = Partition(table, "order's/7")
+
+    run(Stream.write(partition, EventData({"N": 1}), expected_version=0))
+
+    assert [event.properties for event in run(Stream.read(partition)).events] == [{"N": 1}]
+
+
+def test_a_signature_that_reads_one_table_opens_it_and_does_no_more(run, key, signed, table):
+    run(Stream.provision(Partition(table, "there")))
+    rights = TableSasPermissions(read=True)
+    store = signed(generate_table_sas(key, table._name, permission=rights, expiry=in_an_hour()))
+
+    opened = run(store.table(table._name))
+
+    assert run(Stream.exists(Partition(opened, "there")))
+    for forbidden in (Stream.provision(Partition(opened, "new")), store.table(f"t{uuid4().hex}")):
+        with pytest.raises(StoreUrlError, match="refused the credentials"):
+            run(forbidden)
+
+
+def test_a_wrong_signature_is_refused(run, key, signed, table):
+    rights = TableSasPermissions(read=True)
+    signature = generate_table_sas(key, table._name, permission=rights, expiry=in_an_hour())
+
+    with pytest.raises(StoreUrlError, match="refused the credentials"):
+        run(signed(signature.replace("sig=", "sig=AAAA")).table(table._name))
+
+
+def test_a_wrong_key_is_refused(run, account, store_url, table):
+    settings = f"AccountName={account.name};AccountKey=d3Jvbmc=;TableEndpoint={account.endpoint}"
+
+    async def read():
+        async with connect(settings) as store:
+            await store.table(table._name)
+
+    with pytest.raises(StoreUrlError, match="refused the credentials"):
+        run(read())

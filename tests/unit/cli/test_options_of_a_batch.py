@@ -1,0 +1,80 @@
+"""What is typed for `consistent run` reaches the batch."""
+
+from contextlib import contextmanager
+from types import SimpleNamespace
+
+import pytest
+
+from runtime import LogError
+from runtime.cli.commands import run as command
+from runtime.spark import batch
+
+REQUIRED = [
+    "run", "--app", "samples.shooting_range:app", "--messages", "file:log.jsonl",
+    "--store", "sqlite:///store.db", "--table", "games", "--out", "out",
+]  # fmt: skip
+
+
+@pytest.fixture
+def begun(monkeypatch):
+    """Begin no batch and start no Spark, and keep what was asked for."""
+    asked = SimpleNamespace()
+
+    class Batch:
+        def __init__(self, *given):
+            _, _, asked.store, asked.table, asked.out, asked.options = given
+
+        def run(self, messages, batch_id):
+            asked.messages, asked.batch_id = messages, batch_id
+            raise LogError("That is far enough.")
+
+    @contextmanager
+    def working(master, log_file, **_):
+        asked.master, asked.log_file = master, log_file
+        yield None, SimpleNamespace(step=lambda _: None)
+
+    monkeypatch.setattr(batch, "Batch", Batch)
+    monkeypatch.setattr(command, "working", working)
+    return asked
+
+
+def test_by_default_late_messages_are_refused_and_errors_stop_nothing(consistent, begun):
+    said = consistent(*REQUIRED)
+
+    assert (said.code, said.err.splitlines()[-1]) == (1, "Error: That is far enough.")
+    assert (begun.store, begun.table, begun.out) == ("sqlite:///store.db", "games", "out")
+    assert begun.messages == "file:log.jsonl"
+    assert begun.master == "local[*,4]"
+    options = begun.options
+    assert (options.cascade, options.late, options.on_error) == (False, "refuse", "continue")
+    assert (options.source, options.log_format, options.partitions, options.max_rounds) == (
+        None,
+        None,
+        None,
+        100,
+    )
+
+
+def test_all_options(consistent, begun):
+    consistent(
+        *REQUIRED, "--cascade", "--batch-id", "b1", "--format", "json", "--source", "north", "--late", "process",
+        "--on-error", "stop-stream", "--max-rounds", "7", "--partitions", "3", "--master", "local[1]",
+        "--log-file", "spark.log",
+    )  # fmt: skip
+
+    assert begun.batch_id == "b1"
+    assert (begun.master, str(begun.log_file)) == ("local[1]", "spark.log")
+    options = begun.options
+    assert (options.cascade, options.late, options.on_error) == (True, "process", "stop-stream")
+    assert (options.source, options.log_format, options.partitions, options.max_rounds) == (
+        "north",
+        "json",
+        3,
+        7,
+    )
+
+
+def test_the_id_that_is_printed_is_the_one_that_is_begun(consistent, begun):
+    said = consistent(*REQUIRED)
+
+    assert said.err.startswith(f"Batch {begun.batch_id}: ")
