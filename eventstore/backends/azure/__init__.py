@@ -1,7 +1,7 @@
 """Tables of Azure Table Storage, of Azurite, its emulator, and of Cosmos DB's Table API.
 
-Requests are written here and sent through a pipeline of azure-core, which signs them, repeats them and
-knows the transport's errors. The whole of a transaction is one request.
+It stands on azure-data-tables, whose client signs requests, repeats them and makes tables. What is asked of a
+table is written here and sent through that client's pipeline; the whole of a transaction is one request.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which account a url means, and how its requests are signed."""
+"""Which account a url means, and what its requests are signed with."""
 
 from __future__ import annotations
 

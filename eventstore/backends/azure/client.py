@@ -85,6 +85,8 @@ class Client:
             permit_redirects=False,
             # This trace would have the signatures in it.
             logging_enable=False,
+            # Nobody would read the ids, and making them takes time.
+            auto_request_id=False,
         )
 
     async def get(self, path: str) -> Answer:

@@ -4,7 +4,7 @@ Each part is a valid prefix, and every delivery gets its outcome as if there had
 """
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eventstore import InterceptedTable, StoreUnavailableError, Table
@@ -43,7 +43,7 @@ deliveries = st.lists(
 
 
 @given(known=deliveries, messages=deliveries, stop=st.booleans())
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=150)
+@settings(max_examples=150)
 def test_parts_give_the_outcomes_of_one_part(known, messages, stop):
     batch = BatchContext("batch-1", on_error="stop-stream" if stop else "continue")
     whole, parted = memory_table(), memory_table()
@@ -61,7 +61,7 @@ def test_parts_give_the_outcomes_of_one_part(known, messages, stop):
 
 
 @given(sizes=st.lists(st.integers(0, 3000), min_size=1, max_size=12), room=st.integers(4000, 30_000))
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)
+@settings(max_examples=60)
 def test_what_does_not_fit_a_transaction_is_forgotten_and_folded_again(sizes, room):
     # The size of a run is known only once it is compressed, so a part may turn out to be too large.
     messages = [

@@ -7,7 +7,7 @@ transactions over 100 operations or 4 MiB as sent.
 import os
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eventstore import InterceptedTable, Table
@@ -135,7 +135,7 @@ texts = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=6
         }
     ),
 )
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_whatever_the_limits_are_all_is_written_and_replayed(messages, diary, limits):
     deliveries = [
         write(os.urandom(size // 2).hex(), message_id=message_id, diary=diary, headers=headers)
