@@ -74,7 +74,7 @@ class Envelope(NamedTuple):
         if self.sequence is not None:
             fields["sequence"] = self.sequence
         if self.enqueued_at is not None:
-            fields["enqueued_at"] = to_datetime(self.enqueued_at).isoformat()
+            fields["enqueued_at"] = shown_time(self.enqueued_at)
         if self.headers:
             fields["headers"] = dict(self.headers)
         return json.dumps(fields, ensure_ascii=False)
@@ -83,6 +83,14 @@ class Envelope(NamedTuple):
 def to_datetime(microseconds: int) -> datetime:
     """Return the UTC time that is so many microseconds after 1970 began."""
     return _EPOCH + timedelta(microseconds=microseconds)
+
+
+def shown_time(microseconds: int) -> str:
+    """Return a time as text, also one that no calendar has."""
+    try:
+        return to_datetime(microseconds).isoformat()
+    except OverflowError:
+        return f"{microseconds} microseconds after 1970"
 
 
 def to_microseconds(moment: datetime) -> int:

@@ -12,7 +12,7 @@ from typing import Literal
 from handlers import CodecError, Context, State
 from handlers.app import HandlerDefinition
 from runtime.clock import Clock
-from runtime.envelope import Envelope, to_datetime
+from runtime.envelope import Envelope, shown_time
 from runtime.errors import ReplayFailedError
 from runtime.invocation import HandlerFailedError, Invocation, digest_state, invoke_handler, outputs_of
 from runtime.message_ids import IdKey
@@ -30,13 +30,16 @@ FUTURE_TOLERANCE = 3600 * 1_000_000
 class BatchContext:
     """What a batch decides for all its messages.
 
-    `batch_id` is None when messages are processed one at a time. `unpublished` names the batches whose outputs
-    may not be out yet. `late` says what to do with a message that cannot be told from a duplicate, `on_error`
-    whether later new messages of a stream wait when one is a dead letter.
+    `batch_id` is None when messages are processed one at a time. `finished` names the batches that are published
+    or abandoned: the outputs of any other may not be out yet; None when that is not known. `is_cascade` says that
+    the messages are outputs of this batch, whose times are the framework's own. `late` says what to do with a
+    message that cannot be told from a duplicate, `on_error` whether later new messages of a stream wait when one is
+    a dead letter.
     """
 
     batch_id: str | None = None
-    unpublished: frozenset[str] = frozenset()
+    finished: frozenset[str] | None = None
+    is_cascade: bool = False
     late: Literal["refuse", "process"] = "refuse"
     on_error: Literal["continue", "stop-stream"] = "continue"
 
@@ -195,7 +198,7 @@ class Fold:
     ) -> Outcome:
         """Give a dead letter for what cannot be replayed; fail the batch when its outputs are not out yet."""
         in_hand = delivery.key in self._delivered
-        if known.batch is not None and known.batch in self._batch.unpublished and not in_hand:
+        if not in_hand and not self._is_finished(known.batch):
             problem = (
                 f"Message {delivery.envelope.message_id} made version {known.number} of "
                 f"{self._handler.name}-{self._business_id} in batch {known.batch}, whose outputs were never "
@@ -205,13 +208,24 @@ class Fold:
             raise ReplayFailedError(problem)
         return self._dead(delivery.envelope, reason, error)
 
+    def _is_finished(self, batch: str | None) -> bool:
+        finished = self._batch.finished
+        return batch is None or finished is None or batch in finished
+
+    def _is_in_future(self, enqueued_at: int | None) -> bool:
+        if enqueued_at is None or self._batch.is_cascade:
+            return False
+        return enqueued_at > self._clock() + FUTURE_TOLERANCE
+
     def _refusal(self, envelope: Envelope) -> Outcome | None:
         """Give the outcome of an unknown message that must not be handled, None for all others."""
         enqueued_at = envelope.enqueued_at
-        if enqueued_at is not None and enqueued_at > self._clock() + FUTURE_TOLERANCE:
-            error = f"It was enqueued at {_shown(enqueued_at)}, more than an hour ahead of the clock."
+        if self._is_in_future(enqueued_at):
+            error = (
+                f"It was enqueued at {shown_time(enqueued_at or 0)}, more than an hour ahead of the clock."
+            )
             return self._dead(envelope, Reason.ENQUEUED_IN_FUTURE, error)
-        if self._batch.late == "refuse" and self._stream.head.is_too_late(enqueued_at):
+        if self._batch.late != "process" and self._stream.head.is_too_late(enqueued_at):
             return self._outcome(envelope, Status.TOO_LATE, None, ())
         if self._stopped:
             error = "An earlier message of its stream is a dead letter, and the batch stops a stream there."
@@ -240,10 +254,3 @@ class Fold:
 
     def _dead(self, envelope: Envelope, reason: Reason, error: str) -> Outcome:
         return dead_letter(envelope, reason, error, self._handler.name, self._business_id)
-
-
-def _shown(microseconds: int) -> str:
-    try:
-        return to_datetime(microseconds).isoformat()
-    except OverflowError:
-        return f"{microseconds} microseconds after 1970"

@@ -127,9 +127,9 @@ class Ledger:
             if continuation is None:
                 return sorted(records, key=lambda record: (record.started_at, record.batch_id))
 
-    async def unpublished(self) -> frozenset[str]:
-        """Return the ids of batches that have begun and are neither published nor abandoned."""
-        return frozenset(record.batch_id for record in await self.batches() if not record.is_finished)
+    async def finished(self) -> frozenset[str]:
+        """Return the ids of batches that are published or abandoned: their outputs are out, or never will be."""
+        return frozenset(record.batch_id for record in await self.batches() if record.is_finished)
 
     async def _update(self, record: BatchRecord, wanted: BatchRecord) -> BatchRecord:
         changed = replace(wanted, updated_at=self._now())

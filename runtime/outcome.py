@@ -76,4 +76,5 @@ def dead_letter(
     envelope: Envelope, reason: Reason, error: str, handler: str | None = None, business_id: str | None = None
 ) -> Outcome:
     """Return the outcome of a delivery that is not handled."""
-    return Outcome(envelope, handler, business_id, Status.DEAD_LETTER, reason, error)
+    shown = error.encode("utf-8", "backslashreplace").decode()
+    return Outcome(envelope, handler, business_id, Status.DEAD_LETTER, reason, shown)

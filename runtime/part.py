@@ -25,6 +25,9 @@ MAX_STATE_BYTES = 320 * 2**10
 
 _TRANSACTION_BYTES = 4 * 2**20 - 128 * 2**10
 _TRANSACTION_EVENTS = 98
+_PART_RAW_BYTES = 64 * 2**20
+"""How many bytes before compression a part keeps in memory."""
+
 _ROW_OVERHEAD = 12 * 2**10
 """What a row takes beside its bytes: the longest key, twice and escaped as it is sent, and its properties' names."""
 
@@ -54,6 +57,7 @@ class Part:
     _run_state: bytes = b""
     _open: list[StateVersion] = field(default_factory=list)
     _open_bytes: int = 0
+    _raw_bytes: int = 0
     _id_bytes: int = 0
     _ends: list[tuple[int, int]] = field(default_factory=list)
     _outcome_of: list[int] = field(default_factory=list)
@@ -61,8 +65,12 @@ class Part:
 
     @property
     def is_full(self) -> bool:
-        """Whether what is closed may leave no room for another run."""
-        return self._bytes + self._largest > _TRANSACTION_BYTES or len(self.events) >= _TRANSACTION_EVENTS
+        """Whether what is closed may leave no room for another run, or takes too much memory."""
+        return (
+            self._bytes + self._largest > _TRANSACTION_BYTES
+            or len(self.events) >= _TRANSACTION_EVENTS
+            or self._raw_bytes >= _PART_RAW_BYTES
+        )
 
     def add(self, version: StateVersion, state: State, after: bytes) -> None:
         """Add the version that the next outcome belongs to, and make its state the newest."""
@@ -74,7 +82,9 @@ class Part:
             self.number, version, self.before, after, self.schema, self.batch
         )
         self._open.append(version)
-        self._open_bytes += version.raw_size()
+        size = version.raw_size()
+        self._open_bytes += size
+        self._raw_bytes += size
         self._id_bytes += (
             len(version.message_id) * (1 if isinstance(version.message_id, bytes) else 4) + _ID_OVERHEAD
         )

@@ -46,10 +46,8 @@ def prepare(handler: HandlerDefinition, business_id: str | None, envelope: Envel
         print_ = fingerprint(envelope.type, envelope.body, packed=isinstance(envelope.body, bytes))
     except ValidationError as error:
         return dead_letter(envelope, _reason(route, error), first_problem(error), handler.name, business_id)
-    except (ValueError, msgpack.UnpackException) as error:
-        return dead_letter(
-            envelope, Reason.INVALID_BODY, str(error) or repr(error), handler.name, business_id
-        )
+    except Exception as error:  # noqa: BLE001 - a message's own validators may raise anything
+        return dead_letter(envelope, Reason.INVALID_BODY, repr(error), handler.name, business_id)
     named = route.business_id(message)
     if not named:
         problem = f"The field {'.'.join(route.path)} is empty."
@@ -65,7 +63,7 @@ def prepare(handler: HandlerDefinition, business_id: str | None, envelope: Envel
 def read_body(route: Route, body: str | bytes) -> Message:
     """Return the message in a body of JSON text or msgpack bytes.
 
-    Raises pydantic's `ValidationError`; for msgpack that does not parse, `ValueError` or `UnpackException`.
+    Raises pydantic's `ValidationError`, what msgpack raises, and whatever the message's own validators do.
     """
     if isinstance(body, bytes):
         return route.message_type.model_validate(msgpack.unpackb(body))

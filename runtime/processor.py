@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
-from pydantic import ValidationError
-
 from eventstore import InvalidKeyError, Table
 from handlers import App
 from handlers.app import HandlerDefinition
@@ -31,7 +29,8 @@ class Processor:
     """Runs the handlers of an app on single messages.
 
     `publish` is awaited once for each output, after the version that it belongs to is stored durably; it may be
-    called again with the same output when a message comes again.
+    called again with the same output when a message comes again. When `process` returns, what the message did is
+    stored durably, whether it has outputs or not.
     """
 
     def __init__(
@@ -65,7 +64,7 @@ class Processor:
                 )
             ]
         outcomes = [await self._handle(self._app.handlers[route.handler], route, message) for route in routes]
-        if any(outcome.outputs for outcome in outcomes):
+        if any(outcome.version is not None for outcome in outcomes):
             await self._table.barrier()
         for outcome in outcomes:
             for output in outcome.outputs:
@@ -95,5 +94,5 @@ def _given(route: Route, message: Envelope) -> str | None:
 def _read(route: Route, message: Envelope) -> str | None:
     try:
         return route.business_id(read_body(route, message.body))
-    except (ValidationError, ValueError):
+    except Exception:  # noqa: BLE001 - what is wrong with a body is told when it is prepared
         return None

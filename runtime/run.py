@@ -66,7 +66,7 @@ class StateVersion(NamedTuple):
 
     def raw_size(self) -> int:
         """Return about how many bytes the version takes before compression."""
-        captured = sum(map(len, (self.captured or {}).values()))
+        captured = sum(4 * len(name) + len(value) for name, value in (self.captured or {}).items())
         headers = sum(len(name) + len(value) for name, value in (self.headers or {}).items())
         return 80 + len(self.type) + len(self.after or b"") + captured + 4 * headers
 

@@ -10,7 +10,7 @@ After Masternak and Pobiega, "State-based consistent messaging" (exactly-once.gi
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from eventstore import ConcurrencyConflictError, StoreUnavailableError, StreamTruncatedError, Table
 from handlers.app import HandlerDefinition
@@ -44,11 +44,17 @@ class StateBased:
         self.backoff = backoff
 
     async def process(
-        self, business_id: str, deliveries: Sequence[Prepared | Outcome], *, stopped: bool = False
+        self,
+        business_id: str,
+        deliveries: Sequence[Prepared | Outcome],
+        *,
+        delivered: Collection[IdKey] = (),
+        stopped: bool = False,
     ) -> list[Outcome]:
         """Handle the deliveries of one stream, in their order, and return an outcome for each.
 
-        `stopped` says that new messages are held back because of a dead letter before these deliveries.
+        `delivered` are messages that had their first delivery in this batch before these; `stopped` says that new
+        messages are held back because of a dead letter before them.
 
         All copies of a message should stand together. Costs one query and one transaction; more when there are
         duplicates (see `load_state`), or more new versions than a transaction holds: then they are stored in
@@ -66,7 +72,7 @@ class StateBased:
             waiting = deliveries[len(outcomes) :]
             try:
                 stream = stream or await self.load_state(business_id, waiting)
-                fold = self.fold(stream, business_id, outcomes, fresh, stopped=stopped)
+                fold = self.fold(stream, business_id, outcomes, fresh, delivered=delivered, stopped=stopped)
                 part = self.invoke_handlers(fold, waiting)
                 await self.store_state(stream, part)
             except _READ_AGAIN as error:
@@ -74,6 +80,7 @@ class StateBased:
                 await backoff.pause(error)
                 continue
             outcomes += part.outcomes
+            fresh = _still_needed(fresh, deliveries[len(outcomes) :])
             backoff.progress()
         return outcomes
 
@@ -89,6 +96,7 @@ class StateBased:
         earlier: Sequence[Outcome],
         fresh: dict[IdKey, KnownVersion],
         *,
+        delivered: Collection[IdKey],
         stopped: bool,
     ) -> Fold:
         """Return the fold that goes on after the `earlier` outcomes."""
@@ -101,7 +109,7 @@ class StateBased:
             stream,
             business_id,
             fresh=fresh,
-            delivered=_delivered(earlier),
+            delivered={*delivered, *delivered_messages(earlier)},
             stopped=stopped,
         )
 
@@ -120,6 +128,14 @@ class StateBased:
             await append_runs(stream, events, head)
 
 
-def _delivered(outcomes: Sequence[Outcome]) -> set[IdKey]:
+def _still_needed(
+    fresh: dict[IdKey, KnownVersion], waiting: Sequence[Prepared | Outcome]
+) -> dict[IdKey, KnownVersion]:
+    """Return the versions of messages of which more copies wait; the others need no memory."""
+    keys = {delivery.key for delivery in waiting if isinstance(delivery, Prepared)}
+    return {key: known for key, known in fresh.items() if key in keys}
+
+
+def delivered_messages(outcomes: Sequence[Outcome]) -> set[IdKey]:
     """Return the messages that had an outcome with a version."""
     return {id_key(outcome.envelope.message_id) for outcome in outcomes if outcome.version is not None}

@@ -64,7 +64,11 @@ async def summaries(
     continuation = None
     while True:
         page = await table.scan(
-            _HEADER, first, last, select=["Version", "FirstVersion", *HEAD_PROPERTIES], continuation=continuation
+            _HEADER,
+            first,
+            last,
+            select=["Version", "FirstVersion", *HEAD_PROPERTIES],
+            continuation=continuation,
         )
         for row in page.rows:
             summary = _summary(row)

@@ -25,6 +25,7 @@ from runtime.run import INDEX_PROPERTIES, RunIndex, read_index
 
 DAY = 24 * 3600 * 1_000_000
 MINIMUM_AGE = DAY
+_LONGEST_WINDOW = 3650 * DAY
 
 _READ_AGAIN = (ConcurrencyConflictError, StreamTruncatedError, StoreUnavailableError)
 
@@ -69,6 +70,9 @@ class TruncationRules:
                 "Versions younger than 24h are kept, as their messages may well be delivered again: give an "
                 "--older-than of 24h or more, or add --allow-young."
             )
+            raise UsageError(message)
+        if not 0 <= redelivery_window <= _LONGEST_WINDOW:
+            message = "A redelivery window is between nothing and ten years."
             raise UsageError(message)
         age = older_than if older_than is not None else (0 if allow_young else MINIMUM_AGE)
         return cls(now - age, keep_last or 0, redelivery_window, allow_undated, frozenset(finished))

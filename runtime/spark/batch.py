@@ -18,7 +18,7 @@ from pyspark.sql import functions as sf
 
 from handlers import App
 from runtime.clock import Clock, system_clock
-from runtime.errors import BatchFailedError
+from runtime.errors import BatchFailedError, UsageError
 from runtime.fold import BatchContext
 from runtime.ledger import BatchRecord, Ledger
 from runtime.outcome import Status
@@ -30,6 +30,7 @@ from runtime.spark.job import FoldJob, Wrap
 from runtime.spark.logs import normalise, read_log
 from runtime.spark.routing import route
 from runtime.spark.schemas import OUTCOME
+from runtime.spark.session import check_session
 
 Step = Callable[[str], None]
 """Is called with a short sentence when a batch goes on to its next step."""
@@ -58,6 +59,15 @@ class BatchOptions:
     clock: Clock = system_clock
     wrap: Wrap | None = None
     step: Step = _silent
+
+    def __post_init__(self) -> None:
+        for name, value, allowed in (
+            ("late", self.late, ("refuse", "process")),
+            ("on_error", self.on_error, ("continue", "stop-stream")),
+        ):
+            if value not in allowed:
+                message = f"{name} is {' or '.join(map(repr, allowed))}, not {value!r}."
+                raise UsageError(message)
 
     def described(self) -> str:
         """Return the options that change what a batch gives."""
@@ -119,13 +129,14 @@ class Batch:
 
     spark: SparkSession
     app: App
-    store: str
+    store: str = field(repr=False)
     table: str
     out: str
     options: BatchOptions = field(default_factory=BatchOptions)
 
     def run(self, messages: DataFrame | str, batch_id: str | None = None) -> BatchResult:
         """Run the rounds that are not committed yet, publish, and return the outcomes."""
+        check_session(self.spark)
         given = self._open(messages)
         log = normalise(given, self.options.source)
         connection = self._connect()
@@ -169,9 +180,11 @@ class Batch:
         self, connection: Connection, ledger: Ledger, record: BatchRecord, messages: DataFrame
     ) -> None:
         number = record.rounds
-        unpublished = connection.run(ledger.unpublished())
+        finished = connection.run(ledger.finished())
         options = self.options
-        batch = BatchContext(record.batch_id, unpublished, options.late, options.on_error)
+        batch = BatchContext(
+            record.batch_id, finished, is_cascade=number > 0, late=options.late, on_error=options.on_error
+        )
         job = FoldJob(self.app, self.store, self.table, batch, options.clock, options.in_flight, options.wrap)
         folders = self._folders(record)
         staged = folders.staging(number)
@@ -186,7 +199,10 @@ class Batch:
         folders.put_in_place(staged, number)
 
     def _outputs_of(self, record: BatchRecord, number: int) -> DataFrame:
-        """Return the outputs of a round that a handler takes, as a log in its one form."""
+        """Return the outputs of a round that a handler takes, as a log in its one form.
+
+        What was handled in this batch already, because the log held it too, is not handled again.
+        """
         found = (
             self._folders(record)
             .outcomes(number)
@@ -194,8 +210,13 @@ class Batch:
             .select("output.*")
         )
         known = found.where(sf.col("type").isin(list(self.app.message_types)))
+        known = known.join(self._handled(record), "message_id", "left_anti").select(known.columns)
         nothing = sf.lit(None).cast("string")
         return known.withColumns({"business_id": nothing, "problem": nothing, "line": nothing})
+
+    def _handled(self, record: BatchRecord) -> DataFrame:
+        done = (Status.PROCESSED.value, Status.DUPLICATE.value)
+        return self._folders(record).outcomes().where(sf.col("status").isin(*done)).select("message_id")
 
     def _count(self, record: BatchRecord, number: int) -> tuple[Mapping[str, int], int]:
         """Count the outcomes of a round by status, and the outputs that handlers of the app take."""

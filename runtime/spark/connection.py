@@ -6,6 +6,7 @@ import asyncio
 import atexit
 import os
 from collections.abc import Coroutine, Generator, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from pyspark.sql import SparkSession
@@ -33,7 +34,12 @@ class Connection:
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Run one coroutine to its end."""
-        return drive(coroutine) if self._loop is None else self._loop.run_until_complete(coroutine)
+        if self._loop is None:
+            return drive(coroutine)
+        if asyncio._get_running_loop() is None:  # noqa: SLF001 - asks without raising
+            return self._loop.run_until_complete(coroutine)
+        with ThreadPoolExecutor(1) as thread:  # a notebook has a loop of its own under way
+            return thread.submit(self._loop.run_until_complete, coroutine).result()
 
     def close(self) -> None:
         """Give back the store's connections."""
@@ -41,13 +47,14 @@ class Connection:
         if self._loop is not None:
             self._loop.close()
 
-    def run_all(self, coroutines: Iterable[Coroutine[Any, Any, T]], in_flight: int) -> Iterator[T]:
+    def run_all(self, coroutines: Iterable[Coroutine[Any, Any, T] | None], in_flight: int) -> Iterator[T]:
         """Run coroutines, up to `in_flight` at once, and give their results as they end.
 
-        The next coroutine is asked for only when there is room for it. When one raises, the others are cancelled.
+        The next coroutine is asked for only when there is room for it. None stands for a wait: what comes after it
+        begins when all before it has ended. When one raises, the others are cancelled.
         """
         if self._loop is None:
-            yield from map(drive, coroutines)
+            yield from (drive(coroutine) for coroutine in coroutines if coroutine is not None)
             return
         yield from _run_concurrently(self._loop, coroutines, in_flight)
 
@@ -88,13 +95,17 @@ def check_scope(scope: Scope, master: str) -> None:
 
 
 def _run_concurrently(
-    loop: asyncio.AbstractEventLoop, coroutines: Iterable[Coroutine[Any, Any, T]], in_flight: int
+    loop: asyncio.AbstractEventLoop, coroutines: Iterable[Coroutine[Any, Any, T] | None], in_flight: int
 ) -> Iterator[T]:
     running: set[asyncio.Task[T]] = set()
     try:
         for coroutine in coroutines:
-            running.add(loop.create_task(coroutine))
-            if len(running) >= in_flight:
+            room = in_flight
+            if coroutine is None:
+                room = 1
+            else:
+                running.add(loop.create_task(coroutine))
+            while len(running) >= room:
                 running = yield from _take_finished(loop, running)
         while running:
             running = yield from _take_finished(loop, running)

@@ -28,18 +28,17 @@ def _sentence(text: str) -> str:
 
 def _text(error: Exception) -> str:
     if isinstance(error, Py4JJavaError):
-        described: str = error.java_exception.toString()
-        return described
+        return str(error.java_exception.toString())
     return str(error)
 
 
 def _cause(text: str) -> str:
-    raised = _RAISED.findall(text)
+    raised: list[tuple[str, str]] = _RAISED.findall(text)
     ours = [sentence for name, sentence in raised if name.startswith(_OURS)]
     if ours:
         return ours[-1][:_LENGTH]
     if raised:
         name, sentence = raised[-1]
         return f"A Spark task failed with {name}: {sentence}"[:_LENGTH]
-    lines = text.strip().splitlines()
-    return (lines[0] if lines else "Spark failed without saying why.")[:_LENGTH]
+    first = text.strip().partition("\n")[0]
+    return first[:_LENGTH] or "Spark failed without saying why."

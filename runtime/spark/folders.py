@@ -8,18 +8,21 @@ is atomic on local disks and HDFS.
 from __future__ import annotations
 
 import os
+import re
 import uuid
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from runtime.errors import BatchRefusedError
+from runtime.errors import BatchFailedError, BatchRefusedError, UsageError
 from runtime.ledger import BatchRecord
 from runtime.spark.schemas import STORED_OUTCOME
 
 _MARK = "_batch"
+_PATTERN = "*?[]{}"
 
 
 @dataclass(frozen=True)
@@ -38,44 +41,58 @@ class BatchFolders:
         return f"{self._batch()}/round={number}"
 
     def is_in_place(self, number: int) -> bool:
-        """Say whether a round was staged and renamed earlier, by this batch.
+        """Say whether the outcomes of a round are there as a whole, from an earlier attempt of this batch.
 
-        Raises `BatchRefusedError` when another store's batch of the same id has left its outcomes there.
+        What is there in part, as a file system without an atomic rename may leave it, is deleted. Raises
+        `BatchRefusedError` when another store's batch of the same id has left its outcomes there.
         """
         path = self._path(self.round(number))
         files = self._files(path)
         if not files.exists(path):
             return False
-        if not files.exists(self._path(f"{self.round(number)}/{self._mark()}")):
+        found = self._data_files(path)
+        marks = [name for name in self._names(path) if name.startswith(_MARK)]
+        if any(not name.startswith(self._mark_prefix()) for name in marks) or (found and not marks):
             message = (
                 f"{self.round(number)} holds outcomes of another batch with the id {self.record.batch_id}, from "
                 f"another store: choose another --out or another --batch-id."
             )
             raise BatchRefusedError(message)
-        return True
+        if self._mark(found) in marks:
+            return True
+        files.delete(path, True)
+        return False
 
     def put_in_place(self, staged: str, number: int) -> None:
         """Rename a staged folder into place, unless another driver of the batch was faster."""
-        mark, target = self._path(f"{staged}/{self._mark()}"), self._path(self.round(number))
+        source, target = self._path(staged), self._path(self.round(number))
         files = self._files(target)
-        files.create(mark).close()
+        files.create(self._path(f"{staged}/{self._mark(self._data_files(source))}")).close()
         _flush_to_disk(staged)
         files.mkdirs(target.getParent())
-        # Renaming onto a folder that is there would move it inside: whoever comes second leaves the first in place.
-        if self.is_in_place(number) or not files.rename(self._path(staged), target):
-            files.delete(self._path(staged), True)
-            if not self.is_in_place(number):
-                message = f"The outcomes could not be renamed to {self.round(number)}: is {self.record.out} writable?"
-                raise BatchRefusedError(message)
+        if self.is_in_place(number):
+            files.delete(source, True)
+            return
+        renamed = files.rename(source, target)
+        # Onto a folder that another driver has put there in this moment, a local rename moves the folder inside it.
+        files.delete(self._path(f"{self.round(number)}/{source.getName()}"), True)
+        files.delete(source, True)
+        if not self.is_in_place(number):
+            what = "were changed by another driver" if renamed else "could not be renamed"
+            message = f"The outcomes of {self.round(number)} {what}: run the batch again with its id."
+            raise BatchFailedError(message)
+        _flush_to_disk(self.record.out, self._batch(), self.round(number))
 
     def remove_staging(self) -> None:
         """Delete what attempts that died have left of this batch."""
-        pattern = self._path(f"{self.record.out}/_staging/{self.record.batch_id}-round-*")
-        files = self._files(pattern)
-        for status in files.globStatus(pattern) or []:
-            files.delete(status.getPath(), True)
-        folder = pattern.getParent()
-        if files.exists(folder) and not files.listStatus(folder):
+        folder = self._path(f"{self.record.out}/_staging")
+        files = self._files(folder)
+        if not files.exists(folder):
+            return
+        ours = re.compile(re.escape(self.record.batch_id) + r"-round-\d+-[0-9a-f]{32}")
+        for name in filter(ours.fullmatch, self._names(folder)):
+            files.delete(self._path(f"{folder}/{name}"), True)
+        if not self._names(folder):
             files.delete(folder, False)
 
     def outcomes(self, number: int | None = None) -> DataFrame:
@@ -88,8 +105,19 @@ class BatchFolders:
     def _batch(self) -> str:
         return f"{self.record.out}/batch_id={self.record.batch_id}"
 
-    def _mark(self) -> str:
-        return f"{_MARK}-{self.record.token}"
+    def _mark_prefix(self) -> str:
+        return f"{_MARK}-{self.record.token}-"
+
+    def _mark(self, found: dict[str, int]) -> str:
+        """Return the name of an empty file that says which files a whole folder has, and of what sizes."""
+        return self._mark_prefix() + sha256(repr(sorted(found.items())).encode()).hexdigest()[:32]
+
+    def _data_files(self, path: Any) -> dict[str, int]:  # noqa: ANN401 - a Java object
+        found = {status.getPath().getName(): status.getLen() for status in self._files(path).listStatus(path)}
+        return {name: size for name, size in found.items() if name.endswith(".parquet")}
+
+    def _names(self, path: Any) -> list[str]:  # noqa: ANN401 - a Java object
+        return [status.getPath().getName() for status in self._files(path).listStatus(path)]
 
     def _path(self, path: str) -> Any:  # noqa: ANN401 - a Java object
         jvm: Any = self.spark._jvm  # noqa: SLF001 - there is no public way to Hadoop's files
@@ -100,18 +128,28 @@ class BatchFolders:
 
 
 def absolute_folder(folder: str) -> str:
-    """Return a folder under a name that means the same in every working directory."""
-    return folder.rstrip("/") if "://" in folder or folder.startswith("file:") else str(Path(folder).absolute())
+    """Return a folder under a name that means the same in every working directory.
+
+    Raises `UsageError` for a name in which Spark would see a pattern.
+    """
+    if any(character in folder for character in _PATTERN):
+        signs = " ".join(_PATTERN)
+        message = (
+            f"The folder {folder} cannot be written to: its name holds one of {signs}, a pattern to Spark."
+        )
+        raise UsageError(message)
+    return (
+        folder.rstrip("/") if "://" in folder or folder.startswith("file:") else str(Path(folder).absolute())
+    )
 
 
-def _flush_to_disk(folder: str) -> None:
-    """Make files on a local disk survive a power cut; other file systems do this when a file is closed."""
-    path = Path(folder.removeprefix("file:"))
-    if not path.is_dir():
-        return
-    for file in [*path.rglob("*"), path]:
-        descriptor = os.open(file, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+def _flush_to_disk(*folders: str) -> None:
+    """Make files, and the names of folders, survive a power cut; file systems that are not local do so themselves."""
+    for folder in folders:
+        path = Path(folder.removeprefix("file:"))
+        for file in [*path.iterdir(), path] if path.is_dir() else []:
+            descriptor = os.open(file, os.O_RDONLY)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
-from pyspark.sql.types import MapType, StructField
+from pyspark.sql.types import ArrayType, MapType, StructField, StructType
 
 from runtime.errors import LogError
 
@@ -27,4 +27,4 @@ def describe_input(log: DataFrame, name: str | None) -> str:
 
 def _hashable(field: StructField) -> Column:
     column = sf.col(f"`{field.name}`")
-    return sf.to_json(column) if isinstance(field.dataType, MapType) else column
+    return sf.to_json(column) if isinstance(field.dataType, MapType | ArrayType | StructType) else column

@@ -6,7 +6,6 @@ store on the network one event loop, as long as it lives.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,12 +17,13 @@ from handlers import App
 from runtime.backoff import BackoffPolicy, sleep_for
 from runtime.clock import Clock, system_clock
 from runtime.fold import BatchContext
+from runtime.message_ids import IdKey
 from runtime.outcome import Outcome, Reason, Status, dead_letter
 from runtime.preparation import prepare
 from runtime.spark.connection import open_table
 from runtime.spark.deliveries import Group, groups
 from runtime.spark.outcomes import OutcomeWriter
-from runtime.state_based import StateBased
+from runtime.state_based import StateBased, delivered_messages
 from runtime.state_stream import stream_partition
 
 Wrap = Callable[[Table], Table]
@@ -38,7 +38,7 @@ class FoldJob:
     """
 
     app: App
-    store: str
+    store: str = field(repr=False)
     table: str
     batch: BatchContext
     clock: Clock = system_clock
@@ -51,9 +51,7 @@ class FoldJob:
         table = self.wrap(connection.table) if self.wrap else connection.table
         worker = _Worker(self, table, connection.store)
         writer = OutcomeWriter()
-        for outcomes in connection.run_all(
-            (worker.process(group) for group in groups(batches)), self.in_flight
-        ):
+        for outcomes in connection.run_all(worker.work(batches), self.in_flight):
             writer.add(outcomes)
             if writer.is_full:
                 yield writer.flush()
@@ -61,10 +59,10 @@ class FoldJob:
 
 
 @dataclass
-class _Turn:
-    """Lets the groups of one long stream take turns, and remembers whether a dead letter stopped it."""
+class _Progress:
+    """What the groups of one long stream tell the next: who was delivered last, and whether to stop."""
 
-    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    delivered: frozenset[IdKey] = frozenset()
     stopped: bool = False
 
 
@@ -74,7 +72,7 @@ class _Worker:
     def __init__(self, job: FoldJob, table: Table, store: Store) -> None:
         self._app = job.app
         self._table = table
-        self._turn = _Turn()
+        self._progress = _Progress()
         self._stops = job.batch.on_error == "stop-stream"
         self._algorithms = {
             name: StateBased(
@@ -83,21 +81,18 @@ class _Worker:
             for name, handler in job.app.handlers.items()
         }
 
-    def process(self, group: Group) -> Coroutine[Any, Any, Sequence[Outcome]]:
-        """Return the work on a group; groups of one stream take turns in the order of these calls."""
-        if not group.follows:
-            self._turn = _Turn()
-        return self._in_turn(group, self._turn)
+    def work(
+        self, batches: Iterable[pa.RecordBatch]
+    ) -> Iterator[Coroutine[Any, Any, Sequence[Outcome]] | None]:
+        """Give the work on each group. One that goes on with the stream of the group before waits for it."""
+        for group in groups(batches):
+            if group.follows:
+                yield None
+            else:
+                self._progress = _Progress()
+            yield self._process(group, self._progress)
 
-    async def _in_turn(self, group: Group, turn: _Turn) -> Sequence[Outcome]:
-        async with turn.lock:
-            outcomes = await self._process(group, stopped=turn.stopped)
-            turn.stopped = self._stops and (
-                turn.stopped or any(o.status is Status.DEAD_LETTER for o in outcomes)
-            )
-        return outcomes
-
-    async def _process(self, group: Group, *, stopped: bool) -> Sequence[Outcome]:
+    async def _process(self, group: Group, progress: _Progress) -> Sequence[Outcome]:
         if group.handler is None:
             return [
                 dead_letter(envelope, *_why_unroutable(envelope.type, why))
@@ -113,7 +108,12 @@ class _Worker:
         except InvalidKeyError as error:
             place = (handler.name, group.business_id)
             return [dead_letter(envelope, Reason.KEY_TOO_LONG, str(error), *place) for envelope in envelopes]
-        return await self._algorithms[handler.name].process(group.business_id, prepared, stopped=stopped)
+        outcomes = await self._algorithms[handler.name].process(
+            group.business_id, prepared, delivered=progress.delivered, stopped=progress.stopped
+        )
+        progress.delivered = frozenset(delivered_messages(outcomes[-1:]))
+        progress.stopped |= self._stops and any(each.status is Status.DEAD_LETTER for each in outcomes)
+        return outcomes
 
 
 def _why_unroutable(type_: str, problem: str | None) -> tuple[Reason, str]:

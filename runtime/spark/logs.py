@@ -7,7 +7,10 @@ turned into NULL on the way.
 
 from __future__ import annotations
 
-from pyspark.errors import AnalysisException
+from datetime import UTC, datetime
+from pathlib import Path
+
+from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as sf
 from pyspark.sql.types import (
@@ -24,7 +27,9 @@ from pyspark.sql.types import (
 )
 
 from runtime import message_ids
+from runtime.envelope import EARLIEST, to_microseconds
 from runtime.errors import LogError
+from runtime.spark.failures import SPARK_FAILURES, explain
 from runtime.spark.schemas import OPTIONAL, REQUIRED
 
 FORMATS = ("parquet", "json")
@@ -40,6 +45,7 @@ _ENVELOPE = (
 _NUMBER = r"^-?[0-9]{1,19}$"
 _TIME = r"^\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}:\d{2}(\.\d{1,9})?(Z|[+-]\d{2}:?\d{2})?$"
 _ZONE = r"(Z|[+-]\d{2}:?\d{2})$"
+_LATEST = to_microseconds(datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC))
 _HEADERS = MapType(StringType(), StringType())
 
 
@@ -53,7 +59,7 @@ def read_log(spark: SparkSession, path: str, format_: str | None = None) -> Data
         if found == "json":
             return spark.read.text(path).where(sf.trim("value") != "").select(sf.col("value").alias("line"))
         return spark.read.format(found).load(path)
-    except AnalysisException as error:
+    except SPARK_FAILURES as error:
         raise LogError(_explain(error, path, found)) from error
 
 
@@ -62,6 +68,7 @@ def normalise(log: DataFrame, source: str | None = None) -> DataFrame:
     parsed = _parse_lines(log) if log.columns == ["line"] else _check_columns(log)
     columns = {name: parsed.schema[name].dataType for name in parsed.columns}
     checks = [
+        *_not_utf8(parsed),
         _required("message_id"),
         sf.when(
             sf.length("message_id") > message_ids.MAX_LENGTH,
@@ -79,17 +86,19 @@ def normalise(log: DataFrame, source: str | None = None) -> DataFrame:
     problem = sf.coalesce(*checks)
     message_id = canonical(sf.col("message_id"))
     if source:
-        message_id = sf.concat(sf.lit(f"{source}:"), message_id)
+        # What was a dead letter of this log has the name before its id already.
+        named = sf.concat(sf.lit(f"{source}:"), message_id)
+        message_id = sf.when(message_id.startswith(f"{source}:"), message_id).otherwise(named)
     return parsed.select(
-        message_id.alias("message_id"),
-        "type",
-        "body",
-        "business_id",
+        _valid(message_id).alias("message_id"),
+        _valid(sf.col("type")).alias("type"),
+        (sf.col("body") if isinstance(columns["body"], BinaryType) else _valid(sf.col("body"))).alias("body"),
+        _valid(sf.col("business_id")).alias("business_id"),
         sequence.alias("sequence"),
         enqueued_at.alias("enqueued_at"),
-        headers.alias("headers"),
+        sf.when(problem.isNull(), headers).alias("headers"),
         problem.alias("problem"),
-        sf.when(problem.isNotNull(), sf.col("line")).alias("line"),
+        sf.when(problem.isNotNull(), _valid(sf.col("line"))).alias("line"),
     )
 
 
@@ -98,6 +107,26 @@ def canonical(column: Column) -> Column:
     pattern = message_ids.UUID_PATTERN + r"\z"
     spelled = sf.lower(sf.regexp_replace(column, pattern, "$1-$2-$3-$4-$5"))
     return sf.when(column.rlike(pattern), spelled).otherwise(column)
+
+
+def _not_utf8(log: DataFrame) -> list[Column]:
+    """Return checks for text that is none: bytes in another encoding would be changed on their way, or stop Spark."""
+    if "unparsed" in log.columns:
+        return [sf.when(~sf.is_valid_utf8("line"), sf.lit("the line is not UTF-8"))]
+    texts = [field.name for field in log.schema if isinstance(field.dataType, StringType)]
+    checks = [
+        sf.when(~sf.is_valid_utf8(name), sf.lit(f"{name} is not UTF-8")) for name in texts if name != "line"
+    ]
+    if isinstance(log.schema["headers"].dataType, MapType):
+        joined = sf.concat(
+            sf.array_join(sf.map_keys("headers"), ""), sf.array_join(sf.map_values("headers"), "")
+        )
+        checks.append(sf.when(~sf.is_valid_utf8(joined), sf.lit("headers are not UTF-8")))
+    return checks
+
+
+def _valid(text: Column) -> Column:
+    return sf.make_valid_utf8(text)
 
 
 def _parse_lines(log: DataFrame) -> DataFrame:
@@ -121,6 +150,9 @@ def _check_columns(log: DataFrame) -> DataFrame:
         if name in log.columns:
             _check_type(log, name, (StringType,), "text")
     _check_type(log, "body", (StringType, BinaryType), "JSON text or msgpack bytes")
+    if isinstance(log.schema["body"].dataType, BinaryType) and "business_id" not in log.columns:
+        message = "The log has bodies of msgpack bytes: it needs a column business_id, as Spark does not read those."
+        raise LogError(message)
     given = [
         sf.col(name) if name in log.columns else sf.lit(None).cast("string").alias(name) for name in OPTIONAL
     ]
@@ -154,17 +186,26 @@ def _sequence(found: DataType) -> tuple[Column, Column]:
 
 def _enqueued_at(found: DataType) -> tuple[Column, Column]:
     column = sf.col("enqueued_at")
-    if isinstance(found, TimestampType):
-        return column, sf.lit(None).cast("string")
-    if isinstance(found, TimestampNTZType):
-        return _in_utc(column.cast("string")).cast("timestamp"), sf.lit(None).cast("string")
+    if isinstance(found, TimestampType | TimestampNTZType):
+        value = column
+        if isinstance(found, TimestampNTZType):
+            value = _in_utc(column.cast("string")).try_cast(TimestampType())
+        return _storable(value), _lost(
+            "enqueued_at", _storable(value), "is not within the years 1601 to 9999"
+        )
     if not isinstance(found, StringType):
         message = (
             f"The column enqueued_at of the log is of type {found.simpleString()}; a timestamp is expected."
         )
         raise LogError(message)
-    value = sf.when(column.rlike(_TIME), _in_utc(column).try_cast("timestamp"))
+    value = _storable(sf.when(column.rlike(_TIME), _in_utc(column).try_cast(TimestampType())))
     return value, _lost("enqueued_at", value, "is no time like 2026-01-31T12:00:00Z")
+
+
+def _storable(column: Column) -> Column:
+    """Return times that a store and a calendar can hold, null for others."""
+    micros = sf.unix_micros(column)
+    return sf.when((micros >= EARLIEST) & (micros <= _LATEST), column)
 
 
 def _in_utc(column: Column) -> Column:
@@ -190,14 +231,19 @@ def _lost(name: str, value: Column, problem: str) -> Column:
 
 
 def _guess_format(path: str) -> str:
-    name = path.rstrip("/").lower()
-    return "json" if name.removesuffix(".gz").endswith((".json", ".jsonl", ".ndjson")) else "parquet"
+    folder = Path(path)
+    names = [path] if not folder.is_dir() else [file.name for file in folder.iterdir()]
+    return "json" if any(map(_is_lines, [path, *names])) else "parquet"
 
 
-def _explain(error: AnalysisException, path: str, format_: str) -> str:
-    name = error.getCondition() or ""
+def _is_lines(name: str) -> bool:
+    return name.rstrip("/").lower().removesuffix(".gz").endswith((".json", ".jsonl", ".ndjson"))
+
+
+def _explain(error: Exception, path: str, format_: str) -> str:
+    name = (error.getCondition() or "") if isinstance(error, PySparkException) else ""
     if name == "PATH_NOT_FOUND":
         return f"There is no log at {path}."
     if name.startswith(("UNABLE_TO_INFER_SCHEMA", "CANNOT_INFER")):
         return f"The log at {path} holds no {format_} files."
-    return f"The log at {path} cannot be read as {format_}: {str(error).splitlines()[0]}"
+    return f"The log at {path} cannot be read as {format_}: {explain(error)}"

@@ -77,6 +77,10 @@ def _delivery(outcome: Outcome) -> str | None:
     if outcome.status not in (Status.DEAD_LETTER, Status.TOO_LATE):
         return None
     envelope = outcome.envelope
-    if outcome.reason is Reason.INVALID_ENVELOPE and isinstance(envelope.body, str):
+    if (
+        outcome.reason is Reason.INVALID_ENVELOPE
+        and outcome.handler is None
+        and isinstance(envelope.body, str)
+    ):
         return envelope.body
     return envelope.to_json()

@@ -32,6 +32,11 @@ _SETTINGS = {
     "spark.hadoop.parquet.page.verify-checksum.enabled": "true",
     "spark.sql.files.ignoreCorruptFiles": "false",
 }
+_MUST_BE_OFF = (
+    "spark.sql.requireAllClusterKeysForDistribution",
+    "spark.sql.files.ignoreCorruptFiles",
+    "spark.sql.files.ignoreMissingFiles",
+)
 _LOCAL_SETTINGS = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 
 
@@ -71,6 +76,14 @@ def is_local(master: str) -> bool:
     `local-cluster` is not meant: its workers have directories of their own, where a relative path is another file.
     """
     return _LOCAL.match(master) is not None
+
+
+def check_session(spark: SparkSession) -> None:
+    """Raise `UsageError` when a session is set up so that messages could be lost or their order broken."""
+    for name in _MUST_BE_OFF:
+        if str(spark.conf.get(name, "false")).lower() == "true":
+            message = f"The Spark session has {name} on, under which messages are lost or out of order: turn it off."
+            raise UsageError(message)
 
 
 def _settings(master: str, given: Mapping[str, str]) -> dict[str, str]:

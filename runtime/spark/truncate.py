@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
@@ -39,7 +39,7 @@ _KEYS = StructType([StructField("stream", StringType())])
 class TruncationJob:
     """All that a worker needs to truncate streams."""
 
-    store: str
+    store: str = field(repr=False)
     table: str
     rules: TruncationRules
     dry_run: bool
@@ -84,7 +84,7 @@ def truncate(
     check_reach(connection, spark)
     rules = TruncationRules.of(
         clock(),
-        connection.run(_finished(Ledger(connection.table, clock))),
+        connection.run(Ledger(connection.table, clock).finished()),
         older_than=older_than,
         keep_last=keep_last,
         redelivery_window=redelivery_window,
@@ -98,10 +98,6 @@ def truncate(
     except SPARK_FAILURES as error:
         raise BatchFailedError(explain(error)) from error
     return spark.createDataFrame(rows, REPORT)
-
-
-async def _finished(ledger: Ledger) -> frozenset[str]:
-    return frozenset(record.batch_id for record in await ledger.batches() if record.is_finished)
 
 
 def _keys(spark: SparkSession, connection: Connection) -> DataFrame:

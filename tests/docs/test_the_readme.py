@@ -44,7 +44,13 @@ def consistent(folder: Path, command: str, *more: str) -> str:
 
 
 def test_its_commands_do_what_it_says(folder):
-    assert [shlex.split(command)[1] for command in commands()] == ["run", "batches", "show", "truncate", "streams"]
+    assert [shlex.split(command)[1] for command in commands()] == [
+        "run",
+        "batches",
+        "show",
+        "truncate",
+        "streams",
+    ]
 
     # The commands run one after another, and the versions and the winner are as the text says
     for command in commands():
@@ -68,7 +74,11 @@ def test_its_notebook_code_runs(folder):
     (code,) = [block for block in python_blocks() if "run_batch" in block]
     code = code.replace("raffle.db", "other.db").replace('"outcomes"', '"others"')
     done = subprocess.run(
-        [sys.executable, "-c", f"from raffle import app\n{code}"], cwd=folder, capture_output=True, text=True, check=False
+        [sys.executable, "-c", f"from raffle import app\n{code}"],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     assert "Won" in done.stdout
@@ -79,9 +89,15 @@ def test_its_handler_is_twenty_lines_of_code():
     assert sum(1 for line in handler.splitlines() if line.strip()) <= 24
 
 
-@pytest.mark.parametrize("page", ["README.md", *(str(path.relative_to(ROOT)) for path in ROOT.glob("docs/**/*.md"))])
+@pytest.mark.parametrize(
+    "page", ["README.md", *(str(path.relative_to(ROOT)) for path in ROOT.glob("docs/**/*.md"))]
+)
 def test_its_links_lead_somewhere(page):
-    missing = [link for link in _LINK.findall((ROOT / page).read_text()) if not ((ROOT / page).parent / link).exists()]
+    missing = [
+        link
+        for link in _LINK.findall((ROOT / page).read_text())
+        if not ((ROOT / page).parent / link).exists()
+    ]
     assert not missing
 
 

@@ -1,13 +1,17 @@
 """A batch runs once: its outcomes are written once, put in place whole, and never change."""
 
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from eventstore import InterceptedTable
-from runtime.errors import BatchRefusedError
+from runtime.errors import BatchRefusedError, UsageError
+from runtime.spark import Batch
 from runtime.spark.connection import open_table
+from runtime.spark.folders import BatchFolders
+from samples.shooting_range import app as shooting_range
 from tests.support.faults import CountCalls
 from tests.support.logs import fire, generated, start, write_lines
 from tests.support.outcomes import all_outcomes, by_status
@@ -46,12 +50,14 @@ def test_the_outcomes_are_read_from_what_was_written(place):
 def test_the_same_id_with_something_else_is_refused(place, change):
     log = write_lines(place.folder / "log.jsonl", [start(1, 5), fire(2, 5)])
     place.run(log, batch_id="night")
-    options: dict[str, Any] = {
-        "option": {"cascade": True},
-        "folder": {"out": str(place.folder / "elsewhere")},
-    }.get(change, {})
-    if change == "content":
-        log = write_lines(place.folder / "log.jsonl", [start(1, 5), fire(2, 6)])
+    options: dict[str, Any] = {}
+    match change:
+        case "content":
+            log = write_lines(place.folder / "log.jsonl", [start(1, 5), fire(2, 6)])
+        case "option":
+            options["cascade"] = True
+        case "folder":
+            options["out"] = str(place.folder / "elsewhere")
     with pytest.raises(BatchRefusedError, match="Batch night"):
         place.run(log, batch_id="night", **options)
 
@@ -104,3 +110,60 @@ def test_what_was_stored_is_made_durable_before_its_outcomes_are_in_place(place)
     committing = seen.index(("Round 0: committing outcomes", False))
     assert seen[committing + 1] == ("barrier", False)
     assert ("Round 0: counting outcomes", True) in seen
+
+
+def test_a_folder_that_another_driver_put_in_place_in_the_same_moment_stays_alone(place, monkeypatch):
+    # Given a driver that sees no folder, while another one puts it in place before the first renames its own
+    log = write_lines(place.folder / "log.jsonl", [start(1, 5), fire(2, 5)])
+    seen = BatchFolders.is_in_place
+    answers = []
+
+    def blind_once(folders, number):
+        answers.append(seen(folders, number))
+        if len(answers) == 2:  # asked before the rename
+            shutil.copytree(next((Path(place.out) / "_staging").iterdir()), folders.round(number))
+            return False
+        return answers[-1]
+
+    monkeypatch.setattr(BatchFolders, "is_in_place", blind_once)
+    outcomes = place.run(log, batch_id="night")
+
+    # Then each outcome stands once
+    assert len(answers) > 2
+    assert by_status(outcomes) == {("ShootingRange", "processed"): 2}
+
+
+def test_a_folder_that_was_put_in_place_in_part_is_written_anew(place):
+    # Given a batch that died while a file system without an atomic rename copied its outcomes
+    log = generated(place.folder / "log.jsonl", games=5, messages=50)
+
+    def die(step: str) -> None:
+        if step == "Round 0: counting outcomes":
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        place.run(log, batch_id="night", step=die)
+    next((Path(place.out) / "batch_id=night" / "round=0").glob("*.parquet")).unlink()
+
+    # When it is resumed, then nothing is missing
+    assert by_status(place.run(log, batch_id="night")) == {("ShootingRange", "processed"): 50}
+
+
+def test_staging_of_a_batch_with_a_longer_name_is_left_alone(place):
+    log = write_lines(place.folder / "log.jsonl", [start(1, 5)])
+    other = Path(place.out) / "_staging" / f"night-round-2-round-0-{'0' * 32}"
+    other.mkdir(parents=True)
+    place.run(log, batch_id="night")
+    assert other.is_dir()
+
+
+@pytest.mark.parametrize("options", [{"late": "Refuse"}, {"on_error": "stop"}, {"out": "out[1]"}])
+def test_options_that_mean_nothing_are_refused(place, options):
+    log = write_lines(place.folder / "log.jsonl", [start(1, 5)])
+    with pytest.raises(UsageError):
+        place.run(log, **options)
+
+
+def test_no_secret_is_shown(spark):
+    secret = "AccountName=x;AccountKey=c2VjcmV0"
+    assert "c2VjcmV0" not in repr(Batch(spark, shooting_range, secret, "table", "out"))

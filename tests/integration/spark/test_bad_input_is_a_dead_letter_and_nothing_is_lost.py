@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from pydantic import StrictInt
+from pydantic import StrictInt, field_validator
 
 from handlers import App, Context, Handler, Message, State, handles
 from runtime.spark import dead_letters
@@ -22,12 +22,18 @@ class Add(Message):
     key: StrictInt
     amount: int
 
+    @field_validator("amount")
+    @classmethod
+    def is_no_zero(cls, amount: int) -> int:
+        assert 1 // amount is not None  # divides by zero, which pydantic does not take for a refusal
+        return amount
+
 
 class Counter(Handler[Counted]):
     @handles(by="key")
     def add(self, state: Counted, message: Add, context: Context) -> Counted:
         if message.amount < 0:
-            problem = "amounts are positive"
+            problem = "amounts are positive" if message.amount == -1 else "half a character: \udcff"
             raise ValueError(problem)
         if message.amount > 10**9:
             return state.model_copy(update={"count": "x" * 400_000})
@@ -51,6 +57,8 @@ BAD = {
     json.dumps({**fire(5, 1), "sequence": 10**20}): "invalid_envelope",
     json.dumps({**fire(6, 1), "enqueued_at": "yesterday"}): "invalid_envelope",
     json.dumps({**fire(7, 1), "enqueued_at": "12:30"}): "invalid_envelope",
+    json.dumps({**fire(21, 1), "enqueued_at": "9999-12-31T23:59:59-01:00"}): "invalid_envelope",
+    json.dumps({**fire(22, 1), "enqueued_at": "0000-01-01T00:00:00Z"}): "invalid_envelope",
     json.dumps({**fire(8, 1), "headers": "none"}): "invalid_envelope",
     json.dumps(row(9, "Surprise", "{}")): "unknown_type",
     json.dumps(row(10, "FireAt", "{not json")): "invalid_body",
@@ -62,6 +70,8 @@ BAD = {
     json.dumps(row(16, "Add", {"key": 1, "amount": -1})): "handler_error",
     json.dumps(row(17, "Add", {"key": 1, "amount": 10**10})): "handler_error",
     json.dumps(row(18, "Add", {"key": "1", "amount": 1})): "invalid_body",
+    json.dumps(row(23, "Add", {"key": 1, "amount": 0})): "invalid_body",
+    json.dumps(row(24, "Add", {"key": 1, "amount": -2})): "handler_error",
     json.dumps({**fire(19, 1), "enqueued_at": "2999-01-01T00:00:00Z"}): "enqueued_in_future",
     json.dumps({**fire(2, 99), "sequence": 99}): "id_reused",
 }
@@ -122,3 +132,36 @@ def test_a_bad_message_stores_nothing(place):
 
     # Then nothing has changed
     assert heads(place.store, place.table) == before
+
+
+def test_text_in_another_encoding_is_a_dead_letter_and_not_changed(place):
+    # Given a log with lines in Latin-1, one of them a message whose id would become that of another
+    good = [json.dumps(start(1, 5)).encode()]
+    bad = [
+        b"\xff\xfe garbage \xe9",
+        json.dumps({**start(2, 5), "message_id": "m\u00e9"}, ensure_ascii=False).encode("latin-1"),
+    ]
+    (place.folder / "log.jsonl").write_bytes(b"\n".join([*good, *bad]))
+
+    # When a batch runs
+    outcomes = place.run(str(place.folder / "log.jsonl"))
+
+    # Then they are dead letters, and the good message is processed
+    assert sorted(statuses(outcomes)[message_id(1)]) == ["processed"]
+    letters = dead_letters(outcomes).collect()
+    assert [(letter.reason, letter.error) for letter in letters] == [
+        ("invalid_envelope", "the line is not UTF-8")
+    ] * 2
+
+
+def test_columns_in_another_encoding_are_dead_letters_too(place):
+    log = place.spark.sql(
+        """
+        select 'a' as message_id, 'FireAt' as type, '{}' as body, cast(null as map<string,string>) as headers
+        union all select cast(X'6DE9' as string), 'FireAt', '{}', null
+        union all select 'b', 'FireAt', cast(X'6DE9' as string), null
+        union all select 'c', 'FireAt', '{}', map('k', cast(X'6DE9' as string))
+        """
+    )
+    reasons = list(statuses(place.run(log)).values())
+    assert sorted(reasons) == [["invalid_envelope"]] * 3 + [["no_business_id"]]

@@ -1,6 +1,7 @@
 """What Spark is asked to do: one shuffle, by stream, and nothing that shuffles or samples after the fold."""
 
 import re
+from itertools import pairwise
 
 from runtime.spark.logs import normalise, read_log
 from runtime.spark.routing import route
@@ -31,7 +32,7 @@ def test_rows_of_a_stream_are_together_and_in_order(place):
 
     rows = [row for partition in partitions for row in partition]
     streams = [(row.handler, row.business_id) for row in rows]
-    changes = 1 + sum(1 for before, after in zip(streams, streams[1:], strict=False) if before != after)
+    changes = 1 + sum(1 for before, after in pairwise(streams) if before != after)
     assert changes == len(set(streams)) == 10
     for stream in set(streams):
         positions = [row.sequence for row in rows if (row.handler, row.business_id) == stream]

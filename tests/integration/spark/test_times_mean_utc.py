@@ -26,13 +26,17 @@ def session_elsewhere(spark):
 
 def test_as_text(session_elsewhere):
     rows = [(GAME, "FireAt", "{}", each) for each in SPELLINGS]
-    log = session_elsewhere.createDataFrame(rows, "message_id string, type string, body string, enqueued_at string")
+    log = session_elsewhere.createDataFrame(
+        rows, "message_id string, type string, body string, enqueued_at string"
+    )
     assert micros(log) == [(None, int(MOMENT.timestamp() * 1_000_000))] * len(SPELLINGS)
 
 
 def test_as_a_timestamp_without_a_zone(session_elsewhere):
     rows = [(GAME, "FireAt", "{}", MOMENT.replace(tzinfo=None))]
-    log = session_elsewhere.createDataFrame(rows, "message_id string, type string, body string, enqueued_at timestamp_ntz")
+    log = session_elsewhere.createDataFrame(
+        rows, "message_id string, type string, body string, enqueued_at timestamp_ntz"
+    )
     assert micros(log) == [(None, int(MOMENT.timestamp() * 1_000_000))]
 
 

@@ -302,19 +302,19 @@ def test_all_of_very_many_batches_are_listed(driver: Driver):
     assert len(drive(driver.ledger.batches())) == 1100
 
 
-def test_only_batches_that_may_still_publish_are_unpublished(driver: Driver):
+def test_batches_that_will_publish_no_more_are_finished(driver: Driver):
     for batch_id in ("started", "published", "abandoned", "halfway"):
         driver.begin(batch_id)
     driver.publish(driver.get("published"))
     driver.abandon("abandoned")
     driver.commit(driver.get("halfway"), 0)
 
-    assert drive(driver.ledger.unpublished()) == {"started", "halfway"}
+    assert drive(driver.ledger.finished()) == {"published", "abandoned"}
 
 
 def test_a_ledger_without_batches_is_empty(driver: Driver):
     assert drive(driver.ledger.batches()) == []
-    assert drive(driver.ledger.unpublished()) == frozenset()
+    assert drive(driver.ledger.finished()) == frozenset()
 
 
 def test_the_ledger_stands_beside_the_streams_of_its_table(driver: Driver, table: Table):

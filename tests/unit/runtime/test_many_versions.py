@@ -153,7 +153,7 @@ def test_a_copy_whose_outputs_are_in_hand_does_not_fail_the_batch_after_a_confli
         return Worker(table).handle(write("theirs")) if len(transactions) == 2 else None
 
     # When what is in memory is dropped because of a conflict, and then its copy comes
-    batch = BatchContext("batch-1", unpublished=frozenset({"batch-1"}))
+    batch = BatchContext("batch-1", finished=frozenset())
     outcomes = Worker(InterceptedTable(table, before=interrupt), batch=batch).process(*messages)
 
     # Then the copy is a dead letter: nothing is lost, as the first delivery has the outputs

@@ -66,7 +66,9 @@ def test_outcomes_survive_pickling_with_their_deliveries_and_outputs(outcome: Ou
 
 
 def test_what_a_batch_decides_survives_pickling():
-    context = BatchContext("batch-1", frozenset({"batch-0"}), "process", "stop-stream")
+    context = BatchContext(
+        "batch-1", frozenset({"batch-0"}), is_cascade=True, late="process", on_error="stop-stream"
+    )
 
     assert copy(context) == context
 

@@ -110,14 +110,22 @@ def test_a_crash_between_store_and_publish_loses_nothing():
     assert made_by(log.table, "Bell", "east") == ["m-1"]
 
 
-def test_nothing_is_made_durable_when_there_is_nothing_to_publish():
+def test_a_message_without_outputs_is_durable_before_it_is_acknowledged():
+    log = Log()
+    message = delivery("m-1", "StartNewRound", {"game_id": str(GAME), "position": 1})
+
+    process(shooting_range, log.watched, message)
+    process(shooting_range, log.watched, message)
+
+    assert log.entries == ["query", "transact", "barrier", "query", "query", "barrier"]
+
+
+def test_nothing_is_made_durable_for_a_message_that_did_nothing():
     log = Log()
 
-    process(
-        shooting_range, log.watched, delivery("m-1", "StartNewRound", {"game_id": str(GAME), "position": 1})
-    )
+    process(shooting_range, log.watched, delivery("m-1", "StartNewRound", {"game_id": str(GAME)}))
 
-    assert log.entries == ["query", "transact"]
+    assert log.entries == []
 
 
 def test_a_dead_letter_in_one_handler_leaves_the_other_alone():

@@ -149,7 +149,7 @@ def test_a_version_whose_states_cannot_be_upcast_cannot_be_replayed(
     with pytest.raises(
         ReplayFailedError, match="The upcaster of NewData from version 1 failed: ValueError: unreadable"
     ):
-        worker(table, NEW, BatchContext("batch-2", frozenset({"batch-1"}))).process(*rang("a"))
+        worker(table, NEW, BatchContext("batch-2", finished=frozenset())).process(*rang("a"))
 
     assert ends(outcomes) == ["replay_failed", "processed"]
 

@@ -12,8 +12,8 @@ from tests.unit.runtime.diary import SKY, delivery, misbehave, write
 from tests.unit.runtime.tables import contents, memory_table
 from tests.unit.runtime.worker import Worker, ends
 
-UNPUBLISHED = BatchContext("batch-2", unpublished=frozenset({"batch-1", "batch-2"}))
-PUBLISHED = BatchContext("batch-2", unpublished=frozenset({"batch-2"}))
+UNPUBLISHED = BatchContext("batch-2", finished=frozenset())
+PUBLISHED = BatchContext("batch-2", finished=frozenset({"batch-1"}))
 
 DARK = misbehave("fail under a dark sky")
 OUTSIDE = misbehave("draw from outside")
