@@ -1,10 +1,11 @@
-"""Connections of Spark's Python processes: one for each store and table, kept as long as the process lives."""
+"""Connections of Spark's Python processes: one for each store, table and thread, kept as long as the process lives."""
 
 from __future__ import annotations
 
 import asyncio
 import atexit
 import os
+import threading
 from collections.abc import Coroutine, Generator, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
@@ -17,7 +18,7 @@ from runtime.spark.session import is_local
 
 T = TypeVar("T")
 
-_connections: dict[tuple[int, str, str], Connection] = {}
+_connections: dict[tuple[int, int, str, str], Connection] = {}
 
 
 class Connection:
@@ -60,8 +61,8 @@ class Connection:
 
 
 def open_table(store_url: str, table_name: str) -> Connection:
-    """Return this process's connection to a table."""
-    key = (os.getpid(), store_url, table_name)
+    """Return this thread's connection to a table: an event loop belongs to one thread."""
+    key = (os.getpid(), threading.get_ident(), store_url, table_name)
     if key not in _connections:
         _connections[key] = Connection(connect(store_url), table_name)
     return _connections[key]
@@ -70,7 +71,7 @@ def open_table(store_url: str, table_name: str) -> Connection:
 @atexit.register
 def _close_all() -> None:
     """Close the connections of this process; those inherited from a parent are left alone."""
-    for (process, _, _), connection in _connections.items():
+    for (process, *_), connection in _connections.items():
         if process == os.getpid():
             connection.close()
     _connections.clear()

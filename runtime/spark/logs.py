@@ -68,7 +68,7 @@ def normalise(log: DataFrame, source: str | None = None) -> DataFrame:
     parsed = _parse_lines(log) if log.columns == ["line"] else _check_columns(log)
     columns = {name: parsed.schema[name].dataType for name in parsed.columns}
     checks = [
-        *_not_utf8(parsed),
+        *_unreadable(parsed),
         _required("message_id"),
         sf.when(
             sf.length("message_id") > message_ids.MAX_LENGTH,
@@ -81,8 +81,6 @@ def normalise(log: DataFrame, source: str | None = None) -> DataFrame:
     enqueued_at, enqueued_check = _enqueued_at(columns["enqueued_at"])
     headers, headers_check = _headers(columns["headers"])
     checks += [sequence_check, enqueued_check, headers_check]
-    if "unparsed" in columns:
-        checks.insert(0, sf.when(sf.col("unparsed"), sf.lit("the line is not one JSON object")))
     problem = sf.coalesce(*checks)
     message_id = canonical(sf.col("message_id"))
     if source:
@@ -109,10 +107,13 @@ def canonical(column: Column) -> Column:
     return sf.when(column.rlike(pattern), spelled).otherwise(column)
 
 
-def _not_utf8(log: DataFrame) -> list[Column]:
-    """Return checks for text that is none: bytes in another encoding would be changed on their way, or stop Spark."""
+def _unreadable(log: DataFrame) -> list[Column]:
+    """Return checks for what cannot be read; bytes in another encoding would be changed on their way, or stop Spark."""
     if "unparsed" in log.columns:
-        return [sf.when(~sf.is_valid_utf8("line"), sf.lit("the line is not UTF-8"))]
+        return [
+            sf.when(~sf.is_valid_utf8("line"), sf.lit("the line is not UTF-8")),
+            sf.when(sf.col("unparsed"), sf.lit("the line is not one JSON object")),
+        ]
     texts = [field.name for field in log.schema if isinstance(field.dataType, StringType)]
     checks = [
         sf.when(~sf.is_valid_utf8(name), sf.lit(f"{name} is not UTF-8")) for name in texts if name != "line"
