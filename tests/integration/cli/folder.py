@@ -89,6 +89,8 @@ class Folder:
             "stdout": subprocess.PIPE,
             "stderr": subprocess.PIPE,
             "start_new_session": True,
+            # A shell that runs the tests in the background has told them, and so their children, to ignore Ctrl-C.
+            "preexec_fn": lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         }
         with subprocess.Popen(self._command(arguments), **self._where(), **pipes) as process:
             said = ""

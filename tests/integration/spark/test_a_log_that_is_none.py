@@ -77,3 +77,47 @@ def test_logs_with_and_without_the_optional_columns_give_the_same(place):
     # Then they are the same messages
     assert by_status(first) == {("ShootingRange", "processed"): 2}
     assert by_status(second) == by_status(third) == {("ShootingRange", "duplicate"): 2}
+
+
+def test_a_damaged_file(place):
+    # Given a Parquet file with a page that was overwritten
+    rows = place.spark.createDataFrame([("a", "FireAt", "{}")] * 500, ["message_id", "type", "body"])
+    rows.coalesce(1).write.parquet(str(place.folder / "log.parquet"))
+    (file,) = (place.folder / "log.parquet").glob("*.parquet")
+    (file.with_name(f".{file.name}.crc")).unlink()
+    data = bytearray(file.read_bytes())
+    data[20:60] = bytes(40)
+    file.write_bytes(data)
+
+    with pytest.raises(LogError, match="cannot be read"):
+        place.run(str(place.folder / "log.parquet"))
+
+
+def test_a_folder_of_json_lines_is_read_as_such(place):
+    write_lines(place.folder / "log" / "1.jsonl", [start(1, 5)])
+    write_lines(place.folder / "log" / "2.jsonl", [fire(2, 5)])
+    assert by_status(place.run(str(place.folder / "log"))) == {("ShootingRange", "processed"): 2}
+
+
+def test_other_columns_are_of_no_account(place):
+    log = place.spark.sql(
+        "select 'a' as message_id, 'Other' as type, '{}' as body, named_struct('m', map('k', 1)) as extra"
+    )
+    assert by_status(place.run(log)) == {("-", "dead_letter", "unknown_type"): 1}
+
+
+def test_msgpack_bodies_need_a_business_id(place):
+    log = place.spark.createDataFrame(
+        [("a", "FireAt", bytearray(b"x"))], "message_id string, type string, body binary"
+    )
+    with pytest.raises(LogError, match="needs a column business_id"):
+        place.run(log)
+
+
+def test_a_session_that_could_lose_messages_is_refused(place):
+    place.spark.conf.set("spark.sql.files.ignoreCorruptFiles", "true")
+    try:
+        with pytest.raises(UsageError, match="ignoreCorruptFiles"):
+            place.run(write_lines(place.folder / "log.jsonl", [start(1, 1)]))
+    finally:
+        place.spark.conf.set("spark.sql.files.ignoreCorruptFiles", "false")
