@@ -44,6 +44,11 @@ _ENVELOPE = (
 )
 _NUMBER = r"^-?[0-9]{1,19}$"
 _TIME = r"^\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}:\d{2}(\.\d{1,9})?(Z|[+-]\d{2}:?\d{2})?$"
+_HIGH, _LOW = r"\\u[dD][89abAB][0-9a-fA-F]{2}", r"\\u[dD][c-fC-F][0-9a-fA-F]{2}"
+_ESCAPED = r"(?<!\\)(?:\\\\)*"
+_HALF = rf"{_ESCAPED}{_HIGH}(?!{_LOW})|{_ESCAPED}(?<!{_HIGH}){_LOW}"
+"""Half of a character that JSON writes as two escapes; Spark would read any of them as the same question mark."""
+
 _ZONE = r"(Z|[+-]\d{2}:?\d{2})$"
 _LATEST = to_microseconds(datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC))
 _HEADERS = MapType(StringType(), StringType())
@@ -113,6 +118,9 @@ def _unreadable(log: DataFrame) -> list[Column]:
         return [
             sf.when(~sf.is_valid_utf8("line"), sf.lit("the line is not UTF-8")),
             sf.when(sf.col("unparsed"), sf.lit("the line is not one JSON object")),
+            sf.when(
+                sf.col("line").rlike(_HALF), sf.lit("the line has half a character, an unpaired surrogate")
+            ),
         ]
     texts = [field.name for field in log.schema if isinstance(field.dataType, StringType)]
     checks = [

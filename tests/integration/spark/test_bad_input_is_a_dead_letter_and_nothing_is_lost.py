@@ -43,7 +43,12 @@ class Counter(Handler[Counted]):
 app = App(ShootingRange, Counter)
 
 
-GOOD = [start(1, 5), fire(2, 5), row(3, "Add", {"key": 1, "amount": 4}), fire(20, 6)]
+GOOD = [
+    start(1, 5),
+    fire(2, 5),
+    row(3, "Add", {"key": 1, "amount": 4, "note": "\U0001f600"}),
+    {**fire(20, 6), "headers": {"mood": "\U0001f600", "path": "C:\\udd00"}},
+]
 BAD = {
     "this is no JSON": "invalid_envelope",
     '{"message_id": "a", "type": "FireAt", "body": "{}"} {"message_id": "b"}': "invalid_envelope",
@@ -60,6 +65,8 @@ BAD = {
     json.dumps({**fire(21, 1), "enqueued_at": "9999-12-31T23:59:59-01:00"}): "invalid_envelope",
     json.dumps({**fire(22, 1), "enqueued_at": "0000-01-01T00:00:00Z"}): "invalid_envelope",
     json.dumps({**fire(8, 1), "headers": "none"}): "invalid_envelope",
+    json.dumps({**fire(25, 1), "message_id": "m\ud800"}): "invalid_envelope",
+    json.dumps({**fire(25, 1), "message_id": "\ude00m"}): "invalid_envelope",
     json.dumps(row(9, "Surprise", "{}")): "unknown_type",
     json.dumps(row(10, "FireAt", "{not json")): "invalid_body",
     json.dumps(row(11, "FireAt", "{'game_id': 'single quotes', 'position': 1}")): "invalid_body",
