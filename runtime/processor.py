@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
-from eventstore import InvalidKeyError, Table
+from eventstore import Table
 from handlers import App
 from handlers.app import HandlerDefinition
 from handlers.route import KeyKind, Route
@@ -20,7 +20,6 @@ from runtime.message_ids import canonical
 from runtime.outcome import Outcome, Output, Reason, dead_letter
 from runtime.preparation import prepare, read_body
 from runtime.state_based import StateBased
-from runtime.state_stream import stream_partition
 
 Publish = Callable[[Output], Awaitable[None]]
 
@@ -76,10 +75,6 @@ class Processor:
         prepared = prepare(handler, business_id, message)
         if isinstance(prepared, Outcome) or business_id is None:
             return prepared  # type: ignore[return-value] # nothing is prepared without a business id
-        try:
-            stream_partition(self._table, handler.name, business_id)
-        except InvalidKeyError as error:
-            return dead_letter(message, Reason.KEY_TOO_LONG, str(error), handler.name, business_id)
         (outcome,) = await self._algorithms[handler.name].process(business_id, [prepared])
         return outcome
 

@@ -12,16 +12,22 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from eventstore import ConcurrencyConflictError, StoreUnavailableError, StreamTruncatedError, Table
+from eventstore import (
+    ConcurrencyConflictError,
+    InvalidKeyError,
+    StoreUnavailableError,
+    StreamTruncatedError,
+    Table,
+)
 from handlers.app import HandlerDefinition
 from runtime.backoff import BackoffPolicy
 from runtime.clock import Clock
 from runtime.fold import BatchContext, Fold
 from runtime.message_ids import IdKey, id_key
-from runtime.outcome import Outcome, Status
+from runtime.outcome import Outcome, Reason, Status, dead_letter
 from runtime.part import Part
 from runtime.preparation import Prepared
-from runtime.state_stream import KnownVersion, LoadedStream, append_runs, load_state
+from runtime.state_stream import KnownVersion, LoadedStream, append_runs, load_state, stream_partition
 
 _READ_AGAIN = (ConcurrencyConflictError, StreamTruncatedError, StoreUnavailableError)
 
@@ -64,6 +70,10 @@ class StateBased:
         read again: a version is taken for stored only when it is read. Raises `RetriesExhaustedError` after too
         many of these in a row, and `ReplayFailedError`.
         """
+        try:
+            stream_partition(self.table, self.handler.name, business_id)
+        except InvalidKeyError as error:
+            return [self._key_too_long(delivery, business_id, str(error)) for delivery in deliveries]
         outcomes: list[Outcome] = []
         backoff = self.backoff.start()
         stream: LoadedStream | None = None
@@ -83,6 +93,11 @@ class StateBased:
             fresh = _still_needed(fresh, deliveries[len(outcomes) :])
             backoff.progress()
         return outcomes
+
+    def _key_too_long(self, delivery: Prepared | Outcome, business_id: str, error: str) -> Outcome:
+        if isinstance(delivery, Outcome):
+            return delivery
+        return dead_letter(delivery.envelope, Reason.KEY_TOO_LONG, error, self.handler.name, business_id)
 
     async def load_state(self, business_id: str, deliveries: Sequence[Prepared | Outcome]) -> LoadedStream:
         """Load the newest state, and for each duplicate the version just before its own."""

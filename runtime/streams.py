@@ -58,7 +58,8 @@ async def summaries(
 ) -> AsyncIterator[StreamSummary]:
     """Give the streams of a table in the order of their keys, of one handler or all.
 
-    `prefix` is what their business ids begin with; it needs a handler. One request for each 1,000 streams.
+    `prefix` is what their business ids begin with; without a handler, all headers are read for it.
+    One request for each 1,000 streams.
     """
     first, last = _range(handler, prefix) if handler else ("", None)
     continuation = None

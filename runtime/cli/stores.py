@@ -26,11 +26,6 @@ def on_table(store_url: str, table_name: str, work: Callable[[Table], Awaitable[
     return asyncio.run(_work(store, table_name, work))
 
 
-def shown_url(store_url: str) -> str:
-    """Return the url without its secrets."""
-    return store_url if store_url.startswith("env:") else connect(store_url).url
-
-
 def check_file(store: Store) -> None:
     """Raise `NotPossibleError` when the store is an SQLite file that is not there."""
     if not store.url.startswith(_FILE):

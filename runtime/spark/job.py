@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from eventstore import InvalidKeyError, Store, Table
+from eventstore import Store, Table
 from handlers import App
 from runtime.backoff import BackoffPolicy, sleep_for
 from runtime.clock import Clock, system_clock
@@ -24,7 +24,6 @@ from runtime.spark.connection import open_table
 from runtime.spark.deliveries import Group, groups
 from runtime.spark.outcomes import OutcomeWriter
 from runtime.state_based import StateBased, delivered_messages
-from runtime.state_stream import stream_partition
 
 Wrap = Callable[[Table], Table]
 
@@ -71,7 +70,6 @@ class _Worker:
 
     def __init__(self, job: FoldJob, table: Table, store: Store) -> None:
         self._app = job.app
-        self._table = table
         self._progress = _Progress()
         self._stops = job.batch.on_error == "stop-stream"
         self._algorithms = {
@@ -93,27 +91,27 @@ class _Worker:
             yield self._process(group, self._progress)
 
     async def _process(self, group: Group, progress: _Progress) -> Sequence[Outcome]:
+        outcomes = await self._handle(group, progress)
+        last = outcomes[-1].envelope.message_id
+        copies = [outcome for outcome in outcomes if outcome.envelope.message_id == last]
+        progress.delivered |= delivered_messages(copies)
+        progress.stopped |= self._stops and any(each.status is Status.DEAD_LETTER for each in outcomes)
+        return outcomes
+
+    async def _handle(self, group: Group, progress: _Progress) -> Sequence[Outcome]:
         if group.handler is None:
             return [
                 dead_letter(envelope, *_why_unroutable(envelope.type, why))
                 for envelope, why in group.deliveries
             ]
         handler = self._app.handlers[group.handler]
-        envelopes = [envelope for envelope, _ in group.deliveries]
-        prepared = [prepare(handler, group.business_id, envelope) for envelope in envelopes]
-        if group.business_id is None or all(isinstance(delivery, Outcome) for delivery in prepared):
-            return [delivery for delivery in prepared if isinstance(delivery, Outcome)]
-        try:
-            stream_partition(self._table, handler.name, group.business_id)
-        except InvalidKeyError as error:
-            place = (handler.name, group.business_id)
-            return [dead_letter(envelope, Reason.KEY_TOO_LONG, str(error), *place) for envelope in envelopes]
-        outcomes = await self._algorithms[handler.name].process(
+        prepared = [prepare(handler, group.business_id, envelope) for envelope, _ in group.deliveries]
+        dead = [delivery for delivery in prepared if isinstance(delivery, Outcome)]
+        if group.business_id is None or len(dead) == len(prepared):
+            return dead
+        return await self._algorithms[handler.name].process(
             group.business_id, prepared, delivered=progress.delivered, stopped=progress.stopped
         )
-        progress.delivered = frozenset(delivered_messages(outcomes[-1:]))
-        progress.stopped |= self._stops and any(each.status is Status.DEAD_LETTER for each in outcomes)
-        return outcomes
 
 
 def _why_unroutable(type_: str, problem: str | None) -> tuple[Reason, str]:

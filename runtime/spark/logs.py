@@ -32,8 +32,6 @@ from runtime.errors import LogError
 from runtime.spark.failures import SPARK_FAILURES, explain
 from runtime.spark.schemas import OPTIONAL, REQUIRED
 
-FORMATS = ("parquet", "json")
-
 _JSON_OPTIONS = {
     "allowSingleQuotes": "false",
     "allowUnquotedFieldNames": "false",

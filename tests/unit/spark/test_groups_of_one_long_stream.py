@@ -1,0 +1,67 @@
+"""A stream too long for one group: each group knows what the ones before it have come to."""
+
+from __future__ import annotations
+
+import json
+
+import pyarrow as pa
+import pytest
+
+from runtime.fold import BatchContext
+from runtime.spark import deliveries
+from runtime.spark.job import FoldJob
+from samples.shooting_range import app
+from tests.support.logs import GAME, message_id
+
+
+def batch(*rows):
+    """Give routed rows (message number, body) of one game as Spark gives them to a worker."""
+    count = len(rows)
+    return pa.table(
+        {
+            "handler": ["ShootingRange"] * count,
+            "business_id": [GAME] * count,
+            "message_id": [message_id(number) for number, _ in rows],
+            "type": ["FireAt"] * count,
+            "body": [body for _, body in rows],
+            "sequence": pa.array(range(count), pa.int64()),
+            "enqueued_at": pa.array([None] * count, pa.timestamp("us", tz="UTC")),
+            "headers": pa.array([None] * count, pa.map_(pa.string(), pa.string())),
+            "problem": pa.array([None] * count, pa.string()),
+            "line": pa.array([None] * count, pa.string()),
+        }
+    ).to_batches()
+
+
+def shot(number, position=7):
+    return number, json.dumps({"game_id": GAME, "position": position})
+
+
+def fold(folder, context, *rows):
+    job = FoldJob(app, f"sqlite:///{folder}/store.db", "games", context)
+    return [row for found in job.fold(batch(*rows)) for row in found.to_pylist()]
+
+
+@pytest.fixture(autouse=True)
+def _short_groups(monkeypatch):
+    monkeypatch.setattr(deliveries, "MAX_DELIVERIES", 3)
+
+
+def test_more_copies_than_a_group_holds_give_their_outputs_once(tmp_path):
+    outcomes = fold(tmp_path, BatchContext("night"), *[shot(1)] * 20)
+    assert [row["status"] for row in outcomes] == ["processed"] + ["duplicate"] * 19
+    assert sum(len(row["outputs"]) for row in outcomes) == 1
+
+
+def test_another_message_with_the_id_at_the_end_of_a_group_changes_nothing_in_that(tmp_path):
+    copies = [*[shot(1)] * 5, shot(1, 99), *[shot(1)] * 9]
+    outcomes = fold(tmp_path, BatchContext("night"), *copies)
+    assert sum(row["status"] == "processed" for row in outcomes) == 1
+    assert sum(row["reason"] == "id_reused" for row in outcomes) == 1
+    assert sum(len(row["outputs"]) for row in outcomes) == 1
+
+
+def test_a_group_of_dead_letters_alone_stops_its_stream_too(tmp_path):
+    rows = [*[(number, "{}") for number in range(1, 4)], *[shot(number) for number in range(4, 9)]]
+    outcomes = fold(tmp_path, BatchContext("night", on_error="stop-stream"), *rows)
+    assert [row["reason"] for row in outcomes] == ["no_business_id"] * 3 + ["held_back"] * 5
