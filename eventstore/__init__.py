@@ -19,6 +19,7 @@ from eventstore.errors import (
     EventStoreError,
     IncludeConflictError,
     InvalidKeyError,
+    PartialWriteError,
     PayloadTooLargeError,
     RowChangedError,
     RowError,
@@ -26,12 +27,15 @@ from eventstore.errors import (
     RowNotFoundError,
     StoreUnavailableError,
     StoreUrlError,
+    StreamDeletedError,
     StreamNotFoundError,
     StreamTruncatedError,
 )
 from eventstore.events import EventData, EventId, RecordedEvent
+from eventstore.expected_version import ExpectedVersion
 from eventstore.includes import Include
 from eventstore.interception import InterceptedStore, InterceptedTable
+from eventstore.listing import KeyRange, list_streams, split_streams
 from eventstore.partition import Partition
 from eventstore.port import (
     ANY_ETAG,
@@ -59,14 +63,17 @@ __all__ = [
     "EventData",
     "EventId",
     "EventStoreError",
+    "ExpectedVersion",
     "Include",
     "IncludeConflictError",
     "Int64",
     "InterceptedStore",
     "InterceptedTable",
     "InvalidKeyError",
+    "KeyRange",
     "Operation",
     "Page",
+    "PartialWriteError",
     "Partition",
     "PayloadTooLargeError",
     "Properties",
@@ -82,6 +89,7 @@ __all__ = [
     "StoreUnavailableError",
     "StoreUrlError",
     "Stream",
+    "StreamDeletedError",
     "StreamNotFoundError",
     "StreamSlice",
     "StreamTruncatedError",
@@ -91,4 +99,6 @@ __all__ = [
     "Verb",
     "connect",
     "drive",
+    "list_streams",
+    "split_streams",
 ]

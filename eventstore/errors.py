@@ -6,10 +6,12 @@ EventStoreError
 ├── InvalidKeyError               a key that no table can hold
 ├── PayloadTooLargeError          over a limit of the table service; nothing was sent
 ├── StreamNotFoundError           no such stream
+├── StreamDeletedError            the stream was deleted, and its place is not used again
 ├── StreamTruncatedError          an event that was asked for has been cut away
 ├── ConcurrencyConflictError      the stream is not at the version that the caller holds
 ├── DuplicateEventError           an event id stands in the stream already
 ├── IncludeConflictError          an included row is not as the caller expected
+├── PartialWriteError             a write in parts failed after some of them
 └── RowError                      one row of a transaction was refused (raised by tables)
     ├── RowExistsError            insert of a row that is there
     ├── RowNotFoundError          replace, merge or delete of a row that is not there
@@ -64,6 +66,17 @@ class StreamNotFoundError(EventStoreError):
         return f"There is no stream at {self.stream}."
 
 
+class StreamDeletedError(EventStoreError):
+    """Raised when the stream's header is a tombstone: it was deleted, and nothing can be written there."""
+
+    def __init__(self, stream: str) -> None:
+        super().__init__(stream)
+        self.stream = stream
+
+    def __str__(self) -> str:
+        return f"The stream at {self.stream} was deleted."
+
+
 class StreamTruncatedError(EventStoreError):
     """Raised when an event was asked for that truncation has removed."""
 
@@ -111,6 +124,32 @@ class IncludeConflictError(EventStoreError):
 
     def __str__(self) -> str:
         return f"The row {self.row_key!r} included with the stream at {self.stream} {self.detail}."
+
+
+class PartialWriteError(EventStoreError):
+    """Raised when one part of a write in parts failed; its cause is the error of that part.
+
+    Of `total` events, `stored` are in the stream, from `first_version` on (None when none is stored and any version was
+    expected). Whether the next `uncertain` ones, the part that failed, are stored is not known; 0 when they are not.
+    """
+
+    def __init__(
+        self, stream: str, first_version: int | None, stored: int, uncertain: int, total: int
+    ) -> None:
+        super().__init__(stream, first_version, stored, uncertain, total)
+        self.stream = stream
+        self.first_version = first_version
+        self.stored = stored
+        self.uncertain = uncertain
+        self.total = total
+
+    def __str__(self) -> str:
+        stored = "none is known to be stored"
+        if self.stored:
+            first = self.first_version or 1
+            stored = f"the first {self.stored} are stored, as versions {first} to {first + self.stored - 1}"
+        uncertain = f", and the next {self.uncertain} may be" if self.uncertain else ""
+        return f"Of {self.total} events for the stream at {self.stream}, {stored}{uncertain}."
 
 
 class RowError(EventStoreError):

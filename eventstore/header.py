@@ -1,20 +1,26 @@
-"""The header row of a stream: its version, its low watermark and its own properties."""
+"""The header row of a stream: its version, its low watermark, its tombstone and its own properties."""
 
 from __future__ import annotations
 
 from collections.abc import Container, Mapping
+from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from eventstore.errors import EventStoreError, StreamDeletedError
 from eventstore.events import RESERVED_NAMES, VERSION, own_copy
 from eventstore.port import Operation, Properties, Row, Value
 
 if TYPE_CHECKING:
+    from eventstore.reading import Selection
     from eventstore.stream import Stream
 
 FIRST_VERSION = "FirstVersion"
-RESERVED_HEADER_NAMES = RESERVED_NAMES | {FIRST_VERSION}
-HEADER_NAMES = (VERSION, FIRST_VERSION)
+TOMBSTONE = "Tombstone"
+HEADER_NAMES = (VERSION, FIRST_VERSION, TOMBSTONE)
+RESERVED_HEADER_NAMES = RESERVED_NAMES | {FIRST_VERSION, TOMBSTONE}
+
+NO_PROPERTIES: Properties = MappingProxyType({})
 
 
 def stream_properties(properties: Mapping[str, Value | None]) -> Properties:
@@ -31,30 +37,74 @@ def header_row(version: int, first_version: int, properties: Properties) -> dict
     return row
 
 
+def tombstone_row(version: int) -> dict[str, Value]:
+    """Return what is stored in the header of a deleted stream: its last version, and that no event is kept."""
+    return {VERSION: version, FIRST_VERSION: version + 1, TOMBSTONE: True}
+
+
 def header_operation(stream: Stream, version: int, own: Properties | None) -> Operation:
     """Return the header's part of a write to a stream; properties that are not known are kept."""
     row_key = stream.partition.header
     if own is None and not stream.partial:
         own = stream.properties
     if stream.etag is None:
-        return Operation.insert(row_key, header_row(version, 1, own or {}))
+        return Operation.insert(row_key, header_row(version, 1, own or NO_PROPERTIES))
     if own is None:
         return Operation.merge(row_key, {VERSION: version}, stream.etag)
     return Operation.replace(row_key, header_row(version, stream.first_version, own), stream.etag)
 
 
+def stream_read(blank: Stream, row: Row, selection: Selection) -> Stream:
+    """Return the stream whose header was read. Raises `StreamDeletedError` when it is a tombstone."""
+    if is_tombstone(row):
+        raise StreamDeletedError(str(blank.partition))
+    version, first_version = versions_of(row)
+    properties = None
+    if selection.events is None:
+        properties = _properties_of(row)
+    elif selection.header is not None:
+        properties = _properties_of(row, selection.header)
+    return replace(
+        blank,
+        etag=row.etag,
+        version=version,
+        first_version=first_version,
+        properties=properties,
+        partial=selection.header is not None,
+    )
+
+
+def stream_written(stream: Stream, etag: str, version: int, own: Properties | None) -> Stream:
+    """Return the stream as it is after a write."""
+    written = replace(stream, etag=etag, version=version)
+    if own is not None:
+        return replace(written, properties=own, partial=False)
+    if stream.etag is None and stream.properties is None:
+        return replace(written, properties=NO_PROPERTIES)
+    return written
+
+
+def is_header(row: Row) -> bool:
+    """Tell whether a row, read with a header's own names, is the header of a stream that was not deleted."""
+    return isinstance(row.properties.get(VERSION), int) and not is_tombstone(row)
+
+
+def is_tombstone(row: Row) -> bool:
+    """Tell whether a header, read with its own names, is that of a deleted stream."""
+    return row.properties.get(TOMBSTONE) is True
+
+
 def versions_of(row: Row) -> tuple[int, int]:
-    """Return the stream's version and its low watermark."""
-    version, first_version = row.properties[VERSION], row.properties.get(FIRST_VERSION, 1)
+    """Return the version and the low watermark in a header."""
+    version, first_version = row.properties.get(VERSION), row.properties.get(FIRST_VERSION, 1)
     if not isinstance(version, int) or not isinstance(first_version, int):
-        raise TypeError(
-            f"The header {row.row_key!r} of {row.partition_key!r} has a version that is no number."
+        raise EventStoreError(
+            f"The row {row.row_key!r} of {row.partition_key!r} is no header: its version is no number."
         )
     return version, first_version
 
 
-def properties_of(row: Row, names: Container[str] | None = None) -> Properties:
-    """Return the stream's own properties, all of them or those named."""
+def _properties_of(row: Row, names: Container[str] | None = None) -> Properties:
     return MappingProxyType(
         {
             name: value

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from enum import Enum
 from types import MappingProxyType
 
 from eventstore.port import ANY_ETAG, Operation, Properties, Value, Verb
@@ -58,74 +59,67 @@ class Include:
         return Operation(self.verb, self.row_key, self.properties, self.etag)
 
 
+class _Amount(Enum):
+    """What the changes of a row amount to when that is no verb."""
+
+    UNTOUCHED = "untouched"
+    UNDONE = "inserted and deleted"
+    REFUSED = "refused"
+
+
+_UNTOUCHED, _UNDONE, _REFUSED = _Amount
+_INSERT, _REPLACE, _DELETE = Verb.INSERT, Verb.REPLACE, Verb.DELETE
+_OR_MERGE, _OR_REPLACE = Verb.INSERT_OR_MERGE, Verb.INSERT_OR_REPLACE
+
+# What a row's changes amount to so far, and what each further one makes of it: the rules for the first change, for the
+# 25 pairs, and for what comes after an insert that was undone. Refused is what could not be carried out step by step,
+# and the deletion of a row of which nobody knows whether it is there.
+_FURTHER = (_INSERT, _REPLACE, _DELETE, _OR_MERGE, _OR_REPLACE)
+_CHAINING: dict[Verb | _Amount, tuple[Verb | _Amount, ...]] = {
+    _UNTOUCHED: (_INSERT, _REPLACE, _DELETE, _OR_MERGE, _OR_REPLACE),
+    _INSERT: (_REFUSED, _INSERT, _UNDONE, _INSERT, _INSERT),
+    _REPLACE: (_REFUSED, _REPLACE, _DELETE, _REPLACE, _REPLACE),
+    _DELETE: (_REPLACE, _REFUSED, _REFUSED, _REPLACE, _REPLACE),
+    _OR_MERGE: (_REFUSED, _OR_REPLACE, _REFUSED, _OR_MERGE, _OR_REPLACE),
+    _OR_REPLACE: (_REFUSED, _OR_REPLACE, _REFUSED, _OR_REPLACE, _OR_REPLACE),
+    _UNDONE: (_INSERT, _REFUSED, _REFUSED, _INSERT, _INSERT),
+}
+
+
 def combine(includes: Iterable[Include]) -> tuple[Include, ...]:
     """Return at most one change for each row, in the order in which the rows first come.
 
     Raises `ValueError` when the changes of a row cannot follow each other.
     """
-    changes: dict[str, Include] = {}
-    undone: set[str] = set()
+    changes: dict[str, Include | _Amount] = {}
     for include in includes:
-        row_key = include.row_key
-        if row_key in undone:
-            changes[row_key] = _after_nothing(include)
-            undone.remove(row_key)
-        elif row_key not in changes:
-            changes[row_key] = include
-        elif changes[row_key].verb is Verb.INSERT and include.verb is Verb.DELETE:
-            del changes[row_key]
-            undone.add(row_key)
-        else:
-            changes[row_key] = _follow(changes[row_key], include)
-    return tuple(changes.values())
+        changes[include.row_key] = _follow(changes.get(include.row_key, _UNTOUCHED), include)
+    return tuple([change for change in changes.values() if isinstance(change, Include)])
 
 
-# For each verb that a row's changes amount to so far: what a further one makes of it. Pairs that are not here
-# cannot follow each other.
-_OUTCOMES: dict[tuple[Verb, Verb], Verb] = {
-    (Verb.INSERT, Verb.REPLACE): Verb.INSERT,
-    (Verb.INSERT, Verb.INSERT_OR_MERGE): Verb.INSERT,
-    (Verb.INSERT, Verb.INSERT_OR_REPLACE): Verb.INSERT,
-    (Verb.REPLACE, Verb.REPLACE): Verb.REPLACE,
-    (Verb.REPLACE, Verb.DELETE): Verb.DELETE,
-    (Verb.REPLACE, Verb.INSERT_OR_MERGE): Verb.REPLACE,
-    (Verb.REPLACE, Verb.INSERT_OR_REPLACE): Verb.REPLACE,
-    (Verb.DELETE, Verb.INSERT): Verb.REPLACE,
-    (Verb.DELETE, Verb.INSERT_OR_MERGE): Verb.REPLACE,
-    (Verb.DELETE, Verb.INSERT_OR_REPLACE): Verb.REPLACE,
-    (Verb.INSERT_OR_MERGE, Verb.REPLACE): Verb.INSERT_OR_REPLACE,
-    (Verb.INSERT_OR_MERGE, Verb.INSERT_OR_MERGE): Verb.INSERT_OR_MERGE,
-    (Verb.INSERT_OR_MERGE, Verb.INSERT_OR_REPLACE): Verb.INSERT_OR_REPLACE,
-    (Verb.INSERT_OR_REPLACE, Verb.REPLACE): Verb.INSERT_OR_REPLACE,
-    (Verb.INSERT_OR_REPLACE, Verb.INSERT_OR_MERGE): Verb.INSERT_OR_REPLACE,
-    (Verb.INSERT_OR_REPLACE, Verb.INSERT_OR_REPLACE): Verb.INSERT_OR_REPLACE,
-}
-
-
-def _follow(first: Include, second: Include) -> Include:
-    verb = _OUTCOMES.get((first.verb, second.verb))
-    if verb is None:
+def _follow(so_far: Include | _Amount, further: Include) -> Include | _Amount:
+    before = so_far.verb if isinstance(so_far, Include) else so_far
+    after = _CHAINING[before][_FURTHER.index(further.verb)]
+    if after is _REFUSED:
         raise ValueError(
-            f"The row {first.row_key!r} cannot have {_words(first.verb)} and then {_words(second.verb)} in one write."
+            f"The row {further.row_key!r} has {_words(before)} and cannot have {_words(further.verb)} after it "
+            "in one write."
         )
-    if second.etag not in (None, ANY_ETAG, first.etag):
-        raise ValueError(f"The row {first.row_key!r} is bound to two ETags in one write.")
-    merges = second.verb is Verb.INSERT_OR_MERGE and first.verb is not Verb.DELETE
-    properties = {**first.properties, **second.properties} if merges else dict(second.properties)
-    return replace(first, verb=verb, properties=MappingProxyType(properties))
+    if isinstance(so_far, Include) and further.etag not in (None, ANY_ETAG, so_far.etag):
+        raise ValueError(f"The row {further.row_key!r} is bound to two ETags in one write.")
+    if not isinstance(after, Verb):
+        return after
+    if not isinstance(so_far, Include):
+        return replace(further, verb=after)
+    merges = further.verb is _OR_MERGE and before is not _DELETE
+    properties = {**so_far.properties, **further.properties} if merges else dict(further.properties)
+    return replace(so_far, verb=after, properties=MappingProxyType(properties))
 
 
-def _after_nothing(include: Include) -> Include:
-    """Return the change of a row that was inserted and deleted before: like the first one, if it may be one."""
-    if include.verb in (Verb.REPLACE, Verb.DELETE):
-        raise ValueError(
-            f"The row {include.row_key!r} is deleted and cannot have {_words(include.verb)} after it."
-        )
-    return replace(include, verb=Verb.INSERT)
-
-
-def _words(verb: Verb) -> str:
-    return f"an {verb.value}" if verb.value[0] in "aeiou" else f"a {verb.value}"
+def _words(change: Verb | _Amount) -> str:
+    if change is _UNDONE:
+        return "an insert and a delete"
+    return f"an {change.value}" if change.value[0] in "aeiou" else f"a {change.value}"
 
 
 def _etag(etag: str) -> str:

@@ -18,6 +18,11 @@ from eventstore.errors import InvalidKeyError
 MAX_KEY_UNITS = 512
 """The longest key that a table can hold, in UTF-16 units, after escaping."""
 
+PLAIN_CHARACTERS = "".join(
+    character for character in map(chr, range(ord(" "), ord("~"))) if character not in "/\\#?%',"
+)
+"""The ASCII characters that are stored as they are, in order."""
+
 _SHOWN = 60
 _SHORT = MAX_KEY_UNITS // 2
 _ESCAPED_CHARACTERS = "/\\\\#?%',~\x00-\x1f\x7f-\x9f\u2028\u2029"

@@ -10,15 +10,14 @@ takes all of them take: a property has 64 KiB (a string 32 Ki UTF-16 units), a r
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import Any
-from urllib.parse import quote
 from uuid import UUID
 
 from eventstore.errors import PayloadTooLargeError
 from eventstore.port import Int64, Operation, Properties, Value, Verb
+from eventstore.sent_size import sent_size
 
 MAX_OPERATIONS = 100
 MAX_TRANSACTION_BYTES = 4 * 1024 * 1024
@@ -36,14 +35,10 @@ _ROW_BYTES = 4
 _PROPERTY_BYTES = 8
 _KEY_BYTES = 4  # a character has up to two UTF-16 units
 
-# One operation is sent as an HTTP request of its own inside the transaction's body; the bytes around its
-# keys and properties, rounded up. A property's quotes, type annotation and commas likewise.
-_SENT_OPERATION_BYTES = 1000
-_SENT_PROPERTY_BYTES = 40
-
-# What is sent is at most six times the size of the rows, plus the headers: a transaction whose rows have
+# What is sent is at most six times the size of the rows, plus what stands around them: a transaction whose rows have
 # less than this cannot be too large, and its characters need not be counted.
-SURELY_SMALL_BYTES = (MAX_TRANSACTION_BYTES - MAX_OPERATIONS * _SENT_OPERATION_BYTES) // 6
+MAX_BYTES_AROUND_ROW = 1000
+SURELY_SMALL_BYTES = (MAX_TRANSACTION_BYTES - MAX_OPERATIONS * MAX_BYTES_AROUND_ROW) // 6
 
 _CONDITIONAL = frozenset({Verb.REPLACE, Verb.MERGE, Verb.DELETE})
 _MAX_KNOWN_NAMES = 4096
@@ -80,7 +75,7 @@ def prepare(partition_key: str, operations: Sequence[Operation]) -> list[dict[st
         size = sent_size(partition_key, operations, prepared)
         if size > MAX_TRANSACTION_BYTES:
             raise PayloadTooLargeError(
-                f"The transaction takes about {size:,} bytes as sent; it can take {MAX_TRANSACTION_BYTES:,}."
+                f"The transaction takes {size:,} bytes as sent; it can take {MAX_TRANSACTION_BYTES:,}."
             )
     return prepared
 
@@ -231,22 +226,3 @@ def _wrong_etag(operation: Operation) -> ValueError:
     if operation.etag:
         return ValueError(f"The {verb} of the row {row_key!r} cannot be bound to an ETag.")
     return ValueError(f"The {verb} of the row {row_key!r} needs an ETag, or '*' to do without a condition.")
-
-
-def sent_size(
-    partition_key: str, operations: Sequence[Operation], prepared: Sequence[dict[str, Value]]
-) -> int:
-    """Return how many bytes a transaction takes at most when it is sent to a table service."""
-    keys = len(operations) * len(quote(partition_key)) * 2
-    keys += sum(len(quote(operation.row_key)) * 2 for operation in operations)
-    properties = sum(_sent_size(name, value) for row in prepared for name, value in row.items())
-    return len(operations) * _SENT_OPERATION_BYTES + keys + properties
-
-
-def _sent_size(name: str, value: Value) -> int:
-    size = _SENT_PROPERTY_BYTES + 2 * len(name.encode())
-    if isinstance(value, bytes):
-        return size + (len(value) + 2) // 3 * 4
-    if isinstance(value, str):
-        return size + len(json.dumps(value, ensure_ascii=False).encode())
-    return size + len(str(value))

@@ -6,15 +6,15 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 from eventstore.events import VERSION, RecordedEvent
-from eventstore.header import HEADER_NAMES
+from eventstore.header import HEADER_NAMES, stream_read
 from eventstore.partition import Partition
 from eventstore.port import Row
 
-
-class ChangedMeanwhileError(Exception):
-    """Raised within a read that has to start again."""
+if TYPE_CHECKING:
+    from eventstore.stream import Stream
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,9 +71,16 @@ async def read_rows(
     return RowRange(rows, pages)
 
 
+async def read_header(blank: Stream) -> Stream | None:
+    """Read the header of a stream, None when there is no stream. Raises `StreamDeletedError`."""
+    partition = blank.partition
+    row = await partition.table.get(partition.key, partition.header)
+    return None if row is None else stream_read(blank, row, EVERYTHING)
+
+
 def events_in(
     partition: Partition, rows: Iterable[Row], first: int, last: int, selection: Selection
-) -> list[RecordedEvent] | None:
+) -> tuple[RecordedEvent, ...] | None:
     """Return the events `first` to `last`, None when one of them is missing among the rows."""
     events: list[RecordedEvent] = []
     expected = first
@@ -90,4 +97,4 @@ def events_in(
             properties = {name: value for name, value in row.properties.items() if name in names}
         events.append(RecordedEvent(version, MappingProxyType(properties)))
         expected += 1
-    return events if expected > last else None
+    return tuple(events) if expected > last else None

@@ -14,7 +14,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class StreamSlice:
-    """Consecutive events of a stream, with the stream as it was when they were read."""
+    """Consecutive events of a stream, with the stream as it was when they were read.
+
+    `is_end_of_stream` says that no event follows in the direction of the read.
+    """
 
     stream: Stream
     events: tuple[RecordedEvent, ...]
@@ -28,8 +31,13 @@ class StreamSlice:
 
 @dataclass(frozen=True, slots=True)
 class StreamWriteResult:
-    """A stream after a write, the events with their versions, and the included rows with their ETags."""
+    """A stream after a write, the events with their versions, and the included rows with their ETags.
+
+    `repeated` says that an idempotent write found its events stored: the stream is as it is now then, which may be
+    further on, and there are no includes.
+    """
 
     stream: Stream
     events: tuple[RecordedEvent, ...]
     includes: tuple[Include, ...] = ()
+    repeated: bool = False

@@ -7,36 +7,34 @@ After any conflict, and after a `StoreUnavailableError` whose outcome is unknown
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, replace
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
 
-from eventstore.errors import (
-    ConcurrencyConflictError,
-    StreamNotFoundError,
-    StreamTruncatedError,
-)
-from eventstore.events import VERSION, EventData, RecordedEvent
+from eventstore.appending import Draft, append, append_once
+from eventstore.errors import StreamNotFoundError
+from eventstore.events import EventData, RecordedEvent
+from eventstore.expected_version import ExpectedVersion
 from eventstore.header import (
-    FIRST_VERSION,
+    HEADER_NAMES,
+    NO_PROPERTIES,
     header_operation,
     header_row,
-    properties_of,
+    is_header,
     stream_properties,
-    versions_of,
+    stream_written,
 )
 from eventstore.includes import Include
-from eventstore.limits import MAX_OPERATIONS, prepare
-from eventstore.partition import MAX_VERSION, Partition
-from eventstore.port import Operation, Properties, Row, Value
-from eventstore.reading import EVERYTHING, ChangedMeanwhileError, Selection, events_in, read_rows
+from eventstore.partition import Partition
+from eventstore.parts import append_in_parts
+from eventstore.port import Operation, Properties, Value
+from eventstore.reading import Selection, read_header, read_rows
 from eventstore.results import StreamSlice, StreamWriteResult
-from eventstore.truncation import rows_below
-from eventstore.writing import all_includes, event_operations, recorded, transact, with_etags
+from eventstore.slices import Reader
+from eventstore.truncation import delete, truncate
+from eventstore.writing import transact
 
-READ_ATTEMPTS = 8
-
-_NO_PROPERTIES: Properties = {}
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +42,8 @@ class Stream:
     """What is known of a stream: the value that each verb takes and gives back.
 
     Without an ETag it is *transient*: not written yet. To restore a value that was kept elsewhere, give its
-    parts to the constructor; nothing is read for that.
+    parts to the constructor; nothing is read for that. Every verb that meets a stream which was deleted raises
+    `StreamDeletedError`, or `ConcurrencyConflictError` when it did not read the header.
     """
 
     partition: Partition
@@ -63,9 +62,9 @@ class Stream:
     ) -> Stream:
         """Make a stream without events. One request.
 
-        Raises `ConcurrencyConflictError` when the stream is there already.
+        Raises `ConcurrencyConflictError` when the stream is there already, or was deleted.
         """
-        own = stream_properties(properties or _NO_PROPERTIES)
+        own = stream_properties(properties or NO_PROPERTIES)
         operation = Operation.insert(partition.header, header_row(0, 1, own))
         (etag,) = await transact(partition, [operation])
         return cls(partition, etag, 0, 1, own)
@@ -76,58 +75,70 @@ class Stream:
 
         Raises `StreamNotFoundError`.
         """
-        stream = await cls.try_open(partition)
-        if stream is None:
-            raise StreamNotFoundError(str(partition))
-        return stream
+        return _found(await cls.try_open(partition), partition)
 
     @classmethod
     async def try_open(cls, partition: Partition) -> Stream | None:
         """Read the header of a stream, None when there is no stream. One request."""
-        row = await partition.table.get(partition.key, partition.header)
-        return None if row is None else cls._of(partition, row, EVERYTHING)
+        return await read_header(cls(partition))
 
     @classmethod
     async def exists(cls, partition: Partition) -> bool:
-        """Tell whether there is a stream. One request."""
-        rows = await read_rows(partition, partition.header, partition.header, (VERSION,))
-        return bool(rows.rows)
+        """Tell whether there is a stream, and it was not deleted. One request."""
+        reading = await read_rows(partition, partition.header, partition.header, HEADER_NAMES)
+        return any(is_header(row) for row in reading.rows)
 
     @classmethod
     async def write(
         cls,
         target: Stream | Partition,
         *events: EventData,
-        expected_version: int | None = None,
+        expected_version: int | ExpectedVersion | None = None,
         properties: Mapping[str, Value | None] | None = None,
         includes: Iterable[Include] = (),
+        idempotent: bool = False,
     ) -> StreamWriteResult:
         """Append events, in one transaction with their includes and, if given, new stream properties.
 
         `target` is a stream value, or a partition with the version that its stream is expected to have; 0
-        means that it must not exist. One request; a partition with a version above 0 costs another one.
+        means that it must not exist. One request; a partition with another expectation than 0 costs one more, and
+        with `ExpectedVersion.ANY` two more for each time that someone else was faster.
+
+        An `idempotent` write may be repeated: if the same events, all of them with ids, stand already in the versions
+        where they would be written, to the byte, they are the result. It needs to look only when the write was refused
+        or its answer was lost: two requests and one for each event. The events of a stream are compared, not what
+        was written with them.
 
         Raises `ConcurrencyConflictError` when the stream is not the one expected, else
         `DuplicateEventError` when an event's id is known, else `IncludeConflictError`;
         `PayloadTooLargeError` before any I/O. Nothing is written then.
         """
-        if not events:
-            raise ValueError("A write needs at least one event.")
+        stream, expected = _position(target, expected_version)
+        draft = Draft.of(events, includes, properties)
+        write = append_once if idempotent else append
+        return await write(draft, stream, expected)
+
+    @classmethod
+    async def write_in_parts(
+        cls,
+        target: Stream | Partition,
+        events: Iterable[EventData],
+        *,
+        expected_version: int | ExpectedVersion | None = None,
+        properties: Mapping[str, Value | None] | None = None,
+        idempotent: bool = False,
+    ) -> StreamWriteResult:
+        """Append events that may be too many for one transaction, in as few of them as possible.
+
+        Each part is atomic, all together are not. The last one sets the properties, if they are given. Every part is
+        checked before the first is sent. One request for each part, and those of `write` for the first.
+
+        Raises what `write` raises when nothing is stored, and `PartialWriteError`, which says how many events are, when
+        something is or may be. An `idempotent` write that is repeated after that goes on where it stopped.
+        """
+        stream, expected = _position(target, expected_version)
         own = None if properties is None else stream_properties(properties)
-        partition, version = _position(target, expected_version)
-        changes = event_operations(partition, version, events)
-        included = all_includes(events, includes)
-        changes.extend([include.operation() for include in included])
-        if isinstance(target, Stream):
-            stream = target
-        else:
-            stream = await cls._expected(partition, version, own, changes)
-        header = header_operation(stream, version + len(events), own)
-        etags = await transact(partition, [header, *changes])
-        if included:
-            included = with_etags(included, etags)
-        written = _after(stream, etags[0], version + len(events), own)
-        return StreamWriteResult(written, recorded(version, events), included)
+        return await append_in_parts(tuple(events), stream, expected, own, idempotent=idempotent)
 
     @classmethod
     async def set_properties(cls, stream: Stream, properties: Mapping[str, Value | None]) -> Stream:
@@ -139,7 +150,7 @@ class Stream:
             raise ValueError("The stream is transient: provision or write it before its properties are set.")
         own = stream_properties(properties)
         (etag,) = await transact(stream.partition, [header_operation(stream, stream.version, own)])
-        return _after(stream, etag, stream.version, own)
+        return stream_written(stream, etag, stream.version, own)
 
     @classmethod
     async def read(
@@ -156,9 +167,7 @@ class Stream:
         See `try_read`.
         """
         found = await cls.try_read(partition, start_version, slice_size, select=select, header=header)
-        if found is None:
-            raise StreamNotFoundError(str(partition))
-        return found
+        return _found(found, partition)
 
     @classmethod
     async def try_read(
@@ -180,15 +189,51 @@ class Stream:
         one more when the read took several pages, to see that the stream did not change meanwhile. Raises
         `ConcurrencyConflictError` when it changed each time that it was read.
         """
-        if start_version < 1:
-            raise ValueError(f"Versions count from 1; the read starts at {start_version}.")
-        if slice_size is not None and slice_size < 1:
-            raise ValueError(f"A slice has at least one event; {slice_size} are asked for.")
-        selection = Selection.of(select, header)
-        for _ in range(READ_ATTEMPTS):
-            with suppress(ChangedMeanwhileError):
-                return await cls._read_once(partition, start_version, slice_size, selection)
-        raise ConcurrencyConflictError(str(partition), "it changed each time that it was read")
+        return await Reader(cls(partition), Selection.of(select, header)).forwards(start_version, slice_size)
+
+    @classmethod
+    async def read_backwards(
+        cls,
+        partition: Partition,
+        start_version: int | None = None,
+        slice_size: int | None = 1000,
+        *,
+        select: Sequence[str] | None = None,
+        header: Sequence[str] | None = None,
+    ) -> StreamSlice:
+        """Read a stream's header and its events from a version down, None for the newest; the newest comes first.
+
+        Two requests, and one more for each further 1,000 events. Raises `StreamNotFoundError`; otherwise like
+        `try_read`.
+        """
+        reader = Reader(cls(partition), Selection.of(select, header))
+        return _found(await reader.backwards(start_version, slice_size), partition)
+
+    @classmethod
+    async def read_last(
+        cls,
+        partition: Partition,
+        count: int = 1,
+        *,
+        select: Sequence[str] | None = None,
+        header: Sequence[str] | None = None,
+    ) -> StreamSlice:
+        """Read a stream's header and its last events, the oldest of them first. Like `read_backwards`."""
+        found = await cls.read_backwards(partition, None, count, select=select, header=header)
+        return StreamSlice(found.stream, found.events[::-1], is_end_of_stream=True)
+
+    @classmethod
+    async def iterate(
+        cls, partition: Partition, start_version: int = 1, *, select: Sequence[str] | None = None
+    ) -> AsyncIterator[RecordedEvent]:
+        """Give the events of a stream one by one, up to the version that it has at the beginning.
+
+        Holds a page of them at a time. One request for each 1,000 events; from a later version than 1 on, one more.
+        Raises `StreamNotFoundError`, and `StreamTruncatedError` when events are cut away that would come next.
+        """
+        reader = Reader(cls(partition), Selection.of(select, None))
+        async for event in reader.one_by_one(start_version):
+            yield event
 
     @classmethod
     async def read_events(
@@ -201,16 +246,7 @@ class Stream:
         """
         if not 1 <= first <= last <= stream.version:
             raise ValueError(f"The events {first} to {last} of a stream with {stream.version} are asked for.")
-        partition = stream.partition
-        if first < stream.first_version:
-            raise StreamTruncatedError(str(partition), first)
-        reading = await read_rows(partition, partition.event(first), partition.event(last), select)
-        events = events_in(partition, reading.rows, first, last, Selection.of(select, None))
-        if events is None:
-            there = {partition.version_of(row.row_key) for row in reading.rows}
-            missing = next(version for version in range(first, last + 1) if version not in there)
-            raise StreamTruncatedError(str(partition), missing)
-        return tuple(events)
+        return await Reader(stream, Selection.of(select, None)).events(stream, first, last)
 
     @classmethod
     async def truncate(
@@ -223,108 +259,39 @@ class Stream:
         for each 99 rows. Ids of cut events are forgotten. Raises `ConcurrencyConflictError` when the stream
         was changed before or meanwhile.
         """
-        if stream.etag is None:
-            raise ValueError("The stream is transient: it has nothing to cut away.")
-        if not stream.first_version <= first_version <= stream.version + 1:
-            raise ValueError(
-                f"The stream's events {stream.first_version} to {stream.version} cannot be cut up to {first_version}."
-            )
-        partition, etag = stream.partition, stream.etag
         own = None if properties is None else stream_properties(properties)
-        doomed = await rows_below(partition, first_version)
-        if not doomed and own is None and first_version == stream.first_version:
-            return stream
-        mark: dict[str, Value] = {FIRST_VERSION: first_version}
-        if own is None:
-            header = Operation.merge(partition.header, mark, etag)
-        else:
-            header = Operation.replace(partition.header, header_row(stream.version, first_version, own), etag)
-            stream = replace(stream, properties=own, partial=False)
-        for start in range(0, max(len(doomed), 1), MAX_OPERATIONS - 1):
-            deletes = [Operation.delete(row_key) for row_key in doomed[start : start + MAX_OPERATIONS - 1]]
-            etag = (await transact(partition, [header, *deletes]))[0]
-            header = Operation.merge(partition.header, mark, etag)
-        return replace(stream, etag=etag, first_version=first_version)
+        return await truncate(stream, first_version, own)
 
     @classmethod
-    def _of(cls, partition: Partition, row: Row, selection: Selection) -> Stream:
-        version, first_version = versions_of(row)
-        if selection.events is None:
-            return cls(partition, row.etag, version, first_version, properties_of(row))
-        if selection.header is None:
-            return cls(partition, row.etag, version, first_version)
-        own = properties_of(row, selection.header)
-        return cls(partition, row.etag, version, first_version, own, partial=True)
+    async def delete(cls, target: Stream | Partition) -> None:
+        """Delete a stream: its events, their ids and its properties. Included rows stay.
 
-    @classmethod
-    async def _expected(
-        cls, partition: Partition, version: int, own: Properties | None, changes: Sequence[Operation]
-    ) -> Stream:
-        """Return the stream at the version that a write expects. A write over a limit is refused before."""
-        if version == 0:
-            return cls(partition)
-        prepare(partition.key, [Operation.insert(partition.header, own or _NO_PROPERTIES), *changes])
-        stream = await cls.try_open(partition)
-        if stream is None:
-            raise ConcurrencyConflictError(
-                str(partition), f"it does not exist, version {version} was expected"
-            )
-        if stream.version != version:
-            detail = f"it is at version {stream.version}, version {version} was expected"
-            raise ConcurrencyConflictError(str(partition), detail)
-        return stream
-
-    @classmethod
-    async def _read_once(
-        cls, partition: Partition, start_version: int, slice_size: int | None, selection: Selection
-    ) -> StreamSlice | None:
-        """Read the stream. Raises `ChangedMeanwhileError` when someone else changed it in the middle."""
-        size = MAX_VERSION if slice_size is None else slice_size
-        covered = min(start_version + size - 1, MAX_VERSION) if start_version == 1 else 0
-        end = partition.event(covered) if covered else partition.header
-        reading = await read_rows(partition, partition.header, end, selection.query)
-        if not reading.rows or reading.rows[0].row_key != partition.header:
-            return None
-        stream = cls._of(partition, reading.rows[0], selection)
-        first = max(start_version, stream.first_version)
-        last = min(stream.version, first + size - 1)
-        pages = reading.pages
-        if last > covered and first <= last:
-            reading = await read_rows(
-                partition, partition.event(first), partition.event(last), selection.query
-            )
-            pages = max(pages, reading.pages)
-        events = events_in(partition, reading.rows, first, last, selection)
-        if events is None:
-            raise ChangedMeanwhileError
-        if pages > 1 and not await _is_unchanged(stream):
-            raise ChangedMeanwhileError
-        return StreamSlice(stream, tuple(events), last >= stream.version)
+        The header stays as a tombstone, so that the place is never used again and whoever holds the stream gets a
+        conflict. Given a partition, the stream is deleted as it is, and a deletion that was broken off is finished.
+        Two requests, one for each 99 rows, and one more for a partition. Raises
+        `ConcurrencyConflictError` when the stream was changed before or meanwhile, and `StreamNotFoundError`.
+        """
+        if isinstance(target, Stream) and target.etag is None:
+            raise ValueError("The stream is transient: there is nothing to delete.")
+        await delete(target if isinstance(target, Stream) else cls(target))
 
 
-def _after(stream: Stream, etag: str, version: int, own: Properties | None) -> Stream:
-    """Return the stream as it is after a write."""
-    if own is not None:
-        return Stream(stream.partition, etag, version, stream.first_version, own)
-    is_new = stream.etag is None and stream.properties is None
-    known = _NO_PROPERTIES if is_new else stream.properties
-    return Stream(stream.partition, etag, version, stream.first_version, known, stream.partial)
+def _found(value: T | None, partition: Partition) -> T:
+    if value is None:
+        raise StreamNotFoundError(str(partition))
+    return value
 
 
-async def _is_unchanged(stream: Stream) -> bool:
-    header = stream.partition.header
-    reading = await read_rows(stream.partition, header, header, (VERSION,))
-    return bool(reading.rows) and reading.rows[0].etag == stream.etag
-
-
-def _position(target: Stream | Partition, expected_version: int | None) -> tuple[Partition, int]:
-    """Return where a write goes and the version that it follows."""
+def _position(
+    target: Stream | Partition, expected_version: int | ExpectedVersion | None
+) -> tuple[Stream, int | ExpectedVersion | None]:
+    """Return where a write goes, and what is expected to be there; None for a stream value."""
     if isinstance(target, Stream):
         if expected_version is not None:
             raise ValueError("A stream value has its version; an expected version goes with a partition.")
-        return target.partition, target.version
+        return target, None
     if expected_version is None:
         raise ValueError("A write to a partition needs the expected version; 0 when there is no stream yet.")
-    if expected_version < 0:
+    if isinstance(expected_version, int) and expected_version < 0:
         raise ValueError(f"The expected version is {expected_version}; versions count from 1.")
-    return target, expected_version
+    return Stream(target), expected_version

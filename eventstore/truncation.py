@@ -1,13 +1,84 @@
-"""Finding the rows of events that are cut away."""
+"""Cutting events away: the oldest ones, or a whole stream.
+
+The first transaction changes the header so that the events count as gone, and only then, or with it, rows are
+deleted. After a crash the stream is right, and doing the same again deletes what is left.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from eventstore.errors import StreamNotFoundError
 from eventstore.events import VERSION
+from eventstore.header import FIRST_VERSION, header_row, is_tombstone, tombstone_row, versions_of
+from eventstore.limits import MAX_OPERATIONS
 from eventstore.partition import EVENT_ID, Partition
+from eventstore.port import Operation, Properties, Value
 from eventstore.reading import read_rows
+from eventstore.writing import transact
+
+if TYPE_CHECKING:
+    from eventstore.stream import Stream
+
+_DELETES = MAX_OPERATIONS - 1
 
 
-async def rows_below(partition: Partition, version: int) -> list[str]:
+async def truncate(stream: Stream, first_version: int, properties: Properties | None) -> Stream:
+    """Cut away the events before a version, and return the stream as it is then."""
+    if stream.etag is None:
+        raise ValueError("The stream is transient: it has nothing to cut away.")
+    if not stream.first_version <= first_version <= stream.version + 1:
+        raise ValueError(
+            f"The stream's events {stream.first_version} to {stream.version} cannot be cut up to {first_version}."
+        )
+    partition = stream.partition
+    doomed = await _rows_below(partition, first_version)
+    if not doomed and properties is None and first_version == stream.first_version:
+        return stream
+    mark: dict[str, Value] = {FIRST_VERSION: first_version}
+    if properties is None:
+        header = Operation.merge(partition.header, mark, stream.etag)
+    else:
+        header = Operation.replace(
+            partition.header, header_row(stream.version, first_version, properties), stream.etag
+        )
+        stream = replace(stream, properties=properties, partial=False)
+    etag = await _delete(partition, header, mark, doomed)
+    return replace(stream, etag=etag, first_version=first_version)
+
+
+async def delete(target: Stream) -> None:
+    """Put a tombstone in place of a header, and delete all events and ids.
+
+    A transient value stands for the stream as it is now, also one whose deletion was broken off.
+    """
+    partition, etag, version, was_deleted = target.partition, target.etag, target.version, False
+    if etag is None:
+        row = await partition.table.get(partition.key, partition.header)
+        if row is None:
+            raise StreamNotFoundError(str(partition))
+        etag, version, was_deleted = row.etag, versions_of(row)[0], is_tombstone(row)
+    doomed = await _rows_below(partition, version + 1)
+    if doomed or not was_deleted:
+        tombstone = tombstone_row(version)
+        await _delete(partition, Operation.replace(partition.header, tombstone, etag), tombstone, doomed)
+
+
+async def _delete(
+    partition: Partition, header: Operation, mark: dict[str, Value], doomed: Sequence[str]
+) -> str:
+    """Change the header and delete rows, 99 with each transaction; return the header's last ETag."""
+    etag = ""
+    for start in range(0, max(len(doomed), 1), _DELETES):
+        deletes = [Operation.delete(row_key) for row_key in doomed[start : start + _DELETES]]
+        etag = (await transact(partition, [header, *deletes]))[0]
+        header = Operation.merge(partition.header, mark, etag)
+    return etag
+
+
+async def _rows_below(partition: Partition, version: int) -> list[str]:
     """Return the keys of the events before a version, and of their ids. Properties are not read.
 
     Leftovers of an earlier truncation are among them. Two requests, and one more for each 1,000 rows.

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
-from eventstore import Row, Stream, Table
+from eventstore import KeyRange, Stream, Table, list_streams
 from runtime.head import HEAD_PROPERTIES, Head, read_head
 from runtime.message_ids import id_text
-from runtime.properties import number
 from runtime.run import Run, StateVersion, read_run
 from runtime.state_stream import stream_partition
-
-_HEADER = "SS-HEAD"
-_PLAIN = re.compile(r"[A-Za-z0-9_.:-]*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,28 +56,17 @@ async def summaries(
     `prefix` is what their business ids begin with; without a handler, all headers are read for it.
     One request for each 1,000 streams.
     """
-    first, last = _range(handler, prefix) if handler else ("", None)
-    continuation = None
-    while True:
-        page = await table.scan(
-            _HEADER,
-            first,
-            last,
-            select=["Version", "FirstVersion", *HEAD_PROPERTIES],
-            continuation=continuation,
-        )
-        for row in page.rows:
-            summary = _summary(row)
-            if summary is not None and summary.business_id.startswith(prefix):
-                yield summary
-        continuation = page.continuation
-        if continuation is None:
-            return
+    keys = KeyRange(f"{handler}-{prefix}") if handler else KeyRange()
+    async for stream in list_streams(table, keys, header=HEAD_PROPERTIES):
+        summary = _summary(stream)
+        if summary is not None and summary.business_id.startswith(prefix):
+            yield summary
 
 
-async def stream_keys(table: Table) -> list[str]:
-    """Return the partition keys of all state streams of a table."""
-    return [summary.key async for summary in summaries(table)]
+async def stream_keys(table: Table, keys: KeyRange) -> list[str]:
+    """Return the partition keys of the state streams in a range. One request for each 1,000 streams."""
+    found = list_streams(table, keys, header=["StateVersions"])
+    return [stream.partition.key async for stream in found if _is_state_stream(stream)]
 
 
 async def versions(table: Table, handler: str, business_id: str) -> list[StoredVersion] | None:
@@ -112,15 +96,13 @@ def _of_run(run: Run) -> list[StoredVersion]:
     ]
 
 
-def _range(handler: str, prefix: str) -> tuple[str, str]:
-    """Return the ends of a range that holds the keys with a prefix; the order of others than ASCII is not relied on."""
-    first = f"{handler}-{prefix}" if _PLAIN.fullmatch(prefix) else f"{handler}-"
-    return first, first[:-1] + chr(ord(first[-1]) + 1)
-
-
-def _summary(row: Row) -> StreamSummary | None:
-    handler, hyphen, business_id = row.partition_key.partition("-")
-    if not hyphen or "StateVersions" not in row.properties:
+def _summary(stream: Stream) -> StreamSummary | None:
+    if not _is_state_stream(stream):
         return None
-    runs = number(row.properties, "Version") - number(row.properties, "FirstVersion", 1) + 1
-    return StreamSummary(handler, business_id, read_head(row.properties), runs)
+    handler, _, business_id = stream.partition.key.partition("-")
+    runs = stream.version - stream.first_version + 1
+    return StreamSummary(handler, business_id, read_head(stream.properties or {}), runs)
+
+
+def _is_state_stream(stream: Stream) -> bool:
+    return "-" in stream.partition.key and "StateVersions" in (stream.properties or {})

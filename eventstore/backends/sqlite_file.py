@@ -101,13 +101,21 @@ class SqliteFile:
 
     def explained(self, error: sqlite3.Error, *, outcome_unknown: bool = False) -> EventStoreError:
         """Return the error to raise in place of one from SQLite."""
-        code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
+        extended = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR)
+        code = extended & 0xFF
         if code in _UNUSABLE:
             return StoreUrlError(f"The file {self.path} cannot be used as a store: {error}.")
         if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
             return StoreUnavailableError(f"The file {self.path} was locked for {BUSY_SECONDS} seconds.")
         if code == sqlite3.SQLITE_FULL:
             return StoreUnavailableError(f"The disk of {self.path} is full.")
+        if extended == sqlite3.SQLITE_IOERR_WRITE:
+            # SQLite says no more when a quota or a limit of the process is reached; neither makes a disk full.
+            return StoreUnavailableError(
+                f"The file {self.path} could not be written ({error}): a quota or a limit on the size of files "
+                "may be reached.",
+                outcome_unknown,
+            )
         return StoreUnavailableError(f"The file {self.path} failed: {error}.", outcome_unknown)
 
     def make_tables(self, last: str, statements: Iterable[str]) -> None:

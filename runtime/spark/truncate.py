@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import LongType, StringType, StructField, StructType, TimestampType
 
+from eventstore import KeyRange, split_streams
 from runtime.backoff import BackoffPolicy, sleep_for
 from runtime.clock import Clock, system_clock
 from runtime.errors import BatchFailedError
@@ -32,7 +33,8 @@ REPORT = StructType(
 )
 """One row for each stream: how many versions and runs were cut, and what is kept."""
 
-_KEYS = StructType([StructField("stream", StringType())])
+_RANGES = StructType([StructField(name, StringType()) for name in ("prefix", "first", "before")])
+_RANGES_OF_A_CORE = 4
 
 
 @dataclass(frozen=True)
@@ -47,12 +49,12 @@ class TruncationJob:
     wrap: Wrap | None = None
 
     def run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Truncate the streams whose keys come in, and report each."""
+        """Truncate the streams of the ranges of keys that come in, and report each."""
         connection = open_table(self.store, self.table)
         table = self.wrap(connection.table) if self.wrap else connection.table
         backoff = BackoffPolicy(sleep=sleep_for(connection.store.scope))
-        for batch in batches:
-            keys = batch.column(0).to_pylist()
+        for row in (row for batch in batches for row in batch.to_pylist()):
+            keys = connection.run(stream_keys(connection.table, KeyRange(**row)))
             work = (truncate_stream(table, key, self.rules, backoff, dry_run=self.dry_run) for key in keys)
             yield _report([found for found in connection.run_all(work, self.in_flight) if found is not None])
 
@@ -91,18 +93,19 @@ def truncate(
         allow_undated=allow_undated,
         allow_young=allow_young,
     )
-    keys = _keys(spark, connection)
+    ranges = _ranges(spark, connection)
     job = TruncationJob(store, table, rules, dry_run, wrap=wrap)
     try:
-        rows = keys.mapInArrow(job.run, REPORT).toArrow()
+        rows = ranges.mapInArrow(job.run, REPORT).toArrow()
     except SPARK_FAILURES as error:
         raise BatchFailedError(explain(error)) from error
     return spark.createDataFrame(rows, REPORT)
 
 
-def _keys(spark: SparkSession, connection: Connection) -> DataFrame:
-    rows: Any = [(key,) for key in connection.run(stream_keys(connection.table))]
-    return spark.createDataFrame(rows, _KEYS).repartition(2 * spark.sparkContext.defaultParallelism)
+def _ranges(spark: SparkSession, connection: Connection) -> DataFrame:
+    parts = _RANGES_OF_A_CORE * spark.sparkContext.defaultParallelism
+    ranges: Any = [astuple(keys) for keys in connection.run(split_streams(connection.table, parts))]
+    return spark.createDataFrame(ranges, _RANGES).repartition(len(ranges))
 
 
 def _report(found: list[Truncated]) -> pa.RecordBatch:

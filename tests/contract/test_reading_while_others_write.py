@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from eventstore import ConcurrencyConflictError, EventData, InterceptedTable, Partition, Stream
-from eventstore.stream import READ_ATTEMPTS
+from eventstore.slices import READ_ATTEMPTS
 
 VERSIONS = 1188
 

@@ -80,7 +80,7 @@ def test_a_row_that_was_inserted_and_deleted_may_be_inserted_again(verb):
     undone = [change(Verb.INSERT, FIRST), change(Verb.DELETE, {})]
 
     if verb in (Verb.REPLACE, Verb.DELETE):
-        with pytest.raises(ValueError, match="'row' is deleted"):
+        with pytest.raises(ValueError, match="'row' has an insert and a delete"):
             combine([*undone, change(verb, SECOND)])
         return
     assert combine([*undone, change(verb, SECOND)]) == (change(Verb.INSERT, SECOND),)

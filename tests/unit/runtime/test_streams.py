@@ -2,7 +2,7 @@
 
 import pytest
 
-from eventstore import InterceptedTable, Operation, Table, drive
+from eventstore import InterceptedTable, KeyRange, Operation, Table, drive, split_streams
 from runtime.ledger import Ledger
 from runtime.streams import stream_keys, summaries, versions
 from tests.unit.runtime.diary import ponder, write
@@ -31,10 +31,19 @@ def table() -> Table:
 
 
 def test_all_streams_are_found_and_nothing_else(table: Table):
-    keys = drive(stream_keys(table))
+    keys = drive(stream_keys(table, KeyRange()))
 
     assert len(keys) == 9
     assert {key.partition("-")[0] for key in keys} == {"Diary", "ShootingRange"}
+
+
+def test_ranges_of_streams_are_found_apart(table: Table):
+    ranges = drive(split_streams(table, 3))
+
+    assert len(ranges) > 1
+    assert [key for keys in ranges for key in drive(stream_keys(table, keys))] == drive(
+        stream_keys(table, KeyRange())
+    )
 
 
 def test_the_streams_of_one_handler_are_found(table: Table):

@@ -1,0 +1,104 @@
+"""Listing the streams of a table, all of them or those whose keys begin with a prefix, whole or range by range.
+
+Streams of virtual partitions are not listed: they have no row that could be asked for by one row key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, field
+
+from eventstore.header import HEADER_NAMES, is_header, stream_read
+from eventstore.keys import PLAIN_CHARACTERS
+from eventstore.partition import HEADER, Partition
+from eventstore.port import Row, Table
+from eventstore.reading import EVERYTHING, Selection
+from eventstore.stream import Stream
+
+_SAMPLES_OF_A_PART = 64
+
+
+@dataclass(frozen=True, slots=True)
+class KeyRange:
+    """The partition keys that begin with `prefix`, from `first` on and before `before`; "" and None leave an end open.
+
+    Of the ranges that `split_streams` gives, each key with the prefix is in exactly one, also a key that is new.
+    """
+
+    prefix: str = ""
+    first: str = ""
+    before: str | None = None
+
+
+async def list_streams(
+    table: Table, keys: KeyRange | str = "", *, header: Sequence[str] | None = None
+) -> AsyncIterator[Stream]:
+    """Give the streams of a table, those of a range or with a prefix, in the order of their keys.
+
+    `header` names the stream properties to read, None for all. Deleted streams are left out; one that is made or
+    deleted meanwhile is listed or not. One request for each 1,000 streams.
+    """
+    selection = EVERYTHING if header is None else Selection.of((), header)
+    keys = KeyRange(keys) if isinstance(keys, str) else keys
+    async for row in _headers(table, keys, selection.query):
+        yield stream_read(Stream(Partition.exact(table, row.partition_key)), row, selection)
+
+
+async def split_streams(table: Table, parts: int, prefix: str = "") -> list[KeyRange]:
+    """Split the streams with a prefix into at most so many ranges, about equal in number, to be listed apart.
+
+    Reads all keys with that prefix, and no properties: one request for each 1,000 streams.
+    """
+    if parts < 1:
+        raise ValueError(f"Streams are split into at least one range, not into {parts}.")
+    sample = _Sample(parts * _SAMPLES_OF_A_PART)
+    async for row in _headers(table, KeyRange(prefix), HEADER_NAMES):
+        sample.add(row.partition_key)
+    # The order of other keys than ASCII is the store's own.
+    places = {number * len(sample.keys) // parts for number in range(parts)}
+    bounds = [sample.keys[place] for place in sorted(places - {0}) if sample.keys[place].isascii()]
+    return [
+        KeyRange(prefix, first, before) for first, before in zip(["", *bounds], [*bounds, None], strict=True)
+    ]
+
+
+@dataclass(slots=True)
+class _Sample:
+    """Every second, fourth, eighth ... of the keys that were added, never more than an even number of them."""
+
+    limit: int
+    keys: list[str] = field(default_factory=list)
+    _stride: int = 1
+    _added: int = 0
+
+    def add(self, key: str) -> None:
+        if len(self.keys) == self.limit:
+            self.keys = self.keys[::2]
+            self._stride *= 2
+        if self._added % self._stride == 0:
+            self.keys.append(key)
+        self._added += 1
+
+
+async def _headers(table: Table, keys: KeyRange, select: Sequence[str] | None) -> AsyncIterator[Row]:
+    first = keys.first or keys.prefix
+    last = _bound_after(keys.prefix) if keys.before is None else keys.before
+    continuation = None
+    while True:
+        page = await table.scan(HEADER, first, last, select=select, continuation=continuation)
+        for row in page.rows:
+            key = row.partition_key
+            if key.startswith(keys.prefix) and key != keys.before and is_header(row):
+                yield row
+        continuation = page.continuation
+        if continuation is None:
+            return
+
+
+def _bound_after(prefix: str) -> str | None:
+    """Return a key after all those with a prefix, whatever they hold behind it; None for the end of all keys."""
+    for end in range(len(prefix), 0, -1):
+        place = PLAIN_CHARACTERS.find(prefix[end - 1])
+        if 0 <= place < len(PLAIN_CHARACTERS) - 1:
+            return prefix[: end - 1] + PLAIN_CHARACTERS[place + 1]
+    return None

@@ -1,0 +1,113 @@
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from eventstore import (
+    ConcurrencyConflictError,
+    EventData,
+    ExpectedVersion,
+    InterceptedTable,
+    Partition,
+    Stream,
+)
+
+ANY, NO_STREAM, EMPTY = ExpectedVersion
+
+
+def event(number: int) -> EventData:
+    return EventData({"N": number})
+
+
+def write(run, partition, expected):
+    return run(Stream.write(partition, event(1), expected_version=expected))
+
+
+@pytest.fixture
+def no_stream(partition):
+    return partition
+
+
+@pytest.fixture
+def empty(run, partition):
+    run(Stream.provision(partition, {"Owner": "me"}))
+    return partition
+
+
+@pytest.fixture
+def written(run, partition):
+    run(Stream.write(partition, event(1), event(2), expected_version=0, properties={"Owner": "me"}))
+    return partition
+
+
+@pytest.mark.parametrize(
+    ("place", "expected", "version"),
+    [
+        ("no_stream", NO_STREAM, 1),
+        ("no_stream", 0, 1),
+        ("no_stream", ANY, 1),
+        ("empty", EMPTY, 1),
+        ("empty", ANY, 1),
+        ("written", 2, 3),
+        ("written", ANY, 3),
+    ],
+)
+def test_a_stream_that_is_as_expected_is_written(run, store_url, request, place, expected, version):
+    partition = request.getfixturevalue(place)
+
+    result = write(run, partition, expected)
+
+    assert [recorded.version for recorded in result.events] == [version]
+    assert run(Stream.open(partition)) == result.stream
+
+
+@pytest.mark.parametrize(
+    ("place", "expected"),
+    [
+        ("no_stream", EMPTY),
+        ("no_stream", 2),
+        ("empty", NO_STREAM),
+        ("empty", 0),
+        ("empty", 2),
+        ("written", NO_STREAM),
+        ("written", EMPTY),
+        ("written", 1),
+    ],
+)
+def test_a_stream_that_is_not_as_expected_is_a_conflict(run, request, refuses, place, expected):
+    partition = request.getfixturevalue(place)
+
+    with refuses(ConcurrencyConflictError):
+        write(run, partition, expected)
+
+
+def test_whatever_the_version_the_stream_keeps_its_properties(run, written):
+    write(run, written, ANY)
+
+    assert run(Stream.open(written)).properties == {"Owner": "me"}
+
+
+def test_a_write_on_any_version_is_made_again_when_someone_else_was_faster(run, table, partition):
+    async def be_faster(name, _partition_key, _number):
+        if name == "transact" and watched.counts["transact"] <= 3:
+            await Stream.write(partition, EventData({"By": "other"}), expected_version=ANY)
+
+    watched = InterceptedTable(table, before=be_faster)
+
+    result = run(Stream.write(Partition(watched, partition.key), event(1), expected_version=ANY))
+
+    assert result.stream.version == 4
+    assert watched.counts == {"get": 4, "transact": 4}
+
+
+def test_writers_on_any_version_all_succeed(run, partition):
+    async def write_together():
+        await asyncio.gather(
+            *[Stream.write(partition, event(number), expected_version=ANY) for number in range(12)]
+        )
+
+    run(write_together())
+
+    found = run(Stream.read(partition))
+    assert sorted(recorded.properties["N"] for recorded in found.events) == list(range(12))
