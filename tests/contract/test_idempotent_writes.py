@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
+from types import MappingProxyType
 from uuid import UUID
 
 import pytest
@@ -34,8 +36,8 @@ ALL_TYPES: dict[str, Value] = {
 }
 
 
-def event(number: int, event_id: str | None = None, **properties: Value) -> EventData:
-    return EventData({"N": number, **properties}, id=event_id or f"id-{number}")
+def event(number: int, properties: Mapping[str, Value] = MappingProxyType({}), id: str = "") -> EventData:  # noqa: A002
+    return EventData({"N": number, **properties}, id=id or f"id-{number}")
 
 
 def write(run, target, *events, expected=None, **options):
@@ -50,7 +52,7 @@ def stream(run, partition):
 
 @pytest.mark.parametrize("expected", [2, ExpectedVersion.ANY])
 def test_the_first_time_it_is_a_write_like_any_other(run, partition, stream, expected):
-    result = write(run, partition, event(3, **ALL_TYPES), expected=expected)
+    result = write(run, partition, event(3, ALL_TYPES), expected=expected)
 
     assert not result.repeated
     assert result.stream.version == 3
@@ -60,7 +62,7 @@ def test_the_first_time_it_is_a_write_like_any_other(run, partition, stream, exp
 def test_a_repeated_write_gives_the_recorded_events_and_changes_nothing(
     run, partition, stream, refuses, contents, expected
 ):
-    events = event(3, **ALL_TYPES), event(4)
+    events = event(3, ALL_TYPES), event(4)
     first = write(run, partition, *events, expected=expected)
     before = contents()
 
@@ -103,14 +105,14 @@ def test_a_stream_value_that_was_written_with_is_recognised(run, stream):
     ("expected", "error"), [(2, ConcurrencyConflictError), (ExpectedVersion.ANY, DuplicateEventError)]
 )
 def test_the_same_id_with_other_contents_is_refused(run, partition, stream, refuses, expected, error, other):
-    write(run, stream, event(3, **ALL_TYPES))
+    write(run, stream, event(3, ALL_TYPES))
 
     with refuses(error):
-        write(run, partition, event(3, **{**ALL_TYPES, **other}), expected=expected)
+        write(run, partition, event(3, {**ALL_TYPES, **other}), expected=expected)
 
 
 def test_a_property_that_is_missing_is_another_content(run, partition, stream, refuses):
-    write(run, stream, event(3, More=1))
+    write(run, stream, event(3, {"More": 1}))
 
     with refuses(ConcurrencyConflictError):
         write(run, partition, event(3), expected=2)
@@ -125,7 +127,7 @@ def test_a_property_that_is_missing_is_another_content(run, partition, stream, r
         ([event(2), event(1)], 0),
         ([event(1), event(2), event(3)], 0),
         ([event(3), event(1)], 2),
-        ([event(1, "other-1"), event(2, "other-2")], 0),
+        ([event(1, id="other-1"), event(2, id="other-2")], 0),
     ],
     ids=[
         "at a later version",
@@ -234,12 +236,12 @@ def test_another_writer_with_the_same_ids_and_other_contents_is_a_conflict(
 
     async def be_faster(name, _partition_key, _number):
         if name == "transact":
-            await Stream.write(stream, event(3, Clock=1))
+            await Stream.write(stream, event(3, {"Clock": 1}))
 
     watched = Partition(InterceptedTable(table, before=be_faster), partition.key)
 
     with pytest.raises(ConcurrencyConflictError):
-        write(run, watched, event(3, Clock=2), expected=2)
+        write(run, watched, event(3, {"Clock": 2}), expected=2)
 
     assert run(Stream.read(partition, 3)).events[0].properties["Clock"] == 1
 

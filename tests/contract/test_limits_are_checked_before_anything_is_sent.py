@@ -2,59 +2,46 @@ from __future__ import annotations
 
 import pytest
 
-from eventstore import Operation, PayloadTooLargeError
+from eventstore import InvalidKeyError, Operation, PayloadTooLargeError
+from tests.support.payloads import AT_A_LIMIT, KIB, OVER_A_LIMIT
 
-KIB = 1024
-
-
-def row(**sizes):
-    return {name: b"x" * size for name, size in sizes.items()}
+REFUSALS = {
+    "characters of a property name": ValueError,
+    "characters of a key": InvalidKeyError,
+    "characters of two units of a key": InvalidKeyError,
+    "characters of an escaped key": InvalidKeyError,
+}
 
 
 def wide_row(count, size):
     return {f"P{number}": b"x" * size for number in range(count)}
 
 
-AT_THE_LIMIT = {
-    "a binary property": [Operation.insert("r", {"P": b"x" * 64 * KIB})],
-    "a string property": [Operation.insert("r", {"P": "x" * 32 * KIB})],
-    "a string of characters of two units": [Operation.insert("r", {"P": "😀" * 16 * KIB})],
-    "the number of properties": [Operation.insert("r", wide_row(252, 1))],
-    "a row": [Operation.insert("r", wide_row(16, 64 * KIB - 30))],
-    "the number of operations": [Operation.insert(f"r{n}", {"P": n}) for n in range(100)],
-    "a transaction": [Operation.insert(f"r{n}", wide_row(3, 59 * KIB)) for n in range(17)],
-    "a property name": [Operation.insert("r", {"P" * 255: 1})],
-}
-OVER_THE_LIMIT = {
-    "a binary property": [Operation.insert("r", {"P": b"x" * (64 * KIB + 1)})],
-    "a string property": [Operation.insert("r", {"P": "x" * (32 * KIB + 1)})],
-    "a string of characters of two units": [Operation.insert("r", {"P": "😀" * (16 * KIB + 1)})],
-    "the number of properties": [Operation.insert("r", wide_row(253, 1))],
-    "a row": [Operation.insert("r", wide_row(17, 62 * KIB))],
-    "the number of operations": [Operation.insert(f"r{n}", {"P": n}) for n in range(101)],
-    "a transaction": [Operation.insert(f"r{n}", wide_row(15, 60 * KIB)) for n in range(4)],
-    "a transaction of text": [
-        Operation.insert(f"r{n}", {f"P{p}": "\x01" * 32 * KIB for p in range(12)}) for n in range(2)
-    ],
-}
+@pytest.mark.parametrize("limit", AT_A_LIMIT)
+def test_what_is_at_a_limit_is_taken(run, table, limit):
+    run(table.transact("orders-7", AT_A_LIMIT[limit]))
+
+    for operation in AT_A_LIMIT[limit]:
+        assert run(table.get("orders-7", operation.row_key)).properties == operation.properties
 
 
-@pytest.mark.parametrize("operations", AT_THE_LIMIT.values(), ids=AT_THE_LIMIT)
-def test_what_is_at_a_limit_is_taken(run, table, contents, operations):
-    run(table.transact("orders-7", operations))
+@pytest.mark.parametrize("limit", OVER_A_LIMIT)
+def test_what_is_over_a_limit_by_one_is_refused(run, table, refuses, limit):
+    with refuses(REFUSALS.get(limit, PayloadTooLargeError)):
+        run(table.transact("orders-7", OVER_A_LIMIT[limit]))
 
-    assert len(contents()) == len(operations)
 
+def test_the_partition_key_has_the_limit_of_the_row_key(run, table, contents):
+    run(table.transact("p" * 512, [Operation.insert("r", {})]))
+    with pytest.raises(InvalidKeyError):
+        run(table.transact("p" * 513, [Operation.insert("r", {})]))
 
-@pytest.mark.parametrize("operations", OVER_THE_LIMIT.values(), ids=OVER_THE_LIMIT)
-def test_what_is_over_a_limit_is_refused(run, table, refuses, operations):
-    with refuses(PayloadTooLargeError):
-        run(table.transact("orders-7", operations))
+    assert len(contents("p" * 512)) == 1
 
 
 def test_an_oversize_row_after_others_undoes_nothing_because_nothing_was_sent(run, table, refuses):
     with refuses(PayloadTooLargeError, match="'P' has 65,537 bytes"):
-        run(table.transact("orders-7", [Operation.insert("a", {}), *OVER_THE_LIMIT["a binary property"]]))
+        run(table.transact("orders-7", [Operation.insert("a", {}), *OVER_A_LIMIT["bytes of a binary"]]))
 
 
 @pytest.mark.parametrize("store_url", ["memory", "sqlite"], indirect=True)  # the emulator takes such rows

@@ -1,0 +1,85 @@
+"""The synchronous face: the same verbs, for code that does not await."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import threading
+
+import pytest
+
+from eventstore import ConcurrencyConflictError, EventData, KeyRange, Partition, Stream, connect
+from eventstore.blocking import BlockingStore
+
+
+@pytest.fixture
+def blocking(store_url):
+    with BlockingStore(store_url) as store:
+        yield store
+
+
+@pytest.fixture
+def order(blocking, run, table):
+    """Give a partition of the table that the other fixtures know."""
+    return Partition(blocking.table(table_name(table)), "orders-7")
+
+
+def table_name(table):
+    return "blocking" + str(id(table))
+
+
+def test_every_verb_of_a_stream_is_there():
+    verbs = {name for name, value in inspect.getmembers(Stream, inspect.ismethod) if not name.startswith("_")}
+
+    assert verbs - {"write"} < set(vars(BlockingStore))
+    assert "write" in vars(BlockingStore)
+
+
+def test_a_stream_is_written_read_and_deleted(blocking, order):
+    assert not blocking.exists(order)
+    assert blocking.try_open(order) is None
+    assert blocking.try_read(order) is None
+    stream = blocking.provision(order, {"Owner": "me"})
+    stream = blocking.write(stream, EventData({"N": 1}), EventData({"N": 2})).stream
+    stream = blocking.write_in_parts(stream, [EventData({"N": n}) for n in range(3, 1203)]).stream
+    stream = blocking.set_properties(stream, {"Owner": "you"})
+
+    assert blocking.open(order) == stream
+    assert len(blocking.read(order, 1200).events) == 3
+    assert [event.version for event in blocking.read_backwards(order, 2).events] == [2, 1]
+    assert [event.version for event in blocking.read_last(order, 2).events] == [1201, 1202]
+    assert [event.version for event in blocking.read_events(stream, 5, 6)] == [5, 6]
+    assert [event.properties["N"] for event in blocking.iterate(order)] == list(range(1, 1203))
+    assert "orders-7" in [found.partition.key for found in blocking.list_streams(order.table)]
+    assert blocking.split_streams(order.table, 1) == [KeyRange()]
+    stream = blocking.truncate(stream, 1200)
+    assert stream.first_version == 1200
+    blocking.delete(stream)
+    assert not blocking.exists(order)
+
+
+def test_errors_are_those_of_the_verbs(blocking, order):
+    blocking.provision(order)
+
+    with pytest.raises(ConcurrencyConflictError):
+        blocking.provision(order)
+
+
+def test_it_works_beside_an_event_loop_as_in_a_notebook(blocking, order):
+    async def cell():
+        return blocking.provision(order).version
+
+    assert asyncio.run(cell()) == 0
+
+
+def test_its_thread_ends_with_it(store_url):
+    before = threading.active_count()
+
+    with BlockingStore(store_url) as store:
+        store.table("blocking")
+
+    assert threading.active_count() == before
+
+
+def test_the_url_shows_no_secret(blocking, store_url):
+    assert blocking.url == connect(store_url).url

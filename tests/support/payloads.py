@@ -1,0 +1,79 @@
+"""Transactions that are just at a limit of the table service, or just over it."""
+
+from __future__ import annotations
+
+from eventstore import Operation, Value
+from eventstore.limits import MAX_ROW_BYTES, MAX_TRANSACTION_BYTES, prepare_row
+from eventstore.sent_size import sent_size
+
+KIB = 1024
+PARTITION_KEY = "orders-7"
+
+
+def row_of(size: int, row_key: str = "r") -> Operation:
+    """Return the insert of a row that takes so many bytes, its keys included."""
+    left = size - 4 * (len(PARTITION_KEY) + len(row_key))
+    properties: dict[str, Value] = {}
+    while True:
+        name = f"P{len(properties):02}"
+        room = left - prepare_row({**properties, name: b""})[1]
+        properties[name] = b"x" * min(room, 64 * KIB)
+        if room <= 64 * KIB:
+            return Operation.insert(row_key, properties)
+
+
+def transaction_of(size: int) -> list[Operation]:
+    """Return a transaction of ten rows that is sent in so many bytes, to the longest address."""
+    text = {f"P{number:02}": "x" * 32 * KIB for number in range(14)}
+    rows = [Operation.insert(f"r{number}", text) for number in range(9)]
+    pad = size - _sent([*rows, _padding(0)])
+    return [*rows, _padding(pad)]
+
+
+def _padding(size: int) -> Operation:
+    texts = [min(max(size - start, 0), 32 * KIB) for start in range(0, 8 * 32 * KIB, 32 * KIB)]
+    return Operation.insert("r9", {f"P{number:02}": "x" * length for number, length in enumerate(texts)})
+
+
+def _sent(operations: list[Operation]) -> int:
+    return sent_size(PARTITION_KEY, operations, [prepare_row(each.properties)[0] for each in operations])
+
+
+def wide_row(count: int) -> Operation:
+    """Return the insert of a row with so many properties."""
+    return Operation.insert("r", {f"P{number}": 1 for number in range(count)})
+
+
+def rows(count: int) -> list[Operation]:
+    """Return the inserts of so many rows."""
+    return [Operation.insert(f"r{number}", {"P": number}) for number in range(count)]
+
+
+AT_A_LIMIT: dict[str, list[Operation]] = {
+    "bytes of a binary": [Operation.insert("r", {"P": b"x" * 64 * KIB})],
+    "characters of a string": [Operation.insert("r", {"P": "x" * 32 * KIB})],
+    "characters of two units of a string": [Operation.insert("r", {"P": "😀" * 16 * KIB})],
+    "properties of a row": [wide_row(252)],
+    "bytes of a row": [row_of(MAX_ROW_BYTES)],
+    "characters of a property name": [Operation.insert("r", {"P" * 255: 1})],
+    "characters of a key": [Operation.insert("r" * 512, {})],
+    "characters of two units of a key": [Operation.insert("😀" * 256, {})],
+    "characters of an escaped key": [Operation.insert("/" * 170 + "rr", {})],
+    "operations of a transaction": rows(100),
+    "bytes of a transaction as sent": transaction_of(MAX_TRANSACTION_BYTES),
+}
+OVER_A_LIMIT: dict[str, list[Operation]] = {
+    "bytes of a binary": [Operation.insert("r", {"P": b"x" * (64 * KIB + 1)})],
+    "characters of a string": [Operation.insert("r", {"P": "x" * (32 * KIB + 1)})],
+    "characters of two units of a string": [Operation.insert("r", {"P": "😀" * 16 * KIB + "x"})],
+    "properties of a row": [wide_row(253)],
+    "bytes of a row": [row_of(MAX_ROW_BYTES + 1)],
+    "characters of a property name": [Operation.insert("r", {"P" * 256: 1})],
+    "characters of a key": [Operation.insert("r" * 513, {})],
+    "characters of two units of a key": [Operation.insert("😀" * 256 + "r", {})],
+    "characters of an escaped key": [Operation.insert("/" * 170 + "rrr", {})],
+    "operations of a transaction": rows(101),
+    "bytes of a transaction as sent": transaction_of(MAX_TRANSACTION_BYTES + 1),
+}
+TAKEN_BY_THE_EMULATOR = {"properties of a row", "bytes of a row", "characters of a property name"}
+"""What Azurite takes beyond Azure's documented limit."""
