@@ -1,4 +1,9 @@
+"""What each verb costs: the figures of docs/event-store.md."""
+
 from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -13,9 +18,72 @@ from eventstore import (
     split_streams,
 )
 
+ANY = ExpectedVersion.ANY
+NEW = EventData({"N": 9}, id="new", includes=[Include.insert("row", {})])
+KNOWN = [EventData({"N": number}, id=f"id-{number}") for number in (1, 2, 3)]
+MANY = [EventData({"N": number}) for number in range(200)]
+
 
 async def collect(items):
     return [item async for item in items]
+
+
+def elsewhere(stream: Stream) -> Partition:
+    """Return a partition without a stream."""
+    return Partition(stream.partition.table, "elsewhere")
+
+
+# Each is carried out on a stream with three events that have ids.
+PRICES: dict[str, tuple[Callable[[Stream], Any], dict[str, int]]] = {
+    "provision": (lambda s: Stream.provision(elsewhere(s)), {"transact": 1}),
+    "open": (lambda s: Stream.open(s.partition), {"get": 1}),
+    "try_open": (lambda s: Stream.try_open(elsewhere(s)), {"get": 1}),
+    "exists": (lambda s: Stream.exists(s.partition), {"query": 1}),
+    "write, stream value": (lambda s: Stream.write(s, NEW, properties={"P": 1}), {"transact": 1}),
+    "write, version 0": (lambda s: Stream.write(elsewhere(s), NEW, expected_version=0), {"transact": 1}),
+    "write, no stream": (
+        lambda s: Stream.write(elsewhere(s), NEW, expected_version=ExpectedVersion.NO_STREAM),
+        {"transact": 1},
+    ),
+    "write, version n": (
+        lambda s: Stream.write(s.partition, NEW, expected_version=3),
+        {"get": 1, "transact": 1},
+    ),
+    "write, any version": (
+        lambda s: Stream.write(s.partition, NEW, expected_version=ANY),
+        {"get": 1, "transact": 1},
+    ),
+    "write, idempotent": (lambda s: Stream.write(s, NEW, idempotent=True), {"transact": 1}),
+    "write, idempotent, repeated, version 0": (
+        lambda s: Stream.write(s.partition, *KNOWN, expected_version=0, idempotent=True),
+        {"transact": 1, "get": 3, "query": 1},
+    ),
+    "write, idempotent, repeated, version n": (
+        lambda s: Stream.write(s.partition, *KNOWN[1:], expected_version=1, idempotent=True),
+        {"get": 1 + 2, "query": 2},
+    ),
+    "write, idempotent, repeated, any version": (
+        lambda s: Stream.write(s.partition, *KNOWN[2:], expected_version=ANY, idempotent=True),
+        {"get": 1 + 1, "transact": 1, "query": 2},
+    ),
+    "write_in_parts": (lambda s: Stream.write_in_parts(s, MANY), {"transact": 3}),
+    "set_properties": (lambda s: Stream.set_properties(s, {"P": 1}), {"transact": 1}),
+    "read": (lambda s: Stream.read(s.partition), {"query": 1}),
+    "read, selected": (lambda s: Stream.read(s.partition, select=["N"], header=["P"]), {"query": 1}),
+    "read, later version": (lambda s: Stream.read(s.partition, 2), {"query": 2}),
+    "read, past the end": (lambda s: Stream.read(s.partition, 9), {"query": 1}),
+    "try_read": (lambda s: Stream.try_read(elsewhere(s)), {"query": 1}),
+    "read_backwards": (lambda s: Stream.read_backwards(s.partition, 2), {"query": 2}),
+    "read_last": (lambda s: Stream.read_last(s.partition, 2), {"query": 2}),
+    "iterate": (lambda s: collect(Stream.iterate(s.partition)), {"query": 1}),
+    "iterate, later version": (lambda s: collect(Stream.iterate(s.partition, 2)), {"query": 2}),
+    "read_events": (lambda s: Stream.read_events(s, 1, 3), {"query": 1}),
+    "truncate": (lambda s: Stream.truncate(s, 3), {"query": 2, "transact": 1}),
+    "delete": (Stream.delete, {"query": 2, "transact": 1}),
+    "delete, partition": (lambda s: Stream.delete(s.partition), {"get": 1, "query": 2, "transact": 1}),
+    "list_streams": (lambda s: collect(list_streams(s.partition.table)), {"scan": 1}),
+    "split_streams": (lambda s: split_streams(s.partition.table, 4), {"scan": 1}),
+}
 
 
 @pytest.fixture
@@ -24,68 +92,42 @@ def watched(table):
 
 
 @pytest.fixture
-def partition(watched):
-    return Partition(watched, "orders-7")
+def stream(run, watched):
+    stream = run(Stream.write(Partition(watched, "orders-7"), *KNOWN, expected_version=0)).stream
+    watched.counts.clear()
+    return stream
 
 
-def test_each_verb_has_its_price(run, watched, partition):
-    def price(work):
-        before = watched.counts.copy()
-        result = run(work)
-        return result, dict(watched.counts - before)
+@pytest.mark.parametrize("verb", PRICES)
+def test_each_verb_has_its_price(run, watched, stream, verb):
+    action, price = PRICES[verb]
 
-    event = EventData({"N": 1}, id="i", includes=[Include.insert("row", {})])
+    run(action(stream))
 
-    stream, cost = price(Stream.provision(partition))
-    assert cost == {"transact": 1}
-    written, cost = price(Stream.write(stream, event, EventData({"N": 2}), properties={"P": 1}))
-    assert cost == {"transact": 1}
-    _, cost = price(Stream.write(partition, EventData({"N": 3}), expected_version=2))
-    assert cost == {"get": 1, "transact": 1}
-    _, cost = price(Stream.write(Partition(watched, "orders-8"), EventData({"N": 1}), expected_version=0))
-    assert cost == {"transact": 1}
-    any_version = {"expected_version": ExpectedVersion.ANY}
-    again, cost = price(Stream.write(partition, EventData({"N": 4}, id="j"), **any_version, idempotent=True))
-    assert cost == {"get": 1, "transact": 1}
-    again, cost = price(Stream.write(partition, EventData({"N": 4}, id="j"), **any_version, idempotent=True))
-    assert (again.repeated, cost) == (True, {"get": 2, "transact": 1, "query": 2})
-    many = [EventData({"N": number}) for number in range(200)]
-    _, cost = price(Stream.write_in_parts(Partition(watched, "orders-9"), many, expected_version=0))
-    assert cost == {"transact": 3}
-    _, cost = price(Stream.exists(partition))
-    assert cost == {"query": 1}
-    opened, cost = price(Stream.open(partition))
-    assert cost == {"get": 1}
-    _, cost = price(Stream.read(partition))
-    assert cost == {"query": 1}
-    _, cost = price(Stream.read(partition, select=["N"], header=["P"]))
-    assert cost == {"query": 1}
-    _, cost = price(Stream.read(partition, 2))
-    assert cost == {"query": 2}
-    _, cost = price(Stream.read(partition, 9))
-    assert cost == {"query": 1}
-    _, cost = price(Stream.read_events(opened, 1, 3))
-    assert cost == {"query": 1}
-    _, cost = price(Stream.read_backwards(partition, 2))
-    assert cost == {"query": 2}
-    _, cost = price(Stream.read_last(partition, 2))
-    assert cost == {"query": 2}
-    _, cost = price(collect(Stream.iterate(partition)))
-    assert cost == {"query": 1}
-    _, cost = price(collect(Stream.iterate(partition, 2)))
-    assert cost == {"query": 2}
-    _, cost = price(collect(list_streams(watched)))
-    assert cost == {"scan": 1}
-    _, cost = price(split_streams(watched, 4))
-    assert cost == {"scan": 1}
-    changed, cost = price(Stream.set_properties(opened, {"P": 2}))
-    assert cost == {"transact": 1}
-    cut, cost = price(Stream.truncate(changed, 3))
-    assert cost == {"query": 2, "transact": 1}
-    _, cost = price(Stream.read(partition))
-    assert cost == {"query": 1}
-    _, cost = price(Stream.delete(cut))
-    assert cost == {"query": 2, "transact": 1}
-    _, cost = price(Stream.delete(Partition(watched, "orders-8")))
-    assert cost == {"get": 1, "query": 2, "transact": 1}
-    assert written.stream.version == 2
+    assert watched.counts == price
+
+
+def test_there_is_a_price_for_every_verb():
+    verbs = {name for name, value in vars(Stream).items() if isinstance(value, classmethod)}
+
+    assert {verb.partition(",")[0] for verb in PRICES} == verbs | {"list_streams", "split_streams"}
+
+
+def test_a_thousand_rows_are_a_request(run, watched, stream):
+    stream = run(Stream.write_in_parts(stream, MANY * 6)).stream
+    watched.counts.clear()
+
+    run(Stream.read(stream.partition, slice_size=None))
+
+    # Header and 1,203 events are two pages, and the header is looked at again.
+    assert watched.counts == {"query": 3}
+
+
+def test_99_rows_are_cut_with_each_transaction(run, watched, stream):
+    stream = run(Stream.write_in_parts(stream, MANY)).stream
+    watched.counts.clear()
+
+    run(Stream.truncate(stream, 151))
+
+    # 150 events and 3 ids.
+    assert watched.counts == {"query": 2, "transact": 2}

@@ -5,15 +5,22 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+from eventstore import ExpectedVersion, Stream
+from eventstore.includes import _CHAINING
 from eventstore.limits import MAX_OPERATIONS, MAX_PROPERTIES
 from eventstore.port import PAGE_SIZE
 
 DOCUMENT = (Path(__file__).parents[3] / "docs" / "event-store.md").read_text()
 
 
-def test_the_example_runs(tmp_path):
-    (example,) = re.findall(r"```python\n(.*?)```", DOCUMENT, re.DOTALL)
+EXAMPLES = re.findall(r"```python\n(.*?)```", DOCUMENT, re.DOTALL)
+PRINTED = ["someone else was first: read again, decide again\n", "1 Ada\n", ""]
 
+
+@pytest.mark.parametrize(("example", "printed"), list(zip(EXAMPLES, PRINTED, strict=True)))
+def test_an_example_runs(tmp_path, example, printed):
     done = subprocess.run(
         [sys.executable, "-c", example],
         cwd=tmp_path,
@@ -23,8 +30,34 @@ def test_the_example_runs(tmp_path):
         check=False,
     )
 
-    assert (done.stdout, done.stderr) == ("someone else was first: read again, decide again\n", "")
-    assert (tmp_path / "orders.db").is_file()
+    assert (done.stdout, done.stderr) == (printed, "")
+
+
+def test_every_verb_and_every_error_of_a_stream_is_in_it():
+    verbs = [name for name, value in vars(Stream).items() if isinstance(value, classmethod)]
+
+    assert [verb for verb in verbs if f"`Stream.{verb}(" not in DOCUMENT and f"`{verb}" not in DOCUMENT] == []
+    for expected in ExpectedVersion:
+        assert f"`ExpectedVersion.{expected.name}`" in DOCUMENT
+
+
+def test_the_rules_for_included_rows_are_those_of_the_code():
+    table = DOCUMENT.partition("| first change |")[1:]
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in "".join(table).splitlines()[:6]]
+    words = {"insert or merge": "insert_or_merge", "insert or replace": "insert_or_replace"}
+    names = {"first change": "untouched", "nothing": "inserted and deleted"}
+
+    documented = {
+        names.get(first, words.get(first, first)): [names.get(cell, words.get(cell, cell)) for cell in cells]
+        for first, *cells in rows
+    }
+
+    assert documented == {
+        so_far.value: [after.value for after in further]
+        for so_far, further in _CHAINING.items()
+        if so_far.value in documented
+    }
+    assert len(documented) == 6
 
 
 def test_the_limits_are_those_of_the_code():
