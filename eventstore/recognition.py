@@ -10,7 +10,6 @@ import struct
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from eventstore.errors import StreamDeletedError
 from eventstore.events import VERSION, EventData
 from eventstore.limits import prepare_row
 from eventstore.partition import Partition
@@ -29,7 +28,7 @@ async def recorded_before(
     """Return the result of the write that stored these events, None when no write did.
 
     They stand one after the other, from `first_version` on if it is given. The stream of the result is the stream as it
-    is now; there are no includes in it. One request for each event, and two.
+    is now; there are no includes in it. One request for each event, and two. Raises `StreamDeletedError`.
     """
     partition = blank.partition
     first = await _version_of(partition, events[0])
@@ -38,10 +37,7 @@ async def recorded_before(
     for number, event in enumerate(events[1:], 1):
         if await _version_of(partition, event) != first + number:
             return None
-    try:
-        found = await Reader(blank, EVERYTHING).forwards(first, len(events))
-    except StreamDeletedError:
-        return None
+    found = await Reader(blank, EVERYTHING).forwards(first, len(events))
     if found is None or [event.version for event in found.events] != list(range(first, first + len(events))):
         return None
     pairs = zip(found.events, events, strict=True)

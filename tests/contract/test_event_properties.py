@@ -82,4 +82,4 @@ def test_what_is_read_cannot_be_changed(run, partition):
     (event,) = run(Stream.read(partition)).events
 
     with pytest.raises(TypeError):
-        event.properties["A"] = 2  # type: ignore[index]
+        event.properties["A"] = 2

@@ -18,6 +18,7 @@ from eventstore import (
     IncludeConflictError,
     Int64,
     InterceptedTable,
+    Operation,
     Partition,
     StoreUnavailableError,
     Stream,
@@ -128,6 +129,8 @@ def test_a_property_that_is_missing_is_another_content(run, partition, stream, r
         ([event(1), event(2), event(3)], 0),
         ([event(3), event(1)], 2),
         ([event(1, id="other-1"), event(2, id="other-2")], 0),
+        ([event(2)], ExpectedVersion.NO_STREAM),
+        ([event(2)], ExpectedVersion.EMPTY),
     ],
     ids=[
         "at a later version",
@@ -137,6 +140,8 @@ def test_a_property_that_is_missing_is_another_content(run, partition, stream, r
         "one is missing at the end",
         "the first is new",
         "with other ids",
+        "after others in a stream that was not to be there",
+        "after others in a stream that was to be empty",
     ],
 )
 def test_events_that_do_not_all_stand_where_they_would_be_written_are_refused(
@@ -151,6 +156,24 @@ def test_on_any_version_events_that_stand_apart_are_refused(run, partition, stre
 
     with refuses(DuplicateEventError):
         write(run, partition, event(1), event(3), expected=ExpectedVersion.ANY)
+
+
+def test_a_stream_value_says_where_its_events_are_to_stand(run, partition, stream, refuses):
+    run(Stream.write(stream, event(3), event(4)))
+
+    with refuses(ConcurrencyConflictError):
+        write(run, stream, event(4))
+
+
+def test_what_was_cut_away_is_not_recognised_by_its_id_alone(run, table, partition, refuses):
+    alike = [EventData({"N": 1}, id=event_id) for event_id in ("a", "b")]
+    stream = run(Stream.write(partition, *alike, expected_version=0)).stream
+    run(Stream.truncate(stream, 2))
+    # As a truncation that crashed leaves it.
+    run(table.transact("orders-7", [Operation.insert("SS-UID-a", {"Version": 1})]))
+
+    with refuses(ConcurrencyConflictError):
+        write(run, partition, alike[0], expected=0)
 
 
 def test_events_that_were_cut_away_are_not_recognised(run, partition, stream, refuses):
@@ -227,6 +250,20 @@ def test_a_write_that_never_arrived_stays_an_unknown_outcome(run, table, partiti
 
     with refuses(StoreUnavailableError):
         write(run, watched, event(3), expected=2)
+
+
+def test_a_write_that_surely_did_not_take_place_is_not_looked_up(run, table, partition, stream):
+    def fail(name, _partition_key, _number):
+        if name == "transact":
+            message = "the service is not there"
+            raise StoreUnavailableError(message)
+
+    watched = InterceptedTable(table, before=fail)
+
+    with pytest.raises(StoreUnavailableError):
+        write(run, Partition(watched, partition.key), event(3), expected=2)
+
+    assert watched.counts == {"get": 1, "transact": 1}
 
 
 def test_another_writer_with_the_same_ids_and_other_contents_is_a_conflict(

@@ -61,7 +61,7 @@ def test_a_transient_stream_brings_its_properties(run, partition):
     assert run(Stream.open(partition)).properties == {"Owner": "me"}
 
 
-@pytest.mark.parametrize("name", ["Version", "FirstVersion", "ETag", "Timestamp"])
+@pytest.mark.parametrize("name", ["Version", "FirstVersion", "Tombstone", "ETag", "Timestamp"])
 def test_names_that_the_store_needs_are_refused(run, partition, stream, refuses, name):
     with refuses(ValueError, match=name):
         run(Stream.set_properties(stream, {name: 1}))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import json
 import logging
 import socket
 import time
@@ -24,100 +23,28 @@ from eventstore import (
 )
 from eventstore.backends.azure import AzureStore, client
 from eventstore.backends.azure.store import AzureTable
+from tests.support.table_service import (
+    ACCEPTED,
+    CREATED,
+    HANG_UP,
+    Service,
+    broken_off,
+    entity,
+    error,
+    refused,
+    rows,
+    served,
+)
 
 KEY = base64.b64encode(b"a secret key").decode()
 SIGNATURE = "sv=2019-02-02&sp=raud&sig=c2VjcmV0c2lnbmF0dXJl"
-HANG_UP = None
-
-Answer = tuple[int, dict[str, str], bytes]
-
-CREATED: Answer = (204, {}, b"")
-ACCEPTED: Answer = (202, {}, b'--c\r\n\r\nHTTP/1.1 204 No Content\r\nETag: W/"one"\r\n\r\n\r\n--c--\r\n')
-
-
-def error(status, code, message="0:No."):
-    body = json.dumps(
-        {"odata.error": {"code": code, "message": {"lang": "en-US", "value": message}}}
-    ).encode()
-    return (status, {"x-ms-error-code": code}, body)
-
-
-def refused(status, code, message="0:No."):
-    return (
-        202,
-        {},
-        f"--c\r\n\r\nHTTP/1.1 {status} No\r\n\r\n".encode()
-        + error(status, code, message)[2]
-        + b"\r\n--c--\r\n",
-    )
-
-
-def broken_off(answer):
-    status, headers, body = answer
-    return (status, {**headers, "Content-Length": str(len(body))}, body[:-5])
-
-
-def rows(*entities, **continuation):
-    headers = {f"x-ms-continuation-{name}": value for name, value in continuation.items()}
-    return (200, headers, json.dumps({"value": list(entities)}).encode())
-
-
-def entity(row_key):
-    return {
-        "odata.etag": 'W/"e"',
-        "PartitionKey": "p",
-        "RowKey": row_key,
-        "Timestamp": "2024-01-01T00:00:00Z",
-    }
-
-
-class Service:
-    """Gives its answers one after the other, and keeps what it was asked."""
-
-    def __init__(self) -> None:
-        self.port = 0
-        self.answers: list[Answer | None] = []
-        self.requests: list[tuple[str, dict[str, str]]] = []
-
-    async def serve(self, reader, writer) -> None:
-        try:
-            while True:
-                head = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
-                headers = {
-                    name.lower(): value for name, _, value in (line.partition(": ") for line in head[1:])
-                }
-                await reader.readexactly(int(headers.get("content-length", 0)))
-                self.requests.append((head[0], headers))
-                answer = self.answers.pop(0)
-                if answer is HANG_UP:
-                    return
-                status, extra, body = answer
-                headers = {"Content-Length": str(len(body)), **extra}
-                lines = [f"HTTP/1.1 {status} Status"]
-                lines += [f"{name}: {value}" for name, value in headers.items()]
-                writer.write("\r\n".join([*lines, "", ""]).encode() + body)
-                await writer.drain()
-                if int(headers["Content-Length"]) > len(body):
-                    return
-        except (asyncio.IncompleteReadError, ConnectionError):
-            pass
-        finally:
-            writer.close()
 
 
 @pytest.fixture
 def service(run, monkeypatch) -> Iterator[Service]:
     monkeypatch.setattr(client, "_BACKOFF_SECONDS", 0)
-    service = Service()
-    server = run(asyncio.start_server(service.serve, "127.0.0.1", 0))
-    service.port = server.sockets[0].getsockname()[1]
-    yield service
-
-    async def stop():
-        server.close()
-        await server.wait_closed()
-
-    run(stop())
+    with served(Service(), run) as service:
+        yield service
 
 
 @pytest.fixture(params=["shared key", "signature"])

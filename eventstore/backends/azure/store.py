@@ -7,6 +7,7 @@ import importlib.util
 import json
 import os
 from collections.abc import Sequence
+from operator import itemgetter
 from urllib.parse import quote
 from weakref import WeakKeyDictionary
 
@@ -51,6 +52,10 @@ _TOO_LARGE = frozenset(
         "KeyValueTooLarge",
     }
 )
+_NO_TABLE = frozenset({"TableNotFound", "TableBeingDeleted", "ResourceNotFound"})
+_FORBIDDEN = frozenset({401, 403})
+# Time-out, too many requests, retry with: Cosmos DB says so inside the answer to a transaction, which nobody repeats.
+_PASSING = frozenset({408, 429, 449})
 _KEY_PROPERTIES = ("PartitionKey", "RowKey", "Timestamp")
 
 
@@ -133,12 +138,16 @@ class AzureTable(Table):
         answer = await self._store.client().get(path)
         if answer.status != 200:  # noqa: PLR2004 - OK
             raise self._explained(refusal(answer.status, answer.body))
-        rows = [decode(entity) for entity in json.loads(answer.body)["value"]]
+        entities = json.loads(answer.body)["value"]
+        if self._store.account.is_cosmos:
+            # It promises no order.
+            entities.sort(key=itemgetter("PartitionKey", "RowKey"))
+        rows = [decode(entity) for entity in entities]
         return Page(tuple(rows), _continuation(answer))
 
     def _refused(self, refused: Refusal, operations: Sequence[Operation], answer: Answer) -> EventStoreError:
         row_error = _ROW_ERRORS.get(refused.code)
-        if row_error is None:
+        if row_error is None or self._is_of_the_table(refused):
             return self._explained(refused)
         if answer.was_repeated:
             return StoreUnavailableError(
@@ -146,15 +155,26 @@ class AzureTable(Table):
                 "the first attempt may have been carried out.",
                 outcome_unknown=True,
             )
-        return row_error(operations[refused.index].row_key, refused.index)
+        # Azure Storage leaves out that it was the first operation.
+        index = refused.index or 0
+        return row_error(operations[index].row_key, index)
+
+    def _is_of_the_table(self, refused: Refusal) -> bool:
+        """Tell whether Cosmos DB misses the table: it says so as of a row, but names no operation."""
+        is_missing = refused.code == "ResourceNotFound" and refused.index is None
+        return is_missing and self._store.account.is_cosmos
 
     def _explained(self, refused: Refusal) -> EventStoreError:
         what = f"{self._store.url} refused a request for the table {self._name}: {refused.code or refused.status}."
         if refused.status == 413 or refused.code in _TOO_LARGE:  # noqa: PLR2004 - Payload Too Large
             return PayloadTooLargeError(what)
-        if refused.code in ("TableNotFound", "TableBeingDeleted"):
+        if refused.code in _NO_TABLE:
             return StoreUrlError(what)
-        if refused.status >= 500:  # noqa: PLR2004 - the service's own failures
+        if refused.status in _FORBIDDEN:
+            return StoreUrlError(
+                f"{self._store.url} refused the credentials ({refused.status} {refused.code})."
+            )
+        if refused.status in _PASSING or refused.status >= 500:  # noqa: PLR2004 - the service's own failures
             return StoreUnavailableError(what, outcome_unknown=True)
         return EventStoreError(what)
 

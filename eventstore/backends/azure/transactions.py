@@ -46,11 +46,11 @@ _INDEX = re.compile(r"(\d+):")
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why the service refused a request, and for a transaction at which operation."""
+    """Why the service refused a request, and for a transaction at which operation, None when it does not say."""
 
     status: int
     code: str
-    index: int = 0
+    index: int | None = None
 
 
 class TransactionWriter:
@@ -127,4 +127,4 @@ def refusal(status: int, text: bytes) -> Refusal:
     except (ValueError, KeyError, TypeError):
         return Refusal(status, "")
     index = _INDEX.match(message)
-    return Refusal(status, code, int(index[1]) if index else 0)
+    return Refusal(status, code, int(index[1]) if index else None)
