@@ -111,8 +111,8 @@ def _follow(so_far: Include | _Amount, further: Include) -> Include | _Amount:
         return after
     if not isinstance(so_far, Include):
         return replace(further, verb=after)
-    merges = further.verb is _OR_MERGE and before is not _DELETE
-    properties = {**so_far.properties, **further.properties} if merges else dict(further.properties)
+    kept = so_far.properties if further.verb is _OR_MERGE else {}
+    properties = {**kept, **further.properties}
     return replace(so_far, verb=after, properties=MappingProxyType(properties))
 
 

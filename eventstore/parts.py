@@ -62,9 +62,8 @@ async def append_in_parts(
 
 def _drafts(target: Stream, events: Sequence[EventData], properties: Properties | None) -> list[Draft]:
     """Return the parts, each of them checked."""
-    event_operations(
-        target.partition, target.version, events
-    )  # sees an id that stands twice, in whatever parts
+    # Sees an id that stands twice, in whatever parts.
+    event_operations(target.partition, target.version, events)
     drafts = [Draft.of(part) for part in _split(target, events, properties)]
     drafts[-1] = replace(drafts[-1], properties=properties)
     included: set[str] = set()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import os
+import signal
 import threading
 
 import pytest
@@ -83,3 +85,27 @@ def test_its_thread_ends_with_it(store_url):
 
 def test_the_url_shows_no_secret(blocking, store_url):
     assert blocking.url == connect(store_url).url
+
+
+@pytest.mark.parametrize("store_url", ["azurite"], indirect=True)  # the others never wait
+def test_an_interrupted_call_is_cancelled(blocking):
+    async def wait():
+        try:
+            waiting.set()
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            cancelled.set()
+            raise
+
+    def interrupt():
+        waiting.wait()
+        os.kill(os.getpid(), signal.SIGINT)
+
+    waiting, cancelled = threading.Event(), threading.Event()
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    with pytest.raises(KeyboardInterrupt):
+        blocking.run(wait())
+    thread.join()
+
+    assert cancelled.wait(timeout=60)

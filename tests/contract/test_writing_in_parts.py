@@ -66,6 +66,16 @@ def test_large_events_are_as_few_transactions_as_possible(run, watched, partitio
     assert MAX_TRANSACTION_BYTES == 4 * KIB * KIB
 
 
+def test_the_streams_own_properties_take_room_in_each_part(run, watched, partition):
+    stream = run(Stream.provision(partition, {f"P{number}": b"x" * 64 * KIB for number in range(10)}))
+    event = EventData({f"P{number}": b"x" * 64 * KIB for number in range(8)})
+
+    run(Stream.write_in_parts(stream, [event] * 12))
+
+    # The header takes 0.84 MiB of the 4, an event 0.67.
+    assert watched.counts == {"transact": 1 + 3}
+
+
 def test_stream_properties_are_set_with_the_last_part(run, table, partition):
     async def look(name, _partition_key, _number):
         if name == "transact":
@@ -187,6 +197,16 @@ def test_a_part_that_someone_else_is_in_the_way_of_says_what_is_stored(run, tabl
     assert (error.first_version, error.stored, error.uncertain, error.total) == (1, 98, 0, 200)
     assert isinstance(error.__cause__, ConcurrencyConflictError)
     assert run(Stream.open(partition)).version == 99
+
+
+def test_of_any_version_the_first_that_is_stored_is_told(run, table, partition):
+    run(Stream.write(partition, EventData({"N": 0}), expected_version=0))
+    disturbed = Partition(InterceptedTable(table, **fail_at(2)), "orders-7")
+
+    with pytest.raises(PartialWriteError, match="versions 2 to 50") as raised:
+        write(run, disturbed, numbered(1, 200), ExpectedVersion.ANY)
+
+    assert (raised.value.first_version, raised.value.stored) == (2, 49)
 
 
 def test_a_first_part_with_an_unknown_outcome_may_be_stored(run, table, partition):
