@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 
 from eventstore.header import HEADER_NAMES, is_header, stream_read
-from eventstore.keys import PLAIN_CHARACTERS
+from eventstore.keys import PLAIN_CHARACTERS, escape
 from eventstore.partition import HEADER, Partition
 from eventstore.port import Row, Table
 from eventstore.reading import EVERYTHING, Selection
@@ -35,6 +35,8 @@ async def list_streams(
 ) -> AsyncIterator[Stream]:
     """Give the streams of a table, those of a range or with a prefix, in the order of their keys.
 
+    Cosmos DB gives them in any order.
+
     `header` names the stream properties to read, None for all. Deleted streams are left out; one that is made or
     deleted meanwhile is listed or not. One request for each 1,000 streams.
     """
@@ -54,9 +56,10 @@ async def split_streams(table: Table, parts: int, prefix: str = "") -> list[KeyR
     sample = _Sample(parts * _SAMPLES_OF_A_PART)
     async for row in _headers(table, KeyRange(prefix), HEADER_NAMES):
         sample.add(row.partition_key)
-    # The order of other keys than ASCII is the store's own.
-    places = {number * len(sample.keys) // parts for number in range(parts)}
-    bounds = [sample.keys[place] for place in sorted(places - {0}) if sample.keys[place].isascii()]
+    # Ranges are promised for ASCII keys only, and Cosmos DB gives keys in any order.
+    keys = sorted((key for key in sample.keys if key.isascii()), key=escape)
+    places = {number * len(keys) // parts for number in range(1, parts)} - {0}
+    bounds = [keys[place] for place in sorted(places)]
     return [
         KeyRange(prefix, first, before) for first, before in zip(["", *bounds], [*bounds, None], strict=True)
     ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from operator import attrgetter
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -68,6 +69,7 @@ async def read_rows(
         page = await query(key, first, last, select=select, continuation=page.continuation)
         rows.extend(page.rows)
         pages += 1
+    rows.sort(key=attrgetter("row_key"))  # Cosmos DB promises no order
     return RowRange(rows, pages)
 
 

@@ -52,8 +52,10 @@ def _no_pauses_that_count(monkeypatch):
 def connected(run, endpoint, name="acct", key=KEY) -> Iterator[AzureStore]:
     store = connect(f"TableEndpoint={endpoint};AccountName={name};AccountKey={key}")
     assert isinstance(store, AzureStore)
-    yield store
-    run(store.close())
+    try:
+        yield store
+    finally:
+        run(store.close())
 
 
 def at_the(service):

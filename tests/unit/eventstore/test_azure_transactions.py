@@ -93,7 +93,7 @@ def test_a_refusal_names_the_operation():
 
 
 def test_a_refusal_without_an_index_is_of_the_whole():
-    assert etags_or_refusal(refused(400, "InvalidInput", "Bad"), 2) == Refusal(400, "InvalidInput", 0)
+    assert etags_or_refusal(refused(400, "InvalidInput", "Bad"), 2) == Refusal(400, "InvalidInput")
 
 
 def test_an_answer_that_breaks_off_is_no_success():
