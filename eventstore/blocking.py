@@ -56,6 +56,7 @@ class BlockingStore:
     provision = _blocking(Stream.provision)
     open = _blocking(Stream.open)
     try_open = _blocking(Stream.try_open)
+    try_open_with = _blocking(Stream.try_open_with)
     exists = _blocking(Stream.exists)
     write = _blocking(Stream.write)
     write_in_parts = _blocking(Stream.write_in_parts)

@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from eventstore.errors import ConcurrencyConflictError, StreamNotFoundError, StreamTruncatedError
 from eventstore.events import VERSION, RecordedEvent
 from eventstore.header import HEADER_NAMES, stream_read
 from eventstore.partition import MAX_VERSION
-from eventstore.port import PAGE_SIZE
+from eventstore.port import PAGE_SIZE, Row
 from eventstore.reading import RowRange, Selection, events_in, read_rows
 from eventstore.results import StreamSlice
 
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from eventstore.stream import Stream
 
 READ_ATTEMPTS = 8
+
+T = TypeVar("T")
 
 
 class _ChangedMeanwhileError(Exception):
@@ -46,6 +48,10 @@ class Reader:
         """Read events from a version, or the newest, down; None when there is no stream."""
         _check(start_version, slice_size)
         return await self._until_consistent(lambda: self._backwards(start_version, slice_size))
+
+    async def with_rows(self, last: str) -> tuple[Stream, tuple[Row, ...]] | None:
+        """Read the header and the rows behind it up to a row key, None when there is no stream."""
+        return await self._until_consistent(lambda: self._with_rows(last))
 
     async def events(self, stream: Stream, first: int, last: int) -> tuple[RecordedEvent, ...]:
         """Read some events of a stream that was read before. Raises `StreamTruncatedError`."""
@@ -72,9 +78,7 @@ class Reader:
             for event in await self.events(stream, first, min(first + PAGE_SIZE - 1, stream.version)):
                 yield event
 
-    async def _until_consistent(
-        self, read: Callable[[], Awaitable[StreamSlice | None]]
-    ) -> StreamSlice | None:
+    async def _until_consistent(self, read: Callable[[], Awaitable[T]]) -> T:
         for _ in range(READ_ATTEMPTS):
             with suppress(_ChangedMeanwhileError):
                 return await read()
@@ -98,6 +102,16 @@ class Reader:
                 stream, reading, events_in(partition, reading.rows, first, last, selection)
             )
         return StreamSlice(stream, events, last >= stream.version)
+
+    async def _with_rows(self, last: str) -> tuple[Stream, tuple[Row, ...]] | None:
+        partition = self.blank.partition
+        reading = await read_rows(partition, partition.header, last, self.selection.query)
+        if not reading.rows or reading.rows[0].row_key != partition.header:
+            return None
+        stream = stream_read(self.blank, reading.rows[0], self.selection)
+        if reading.pages > 1 and not await _is_unchanged(stream):
+            raise _ChangedMeanwhileError
+        return stream, tuple(reading.rows[1:])
 
     async def _backwards(self, start_version: int | None, slice_size: int | None) -> StreamSlice | None:
         partition = self.blank.partition

@@ -27,12 +27,12 @@ from eventstore.header import (
 from eventstore.includes import Include
 from eventstore.partition import Partition
 from eventstore.parts import append_in_parts
-from eventstore.port import Operation, Properties, Value
+from eventstore.port import Operation, Properties, Row, Value
 from eventstore.reading import Selection, read_header, read_rows
 from eventstore.results import StreamSlice, StreamWriteResult
 from eventstore.slices import Reader
 from eventstore.truncation import delete, truncate
-from eventstore.writing import transact
+from eventstore.writing import all_includes, transact
 
 T = TypeVar("T")
 
@@ -81,6 +81,19 @@ class Stream:
     async def try_open(cls, partition: Partition) -> Stream | None:
         """Read the header of a stream, None when there is no stream. One request."""
         return await read_header(cls(partition))
+
+    @classmethod
+    async def try_open_with(
+        cls, partition: Partition, last: str, *, select: Sequence[str], header: Sequence[str]
+    ) -> tuple[Stream, tuple[Row, ...]] | None:
+        """Read the header and the caller's own rows behind it, up to the row key `last`; None without a stream.
+
+        Included rows whose keys sort between `SS-HEAD` and `SS-SE-` are read together with the header that way, and
+        no event is. `header` names the stream's properties to read and `select` those of the rows. One request for each
+        1,000 rows, and one more when the read took several pages. Raises `ConcurrencyConflictError` when the stream
+        changed each time.
+        """
+        return await Reader(cls(partition), Selection.of(select, header)).with_rows(last)
 
     @classmethod
     async def exists(cls, partition: Partition) -> bool:
@@ -250,17 +263,22 @@ class Stream:
 
     @classmethod
     async def truncate(
-        cls, stream: Stream, first_version: int, properties: Mapping[str, Value | None] | None = None
+        cls,
+        stream: Stream,
+        first_version: int,
+        properties: Mapping[str, Value | None] | None = None,
+        includes: Iterable[Include] = (),
     ) -> Stream:
         """Cut away all events before `first_version`, and if given replace the stream's properties.
 
         The first transaction moves the low watermark, and only then, or with it, events are deleted: after a
         crash they count as cut, and truncating again deletes what is left of them. Two requests and one more
-        for each 99 rows. Ids of cut events are forgotten. Raises `ConcurrencyConflictError` when the stream
-        was changed before or meanwhile.
+        for each 99 rows. Ids of cut events are forgotten. `includes` are changed with the first transaction.
+
+        Raises `ConcurrencyConflictError` when the stream was changed before or meanwhile.
         """
         own = None if properties is None else stream_properties(properties)
-        return await truncate(stream, first_version, own)
+        return await truncate(stream, first_version, own, all_includes((), includes))
 
     @classmethod
     async def delete(cls, target: Stream | Partition) -> None:

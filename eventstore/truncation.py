@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from eventstore.errors import StreamNotFoundError
 from eventstore.events import VERSION
 from eventstore.header import FIRST_VERSION, header_row, is_tombstone, tombstone_row, versions_of
+from eventstore.includes import Include
 from eventstore.limits import MAX_OPERATIONS
 from eventstore.partition import EVENT_ID, Partition
 from eventstore.port import Operation, Properties, Value
@@ -22,10 +23,12 @@ from eventstore.writing import transact
 if TYPE_CHECKING:
     from eventstore.stream import Stream
 
-_DELETES = MAX_OPERATIONS - 1
+_CHANGES = MAX_OPERATIONS - 1
 
 
-async def truncate(stream: Stream, first_version: int, properties: Properties | None) -> Stream:
+async def truncate(
+    stream: Stream, first_version: int, properties: Properties | None, includes: Sequence[Include]
+) -> Stream:
     """Cut away the events before a version, and return the stream as it is then."""
     if stream.etag is None:
         raise ValueError("The stream is transient: it has nothing to cut away.")
@@ -35,7 +38,7 @@ async def truncate(stream: Stream, first_version: int, properties: Properties | 
         )
     partition = stream.partition
     doomed = await _rows_below(partition, first_version)
-    if not doomed and properties is None and first_version == stream.first_version:
+    if not doomed and not includes and properties is None and first_version == stream.first_version:
         return stream
     mark: dict[str, Value] = {FIRST_VERSION: first_version}
     if properties is None:
@@ -45,7 +48,7 @@ async def truncate(stream: Stream, first_version: int, properties: Properties | 
             partition.header, header_row(stream.version, first_version, properties), stream.etag
         )
         stream = replace(stream, properties=properties, partial=False)
-    etag = await _delete(partition, header, mark, doomed)
+    etag = await _delete(partition, header, mark, doomed, includes)
     return replace(stream, etag=etag, first_version=first_version)
 
 
@@ -67,13 +70,18 @@ async def delete(target: Stream) -> None:
 
 
 async def _delete(
-    partition: Partition, header: Operation, mark: dict[str, Value], doomed: Sequence[str]
+    partition: Partition,
+    header: Operation,
+    mark: dict[str, Value],
+    doomed: Sequence[str],
+    includes: Sequence[Include] = (),
 ) -> str:
     """Change the header and delete rows, 99 with each transaction; return the header's last ETag."""
+    changes = [include.operation() for include in includes]
+    changes += [Operation.delete(row_key) for row_key in doomed]
     etag = ""
-    for start in range(0, max(len(doomed), 1), _DELETES):
-        deletes = [Operation.delete(row_key) for row_key in doomed[start : start + _DELETES]]
-        etag = (await transact(partition, [header, *deletes]))[0]
+    for start in range(0, max(len(changes), 1), _CHANGES):
+        etag = (await transact(partition, [header, *changes[start : start + _CHANGES]]))[0]
         header = Operation.merge(partition.header, mark, etag)
     return etag
 

@@ -12,6 +12,7 @@ from typing import Literal
 from handlers import CodecError, Context, State
 from handlers.app import HandlerDefinition
 from runtime.clock import Clock
+from runtime.columns import StateVersion
 from runtime.envelope import Envelope, shown_time
 from runtime.errors import ReplayFailedError
 from runtime.invocation import HandlerFailedError, Invocation, digest_state, invoke_handler, outputs_of
@@ -19,7 +20,6 @@ from runtime.message_ids import IdKey
 from runtime.outcome import Outcome, Output, Reason, Status, dead_letter
 from runtime.part import MAX_STATE_BYTES, Part
 from runtime.preparation import Prepared
-from runtime.run import StateVersion
 from runtime.state_stream import KnownVersion, LoadedStream
 
 FUTURE_TOLERANCE = 3600 * 1_000_000

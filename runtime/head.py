@@ -5,12 +5,24 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from eventstore import Int64, Properties, Value
+from runtime.chunks import chunk_names, join, split
 from runtime.envelope import to_datetime
 from runtime.properties import microseconds, number
+from runtime.tail import Tail, read_tail
 
 MAX_STATE_BYTES = 32 * 2**10
 
-HEAD_PROPERTIES = ["State", "StateSchema", "StateVersions", "KeptFrom", "LastNow", "Horizon", "UndatedCut"]
+_TAIL = chunk_names("Tail", 2)
+HEAD_PROPERTIES = [
+    "State",
+    "StateSchema",
+    "StateVersions",
+    "KeptFrom",
+    "LastNow",
+    "Horizon",
+    "UndatedCut",
+    *_TAIL,
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,9 +30,9 @@ class Head:
     """The newest version of a state, and from where on history is kept.
 
     `state` is the newest encoded state, None when it is too large for a header and must be read from the newest
-    run. `versions` counts all versions ever made, `kept_from` is the first that is kept. Of messages enqueued at
-    the `horizon` or before, or without a time when `undated_cut`, no evidence may be left. Times are
-    microseconds since 1970 UTC.
+    run. `tail` are the newest versions, None when all are in runs. `versions` counts all versions ever made,
+    `kept_from` is the first that is kept. Of messages enqueued at the `horizon` or before, or without a time when
+    `undated_cut`, no evidence may be left. Times are microseconds since 1970 UTC.
     """
 
     state: bytes | None
@@ -30,6 +42,7 @@ class Head:
     last_now: int = 0
     horizon: int | None = None
     undated_cut: bool = False
+    tail: Tail | None = None
 
     def is_too_late(self, enqueued_at: int | None) -> bool:
         """Say whether an unknown message can no longer be told from a duplicate."""
@@ -52,6 +65,8 @@ class Head:
             properties["Horizon"] = to_datetime(self.horizon)
         if self.undated_cut:
             properties["UndatedCut"] = True
+        if self.tail is not None:
+            split(properties, _TAIL, self.tail.pack())
         return properties
 
 
@@ -66,4 +81,5 @@ def read_head(properties: Properties) -> Head:
         last_now=microseconds(properties, "LastNow") or 0,
         horizon=microseconds(properties, "Horizon"),
         undated_cut=bool(properties.get("UndatedCut", False)),
+        tail=read_tail(join(properties, _TAIL)) if _TAIL[0] in properties else None,
     )

@@ -1,13 +1,19 @@
-"""A part: the versions that will be stored in one transaction, and the outcomes that depend on them."""
+"""A part: the versions that will be stored in one transaction, and the outcomes that depend on them.
+
+A few versions become a segment of the stream's tail, more become runs.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from eventstore import EventData
 from handlers import State
+from runtime.columns import StateVersion
+from runtime.head import MAX_STATE_BYTES as MAX_HEAD_STATE_BYTES
 from runtime.head import Head
+from runtime.id_index import MAX_PRINTS, PRINT_BYTES, IndexedRun
 from runtime.message_ids import IdKey
 from runtime.outcome import Outcome
 from runtime.run import (
@@ -15,16 +21,22 @@ from runtime.run import (
     MAX_ID_BYTES,
     MAX_RAW_BYTES,
     MAX_VERSIONS,
+    Commit,
     Run,
-    StateVersion,
 )
-from runtime.state_stream import KnownVersion
+from runtime.state_stream import Addition, KnownVersion
+from runtime.tail import MAX_BYTES as MAX_TAIL_BYTES
+from runtime.tail import MAX_RAW_BYTES as MAX_TAIL_RAW_BYTES
+from runtime.tail import MAX_SEGMENT_VERSIONS, Segment
 
 MAX_STATE_BYTES = 320 * 2**10
 """The largest encoded state: two of them and their context always fit the row of a run."""
 
-_TRANSACTION_BYTES = 4 * 2**20 - 128 * 2**10
-_TRANSACTION_EVENTS = 98
+_INDEX_BYTES = 2 * MAX_PRINTS * PRINT_BYTES * 4 // 3
+"""What the index row that new runs are merged into takes at most, as sent: prints, and the ends of runs."""
+
+_TRANSACTION_BYTES = 4 * 2**20 - 256 * 2**10 - _INDEX_BYTES
+_TRANSACTION_EVENTS = 48
 _PART_RAW_BYTES = 64 * 2**20
 """How many bytes before compression a part keeps in memory."""
 
@@ -33,6 +45,15 @@ _ROW_OVERHEAD = 12 * 2**10
 
 _LONGEST_ID = 1024
 _ID_OVERHEAD = 4
+
+
+class _Closed(NamedTuple):
+    """A run that will be stored: its event, the number of its last version, its size as sent, and what is indexed."""
+
+    event: EventData
+    last: int
+    size: int
+    indexed: IndexedRun
 
 
 @dataclass(slots=True)
@@ -52,14 +73,13 @@ class Part:
     batch: str | None
     fresh: dict[IdKey, KnownVersion] = field(default_factory=dict)
     outcomes: list[Outcome] = field(default_factory=list)
-    events: list[EventData] = field(default_factory=list)
     _bytes: int = 0
     _run_state: bytes = b""
     _open: list[StateVersion] = field(default_factory=list)
     _open_bytes: int = 0
     _raw_bytes: int = 0
     _id_bytes: int = 0
-    _ends: list[tuple[int, int]] = field(default_factory=list)
+    _closed: list[_Closed] = field(default_factory=list)
     _outcome_of: list[int] = field(default_factory=list)
     _largest: int = 0
 
@@ -68,7 +88,7 @@ class Part:
         """Whether what is closed may leave no room for another run, or takes too much memory."""
         return (
             self._bytes + self._largest > _TRANSACTION_BYTES
-            or len(self.events) >= _TRANSACTION_EVENTS
+            or len(self._closed) >= _TRANSACTION_EVENTS
             or self._raw_bytes >= _PART_RAW_BYTES
         )
 
@@ -104,40 +124,62 @@ class Part:
         """Turn the open versions into events."""
         if not self._open:
             return
-        first = self.number - len(self._open) + 1
-        run = Run(first, self.batch, written_at, self.schema, self._run_state, self._open)
-        for event, last in _events(run):
+        commit = Commit(len(self._open), self.batch, written_at)
+        run = Run(self.number - commit.length + 1, self.schema, self._run_state, self._open, [commit])
+        for event, piece in _events(run):
             size = _size(event)
-            self.events.append(event)
-            self._ends.append((last, size))
+            self._closed.append(_Closed(event, piece.last, size, IndexedRun.of(piece)))
             self._bytes += size
             self._largest = max(self._largest, size)
         self._open, self._open_bytes, self._id_bytes = [], 0, 0
 
-    def finish(self, written_at: int) -> tuple[Sequence[EventData], Head]:
-        """Return the events of one transaction and the head after them; forget what does not fit in it.
+    def finish(self, written_at: int) -> Addition | None:
+        """Return what one transaction stores, None when there is nothing; forget what does not fit in it.
 
         The outcomes that remain are those up to the first version that is left out.
         """
+        segment = self._segment(written_at)
+        if segment is not None:
+            first = self.number - segment.length + 1
+            return Addition(self._head(), segment=segment, first=first, before=self._run_state)
         self.close_run(written_at)
         total, count = 0, 0
-        for _, size in self._ends[:_TRANSACTION_EVENTS]:
-            if total + size > _TRANSACTION_BYTES:
+        for closed in self._closed[:_TRANSACTION_EVENTS]:
+            if total + closed.size > _TRANSACTION_BYTES:
                 break
-            total += size
+            total += closed.size
             count += 1
-        if count < len(self.events):
+        if count < len(self._closed):
             self._cut(count)
-        head = replace(
+        if not self._closed:
+            return None
+        runs = [closed.indexed for closed in self._closed]
+        return Addition(self._head(), runs, [closed.event for closed in self._closed])
+
+    def _head(self) -> Head:
+        return replace(
             self.head, state=self.before, schema=self.schema, versions=self.number, last_now=self.last_now
         )
-        return self.events, head
+
+    def _segment(self, written_at: int) -> Segment | None:
+        """Return the new versions as a segment of the tail, None when they are too many or too large for it."""
+        if (
+            self._closed
+            or not 0 < len(self._open) <= MAX_SEGMENT_VERSIONS
+            or max(len(self._run_state), len(self.before)) > MAX_HEAD_STATE_BYTES
+            or self._open_bytes > MAX_TAIL_RAW_BYTES
+        ):
+            return None
+        segment = Segment.of(
+            self._open, self.schema, self._run_state, Commit(len(self._open), self.batch, written_at)
+        )
+        return segment if segment.size <= MAX_TAIL_BYTES else None
 
     def _cut(self, count: int) -> None:
-        first_left_out = self._ends[count - 1][0] + 1
+        first_left_out = self._closed[count - 1].last + 1
         made = self.number - len(self._outcome_of)
         del self.outcomes[self._outcome_of[first_left_out - made - 1] :]
-        del self.events[count:]
+        del self._closed[count:]
         for key in [key for key, known in self.fresh.items() if known.number >= first_left_out]:
             if self.fresh[key].number == first_left_out:
                 self.before = self.fresh[key].before
@@ -146,19 +188,26 @@ class Part:
         self.last_now = max((known.version.now for known in self.fresh.values()), default=self.head.last_now)
 
 
-def _events(run: Run) -> list[tuple[EventData, int]]:
-    """Give the events of a run with the number of their last version; more than one when it is too large."""
+def _events(run: Run) -> list[tuple[EventData, Run]]:
+    """Give the events of a run, each with its own versions; more than one when it is too large."""
     data, versions = run.data(), run.versions
     if len(versions) == 1 or len(data) <= MAX_DATA_BYTES:
-        return [(run.event(data), run.first + len(versions) - 1)]
+        return [(run.event(data), run)]
+    (commit,) = run.commits
     middle = len(versions) // 2
+    first = replace(run, versions=versions[:middle], commits=[commit._replace(length=middle)])
     second = replace(
-        run, first=run.first + middle, before=run.states_before()[middle], versions=versions[middle:]
+        run,
+        first=run.first + middle,
+        before=run.states_before()[middle],
+        versions=versions[middle:],
+        commits=[commit._replace(length=commit.length - middle)],
     )
-    return _events(replace(run, versions=versions[:middle])) + _events(second)
+    return _events(first) + _events(second)
 
 
 def _size(event: EventData) -> int:
-    """Return the bytes that an event takes in a transaction, where binary is sent as base64."""
+    """Return the bytes that an event and its place in the index take in a transaction, where binary is base64."""
     data = sum(len(value) for value in event.properties.values() if isinstance(value, bytes))
+    data += PRINT_BYTES * int(event.properties["Count"])  # type: ignore[arg-type] # it was written as a number
     return data * 4 // 3 + _ROW_OVERHEAD

@@ -27,7 +27,7 @@ from runtime.message_ids import IdKey, id_key
 from runtime.outcome import Outcome, Reason, Status, dead_letter
 from runtime.part import Part
 from runtime.preparation import Prepared
-from runtime.state_stream import KnownVersion, LoadedStream, append_runs, load_state, stream_partition
+from runtime.state_stream import KnownVersion, LoadedStream, append, load_state, stream_partition
 
 _READ_AGAIN = (ConcurrencyConflictError, StreamTruncatedError, StoreUnavailableError)
 
@@ -138,9 +138,9 @@ class StateBased:
 
     async def store_state(self, stream: LoadedStream, part: Part) -> None:
         """Append the new versions of a part, on the condition that nobody wrote since the load."""
-        events, head = part.finish(self.clock())
-        if events:
-            await append_runs(stream, events, head)
+        addition = part.finish(self.clock())
+        if addition is not None:
+            await append(stream, addition)
 
 
 def _still_needed(

@@ -6,9 +6,10 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
 from eventstore import KeyRange, Stream, Table, list_streams
+from runtime.columns import StateVersion
 from runtime.head import HEAD_PROPERTIES, Head, read_head
 from runtime.message_ids import id_text
-from runtime.run import Run, StateVersion, read_run
+from runtime.run import Run, read_run
 from runtime.state_stream import stream_partition
 
 
@@ -77,31 +78,40 @@ async def versions(table: Table, handler: str, business_id: str) -> list[StoredV
     slice_ = await Stream.try_read(stream_partition(table, handler, business_id), slice_size=None)
     if slice_ is None:
         return None
-    return [version for event in slice_.events for version in _of_run(read_run(event))]
+    tail = read_head(slice_.stream.properties or {}).tail
+    runs = [read_run(event) for event in slice_.events]
+    if tail is not None:
+        runs.append(tail.run())
+    return [version for run in runs for version in _of_run(run)]
 
 
 def _of_run(run: Run) -> list[StoredVersion]:
     states = run.states_before()
-    return [
-        StoredVersion(
-            run.first + position,
-            version,
-            states[position],
-            states[position] if version.after is None else version.after,
-            run.schema,
-            run.batch,
-            run.written_at,
+    stored = []
+    for position, version in enumerate(run.versions):
+        after = states[position] if version.after is None else version.after
+        commit = run.commit_of(position)
+        stored.append(
+            StoredVersion(
+                run.first + position,
+                version,
+                states[position],
+                after,
+                run.schema,
+                commit.batch,
+                commit.written_at,
+            )
         )
-        for position, version in enumerate(run.versions)
-    ]
+    return stored
 
 
 def _summary(stream: Stream) -> StreamSummary | None:
     if not _is_state_stream(stream):
         return None
     handler, _, business_id = stream.partition.key.partition("-")
-    runs = stream.version - stream.first_version + 1
-    return StreamSummary(handler, business_id, read_head(stream.properties or {}), runs)
+    head = read_head(stream.properties or {})
+    runs = stream.version - stream.first_version + 1 + (head.tail is not None)
+    return StreamSummary(handler, business_id, head, runs)
 
 
 def _is_state_stream(stream: Stream) -> bool:

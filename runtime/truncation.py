@@ -1,6 +1,7 @@
 """Truncation: cut away old versions, and remember up to when their messages can no longer be recognised.
 
-Whole runs go, from the oldest on. The horizon of a stream is the newest `enqueued_at` among its cut versions plus
+Whole runs go, and segments of the tail, from the oldest on. The horizon of a stream is the newest `enqueued_at` among
+its cut versions plus
 the redelivery window; it moves in the same transaction as the first delete, and never back. A crash anywhere
 leaves a stream that can be read, and truncating again finishes the work.
 """
@@ -21,7 +22,9 @@ from eventstore import (
 from runtime.backoff import BackoffPolicy
 from runtime.errors import UsageError
 from runtime.head import HEAD_PROPERTIES, Head, read_head
+from runtime.id_index import drop_index
 from runtime.run import INDEX_PROPERTIES, RunIndex, read_index
+from runtime.tail import NO_EVENT
 
 DAY = 24 * 3600 * 1_000_000
 MINIMUM_AGE = DAY
@@ -81,7 +84,7 @@ class TruncationRules:
         """Say whether all versions of a run may go, in a stream that has made so many versions."""
         return (
             run.last <= versions - self.keep_last
-            and (run.batch is None or run.batch in self.finished)
+            and all(commit.batch is None or commit.batch in self.finished for commit in run.commits)
             and run.written_at < self.cut_off
             and (run.newest is None or run.newest < self.cut_off)
             and (self.allow_undated or not run.undated)
@@ -126,15 +129,27 @@ async def _truncate_once(partition: Partition, rules: TruncationRules, *, dry_ru
     stream = slice_.stream
     head = read_head(stream.properties or {})
     runs = [read_index(event) for event in slice_.events]
+    runs += head.tail.indexes() if head.tail else []
     gone = _gone(runs, head, rules)
     if gone:
         head = _moved(head, gone, rules)
     if gone and not dry_run:
-        await Stream.truncate(stream, gone[-1].event + 1, head.properties())
+        await _cut(stream, gone, head)
     elif stream.first_version > 1 and not dry_run:
         await Stream.truncate(stream, stream.first_version)  # what a crash may have left below the watermark
-    versions = sum(len(run.ids) for run in gone)
+    versions = sum(run.count for run in gone)
     return Truncated(partition.key, versions, len(gone), head.kept_from, head.versions, head.horizon)
+
+
+async def _cut(stream: Stream, gone: Sequence[RunIndex], head: Head) -> None:
+    """Cut runs away, the oldest of a stream: events, and segments of the tail."""
+    if head.tail is not None and head.tail.first < head.kept_from:
+        head = replace(head, tail=head.tail.from_version(head.kept_from))
+    first_event = (
+        max([run.event for run in gone if run.event != NO_EVENT], default=stream.first_version - 1) + 1
+    )
+    changes = await drop_index(stream.partition, head.kept_from)
+    await Stream.truncate(stream, first_event, head.properties(), changes)
 
 
 def _gone(runs: Sequence[RunIndex], head: Head, rules: TruncationRules) -> list[RunIndex]:

@@ -38,6 +38,10 @@ PRICES: dict[str, tuple[Callable[[Stream], Any], dict[str, int]]] = {
     "provision": (lambda s: Stream.provision(elsewhere(s)), {"transact": 1}),
     "open": (lambda s: Stream.open(s.partition), {"get": 1}),
     "try_open": (lambda s: Stream.try_open(elsewhere(s)), {"get": 1}),
+    "try_open_with": (
+        lambda s: Stream.try_open_with(s.partition, "SS-IDX-~", select=["N"], header=[]),
+        {"query": 1},
+    ),
     "exists": (lambda s: Stream.exists(s.partition), {"query": 1}),
     "write, stream value": (lambda s: Stream.write(s, NEW, properties={"P": 1}), {"transact": 1}),
     "write, version 0": (lambda s: Stream.write(elsewhere(s), NEW, expected_version=0), {"transact": 1}),

@@ -25,7 +25,7 @@ def test_a_stream_is_described_by_its_header(consistent, store):
             "business_id": GAME,
             "versions": 3,
             "kept_from": 1,
-            "runs": 3,
+            "runs": 1,
             "newest": "2026-03-01T12:00:00Z",
             "horizon": None,
         }

@@ -1,6 +1,15 @@
 """Properties are tried without a deadline: how long an example takes depends on what else the machine does."""
 
+import pytest
 from hypothesis import settings
+
+from runtime import part
 
 settings.register_profile("without a deadline", deadline=None)
 settings.load_profile("without a deadline")
+
+
+@pytest.fixture
+def no_tail(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let each commit become a run of its own, however few versions it has."""
+    monkeypatch.setattr(part, "MAX_TAIL_BYTES", 0)

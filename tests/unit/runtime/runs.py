@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from eventstore import RecordedEvent
-from runtime.run import Run, StateVersion
+from runtime.columns import StateVersion
+from runtime.run import Commit, Run
 
 
 def version(number: int, **fields: Any) -> StateVersion:
@@ -18,7 +19,7 @@ def version(number: int, **fields: Any) -> StateVersion:
 
 def run_of(*versions: StateVersion, before: bytes = b"{}") -> Run:
     """Return a run of these versions."""
-    return Run(1, None, 7, 1, before, list(versions))
+    return Run(1, 1, before, list(versions), [Commit(len(versions), None, 7)])
 
 
 def stored(run: Run, *, version: int = 1) -> RecordedEvent:

@@ -115,6 +115,7 @@ def test_a_writer_that_races_only_to_record_that_nothing_changed_conflicts_too()
     assert made_by(table) == ["a", "p"]
 
 
+@pytest.mark.usefixtures("no_tail")
 def test_a_run_that_is_cut_between_two_reads_is_not_missed_but_read_again():
     # Given a version whose run is read in a second query
     table = memory_table()

@@ -3,8 +3,8 @@
 import pytest
 
 from eventstore import InterceptedTable
-from tests.unit.runtime.diary import misbehave, write
-from tests.unit.runtime.tables import memory_table
+from tests.unit.runtime.diary import misbehave, ponder, write
+from tests.unit.runtime.tables import memory_table, rows
 from tests.unit.runtime.worker import Worker
 
 
@@ -31,7 +31,25 @@ def test_new_messages_cost_no_more_in_a_stream_with_a_history():
     assert cost(table, write("a"), write("b")) == {"query": 1, "transact": 1}
 
 
-def test_duplicates_cost_one_more_query():
+def test_new_messages_cost_no_more_in_a_stream_with_a_long_history():
+    table = memory_table()
+    for batch in range(30):
+        Worker(table).process(*(ponder(f"old-{batch}-{number}") for number in range(400)))
+    assert sum(key.startswith("SS-SE-") for _, key in rows(table)) >= 5
+
+    assert cost(table, write("a"), write("b")) == {"query": 1, "transact": 1}
+
+
+def test_duplicates_in_the_tail_cost_nothing_more():
+    table = memory_table()
+    Worker(table).process(write("a"), write("b"))
+
+    assert cost(table, write("a"), write("b")) == {"query": 1}
+    assert cost(table, write("a"), write("c")) == {"query": 1, "transact": 1}
+
+
+@pytest.mark.usefixtures("no_tail")
+def test_duplicates_in_runs_cost_one_more_query():
     table = memory_table()
     Worker(table).process(write("a"), write("b"))
 
@@ -39,6 +57,7 @@ def test_duplicates_cost_one_more_query():
     assert cost(table, write("a"), write("c")) == {"query": 2, "transact": 1}
 
 
+@pytest.mark.usefixtures("no_tail")
 def test_duplicates_in_runs_that_stand_together_cost_one_more_query():
     table = memory_table()
     for line in "abcdef":

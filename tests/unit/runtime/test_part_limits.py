@@ -83,6 +83,7 @@ def test_a_run_that_does_not_get_smaller_is_split_into_several_events(monkeypatc
 def test_each_split_run_starts_with_the_state_before_its_first_version(monkeypatch: pytest.MonkeyPatch):
     # So that it can be read, and older runs deleted, without the others.
     monkeypatch.setattr(part, "MAX_DATA_BYTES", 200)
+    monkeypatch.setattr(part, "MAX_TAIL_BYTES", 0)
     table = memory_table()
 
     Worker(table).process(*(write(os.urandom(40).hex(), message_id=str(number)) for number in range(9)))

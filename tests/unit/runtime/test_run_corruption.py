@@ -48,9 +48,13 @@ def test_a_lacking_property_is_told(name):
         {"Count": "2"},
         {"Ids": IDS[:-16]},
         {"First": "one"},
-        {"WrittenAt": 7},
+        {"Commits": b""},
+        {"Commits": 7},
+        {"Commits": msgpack.packb([(1, None, 7)])},
+        {"Commits": msgpack.packb([(2, 7, 7)])},
+        {"Commits": msgpack.packb([(2, None, "7")])},
+        {"Commits": msgpack.packb([(2, None)])},
         {"Newest": 7},
-        {"Batch": 7},
     ],
 )
 def test_properties_that_are_not_what_was_written_are_told(changes):
@@ -73,9 +77,9 @@ def test_a_flipped_bit_never_gives_another_run(data):
 
 def test_a_format_of_newer_code_is_told():
     columns = msgpack.unpackb(zstandard.ZstdDecompressor().decompress(DATA))
-    newer = zstandard.ZstdCompressor().compress(msgpack.packb([2, *columns[1:]]))
+    newer = zstandard.ZstdCompressor().compress(msgpack.packb([3, *columns[1:]]))
 
-    with pytest.raises(RunCorruptError, match="format 2 is unknown; this code reads format 1"):
+    with pytest.raises(RunCorruptError, match="format 3 is unknown; this code reads format 2"):
         read_run(altered(EVENT, Data=newer))
 
 

@@ -7,14 +7,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eventstore import Partition, RecordedEvent, Stream, connect, drive
+from runtime.columns import StateVersion
 from runtime.message_ids import id_key
 from runtime.run import (
     DATA_PROPERTIES,
     ID_PROPERTIES,
     INDEX_PROPERTIES,
     MAX_ID_BYTES,
+    Commit,
     Run,
-    StateVersion,
+    read_ids,
     read_index,
     read_run,
 )
@@ -37,15 +39,20 @@ versions = st.builds(
     state_digest=digests,
     after=st.none() | st.binary(max_size=60),
 )
-runs = st.builds(
-    Run,
-    first=st.integers(1, 10**15),
-    batch=st.none() | texts.filter(bool),
-    written_at=moments,
-    schema=st.integers(1, 9),
-    before=st.binary(max_size=60),
-    versions=st.lists(versions, min_size=1, max_size=12),
-)
+
+
+@st.composite
+def made_runs(draw: st.DrawFn) -> Run:
+    """Draw a run of versions of one or several commits."""
+    pieces = draw(st.lists(st.lists(versions, min_size=1, max_size=5), min_size=1, max_size=3))
+    commits = [Commit(len(piece), draw(st.none() | texts), draw(moments)) for piece in pieces]
+    made = [version for piece in pieces for version in piece]
+    return Run(
+        draw(st.integers(1, 10**15)), draw(st.integers(1, 9)), draw(st.binary(max_size=60)), made, commits
+    )
+
+
+runs = made_runs()
 
 
 @given(runs)
@@ -65,11 +72,21 @@ def test_the_index_tells_without_the_states(run):
     times = [made.enqueued_at for made in run.versions]
     dated = [time for time in times if time is not None]
     assert (index.event, index.first, index.last) == (3, run.first, run.first + len(run.versions) - 1)
-    assert index.ids == [made.message_id for made in run.versions]
-    assert (index.batch, index.written_at) == (run.batch, run.written_at)
+    assert (index.count, index.commits) == (len(run.versions), run.commits)
+    assert index.written_at == max(commit.written_at for commit in run.commits)
+    assert read_ids(event) == [made.message_id for made in run.versions]
     assert index.newest == max(dated, default=None)
     assert index.undated == (None in times)
-    assert not set(DATA_PROPERTIES) & set(projected.properties)
+    assert not {*DATA_PROPERTIES, *ID_PROPERTIES} & set(projected.properties)
+
+
+@given(runs)
+def test_each_version_knows_its_commit(run):
+    expected = [commit for commit in run.commits for _ in range(commit.length)]
+
+    assert [run.commit_of(position) for position in range(len(run.versions))] == expected
+    with pytest.raises(IndexError):
+        run.commit_of(len(run.versions))
 
 
 @given(runs)
@@ -115,7 +132,7 @@ def test_ids_over_64_kib_are_split_and_joined_again():
     event = stored(run)
 
     assert len([name for name in ID_PROPERTIES if name in event.properties]) == 4
-    assert read_index(event).ids == keys
+    assert read_ids(event) == keys
     assert read_run(event) == run
 
 

@@ -1,0 +1,42 @@
+"""Compression of what is stored, with zstandard; a checksum tells damage, and what is decompressed is bounded."""
+
+from __future__ import annotations
+
+import threading
+
+import zstandard
+
+_LEVEL = 3
+_MIN_DICTIONARY = 512
+_MAX_BYTES = 64 * 2**20
+
+
+class _Zstandard(threading.local):
+    """A compressor and a decompressor for each thread: making them costs more than a small run."""
+
+    def __init__(self) -> None:
+        self.compressor = zstandard.ZstdCompressor(level=_LEVEL, write_checksum=True)
+        self.decompressor = zstandard.ZstdDecompressor()
+
+
+_zstandard = _Zstandard()
+
+
+def compress(data: bytes, dictionary: bytes = b"") -> bytes:
+    """Return compressed bytes; what is in the dictionary, at least 512 bytes, takes no room in them."""
+    if len(dictionary) < _MIN_DICTIONARY:
+        return _zstandard.compressor.compress(data)
+    known = zstandard.ZstdCompressionDict(dictionary, dict_type=zstandard.DICT_TYPE_RAWCONTENT)
+    return zstandard.ZstdCompressor(level=_LEVEL, dict_data=known, write_checksum=True).compress(data)
+
+
+def decompress(data: bytes, dictionary: bytes = b"") -> bytes:
+    """Return what was compressed with the same dictionary. Raises `ValueError` and `ZstdError`."""
+    size = zstandard.frame_content_size(data)
+    if not 0 <= size <= _MAX_BYTES:
+        message = f"{size} bytes after decompression are more than a run can have"
+        raise ValueError(message)
+    if len(dictionary) < _MIN_DICTIONARY:
+        return _zstandard.decompressor.decompress(data, max_output_size=_MAX_BYTES)
+    known = zstandard.ZstdCompressionDict(dictionary, dict_type=zstandard.DICT_TYPE_RAWCONTENT)
+    return zstandard.ZstdDecompressor(dict_data=known).decompress(data, max_output_size=_MAX_BYTES)
