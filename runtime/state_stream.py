@@ -148,7 +148,7 @@ async def append(loaded: LoadedStream, addition: Addition) -> None:
         tail = None
     if segment is not None:
         tail = (tail or Tail(addition.first, schema, addition.before)).plus(segment)
-    head = replace(addition.head, tail=tail if segment is not None else None)
+    head = replace(addition.head, tail=tail)
     if not runs:
         loaded.stream = await _write_header(stream, head)
     else:

@@ -15,6 +15,7 @@ from runtime.fold import BatchContext
 from samples.shooting_range.shooting_range import ShootingRange
 from tests.unit.runtime.diary import delivery, misbehave, ponder, write
 from tests.unit.runtime.games import GAME
+from tests.unit.runtime.indexes import check_index, index_of
 from tests.unit.runtime.tables import memory_table, rows
 from tests.unit.runtime.worker import Worker, ends, made_by, outputs, stored
 
@@ -58,6 +59,7 @@ def test_parts_give_the_outcomes_of_one_part(known, messages, stop):
 
     assert found == expected
     assert [version.version for version in stored(parted)] == [version.version for version in stored(whole)]
+    check_index(parted)
 
 
 @given(sizes=st.lists(st.integers(0, 3000), min_size=1, max_size=12), room=st.integers(4000, 30_000))
@@ -79,6 +81,16 @@ def test_what_does_not_fit_a_transaction_is_forgotten_and_folded_again(sizes, ro
 
     assert found == expected
     assert made_by(parted) == made_by(whole)
+
+
+@pytest.mark.usefixtures("tiny", "no_tail")
+def test_the_index_is_right_after_each_of_several_parts():
+    table = memory_table()
+    for batch in range(6):
+        Worker(table).process(*(write(f"{batch}-{number}") for number in range(3 + 4 * batch)))
+        check_index(table)
+
+    assert len(index_of(table)) < 8
 
 
 @pytest.mark.usefixtures("tiny")

@@ -12,6 +12,7 @@ from eventstore.port import Verb
 from runtime import part, tail
 from runtime.truncation import TruncationRules, truncate_stream
 from tests.unit.runtime.diary import DIARY, ponder, write
+from tests.unit.runtime.indexes import check_index
 from tests.unit.runtime.patience import PATIENCE
 from tests.unit.runtime.tables import copy_of, memory_table, rows
 from tests.unit.runtime.worker import DAY, NOW, ToldClock, Worker, ends, made_by, outputs
@@ -100,6 +101,8 @@ def test_after_any_crash_the_stream_can_be_read_and_running_again_finishes(
         # The stream can be read: its newest version is known, and gives the outputs that it gave.
         assert outputs(Worker(crashed).process(ponder(f"m-{COUNT - 1}"))) == outputs(newest)
         assert made_by(crashed)[-1] == f"m-{COUNT - 1}"
+
+        check_index(crashed)
 
         # Truncating again leaves exactly what a truncation without a crash leaves.
         truncate(crashed)

@@ -5,9 +5,11 @@ from typing import Any
 import pytest
 
 from eventstore import Table, drive
+from runtime import id_index, part, tail
 from runtime.errors import UsageError
 from runtime.truncation import Truncated, TruncationRules, truncate_stream
-from tests.unit.runtime.diary import write
+from tests.unit.runtime.diary import ponder, write
+from tests.unit.runtime.indexes import check_index, index_of
 from tests.unit.runtime.patience import PATIENCE
 from tests.unit.runtime.tables import contents, memory_table
 from tests.unit.runtime.worker import DAY, HOUR, NOW, ToldClock, Worker, ends, made_by
@@ -209,3 +211,37 @@ def test_truncating_again_changes_nothing():
 
     assert truncate(table) == Truncated(KEY, 0, 0, 4, 4, OLD)
     assert contents(table) == before
+
+
+def test_a_run_of_several_batches_goes_only_when_all_of_them_are_finished(monkeypatch):
+    monkeypatch.setattr(tail, "MAX_BYTES", 400)
+    table = memory_table()
+    for number in range(12):
+        worker = Worker(table, clock=ToldClock(OLD), batch=f"batch-{number}")
+        worker.process(ponder(f"m-{number}", enqueued_at=OLD))
+    indexed = index_of(table)[0]
+    assert indexed.ends[0] > 1
+
+    others = [f"batch-{number}" for number in range(12) if number != 1]
+    drive(truncate_stream(table, KEY, TruncationRules.of(NOW, others, older_than=DAY), PATIENCE))
+    assert len(made_by(table)) == 12
+    everything = TruncationRules.of(NOW, [*others, "batch-1"], older_than=DAY)
+    drive(truncate_stream(table, KEY, everything, PATIENCE))
+    assert made_by(table) == ["m-11"]
+
+
+def test_index_rows_go_with_the_last_of_their_versions(monkeypatch):
+    monkeypatch.setattr(part, "MAX_TAIL_BYTES", 0)
+    monkeypatch.setattr(id_index, "MAX_PRINTS", 3)
+    table = memory_table()
+    for number in range(9):
+        worker = Worker(table, clock=ToldClock(OLD))
+        worker.process(ponder(f"m-{number}", enqueued_at=OLD))
+    assert [row.last for row in index_of(table)] == [3, 6, 9]
+
+    for kept, left in ((7, 3), (6, 2), (4, 2), (3, 1)):
+        rules = TruncationRules.of(NOW, (), older_than=DAY, keep_last=kept)
+        drive(truncate_stream(table, KEY, rules, PATIENCE))
+        assert len(made_by(table)) == kept
+        assert len(index_of(table)) == left
+        check_index(table)
