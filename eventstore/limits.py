@@ -165,7 +165,7 @@ def _check_datetime(name: str, value: datetime) -> tuple[datetime, int]:
             raise ValueError(f"The property {name!r} is a datetime outside the years 1601 to 9999.") from None
     if value < FIRST_DATETIME:
         raise ValueError(f"The property {name!r} is a datetime outside the years 1601 to 9999.")
-    return value, 8
+    return value.replace(fold=0) if value.fold else value, 8
 
 
 def _check_bool(_name: str, value: bool) -> tuple[bool, int]:  # noqa: FBT001 - a value, not a switch
@@ -173,7 +173,8 @@ def _check_bool(_name: str, value: bool) -> tuple[bool, int]:  # noqa: FBT001 - 
 
 
 def _check_float(_name: str, value: float) -> tuple[float, int]:
-    return value, 8
+    # Services forget the sign of zero; the sum has none.
+    return value + 0.0, 8
 
 
 def _check_uuid(_name: str, value: UUID) -> tuple[UUID, int]:

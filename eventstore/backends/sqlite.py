@@ -54,8 +54,8 @@ class SqliteTable(Table):
         select: Sequence[str] | None = None,
         continuation: str | None = None,
     ) -> Page:
-        low = escape_bound(first) if continuation is None else continuation
-        bounds = (escape(partition_key), low, escape_bound(last))
+        stored_key, low, high = escape(partition_key), escape_bound(first), escape_bound(last)
+        bounds = (stored_key, low if continuation is None else continuation, high)
         if select is None:
             found = self._read(self._sql.query, bounds)
         else:
@@ -74,9 +74,9 @@ class SqliteTable(Table):
         select: Sequence[str] | None = None,
         continuation: str | None = None,
     ) -> Page:
-        low = escape_bound(first) if continuation is None else continuation
+        stored_row_key, low = escape(row_key), escape_bound(first)
         high = self._last_partition() if last is None else escape_bound(last)
-        bounds = (escape(row_key), low, high)
+        bounds = (stored_row_key, low if continuation is None else continuation, high)
         if select is None:
             found = self._read(self._sql.scan, bounds)
         else:

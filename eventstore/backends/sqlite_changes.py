@@ -98,4 +98,6 @@ def _number(etag: str | None) -> int:
     """Return the number that an ETag stands for; -1, which no row has, when it stands for none."""
     if etag is None or not etag.isdecimal() or len(etag) > len(str(_LARGEST)):
         return -1
-    return min(int(etag), _LARGEST)
+    number = int(etag)
+    # Zeros before a number, or digits of another script, make another text.
+    return number if number <= _LARGEST and str(number) == etag else -1

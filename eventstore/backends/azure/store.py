@@ -94,13 +94,14 @@ class AzureTable(Table):
         select: Sequence[str] | None = None,
         continuation: str | None = None,
     ) -> Page:
-        clauses = [*_range("PartitionKey", first, last), ("RowKey", "eq", escape(row_key))]
+        clauses = [("RowKey", "eq", escape(row_key)), *_range("PartitionKey", first, last)]
         return await self._page(clauses, select, continuation)
 
     async def transact(self, partition_key: str, operations: Sequence[Operation]) -> tuple[str, ...]:
         prepared = prepare(partition_key, operations)
+        stored_key = escape(partition_key)
         row_keys = [escape(operation.row_key) for operation in operations]
-        body = self._writer.body(escape(partition_key), row_keys, operations, prepared)
+        body = self._writer.body(stored_key, row_keys, operations, prepared)
         answer = await self._store.client().post("/$batch", body, BATCH_CONTENT_TYPE)
         if answer.status != 202:  # noqa: PLR2004 - Accepted: the answers to the operations are inside
             raise self._explained(refusal(answer.status, answer.body))
@@ -132,7 +133,9 @@ class AzureTable(Table):
     ) -> Page:
         path = f"/{self._name}()?$filter={_filter(clauses)}"
         if select is not None:
-            path += f"&$select={quote(','.join(dict.fromkeys((*_KEY_PROPERTIES, *select))))}"
+            # No property has another name, and the service would read a comma as the end of one.
+            names = [name for name in select if name.isidentifier()]
+            path += f"&$select={quote(','.join(dict.fromkeys((*_KEY_PROPERTIES, *names))))}"
         if continuation is not None:
             path += continuation
         answer = await self._store.client().get(path)

@@ -76,7 +76,7 @@ class TransactionWriter:
             parts.append(_HEADERS)
             if operation.verb is Verb.INSERT:
                 parts.append("Prefer: return-no-content\r\n")
-            if operation.etag is not None:
+            if operation.etag:
                 parts.append(f"If-Match: {_condition(operation.etag)}\r\n")
             parts.append("\r\n")
             if operation.verb is not Verb.DELETE:

@@ -1,0 +1,31 @@
+from __future__ import annotations
+
+import os
+
+import pytest
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis.stateful import run_state_machine_as_test
+
+from tests.differential.machine import Program
+
+PROGRAMS = int(os.environ.get("DIFFERENTIAL_PROGRAMS", "0"))
+"""How many programs to try at random, about seven in a second; without the variable 60, the same each time."""
+
+SETTINGS = settings(
+    max_examples=PROGRAMS or 60,
+    stateful_step_count=25,
+    derandomize=not PROGRAMS,
+    deadline=None,
+    print_blob=True,
+    report_multiple_bugs=False,
+    phases=[Phase.reuse, Phase.generate, Phase.shrink],
+    suppress_health_check=list(HealthCheck),
+)
+
+
+@pytest.mark.timeout(600 + 10 * PROGRAMS)
+def test_memory_sqlite_and_azurite_behave_alike(backends):
+    run_state_machine_as_test(
+        lambda: Program(backends.new_table()),  # type: ignore[arg-type]  # any callable will do
+        settings=SETTINGS,
+    )

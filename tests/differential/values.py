@@ -1,0 +1,169 @@
+"""Values of all types and sizes that a property can have, and some that none can have."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta, timezone
+from enum import IntEnum, StrEnum
+from uuid import UUID
+from zoneinfo import ZoneInfo
+
+from hypothesis import strategies as st
+
+from eventstore import Int64
+
+KIB = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Repeated:
+    """A long value, written so that a program which has it can be read."""
+
+    piece: str | bytes
+    times: int
+
+    def value(self) -> str | bytes:
+        return self.piece * self.times
+
+
+class Size(IntEnum):
+    LARGE = 3
+
+
+class Colour(StrEnum):
+    RED = "red"
+
+
+class Text(str):
+    __slots__ = ()
+
+
+class Blob(bytes):
+    __slots__ = ()
+
+
+class Fraction(float):
+    __slots__ = ()
+
+
+class Large(Int64):
+    __slots__ = ()
+
+
+class Moment(datetime):
+    pass
+
+
+class Identity(UUID):
+    pass
+
+
+_ZONES = st.sampled_from(
+    [
+        UTC,
+        timezone.utc,  # noqa: UP017 - as some write it
+        timezone(timedelta(hours=5, minutes=45)),
+        timezone(timedelta(hours=-23, minutes=-59)),
+        timezone(timedelta(seconds=1)),
+        ZoneInfo("UTC"),
+        ZoneInfo("Europe/Paris"),
+        ZoneInfo("America/New_York"),
+    ]
+)
+_DATETIMES = st.one_of(
+    st.datetimes(datetime(1601, 1, 2), datetime(9999, 12, 30), timezones=_ZONES),  # noqa: DTZ001 - Hypothesis adds zones
+    st.sampled_from(
+        [
+            datetime(1601, 1, 1, tzinfo=UTC),
+            datetime(1601, 1, 1, 0, 0, 0, 1, tzinfo=UTC),
+            datetime(1600, 12, 31, 23, tzinfo=timezone(timedelta(hours=-1))),
+            datetime(1969, 12, 31, 23, 59, 59, 999999, tzinfo=UTC),
+            datetime(9999, 12, 31, 23, 59, 59, 999999, tzinfo=UTC),
+        ]
+    ),
+)
+_TEXTS = st.one_of(
+    st.text(max_size=12),
+    st.sampled_from(
+        [
+            *("", " ", "\x00", "\t", "\r\n", "\r\n\r\n", "\x85", "\u2028"),
+            *("\u2029", "\ufeff", "\uffff", "😀"),
+            *("--changeset_eventstore--", "--batch_eventstore--", "HTTP/1.1 404 Not Found\r\n\r\n"),
+            *("null", "true", "1", "2024-01-01T00:00:00Z"),
+            *("W/\"datetime'2024'\"", '{"a": 1}', "\\u0041", "&amp;"),
+        ]
+    ),
+)
+_NUMBERS = st.one_of(
+    st.integers(-(2**31), 2**31 - 1),
+    st.sampled_from([0, 1, -(2**31), 2**31 - 1]),
+    st.integers(-(2**63), 2**63 - 1).map(Int64),
+    st.sampled_from([Int64(0), Int64(2**53 + 1), Int64(-(2**63)), Int64(2**63 - 1)]),
+    st.floats(),
+    st.sampled_from([0.0, -0.0, 1.0, 1e15, 1e21, 1e22, 5e-324, 1.7976931348623157e308, math.inf, -math.inf]),
+    st.just(math.nan),
+)
+_SUBCLASSES = st.sampled_from(
+    [
+        Size.LARGE,
+        Colour.RED,
+        Text("text"),
+        Blob(b"blob"),
+        Fraction(0.5),
+        Large(2**40),
+        Moment(2024, 2, 29, 12, tzinfo=UTC),
+        Moment(2024, 10, 27, 2, 30, tzinfo=ZoneInfo("Europe/Paris"), fold=1),
+        Identity(int=7),
+    ]
+)
+_LONG = st.sampled_from(
+    [
+        Repeated("x", 32 * KIB),
+        Repeated("é", 32 * KIB),
+        Repeated("😀", 16 * KIB),
+        Repeated(b"\x00\xff", 32 * KIB),
+    ]
+)
+# SQLite keeps binary properties over 512 bytes apart from the others.
+_APART = st.sampled_from([Repeated(b"x", 512), Repeated(b"y", 513), Repeated(b"z", 2000)])
+VALUES = st.one_of(
+    _TEXTS,
+    st.booleans(),
+    _NUMBERS,
+    _DATETIMES,
+    st.uuids(),
+    st.binary(max_size=20),
+    _SUBCLASSES,
+    _LONG,
+    _APART,
+    st.none(),
+)
+WRONG_VALUES = st.sampled_from(
+    [
+        [1],
+        {"a": 1},
+        (1,),
+        {1},
+        1j,
+        bytearray(b"x"),
+        object,
+        timedelta(1),
+        datetime(2024, 1, 1).date(),  # noqa: DTZ001 - that is the point
+        2**31,
+        -(2**31) - 1,
+        Int64(2**63),
+        Int64(-(2**63) - 1),
+        "half a character \ud800",
+        "\udc00\ud800",
+        Text("\ud83d"),
+        datetime(2024, 1, 1),  # noqa: DTZ001 - that is the point
+        datetime(1600, 12, 31, 23, 59, 59, 999999, tzinfo=UTC),
+        datetime(1601, 1, 1, tzinfo=timezone(timedelta(hours=1))),
+        datetime(9999, 12, 31, 23, tzinfo=timezone(timedelta(hours=-2))),
+        datetime(1, 1, 1, tzinfo=timezone(timedelta(hours=1))),
+        Repeated("x", 32 * KIB + 1),
+        Repeated("😀", 16 * KIB + 1),
+        Repeated(b"x", 64 * KIB + 1),
+    ]
+)
