@@ -12,7 +12,7 @@ unexport VIRTUAL_ENV PYTHONHOME PYTHONPATH SPARK_HOME PYSPARK_PYTHON PYSPARK_DRI
 MAKEFLAGS += --no-builtin-rules
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup setup-test demo test lint format constraints clean distclean
+.PHONY: help setup setup-test demo test differential bench lint format constraints clean distclean
 
 BIN := .venv/bin
 PIP_INSTALL := scripts/quietly.sh $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-input -c constraints.txt
@@ -30,6 +30,12 @@ demo: setup  ## run the ShootingRange sample from message log to leader board
 
 test: setup-test  ## run all tests; ARGS="tests/unit -k name" runs some
 	@PATH="$(CURDIR)/.make/node:$$PATH" $(BIN)/python -m pytest $(ARGS)
+
+bench: .make/java .make/packages-bench .make/azurite  ## compare with others; SIZE=full takes longer, ARGS="--only NAME" runs some
+	@PATH="$(CURDIR)/.make/node:$$PATH" $(BIN)/python -m benchmarks $(if $(SIZE),--size $(SIZE)) $(ARGS)
+
+differential: setup-test  ## compare the store's backends by random programs for longer: PROGRAMS=2000
+	@PATH="$(CURDIR)/.make/node:$$PATH" DIFFERENTIAL_PROGRAMS=$(or $(PROGRAMS),2000) $(BIN)/python -m pytest tests/differential $(ARGS)
 
 lint: .make/packages-test  ## check style, types and layers
 	@failed=; \
@@ -81,6 +87,12 @@ endif
 	@echo "Installing Python packages, those for tests and checks included, into .venv (about a minute) ..."
 	@$(PIP_INSTALL) setuptools
 	@$(PIP_INSTALL) --no-build-isolation --editable '.[test,lint]'
+	@mkdir -p .make && touch .make/packages $@
+
+.make/packages-bench: .venv/pyvenv.cfg $(REQUIREMENTS)
+	@echo "Installing Python packages, those of the benchmarks included, into .venv (about a minute) ..."
+	@$(PIP_INSTALL) setuptools
+	@$(PIP_INSTALL) --no-build-isolation --editable '.[bench]'
 	@mkdir -p .make && touch .make/packages $@
 
 .make/azurite: .venv/pyvenv.cfg package.json package-lock.json constraints.txt scripts/ensure_node.py

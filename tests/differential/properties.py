@@ -73,6 +73,7 @@ TOO_BULKY_PROPERTIES = st.sampled_from(
 
 SELECTIONS: st.SearchStrategy[list[str] | None] = st.one_of(
     st.none(),
+    st.sampled_from([["A"], ["B", "A"]]),
     st.lists(st.one_of(_NAMES, _ABSENT_NAMES), max_size=4),
     _NAMES.map(lambda name: [name, name]),
 )

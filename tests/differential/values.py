@@ -125,18 +125,20 @@ _LONG = st.sampled_from(
         Repeated(b"\x00\xff", 32 * KIB),
     ]
 )
-# SQLite keeps binary properties over 512 bytes apart from the others.
-_APART = st.sampled_from([Repeated(b"x", 512), Repeated(b"y", 513), Repeated(b"z", 2000)])
+_BINARIES = st.one_of(
+    st.binary(max_size=20),
+    # SQLite keeps those over 512 bytes apart from the others.
+    st.sampled_from([b"", Repeated(b"x", 512), Repeated(b"y", 513), Repeated(b"z", 2000)]),
+)
 VALUES = st.one_of(
     _TEXTS,
     st.booleans(),
     _NUMBERS,
     _DATETIMES,
     st.uuids(),
-    st.binary(max_size=20),
+    _BINARIES,
     _SUBCLASSES,
     _LONG,
-    _APART,
     st.none(),
 )
 WRONG_VALUES = st.sampled_from(

@@ -1,0 +1,109 @@
+"""The contenders by name, what each needs, and whom each is compared with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from importlib.util import find_spec
+
+from benchmarks.azurite import azurite_binary
+from benchmarks.contender import Contender
+from benchmarks.sizes import Amount
+
+_EXTRA = "`make .make/packages-bench` installs it"
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A contender: where its class is, which log it works on, and the modules without which it is left out."""
+
+    name: str
+    place: str
+    amount: Amount
+    modules: tuple[str, ...] = ()
+    needs_azurite: bool = False
+
+    def load(self) -> type[Contender]:
+        """Return the class."""
+        module, _, name = self.place.partition(":")
+        found: type[Contender] = getattr(import_module(f"benchmarks.{module}"), name)
+        return found
+
+    def why_not(self) -> str | None:
+        """Say why the contender cannot run here, None when it can."""
+        missing = [module for module in self.modules if not _is_there(module)]
+        if missing:
+            return f"the package of {', '.join(missing)} is not installed ({_EXTRA})"
+        if self.needs_azurite and azurite_binary() is None:
+            return "Azurite is not installed (`make setup-test` installs it)"
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """A ratio of messages per second, with the least that is aimed at; None when it is only told."""
+
+    one: str
+    other: str
+    goal: float | None
+
+    @property
+    def name(self) -> str:
+        """The ratio in words."""
+        return f"{self.one} / {self.other}"
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """A fact of a contender, with the most that is aimed at."""
+
+    contender: str
+    fact: str
+    goal: float
+
+
+_STREAMING = ("google.protobuf",)
+_ENTRIES = (
+    Entry("consistent", "contenders.consistent:Consistent", "batch"),
+    Entry("bare-fold", "contenders.bare_fold:BareFold", "batch"),
+    Entry("consistent-replay", "contenders.consistent:ConsistentReplay", "batch"),
+    Entry("streaming-ids", "peers.streaming:StreamingIds", "batch", _STREAMING),
+    Entry("streaming-dropped", "peers.streaming:StreamingDropped", "batch", _STREAMING),
+    Entry("eventsourcing", "peers.sourcing:Eventsourcing", "single", ("eventsourcing",)),
+    Entry("eventsourcing-cached", "peers.sourcing:EventsourcingCached", "single", ("eventsourcing",)),
+    Entry("dbos", "peers.durable:Durable", "workflow", ("dbos",)),
+    Entry(
+        "consistent-azurite",
+        "contenders.consistent_azurite:ConsistentAzurite",
+        "azurite",
+        needs_azurite=True,
+    ),
+    Entry("bare-sdk", "peers.bare_sdk:BareSdk", "azurite", needs_azurite=True),
+    Entry("bare-http", "peers.bare_http:BareHttp", "azurite", needs_azurite=True),
+    Entry("store-only", "peers.store_only:StoreOnly", "azurite", needs_azurite=True),
+    Entry("article", "peers.article:Article", "article", needs_azurite=True),
+)
+CONTENDERS: Mapping[str, Entry] = {entry.name: entry for entry in _ENTRIES}
+
+COMPARISONS = (
+    Comparison("consistent", "bare-fold", 0.6),
+    Comparison("consistent-replay", "consistent", 0.5),
+    Comparison("consistent", "streaming-ids", 12),
+    Comparison("consistent", "streaming-dropped", 4),
+    Comparison("consistent", "eventsourcing", 50),
+    Comparison("consistent", "eventsourcing-cached", None),
+    Comparison("consistent", "dbos", None),
+    Comparison("consistent-azurite", "bare-sdk", 2),
+    Comparison("consistent-azurite", "bare-http", 0.6),
+    Comparison("consistent-azurite", "store-only", None),
+    Comparison("consistent-azurite", "article", 100),
+)
+LIMITS = (Limit("consistent", "bytes_per_version", 110),)
+
+
+def _is_there(module: str) -> bool:
+    try:
+        return find_spec(module) is not None
+    except ModuleNotFoundError:
+        return False
