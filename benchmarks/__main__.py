@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import signal
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
@@ -85,5 +87,11 @@ def _say(sentence: str) -> None:
     typer.echo(sentence, err=True)
 
 
+def _end_in_order(signal_number: int, _: object) -> None:
+    sys.exit(128 + signal_number)
+
+
 if __name__ == "__main__":
+    # Whoever ends this means the services and sessions of the contenders too.
+    signal.signal(signal.SIGTERM, _end_in_order)
     cli()

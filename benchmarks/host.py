@@ -7,10 +7,8 @@ import shutil
 import time
 import traceback
 from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from multiprocessing import get_context
 from pathlib import Path
 
 from benchmarks.catalogue import Entry
@@ -23,6 +21,7 @@ from benchmarks.contender import (
     check,
 )
 from benchmarks.logs import Log
+from benchmarks.processes import own_process
 
 _living: dict[str, Contender] = {}
 """The contender that lives in this process."""
@@ -44,10 +43,7 @@ class Host:
         self._setting = setting
         self._turns = 0
         setting.folder.mkdir(parents=True)
-        log_file = setting.folder / "printed.log"
-        self._process = ProcessPoolExecutor(
-            1, get_context("spawn"), initializer=_print_to, initargs=(log_file,)
-        )
+        self._process = own_process(_print_to, setting.folder / "printed.log")
 
     def start(self) -> Started:
         """Start the contender."""

@@ -9,8 +9,6 @@ from __future__ import annotations
 import asyncio
 from abc import abstractmethod
 from collections.abc import Awaitable, Callable, Mapping
-from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import get_context
 from pathlib import Path
 
 from benchmarks.azurite import Azurite
@@ -18,6 +16,7 @@ from benchmarks.contender import Contender
 from benchmarks.contenders.stored import stored_states
 from benchmarks.logs import Log
 from benchmarks.peers.recording import Request, Streams, Transaction, recorded
+from benchmarks.processes import own_process
 from benchmarks.shooting import TABLE, States
 from eventstore import Verb, connect
 
@@ -40,8 +39,7 @@ class BareClient(Contender):
 
     def start(self) -> None:
         """Start the processes that will send."""
-        pools = range(self.setting.cores)
-        self._processes = [ProcessPoolExecutor(1, get_context("spawn")) for _ in pools]
+        self._processes = [own_process() for _ in range(self.setting.cores)]
 
     def prepare(self, log: Log, folder: Path) -> None:
         """Start an Azurite with an empty table, and deal the streams out to the processes."""

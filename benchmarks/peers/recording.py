@@ -9,15 +9,14 @@ from __future__ import annotations
 import os
 import pickle
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 from benchmarks.contender import Setting
 from benchmarks.contenders.consistent_azurite import ConsistentAzurite
 from benchmarks.logs import Log
+from benchmarks.processes import own_process
 from eventstore import Operation, Page, Table
 
 
@@ -48,7 +47,7 @@ def recorded(log: Log, setting: Setting) -> Streams:
     """Return the requests of a batch with this log; the batch is run if no other contender has asked for it."""
     folder = setting.shared / f"requests-of-{log.folder.name}"
     if not folder.is_dir():
-        with ProcessPoolExecutor(1, get_context("spawn")) as process:
+        with own_process() as process:
             process.submit(_record, log, setting, folder).result()
     streams: dict[str, list[Request]] = {}
     for file in sorted(folder.glob("*.pickle")):
