@@ -72,6 +72,20 @@ def changes_of(draw: st.DrawFn, row_keys: st.SearchStrategy[str]) -> Change:
 
 
 @st.composite
+def wrong_changes_of(draw: st.DrawFn, row_keys: st.SearchStrategy[str]) -> Change:
+    """Draw a change with one mistake."""
+    right = draw(changes_of(row_keys))
+    mistake = draw(st.sampled_from(["properties", "key", "etag"]))
+    if mistake == "properties":
+        return replace(right, properties=draw(WRONG_PROPERTIES))
+    if mistake == "key":
+        return replace(right, row_key=draw(WRONG_KEYS))
+    if right.verb in CONDITIONAL:
+        return replace(right, etag=draw(st.sampled_from([None, ""])))
+    return replace(right, etag=draw(st.just("") | _ETAGS))
+
+
+@st.composite
 def transactions(draw: st.DrawFn, row_keys: st.SearchStrategy[str], min_size: int = 1) -> Changes:
     """Draw up to eight changes of different rows."""
     return draw(
@@ -84,7 +98,7 @@ def wrong_transactions(draw: st.DrawFn, row_keys: st.SearchStrategy[str]) -> Cha
     """Draw a transaction with a mistake or two among what is right, or one that is wrong as a whole."""
     right = draw(transactions(row_keys, min_size=0))
     if draw(st.booleans()):
-        wrong = draw(st.lists(_wrong_changes(row_keys), min_size=1, max_size=2))
+        wrong = draw(st.lists(wrong_changes_of(row_keys), min_size=1, max_size=2))
         return draw(st.permutations(right[:4] + wrong))
     return draw(st.one_of(st.just([]), st.just(right + right[:1]), _LARGE_TRANSACTIONS))
 
@@ -109,20 +123,6 @@ def _bulky_changes(draw: st.DrawFn, row_key: str) -> Change:
         return Change(verb, row_key, draw(BULKY_PROPERTIES | RATHER_BULKY_PROPERTIES | TOO_BULKY_PROPERTIES))
     properties = draw(RATHER_BULKY_PROPERTIES | TOO_BULKY_PROPERTIES)
     return Change(verb, row_key, properties, Remembered.CURRENT if verb in CONDITIONAL else None)
-
-
-@st.composite
-def _wrong_changes(draw: st.DrawFn, row_keys: st.SearchStrategy[str]) -> Change:
-    """Draw a change with one mistake."""
-    right = draw(changes_of(row_keys))
-    mistake = draw(st.sampled_from(["properties", "key", "etag"]))
-    if mistake == "properties":
-        return replace(right, properties=draw(WRONG_PROPERTIES))
-    if mistake == "key":
-        return replace(right, row_key=draw(WRONG_KEYS))
-    if right.verb in CONDITIONAL:
-        return replace(right, etag=draw(st.sampled_from([None, ""])))
-    return replace(right, etag=draw(st.just("") | _ETAGS))
 
 
 def _many(count: int) -> Changes:

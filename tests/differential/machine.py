@@ -22,6 +22,7 @@ from tests.differential.changes import (
     bulky_transactions,
     changes_of,
     transactions,
+    wrong_changes_of,
     wrong_transactions,
 )
 from tests.differential.compared_table import ComparedTable, Reading
@@ -67,7 +68,11 @@ class Program(RuleBasedStateMachine):
     def transact_what_fits(self, partition_key: str, changes: Changes) -> None:
         self.table.transact(partition_key, self.table.fitted(partition_key, changes))
 
-    @rule(partition_key=partition_keys, changes=transactions(row_keys), other=changes_of(row_keys))
+    @rule(
+        partition_key=partition_keys,
+        changes=transactions(row_keys),
+        other=st.one_of(changes_of(row_keys), wrong_changes_of(row_keys)),
+    )
     def transact_what_fits_but_for_the_last(
         self, partition_key: str, changes: Changes, other: Change
     ) -> None:

@@ -141,7 +141,7 @@ VALUES = st.one_of(
     _LONG,
     st.none(),
 )
-WRONG_VALUES = st.sampled_from(
+_WRONG_TYPES = st.sampled_from(
     [
         [1],
         {"a": 1},
@@ -152,6 +152,10 @@ WRONG_VALUES = st.sampled_from(
         object,
         timedelta(1),
         datetime(2024, 1, 1).date(),  # noqa: DTZ001 - that is the point
+    ]
+)
+_OUT_OF_RANGE = st.sampled_from(
+    [
         2**31,
         -(2**31) - 1,
         Int64(2**63),
@@ -164,8 +168,9 @@ WRONG_VALUES = st.sampled_from(
         datetime(1601, 1, 1, tzinfo=timezone(timedelta(hours=1))),
         datetime(9999, 12, 31, 23, tzinfo=timezone(timedelta(hours=-2))),
         datetime(1, 1, 1, tzinfo=timezone(timedelta(hours=1))),
-        Repeated("x", 32 * KIB + 1),
-        Repeated("😀", 16 * KIB + 1),
-        Repeated(b"x", 64 * KIB + 1),
     ]
 )
+_TOO_LONG = st.sampled_from(
+    [Repeated("x", 32 * KIB + 1), Repeated("😀", 16 * KIB + 1), Repeated(b"x", 64 * KIB + 1)]
+)
+WRONG_VALUES = st.one_of(_WRONG_TYPES, _OUT_OF_RANGE, _TOO_LONG)
