@@ -25,7 +25,7 @@ is measured. Machines differ and are noisy: what counts are the ratios, taken pa
 
 The contenders are: {", ".join(CONTENDERS)}.
 
-Without options it takes about five minutes on two cores. Results go to benchmarks/results/DATE-SIZE.json.
+Without options it takes five to ten minutes on two cores. Results go to benchmarks/results/DATE-SIZE.json.
 """
 
 cli = typer.Typer(add_completion=False)
