@@ -121,13 +121,13 @@ class Context:
         if not isinstance(message, Message):
             problem = f"Only a Message can be published, not a {type(message).__name__}."
             raise PublishError(problem)
-        sent = dict(headers or {})
-        if not all(map(is_text, (*sent, *sent.values()))):
+        sent = dict(headers) if headers else {}
+        if sent and not all(map(is_text, (*sent, *sent.values()))):
             problem = (
                 f"The headers of a {message_name(type(message))} hold something other than text: {sent!r}."
             )
             raise PublishError(problem)
-        message_id = str(self._seed.guid("message", len(self.published)))
+        message_id = self._seed.guid_text("message", len(self.published))
         body = message_codec(type(message)).encode(message)
         self.published.append(Published(message_id, message_name(type(message)), body, sent))
 

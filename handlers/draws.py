@@ -8,6 +8,7 @@ more draw of one kind never shifts another. The values are part of the storage c
 from __future__ import annotations
 
 import random
+from functools import lru_cache
 from hashlib import sha256
 from typing import Any
 from uuid import UUID
@@ -25,7 +26,7 @@ class Seed:
     __slots__ = ("_prefix",)
 
     def __init__(self, message_id: str, handler: str, business_id: str) -> None:
-        self._prefix = b"".join(map(_with_length, (message_id, handler, business_id)))
+        self._prefix = _with_length(message_id) + _stream_prefix(handler, business_id)
 
     def draw(self, kind: str, counter: int) -> bytes:
         """Return the 32 bytes that are number `counter`, from 0, of a kind."""
@@ -33,8 +34,16 @@ class Seed:
 
     def guid(self, kind: str, counter: int) -> UUID:
         """Return a draw as a UUID of version 8, the version for values of one's own making (RFC 9562)."""
+        return UUID(int=self._guid_bits(kind, counter))
+
+    def guid_text(self, kind: str, counter: int) -> str:
+        """Return `str(guid(kind, counter))`, in half the time."""
+        digits = f"{self._guid_bits(kind, counter):032x}"
+        return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
+
+    def _guid_bits(self, kind: str, counter: int) -> int:
         bits = int.from_bytes(self.draw(kind, counter)[:16], "big")
-        return UUID(int=bits & _UUID_FIXED_BITS | _UUID_VERSION_8 | _UUID_VARIANT)
+        return bits & _UUID_FIXED_BITS | _UUID_VERSION_8 | _UUID_VARIANT
 
 
 class SeededRandom(random.Random):
@@ -84,6 +93,12 @@ class SeededRandom(random.Random):
         """Refuse: the numbers are those of the message."""
         message = "The random numbers of a context cannot be set: they are those of the message."
         raise NotImplementedError(message)
+
+
+@lru_cache(maxsize=64)
+def _stream_prefix(handler: str, business_id: str) -> bytes:
+    """Return what the messages of one stream have in common; a worker handles many of them in a row."""
+    return _with_length(handler) + _with_length(business_id)
 
 
 def _with_length(text: str) -> bytes:

@@ -47,9 +47,14 @@ class StateVersion(NamedTuple):
 
     def raw_size(self) -> int:
         """Return about how many bytes the version takes before compression."""
-        captured = sum(4 * len(name) + len(value) for name, value in (self.captured or {}).items())
-        headers = sum(len(name) + len(value) for name, value in (self.headers or {}).items())
-        return 80 + len(self.type) + len(self.after or b"") + captured + 4 * headers
+        size = 80 + len(self.type)
+        if self.after is not None:
+            size += len(self.after)
+        if self.captured:
+            size += sum(4 * len(name) + len(value) for name, value in self.captured.items())
+        if self.headers:
+            size += 4 * sum(len(name) + len(value) for name, value in self.headers.items())
+        return size
 
 
 class Columns(NamedTuple):

@@ -119,12 +119,13 @@ class Fold:
             invocation.state_digest,
             invocation.after if invocation.changed else None,
         )
-        size = max(len(invocation.after), version.raw_size() - len(version.after or b""))
-        if size > MAX_STATE_BYTES:
-            problem = f"The version would take {size} bytes; up to {MAX_STATE_BYTES} can be stored."
+        size = version.raw_size()
+        largest = max(len(invocation.after), size - len(version.after or b""))
+        if largest > MAX_STATE_BYTES:
+            problem = f"The version would take {largest} bytes; up to {MAX_STATE_BYTES} can be stored."
             return self._dead(envelope, Reason.STATE_TOO_LARGE, problem)
         part.close_full_run(now)
-        part.add(version, invocation.state, invocation.after)
+        part.add(version, size, invocation.state, invocation.after)
         self._delivered.add(delivery.key)
         outputs = outputs_of(invocation, part.number, now)
         return self._outcome(envelope, Status.PROCESSED, part.number, outputs)

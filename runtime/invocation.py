@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from hashlib import sha256
+from typing import NamedTuple
 
 import msgpack
 
@@ -22,8 +22,7 @@ class HandlerFailedError(Exception):
     """Raised when a handler raised, or did not do what a handler may do. Holds one line that says what."""
 
 
-@dataclass(frozen=True, slots=True)
-class Invocation:
+class Invocation(NamedTuple):
     """What one call of a handler gave. `changed` compares encoded states; `state` has been through the codec."""
 
     state: State
@@ -79,8 +78,14 @@ def digest_state(encoded: bytes) -> bytes:
 
 def digest_outputs(published: Sequence[Published]) -> bytes:
     """Return the digest of outputs: their ids, types, bodies and headers, in order."""
-    parts = [(*output[:3], sorted(output.headers.items())) for output in published]
-    return sha256(msgpack.packb(parts)).digest()[: fingerprint.SIZE]
+    if not published:
+        return _NO_OUTPUTS
+    return _digest(
+        [
+            (message_id, name, body, sorted(headers.items()) if headers else ())
+            for message_id, name, body, headers in published
+        ]
+    )
 
 
 def outputs_of(invocation: Invocation, version: int, now: int) -> tuple[Output, ...]:
@@ -90,6 +95,13 @@ def outputs_of(invocation: Invocation, version: int, now: int) -> tuple[Output, 
         Output(message_id, name, body.decode(), first + index, now, headers)
         for index, (message_id, name, body, headers) in enumerate(invocation.published)
     )
+
+
+def _digest(parts: Sequence[tuple[object, ...]]) -> bytes:
+    return sha256(msgpack.packb(parts)).digest()[: fingerprint.SIZE]
+
+
+_NO_OUTPUTS = _digest([])
 
 
 def _describe(error: BaseException) -> str:

@@ -16,9 +16,11 @@ UUID_PATTERN = (
     r"(?i)^(?:urn:uuid:)?\{?([0-9a-f]{8})-?([0-9a-f]{4})-?([0-9a-f]{4})-?([0-9a-f]{4})-?([0-9a-f]{12})\}?"
 )
 """The spellings of a UUID, without the end of text, which Java and Python write differently."""
+CANONICAL_PATTERN = r"^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
+"""The canonical one of them."""
 
 _UUID = re.compile(UUID_PATTERN + r"\Z")
-_CANONICAL = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\Z")
+_CANONICAL = re.compile(CANONICAL_PATTERN + r"\Z")
 _UUID_BYTES = 16
 _UUIDS_ONLY = b"\x01"
 _MIXED = b"\x02"

@@ -92,8 +92,8 @@ class Part:
             or self._raw_bytes >= _PART_RAW_BYTES
         )
 
-    def add(self, version: StateVersion, state: State, after: bytes) -> None:
-        """Add the version that the next outcome belongs to, and make its state the newest."""
+    def add(self, version: StateVersion, size: int, state: State, after: bytes) -> None:
+        """Add the version that the next outcome belongs to, of this raw size, and make its state the newest."""
         if not self._open:
             self._run_state = self.before
         self.number += 1
@@ -102,12 +102,10 @@ class Part:
             self.number, version, self.before, after, self.schema, self.batch
         )
         self._open.append(version)
-        size = version.raw_size()
         self._open_bytes += size
         self._raw_bytes += size
-        self._id_bytes += (
-            len(version.message_id) * (1 if isinstance(version.message_id, bytes) else 4) + _ID_OVERHEAD
-        )
+        key = version.message_id
+        self._id_bytes += len(key) * (1 if isinstance(key, bytes) else 4) + _ID_OVERHEAD
         self._outcome_of.append(len(self.outcomes))
         self.state, self.before = state, after
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from eventstore import EventData, Partition, RecordedEvent, Stream, Table
 from eventstore.keys import escape
@@ -38,8 +39,7 @@ from runtime.run import (
 from runtime.tail import NO_EVENT, Segment, Tail
 
 
-@dataclass(frozen=True, slots=True)
-class KnownVersion:
+class KnownVersion(NamedTuple):
     """A stored version of one of the messages that a stream was loaded for.
 
     `before` is the encoded state on which it was made, in schema version `schema`; `batch` wrote it.

@@ -22,6 +22,7 @@ from runtime.outcome import Outcome, Reason, Status, dead_letter
 from runtime.preparation import prepare
 from runtime.spark.connection import open_table
 from runtime.spark.deliveries import Group, groups
+from runtime.spark.garbage import rare_collections
 from runtime.spark.outcomes import OutcomeWriter
 from runtime.state_based import StateBased, delivered_messages
 
@@ -50,11 +51,12 @@ class FoldJob:
         table = self.wrap(connection.table) if self.wrap else connection.table
         worker = _Worker(self, table, connection.store)
         writer = OutcomeWriter()
-        for outcomes in connection.run_all(worker.work(batches), self.in_flight):
-            writer.add(outcomes)
-            if writer.is_full:
-                yield writer.flush()
-        yield writer.flush()
+        with rare_collections():
+            for outcomes in connection.run_all(worker.work(batches), self.in_flight):
+                writer.add(outcomes)
+                if writer.is_full:
+                    yield writer.flush()
+            yield writer.flush()
 
 
 @dataclass

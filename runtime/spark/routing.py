@@ -6,6 +6,8 @@ partition and sorted there: copies of one message stand together, at the smalles
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as sf
 from pyspark.sql.types import BinaryType
@@ -41,12 +43,15 @@ def route(messages: DataFrame, app: App, partitions: int) -> DataFrame:
     it cannot be found. Copies of a message stand together, the first delivery first.
     """
     packed = isinstance(messages.schema["body"].dataType, BinaryType)
+    keys = {path: f"key_{number}" for number, path in enumerate(_types_by_path(app))}
     routes = _no_route()
     for name in app.message_types:
-        found = sf.array(*(_route(found, packed=packed) for found in app.routes(name))).cast(_ROUTES)
+        found = sf.array(*(_route(found, keys[found.wire_path]) for found in app.routes(name))).cast(_ROUTES)
         routes = sf.when((sf.col("type") == name) & sf.col("problem").isNull(), found).otherwise(routes)
     routed = (
         messages.withColumnRenamed("business_id", "given")
+        # Each key is a column of its own, so that it is read once, however often the routes name it.
+        .select("*", *_keys(app, keys, packed=packed))
         .select("*", sf.explode(routes).alias("route"))
         .select("*", "route.handler", "route.business_id")
         # Without a stream to belong to, a row may be folded anywhere: its id spreads such rows.
@@ -59,20 +64,37 @@ def _no_route() -> Column:
     return sf.array(sf.struct(sf.lit(None).alias("handler"), sf.lit(None).alias("business_id"))).cast(_ROUTES)
 
 
-def _route(found: Route, *, packed: bool) -> Column:
+def _route(found: Route, key: str) -> Column:
+    business_id = canonical(sf.col(key)) if found.key_kind is KeyKind.UUID else sf.col(key)
+    return sf.struct(sf.lit(found.handler).alias("handler"), business_id.alias("business_id"))
+
+
+def _types_by_path(app: App) -> dict[tuple[str, ...], list[str]]:
+    """Return the places of business ids in bodies, each with the message types that have it there."""
+    types: dict[tuple[str, ...], list[str]] = {}
+    for name in app.message_types:
+        for path in {found.wire_path for found in app.routes(name)}:
+            types.setdefault(path, []).append(name)
+    return types
+
+
+def _keys(app: App, names: Mapping[tuple[str, ...], str], *, packed: bool) -> list[Column]:
+    """Return the business ids as the sender names them, or else as they stand in the body, a column for each place."""
     given = sf.col("given")
-    key = given if packed else sf.coalesce(given, _key(found))
-    if found.key_kind is KeyKind.UUID:
-        key = canonical(key)
-    return sf.struct(sf.lit(found.handler).alias("handler"), key.alias("business_id"))
+    return [
+        (given if packed else sf.when(sf.col("type").isin(types), sf.coalesce(given, _read(path)))).alias(
+            names[path]
+        )
+        for path, types in _types_by_path(app).items()
+    ]
 
 
-def _key(found: Route) -> Column:
+def _read(path: tuple[str, ...]) -> Column:
     schema = "string"
-    for name in reversed(found.wire_path):
+    for name in reversed(path):
         schema = f"struct<`{name}`:{schema}>"
     column = sf.from_json(sf.col("body"), schema, _JSON_OPTIONS)
-    for name in found.wire_path:
+    for name in path:
         column = column.getField(name)
     return column
 
