@@ -44,7 +44,7 @@ class BatchOptions:
     """How a batch is run.
 
     `source` sets the ids of this log apart from those of others. `partitions` is the number of partitions that the
-    messages are shuffled to, `in_flight` how many streams a worker works on at once on a store on the network.
+    messages are shuffled to, `in_flight` how many streams a worker works on at most at once on a store on the network.
     `step` is called with a sentence when the batch goes on to its next step; what it raises stops the batch there.
     """
 

@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 
 from eventstore import Scope, Store, Table, connect, drive
 from runtime.errors import UsageError
+from runtime.spark.flight import StreamsInFlight
 from runtime.spark.session import is_local
 
 T = TypeVar("T")
@@ -48,8 +49,14 @@ class Connection:
         if self._loop is not None:
             self._loop.close()
 
-    def run_all(self, coroutines: Iterable[Coroutine[Any, Any, T] | None], in_flight: int) -> Iterator[T]:
-        """Run coroutines, up to `in_flight` at once, and give their results as they end.
+    def measured(self, table: Table, flight: StreamsInFlight) -> Table:
+        """Return the table, with its calls taken note of where several coroutines may be under way."""
+        return table if self._loop is None else flight.measured(table)
+
+    def run_all(
+        self, coroutines: Iterable[Coroutine[Any, Any, T] | None], flight: StreamsInFlight
+    ) -> Iterator[T]:
+        """Run coroutines, as many at once as `flight` allows, and give their results as they end.
 
         The next coroutine is asked for only when there is room for it. None stands for a wait: what comes after it
         begins when all before it has ended. When one raises, the others are cancelled.
@@ -57,7 +64,7 @@ class Connection:
         if self._loop is None:
             yield from (drive(coroutine) for coroutine in coroutines if coroutine is not None)
             return
-        yield from _run_concurrently(self._loop, coroutines, in_flight)
+        yield from run_concurrently(self._loop, coroutines, flight)
 
 
 def open_table(store_url: str, table_name: str) -> Connection:
@@ -95,18 +102,18 @@ def check_scope(scope: Scope, master: str) -> None:
         raise UsageError(message)
 
 
-def _run_concurrently(
-    loop: asyncio.AbstractEventLoop, coroutines: Iterable[Coroutine[Any, Any, T] | None], in_flight: int
+def run_concurrently(
+    loop: asyncio.AbstractEventLoop,
+    coroutines: Iterable[Coroutine[Any, Any, T] | None],
+    flight: StreamsInFlight,
 ) -> Iterator[T]:
+    """Run coroutines as `Connection.run_all` does, on an event loop."""
     running: set[asyncio.Task[T]] = set()
     try:
         for coroutine in coroutines:
-            room = in_flight
-            if coroutine is None:
-                room = 1
-            else:
+            if coroutine is not None:
                 running.add(loop.create_task(coroutine))
-            while len(running) >= room:
+            while len(running) >= (flight.limit if coroutine is not None else 1):
                 running = yield from _take_finished(loop, running)
         while running:
             running = yield from _take_finished(loop, running)

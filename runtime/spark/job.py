@@ -22,6 +22,7 @@ from runtime.outcome import Outcome, Reason, Status, dead_letter
 from runtime.preparation import prepare
 from runtime.spark.connection import open_table
 from runtime.spark.deliveries import Group, groups
+from runtime.spark.flight import StreamsInFlight
 from runtime.spark.garbage import rare_collections
 from runtime.spark.outcomes import OutcomeWriter
 from runtime.state_based import StateBased, delivered_messages
@@ -33,7 +34,8 @@ Wrap = Callable[[Table], Table]
 class FoldJob:
     """All that a worker needs to fold a partition of deliveries.
 
-    `in_flight` bounds how many streams a worker works on at once when the store is on the network. `wrap` is put
+    `in_flight` bounds how many streams a worker works on at once when the store is on the network; there are fewer
+    when the store answers slowly. `wrap` is put
     around the table, for example to count its requests or to place faults.
     """
 
@@ -48,11 +50,13 @@ class FoldJob:
     def fold(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Handle the deliveries of a partition, stream by stream, and give their outcomes."""
         connection = open_table(self.store, self.table)
+        flight = StreamsInFlight(self.in_flight)
         table = self.wrap(connection.table) if self.wrap else connection.table
+        table = connection.measured(table, flight)
         worker = _Worker(self, table, connection.store)
         writer = OutcomeWriter()
         with rare_collections():
-            for outcomes in connection.run_all(worker.work(batches), self.in_flight):
+            for outcomes in connection.run_all(worker.work(batches), flight):
                 writer.add(outcomes)
                 if writer.is_full:
                     yield writer.flush()
