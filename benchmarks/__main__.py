@@ -12,6 +12,7 @@ from typing import Annotated
 import typer
 
 from benchmarks.catalogue import CONTENDERS
+from benchmarks.document import put_into
 from benchmarks.results import FOLDER
 from benchmarks.sizes import ONE_AT_A_TIME, SIZES, Amount, Size
 from benchmarks.table import print_table
@@ -51,6 +52,9 @@ def main(  # noqa: PLR0917 - typer gives them by name
     cores: Annotated[int, typer.Option(min=1, help="Processes that work at once.")] = os.cpu_count() or 1,
     in_flight: Annotated[int, typer.Option(min=1, help="Streams under way in each, on Azurite.")] = 32,
     results: Annotated[Path, typer.Option(help="The folder for the results.")] = FOLDER,
+    document: Annotated[
+        Path | None, typer.Option(help="A document to put the table into, like docs/performance.md.")
+    ] = None,
 ) -> None:
     """Run the benchmarks, print the table and write the results."""
     if size not in SIZES:
@@ -69,6 +73,8 @@ def main(  # noqa: PLR0917 - typer gives them by name
     found = run(chosen, only or list(CONTENDERS), cores=cores, in_flight=in_flight, step=_say)
     print_table(found)
     print(f"All measurements: {found.write(results)}")
+    if document is not None:
+        put_into(document, found)
 
 
 def _resized(size: Size, messages: int | None, streams: int | None, single: int | None) -> Size:
