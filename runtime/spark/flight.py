@@ -34,7 +34,11 @@ class StreamsInFlight:
 
     def __init__(self, most: int) -> None:
         self._most = max(most, 1)
-        self._begin()
+        self._limit = float(min(_FIRST, self._most))
+        self._best = inf
+        self._windows = 0
+        self._sum = 0.0
+        self._count = 0
 
     @property
     def limit(self) -> int:
@@ -52,7 +56,7 @@ class StreamsInFlight:
         self._best = min(average, self._best)
         self._windows += 1
         if self._windows > _WINDOWS:
-            self._begin()
+            self._begin_anew()
         elif average <= _TOLERANCE * self._best:
             self._change(self._limit + sqrt(self._limit))
         else:
@@ -68,11 +72,10 @@ class StreamsInFlight:
         """Return a table whose calls are taken note of."""
         return _MeasuredTable(table, self)
 
-    def _begin(self) -> None:
+    def _begin_anew(self) -> None:
         self._limit = float(min(_FIRST, self._most))
         self._best = inf
         self._windows = 0
-        self._sum, self._count = 0.0, 0
 
     def _change(self, limit: float) -> None:
         self._limit = float(min(max(limit, FEWEST), self._most))

@@ -10,6 +10,7 @@ import pytest
 from benchmarks.azurite import azurite_binary
 from benchmarks.catalogue import COMPARISONS, CONTENDERS, Entry
 from benchmarks.contender import DisagreementError, check
+from benchmarks.document import BEGIN, END, put_into
 from benchmarks.logs import open_log
 from benchmarks.results import Results
 from benchmarks.sizes import SIZES
@@ -67,6 +68,32 @@ def test_the_table_names_each_contender_and_the_goals(results, capsys):
     assert all(name in printed for name in QUICK)
     assert "≥ 0.6" in printed
     assert "goal at most 110" in printed
+
+
+def test_a_document_gets_the_table_between_its_marks_and_keeps_the_rest(results, tmp_path):
+    document = tmp_path / "performance.md"
+    document.write_text(f"# Before\n\n{BEGIN}\noutdated\n{END}\n\nAfter\n")
+
+    put_into(document, results)
+    once = document.read_text()
+    put_into(document, results)
+
+    assert document.read_text() == once
+    assert once.startswith(f"# Before\n\n{BEGIN}\n")
+    assert once.endswith(f"{END}\n\nAfter\n")
+    assert "outdated" not in once
+    assert all(f"| `{name}`" in once for name in QUICK)
+    assert "| consistent / bare-fold |" in once
+
+
+def test_a_document_without_marks_is_left_as_it_is(results, tmp_path):
+    document = tmp_path / "performance.md"
+    document.write_text("# Other\n")
+
+    with pytest.raises(ValueError, match="lacks the lines"):
+        put_into(document, results)
+
+    assert document.read_text() == "# Other\n"
 
 
 def test_a_contender_that_ends_elsewhere_is_an_error(tmp_path):
