@@ -52,6 +52,7 @@ class FoldJob:
         writer = OutcomeWriter()
         for outcomes in connection.run_all(worker.work(batches), self.in_flight):
             writer.add(outcomes)
+            del outcomes  # or they would be kept while the next group is handled
             if writer.is_full:
                 yield writer.flush()
         yield writer.flush()
@@ -89,6 +90,7 @@ class _Worker:
             else:
                 self._progress = _Progress()
             yield self._process(group, self._progress)
+            del group  # likewise
 
     async def _process(self, group: Group, progress: _Progress) -> Sequence[Outcome]:
         outcomes = await self._handle(group, progress)
