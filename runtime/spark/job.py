@@ -53,7 +53,7 @@ class FoldJob:
         for outcomes in connection.run_all(worker.work(batches), self.in_flight):
             writer.add(outcomes)
             del outcomes  # or they would be kept while the next group is handled
-            if writer.is_full:
+            while writer.is_full:
                 yield writer.flush()
         yield writer.flush()
 

@@ -183,6 +183,18 @@ def test_outcomes_that_nobody_takes_hold_up_the_reading_of_the_log(tmp_path, mon
     assert taken == STREAMS * TURNS
 
 
+def test_a_long_group_gives_its_outcomes_in_several_batches(tmp_path, monkeypatch):
+    monkeypatch.setattr(writing, "MAX_ROWS", 30)
+    job = FoldJob(app, f"sqlite:///{tmp_path}/store.db", "games", BatchContext("night"))
+
+    batches = list(job.fold(routed_batches(by_game([0], range(100)))))
+
+    assert [batch.num_rows for batch in batches] == [30, 30, 30, 10]
+    assert [version for batch in batches for version in batch.column("version").to_pylist()] == list(
+        range(1, 101)
+    )
+
+
 def test_nothing_of_a_group_is_kept_when_it_is_done(tmp_path, monkeypatch):
     monkeypatch.setattr(deliveries, "MAX_DELIVERIES", 20)
     monkeypatch.setattr(writing, "MAX_ROWS", 20)
