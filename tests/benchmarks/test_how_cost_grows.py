@@ -136,6 +136,22 @@ def test_a_message_changes_twenty_characters_of_a_page(tmp_path):
     assert all(10 < count <= 20 for count in changed)
 
 
+def test_a_message_can_be_made_again_and_its_game_is_one_of_the_sample():
+    game = [message(7, turn) for turn in range(8)]
+
+    assert game == [message(7, turn) for turn in range(8)]
+    assert [each.type for each in game] == 2 * ["StartNewRound", "FireAt", "FireAt", "FireAt"]
+    assert len({each.message_id for each in game + [message(8, turn) for turn in range(8)]}) == 16
+
+
+def test_about_half_of_the_shots_are_aimed():
+    def position(game, turn):
+        return json.loads(message(game, turn).body)["position"]
+
+    aimed = sum(position(game, 0) == position(game, 1) for game in range(200))
+    assert 60 < aimed < 140
+
+
 def test_other_outcomes_than_expected_are_an_error(tmp_path):
     folding = Folding(tmp_path / "store.db", counted=False)
     messages = list(routed_batches(by_game([0], range(4))))

@@ -37,7 +37,9 @@ def test_a_batch_is_run_and_its_workers_are_watched(tmp_path, monkeypatch):
     case = json.loads(file.read_text())["cases"]["one-partition"]
     assert (case["messages"], case["streams"], case["transactions"]) == (60, 3, 3)
     assert case["samples"][-1]["done"] == 3
-    # A worker with Python and Arrow in it takes more than this, and the JVM beside it would be far larger.
+    # One partition has one worker: neither the daemon that forked it nor the JVM is taken for another.
+    assert len(case["samples"][-1]["resident"]) == 1
+    # A worker with Python and Arrow in it takes more than this.
     assert 20 < case["peak_mb"] < 400
     assert case["peak_proportional_mb"] is None or 0 < case["peak_proportional_mb"] <= case["peak_mb"]
     assert case["quarters_mb"][-1] is not None
