@@ -43,10 +43,6 @@ class SmallAppends(Series):
         if counted:
             folding.check(routed_batches(by_game([0], range(turn))))
 
-    def measure(self, size: int, folder: Path, *, counted: bool) -> Cost:
-        """Sizes are not measured apart from each other."""
-        raise NotImplementedError
-
 
 def _nothing(facts: Mapping[str, float]) -> Cost:
     return Cost(0, 0, 0, {}, facts=facts)

@@ -10,13 +10,13 @@ from pathlib import Path
 from benchmarks.games import Turn, routed_batches
 from benchmarks.growth.folding import Folding, expect
 from benchmarks.growth.measurement import Cost
-from benchmarks.growth.series import Series
+from benchmarks.growth.series import SizeBySize
 
 _PER_STREAM = 500
 """More than a tail takes: the known versions are in runs, as most are."""
 
 
-class Duplicates(Series):
+class Duplicates(SizeBySize):
     """Replaces more and more of a batch's messages with copies of stored ones."""
 
     title = "A batch of which a share are duplicates"

@@ -12,13 +12,13 @@ import pyarrow as pa
 from benchmarks.games import by_game, routed_batches
 from benchmarks.growth.folding import Folding, expect
 from benchmarks.growth.measurement import Cost
-from benchmarks.growth.series import Series
+from benchmarks.growth.series import SizeBySize
 
 _BATCH = 10_000
 """How many messages at a time made the history."""
 
 
-class History(Series):
+class History(SizeBySize):
     """Adds messages to a stream that keeps more and more versions."""
 
     title = "New messages for a stream with a history"

@@ -15,7 +15,7 @@ from benchmarks.growth.measurement import Cost
 class Plan:
     """How a series is measured: its sizes, how many messages take part, and in how many turns.
 
-    What `messages` means is the series' own: a total, or those of a stream.
+    What `messages` means is the series' own: those of all streams, of a batch, or of the largest batch.
     """
 
     sizes: Sequence[int]
@@ -42,8 +42,16 @@ class Series(ABC):
     def prepare(self) -> None:  # noqa: B027 - most have nothing to do here
         """Make what all turns begin with."""
 
+    @abstractmethod
     def turn(self, folder: Path, *, counted: bool) -> Iterator[tuple[int, Cost]]:
-        """Measure each size, each with an empty folder of its own."""
+        """Give the cost at each size, in a new folder. Raises `DisagreementError` when what was done is wrong."""
+
+
+class SizeBySize(Series):
+    """Measures its sizes apart from each other, each with an empty folder of its own."""
+
+    def turn(self, folder: Path, *, counted: bool) -> Iterator[tuple[int, Cost]]:
+        """Measure each size."""
         for size in self.plan.sizes:
             place = folder / str(size)
             place.mkdir(parents=True)
@@ -51,4 +59,4 @@ class Series(ABC):
 
     @abstractmethod
     def measure(self, size: int, folder: Path, *, counted: bool) -> Cost:
-        """Return what one size costs. Raises `DisagreementError` when what was done is wrong."""
+        """Return what one size costs. Raises `DisagreementError`."""

@@ -11,13 +11,13 @@ from benchmarks.games import routed_like
 from benchmarks.growth import pages
 from benchmarks.growth.folding import Folding, expect
 from benchmarks.growth.measurement import Cost
-from benchmarks.growth.series import Series
+from benchmarks.growth.series import SizeBySize
 from runtime.part import MAX_STATE_BYTES
 
 _STREAMS = 4
 
 
-class StateSize(Series):
+class StateSize(SizeBySize):
     """Gives each stream a larger state, of which each message changes 20 characters.
 
     A state over the limit is not stored: each of its messages is a dead letter. Work is the bytes of the states.

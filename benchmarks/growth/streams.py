@@ -8,13 +8,13 @@ from pathlib import Path
 from benchmarks.games import by_game, routed_batches
 from benchmarks.growth.folding import Folding, expect
 from benchmarks.growth.measurement import Cost, total
-from benchmarks.growth.series import Series
+from benchmarks.growth.series import SizeBySize
 
 PER_STREAM = 10
 _AT_LEAST = 1_000
 
 
-class MessagesPerStream(Series):
+class MessagesPerStream(SizeBySize):
     """Puts the same number of messages into fewer and fewer streams."""
 
     title = "The same messages in fewer, longer streams"
@@ -30,7 +30,7 @@ class MessagesPerStream(Series):
         return cost
 
 
-class StreamsPerBatch(Series):
+class StreamsPerBatch(SizeBySize):
     """Puts more and more streams into a batch, each with the same number of new messages."""
 
     title = "More streams in a batch, each with 10 messages"
