@@ -12,7 +12,7 @@ unexport VIRTUAL_ENV PYTHONHOME PYTHONPATH SPARK_HOME PYSPARK_PYTHON PYSPARK_DRI
 MAKEFLAGS += --no-builtin-rules
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup setup-test demo test differential bench startup lint format constraints clean distclean
+.PHONY: help setup setup-test demo test differential bench startup growth skew lint format constraints clean distclean
 
 BIN := .venv/bin
 PIP_INSTALL := scripts/quietly.sh $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-input -c constraints.txt
@@ -36,6 +36,12 @@ bench: .make/java .make/packages-bench .make/azurite  ## compare with others; SI
 
 startup: .make/java .make/packages-bench  ## compare how long a batch and a plain PySpark program take to start
 	@$(BIN)/python -m benchmarks.startup $(ARGS)
+
+growth: .make/packages-bench  ## measure how time and requests grow with sizes, and draw it; SIZE=full takes longer
+	@$(BIN)/python -m benchmarks.growth $(if $(SIZE),--size $(SIZE)) $(ARGS)
+
+skew: .make/java .make/packages-bench  ## watch the workers' memory in lopsided batches; SIZE=full takes longer
+	@$(BIN)/python -m benchmarks.skew $(if $(SIZE),--size $(SIZE)) $(ARGS)
 
 differential: setup-test  ## compare the store's backends by random programs for longer: PROGRAMS=2000
 	@PATH="$(CURDIR)/.make/node:$$PATH" DIFFERENTIAL_PROGRAMS=$(or $(PROGRAMS),2000) $(BIN)/python -m pytest tests/differential $(ARGS)

@@ -84,8 +84,8 @@ class Results:
             "begun": self.begun.isoformat(),
             "size": asdict(self.size),
             "code": {"at_the_beginning": self.code, "at_the_end": self.code_at_the_end},
-            "machine": _machine(self.cores),
-            "packages": _packages(),
+            "machine": machine(self.cores),
+            "packages": packages(),
             "contenders": {
                 name: {
                     **asdict(self.started[name]),
@@ -120,7 +120,8 @@ def now() -> datetime:
     return datetime.now(UTC)
 
 
-def _machine(cores: int) -> Mapping[str, Any]:
+def machine(cores: int) -> Mapping[str, Any]:
+    """Return what is known of this machine."""
     return {
         "cores_used": cores,
         "cores": os.cpu_count(),
@@ -138,7 +139,8 @@ def _processor() -> str:
     return next(names, platform.processor())
 
 
-def _packages() -> Mapping[str, str]:
+def packages() -> Mapping[str, str]:
+    """Return the versions of all packages that are installed."""
     return {
         package.name: package.version
         for package in sorted(distributions(), key=lambda package: package.name.lower())

@@ -58,7 +58,8 @@ class FoldJob:
         with rare_collections():
             for outcomes in connection.run_all(worker.work(batches), flight):
                 writer.add(outcomes)
-                if writer.is_full:
+                del outcomes  # or they would be kept while the next group is handled
+                while writer.is_full:
                     yield writer.flush()
             yield writer.flush()
 
@@ -95,6 +96,7 @@ class _Worker:
             else:
                 self._progress = _Progress()
             yield self._process(group, self._progress)
+            del group  # likewise
 
     async def _process(self, group: Group, progress: _Progress) -> Sequence[Outcome]:
         outcomes = await self._handle(group, progress)

@@ -32,15 +32,16 @@ class OutcomeWriter:
 
     def add(self, outcomes: Iterable[Outcome]) -> None:
         """Take outcomes."""
-        for outcome in outcomes:
-            self._outcomes.append(outcome)
-            self._bytes += 100 + sum(len(output.body) for output in outcome.outputs)
+        added = list(outcomes)
+        self._outcomes += added
+        self._bytes += _size(added)
 
     def flush(self) -> pa.RecordBatch:
-        """Return what was collected as one batch, and begin anew."""
-        batch = to_arrow(self._outcomes)
-        self._outcomes, self._bytes = [], 0
-        return batch
+        """Return the first of what was collected, up to `MAX_ROWS`, as one batch."""
+        taken = self._outcomes[:MAX_ROWS]
+        del self._outcomes[:MAX_ROWS]
+        self._bytes -= _size(taken)
+        return to_arrow(taken)
 
 
 def to_arrow(outcomes: list[Outcome]) -> pa.RecordBatch:
@@ -58,6 +59,10 @@ def to_arrow(outcomes: list[Outcome]) -> pa.RecordBatch:
         pa.array([_delivery(outcome) for outcome in outcomes], _STRING),
     ]
     return pa.RecordBatch.from_arrays(columns, names=_NAMES)
+
+
+def _size(outcomes: list[Outcome]) -> int:
+    return sum(100 + sum(len(output.body) for output in outcome.outputs) for outcome in outcomes)
 
 
 def _outputs(of_outcomes: list[tuple[Output, ...]]) -> pa.ListArray:
