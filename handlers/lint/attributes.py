@@ -35,6 +35,7 @@ _OF_CONTEXT: dict[str, Value] = {
     "business_id": Instance("builtins.str"),
     "headers": collection("dict", Instance("builtins.str")),
 }
+_PATH = "pathlib.Path"
 _SAME = "__call__"
 
 
@@ -68,6 +69,8 @@ def _of_outside(value: Value, name: str, node: ast.AST, scope: Scope, checker: C
 def _of_instance(value: Value, name: str, _node: ast.AST, _scope: Scope, _checker: Checker) -> Value:
     if isinstance(value, Instance) and value.of == CONTEXT and name in _OF_CONTEXT:
         return _OF_CONTEXT[name]
+    if isinstance(value, Instance) and value.of == _PATH and name in ("parent", "parents"):
+        return value if name == "parent" else collection("tuple", value)
     if isinstance(value, Instance) and name == "__class__":
         return Outside(value.of)
     return Method(value, name, owner=value.owner)

@@ -29,8 +29,6 @@ from handlers.lint.values import (
 if TYPE_CHECKING:
     from handlers.lint.checker import Checker
 
-_LOGGERS = frozenset({"debug", "info", "warning", "error", "exception", "critical", "log"})
-
 
 def evaluate_call(node: ast.Call, scope: Scope, checker: Checker) -> Value:
     """Return what a call in the source may give."""
@@ -131,8 +129,7 @@ def _call_outside(value: Value, arguments: Arguments, node: ast.AST, scope: Scop
 def _call_method(value: Value, arguments: Arguments, node: ast.AST, scope: Scope, checker: Checker) -> Value:
     if not isinstance(value, Method):
         return UNKNOWN
-    if value.name not in _LOGGERS:
-        order.check_method(value, arguments, node, scope, checker)
+    order.check_method(value, arguments, node, scope, checker)
     call_back(arguments, element_of(value.receiver), node, scope, checker)
     return methods.call(value, arguments, node, scope, checker)
 

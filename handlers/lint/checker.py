@@ -42,6 +42,7 @@ from handlers.lint.values import (
 _KEPT = (Collection, Object, Instance)
 _DEEPEST = 30
 _RE_ENTRIES = 2
+_OWN_STARS = frozenset({names.FRAMEWORK, "pydantic"})
 
 
 @dataclass
@@ -242,8 +243,9 @@ class Checker:
 
 
 def _public_names(module: str) -> frozenset[str]:
-    """Return what a star imports from a module of the standard library for which there are rules."""
-    if module.partition(".")[0] not in names.STAR_MODULES & sys.stdlib_module_names:
+    """Return what a star imports from a module for which there are rules, or that this package imports itself."""
+    top = module.partition(".")[0]
+    if top not in _OWN_STARS and top not in names.STAR_MODULES & sys.stdlib_module_names:
         return frozenset()
     try:
         found = vars(importlib.import_module(module))

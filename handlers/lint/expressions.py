@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from functools import singledispatch
 from typing import TYPE_CHECKING
 
-from handlers.lint import attributes, calls, order
+from handlers.lint import attributes, calls, operators, order
 from handlers.lint.definitions import FunctionDefinition, Scope
 from handlers.lint.targets import bind_target
 from handlers.lint.values import (
@@ -139,6 +139,9 @@ def _dict_comprehension(node: ast.DictComp, scope: Scope, checker: Checker) -> V
 @evaluate.register(ast.BinOp)
 def _binary(node: ast.BinOp, scope: Scope, checker: Checker) -> Value:
     left, right = checker.evaluate(node.left, scope), checker.evaluate(node.right, scope)
+    special = operators.follow_operator(left, node.op, right, node, checker)
+    if special != UNKNOWN:
+        return special
     if isinstance(node.op, _SET_OPERATORS) and (makes_set(left) or makes_set(right)):
         return collection("set", join(element_of(left), element_of(right)))
     if isinstance(node.op, ast.Mod) and type_name(left) == "builtins.str":
@@ -152,6 +155,16 @@ def _binary(node: ast.BinOp, scope: Scope, checker: Checker) -> Value:
         return _of_constants(left, right, node.op)
     known = left if left != UNKNOWN else right
     return fresh(known) if isinstance(known, Collection) or type_name(known) else UNKNOWN
+
+
+@evaluate.register(ast.Compare)
+def _comparison(node: ast.Compare, scope: Scope, checker: Checker) -> Value:
+    left = checker.evaluate(node.left, scope)
+    for operator, comparator in zip(node.ops, node.comparators, strict=True):
+        right = checker.evaluate(comparator, scope)
+        operators.follow_comparison(left, operator, right, node, checker)
+        left = right
+    return Instance("builtins.bool")
 
 
 @evaluate.register(ast.BoolOp)
@@ -171,7 +184,8 @@ def _subscript(node: ast.Subscript, scope: Scope, checker: Checker) -> Value:
     key = checker.evaluate(node.slice, scope)
     if isinstance(node.slice, ast.Slice):
         return fresh(base) if isinstance(base, Collection) else base
-    return join(*(_item(each, key, node, scope, checker) for each in options(base)))
+    special = operators.call_special(base, ("__getitem__", "__class_getitem__"), node, checker, key)
+    return join(*(_item(each, key, node, scope, checker) for each in options(base)), special)
 
 
 @evaluate.register(ast.JoinedStr)
@@ -179,7 +193,9 @@ def _formatted(node: ast.JoinedStr, scope: Scope, checker: Checker) -> Value:
     for part in node.values:
         if not isinstance(part, ast.FormattedValue):
             continue
-        order.check_text(checker.evaluate(part.value, scope), part.value, scope, checker)
+        value = checker.evaluate(part.value, scope)
+        operators.call_special(value, operators.TEXT, part.value, checker)
+        order.check_text(value, part.value, scope, checker)
         if part.format_spec is not None:
             _check_format(part.format_spec, part.value, scope, checker)
     return TEXT
@@ -238,7 +254,7 @@ def _follow_generators(
             order.check_iteration(iterated, generator.iter, inside, checker)
         if generator.is_async:
             checker.report("CM502", generator.target, inside, "async for")
-        bind_target(generator.target, element_of(iterated), inside, checker)
+        bind_target(generator.target, operators.iterate(iterated, generator.iter, checker), inside, checker)
         for test in generator.ifs:
             checker.evaluate(test, inside)
     return is_any

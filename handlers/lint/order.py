@@ -6,6 +6,7 @@ import ast
 from typing import TYPE_CHECKING
 
 from handlers.lint.arguments import Arguments
+from handlers.lint.classes import members
 from handlers.lint.definitions import ClassDefinition, Scope
 from handlers.lint.excerpt import excerpt
 from handlers.lint.listed import listed
@@ -42,12 +43,20 @@ _CONVERSIONS = frozenset({"builtins.list", "builtins.tuple"})
 _TIES = frozenset({"builtins.min", "builtins.max", "builtins.sorted", "heapq.nlargest", "heapq.nsmallest"})
 _TEXTS = frozenset({"builtins.str", "builtins.repr", "builtins.ascii", "builtins.format"})
 _SUMS = frozenset({"builtins.sum", "math.prod"})
-_METHODS = frozenset({"join", "extend", "extendleft", "writelines", "fromkeys"})
+_METHODS = listed("join extend extendleft writelines fromkeys writerows")
+_LOGGERS = listed("debug info warning error exception critical log")
 
 
 def is_indifferent(callee: Value) -> bool:
     """Say whether a function gives the same whatever the order of its arguments' members."""
-    return any(isinstance(each, Outside) and each.name in _INDIFFERENT | _SUMS for each in options(callee))
+    return any(
+        (
+            isinstance(each, Outside)
+            and (each.name in _INDIFFERENT | _SUMS or each.name.startswith("logging."))
+        )
+        or (isinstance(each, Method) and each.name in _LOGGERS)
+        for each in options(callee)
+    )
 
 
 def orderless(node: ast.expr, scope: Scope, checker: Checker) -> Value:
@@ -95,7 +104,9 @@ def check_method(method: Method, arguments: Arguments, node: ast.AST, scope: Sco
     """Report what a method does with the order of a set."""
     if method.name == "pop" and any(each.kind == "set" for each in sets(method.receiver)):
         checker.report("CM702", node, scope, excerpt(node))
-    if method.name in _METHODS and any(map(is_unordered, arguments)):
+    is_dict = any(isinstance(each, Collection) and each.kind == "dict" for each in options(method.receiver))
+    uses_order = method.name in _METHODS or (method.name == "update" and is_dict)
+    if uses_order and any(map(is_unordered, arguments)):
         checker.report("CM701", node, scope, excerpt(node))
     if method.name in ("__str__", "__repr__", "__format__", "model_dump_json", "json"):
         check_text(method.receiver, node, scope, checker)
@@ -142,7 +153,9 @@ def _is_text_of(body: ast.expr, given: str) -> bool:
 def _holds_set(value: Value, checker: Checker) -> bool:
     if isinstance(value, Collection):
         return any(any(sets(part)) for part in (value.element, value.item, *value.parts))
-    if not isinstance(value, Object):
+    if not isinstance(value, Object) or any(
+        True for name in ("__str__", "__repr__") for _ in members(value.definition, name, checker)
+    ):
         return False
     bases = (base for base in checker.mro(value.definition) if isinstance(base, ClassDefinition))
     return any(

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from handlers.lint import attributes, calls, mutation, names, order
+from handlers.lint import attributes, calls, mutation, names, operators, order
 from handlers.lint.arguments import Arguments
 from handlers.lint.definitions import Scope
 from handlers.lint.listed import listed
@@ -84,6 +84,7 @@ def call(callee: Outside, arguments: Arguments, node: ast.AST, scope: Scope, che
     if code:
         checker.report(code, node, scope, name)
     order.check_call(name, arguments, node, scope, checker)
+    operators.follow_builtin(name, arguments, node, checker)
     special = _SPECIAL.get(name)
     if special is not None:
         return special(arguments, node, scope, checker)

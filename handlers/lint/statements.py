@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from functools import singledispatch
 from typing import TYPE_CHECKING
 
-from handlers.lint import decorators, loops, mutation, order
+from handlers.lint import decorators, loops, mutation, operators, order
 from handlers.lint.bindings import imported_names
 from handlers.lint.definitions import FunctionDefinition, Scope
 from handlers.lint.targets import bind_target
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from handlers.lint.checker import Checker
 
 _PASSES = 2
+_TRUTH = ("__bool__", "__len__")
 
 
 def execute_all(body: Sequence[ast.stmt], scope: Scope, checker: Checker) -> None:
@@ -113,7 +114,7 @@ def _return(statement: ast.Return, scope: Scope, checker: Checker) -> None:
 
 @execute.register(ast.If)
 def _if(statement: ast.If, scope: Scope, checker: Checker) -> None:
-    checker.evaluate(statement.test, scope)
+    operators.call_special(checker.evaluate(statement.test, scope), _TRUTH, statement.test, checker)
     _either(
         scope,
         lambda: execute_all(statement.body, scope, checker),
@@ -131,7 +132,8 @@ def _for(statement: ast.For | ast.AsyncFor, scope: Scope, checker: Checker) -> N
         checker.report("CM502", statement, scope, "async for")
 
     def once() -> None:
-        bind_target(statement.target, element_of(iterated), scope, checker)
+        element = operators.iterate(iterated, statement.iter, checker)
+        bind_target(statement.target, element, scope, checker)
         execute_all(statement.body, scope, checker)
 
     _repeat(scope, once)
@@ -153,11 +155,18 @@ def _while(statement: ast.While, scope: Scope, checker: Checker) -> None:
 def _with(statement: ast.With | ast.AsyncWith, scope: Scope, checker: Checker) -> None:
     if isinstance(statement, ast.AsyncWith):
         checker.report("CM502", statement, scope, "async with")
+    managers = []
     for item in statement.items:
         value = checker.evaluate(item.context_expr, scope)
+        managers.append(value)
+        entered = operators.call_special(value, ("__enter__", "__aenter__"), item.context_expr, checker)
         if item.optional_vars is not None:
-            bind_target(item.optional_vars, value, scope, checker)
+            bind_target(item.optional_vars, value if entered == UNKNOWN else entered, scope, checker)
     execute_all(statement.body, scope, checker)
+    for value in managers:
+        operators.call_special(
+            value, ("__exit__", "__aexit__"), statement, checker, UNKNOWN, UNKNOWN, UNKNOWN
+        )
 
 
 @execute.register(ast.Try)

@@ -23,6 +23,8 @@ def bind_target(target: ast.expr, value: Value, scope: Scope, checker: Checker) 
     elif isinstance(target, ast.Tuple | ast.List):
         _take_apart(target, value, scope, checker)
     else:
+        if isinstance(target, ast.Subscript) and isinstance(target.slice, ast.Slice):
+            order.check_iteration(value, target, scope, checker)
         mutation.check_target(target, scope, checker)
 
 
