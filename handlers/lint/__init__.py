@@ -4,6 +4,15 @@ r"""The linter: finds in the source of handlers what could give something else w
     print(*report.findings, sep="\n")
 
 The source is read, not run: from each method with `@handles` on, all calls are followed into the user's own modules.
+
+| what | where |
+|---|---|
+| what is checked, and what was found | `check`, `roots`, `finding`, `noqa` |
+| the rules, and the names that break them | `rules`, `names` |
+| the user's modules, their names and definitions | `modules`, `bindings`, `definitions`, `classes`, `models` |
+| what an expression may hold | `values`, `annotations`, `results`, `attributes` |
+| following statements and calls | `checker`, `statements`, `expressions`, `calls`, `functions`, `methods` |
+| what is wrong | `outside` for calls, `order` and `loops` for sets, `mutation` for changes |
 """
 
 from handlers.lint.check import Report, Target, check

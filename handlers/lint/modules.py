@@ -66,11 +66,7 @@ class Library:
         found = self._by_path.get(path)
         if found is not None:
             return found
-        root = path.parent
-        while (root / _PACKAGE).exists() and root != root.parent:
-            root = root.parent
-        if root not in self._roots:
-            self._roots.append(root)
+        root = self._add_roots(path)
         text = _read(path) if path.suffix == ".py" else ""
         module = SourceModule(_dotted(path, root), path, text, _parse(path, text))
         self._by_path[path] = module
@@ -79,7 +75,10 @@ class Library:
     def find(self, name: str) -> SourceModule | None:
         """Return a module by its full name, None when it is not the user's."""
         parts = name.split(".")
-        for root in self._roots:
+        if parts[0] == _HANDLERS.name:
+            return None  # a file of the user's may have this name too, within a package or folder
+        roots = self._roots[:1] if parts[0] in sys.stdlib_module_names else self._roots
+        for root in roots:
             found = _file(root.joinpath(*parts))
             if found is not None and _is_users(found):
                 return self.open(found)
@@ -99,6 +98,16 @@ class Library:
         """Return a module of a package."""
         found = module.folder and _file(module.folder / name)
         return self.open(found) if found else None
+
+    def _add_roots(self, path: Path) -> Path:
+        """Look for modules where the package of a file is, and in the folders from there to the working directory."""
+        root = path.parent
+        while (root / _PACKAGE).exists() and root != root.parent:
+            root = root.parent
+        here = self._roots[0]
+        above = [folder for folder in root.parents if folder.is_relative_to(here)]
+        self._roots += [folder for folder in (root, *above) if folder not in self._roots]
+        return root
 
     def _top(self, name: str) -> Path | None:
         """Return where a package on Python's path is, without its suffix, None when it is not the user's."""

@@ -96,6 +96,8 @@ def _check_method(definition: ClassDefinition, name: str, method: Function, chec
         for option in options(classes.attribute_of_object(me, name, node, checker))
         if isinstance(each := option, Function)
     ]
+    if isinstance(node, ast.AsyncFunctionDef):
+        checker.report("CM502", node, scope, f"async def {node.name}")
     # A name bound twice, as two revisions of one method are, is followed as each of its bodies.
     if not any(each.definition is method.definition for each in called):
         called.append(method)

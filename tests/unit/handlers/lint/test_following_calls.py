@@ -1,5 +1,11 @@
 """Calls are followed into the user's modules, and a finding says where it stands and how a handler comes there."""
 
+import subprocess
+import sys
+
+import pytest
+
+from handlers.lint import Target, check
 from tests.unit.handlers.lint.conftest import codes
 
 
@@ -46,6 +52,41 @@ def test_a_star_import_of_a_module_of_ones_own(lint):
     report = lint("now()", before="from clock import *", clock="from time import time as now\n")
 
     assert codes(report) == ["CM101"]
+
+
+def test_a_module_of_ones_own_in_a_folder_that_is_no_package(lint, tmp_path):
+    (tmp_path / "src" / "shop").mkdir(parents=True)
+    (tmp_path / "src" / "shop" / "clock.py").write_text(
+        "import time\n\ndef read():\n    return time.time()\n"
+    )
+    lint("clock.read()", before="from shop import clock")
+    listener = (tmp_path / "listener.py").rename(tmp_path / "src" / "shop" / "listener.py")
+
+    assert codes(check([Target(listener)])) == ["CM101"]
+
+
+@pytest.mark.parametrize("name", ["handlers.py", "random.py", "typing.py"])
+def test_a_file_may_have_the_name_of_a_module_that_it_uses(lint, tmp_path, name):
+    lint("random.random()", before="import random")
+    (tmp_path / "shop").mkdir()
+    listener = (tmp_path / "listener.py").rename(tmp_path / "shop" / name)
+
+    assert codes(check([Target(listener)])) == ["CM201"]
+
+
+def test_a_handler_that_is_asynchronous(lint, tmp_path):
+    lint("pass")
+    listener = tmp_path / "listener.py"
+    listener.write_text(listener.read_text().replace("def told", "async def told"))
+
+    assert codes(check([Target(listener)])) == ["CM502"]
+
+
+def test_importing_handlers_does_not_import_the_linter():
+    program = "import sys, handlers; print('handlers.lint' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+
+    assert done.stdout == "False\n"
 
 
 def test_installed_packages_and_the_standard_library_are_not_followed(lint):
