@@ -104,6 +104,13 @@ def test_a_place_that_is_reached_in_two_ways_is_reported_once(lint):
     ]
 
 
+def test_the_way_that_is_told_is_the_first(lint):
+    before = "import time\n\ndef now(_):\n    return time.time()\n\ndef again():\n    return now(2)\n"
+
+    (finding,) = lint("now(1); again()", before=before).findings
+    assert finding.chain == ("Listener.told", "now")
+
+
 def test_arguments_are_followed_into_helpers(lint):
     report = lint(
         "show(state.names, 3)",
