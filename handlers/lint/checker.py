@@ -42,6 +42,7 @@ from handlers.lint.values import (
 _KEPT = (Collection, Object, Instance)
 _DEEPEST = 30
 _RE_ENTRIES = 2
+_ONLY_LATER = frozenset({"CM801", "CM802", "CM803", "CM808"})
 _OWN_STARS = frozenset({names.FRAMEWORK, "pydantic"})
 
 
@@ -59,11 +60,12 @@ class Checker:
     _functions: dict[ast.AST, FunctionDefinition] = field(default_factory=dict)
     _mros: dict[ClassDefinition, list[ClassDefinition | str]] = field(default_factory=dict)
     _quiet: int = 0
+    _importing: int = 0
 
     @property
-    def is_quiet(self) -> bool:
-        """Whether it looks only for what something is, and reports nothing."""
-        return self._quiet > 0
+    def mode(self) -> Hashable:
+        """What is reported: what was followed in one mode may have to be followed again in another."""
+        return self._quiet > 0, self._importing > 0
 
     def evaluate(self, node: ast.expr, scope: Scope) -> Value:
         """Return what an expression may give, and report what is wrong in it."""
@@ -88,7 +90,7 @@ class Checker:
 
     def report(self, code: str, node: ast.AST, scope: Scope, what: str) -> None:
         """Note that a rule is broken, once for each place."""
-        if self.is_quiet:
+        if self._quiet or (self._importing and code in _ONLY_LATER):
             return
         line, column = getattr(node, "lineno", 1), getattr(node, "col_offset", 0) + 1
         key = (scope.module.path, line, column, code)
@@ -104,6 +106,15 @@ class Checker:
             yield
         finally:
             self._quiet -= 1
+
+    @contextmanager
+    def importing(self) -> Iterator[None]:
+        """Follow within the block what happens while modules are imported, when changing them is in order."""
+        self._importing += 1
+        try:
+            yield
+        finally:
+            self._importing -= 1
 
     @contextmanager
     def within(self, label: str, node: ast.AST, module: SourceModule) -> Iterator[None]:
@@ -137,7 +148,7 @@ class Checker:
 
     def top_name(self, name: str, module: SourceModule) -> Value | None:
         """Return what a name at the top of a module holds, None when there is none."""
-        key = ("name", module, name, self.is_quiet)
+        key = ("name", module, name, self.mode)
         if key not in self.known:
             self.known[key] = UNKNOWN  # for a name that is defined by itself
             bound = module.bindings.names.get(name)
@@ -209,7 +220,7 @@ class Checker:
     def _assigned(self, name: str, binding: Assigned, scope: Scope, owner: Owner | None) -> Value:
         value = self.annotated(binding.annotation, scope)
         if binding.value is not None and not self.is_too_deep(binding.value):
-            with self.within(name, binding.value, scope.module):
+            with self.within(name, binding.value, scope.module), self.importing():
                 given = self.evaluate(binding.value, scope)
             given = element_of(given) if binding.is_part else given
             value = (

@@ -18,6 +18,13 @@ _CACHE = "CM804"
 
 def decorated(function: Function, scope: Scope, checker: Checker) -> Value:
     """Return what the name of a function holds: the function, or what the user's decorators made of it."""
+    if function.definition.is_kept:
+        with checker.importing():
+            return _decorated(function, scope, checker)
+    return _decorated(function, scope, checker)
+
+
+def _decorated(function: Function, scope: Scope, checker: Checker) -> Value:
     value: Value = function
     for node in reversed(function.definition.decorators):
         decorator = checker.evaluate(node, scope)

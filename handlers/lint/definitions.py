@@ -66,6 +66,11 @@ class FunctionDefinition:
         return self.scope.module
 
     @property
+    def is_kept(self) -> bool:
+        """Whether it stands at the top of a module or class, so that it is the same one for all messages."""
+        return self.scope.function is None
+
+    @property
     def decorators(self) -> list[ast.expr]:
         """Its decorators, the uppermost first."""
         return [] if isinstance(self.node, ast.Lambda) else self.node.decorator_list

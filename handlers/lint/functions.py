@@ -22,9 +22,9 @@ def call_function(function: Function, arguments: Arguments, checker: Checker) ->
         arguments = arguments.after(function.bound)
     if checker.is_too_deep(definition.node):
         return _declared(definition, checker)
-    key = ("call", definition, arguments, checker.is_quiet)
+    key = ("call", definition, arguments, checker.mode)
     if key not in checker.known:
-        contexts = ("contexts", definition.node, checker.is_quiet)
+        contexts = ("contexts", definition.node, checker.mode)
         seen = checker.counts.get(contexts, 0)
         if seen >= _MOST_CONTEXTS:
             return _declared(definition, checker)

@@ -50,7 +50,7 @@ def instantiate(class_: Class, arguments: Arguments, node: ast.AST, scope: Scope
 
 def check_fields(definition: ClassDefinition, given: frozenset[str] | None, checker: Checker) -> None:
     """Follow the validators of a model, and the default factories of fields that are not given."""
-    key = ("fields", definition, given, checker.is_quiet)
+    key = ("fields", definition, given, checker.mode)
     if key in checker.known:
         return
     checker.known[key] = UNKNOWN

@@ -78,7 +78,7 @@ def is_changing(method: Method) -> bool:
 def _code(value: Value) -> str | None:
     if isinstance(value, Class):
         return _CODES[Owner.CLASS]
-    if isinstance(value, Package | Function):
+    if isinstance(value, Package) or (isinstance(value, Function) and value.definition.is_kept):
         return _CODES[Owner.MODULE]
     if isinstance(value, Collection) and value.kind in _IMMUTABLE:
         return None
