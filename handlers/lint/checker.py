@@ -140,6 +140,8 @@ class Checker:
     def lookup(self, name: str, scope: Scope) -> Value | None:
         """Return what a name holds, None when it is nowhere to be found."""
         found = scope.local(name)
+        if found is None and scope.body_of is not None:
+            found = self._in_body(name, scope.body_of)
         if found is None:
             found = self.top_name(name, scope.module)
         if found is None and hasattr(builtins, name):
@@ -206,6 +208,16 @@ class Checker:
         if definition not in self._mros:
             self._mros[definition] = classes.mro(definition, self)
         return self._mros[definition]
+
+    def _in_body(self, name: str, definition: ClassDefinition) -> Value | None:
+        """Return what a name of a class body holds, for what else stands in that body."""
+        found = [
+            Function(definition.function(binding))
+            if isinstance(binding, FunctionNode)
+            else self._binding(name, binding, definition.body_scope, Owner.CLASS)
+            for binding in definition.bindings.names.get(name, ())
+        ]
+        return join(*found) if found else None
 
     def _binding(self, name: str, binding: Binding, scope: Scope, owner: Owner | None) -> Value:
         if isinstance(binding, Imported):

@@ -21,6 +21,7 @@ class Scope:
         self.module = module
         self.parent = parent
         self.function = function
+        self.body_of: ClassDefinition | None = None
         self.names: dict[str, Value] = {}
         self.globals: set[str] = set()
         self.nonlocals: set[str] = set()
@@ -110,7 +111,9 @@ class ClassDefinition:
     @cached_property
     def body_scope(self) -> Scope:
         """The scope of its body, which its methods do not see."""
-        return Scope(self.module, self.scope)
+        scope = Scope(self.module, self.scope)
+        scope.body_of = self
+        return scope
 
     def function(self, node: FunctionNode) -> FunctionDefinition:
         """Return a method by its syntax tree."""

@@ -42,6 +42,7 @@ _ORDERED = (
 _CONVERSIONS = frozenset({"builtins.list", "builtins.tuple"})
 _TIES = frozenset({"builtins.min", "builtins.max", "builtins.sorted", "heapq.nlargest", "heapq.nsmallest"})
 _TEXTS = frozenset({"builtins.str", "builtins.repr", "builtins.ascii", "builtins.format"})
+_DUMPS = listed("pickle.dumps marshal.dumps msgpack.packb msgpack.dumps")
 _SUMS = frozenset({"builtins.sum", "math.prod"})
 _METHODS = listed("join extend extendleft writelines fromkeys writerows")
 _LOGGERS = listed("debug info warning error exception critical log")
@@ -86,7 +87,7 @@ def check_text(value: Value, node: ast.AST, scope: Scope, checker: Checker) -> N
 
 def check_call(name: str, arguments: Arguments, node: ast.AST, scope: Scope, checker: Checker) -> None:
     """Report what a function that is not the user's does with the order of a set."""
-    if name in _TEXTS:
+    if name in _TEXTS | _DUMPS:
         check_text(arguments.first(), node, scope, checker)
     if not any(map(is_unordered, arguments)):
         return
@@ -115,6 +116,8 @@ def check_method(method: Method, arguments: Arguments, node: ast.AST, scope: Sco
             check_text(argument, node, scope, checker)
     if method.name == "model_dump" and Constant("json") in arguments:
         check_text(method.receiver, node, scope, checker)
+    if method.name == "__next__" and is_unordered(method.receiver):
+        checker.report("CM702", node, scope, excerpt(node))
     if method.name in ("__iter__", "__reduce__") and is_unordered(method.receiver):
         checker.report("CM701", node, scope, excerpt(node))
 

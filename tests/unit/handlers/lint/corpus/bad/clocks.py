@@ -1,6 +1,7 @@
 """Clocks, under their own and other names."""
 
 import datetime
+import gzip
 import time
 import time as t
 from datetime import date
@@ -96,3 +97,9 @@ class FunctionInAVariable(Handler[Basket]):
     def ordered(self, state: Basket, message: Ordered, context: Context) -> Basket:
         clock = time.time
         return state.model_copy(update={"total": clock()})  # expect: CM101
+
+
+class CompressedWithItsTime(Handler[Basket]):
+    @handles(by="shop")
+    def ordered(self, state: Basket, message: Ordered, context: Context) -> Basket:
+        return state.model_copy(update={"note": gzip.compress(message.name.encode()).hex()})  # expect: CM101

@@ -140,3 +140,14 @@ class MatchAndWalrus(Handler[Basket]):
             case place if (drawn := random.randrange(6)) > place:  # expect: CM201
                 return state.model_copy(update={"count": drawn})
         return state
+
+
+class PartialMethod(Handler[Basket]):
+    def _roll(self, sides):
+        return random.random() * sides  # expect: CM201
+
+    roll = functools.partialmethod(_roll, 6)
+
+    @handles(by="shop")
+    def ordered(self, state: Basket, message: Ordered, context: Context) -> Basket:
+        return state.model_copy(update={"total": self.roll()})

@@ -141,3 +141,13 @@ class AttributeOfAFunction(Handler[Basket]):
     def ordered(self, state: Basket, message: Ordered, context: Context) -> Basket:
         configure.calls = 1  # expect: CM801
         return state
+
+
+class CachedProperty(Handler[Basket]):
+    @functools.cached_property  # expect: CM804
+    def size(self):
+        return 3
+
+    @handles(by="shop")
+    def ordered(self, state: Basket, message: Ordered, context: Context) -> Basket:
+        return state.model_copy(update={"count": self.size})

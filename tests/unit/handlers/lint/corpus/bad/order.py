@@ -2,6 +2,7 @@
 
 import functools
 import itertools
+import pickle
 
 from handlers import Context, Handler, handles
 from shop import Basket, Ordered, Told
@@ -193,3 +194,15 @@ class ExtendedByASet(Handler[Basket]):
         lines = list(state.lines)
         lines.extend(message.tags)  # expect: CM701
         return state.model_copy(update={"lines": tuple(lines)})
+
+
+class Pickled(Handler[Basket]):
+    @handles(by="shop")
+    def ordered(self, state: Basket, message: Ordered, context: Context) -> Basket:
+        return state.model_copy(update={"note": pickle.dumps(state.names).hex()})  # expect: CM703
+
+
+class NextByItsMethod(Handler[Basket]):
+    @handles(by="shop")
+    def ordered(self, state: Basket, message: Ordered, context: Context) -> Basket:
+        return state.model_copy(update={"note": iter(state.names).__next__()})  # expect: CM702
