@@ -46,13 +46,14 @@ skew: .make/java .make/packages-bench  ## watch the workers' memory in lopsided 
 differential: setup-test  ## compare the store's backends by random programs for longer: PROGRAMS=2000
 	@PATH="$(CURDIR)/.make/node:$$PATH" DIFFERENTIAL_PROGRAMS=$(or $(PROGRAMS),2000) $(BIN)/python -m pytest tests/differential $(ARGS)
 
-lint: .make/packages-test  ## check style, types and layers
+lint: .make/packages-test  ## check style, types, layers and the samples' handlers
 	@failed=; \
 	check() { echo "$$*"; $(BIN)/"$$@" || failed=1; }; \
 	check ruff check .; \
 	check ruff format --check .; \
 	check mypy; \
 	check lint-imports --no-logo; \
+	check consistent lint samples.shooting_range:app; \
 	test -z "$$failed"
 
 format: .make/packages-test  ## rewrite the code in the project's style

@@ -14,6 +14,7 @@ from rich.markup import escape
 
 from runtime.cli.commands.batches import batches
 from runtime.cli.commands.demo import demo
+from runtime.cli.commands.lint import lint
 from runtime.cli.commands.run import run
 from runtime.cli.commands.sample import shooting_range
 from runtime.cli.commands.show import show
@@ -71,7 +72,7 @@ def _unwrapped(paragraph: str) -> str:
 application = typer.Typer(help=_HELP, **_SETTINGS)
 application.callback()(_options)
 
-for _command in (demo, run, batches, truncate, streams, show):
+for _command in (demo, lint, run, batches, truncate, streams, show):
     application.command(_command.__name__, help=_help(_command))(_command)
 
 _samples = typer.Typer(help="Write a message log to try things with.", **_SETTINGS)

@@ -48,6 +48,7 @@ def test_its_commands_do_what_it_says(folder):
         "run",
         "batches",
         "show",
+        "lint",
         "truncate",
         "streams",
     ]

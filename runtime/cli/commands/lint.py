@@ -1,0 +1,86 @@
+"""`consistent lint`: handlers that would not give the same again, found in their source."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from handlers.lint import RULES, Report, SourceError, check
+from runtime.cli.console import Screen
+from runtime.cli.lint_targets import find_targets
+from runtime.cli.options import AsJson
+from runtime.cli.tables import make_table
+from runtime.errors import AppNotFoundError, UsageError
+
+FOUND = 1
+
+Targets = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="TARGET",
+        show_default=False,
+        help="MODULE:ATTRIBUTE for the handlers of an App, which is imported; MODULE, FILE.py or a folder for all "
+        "handlers, states and messages in there, which are not.",
+    ),
+]
+WithRules = Annotated[bool, typer.Option("--rules", help="List the rules, and check nothing.")]
+
+_COLUMNS = ("code", "name", "why", "use instead")
+
+
+def lint(targets: Targets = None, *, rules: WithRules = False, as_json: AsJson = False) -> None:
+    """Find in the source of handlers what could give something else when a message is handled again.
+
+        consistent lint samples.shooting_range:app
+        consistent lint orders/handlers.py --json
+
+    Clocks, random numbers, environment, files, network, threads, identities, the order of sets, what is kept
+    between messages, and changes of state or message: each with its place, the calls that lead there, and what to
+    use instead. Calls are followed into your own modules, not into installed ones.
+
+    A line that is right all the same ends in `# noqa: CODE reason`. Exit code 0: nothing found; 1: something;
+    2: asked for wrongly, or source that cannot be read.
+    """
+    screen = Screen(as_json)
+    if rules:
+        _list_rules(screen)
+        return
+    if not targets:
+        raise UsageError(
+            "Name what to check: MODULE:ATTRIBUTE like samples.shooting_range:app, MODULE, or FILE.py."
+        )
+    try:
+        report = check(find_targets(targets))
+    except (SourceError, AppNotFoundError) as error:
+        raise UsageError(str(error)) from error
+    screen.give(report.document())
+    screen.show(*map(str, (*report.findings, *report.notes)), _summary(report))
+    if report.findings:
+        raise typer.Exit(FOUND)
+
+
+def _list_rules(screen: Screen) -> None:
+    rules = RULES.values()
+    screen.give(
+        {
+            "rules": [
+                {"code": rule.code, "name": rule.name, "why": rule.why, "instead": rule.instead}
+                for rule in rules
+            ]
+        }
+    )
+    screen.show(
+        make_table("Rules", _COLUMNS, ((rule.code, rule.name, rule.why, rule.instead) for rule in rules))
+    )
+
+
+def _summary(report: Report) -> str:
+    found = _counted(len(report.findings), "finding") if report.findings else "Nothing found"
+    where = f"{_counted(report.handlers, 'handler')}, {_counted(report.files, 'file')}"
+    notes = f", {_counted(len(report.notes), 'note')}" if report.notes else ""
+    return f"{found}{notes} in {where}."
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -1,0 +1,49 @@
+"""Bad handlers are found, at the line and with the code that they are marked with; good ones are left alone.
+
+`unseen` was written when the linter was ready, to see what it makes of handlers that it was not made for: right and
+wrong ones beside each other.
+"""
+
+from collections import Counter
+
+import pytest
+
+from handlers.lint import RULES
+from tests.unit.handlers.lint.corpus_check import checked, handlers, marks, places
+
+FOLDERS = ["bad", "good", "unseen"]
+OF_THE_LINTER_ITSELF = {"CM901", "CM902", "CM903"}
+
+
+def test_the_corpus_is_large_enough_to_say_something():
+    assert len(set(handlers("bad"))) == len(handlers("bad")) >= 60
+    assert len(set(handlers("good"))) == len(handlers("good")) >= 30
+    assert all(mark.why for folder in FOLDERS for kind in ("miss", "false") for mark in marks(folder, kind))
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_what_is_marked_is_found_and_nothing_else(folder):
+    expected = Counter(mark.place for kind in ("expect", "false") for mark in marks(folder, kind))
+
+    assert expected - places(checked(folder)) == Counter()
+    assert places(checked(folder)) - expected == Counter()
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_known_misses_are_still_missed_so_that_the_figures_stay_true(folder):
+    found = places(checked(folder))
+
+    assert [mark for mark in marks(folder, "miss") if mark.place in found] == []
+
+
+def test_marks_are_where_they_belong():
+    assert marks("bad", "false") == marks("good", "expect") == marks("good", "miss") == []
+
+
+def test_every_rule_is_broken_somewhere():
+    assert {mark.code for mark in marks("bad", "expect")} == set(RULES) - OF_THE_LINTER_ITSELF
+
+
+def test_all_handlers_of_the_corpus_are_counted():
+    assert checked("bad").handlers == len(handlers("bad")) + 1  # a base class without a method that handles
+    assert checked("good").handlers == len(handlers("good"))
