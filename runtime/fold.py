@@ -13,6 +13,7 @@ from handlers import CodecError, Context, State
 from handlers.app import HandlerDefinition
 from runtime.clock import Clock
 from runtime.columns import StateVersion
+from runtime.copies import is_copy
 from runtime.envelope import Envelope, shown_time
 from runtime.errors import ReplayFailedError
 from runtime.invocation import HandlerFailedError, Invocation, digest_state, invoke_handler, outputs_of
@@ -131,7 +132,7 @@ class Fold:
 
     def _handle_duplicate(self, delivery: Prepared, known: KnownVersion) -> Outcome:
         envelope, version = delivery.envelope, known.version
-        if version.fingerprint != delivery.fingerprint:
+        if not is_copy(delivery, version):
             problem = f"Version {known.number} was made by another message with the id {envelope.message_id}."
             return self._dead(envelope, Reason.ID_REUSED, problem)
         try:
