@@ -96,6 +96,13 @@ class Late(StrEnum):
     PROCESS = "process"
 
 
+class OnDifference(StrEnum):
+    """What to do when a duplicate gives something else than at first."""
+
+    DEAD_LETTER = "dead-letter"
+    FAIL = "fail"
+
+
 class OnError(StrEnum):
     """What to do with the later new messages of a stream after a dead letter."""
 

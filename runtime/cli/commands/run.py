@@ -20,6 +20,7 @@ from runtime.cli.options import (
     LogFile,
     LogFormat,
     Master,
+    OnDifference,
     OnError,
     StoreUrl,
     TableName,
@@ -90,6 +91,13 @@ OnErrorOption = Annotated[
         "--on-error", help="After a dead letter, go on with its stream, or hold back what is new in it."
     ),
 ]
+OnDifferenceOption = Annotated[
+    OnDifference,
+    typer.Option(
+        "--on-difference",
+        help="When a duplicate gives something else than at first, make it a dead letter, or fail the batch there.",
+    ),
+]
 Partitions = Annotated[
     int | None,
     typer.Option(
@@ -115,6 +123,7 @@ def run(
     source: Source = None,
     late: LateOption = Late.REFUSE,
     on_error: OnErrorOption = OnError.CONTINUE,
+    on_difference: OnDifferenceOption = OnDifference.DEAD_LETTER,
     max_rounds: MaxRounds = 100,
     partitions: Partitions = None,
     master: Master = DEFAULT_MASTER,
@@ -153,6 +162,7 @@ def run(
             max_rounds=max_rounds,
             late=late.value,
             on_error=on_error.value,
+            on_difference=on_difference.value,
             source=source,
             log_format=None if log_format is None else log_format.value,
             partitions=partitions,
