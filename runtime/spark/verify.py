@@ -208,8 +208,14 @@ class _Verifying:
             if self.options.sample < 1:
                 message = "The log holds no messages of the sampled streams: take a larger sample."
             raise LogError(message)
-        differences = found.where(sf.col("verdict").isin(_DIFFERING)).drop("outputs", "streams")
-        return Verification(counts, differences)
+        return Verification(counts, _first_of_each_stream(found.where(sf.col("verdict").isin(_DIFFERING))))
+
+
+def _first_of_each_stream(found: DataFrame) -> DataFrame:
+    """Return a row for each stream and kind; a stream that is very long was verified in several groups."""
+    first = sf.min_by(sf.struct("version", "message_id", "error", "changes"), "version").alias("first")
+    grouped = found.groupBy(*_KIND, "business_id").agg(first, sf.sum("deliveries").alias("deliveries"))
+    return grouped.select(*_KIND, "business_id", "first.*", "deliveries")
 
 
 def _count(found: DataFrame) -> list[VerdictCount]:
@@ -229,6 +235,9 @@ def _count(found: DataFrame) -> list[VerdictCount]:
         )
         for row in rows
     ]
-    return sorted(
-        counts, key=lambda each: (each.handler or "~", each.type or "", each.revision or 0, each.verdict)
-    )
+    return sorted(counts, key=_place)
+
+
+def _place(count: VerdictCount) -> tuple[str, str, int, int]:
+    """Return by what counts are ordered: matches first, what has no handler last."""
+    return count.handler or "~", count.type or "", list(Verdict).index(count.verdict), count.revision or 0
