@@ -1,0 +1,116 @@
+"""The example of docs/evolution.md is run as it stands: its files, its changes, its commands and what they print."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "evolution.md").read_text()
+
+_BLOCK = re.compile(r"<!-- (file|change|run|printed)(?:: (.*?))? -->\n```\w*\n(.*?)```", re.DOTALL)
+SHORT_LIVED_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+
+
+@dataclass
+class Done:
+    """A command of the page, the exit code that the page says it has, and what it did."""
+
+    command: str
+    expected: int
+    code: int
+    said: str
+    printed: str = ""
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory: pytest.TempPathFactory) -> list[Done]:
+    """Follow the page from top to bottom."""
+    folder = tmp_path_factory.mktemp("shop")
+    commands: list[Done] = []
+    for kind, argument, text in _BLOCK.findall(PAGE):
+        if kind == "file":
+            (folder / argument).write_text(text)
+        elif kind == "change":
+            change(folder, argument, text)
+        elif kind == "printed":
+            commands[-1].printed = text
+        else:
+            commands += [run(folder, command, int(argument or 0)) for command in text.splitlines()]
+    return commands
+
+
+def change(folder: Path, argument: str, diff: str) -> None:
+    """Make one file of another by a diff without places: the lines taken away stand there once."""
+    source, target = argument.split(" to ")
+    lines = diff.splitlines(keepends=True)
+    before = "".join(line[1:] for line in lines if line.startswith("-"))
+    after = "".join(line[1:] for line in lines if line.startswith("+"))
+    text = (folder / source).read_text()
+    assert text.count(before) == 1
+    (folder / target).write_text(text.replace(before, after))
+
+
+def run(folder: Path, command: str, expected: int) -> Done:
+    program, *arguments = shlex.split(command)
+    assert program == "consistent"
+    ended = subprocess.run(
+        [sys.executable, "-m", "runtime.cli", *arguments],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "JDK_JAVA_OPTIONS": SHORT_LIVED_JAVA},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return Done(command, expected, ended.returncode, ended.stdout + ended.stderr)
+
+
+def test_each_command_ends_as_the_page_says(done):
+    assert [(each.command, each.code) for each in done] == [(each.command, each.expected) for each in done], [
+        each.said for each in done if each.code != each.expected
+    ]
+    assert [each.command.split()[1] for each in done] == [
+        "run", "verify", "verify", "run", "verify", "truncate", "verify", "verify",
+    ]  # fmt: skip
+
+
+def test_they_print_what_the_page_shows(done):
+    shown = [(each, line) for each in done for line in each.printed.splitlines()]
+
+    assert len(shown) == 4
+    for each, line in shown:
+        # A table folds what does not fit its column.
+        assert words(line) in words(each.said), each.said
+
+
+def words(text: str) -> str:
+    return re.sub(r"\s", "", text)
+
+
+def test_the_outcomes_are_those_that_the_page_tells(done):
+    mistake, changed, _, early, truncated, january, march = [
+        each.said for each in done if each is not done[0]
+    ]
+
+    assert "0 of 3" not in changed
+    assert "No stored version differs: 3 of 3 deliveries match." in changed
+    assert "3 of 3 deliveries would no longer give" in early
+    assert "2 of 3" in mistake or "3 of 3" in mistake
+    assert "3 versions in 2 runs were cut" in truncated
+    assert "not_kept" in january
+    assert "No stored version differs: 0 of 3 deliveries match." in january
+    assert "No stored version differs: 2 of 4 deliveries match." in march
+
+
+def test_the_copies_in_march_are_duplicates(done):
+    (march,) = [each.said for each in done if "march.jsonl" in each.command and " run " in each.command]
+    (row,) = [line for line in march.splitlines() if line.strip().startswith("0 Customer")]
+
+    assert row.split()[2:6] == ["2", "2", "0", "0"]
