@@ -5,10 +5,12 @@ from typing import Any
 
 import pytest
 
+from eventstore import drive
 from handlers import App, Context, Handler, Message, State, handles
 from runtime.difference import Difference, compare_outputs
 from runtime.errors import DifferenceError
 from runtime.fold import BatchContext
+from runtime.preparation import prepare
 from runtime.states import Change
 from tests.unit.runtime.diary import delivery
 from tests.unit.runtime.tables import contents, memory_table
@@ -149,24 +151,43 @@ def test_within_a_batch_the_first_outputs_are_in_hand_and_compared(monkeypatch):
     assert "2 outputs instead of 1; output 1 (Heard): body.number was 10 and is 20." in str(outcomes[1].error)
 
 
-def test_after_the_first_delivery_in_a_later_batch_its_outputs_are_compared_too(monkeypatch):
+class Tiring(Handler[Data], name="Bell"):
+    """Says at its first call what `Bell` says, and something else later."""
+
+    calls: list[int] = []  # noqa: RUF012 - what no handler may have
+
+    @handles(by="tower")
+    def rang(self, state: Data, message: Rang, context: Context) -> Data:
+        self.calls.append(1)
+        word = "ring" if len(self.calls) == 1 else "rang"
+        context.publish(Heard(word=word, number=0), headers={"loud": "ring"})
+        return Data(rings=1, inner=Inner(last="ring"))
+
+
+def test_after_the_first_delivery_in_a_later_batch_its_outputs_are_compared_too():
     # Given a version of an earlier batch, and two copies of its message: the first as it was, the second not
     table = memory_table()
     worker(table).process(rang())
-    handled = []
-
-    class Tiring(Handler[Data], name="Bell"):
-        @handles(by="tower")
-        def rang(self, state: Data, message: Rang, context: Context) -> Data:
-            handled.append(1)
-            word = "ring" if len(handled) == 1 else "rang"
-            context.publish(Heard(word=word, number=0), headers={"loud": "ring"})
-            return Data(rings=1, inner=Inner(last="ring"))
+    Tiring.calls.clear()
 
     outcomes = worker(table, "night", App(Tiring)).process(rang(), rang())
 
     assert ends(outcomes) == ["duplicate", "nondeterministic"]
     assert 'output 1 (Heard): body.word was "ring" and is "rang".' in str(outcomes[1].error)
+
+
+def test_after_the_first_delivery_in_an_earlier_part_only_the_digest_is_known():
+    # Given a part that does not begin with the first delivery: its copies come without outputs
+    table = memory_table()
+    worker(table).process(rang())
+    later = worker(table, "night", App(Tiring))
+    prepared = [prepare(later.handler, "east", rang())] * 2
+    Tiring.calls.clear()
+
+    outcomes = drive(later.algorithm.process("east", prepared, delivered={"a"}))
+
+    assert ends(outcomes) == ["duplicate", "nondeterministic"]
+    assert "Heard is published; of what was, only the digest is known" in str(outcomes[1].error)
 
 
 def test_an_output_of_another_type_is_told():
