@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import re
 import shlex
 import subprocess
@@ -12,6 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+
+from handlers import Context
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "evolution.md").read_text()
@@ -119,3 +122,21 @@ def test_the_copies_in_march_are_duplicates(done):
     (row,) = [cells for cells in map(str.split, march.splitlines()) if cells[:2] == ["0", "Customer"]]
 
     assert row[2:6] == ["2", "2", "0", "0"]
+
+
+def test_a_number_that_is_not_offered_can_be_recorded_as_it_shows():
+    (code,) = [block for block in re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL) if "noise" in block]
+    first = Context("Bell", "east", "m-1", 0)
+    noise = [
+        run_with(code, first),
+        run_with(code, Context("Bell", "east", "m-1", 0, recorded=first.captured)),
+    ]
+
+    assert noise[0] == noise[1]
+    assert isinstance(noise[0], float)
+
+
+def run_with(code: str, context: Context) -> object:
+    names = {"context": context, "random": random}
+    exec(code, names)
+    return names["noise"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -268,3 +269,22 @@ def test_what_cannot_be_verified_is_refused_and_nothing_is_made(place, log):
 def attempt_in_memory(place, log):
     asyncio.run(connect("memory:verified").table("games"))
     verify(place.spark, log, BEFORE, store="memory:verified", table="games")
+
+
+def test_the_code_that_the_documentation_shows_runs(place, log, capsys):
+    page = (Path(__file__).parents[3] / "docs" / "operations.md").read_text()
+    (code,) = [block for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if "verify(" in block]
+    for shown, here in (
+        ('"log.parquet"', repr(log)),
+        ("sqlite:///store.db", place.store),
+        ('"games"', repr(place.table)),
+        ("sample=0.1", "sample=1.0"),
+    ):
+        assert code.count(shown) == 1
+        code = code.replace(shown, here)
+
+    exec(code, {"app": BEFORE})
+    with pytest.raises(AssertionError, match="total was 70 and is 69"):
+        exec(code, {"app": CHARGED})
+
+    assert "verdict" in capsys.readouterr().out
