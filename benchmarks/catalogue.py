@@ -68,6 +68,7 @@ _ENTRIES = (
     Entry("consistent", "contenders.consistent:Consistent", "batch"),
     Entry("bare-fold", "contenders.bare_fold:BareFold", "batch"),
     Entry("consistent-replay", "contenders.consistent:ConsistentReplay", "batch"),
+    Entry("consistent-verify", "contenders.consistent:ConsistentVerify", "batch"),
     Entry("streaming-ids", "peers.streaming:StreamingIds", "batch", _STREAMING),
     Entry("streaming-dropped", "peers.streaming:StreamingDropped", "batch", _STREAMING),
     Entry("eventsourcing", "peers.sourcing:Eventsourcing", "single", ("eventsourcing",)),
@@ -89,6 +90,8 @@ CONTENDERS: Mapping[str, Entry] = {entry.name: entry for entry in _ENTRIES}
 COMPARISONS = (
     Comparison("consistent", "bare-fold", 0.6),
     Comparison("consistent-replay", "consistent", 0.5),
+    Comparison("consistent-verify", "consistent", None),
+    Comparison("consistent-verify", "consistent-replay", None),
     Comparison("consistent", "streaming-ids", 12),
     Comparison("consistent", "streaming-dropped", 4),
     Comparison("consistent", "eventsourcing", 50),

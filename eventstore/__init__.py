@@ -30,6 +30,7 @@ from eventstore.errors import (
     StreamDeletedError,
     StreamNotFoundError,
     StreamTruncatedError,
+    TableNotFoundError,
 )
 from eventstore.events import EventData, EventId, RecordedEvent
 from eventstore.expected_version import ExpectedVersion
@@ -95,6 +96,7 @@ __all__ = [
     "StreamTruncatedError",
     "StreamWriteResult",
     "Table",
+    "TableNotFoundError",
     "Value",
     "Verb",
     "connect",

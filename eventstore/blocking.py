@@ -87,9 +87,12 @@ class BlockingStore:
         """The url without its secrets."""
         return self._store.url
 
-    def table(self, name: str) -> Table:
-        """Open a table, and make it when it is not there: what a `Partition` is made with."""
-        return self.run(self._store.table(name))
+    def table(self, name: str, *, make: bool = True) -> Table:
+        """Open a table, and make it when it is not there: what a `Partition` is made with.
+
+        With `make=False` nothing is written: raises `TableNotFoundError` when it is not there.
+        """
+        return self.run(self._store.table(name, make=make))
 
     def close(self) -> None:
         """Give back connections and files, and end the thread that waited for the network."""

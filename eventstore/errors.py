@@ -2,6 +2,7 @@
 
 EventStoreError
 ├── StoreUrlError                 the store url cannot be used
+│   └── TableNotFoundError        the store has no such table
 ├── StoreUnavailableError         the store did not answer; the call may have taken effect
 ├── InvalidKeyError               a key that no table can hold
 ├── PayloadTooLargeError          over a limit of the table service; nothing was sent
@@ -29,6 +30,18 @@ class EventStoreError(Exception):
 
 class StoreUrlError(EventStoreError):
     """Raised when a store url cannot be understood or used. Never shows the url's secrets."""
+
+
+class TableNotFoundError(StoreUrlError):
+    """Raised when the store has no such table, and it was not asked to make it."""
+
+    def __init__(self, table: str, store: str) -> None:
+        super().__init__(table, store)
+        self.table = table
+        self.store = store
+
+    def __str__(self) -> str:
+        return f"There is no table {self.table} in {self.store}."
 
 
 class StoreUnavailableError(EventStoreError):

@@ -105,9 +105,10 @@ class InterceptedStore(Store):
         self._before = before
         self._after = after
 
-    async def table(self, name: str) -> InterceptedTable:
+    async def table(self, name: str, *, make: bool = True) -> InterceptedTable:
         if name not in self.tables:
-            self.tables[name] = InterceptedTable(await self._store.table(name), self._before, self._after)
+            table = await self._store.table(name, make=make)
+            self.tables[name] = InterceptedTable(table, self._before, self._after)
         return self.tables[name]
 
     async def close(self) -> None:

@@ -157,8 +157,11 @@ class Store(Protocol):
     run by `coroutine.send(None)`, without an event loop.
     """
 
-    async def table(self, name: str) -> Table:
-        """Open a table, and make it when it is not there."""
+    async def table(self, name: str, *, make: bool = True) -> Table:
+        """Open a table, and make it when it is not there.
+
+        With `make=False` nothing is written: raises `TableNotFoundError` when it is not there.
+        """
 
     async def close(self) -> None:
         """Give back connections and files."""

@@ -11,14 +11,14 @@ from pydantic import ValidationError
 from handlers.errors import AppError, CodecError
 from handlers.fields import check_model
 from handlers.handler import Handler, handler_name, mark_of
-from handlers.message import Message, message_name
+from handlers.message import Message, message_aliases, message_name
 from handlers.route import Route, business_id_of, message_type_of
 from handlers.state import State
 from handlers.state_codec import StateCodec
 
 
 class HandlerDefinition:
-    """One handler of an app: its name, the codec of its state, and its routes by message type name."""
+    """One handler of an app: its name, the codec of its state, and its routes by message type name and alias."""
 
     def __init__(self, handler_type: type[Handler[Any]]) -> None:
         self.name = handler_name(handler_type)
@@ -71,6 +71,10 @@ class HandlerDefinition:
         if not found:
             message = f"{self.name} handles nothing: mark its methods with @handles(by=...)."
             raise AppError(message)
+        for route in list(found.values()):
+            for alias in message_aliases(route.message_type):
+                other = found.setdefault(alias, route)
+                _check_one_type(alias, other.message_type, route.message_type)
         yield from found.items()
 
 
@@ -92,7 +96,7 @@ class App:
             raise AppError(message)
 
     def routes(self, message_type: str) -> tuple[Route, ...]:
-        """Return the routes of a message type, by its name; none when no handler takes it."""
+        """Return the routes of a message type, by its name or an alias; none when no handler takes it."""
         found = (definition.routes.get(message_type) for definition in self.handlers.values())
         return tuple(route for route in found if route)
 
@@ -110,9 +114,21 @@ class App:
             raise AppError(message)
         self.handlers[definition.name] = definition
         for name, route in definition.routes.items():
-            if self.message_types.setdefault(name, route.message_type) is not route.message_type:
-                message = f"Two message types are named {name}: give one of them another name."
-                raise AppError(message)
+            _check_one_type(name, self.message_types.setdefault(name, route.message_type), route.message_type)
+
+
+def _check_one_type(name: str, one: type[Message], other: type[Message]) -> None:
+    """Raise `AppError` when two types would take the messages of one name."""
+    if one is other:
+        return
+    if message_name(one) == message_name(other):
+        message = f"Two message types are named {name}: give one of them another name."
+        raise AppError(message)
+    message = (
+        f"The message types {message_name(one)} and {message_name(other)} both take messages named {name}: take the "
+        f"alias away from one of them."
+    )
+    raise AppError(message)
 
 
 def _state_type(handler_type: type[Handler[Any]]) -> type[State]:

@@ -16,7 +16,7 @@ from pydantic.fields import FieldInfo
 from handlers.context import Context
 from handlers.errors import AppError
 from handlers.fields import resolve_alias
-from handlers.message import Message
+from handlers.message import Message, message_aliases, message_name
 from handlers.state import State
 
 Method = Callable[[State, Message, Context], State]
@@ -49,6 +49,11 @@ class Route:
     def newest(self) -> int:
         """The revision that new messages take."""
         return max(self.revisions)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names under which its messages stand on the wire: that of the type, and its aliases."""
+        return (message_name(self.message_type), *message_aliases(self.message_type))
 
     def business_id(self, message: Message) -> str:
         """Return the business id of a message as text: a UUID in small letters with hyphens."""

@@ -7,6 +7,7 @@ RuntimeFailure
 │   └── BatchRefusedError     the ledger does not allow to run this batch
 ├── RetriesExhaustedError     lost races or an unreachable store, too often in a row
 ├── ReplayFailedError         a version whose outputs are not out yet cannot be replayed: the batch must fail
+├── DifferenceError           a duplicate gave something else than at first, and the batch was told to fail on that
 ├── RunCorruptError           a stored run cannot be read
 └── BatchFailedError          a Spark job of the batch failed; run it again with its id
 
@@ -46,6 +47,10 @@ class ReplayFailedError(RuntimeFailure):
     Its outputs were never given out and cannot be had again with the present code, so nothing may go on
     as if they had been.
     """
+
+
+class DifferenceError(RuntimeFailure):
+    """Raised when a duplicate gives other outputs or another state than at first, in a batch that fails on that."""
 
 
 class RunCorruptError(RuntimeFailure):

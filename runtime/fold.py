@@ -5,7 +5,7 @@ New messages extend a part; duplicates are handled again on their own version an
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -13,13 +13,16 @@ from handlers import CodecError, Context, State
 from handlers.app import HandlerDefinition
 from runtime.clock import Clock
 from runtime.columns import StateVersion
+from runtime.copies import is_copy
+from runtime.difference import Difference
 from runtime.envelope import Envelope, shown_time
-from runtime.errors import ReplayFailedError
-from runtime.invocation import HandlerFailedError, Invocation, digest_state, invoke_handler, outputs_of
+from runtime.errors import DifferenceError, ReplayFailedError
+from runtime.invocation import HandlerFailedError, Invocation, invoke_handler, outputs_of
 from runtime.message_ids import IdKey
 from runtime.outcome import Outcome, Output, Reason, Status, dead_letter
 from runtime.part import MAX_STATE_BYTES, Part
 from runtime.preparation import Prepared
+from runtime.replay import find_difference, read_state, replay
 from runtime.state_stream import KnownVersion, LoadedStream
 
 FUTURE_TOLERANCE = 3600 * 1_000_000
@@ -34,7 +37,8 @@ class BatchContext:
     or abandoned: the outputs of any other may not be out yet; None when that is not known. `is_cascade` says that
     the messages are outputs of this batch, whose times are the framework's own. `late` says what to do with a
     message that cannot be told from a duplicate, `on_error` whether later new messages of a stream wait when one is
-    a dead letter.
+    a dead letter, `on_difference` whether a duplicate that gives something else than at first is a dead letter or
+    fails the batch.
     """
 
     batch_id: str | None = None
@@ -42,6 +46,7 @@ class BatchContext:
     is_cascade: bool = False
     late: Literal["refuse", "process"] = "refuse"
     on_error: Literal["continue", "stop-stream"] = "continue"
+    on_difference: Literal["dead-letter", "fail"] = "dead-letter"
 
 
 class Fold:
@@ -69,12 +74,13 @@ class Fold:
         self._stream = stream
         self._business_id = business_id
         self._delivered = set(delivered)
+        self._delivered_before = delivered
         self._stopped = stopped
         head = stream.head
         before = head.state or b""
         self.part = Part(
             head,
-            self._loaded_state(before),
+            read_state(handler.codec, before),
             before,
             head.versions,
             head.last_now,
@@ -132,40 +138,25 @@ class Fold:
 
     def _handle_duplicate(self, delivery: Prepared, known: KnownVersion) -> Outcome:
         envelope, version = delivery.envelope, known.version
-        if version.fingerprint != delivery.fingerprint:
+        if not is_copy(delivery, version):
             problem = f"Version {known.number} was made by another message with the id {envelope.message_id}."
             return self._dead(envelope, Reason.ID_REUSED, problem)
         try:
-            invocation = self._replay(delivery, known)
-            difference = self._difference(invocation, known)
+            invocation = replay(self._handler, self._business_id, delivery, known)
+            difference = find_difference(
+                self._handler, invocation, known, lambda: self._first_outputs(delivery, known.number)
+            )
         except (HandlerFailedError, CodecError) as error:
             return self._without_outputs(delivery, known, Reason.REPLAY_FAILED, str(error))
         if difference:
-            return self._without_outputs(delivery, known, Reason.NONDETERMINISTIC, difference)
+            self._fail_if_told(delivery, difference)
+            return self._without_outputs(delivery, known, Reason.NONDETERMINISTIC, str(difference))
         first = delivery.key not in self._delivered
         self._delivered.add(delivery.key)
         ours = known.batch is not None and known.batch == self._batch.batch_id
         status = Status.PROCESSED if first and ours else Status.DUPLICATE
         outputs = outputs_of(invocation, known.number, version.now) if first else ()
         return self._outcome(envelope, status, known.number, outputs)
-
-    def _replay(self, delivery: Prepared, known: KnownVersion) -> Invocation:
-        version = known.version
-        if version.revision not in delivery.route.revisions:
-            problem = (
-                f"Revision {version.revision} of {self._handler.name} for {version.type} is no longer there."
-            )
-            raise HandlerFailedError(problem)
-        before = self._handler.codec.upcast(known.before, known.schema)
-        context = Context(
-            self._handler.name,
-            self._business_id,
-            delivery.envelope.message_id,
-            version.now,
-            version.headers,
-            recorded=version.captured or {},
-        )
-        return self._invoke(delivery, version.revision, self._state(before), before, context)
 
     def _invoke(
         self, delivery: Prepared, revision: int, state: State, before: bytes, context: Context
@@ -180,19 +171,17 @@ class Fold:
             context=context,
         )
 
-    def _difference(self, invocation: Invocation, known: KnownVersion) -> str | None:
-        """Say which digest a replay does not meet, None when it meets both."""
-        expected = known.version.state_digest
-        if known.schema != self._handler.codec.version:
-            expected = digest_state(self._handler.codec.upcast(known.after, known.schema))
-        outputs = invocation.outputs_digest == known.version.outputs_digest
-        state = invocation.state_digest == expected
-        if outputs and state:
+    def _fail_if_told(self, delivery: Prepared, difference: Difference) -> None:
+        if self._batch.on_difference == "fail":
+            stream = f"{self._handler.name}-{self._business_id}"
+            message = f"Message {delivery.envelope.message_id} of {stream} came again. {difference}"
+            raise DifferenceError(message)
+
+    def _first_outputs(self, delivery: Prepared, number: int) -> Sequence[Output] | None:
+        """Return the outputs of a message's first delivery in this batch, None when they are not in hand."""
+        if delivery.key in self._delivered_before:
             return None
-        what = " and ".join(
-            part for part, same in (("other outputs", outputs), ("another next state", state)) if not same
-        )
-        return f"Handled again, version {known.number} gives {what} than at first: the handler is not deterministic."
+        return next((each.outputs for each in self.part.outcomes if each.version == number), None)
 
     def _without_outputs(
         self, delivery: Prepared, known: KnownVersion, reason: Reason, error: str
@@ -232,18 +221,6 @@ class Fold:
             error = "An earlier message of its stream is a dead letter, and the batch stops a stream there."
             return self._dead(envelope, Reason.HELD_BACK, error)
         return None
-
-    def _loaded_state(self, encoded: bytes) -> State:
-        """Return the newest state. Raises `CodecError` when it does not come back as it was stored."""
-        state, codec = self._state(encoded), self._handler.codec
-        if codec.encode(state) != encoded:
-            name = codec.model_type.__name__
-            problem = (
-                f"What is stored of {name} comes back as something else: another shape needs another schema "
-                f"version, class {name}(State, version={codec.version + 1}, upcasters=...)."
-            )
-            raise CodecError(problem)
-        return state
 
     def _state(self, encoded: bytes) -> State:
         return self._handler.codec.reread(encoded)

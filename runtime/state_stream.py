@@ -119,16 +119,30 @@ async def load_state(
     One range query that begins at the header tells which ids may be known; the header it read is the one on
     which an append is conditional. Raises `StreamTruncatedError` when truncation took a run in between.
     """
-    partition = stream_partition(table, handler.name, business_id)
+    loaded = await find_versions(table, handler.name, business_id, ids)
+    if loaded is None:
+        partition = stream_partition(table, handler.name, business_id)
+        return LoadedStream(Stream(partition), Head(handler.initial, handler.codec.version))
+    await _load_newest_state(loaded, handler)
+    return loaded
+
+
+async def find_versions(
+    table: Table, handler: str, business_id: str, ids: Collection[IdKey]
+) -> LoadedStream | None:
+    """Read a stream as `load_state` does, without its newest state, which no code needs to understand then.
+
+    Return None when there is no stream. Raises `StreamTruncatedError`.
+    """
+    partition = stream_partition(table, handler, business_id)
     found = await Stream.try_open_with(partition, LAST, select=PROPERTIES, header=HEAD_PROPERTIES)
     if found is None:
-        return LoadedStream(Stream(partition), Head(handler.initial, handler.codec.version))
+        return None
     stream, rows = found
     loaded = LoadedStream(stream, read_head(stream.properties or {}), [read_index_row(row) for row in rows])
     wanted = ids if isinstance(ids, set | frozenset) else set(ids)
     loaded.read_from_tail(wanted)
     await _find_in_runs(loaded, wanted)
-    await _load_newest_state(loaded, handler)
     return loaded
 
 

@@ -1,5 +1,7 @@
 """`consistent`: this project's batch on an SQLite file. `consistent-replay`: the same log once more.
 
+`consistent-verify` compares the log with what the first batch stored, and writes nothing.
+
 Every version with its state, message id, digests and surroundings is stored, one transaction for each stream, and
 outcomes are written as Parquet. Durable: a process that dies loses nothing; when the batch is published a commit
 with fsync has made all of it survive a power cut.
@@ -16,7 +18,7 @@ from benchmarks.contenders.spark import SparkContender
 from benchmarks.contenders.stored import stored_states
 from benchmarks.logs import Log
 from benchmarks.shooting import TABLE, States
-from runtime.spark import run_batch
+from runtime.spark import run_batch, verify
 from samples.shooting_range import app
 
 
@@ -66,3 +68,16 @@ class ConsistentReplay(Consistent):
     def work(self) -> None:
         """Run the second batch."""
         self._run("second")
+
+
+class ConsistentVerify(ConsistentReplay):
+    """Verify the log of the first batch: every message is handled on the version before, and nothing is written."""
+
+    durability = "writes nothing"
+
+    def work(self) -> None:
+        """Verify the log."""
+        found = verify(self.spark, self.log.path, app, store=self._url, table=TABLE)
+        if not found.is_clean or found.deliveries != self.log.messages:
+            message = f"{found.deliveries} deliveries of {self.log.messages} were verified: {found.counts}"
+            raise AssertionError(message)

@@ -14,7 +14,7 @@ from threading import RLock
 from typing import Final
 
 from eventstore.backends.naming import table_name
-from eventstore.errors import RowChangedError, RowExistsError, RowNotFoundError
+from eventstore.errors import RowChangedError, RowExistsError, RowNotFoundError, TableNotFoundError
 from eventstore.keys import escape, escape_bound
 from eventstore.limits import merge, prepare
 from eventstore.port import ANY_ETAG, PAGE_SIZE, Operation, Page, Row, Scope, Store, Table, Value, Verb
@@ -136,8 +136,10 @@ class MemoryStore(Store):
         self._etags = count(1)
         self._lock: Final = RLock()
 
-    async def table(self, name: str) -> MemoryTable:
+    async def table(self, name: str, *, make: bool = True) -> MemoryTable:
         with self._lock:
+            if not make and table_name(name) not in self._tables:
+                raise TableNotFoundError(name, self.url)
             return self._tables.setdefault(table_name(name), MemoryTable(self._etags, self._lock))
 
     async def close(self) -> None:

@@ -21,7 +21,7 @@ from eventstore.backends.packing import large_bytes, select_from, unpack, unpack
 from eventstore.backends.sqlite_changes import Changes
 from eventstore.backends.sqlite_file import SqliteFile
 from eventstore.backends.sqlite_statements import BARRIER, Statements
-from eventstore.errors import StoreUnavailableError, StoreUrlError
+from eventstore.errors import StoreUnavailableError, StoreUrlError, TableNotFoundError
 from eventstore.keys import escape, escape_bound, unescape
 from eventstore.limits import prepare
 from eventstore.port import PAGE_SIZE, Operation, Page, Row, Scope, Store, Table, Value
@@ -125,6 +125,10 @@ class SqliteTable(Table):
         """Make the table when it is not there."""
         self._file.make_tables(self._sql.rows_table, self._sql.make)
 
+    def is_there(self) -> bool:
+        """Say whether the file and the table are there; make neither."""
+        return self._file.path.exists() and self._file.has_table(self._sql.rows_table)
+
     def _read(self, sql: str, bounds: tuple[str, ...]) -> _Found:
         try:
             found = self._file.connection().statement.execute(sql, bounds).fetchall()
@@ -176,9 +180,12 @@ class SqliteStore(Store):
         self.url = url
         self._file = SqliteFile(_path(url))
 
-    async def table(self, name: str) -> SqliteTable:
+    async def table(self, name: str, *, make: bool = True) -> SqliteTable:
         table = SqliteTable(self._file, table_name(name))
-        table.make()
+        if make:
+            table.make()
+        elif not table.is_there():
+            raise TableNotFoundError(name, self.url)
         return table
 
     async def close(self) -> None:

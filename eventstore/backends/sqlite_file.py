@@ -120,10 +120,10 @@ class SqliteFile:
 
     def make_tables(self, last: str, statements: Iterable[str]) -> None:
         """Carry out the statements that make some tables, unless the last of them is there."""
+        if self.has_table(last):
+            return
         connection = self.connection()
         try:
-            if connection.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (last,)).fetchone():
-                return
             connection.execute("BEGIN IMMEDIATE")
             for statement in statements:
                 connection.execute(statement)
@@ -131,6 +131,14 @@ class SqliteFile:
             connection.execute("COMMIT")
         except sqlite3.Error as error:
             connection.roll_back()
+            raise self.explained(error) from error
+
+    def has_table(self, name: str) -> bool:
+        """Say whether an SQL table is there."""
+        try:
+            found = self.connection().execute("SELECT 1 FROM sqlite_master WHERE name = ?", (name,))
+            return found.fetchone() is not None
+        except sqlite3.Error as error:
             raise self.explained(error) from error
 
     def _connect(self) -> SqliteConnection:

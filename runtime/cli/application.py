@@ -20,6 +20,7 @@ from runtime.cli.commands.sample import shooting_range
 from runtime.cli.commands.show import show
 from runtime.cli.commands.streams import streams
 from runtime.cli.commands.truncate import truncate
+from runtime.cli.commands.verify import verify
 from runtime.cli.console import results
 
 _SETTINGS: dict[str, Any] = {
@@ -72,7 +73,7 @@ def _unwrapped(paragraph: str) -> str:
 application = typer.Typer(help=_HELP, **_SETTINGS)
 application.callback()(_options)
 
-for _command in (demo, lint, run, batches, truncate, streams, show):
+for _command in (demo, lint, run, batches, truncate, verify, streams, show):
     application.command(_command.__name__, help=_help(_command))(_command)
 
 _samples = typer.Typer(help="Write a message log to try things with.", **_SETTINGS)

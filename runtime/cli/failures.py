@@ -67,8 +67,8 @@ def traced(log_file: Path | None = None) -> Iterator[None]:
 
 def exit_code(error: Exception) -> int:
     """Return 2 for what was asked for wrongly, 1 for what turned out to be impossible."""
-    # The subclasses of UsageError tell of things that were not found or not allowed, not of how they were asked for.
-    return WRONG_USAGE if type(error) is UsageError or isinstance(error, StoreUrlError) else FAILED
+    # Their subclasses tell of things that were not found or not allowed, not of how they were asked for.
+    return WRONG_USAGE if type(error) in (UsageError, StoreUrlError) else FAILED
 
 
 def _sentence(error: Exception, trace: Path | None) -> str:

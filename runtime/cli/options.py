@@ -14,6 +14,14 @@ STORE_VARIABLE = "CONSISTENT_STORE"
 TABLE_VARIABLE = "CONSISTENT_TABLE"
 DEFAULT_MASTER = "local[*,4]"
 
+
+class LogFormat(StrEnum):
+    """The formats of a message log."""
+
+    PARQUET = "parquet"
+    JSON = "json"
+
+
 StoreUrl = Annotated[
     str,
     typer.Option(
@@ -82,11 +90,40 @@ Window = Annotated[
 ]
 
 
-class LogFormat(StrEnum):
-    """The formats of a message log."""
-
-    PARQUET = "parquet"
-    JSON = "json"
+Messages = Annotated[
+    str,
+    typer.Option(
+        "--messages",
+        metavar="LOG",
+        show_default=False,
+        help="The message log: a file or folder with the columns message_id, type, body, and optionally "
+        "business_id, sequence, enqueued_at, headers.",
+    ),
+]
+Format = Annotated[
+    LogFormat | None,
+    typer.Option("--format", help="The log's format; by default what its name says, else Parquet."),
+]
+Source = Annotated[
+    str | None,
+    typer.Option(
+        "--source", metavar="NAME", help="Set the message ids of this log apart from those of other logs."
+    ),
+]
+Partitions = Annotated[
+    int | None,
+    typer.Option(
+        "--partitions",
+        metavar="N",
+        min=1,
+        show_default="two for each core",
+        help="Shuffle to so many partitions.",
+    ),
+]
+MaxRounds = Annotated[
+    int,
+    typer.Option("--max-rounds", metavar="N", min=1, help="Stop a cascade that has not ended after so many."),
+]
 
 
 class Late(StrEnum):
@@ -94,6 +131,13 @@ class Late(StrEnum):
 
     REFUSE = "refuse"
     PROCESS = "process"
+
+
+class OnDifference(StrEnum):
+    """What to do when a duplicate gives something else than at first."""
+
+    DEAD_LETTER = "dead-letter"
+    FAIL = "fail"
 
 
 class OnError(StrEnum):

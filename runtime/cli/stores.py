@@ -35,6 +35,18 @@ def check_file(store: Store) -> None:
         raise NotPossibleError(f"There is no store at {file}: a batch (`consistent run`) makes one.")
 
 
+def check_table(store_url: str, table_name: str) -> None:
+    """Raise `TableNotFoundError` when a table is not there, and make neither it nor its store."""
+    store = connect(store_url)
+    check_file(store)
+    asyncio.run(_check_table(store, table_name))
+
+
+async def _check_table(store: Store, table_name: str) -> None:
+    async with store:
+        await store.table(table_name, make=False)
+
+
 async def _work(store: Store, table_name: str, work: Callable[[Table], Awaitable[T]]) -> T:
     async with store:
         return await work(await store.table(table_name))

@@ -8,10 +8,10 @@ from collections.abc import Iterator, Sequence
 from rich.console import RenderableType
 from rich.text import Text
 
-from runtime.cli.states import changes, decode
 from runtime.cli.tables import Cell, compact_json, make_facts, make_table, moment_cell, moment_text
 from runtime.cli.versions import describe_version
 from runtime.head import Head
+from runtime.states import changes, decode
 from runtime.streams import StoredVersion
 
 _COLUMNS = ("version", "message", "type", "now", "enqueued at", "batch", "changed")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from runtime.cli.states import changes, decode
 from runtime.cli.tables import moment_text
+from runtime.states import changes, decode
 from runtime.streams import StoredVersion
 
 

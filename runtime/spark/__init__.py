@@ -1,16 +1,20 @@
-"""The Spark jobs: batches over message logs, and truncation of all streams of a table."""
+"""The Spark jobs: batches over message logs, their verification, and truncation of all streams of a table."""
 
 from runtime.spark.batch import Batch, BatchOptions, BatchResult, dead_letters, outputs, run_batch
 from runtime.spark.session import build_session
 from runtime.spark.truncate import truncate
+from runtime.spark.verify import Verification, VerifyOptions, verify
 
 __all__ = [
     "Batch",
     "BatchOptions",
     "BatchResult",
+    "Verification",
+    "VerifyOptions",
     "build_session",
     "dead_letters",
     "outputs",
     "run_batch",
     "truncate",
+    "verify",
 ]

@@ -45,13 +45,16 @@ class BatchOptions:
 
     `source` sets the ids of this log apart from those of others. `partitions` is the number of partitions that the
     messages are shuffled to, `in_flight` how many streams a worker works on at most at once on a store on the network.
-    `step` is called with a sentence when the batch goes on to its next step; what it raises stops the batch there.
+    `on_difference` fails the batch when a duplicate gives something else than at first: what is stored by then stays,
+    and the batch can be resumed with its id either way. `step` is called with a sentence when the batch goes on to its
+    next step; what it raises stops the batch there.
     """
 
     cascade: bool = False
     max_rounds: int = 100
     late: Literal["refuse", "process"] = "refuse"
     on_error: Literal["continue", "stop-stream"] = "continue"
+    on_difference: Literal["dead-letter", "fail"] = "dead-letter"
     source: str | None = None
     log_format: str | None = None
     partitions: int | None = None
@@ -64,6 +67,7 @@ class BatchOptions:
         for name, value, allowed in (
             ("late", self.late, ("refuse", "process")),
             ("on_error", self.on_error, ("continue", "stop-stream")),
+            ("on_difference", self.on_difference, ("dead-letter", "fail")),
         ):
             if value not in allowed:
                 message = f"{name} is {' or '.join(map(repr, allowed))}, not {value!r}."
@@ -183,7 +187,12 @@ class Batch:
         finished = connection.run(ledger.finished())
         options = self.options
         batch = BatchContext(
-            record.batch_id, finished, is_cascade=number > 0, late=options.late, on_error=options.on_error
+            record.batch_id,
+            finished,
+            is_cascade=number > 0,
+            late=options.late,
+            on_error=options.on_error,
+            on_difference=options.on_difference,
         )
         job = FoldJob(self.app, self.store, self.table, batch, options.clock, options.in_flight, options.wrap)
         folders = self._folders(record)

@@ -29,10 +29,10 @@ class Connection:
     For a store on the network one loop lives as long as the process, and several coroutines are under way at once.
     """
 
-    def __init__(self, store: Store, table_name: str) -> None:
+    def __init__(self, store: Store, table_name: str, *, make: bool = True) -> None:
         self.store = store
         self._loop = asyncio.new_event_loop() if store.scope == "network" else None
-        self.table: Table = self.run(store.table(table_name))
+        self.table: Table = self.run(store.table(table_name, make=make))
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Run one coroutine to its end."""
@@ -67,11 +67,14 @@ class Connection:
         yield from run_concurrently(self._loop, coroutines, flight)
 
 
-def open_table(store_url: str, table_name: str) -> Connection:
-    """Return this thread's connection to a table: an event loop belongs to one thread."""
+def open_table(store_url: str, table_name: str, *, make: bool = True) -> Connection:
+    """Return this thread's connection to a table: an event loop belongs to one thread.
+
+    With `make=False` a table that is not there is not made: raises `TableNotFoundError`.
+    """
     key = (os.getpid(), threading.get_ident(), store_url, table_name)
     if key not in _connections:
-        _connections[key] = Connection(connect(store_url), table_name)
+        _connections[key] = Connection(connect(store_url), table_name, make=make)
     return _connections[key]
 
 

@@ -55,7 +55,7 @@ def to_arrow(outcomes: list[Outcome]) -> pa.RecordBatch:
         pa.array([outcome.reason for outcome in outcomes], _STRING),
         pa.array([outcome.error for outcome in outcomes], _STRING),
         pa.array([outcome.version for outcome in outcomes], pa.int64()),
-        _outputs([outcome.outputs for outcome in outcomes]),
+        outputs_array([outcome.outputs for outcome in outcomes]),
         pa.array([_delivery(outcome) for outcome in outcomes], _STRING),
     ]
     return pa.RecordBatch.from_arrays(columns, names=_NAMES)
@@ -65,7 +65,8 @@ def _size(outcomes: list[Outcome]) -> int:
     return sum(100 + sum(len(output.body) for output in outcome.outputs) for outcome in outcomes)
 
 
-def _outputs(of_outcomes: list[tuple[Output, ...]]) -> pa.ListArray:
+def outputs_array(of_outcomes: list[tuple[Output, ...]]) -> pa.ListArray:
+    """Return a column of lists of outputs."""
     outputs = [output for outputs in of_outcomes for output in outputs]
     columns: list[Any] = list(zip(*outputs, strict=True)) or [()] * len(ARROW_OUTPUT)
     arrays = [pa.array(column, item.type) for column, item in zip(columns[:-1], ARROW_OUTPUT, strict=False)]

@@ -7,6 +7,7 @@ partition and sorted there: copies of one message stand together, at the smalles
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as sf
@@ -19,6 +20,7 @@ from runtime.spark.logs import canonical
 _ROUTES = "array<struct<handler:string,business_id:string>>"
 _JSON_OPTIONS = {"allowSingleQuotes": "false", "allowUnquotedFieldNames": "false"}
 _STREAM = ("handler", "business_id", "spread")
+_SHARES = 1_000_000
 
 FOLD_COLUMNS = (
     "handler",
@@ -35,12 +37,26 @@ FOLD_COLUMNS = (
 """What the fold reads, in this order."""
 
 
-def route(messages: DataFrame, app: App, partitions: int) -> DataFrame:
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """A share of all streams, the same ones in every run and on every machine; another seed gives others."""
+
+    share: float
+    seed: int = 0
+
+    def takes(self) -> Column:
+        """Say whether a row's stream is in the sample."""
+        hash_ = sf.xxhash64(sf.lit(self.seed), *(sf.coalesce(sf.col(name), sf.lit("")) for name in _STREAM))
+        return sf.pmod(hash_, sf.lit(_SHARES)) < sf.lit(round(self.share * _SHARES))
+
+
+def route(messages: DataFrame, app: App, partitions: int, sample: Sample | None = None) -> DataFrame:
     """Give each message a row for each handler that takes it, grouped and sorted by stream.
 
     Messages that no handler takes, and those with a problem, keep one row without a handler. The business id is
     read from the body with one schema for each message type, as text in its canonical form, and is null when
-    it cannot be found. Copies of a message stand together, the first delivery first.
+    it cannot be found. Copies of a message stand together, the first delivery first. With a sample, the messages of
+    all other streams are left out before they are shuffled.
     """
     packed = isinstance(messages.schema["body"].dataType, BinaryType)
     keys = {path: f"key_{number}" for number, path in enumerate(_types_by_path(app))}
@@ -57,6 +73,8 @@ def route(messages: DataFrame, app: App, partitions: int) -> DataFrame:
         # Without a stream to belong to, a row may be folded anywhere: its id spreads such rows.
         .withColumn("spread", sf.when(sf.col("business_id").isNull(), sf.coalesce("message_id", "line")))
     )
+    if sample is not None:
+        routed = routed.where(sample.takes())
     return _sort(routed.repartition(partitions, *_STREAM)).select(*FOLD_COLUMNS)
 
 

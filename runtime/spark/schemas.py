@@ -48,6 +48,27 @@ OUTCOME = StructType(
 STORED_OUTCOME = StructType([*OUTCOME.fields, StructField("round", IntegerType())])
 """An outcome as it is read back: with the round of the cascade it belongs to."""
 
+FOUND = StructType(
+    [
+        StructField("handler", StringType()),
+        StructField("type", StringType()),
+        StructField("verdict", StringType()),
+        StructField("business_id", StringType()),
+        StructField("message_id", StringType()),
+        StructField("error", StringType()),
+        StructField("revision", LongType()),
+        StructField("version", LongType()),
+        StructField("changes", StringType()),
+        StructField("deliveries", LongType()),
+        StructField("streams", LongType()),
+        StructField("outputs", ArrayType(OUTPUT)),
+    ]
+)
+"""Findings of a verification: of one kind, with the first of them; of a kind that differs, one row for each stream.
+
+`changes` are the fields of the next state that differ, as JSON. A row without a verdict holds outputs only.
+"""
+
 _TIMESTAMP = pa.timestamp("us", tz="UTC")
 _HEADERS = pa.map_(pa.string(), pa.string())
 

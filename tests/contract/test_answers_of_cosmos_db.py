@@ -28,6 +28,7 @@ from eventstore import (
     StoreUnavailableError,
     StoreUrlError,
     Stream,
+    TableNotFoundError,
     connect,
 )
 from eventstore.backends.azure import AzureStore, client
@@ -174,7 +175,7 @@ def test_a_missing_table_is_no_missing_row(run, service, table):
     ]
 
     for act in (write, read):
-        with pytest.raises(StoreUrlError, match="ResourceNotFound"):
+        with pytest.raises(TableNotFoundError, match="There is no table"):
             act(run, table)
 
 

@@ -180,9 +180,12 @@ def test_not_while_a_store_is_used(run, use, overheard, account, signature, kind
 
     assert bool(signed) == (kind == "key")
     assert any(form in urls for form in forms(raw_signature(signature))) == (kind == "signature")
-    assert {"ConcurrencyConflictError", "DuplicateEventError", "RowNotFoundError", "StoreUrlError"} <= set(
-        use.errors
-    )
+    assert {
+        "ConcurrencyConflictError",
+        "DuplicateEventError",
+        "RowNotFoundError",
+        "TableNotFoundError",
+    } <= set(use.errors)
     # It was listened to, also to Azure's own log of requests.
     assert "Request URL" in overheard.text()
     assert "Operation 0: the row 'missing' does not exist." in overheard.text()

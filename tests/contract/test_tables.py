@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from eventstore import Operation, StoreUrlError
+from eventstore import Operation, StoreUrlError, TableNotFoundError
 
 
 def test_opening_a_table_twice_opens_the_same_table(run, store):
@@ -12,6 +12,18 @@ def test_opening_a_table_twice_opens_the_same_table(run, store):
     second = run(store.table("games"))
 
     assert run(second.get("p", "r")).properties == {"V": 1}
+
+
+def test_a_table_can_be_opened_without_making_it(run, store):
+    with pytest.raises(TableNotFoundError, match=r"^There is no table games7 in "):
+        run(store.table("games7", make=False))
+    with pytest.raises(TableNotFoundError):
+        run(store.table("games7", make=False))
+
+    made = run(store.table("games7"))
+    run(made.transact("p", [Operation.insert_or_replace("r", {"V": 1})]))
+
+    assert run(run(store.table("games7", make=False)).get("p", "r")).properties == {"V": 1}
 
 
 def test_upper_and_lower_case_name_one_table(run, store):

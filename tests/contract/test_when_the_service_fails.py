@@ -19,6 +19,7 @@ from eventstore import (
     RowExistsError,
     StoreUnavailableError,
     StoreUrlError,
+    TableNotFoundError,
     connect,
 )
 from eventstore.backends.azure import AzureStore, client
@@ -230,7 +231,7 @@ def test_a_table_that_was_deleted_is_said_to_be(run, service, table):
     service.answers = [error(404, "TableNotFound"), refused(404, "TableNotFound")]
 
     for act in (read, write):
-        with pytest.raises(StoreUrlError, match="TableNotFound"):
+        with pytest.raises(TableNotFoundError, match="There is no table"):
             act(run, table)
 
 

@@ -31,6 +31,7 @@ from eventstore.errors import (
     RowNotFoundError,
     StoreUnavailableError,
     StoreUrlError,
+    TableNotFoundError,
 )
 from eventstore.keys import escape, escape_bound
 from eventstore.limits import prepare
@@ -119,7 +120,7 @@ class AzureTable(Table):
             answer = await self._store.client().create_table(self._name)
         except StoreUrlError:
             # Some signatures allow to use a table and not to make one.
-            await self._page([("PartitionKey", "eq", ""), ("RowKey", "eq", "")], (), None)
+            await self.check()
             return
         if answer is None:
             return
@@ -127,6 +128,10 @@ class AzureTable(Table):
         if refused.code == "TableBeingDeleted":
             raise StoreUnavailableError(f"The table {self._name} is being deleted.")
         raise self._explained(refused)
+
+    async def check(self) -> None:
+        """Raise `TableNotFoundError` when the table is not there. Costs one request."""
+        await self._page([("PartitionKey", "eq", ""), ("RowKey", "eq", "")], (), None)
 
     async def _page(
         self, clauses: Sequence[tuple[str, str, str]], select: Sequence[str] | None, continuation: str | None
@@ -172,7 +177,7 @@ class AzureTable(Table):
         if refused.status == 413 or refused.code in _TOO_LARGE:  # noqa: PLR2004 - Payload Too Large
             return PayloadTooLargeError(what)
         if refused.code in _NO_TABLE:
-            return StoreUrlError(what)
+            return TableNotFoundError(self._name, self._store.url)
         if refused.status in _FORBIDDEN:
             return StoreUrlError(
                 f"{self._store.url} refused the credentials ({refused.status} {refused.code})."
@@ -202,9 +207,9 @@ class AzureStore(Store):
         """Return the store behind a url or connection string. Raises `StoreUrlError`."""
         return cls(account_of(url))
 
-    async def table(self, name: str) -> AzureTable:
+    async def table(self, name: str, *, make: bool = True) -> AzureTable:
         table = AzureTable(self, table_name(name))
-        await table.make()
+        await (table.make() if make else table.check())
         return table
 
     async def close(self) -> None:

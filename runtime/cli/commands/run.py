@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -12,38 +10,26 @@ from eventstore import connect
 from runtime.apps import load_app
 from runtime.cli.batch_report import BatchReport
 from runtime.cli.console import Screen
+from runtime.cli.message_logs import check_log
 from runtime.cli.options import (
     DEFAULT_MASTER,
     AppSpec,
     AsJson,
+    Format,
     Late,
     LogFile,
-    LogFormat,
     Master,
+    MaxRounds,
+    Messages,
+    OnDifference,
     OnError,
+    Partitions,
+    Source,
     StoreUrl,
     TableName,
 )
 from runtime.cli.sessions import working
-from runtime.errors import LogError
 
-_HADOOP_SETTINGS = "HADOOP_CONF_DIR"
-_PATTERN_SIGNS = "*?[{"
-
-Messages = Annotated[
-    str,
-    typer.Option(
-        "--messages",
-        metavar="LOG",
-        show_default=False,
-        help="The message log: a file or folder with the columns message_id, type, body, and optionally "
-        "business_id, sequence, enqueued_at, headers.",
-    ),
-]
-Format = Annotated[
-    LogFormat | None,
-    typer.Option("--format", help="The log's format; by default what its name says, else Parquet."),
-]
 Out = Annotated[
     str,
     typer.Option(
@@ -57,10 +43,6 @@ Cascade = Annotated[
     bool,
     typer.Option("--cascade", help="Handle the outputs too, round by round, until no handler takes any."),
 ]
-MaxRounds = Annotated[
-    int,
-    typer.Option("--max-rounds", metavar="N", min=1, help="Stop a cascade that has not ended after so many."),
-]
 BatchId = Annotated[
     str | None,
     typer.Option(
@@ -68,12 +50,6 @@ BatchId = Annotated[
         metavar="ID",
         show_default=False,
         help="Go on with the batch of this id, or begin one under it; by default a new id is made and printed.",
-    ),
-]
-Source = Annotated[
-    str | None,
-    typer.Option(
-        "--source", metavar="NAME", help="Set the message ids of this log apart from those of other logs."
     ),
 ]
 LateOption = Annotated[
@@ -90,14 +66,11 @@ OnErrorOption = Annotated[
         "--on-error", help="After a dead letter, go on with its stream, or hold back what is new in it."
     ),
 ]
-Partitions = Annotated[
-    int | None,
+OnDifferenceOption = Annotated[
+    OnDifference,
     typer.Option(
-        "--partitions",
-        metavar="N",
-        min=1,
-        show_default="two for each core",
-        help="Shuffle to so many partitions.",
+        "--on-difference",
+        help="When a duplicate gives something else than at first, make it a dead letter, or fail the batch there.",
     ),
 ]
 
@@ -115,6 +88,7 @@ def run(
     source: Source = None,
     late: LateOption = Late.REFUSE,
     on_error: OnErrorOption = OnError.CONTINUE,
+    on_difference: OnDifferenceOption = OnDifference.DEAD_LETTER,
     max_rounds: MaxRounds = 100,
     partitions: Partitions = None,
     master: Master = DEFAULT_MASTER,
@@ -153,6 +127,7 @@ def run(
             max_rounds=max_rounds,
             late=late.value,
             on_error=on_error.value,
+            on_difference=on_difference.value,
             source=source,
             log_format=None if log_format is None else log_format.value,
             partitions=partitions,
@@ -164,12 +139,3 @@ def run(
         progress.done()
         screen.give(report.document())
         screen.show(*report.parts())
-
-
-def check_log(path: str, master: str) -> None:
-    """Raise `LogError` when a log is not there, as far as that can be told without Spark."""
-    is_elsewhere = ":" in path or _HADOOP_SETTINGS in os.environ or not master.startswith("local")
-    if is_elsewhere or any(sign in path for sign in _PATTERN_SIGNS):
-        return
-    if not Path(path).exists():
-        raise LogError(f"There is no log at {path}.")

@@ -11,7 +11,6 @@ from eventstore import Stream, Table
 from runtime.cli.console import Screen
 from runtime.cli.failures import NotPossibleError
 from runtime.cli.options import AsJson, Limit, StoreUrl, TableName
-from runtime.cli.states import decode
 from runtime.cli.stores import on_table
 from runtime.cli.tables import moment_text
 from runtime.cli.version_tables import facts_of_stream, facts_of_version, table_of_changes, table_of_versions
@@ -20,6 +19,7 @@ from runtime.errors import UsageError
 from runtime.head import Head, read_head
 from runtime.message_ids import canonical
 from runtime.state_stream import stream_partition
+from runtime.states import decode
 from runtime.streams import StoredVersion, versions
 
 HandlerName = Annotated[

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from rich.console import RenderableType
 
 from eventstore import Table
-from runtime.cli.states import decode
 from runtime.cli.tables import make_table
+from runtime.states import decode
 from runtime.streams import summaries
 
 HANDLER = "LeaderBoard"

@@ -79,3 +79,20 @@ def test_once_it_is_abandoned_the_message_is_a_dead_letter(place, stopped):
     assert list(statuses(place.run(stopped, batch_id="morning")).values()) == [["nondeterministic"]]
     with pytest.raises(BatchRefusedError, match="abandoned"):
         place.run(stopped, batch_id="night")
+
+
+def test_a_batch_can_be_told_to_fail_where_a_duplicate_differs(place):
+    place.app = app
+    file = place.folder / "truth"
+    file.write_text("yes")
+    log = write_lines(place.folder / "log.jsonl", [row(1, "Told", {"key": "k", "file": str(file)})])
+    place.run(log, batch_id="night")
+    file.write_text("no")
+
+    with pytest.raises(
+        BatchFailedError, match=r"of Untrue-k came again. .*Said is published.* run batch day again"
+    ):
+        place.run(log, batch_id="day", on_difference="fail")
+
+    # ... and be resumed without it
+    assert list(statuses(place.run(log, batch_id="day")).values()) == [["nondeterministic"]]

@@ -4,6 +4,7 @@ import pytest
 
 ON_STORE = ["--store", "sqlite:///store.db", "--table", "games"]
 RUN = ["run", *ON_STORE, "--out", "out"]
+VERIFY = ["verify", *ON_STORE, "--messages", "log.parquet"]
 SAMPLE = ["--app", "samples.shooting_range:app"]
 
 
@@ -25,6 +26,12 @@ SAMPLE = ["--app", "samples.shooting_range:app"]
         (["run", *ON_STORE, *SAMPLE, "--messages", "log.parquet"], "--out"),
         ([*RUN, "--app", "samples.shooting_range", "--messages", "log.parquet"], "MODULE:ATTRIBUTE"),
         ([*RUN, *SAMPLE, "--messages", "log.parquet", "--late", "perhaps"], "--late"),
+        ([*RUN, *SAMPLE, "--messages", "log.parquet", "--on-difference", "perhaps"], "--on-difference"),
+        (["verify", *ON_STORE, *SAMPLE], "--messages"),
+        ([*VERIFY, "--app", "samples.shooting_range"], "MODULE:ATTRIBUTE"),
+        ([*VERIFY, *SAMPLE, "--sample", "0"], "above 0 and up to 1"),
+        ([*VERIFY, *SAMPLE, "--sample", "many"], "--sample"),
+        ([*VERIFY, *SAMPLE, "--master", "spark://host:7077"], "SQLite"),
         ([*RUN, *SAMPLE, "--messages", "log.parquet", "--master", "spark://host:7077"], "SQLite"),
         (
             ["run", "--store", "memory:", "--table", "games", *SAMPLE, "--messages", "x", "--out", "out"],
@@ -53,6 +60,15 @@ def test_what_was_asked_for_wrongly(consistent, store, arguments, sentence):
         (["batches", *ON_STORE, "--abandon", "b7"], "There is no batch b7"),
         ([*RUN, *SAMPLE, "--messages", "log.parquet"], "There is no log at log.parquet"),
         ([*RUN, "--app", "nowhere:app", "--messages", "log.parquet"], "There is no module nowhere"),
+        ([*VERIFY, *SAMPLE], "There is no log at log.parquet"),
+        (
+            [*VERIFY, *SAMPLE, "--messages", "store.db", "--store", "sqlite:///other.db"],
+            "There is no store at",
+        ),
+        (
+            [*VERIFY, *SAMPLE, "--messages", "store.db", "--table", "others"],
+            "There is no table others in sqlite:",
+        ),
         (["sample", "shooting-range", "--out", "store.db"], "is there already"),
     ],
 )
@@ -68,6 +84,9 @@ def test_what_turned_out_to_be_impossible(consistent, store, arguments, sentence
 
 def test_a_store_that_is_not_there_is_not_made(consistent, tmp_path):
     consistent("streams", "--store", "sqlite:///other.db", "--table", "games")
+    consistent(
+        "verify", "--store", "sqlite:///other.db", "--table", "games", *SAMPLE, "--messages", str(tmp_path)
+    )
 
     assert list(tmp_path.iterdir()) == []
 

@@ -8,7 +8,17 @@ from pathlib import Path
 import pytest
 
 REPOSITORY = Path(__file__).parents[3]
-COMMANDS = ["demo", "lint", "run", "batches", "truncate", "streams", "show", "sample shooting-range"]
+COMMANDS = [
+    "demo",
+    "lint",
+    "run",
+    "batches",
+    "truncate",
+    "verify",
+    "streams",
+    "show",
+    "sample shooting-range",
+]
 HEAVY = ("pyspark", "py4j", "pandas", "numpy", "pyarrow", "azure", "aiohttp")
 
 
@@ -36,7 +46,14 @@ def test_without_a_command_help_is_shown_and_the_usage_is_wrong(consistent):
 
 @pytest.mark.parametrize(
     "arguments",
-    [["--help"], ["run", "--help"], ["truncate", "--help"], ["demo", "--help"], ["lint", "--rules"]],
+    [
+        ["--help"],
+        ["run", "--help"],
+        ["truncate", "--help"],
+        ["demo", "--help"],
+        ["verify", "--help"],
+        ["lint", "--rules"],
+    ],
 )
 def test_help_imports_nothing_heavy(arguments):
     program = (

@@ -11,6 +11,7 @@ from eventstore import errors
 EXAMPLES = [
     errors.EventStoreError("what"),
     errors.StoreUrlError("what"),
+    errors.TableNotFoundError("games", "memory:"),
     errors.StoreUnavailableError("what"),
     errors.StoreUnavailableError("what", outcome_unknown=True),
     errors.InvalidKeyError("what"),

@@ -15,6 +15,7 @@ from eventstore import (
     StoreUnavailableError,
     StoreUrlError,
     Stream,
+    TableNotFoundError,
     connect,
     drive,
 )
@@ -260,3 +261,12 @@ def test_a_row_takes_few_bytes_beside_its_data(store, table, path):
 
     data, keys = 200 * 360, 200 * 2 * 62
     assert path.stat().st_size < (data + keys) * 1.5
+
+
+def test_a_file_that_is_not_there_is_not_made_to_look_for_a_table(tmp_path):
+    store = connect(f"sqlite:///{tmp_path}/below/store.db")
+
+    with pytest.raises(TableNotFoundError, match="There is no table games"):
+        drive(store.table("games", make=False))
+
+    assert list(tmp_path.iterdir()) == []

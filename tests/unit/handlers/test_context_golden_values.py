@@ -60,7 +60,7 @@ def test_everything_else_that_random_gives():
     assert random.getrandbits(64) == 7793167866684481871
     assert random.randbytes(8) == b"\xc4\xe7fx\x8fU\x17\xfe"
     assert random.choice("abcdefgh") == "b"
-    assert random.gauss(0, 1) == -0.3316830449698621
+    assert [random.random(), random.random()] == [0.7257508061318374, 0.9081823732429988]
     assert random.uniform(-1, 1) == -0.4972176238976145
     assert random.sample(range(1000), 3) == [878, 573, 498]
 

@@ -17,9 +17,9 @@ random.seed({seed})
 drawn = Context("Bell", "east", "m-1", 0).random
 cards = list(range(20))
 drawn.shuffle(cards)
-print(drawn.random(), drawn.getrandbits(100), drawn.gauss(0, 1), drawn.gauss(0, 1), cards)
+print(drawn.random(), drawn.getrandbits(100), drawn.uniform(1, 3), drawn.randint(1, 6), cards)
 print(drawn.choice("abcdefgh"), drawn.choices(range(9), k=4), drawn.sample(range(99), 4), drawn.randbytes(5))
-print(drawn.triangular(), drawn.betavariate(1, 2), drawn.expovariate(1), drawn.normalvariate(0, 1))
+print(drawn.choices("abc", weights=[1, 2, 0.5], k=5), drawn.randrange(-9, 9, 2))
 """
 
 
@@ -41,7 +41,7 @@ def test_pythons_own_generator_is_neither_used_nor_moved():
     random.seed(7)
 
     drawn = Context("Bell", "east", "m-1", 0).random
-    drawn.gauss(0, 1)
+    drawn.uniform(0, 1)
     drawn.shuffle([1, 2, 3])
 
     assert random.random() == untouched
@@ -105,3 +105,91 @@ def test_its_state_can_be_neither_taken_nor_set():
         seeded().getstate()
     with pytest.raises(NotImplementedError, match="cannot be set"):
         seeded().setstate(None)
+
+
+OFFERED = {
+    "random", "getrandbits", "randbytes", "randrange", "randint", "choice", "choices", "shuffle", "sample", "uniform"
+}  # fmt: skip
+
+
+def test_what_is_not_the_same_everywhere_is_refused_and_what_to_do_is_said():
+    methods = {
+        name
+        for name in dir(random.Random)
+        if not name.startswith("_") and callable(getattr(random.Random, name))
+    }
+
+    for name in methods - OFFERED - {"seed", "getstate", "setstate"}:
+        with pytest.raises(NotImplementedError, match=rf"has no {name}: .*context.capture\('{name}', lambda"):
+            getattr(seeded(), name)(1, 1)
+    assert {"gauss", "triangular", "expovariate"} <= methods - OFFERED
+    assert methods >= OFFERED
+
+
+class Standard(random.Random):
+    """The standard library's ways of this Python, on the bits of a message."""
+
+    def __init__(self, message_id: str) -> None:
+        self._draws = seeded(message_id)
+        super().__init__(0)
+
+    def getrandbits(self, k: int, /) -> int:
+        return self._draws.getrandbits(k)
+
+    def random(self) -> float:
+        return self._draws.random()
+
+
+@given(st.text(max_size=3), st.integers(0, 300), st.data())
+def test_what_is_offered_is_what_the_standard_library_of_python_3_11_gives(message_id, count, data):
+    ours, theirs = seeded(message_id), Standard(message_id)
+    k = data.draw(st.integers(0, count))
+    population = range(count)
+
+    assert ours.sample(population, k) == theirs.sample(population, k)
+    assert ours.randrange(-7, 7 + count, 3) == theirs.randrange(-7, 7 + count, 3)
+    assert ours.randrange(count + 7, -7, -5) == theirs.randrange(count + 7, -7, -5)
+    assert ours.uniform(-count, k) == theirs.uniform(-count, k)
+    if count:
+        weights = [(number % 7) + 0.1 for number in population]
+        assert ours.choice(population) == theirs.choice(population)
+        assert ours.choices(population, k=k) == theirs.choices(population, k=k)
+        assert ours.choices(population, weights, k=k) == theirs.choices(population, weights, k=k)
+        counts = [number % 3 + 1 for number in population]
+        assert ours.sample(population, k, counts=counts) == theirs.sample(population, k, counts=counts)
+    mine, others = list(population), list(population)
+    ours.shuffle(mine)
+    theirs.shuffle(others)
+    assert mine == others
+    assert ours.random() == theirs.random()
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "options", "error"),
+    [
+        ("randrange", (0,), {}, ValueError),
+        ("randrange", (3, 3), {}, ValueError),
+        ("randrange", (1, 9, -1), {}, ValueError),
+        ("randrange", (1, 9, 0), {}, ValueError),
+        ("randrange", (1.5,), {}, TypeError),
+        ("randint", (2, 1), {}, ValueError),
+        ("choice", ("",), {}, IndexError),
+        ("choices", ("abc",), {"weights": [1, 2]}, ValueError),
+        ("choices", ("ab",), {"weights": [0, 0]}, ValueError),
+        ("choices", ("ab",), {"weights": [1, float("inf")]}, ValueError),
+        ("choices", ("ab",), {"weights": [1, 2], "cum_weights": [1, 3]}, TypeError),
+        ("choices", ("",), {}, IndexError),
+        ("sample", ("abc", 4), {}, ValueError),
+        ("sample", ("abc", -1), {}, ValueError),
+        ("sample", ({"a", "b"}, 1), {}, TypeError),
+        ("sample", ("ab", 1), {"counts": [1]}, ValueError),
+        ("sample", ("ab", 1), {"counts": [0, 0]}, ValueError),
+    ],
+)
+def test_what_cannot_be_drawn_is_refused(name, arguments, options, error):
+    with pytest.raises(error):
+        getattr(seeded(), name)(*arguments, **options)
+
+
+def test_numbers_of_a_range_longer_than_any_list():
+    assert 0 <= seeded().randrange(0, 10**40, 3) < 10**40

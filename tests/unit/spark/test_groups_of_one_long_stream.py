@@ -7,10 +7,14 @@ import json
 import pyarrow as pa
 import pytest
 
+from handlers import App, Context, Handler, handles
 from runtime.fold import BatchContext
 from runtime.spark import deliveries
 from runtime.spark.job import FoldJob
+from runtime.spark.verify_job import VerifyJob
 from samples.shooting_range import app
+from samples.shooting_range.messages import FireAt
+from samples.shooting_range.states import ShootingRangeData
 from tests.support.logs import GAME, message_id
 
 
@@ -65,3 +69,46 @@ def test_a_group_of_dead_letters_alone_stops_its_stream_too(tmp_path):
     rows = [*[(number, "{}") for number in range(1, 4)], *[shot(number) for number in range(4, 9)]]
     outcomes = fold(tmp_path, BatchContext("night", on_error="stop-stream"), *rows)
     assert [row["reason"] for row in outcomes] == ["no_business_id"] * 3 + ["held_back"] * 5
+
+
+def test_a_verification_counts_the_stream_once_and_gives_its_outputs_once(tmp_path):
+    shots = [*[shot(1)] * 5, shot(2), shot(1, 99), *[shot(3)] * 5]
+    outputs = [row["outputs"] for row in fold(tmp_path, BatchContext("night"), *shots) if row["outputs"]]
+    job = VerifyJob(app, f"sqlite:///{tmp_path}/store.db", "games", with_outputs=True)
+
+    rows = [row for found in job.verify(batch(*shots)) for row in found.to_pylist()]
+
+    assert {row["verdict"]: (row["deliveries"], row["streams"]) for row in rows if row["verdict"]} == {
+        "match": (11, 1),
+        "id_reused": (1, 1),
+    }
+    assert [output for row in rows for output in row["outputs"]] == [
+        output for each in outputs for output in each
+    ]
+    assert len(outputs) == 3
+
+
+def test_a_verification_gives_the_first_version_that_differs_of_each_group_and_one_stream(tmp_path):
+    fold(tmp_path, BatchContext("night"), *[shot(number) for number in range(1, 9)])
+    job = VerifyJob(App(Deaf), f"sqlite:///{tmp_path}/store.db", "games")
+
+    rows = [
+        row
+        for found in job.verify(batch(*[shot(number) for number in range(8, 0, -1)]))
+        for row in found.to_pylist()
+    ]
+
+    assert [(row["version"], row["deliveries"], row["streams"]) for row in rows] == [
+        (6, 3, 1),
+        (3, 3, 0),
+        (1, 2, 0),
+    ]
+    assert {row["verdict"] for row in rows} == {"nondeterministic"}
+
+
+class Deaf(Handler[ShootingRangeData], name="ShootingRange"):
+    """Hears no shot."""
+
+    @handles(by="game_id")
+    def fire_at(self, state: ShootingRangeData, message: FireAt, context: Context) -> ShootingRangeData:
+        return state

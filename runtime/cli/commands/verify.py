@@ -1,0 +1,107 @@
+"""`consistent verify`: tells which stored versions today's handlers would break."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from eventstore import connect
+from runtime.apps import load_app
+from runtime.cli.console import Screen
+from runtime.cli.failures import FAILED
+from runtime.cli.message_logs import check_log
+from runtime.cli.options import (
+    DEFAULT_MASTER,
+    AppSpec,
+    AsJson,
+    Format,
+    Limit,
+    LogFile,
+    Master,
+    MaxRounds,
+    Messages,
+    Partitions,
+    Source,
+    StoreUrl,
+    TableName,
+)
+from runtime.cli.sessions import working
+from runtime.cli.stores import check_table
+from runtime.cli.verify_report import VerifyReport
+
+SampleOption = Annotated[
+    float,
+    typer.Option(
+        "--sample",
+        metavar="SHARE",
+        help="Look at a share of the streams only, such as 0.01: always the same ones.",
+    ),
+]
+Seed = Annotated[
+    int, typer.Option("--seed", metavar="N", help="Choose other streams for the sample with another number.")
+]
+Cascade = Annotated[
+    bool,
+    typer.Option("--cascade", help="Verify the handlers of what the replays publish too, round by round."),
+]
+
+
+def verify(
+    *,
+    app: AppSpec,
+    messages: Messages,
+    store: StoreUrl,
+    table: TableName,
+    sample: SampleOption = 1.0,
+    seed: Seed = 0,
+    cascade: Cascade = False,
+    log_format: Format = None,
+    source: Source = None,
+    max_rounds: MaxRounds = 100,
+    partitions: Partitions = None,
+    limit: Limit = 10,
+    master: Master = DEFAULT_MASTER,
+    log_file: LogFile = None,
+    as_json: AsJson = False,
+) -> None:
+    r"""Replay a log against the stored versions with today's handlers, write nothing, and show what differs.
+
+        consistent verify --app samples.shooting_range:app --messages log.parquet --cascade --sample 0.01 \
+            --store sqlite:///store.db --table games
+
+    Run it before changed handlers are deployed: each message of the log that has a stored version is handled again
+    as a duplicate would be, and its outputs and next state are compared with what is recorded. A version that differs,
+    that cannot be replayed, or that today's types refuse would make a duplicate a dead letter; give the changed
+    method a new revision, the changed state a new schema version, a renamed message an alias.
+
+    The exit code is 1 when anything differs. Messages without a stored version have nothing to be compared with: they
+    are counted, and the exit code is 0. One query for each stream, more for versions that are not in its header.
+    """
+    loaded = load_app(app)
+    from runtime.spark.connection import check_scope
+    from runtime.spark.verify import VerifyOptions
+    from runtime.spark.verify import verify as compare
+
+    options: dict[str, Any] = {
+        "sample": sample,
+        "seed": seed,
+        "cascade": cascade,
+        "max_rounds": max_rounds,
+        "source": source,
+        "log_format": None if log_format is None else log_format.value,
+        "partitions": partitions,
+    }
+    VerifyOptions(**options)  # what cannot be is refused before Spark is started
+    check_scope(connect(store).scope, master)
+    check_log(messages, master)
+    check_table(store, table)
+    screen = Screen(as_json)
+    with working(master, log_file, when_stopped="Stopped. Nothing was written.") as (spark, progress):
+        found = compare(spark, messages, loaded, store=store, table=table, step=progress.step, **options)
+        report = VerifyReport.of(found, limit)
+        progress.done()
+        screen.give(report.document())
+        screen.show(*report.parts())
+    if not report.is_clean:
+        raise typer.Exit(FAILED)

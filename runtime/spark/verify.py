@@ -1,0 +1,243 @@
+"""Verification: replay a log against what is stored with today's handlers, and write nothing.
+
+It tells before handlers are deployed which stored versions they would break. What is read is the log and the
+streams that it names; neither a table, nor an entry in the ledger, nor a folder is made.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import reduce
+from typing import Any
+
+from pyspark import StorageLevel
+from pyspark.sql import DataFrame, SparkSession, Window
+from pyspark.sql import functions as sf
+
+from handlers import App
+from runtime.errors import BatchFailedError, LogError, UsageError
+from runtime.spark.connection import check_reach, open_table
+from runtime.spark.failures import SPARK_FAILURES, explain
+from runtime.spark.job import Wrap
+from runtime.spark.logs import normalise, read_log
+from runtime.spark.routing import Sample, route
+from runtime.spark.schemas import FOUND
+from runtime.spark.session import check_session
+from runtime.spark.verify_job import VerifyJob
+from runtime.verification import Verdict
+
+_KIND = ("handler", "type", "revision", "verdict")
+_DIFFERING = [verdict.value for verdict in Verdict if verdict.is_difference]
+
+
+def _silent(_: str) -> None: ...
+
+
+@dataclass(frozen=True)
+class VerifyOptions:
+    """How a log is verified.
+
+    `sample` takes a share of all streams, chosen by a hash of handler, business id and `seed`: the same ones in every
+    run. With `cascade` what the replays publish is verified too, round by round. `source`, `partitions` and
+    `in_flight` are those of a batch. `step` is called with a sentence when the work goes on to its next step.
+    """
+
+    sample: float = 1.0
+    seed: int = 0
+    cascade: bool = False
+    max_rounds: int = 100
+    source: str | None = None
+    log_format: str | None = None
+    partitions: int | None = None
+    in_flight: int = 32
+    wrap: Wrap | None = None
+    step: Callable[[str], None] = _silent
+
+    def __post_init__(self) -> None:
+        if not 0 < self.sample <= 1:
+            message = f"A sample is a share of the streams, above 0 and up to 1, not {self.sample}."
+            raise UsageError(message)
+
+
+@dataclass(frozen=True, slots=True)
+class VerdictCount:
+    """How many deliveries of a kind came to the same verdict, in how many streams, with an example."""
+
+    handler: str | None
+    type: str | None
+    revision: int | None
+    verdict: Verdict
+    deliveries: int
+    streams: int
+    message_id: str | None
+    error: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class FirstDifference:
+    """The first version of a stream that differs in some way, and how; `changes` are fields of the next state."""
+
+    handler: str
+    business_id: str
+    version: int
+    message_id: str | None
+    type: str | None
+    revision: int | None
+    verdict: Verdict
+    error: str
+    changes: Sequence[dict[str, Any]]
+    deliveries: int
+
+
+@dataclass(frozen=True)
+class Verification:
+    """What was found: counts by kind, and a DataFrame with a row for each stream and kind of difference."""
+
+    counts: Sequence[VerdictCount]
+    differences: DataFrame
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether all stored versions that were looked at still give what they gave."""
+        return not any(count.verdict.is_difference for count in self.counts)
+
+    @property
+    def deliveries(self) -> int:
+        """How many deliveries were looked at, once for each handler that takes them."""
+        return sum(count.deliveries for count in self.counts)
+
+    def first_differences(self, limit: int = 0) -> list[FirstDifference]:
+        """Return differences, the first of every kind before the second of any; `limit` 0 returns all."""
+        ordered = Window.partitionBy(*_KIND).orderBy("version", "business_id")
+        ranked = self.differences.withColumn("rank", sf.row_number().over(ordered)).orderBy(
+            "rank", *_KIND, "version", "business_id"
+        )
+        rows = (ranked.limit(limit) if limit else ranked).collect()
+        names = ("handler", "business_id", "version", "message_id", "type", "revision")
+        return [
+            FirstDifference(
+                **{name: row[name] for name in names},
+                verdict=Verdict(row["verdict"]),
+                error=row["error"],
+                changes=json.loads(row["changes"] or "[]"),
+                deliveries=row["deliveries"],
+            )
+            for row in rows
+        ]
+
+
+def verify(
+    spark: SparkSession,
+    messages: DataFrame | str,
+    app: App,
+    *,
+    store: str,
+    table: str,
+    **options: Any,  # noqa: ANN401 - the fields of VerifyOptions
+) -> Verification:
+    """Replay a log against its stored versions with today's code, and return what differs. Writes nothing.
+
+    `messages` is the path of a log, or a DataFrame with its columns; `options` are the fields of `VerifyOptions`. The
+    work is done when this returns. Costs one query for each stream, and more for versions that are no longer in its
+    header.
+
+    Raises `UsageError` for what cannot be verified, `TableNotFoundError` when there is no such table, and
+    `BatchFailedError` when the job stopped.
+    """
+    return _Verifying(spark, app, store, table, VerifyOptions(**options)).run(messages)
+
+
+@dataclass
+class _Verifying:
+    spark: SparkSession
+    app: App
+    store: str = field(repr=False)
+    table: str
+    options: VerifyOptions
+
+    def run(self, messages: DataFrame | str) -> Verification:
+        """Verify the log, and with `cascade` what its replays publish."""
+        check_session(self.spark)
+        options = self.options
+        given = read_log(self.spark, messages, options.log_format) if isinstance(messages, str) else messages
+        log = normalise(given, options.source)
+        check_reach(open_table(self.store, self.table, make=False), self.spark)
+        sample = None if options.sample == 1 else Sample(options.sample, options.seed)
+        rounds = [self._round(0, log, sample)]
+        while options.cascade:
+            outputs = self._outputs(rounds[-1])
+            if outputs.isEmpty():
+                break
+            if len(rounds) == options.max_rounds:
+                message = (
+                    f"The cascade has not ended after {len(rounds)} rounds: allow more with --max-rounds."
+                )
+                raise BatchFailedError(message)
+            rounds.append(self._round(len(rounds), outputs, None))
+        return self._result(rounds)
+
+    def _round(self, number: int, messages: DataFrame, sample: Sample | None) -> DataFrame:
+        """Return what is found of some messages; it is computed once, and kept on Spark's own disk."""
+        options = self.options
+        options.step(f"Round {number}: handling messages again")
+        job = VerifyJob(self.app, self.store, self.table, options.in_flight, options.cascade, options.wrap)
+        partitions = options.partitions or max(2, 2 * self.spark.sparkContext.defaultParallelism)
+        routed = route(messages, self.app, partitions, sample)
+        found = routed.mapInArrow(job.verify, FOUND).persist(StorageLevel.DISK_ONLY)
+        try:
+            found.count()
+        except SPARK_FAILURES as error:
+            raise BatchFailedError(explain(error)) from error
+        return found
+
+    def _outputs(self, found: DataFrame) -> DataFrame:
+        """Return what the matches of a round publish and a handler takes, as a log in its one form."""
+        outputs = found.select(sf.explode("outputs").alias("output")).select("output.*")
+        taken = outputs.where(sf.col("type").isin(list(self.app.message_types)))
+        nothing = sf.lit(None).cast("string")
+        return taken.withColumns({"business_id": nothing, "problem": nothing, "line": nothing})
+
+    def _result(self, rounds: Sequence[DataFrame]) -> Verification:
+        self.options.step("Counting what was found")
+        found = reduce(DataFrame.unionByName, rounds).where(sf.col("verdict").isNotNull())
+        counts = _count(found)
+        if not counts:
+            message = "The log holds no messages: there is nothing to verify."
+            if self.options.sample < 1:
+                message = "The log holds no messages of the sampled streams: take a larger sample."
+            raise LogError(message)
+        return Verification(counts, _first_of_each_stream(found.where(sf.col("verdict").isin(_DIFFERING))))
+
+
+def _first_of_each_stream(found: DataFrame) -> DataFrame:
+    """Return a row for each stream and kind; a stream that is very long was verified in several groups."""
+    first = sf.min_by(sf.struct("version", "message_id", "error", "changes"), "version").alias("first")
+    grouped = found.groupBy(*_KIND, "business_id").agg(first, sf.sum("deliveries").alias("deliveries"))
+    return grouped.select(*_KIND, "business_id", "first.*", "deliveries")
+
+
+def _count(found: DataFrame) -> list[VerdictCount]:
+    example = sf.min(sf.struct("message_id", "error")).alias("example")
+    sums = [sf.sum(name).alias(name) for name in ("deliveries", "streams")]
+    rows = found.groupBy(*_KIND).agg(*sums, example).collect()
+    counts = [
+        VerdictCount(
+            row["handler"],
+            row["type"],
+            row["revision"],
+            Verdict(row["verdict"]),
+            row["deliveries"],
+            row["streams"],
+            row["example"]["message_id"],
+            row["example"]["error"],
+        )
+        for row in rows
+    ]
+    return sorted(counts, key=_place)
+
+
+def _place(count: VerdictCount) -> tuple[str, str, int, int]:
+    """Return by what counts are ordered: matches first, what has no handler last."""
+    return count.handler or "~", count.type or "", list(Verdict).index(count.verdict), count.revision or 0

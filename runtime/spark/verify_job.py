@@ -1,0 +1,203 @@
+"""What the workers of a verification do: compare the deliveries of a partition, stream by stream, and add up.
+
+What matches is counted. Of what differs, each stream gives the first version for each kind of difference.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Coroutine, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+from eventstore import Store, Table
+from handlers import App
+from runtime.backoff import BackoffPolicy, sleep_for
+from runtime.envelope import Envelope
+from runtime.outcome import Outcome, Output
+from runtime.preparation import Prepared, prepare
+from runtime.spark.connection import open_table
+from runtime.spark.deliveries import Group, groups
+from runtime.spark.flight import StreamsInFlight
+from runtime.spark.garbage import rare_collections
+from runtime.spark.job import Wrap
+from runtime.spark.outcomes import outputs_array
+from runtime.spark.schemas import FOUND
+from runtime.verification import Finding, Verdict, Verifier
+
+_MAX_ROWS = 4096
+_MAX_OUTPUTS = 8192
+
+_Kind = tuple[str | None, str | None, int | None, Verdict]
+
+
+@dataclass(slots=True)
+class _Stream:
+    """What was found of one stream so far: kinds of findings, and the last message that gave its outputs."""
+
+    kinds: set[_Kind] = field(default_factory=set)
+    delivered: str | None = None
+
+
+class _Checked(NamedTuple):
+    """The findings on a group of deliveries."""
+
+    stream: _Stream
+    findings: Sequence[Finding]
+
+
+@dataclass(slots=True)
+class _Row:
+    """Findings of one kind, with the first of them as the example."""
+
+    first: Finding
+    deliveries: int = 0
+    streams: int = 0
+
+    def add(self, finding: Finding, *, is_new: bool) -> None:
+        self.deliveries += finding.message_id is not None
+        self.streams += is_new
+        if (finding.version or 0) < (self.first.version or 0):
+            self.first = finding
+
+
+@dataclass(frozen=True)
+class VerifyJob:
+    """All that a worker needs to verify a partition of deliveries. `with_outputs` also gives what matches publish."""
+
+    app: App
+    store: str = field(repr=False)
+    table: str
+    in_flight: int = 32
+    with_outputs: bool = False
+    wrap: Wrap | None = None
+
+    def verify(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Compare the deliveries of a partition with their stored versions, and give rows of `FOUND`."""
+        connection = open_table(self.store, self.table, make=False)
+        flight = StreamsInFlight(self.in_flight)
+        table = self.wrap(connection.table) if self.wrap else connection.table
+        worker = _Worker(self, connection.measured(table, flight), connection.store)
+        tally = _Tally()
+        with rare_collections():
+            for checked in connection.run_all(worker.work(batches), flight):
+                tally.add(checked)
+                if tally.is_full:
+                    yield tally.flush()
+            yield tally.end()
+
+
+class _Worker:
+    """Verifies groups of deliveries, each with the code of its handler."""
+
+    def __init__(self, job: VerifyJob, table: Table, store: Store) -> None:
+        self._app = job.app
+        backoff = BackoffPolicy(sleep=sleep_for(store.scope))
+        self._verifiers = {
+            name: Verifier(table, handler, backoff, with_outputs=job.with_outputs)
+            for name, handler in job.app.handlers.items()
+        }
+
+    def work(self, batches: Iterable[pa.RecordBatch]) -> Iterator[Coroutine[Any, Any, _Checked]]:
+        """Give the work on each group."""
+        stream = _Stream()
+        for group in groups(batches):
+            if not group.follows:
+                stream = _Stream()
+            yield self._check(group, stream)
+
+    async def _check(self, group: Group, stream: _Stream) -> _Checked:
+        if group.handler is None:
+            return _Checked(
+                stream, [_unroutable(envelope, problem) for envelope, problem in group.deliveries]
+            )
+        handler = self._app.handlers[group.handler]
+        prepared = [prepare(handler, group.business_id, envelope) for envelope, _ in group.deliveries]
+        if group.business_id is None:
+            return _Checked(stream, [_without_stream(each, handler.name) for each in prepared])
+        return _Checked(stream, await self._verifiers[handler.name].verify(group.business_id, prepared))
+
+
+class _Tally:
+    """Adds up findings, and collects rows for those that differ."""
+
+    def __init__(self) -> None:
+        self._counts: dict[_Kind, _Row] = {}
+        self._rows: list[_Row] = []
+        self._outputs: list[Output] = []
+
+    @property
+    def is_full(self) -> bool:
+        """Whether it is time to flush."""
+        return len(self._rows) >= _MAX_ROWS or len(self._outputs) >= _MAX_OUTPUTS
+
+    def add(self, checked: _Checked) -> None:
+        """Take the findings on a group."""
+        stream = checked.stream
+        differing: dict[_Kind, _Row] = {}
+        for finding in checked.findings:
+            kind = (finding.handler, finding.type, finding.revision, finding.verdict)
+            rows = differing if finding.verdict.is_difference else self._counts
+            rows.setdefault(kind, _Row(finding)).add(finding, is_new=kind not in stream.kinds)
+            stream.kinds.add(kind)
+            # Copies of a message stand together, and the first of them gives the outputs.
+            if finding.outputs and finding.message_id != stream.delivered:
+                stream.delivered = finding.message_id
+                self._outputs += finding.outputs
+        self._rows += differing.values()
+
+    def flush(self) -> pa.RecordBatch:
+        """Return the rows so far, and begin anew."""
+        batch = _to_arrow(self._rows, tuple(self._outputs))
+        self._rows, self._outputs = [], []
+        return batch
+
+    def end(self) -> pa.RecordBatch:
+        """Return the last rows, with what was counted."""
+        self._rows += self._counts.values()
+        return self.flush()
+
+
+def _to_arrow(rows: list[_Row], outputs: tuple[Output, ...]) -> pa.RecordBatch:
+    """Return a row for each kind, and one more with outputs when there are any."""
+    firsts: list[Finding | None] = [row.first for row in rows]
+    counts = [(row.deliveries, row.streams) for row in rows]
+    if outputs:
+        firsts.append(None)
+        counts.append((0, 0))
+    texts = [
+        pa.array([getattr(first, name, None) for first in firsts], pa.string())
+        for name in ("handler", "type", "verdict", "business_id", "message_id", "error")
+    ]
+    numbers = [
+        pa.array([getattr(first, name, None) for first in firsts], pa.int64())
+        for name in ("revision", "version")
+    ]
+    columns = [
+        *texts,
+        *numbers,
+        pa.array([_changes(first) for first in firsts], pa.string()),
+        pa.array([deliveries for deliveries, _ in counts], pa.int64()),
+        pa.array([streams for _, streams in counts], pa.int64()),
+        outputs_array([outputs if first is None else () for first in firsts]),
+    ]
+    return pa.RecordBatch.from_arrays(columns, names=FOUND.fieldNames())
+
+
+def _changes(first: Finding | None) -> str | None:
+    if first is None or not first.changes:
+        return None
+    return json.dumps([asdict(change) for change in first.changes], ensure_ascii=False)
+
+
+def _unroutable(envelope: Envelope, problem: str | None) -> Finding:
+    error = problem or f"No handler takes messages of type {envelope.type}."
+    return Finding(None, None, envelope.message_id or "", envelope.type, Verdict.UNKNOWN, error=error)
+
+
+def _without_stream(delivery: Prepared | Outcome, handler: str) -> Finding:
+    envelope = delivery.envelope
+    error = delivery.error if isinstance(delivery, Outcome) else None
+    return Finding(handler, None, envelope.message_id, envelope.type, Verdict.UNKNOWN, error=error)

@@ -1,0 +1,290 @@
+"""A verification replays a log against what is stored with other handlers, tells what differs, and writes nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from eventstore import Operation, Row, Table, TableNotFoundError, connect, drive
+from eventstore.interception import InterceptedTable
+from handlers import App, Context, Handler, Message, State, handles
+from runtime.errors import LogError, UsageError
+from runtime.spark import Verification, verify
+from samples.shooting_range import app as shooting_range
+from tests.support.logs import generated, row, write_lines
+
+
+class Paid(Message):
+    account: str
+    amount: int
+
+
+class Booked(Message):
+    account: str
+    total: int
+
+
+class Total(State):
+    total: int = 0
+
+
+class Count(State):
+    count: int = 0
+
+
+class Account(Handler[Total]):
+    @handles(by="account")
+    def paid(self, state: Total, message: Paid, context: Context) -> Total:
+        total = state.total + message.amount
+        context.publish(Booked(account=message.account, total=total))
+        return Total(total=total)
+
+
+class Charged(Handler[Total], name="Account"):
+    """As `Account`, with a fee on what is large: a rule that was changed without a new revision."""
+
+    @handles(by="account")
+    def paid(self, state: Total, message: Paid, context: Context) -> Total:
+        total = state.total + message.amount - (message.amount >= 50)
+        context.publish(Booked(account=message.account, total=total))
+        return Total(total=total)
+
+
+class Letters(Handler[Count]):
+    @handles(by="account")
+    def booked(self, state: Count, message: Booked, context: Context) -> Count:
+        return Count(count=state.count + 1)
+
+
+class LettersTwice(Handler[Count], name="Letters"):
+    @handles(by="account")
+    def booked(self, state: Count, message: Booked, context: Context) -> Count:
+        return Count(count=state.count + 2)
+
+
+BEFORE, CHARGED = App(Account, Letters), App(Charged, Letters)
+
+
+def paid(number: int, account: str, amount: int):
+    return row(number, "Paid", {"account": account, "amount": amount})
+
+
+class ReadOnlyTable(InterceptedTable):
+    """A table whose writes are errors, also in a worker."""
+
+    async def transact(self, partition_key: str, operations: Sequence[Operation]) -> tuple[str, ...]:
+        raise AssertionError("a verification has written")
+
+    async def barrier(self) -> None:
+        raise AssertionError("a verification has asked for a durable commit")
+
+
+def read_only(table: Table) -> Table:
+    return ReadOnlyTable(table)
+
+
+def stored(url: str, table: str) -> list[tuple]:
+    """Return all rows of a table with their ETags: of streams, and of the ledger."""
+
+    async def read():
+        async with connect(url) as store:
+            opened = await store.table(table, make=False)
+            found: list[Row] = []
+            streams = {each.partition_key for each in (await opened.scan("SS-HEAD")).rows}
+            for key in [*sorted(streams), "_batches"]:
+                found += (await opened.query(key, "", "\uffff")).rows
+            return [(each.partition_key, each.row_key, each.etag, dict(each.properties)) for each in found]
+
+    return drive(read()) if url.startswith("sqlite") else asyncio.run(read())
+
+
+def found_by(place, log, app: App, **options) -> Verification:
+    """Verify a log, and make sure that nothing was written: no row, no table, no file."""
+    before, files = stored(place.store, place.table), sorted(place.folder.rglob("*"))
+    found = verify(place.spark, log, app, store=place.store, table=place.table, wrap=read_only, **options)
+    counts = [
+        (each.handler, each.type, each.revision, each.verdict.value, each.deliveries) for each in found.counts
+    ]
+    assert stored(place.store, place.table) == before
+    assert sorted(place.folder.rglob("*")) == files
+    assert sum(each[-1] for each in counts) == found.deliveries
+    return found
+
+
+def counts_of(found: Verification) -> list[tuple]:
+    return [
+        (each.handler, each.type, each.revision, each.verdict.value, each.deliveries, each.streams)
+        for each in found.counts
+    ]
+
+
+@pytest.fixture
+def log(place) -> str:
+    """Give the log of a batch that was run: two accounts with small and large amounts, and a copy."""
+    place.app = BEFORE
+    rows = [paid(1, "a", 10), paid(2, "a", 60), paid(3, "b", 5), paid(4, "a", 70), paid(2, "a", 60)]
+    path = write_lines(place.folder / "log.jsonl", rows)
+    place.run(path, cascade=True)
+    return path
+
+
+def test_the_same_handlers_give_the_same(any_place):
+    any_place.app = BEFORE
+    log = write_lines(any_place.folder / "log.jsonl", [paid(1, "a", 10), paid(2, "a", 60), paid(1, "a", 10)])
+    any_place.run(log)
+
+    found = found_by(any_place, log, BEFORE)
+
+    assert found.is_clean
+    assert counts_of(found) == [("Account", "Paid", 1, "match", 3, 1)]
+    assert found.first_differences() == []
+
+
+def test_a_changed_rule_is_found_with_the_first_version_of_each_stream(place, log):
+    found = found_by(place, log, CHARGED)
+
+    assert not found.is_clean
+    assert counts_of(found) == [
+        ("Account", "Paid", 1, "match", 2, 2),
+        ("Account", "Paid", 1, "nondeterministic", 3, 1),
+    ]
+    (difference,) = found.first_differences()
+    assert (difference.business_id, difference.version, difference.deliveries) == ("a", 2, 3)
+    assert difference.changes == [{"field": "total", "before": 70, "after": 69}]
+    assert "other outputs and another next state than at first: total was 70 and is 69" in difference.error
+
+
+def test_each_stream_that_differs_is_in_the_result_and_examples_can_be_limited(place):
+    place.app = BEFORE
+    rows = [paid(number, f"a{number % 7}", 40 + number) for number in range(1, 43)]
+    log = write_lines(place.folder / "log.jsonl", rows)
+    place.run(log)
+
+    found = found_by(place, log, CHARGED)
+
+    assert {each["business_id"]: each["version"] for each in found.differences.collect()} == {
+        "a0": 2, "a1": 3, "a2": 3, "a3": 2, "a4": 2, "a5": 2, "a6": 2,
+    }  # fmt: skip
+    assert [each.business_id for each in found.first_differences(2)] == ["a0", "a3"]
+    assert len(found.first_differences()) == 7
+
+
+def test_with_cascade_the_handlers_of_outputs_are_verified_too(place, log):
+    after = App(Account, LettersTwice)
+
+    assert found_by(place, log, after).is_clean
+    found = found_by(place, log, after, cascade=True)
+
+    assert counts_of(found) == [
+        ("Account", "Paid", 1, "match", 5, 2),
+        ("Letters", "Booked", 1, "nondeterministic", 4, 2),
+    ]
+    assert found_by(place, log, BEFORE, cascade=True).is_clean
+
+
+def test_messages_that_were_never_handled_are_told_and_no_difference(place, log):
+    more = write_lines(
+        place.folder / "more.jsonl",
+        [paid(1, "a", 10), paid(9, "a", 1), paid(10, "new", 1), row(11, "Gone", {}), "no message"],
+    )
+
+    found = found_by(place, more, BEFORE)
+
+    assert found.is_clean
+    assert counts_of(found) == [
+        ("Account", "Paid", 1, "match", 1, 1),
+        ("Account", "Paid", None, "unknown", 2, 2),
+        (None, None, None, "unknown", 1, 1),
+        (None, "Gone", None, "unknown", 1, 1),
+    ]
+    assert "No handler takes messages of type Gone." in {each.error for each in found.counts}
+
+
+def test_a_sample_takes_whole_streams_the_same_ones_each_time(place):
+    place.app = BEFORE
+    rows = [paid(number, f"a{number % 60}", number) for number in range(1, 181)]
+    log = write_lines(place.folder / "log.jsonl", rows)
+    place.run(log)
+
+    def sampled(**options) -> set[str]:
+        found = found_by(place, log, App(AllWrong, Letters), **options)
+        assert all(each.deliveries == 3 for each in found.first_differences())
+        return {each.business_id for each in found.first_differences()}
+
+    third = sampled(sample=0.33)
+
+    assert 8 < len(third) < 32
+    assert sampled(sample=0.33, partitions=3) == third
+    assert third < sampled(sample=0.66)
+    assert sampled(sample=0.33, seed=1) != third
+    assert len(sampled()) == 60
+
+
+class AllWrong(Handler[Total], name="Account"):
+    @handles(by="account")
+    def paid(self, state: Total, message: Paid, context: Context) -> Total:
+        return Total(total=-1)
+
+
+def test_the_sample_matches_itself(place, tmp_path):
+    place.app = shooting_range
+    log = generated(place.folder / "log.jsonl", 5, 200, duplicates=0.2, seed=3)
+    place.run(log, cascade=True)
+
+    found = found_by(place, log, shooting_range, cascade=True)
+
+    assert found.is_clean
+    assert {each.handler for each in found.counts} == {"ShootingRange", "LeaderBoard"}
+    assert {each.verdict.value for each in found.counts} == {"match"}
+
+
+def test_what_cannot_be_verified_is_refused_and_nothing_is_made(place, log):
+    def attempt(path: str = log, **options):
+        chosen = {"store": place.store, "table": place.table, **options}
+        return verify(place.spark, path, BEFORE, **chosen)
+
+    other = place.folder / "other.db"
+    for share in (0, -0.1, 1.1):
+        with pytest.raises(UsageError, match="above 0 and up to 1"):
+            attempt(sample=share)
+    with pytest.raises(LogError, match="There is no log at nowhere"):
+        attempt("nowhere.jsonl")
+    with pytest.raises(LogError, match="larger sample"):
+        attempt(sample=0.0000001)
+    with pytest.raises(TableNotFoundError, match="There is no table nothing"):
+        attempt(table="nothing")
+    with pytest.raises(TableNotFoundError):
+        attempt(store=f"sqlite:///{other}")
+    with pytest.raises(UsageError, match="seen by one process only"):
+        attempt_in_memory(place, log)
+
+    assert not other.exists()
+    assert not Path("nothing").exists()
+
+
+def attempt_in_memory(place, log):
+    asyncio.run(connect("memory:verified").table("games"))
+    verify(place.spark, log, BEFORE, store="memory:verified", table="games")
+
+
+def test_the_code_that_the_documentation_shows_runs(place, log, capsys):
+    page = (Path(__file__).parents[3] / "docs" / "operations.md").read_text()
+    (code,) = [block for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if "verify(" in block]
+    for shown, here in (
+        ('"log.parquet"', repr(log)),
+        ("sqlite:///store.db", place.store),
+        ('"games"', repr(place.table)),
+        ("sample=0.1", "sample=1.0"),
+    ):
+        assert code.count(shown) == 1
+        code = code.replace(shown, here)
+
+    exec(code, {"app": BEFORE})
+    with pytest.raises(AssertionError, match="total was 70 and is 69"):
+        exec(code, {"app": CHARGED})
+
+    assert "verdict" in capsys.readouterr().out
