@@ -35,6 +35,7 @@ _INSTEAD = {
 def check_model(model_type: type[BaseModel]) -> None:
     """Raise `AppError` when an instance of the model could change, or keep what is not stored."""
     for model in _models(model_type, set()):
+        _check_complete(model)
         _check_settings(model)
         for name, field in model.model_fields.items():
             where = f"{model.__name__}.{name}"
@@ -50,6 +51,12 @@ def holds_frozenset(model_type: type[BaseModel]) -> bool:
         for field in model.model_fields.values()
         for part in _parts(field.annotation)
     )
+
+
+def _check_complete(model: type[BaseModel]) -> None:
+    if not model.__pydantic_complete__ and not model.model_rebuild(raise_errors=False):
+        message = f"{model.__name__} names a type that is not there: import it at run time, not under TYPE_CHECKING."
+        raise AppError(message)
 
 
 def _check_settings(model: type[BaseModel]) -> None:

@@ -1,0 +1,228 @@
+"""`check_determinism` handles generated messages here and in another process, and finds what differs."""
+
+import json
+import subprocess
+import sys
+from collections import Counter
+from datetime import UTC, date, datetime, time, timedelta
+from decimal import Decimal
+from enum import Enum
+from typing import Annotated, Literal
+from uuid import UUID
+
+import pytest
+from hypothesis import strategies as st
+from pydantic import BaseModel, ConfigDict, Field, StrictInt, field_validator
+
+from handlers import App, Context, Handler, Message, SpecError, State, handles
+from handlers.testing import check_determinism
+from handlers.testing.strategies import stories
+from samples.shooting_range import app as shooting_range
+from tests.unit.handlers import improper
+from tests.unit.handlers.processes import REPOSITORY
+
+
+def test_the_sample_is_deterministic():
+    check_determinism(shooting_range)
+
+
+@pytest.mark.parametrize("app", [improper.captures, improper.fails])
+def test_what_is_captured_and_what_always_fails_is_deterministic(app):
+    check_determinism(app, examples=10)
+
+
+@pytest.mark.parametrize(
+    ("handler", "differs"),
+    [
+        (improper.Hashes, r"state: \{.*\} here, \{.*\} there"),
+        (improper.Orders, r"published\[0\].body: \{.*\} here, \{.*\} there"),
+        (improper.Localises, r"state: \{.*\} here, \{.*\} there"),
+        (improper.Counts, r"state: \{.*\} here, \{.*\} there"),
+        (improper.Identifies, r"published\[0\].body: \{.*<object object at .*\} here, \{.*\} there"),
+        (improper.RaisesSometimes, r"raised: (None here, ValueError there|ValueError here, None there)"),
+    ],
+)
+def test_what_differs_is_named_with_handler_and_message(handler, differs):
+    expected = rf"(?s)^{handler.__name__} is not deterministic: message \d for '.*', Named \{{.*differs:\n  {differs}"
+
+    with pytest.raises(AssertionError, match=expected) as found:
+        check_determinism(App(handler))
+
+    assert "in another process, with PYTHONHASHSEED=" in str(found.value)
+
+
+def test_the_smallest_message_that_differs_is_shown():
+    with pytest.raises(AssertionError) as found:
+        check_determinism(App(improper.Hashes))
+
+    first = str(found.value).partition(" differs:")[0]
+    assert "message 1 for" in first
+    assert len(json.loads(first.partition(", Named ")[2])["names"]) <= 1
+
+
+def test_what_the_guard_refuses_is_told_with_the_line():
+    with pytest.raises(
+        AssertionError, match=r"Looks.named \(improper.py, line \d+\) may give .*: use context.now.$"
+    ):
+        check_determinism(App(improper.Looks), examples=3)
+
+
+def test_the_same_seed_gives_the_same_messages():
+    one, same, other = (stories(shooting_range, 5, seed, {}) for seed in (1, 1, 2))
+
+    assert one == same != other
+
+
+def test_each_story_is_about_one_business_object():
+    for story in stories(shooting_range, 50, 0, {}):
+        assert {json.loads(body)["game_id"] for _, body in story.messages} == {story.business_id}
+
+
+def test_all_handlers_and_message_types_are_tried():
+    told = stories(shooting_range, 50, 0, {})
+
+    assert {story.handler for story in told} == {"ShootingRange", "LeaderBoard"}
+    assert set(Counter(name for story in told for name, _ in story.messages)) == {
+        "StartNewRound", "FireAt", "Hit", "Missed",
+    }  # fmt: skip
+
+
+class Colour(Enum):
+    RED = "red"
+    BLUE = "blue"
+
+
+class Part(BaseModel):
+    model_config = ConfigDict(frozen=True, ser_json_bytes="base64", val_json_bytes="base64")
+
+    code: bytes
+    parts: tuple["Part", ...] = ()
+
+
+class Everything(Message):
+    owner: "Owner"
+    text: str
+    short: str = Field(max_length=3, min_length=1)
+    pattern: Annotated[str, Field(pattern="^[a-z]+$")]
+    number: int
+    percent: int = Field(ge=0, le=100)
+    positive: Annotated[float, Field(gt=0)]
+    truth: bool
+    price: Decimal = Field(max_digits=6, decimal_places=2)
+    guid: UUID
+    at: datetime
+    day: date
+    hour: time
+    lasts: timedelta
+    colour: Colour
+    choice: Literal["a", 1]
+    maybe: int | None
+    pair: tuple[int, str]
+    few: tuple[Annotated[str, Field(max_length=2)], ...] = Field(max_length=2)
+    words: frozenset[str]
+    part: Part
+    aliased: str = Field(alias="theAlias")
+
+
+class Owner(BaseModel):
+    model_config = ConfigDict(frozen=True)
+
+    id: StrictInt
+
+
+class Even(Message):
+    house: str
+    number: int
+
+    @field_validator("number")
+    @classmethod
+    def is_even(cls, number: int) -> int:
+        if number % 1_000_003 != 512:
+            raise ValueError("odd")
+        return number
+
+
+class Keeps(State):
+    text: str = ""
+
+
+class Keeper(Handler[Keeps]):
+    @handles(by="owner.id")
+    def everything(self, state: Keeps, message: Everything, context: Context) -> Keeps:
+        return state.model_copy(update={"text": message.model_dump_json(exclude={"words"})})
+
+
+class EvenKeeper(Handler[Keeps]):
+    @handles(by="house")
+    def even(self, state: Keeps, message: Even, context: Context) -> Keeps:
+        return state.model_copy(update={"text": str(message.number)})
+
+
+def test_messages_are_made_of_every_type_that_an_app_takes():
+    assert len(stories(App(Keeper), 20, 0, {})) >= 10
+    check_determinism(App(Keeper), examples=5)
+
+
+def test_a_message_that_checks_more_than_its_limits_needs_a_strategy():
+    with pytest.raises(SpecError, match=r"^No valid messages were found by trying: give .*strategies="):
+        check_determinism(App(EvenKeeper), examples=5)
+
+    evens = st.builds(
+        Even, house=st.text(min_size=1), number=st.integers().map(lambda n: 1_000_003 * n + 512)
+    )
+    check_determinism(App(EvenKeeper), examples=5, strategies={Even: evens})
+
+
+def test_handlers_that_another_process_cannot_import_are_refused_with_a_sentence():
+    class Local(Handler[Keeps]):
+        @handles(by="house")
+        def even(self, state: Keeps, message: Even, context: Context) -> Keeps:
+            return state
+
+    evens = st.builds(Even, house=st.just("h"), number=st.just(512))
+    with pytest.raises(
+        SpecError, match=r"cannot be sent to another process: .* define them at the top of a module.$"
+    ):
+        check_determinism(App(Local), examples=1, strategies={Even: evens})
+
+
+def run(code: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", code], cwd=REPOSITORY, capture_output=True, text=True, check=False
+    )
+
+
+def test_handlers_of_a_program_are_refused_with_a_sentence():
+    done = run(
+        "from tests.unit.handlers.improper import *\n"
+        "from handlers.testing import check_determinism\n"
+        "class Mine(Captures): pass\n"
+        "check_determinism(App(Mine), examples=1)"
+    )
+
+    assert "SpecError: Another process cannot handle the messages: AttributeError: " in done.stderr
+    assert done.stderr.endswith("define them at the top of a module.\n")
+
+
+def test_without_hypothesis_the_extra_to_install_is_named_and_the_rest_works():
+    done = run(
+        "import sys\n"
+        "sys.modules['hypothesis'] = None\n"
+        "from tests.unit.handlers import improper\n"
+        "from handlers.testing import HandlerSpec, check_determinism\n"
+        "HandlerSpec(improper.Captures)\n"
+        "check_determinism(improper.captures, examples=1)"
+    )
+
+    assert done.stderr.endswith(
+        "SpecError: check_determinism needs Hypothesis: pip install 'consistent-messaging[testing]'.\n"
+    )
+
+
+def test_dates_of_generated_messages_have_and_lack_a_time_zone():
+    bodies = [
+        json.loads(body) for story in stories(App(improper.Hashes), 50, 0, {}) for _, body in story.messages
+    ]
+    zones = {datetime.fromisoformat(body["at"]).tzinfo for body in bodies}
+
+    assert zones == {None, UTC}
