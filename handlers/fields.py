@@ -24,6 +24,7 @@ _ALLOWED = (
     "str, int, float, bool, bytes, UUID, datetime, date, time, timedelta, Decimal, enums, Literal, None, "
     "tuple[...], frozenset[...] and frozen models"
 )
+_PURE_FACTORIES = (tuple, frozenset, str, int, float, bool, bytes, Decimal, timedelta)
 _INSTEAD = {
     list: "tuple[..., ...]",
     set: "frozenset[...]",
@@ -41,6 +42,23 @@ def check_model(model_type: type[BaseModel]) -> None:
             where = f"{model.__name__}.{name}"
             _check_type(field.annotation, where)
             _check_storage(model, name, field, where)
+    check_defaults(model_type)
+
+
+def check_defaults(model_type: type[BaseModel]) -> None:
+    """Raise `AppError` when a field of the model has a default that may be another one each time."""
+    for model in _models(model_type, set()):
+        for name, field in model.model_fields.items():
+            factory = field.default_factory
+            if factory is None or factory in _PURE_FACTORIES:
+                continue
+            if isinstance(factory, type) and issubclass(factory, BaseModel):
+                continue
+            message = (
+                f"{model.__name__}.{name} has a default_factory, which may give something else each time: give it a "
+                f"default, or let the handler set it, with what its context offers."
+            )
+            raise AppError(message)
 
 
 def holds_frozenset(model_type: type[BaseModel]) -> bool:

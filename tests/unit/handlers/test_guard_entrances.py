@@ -42,7 +42,7 @@ def test_a_handler_that_catches_the_error_fails_all_the_same(how):
 
 
 @pytest.mark.filterwarnings("ignore:looked")
-@pytest.mark.parametrize("how", set(ALLOWED) - {"import"})
+@pytest.mark.parametrize("how", [how for how in ALLOWED if how != "import"])
 def test_a_handler_can(how):
     assert look(how) == House(looks=1)
 
