@@ -12,7 +12,7 @@ unexport VIRTUAL_ENV PYTHONHOME PYTHONPATH SPARK_HOME PYSPARK_PYTHON PYSPARK_DRI
 MAKEFLAGS += --no-builtin-rules
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup setup-test demo test differential bench lint format constraints clean distclean
+.PHONY: help setup setup-test demo test differential bench bench-guard lint format constraints clean distclean
 
 BIN := .venv/bin
 PIP_INSTALL := scripts/quietly.sh $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-input -c constraints.txt
@@ -33,6 +33,9 @@ test: setup-test  ## run all tests; ARGS="tests/unit -k name" runs some
 
 bench: .make/java .make/packages-bench .make/azurite  ## compare with others; SIZE=full takes longer, ARGS="--only NAME" runs some
 	@PATH="$(CURDIR)/.make/node:$$PATH" $(BIN)/python -m benchmarks $(if $(SIZE),--size $(SIZE)) $(ARGS)
+
+bench-guard: setup  ## measure what the guard costs a fold in memory
+	@$(BIN)/python -m benchmarks.guard $(ARGS)
 
 differential: setup-test  ## compare the store's backends by random programs for longer: PROGRAMS=2000
 	@PATH="$(CURDIR)/.make/node:$$PATH" DIFFERENTIAL_PROGRAMS=$(or $(PROGRAMS),2000) $(BIN)/python -m pytest tests/differential $(ARGS)

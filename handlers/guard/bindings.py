@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
-from types import ModuleType
+from types import FunctionType, ModuleType
 from typing import Any
 
 from handlers.guard.modules import GUARDS, ORIGINALS
@@ -51,7 +51,7 @@ class Bindings:
             if module.__name__ in found:
                 continue
             found[module.__name__] = module
-            used = map(_module_of, vars(module).values())
+            used = map(_module_of, list(vars(module).values()))
             waiting += [each for each in used if each is not None and self._is_users(each)]
         yield from found.values()
 
@@ -64,9 +64,11 @@ class Bindings:
 
 
 def _module_of(value: object) -> ModuleType | None:
-    if isinstance(value, ModuleType):
-        return value
-    name = getattr(value, "__module__", None)
+    """Return the module that a value is, or in which it or its class is defined; a value itself is asked nothing."""
+    kind = type(value)
+    if issubclass(kind, ModuleType):
+        return value  # type: ignore[return-value] # as was just asked
+    name = getattr(value if issubclass(kind, type | FunctionType) else kind, "__module__", None)
     return sys.modules.get(name) if isinstance(name, str) else None
 
 

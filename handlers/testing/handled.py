@@ -156,7 +156,7 @@ class Handled(Generic[S]):
     ) -> Iterator[str]:
         codec, done = self._past.definition.codec, self._done()
         if publishes is not None:
-            expected = [each if isinstance(each, type) else settled(each) for each in publishes]
+            expected = [each if isinstance(each, type) else _expected(each) for each in publishes]
             yield from differences_of_messages(expected, self._context.messages)
         if state is not None:
             yield from differences(codec.decode(self._past.encoded(state)), codec.decode(done.after), "state")
@@ -171,6 +171,13 @@ class Handled(Generic[S]):
         __tracebackhide__ = True
         head = f"{self._past.definition.name} {what}: {self._message!r}"
         raise AssertionError("\n  ".join([head, *lines])) from self._error
+
+
+def _expected(message: object) -> Message:
+    if not isinstance(message, Message):
+        problem = f"publishes=[...] takes messages and message types, not {message!r}."
+        raise SpecError(problem)
+    return settled(message)
 
 
 def _go_on(past: Past, message: Message, first: Context) -> Past:

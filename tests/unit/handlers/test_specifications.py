@@ -347,6 +347,10 @@ def test_a_message_that_failed_cannot_come_again():
             lambda: SPEC.when(Rang(tower="east")).then(state=Heard(by="x")),  # type: ignore[arg-type]
             "^That is no state of Bell",
         ),
+        (
+            lambda: SPEC.when(Rang(tower="east")).then(publishes=["Heard"]),  # type: ignore[list-item]
+            r"^publishes=\[...\] takes messages and message types, not 'Heard'.$",
+        ),
         (lambda: SPEC.at(datetime(2026, 1, 1)), r"has no time zone: add one, such as tzinfo=UTC.$"),  # noqa: DTZ001
         (lambda: SPEC.at(NOON).given(Rang(tower="east")).at(NOON - timedelta(1)), r"^at\(...\) goes back"),
     ],
