@@ -58,6 +58,31 @@ class Counts(Handler[Town]):
         return state.model_copy(update={"count": len(self.counted)})
 
 
+class RemembersTheFirst(Handler[Town]):
+    """Keeps the first town of all in its class."""
+
+    first: ClassVar[list[str]] = []
+
+    @handles(by="town")
+    def named(self, state: Town, message: Named, context: Context) -> Town:
+        if not self.first:
+            self.first.append(message.town)
+        return state.model_copy(update={"text": self.first[0]})
+
+
+class RemembersMessages(Handler[Town]):
+    """Keeps the ids of messages in its class, to handle none twice."""
+
+    handled: ClassVar[set[str]] = set()
+
+    @handles(by="town")
+    def named(self, state: Town, message: Named, context: Context) -> Town:
+        if context.message_id not in self.handled:
+            self.handled.add(context.message_id)
+            context.publish(Answer(text="for the first time"))
+        return state
+
+
 class Identifies(Handler[Town]):
     """Publishes the address of an object, by `repr`."""
 

@@ -62,6 +62,16 @@ def test_an_app_that_was_guarded_while_the_clock_was_frozen_stays_guarded(how):
         look(app, how)
 
 
+FROZEN_BEFORE = """
+from freezegun import freeze_time
+from tests.unit.handlers import onlooker, test_guard_and_frozen_clocks as tests
+with freeze_time("1999-12-31"):
+    pass  # freezegun remembers the names of modules, and replaces them another time though they changed
+for how in tests.WAYS:
+    tests.test_a_frozen_clock_is_guarded_and_the_clock_after_it_too(how)
+print("all guarded")
+"""
+
 FROZEN_FIRST = """
 from freezegun import freeze_time
 with freeze_time("1999-12-31"):
@@ -74,9 +84,10 @@ print("all guarded")
 """
 
 
-def test_the_guard_may_be_imported_while_the_clock_is_frozen():
+@pytest.mark.parametrize("program", [FROZEN_FIRST, FROZEN_BEFORE])
+def test_the_guard_may_be_imported_while_the_clock_is_frozen_and_after_it_was(program):
     done = subprocess.run(
-        [sys.executable, "-c", FROZEN_FIRST], cwd=REPOSITORY, capture_output=True, text=True, check=False
+        [sys.executable, "-c", program], cwd=REPOSITORY, capture_output=True, text=True, check=False
     )
 
     assert done.stdout == "all guarded\n", done.stderr

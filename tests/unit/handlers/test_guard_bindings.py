@@ -1,6 +1,7 @@
 """Names that lead straight to an entrance are guarded in the user's own modules, and in no others."""
 
 import sys
+import time
 import types
 import uuid
 from uuid import UUID
@@ -12,7 +13,10 @@ from handlers.guard.bindings import Bindings
 from tests.unit.handlers import helper, onlooker
 from tests.unit.handlers.onlooker import Onlooker
 
-PYTHONS_OWN = {"uuid4": vars(uuid)["uuid4"]}  # in a dict, as this module may be bound too
+PYTHONS_OWN = {
+    "uuid4": vars(uuid)["uuid4"],
+    "time": vars(time)["time"],
+}  # in a dict, as this module may be bound too
 LIBRARY = "site-packages/a_library_of_others/__init__.py"
 
 
@@ -81,9 +85,9 @@ def test_a_module_that_is_imported_later_is_bound_before_the_next_message(monkey
     run(House(), Look(house="h", how="dates"), look[1])
 
     users = module(
-        monkeypatch, "made_by_the_user", "/home/user/made_by_the_user.py", draw=PYTHONS_OWN["uuid4"]
+        monkeypatch, "made_by_the_user", "/home/user/made_by_the_user.py", clock=PYTHONS_OWN["time"]
     )
-    monkeypatch.setitem(onlooker.FORBIDDEN, "later", (lambda _: users.draw(), "", ""))
+    monkeypatch.setitem(onlooker.FORBIDDEN, "later", (lambda _: users.clock(), "", ""))
 
-    with pytest.raises(NondeterminismError, match=r"^uuid.uuid4\(\) in "):
+    with pytest.raises(NondeterminismError, match=r"^time.time\(\) in "):
         run(House(), *look)

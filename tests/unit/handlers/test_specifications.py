@@ -67,7 +67,9 @@ class Bell(Handler[Data]):
             return state.model_copy(update={"weight": 1, "names": {"a"}})
         if message.how == "nothing":
             return None  # type: ignore[return-value]
-        if told is not None:
+        if message.how == "hidden headers":
+            context.publish(Told(), headers={"n": str(self.hide())})
+        elif told is not None:
             context.publish(told, headers=context.headers)
         return state
 
@@ -91,6 +93,7 @@ DEEDS: dict[str, Callable[[Data, Context], Told | None]] = {
     "change the state": lambda state, _: state.__dict__.update(rings=9),
     "weigh": lambda _, __: None,
     "nothing": lambda _, __: None,
+    "hidden headers": lambda _, __: None,
 }
 
 SPEC = HandlerSpec(Bell)
@@ -317,6 +320,11 @@ def test_later_messages_are_those_that_are_given():
         handled.redelivered(draws("hidden"), draws("hidden"), draws("hidden"))
 
 
+def test_headers_that_differ_when_a_message_comes_again_are_found():
+    with pytest.raises(AssertionError, match=r"published\[0\] headers: expected {'n': '1'}, got {'n': '3'}"):
+        SPEC.when(draws("hidden headers")).redelivered()
+
+
 def test_a_message_that_failed_cannot_come_again():
     with pytest.raises(AssertionError, match="Bell fails: "):
         SPEC.when(Rang(tower="east", times=-1)).redelivered()
@@ -367,4 +375,7 @@ def test_a_class_that_is_no_handler_is_refused_as_by_an_app():
 
 def test_states_and_messages_are_compared_as_they_are_stored():
     # 1 in a field of type float and a set in a frozenset's place come back as what the fields are.
-    SPEC.when(draws("weigh")).then(publishes=[], state=Data(weight=1.0, names=frozenset({"a"})))
+    weighed = Data(weight=1.0, names=frozenset({"a"}))
+
+    SPEC.when(draws("weigh")).then(publishes=[], state=weighed)
+    SPEC.given(draws("weigh")).when(Rang(tower="east", times=0)).then(state=weighed)
