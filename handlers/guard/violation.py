@@ -68,7 +68,8 @@ def _function(frame: FrameType) -> str | None:
     module, name = _module(frame), frame.f_code.co_qualname.removesuffix(".__init__")
     if module.startswith(("_", "collections.abc")) or name.endswith("__"):
         return None
-    return f"{'os.path' if module in _PATHS else module}.{name}()"
+    public = module.partition("._")[0]
+    return f"{'os.path' if public in _PATHS else public}.{name}()"
 
 
 def _is_library(frame: FrameType) -> bool:

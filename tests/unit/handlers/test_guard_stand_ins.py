@@ -5,7 +5,6 @@ from datetime import UTC, date, datetime
 
 import pytest
 from pydantic import TypeAdapter
-from pyspark import cloudpickle
 
 from handlers import App, Context, Handler, Message, State, handles
 from handlers.guard import guarded
@@ -72,6 +71,8 @@ def test_a_guarded_app_survives_pickling_and_is_guarded_where_it_arrives():
 def test_spark_pickles_functions_that_use_guarded_modules():
     import os
     import time
+
+    from pyspark import cloudpickle
 
     def looks() -> tuple[int, float]:
         return os.getpid(), time.time()
