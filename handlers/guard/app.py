@@ -47,6 +47,7 @@ def _guard_routes(definition: HandlerDefinition) -> None:
     methods = [method for route in routes for method in route.revisions.values()]
     classes = [definition.handler_type, definition.state_type, *(route.message_type for route in routes)]
     bindings = Bindings(classes, methods)
+    bindings.keep_up()
     definition.routes = MappingProxyType(
         {
             name: replace(
