@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from dataclasses import replace
+from threading import Lock
 from types import MappingProxyType
 from typing import Any
 
@@ -13,6 +14,8 @@ from handlers.guard.devices import guard_devices
 from handlers.guard.modules import guard_modules
 from handlers.guard.running import guard_method
 from handlers.handler import Handler
+
+_preparing = Lock()
 
 
 class GuardedApp(App):
@@ -36,8 +39,13 @@ def guarded(app: App) -> App:
     return GuardedApp(*(definition.handler_type for definition in app.handlers.values()))
 
 
-@functools.cache
 def _guard_process() -> None:
+    with _preparing:
+        _guard_process_once()
+
+
+@functools.cache
+def _guard_process_once() -> None:
     guard_modules()
     guard_devices()
 

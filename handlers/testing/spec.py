@@ -16,8 +16,9 @@ from handlers.handler import Handler
 from handlers.message import Message
 from handlers.state import State
 from handlers.testing.chosen import Choices, ChosenContext, as_guids
-from handlers.testing.handled import EPOCH, Handled, Past
+from handlers.testing.handled import EPOCH, Handled
 from handlers.testing.invocation import FAILURES, Handling, handle
+from handlers.testing.past import Past
 
 S = TypeVar("S", bound=State)
 
