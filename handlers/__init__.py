@@ -17,7 +17,9 @@ from handlers.errors import (
     CodecError,
     HandlersError,
     InputStateChangedError,
+    NondeterminismError,
     PublishError,
+    SpecError,
 )
 from handlers.handler import Handler, handles
 from handlers.message import Message
@@ -33,8 +35,10 @@ __all__ = [
     "HandlersError",
     "InputStateChangedError",
     "Message",
+    "NondeterminismError",
     "PublishError",
     "Published",
+    "SpecError",
     "State",
     "handles",
 ]

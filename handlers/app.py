@@ -44,7 +44,7 @@ class HandlerDefinition:
 
     def _find_routes(self) -> Iterator[tuple[str, Route]]:
         found: dict[str, Route] = {}
-        instance = self.handler_type()
+        instance = _instance(self.handler_type)
         for attribute in dir(self.handler_type):
             method = getattr(self.handler_type, attribute)
             mark = mark_of(method)
@@ -129,6 +129,17 @@ def _check_one_type(name: str, one: type[Message], other: type[Message]) -> None
         f"alias away from one of them."
     )
     raise AppError(message)
+
+
+def _instance(handler_type: type[Handler[Any]]) -> Handler[Any]:
+    try:
+        return handler_type()
+    except Exception as error:
+        message = (
+            f"{handler_type.__name__}() cannot be made: {error}. A handler keeps nothing between messages, so it "
+            f"needs no __init__; what it needs to know stands in its state and its messages."
+        )
+        raise AppError(message) from error
 
 
 def _state_type(handler_type: type[Handler[Any]]) -> type[State]:

@@ -19,6 +19,7 @@ import msgpack
 from handlers.codec import Codec
 from handlers.draws import Seed, SeededRandom
 from handlers.errors import CaptureError, PublishError
+from handlers.fields import check_defaults
 from handlers.message import Message, message_name
 from handlers.text import is_text
 
@@ -141,7 +142,8 @@ class Context:
 
 @cache
 def message_codec(message_type: type[Message]) -> Codec[Message]:
-    """Return the codec of a message type, made once."""
+    """Return the codec of a message type, made once. Raises `AppError` for defaults that differ each time."""
+    check_defaults(message_type)
     return Codec(message_type)
 
 

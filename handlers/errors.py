@@ -5,7 +5,9 @@ HandlersError
 ├── CodecError              a value does not survive being stored
 ├── CaptureError            `Context.capture` was used wrongly
 ├── InputStateChangedError  a handler changed the state that it was given
-└── PublishError            what was given to `Context.publish` is no message
+├── NondeterminismError     a handler under guard looked at the clock, at chance or at the outside
+├── PublishError            what was given to `Context.publish` is no message
+└── SpecError               what was asked of `handlers.testing` cannot be
 
 Every error survives pickling: its constructor takes one sentence.
 """
@@ -33,5 +35,13 @@ class InputStateChangedError(HandlersError):
     """Raised when the state given to a handler was not the same after the call."""
 
 
+class NondeterminismError(HandlersError):
+    """Raised when a handler under guard calls what gives something else each time; says what to use instead."""
+
+
 class PublishError(HandlersError):
     """Raised when something other than a `Message` is published."""
+
+
+class SpecError(HandlersError):
+    """Raised when a specification of a test is given what its handler cannot have; says what to change."""

@@ -24,6 +24,7 @@ _ALLOWED = (
     "str, int, float, bool, bytes, UUID, datetime, date, time, timedelta, Decimal, enums, Literal, None, "
     "tuple[...], frozenset[...] and frozen models"
 )
+_PURE_FACTORIES = (tuple, frozenset, str, int, float, bool, bytes, Decimal, timedelta)
 _INSTEAD = {
     list: "tuple[..., ...]",
     set: "frozenset[...]",
@@ -35,11 +36,29 @@ _INSTEAD = {
 def check_model(model_type: type[BaseModel]) -> None:
     """Raise `AppError` when an instance of the model could change, or keep what is not stored."""
     for model in _models(model_type, set()):
+        _check_complete(model)
         _check_settings(model)
         for name, field in model.model_fields.items():
             where = f"{model.__name__}.{name}"
             _check_type(field.annotation, where)
             _check_storage(model, name, field, where)
+    check_defaults(model_type)
+
+
+def check_defaults(model_type: type[BaseModel]) -> None:
+    """Raise `AppError` when a field of the model has a default that may be another one each time."""
+    for model in _models(model_type, set()):
+        for name, field in model.model_fields.items():
+            factory = field.default_factory
+            if factory is None or factory in _PURE_FACTORIES:
+                continue
+            if isinstance(factory, type) and issubclass(factory, BaseModel):
+                continue
+            message = (
+                f"{model.__name__}.{name} has a default_factory, which may give something else each time: give it a "
+                f"default, or let the handler set it, with what its context offers."
+            )
+            raise AppError(message)
 
 
 def holds_frozenset(model_type: type[BaseModel]) -> bool:
@@ -50,6 +69,12 @@ def holds_frozenset(model_type: type[BaseModel]) -> bool:
         for field in model.model_fields.values()
         for part in _parts(field.annotation)
     )
+
+
+def _check_complete(model: type[BaseModel]) -> None:
+    if not model.__pydantic_complete__ and not model.model_rebuild(raise_errors=False):
+        message = f"{model.__name__} names a type that is not there: import it at run time, not under TYPE_CHECKING."
+        raise AppError(message)
 
 
 def _check_settings(model: type[BaseModel]) -> None:

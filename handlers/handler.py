@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
+from handlers.context import Context
+from handlers.errors import AppError
+from handlers.message import Message
 from handlers.names import stable_name
 from handlers.state import State
 
 S = TypeVar("S", bound=State)
-F = TypeVar("F", bound=Callable[..., Any])
+M = TypeVar("M", bound=Message)
+H = TypeVar("H", bound="Handler[Any]")
 
 _MARK = "__handles__"
 
@@ -23,15 +27,28 @@ class Handles:
     revision: int
 
 
-def handles(*, by: str, revision: int = 1) -> Callable[[F], F]:
+class Mark(Protocol):
+    """What `@handles(...)` gives: it marks a method, and lets a type checker compare its types with each other."""
+
+    def __call__(self, method: Callable[[H, S, M, Context], S], /) -> Callable[[H, S, M, Context], S]:
+        """Mark a method."""
+
+
+def handles(*, by: str, revision: int = 1) -> Mark:
     """Mark a method as the one that handles the message type of its second argument.
 
     `by` names the field of the message that holds the business id; a dotted path reaches into a nested model.
     `revision` tells two methods for one message type apart: new messages take the highest, a duplicate is
-    handled by the one that handled it first.
+    handled by the one that handled it first. Raises `AppError` when these cannot be.
     """
+    if not isinstance(by, str) or not all(by.split(".")):  # type: ignore[redundant-expr] # whatever is given
+        message = f"@handles(by=...) takes the name of the field with the business id, not {by!r}."
+        raise AppError(message)
+    if type(revision) is not int or revision < 1:
+        message = f"@handles(revision=...) counts from 1: {revision!r} is no revision."
+        raise AppError(message)
 
-    def mark(method: F) -> F:
+    def mark(method: Callable[[H, S, M, Context], S], /) -> Callable[[H, S, M, Context], S]:
         setattr(method, _MARK, Handles(by, revision))
         return method
 

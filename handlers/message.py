@@ -11,7 +11,7 @@ from handlers.errors import AppError
 from handlers.names import stable_name
 
 
-class Message(BaseModel):
+class Message(BaseModel, frozen=True):  # type: ignore[misc] # said here once more for mypy, which reads no FROZEN
     """What is sent from one business object to another.
 
     The name on the wire is the class's, or the one given: `class FireAt(Message, name="FireAt")` keeps the

@@ -69,16 +69,19 @@ def message_type_of(method: Callable[..., Any], state_type: type[State]) -> type
     Raises `AppError` when the method does not have the form `(self, state, message, context) -> state`.
     """
     where = method.__qualname__
-    names = list(inspect.signature(method).parameters)
-    if len(names) != len(("self", "state", "message", "context")) or inspect.iscoroutinefunction(method):
+    parameters = inspect.signature(method).parameters
+    if len(parameters) != len(("self", "state", "message", "context")) or not _is_plain(method):
         problem = (
             f"{where} must be a plain method (self, state, message, context) that returns the next state."
         )
         raise AppError(problem)
     hints = _hints(method, where)
-    _, state, message, _ = names
+    _, state, message, context = parameters
     if hints.get(state, state_type) is not state_type or hints.get("return", state_type) is not state_type:
         problem = f"{where} must take and return a {state_type.__name__}, the state of its handler."
+        raise AppError(problem)
+    if hints.get(context, Context) is not Context:
+        problem = f"{where} must take a Context as its last argument: ({context}: Context)."
         raise AppError(problem)
     message_type = hints.get(message)
     if not (
@@ -87,6 +90,17 @@ def message_type_of(method: Callable[..., Any], state_type: type[State]) -> type
         problem = f"{where} must say by an annotation which Message it handles: ({message}: SomeMessage)."
         raise AppError(problem)
     return message_type
+
+
+def _is_plain(method: Callable[..., Any]) -> bool:
+    """Say whether a method can be called with its arguments in their order, and returns at once."""
+    if any(
+        kind(method)
+        for kind in (inspect.iscoroutinefunction, inspect.isgeneratorfunction, inspect.isasyncgenfunction)
+    ):
+        return False
+    in_order = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return all(parameter.kind in in_order for parameter in inspect.signature(method).parameters.values())
 
 
 def business_id_of(message_type: type[Message], by: str, where: str) -> tuple[tuple[str, ...], KeyKind]:

@@ -12,7 +12,7 @@ from handlers.codec import FROZEN
 Upcaster = Callable[[dict[str, Any]], dict[str, Any]]
 
 
-class State(BaseModel):
+class State(BaseModel, frozen=True):  # type: ignore[misc] # said here once more for mypy, which reads no FROZEN
     """What a business object is at one moment. All fields have defaults: they are its first version.
 
     A changed shape gets a new schema version, and an upcaster for each older one that turns the stored

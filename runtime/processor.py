@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable
 from eventstore import Table
 from handlers import App
 from handlers.app import HandlerDefinition
+from handlers.guard import guarded
 from handlers.route import KeyKind, Route
 from runtime.backoff import BackoffPolicy
 from runtime.clock import Clock, system_clock
@@ -29,7 +30,8 @@ class Processor:
 
     `publish` is awaited once for each output, after the version that it belongs to is stored durably; it may be
     called again with the same output when a message comes again. When `process` returns, what the message did is
-    stored durably, whether it has outputs or not.
+    stored durably, whether it has outputs or not. With `guard`, a handler that looks at a clock, at chance or at the
+    outside makes a dead letter of its message.
     """
 
     def __init__(
@@ -41,8 +43,9 @@ class Processor:
         clock: Clock = system_clock,
         batch: BatchContext | None = None,
         backoff: BackoffPolicy | None = None,
+        guard: bool = False,
     ) -> None:
-        self._app = app
+        self._app = app = guarded(app) if guard else app
         self._table = table
         self._publish = publish
         self._algorithms = {

@@ -17,6 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
 from handlers import App
+from handlers.guard import guarded
 from runtime.clock import Clock, system_clock
 from runtime.errors import BatchFailedError, UsageError
 from runtime.fold import BatchContext
@@ -45,6 +46,7 @@ class BatchOptions:
 
     `source` sets the ids of this log apart from those of others. `partitions` is the number of partitions that the
     messages are shuffled to, `in_flight` how many streams a worker works on at most at once on a store on the network.
+    `guard` makes a dead letter of a message whose handler looks at a clock, at chance or at the outside.
     `on_difference` fails the batch when a duplicate gives something else than at first: what is stored by then stays,
     and the batch can be resumed with its id either way. `step` is called with a sentence when the batch goes on to its
     next step; what it raises stops the batch there.
@@ -59,6 +61,7 @@ class BatchOptions:
     log_format: str | None = None
     partitions: int | None = None
     in_flight: int = 32
+    guard: bool = False
     clock: Clock = system_clock
     wrap: Wrap | None = None
     step: Step = _silent
@@ -75,7 +78,10 @@ class BatchOptions:
 
     def described(self) -> str:
         """Return the options that change what a batch gives."""
-        return f"cascade={self.cascade}, late={self.late}, on_error={self.on_error}, source={self.source}"
+        guard = ", guard=True" if self.guard else ""
+        return (
+            f"cascade={self.cascade}, late={self.late}, on_error={self.on_error}, source={self.source}{guard}"
+        )
 
 
 @dataclass(frozen=True)
@@ -194,7 +200,8 @@ class Batch:
             on_error=options.on_error,
             on_difference=options.on_difference,
         )
-        job = FoldJob(self.app, self.store, self.table, batch, options.clock, options.in_flight, options.wrap)
+        app = guarded(self.app) if options.guard else self.app
+        job = FoldJob(app, self.store, self.table, batch, options.clock, options.in_flight, options.wrap)
         folders = self._folders(record)
         staged = folders.staging(number)
         options.step(f"Round {number}: handling messages")

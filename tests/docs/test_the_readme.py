@@ -71,6 +71,14 @@ def test_its_commands_do_what_it_says(folder):
     assert json.loads(won[0]["body"])["name"] in {"Ada", "Grace"}
 
 
+def test_its_tests_pass(folder):
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_winner.py"],
+        cwd=folder, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert "2 passed" in done.stdout, done.stdout + done.stderr
+
+
 def test_its_notebook_code_runs(folder):
     (code,) = [block for block in python_blocks() if "run_batch" in block]
     code = code.replace("raffle.db", "other.db").replace('"outcomes"', '"others"')

@@ -73,6 +73,14 @@ OnDifferenceOption = Annotated[
         help="When a duplicate gives something else than at first, make it a dead letter, or fail the batch there.",
     ),
 ]
+Guard = Annotated[
+    bool,
+    typer.Option(
+        "--guard",
+        help="Make a dead letter of each message whose handler looks at a clock, at chance or at the outside other "
+        "than through its context; costs a few percent.",
+    ),
+]
 
 
 def run(
@@ -91,6 +99,7 @@ def run(
     on_difference: OnDifferenceOption = OnDifference.DEAD_LETTER,
     max_rounds: MaxRounds = 100,
     partitions: Partitions = None,
+    guard: Guard = False,
     master: Master = DEFAULT_MASTER,
     log_file: LogFile = None,
     as_json: AsJson = False,
@@ -131,6 +140,7 @@ def run(
             source=source,
             log_format=None if log_format is None else log_format.value,
             partitions=partitions,
+            guard=guard,
             step=progress.step,
         )
         result = Batch(spark, loaded, store, table, out, options).run(messages, chosen)

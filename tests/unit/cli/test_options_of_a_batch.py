@@ -47,6 +47,7 @@ def test_by_default_late_messages_are_refused_and_errors_stop_nothing(consistent
     assert begun.master == "local[*,4]"
     options = begun.options
     assert (options.cascade, options.late, options.on_error) == (False, "refuse", "continue")
+    assert not options.guard
     assert (options.source, options.log_format, options.partitions, options.max_rounds) == (
         None,
         None,
@@ -59,13 +60,14 @@ def test_all_options(consistent, begun):
     consistent(
         *REQUIRED, "--cascade", "--batch-id", "b1", "--format", "json", "--source", "north", "--late", "process",
         "--on-error", "stop-stream", "--max-rounds", "7", "--partitions", "3", "--master", "local[1]",
-        "--log-file", "spark.log",
+        "--log-file", "spark.log", "--guard",
     )  # fmt: skip
 
     assert begun.batch_id == "b1"
     assert (begun.master, str(begun.log_file)) == ("local[1]", "spark.log")
     options = begun.options
     assert (options.cascade, options.late, options.on_error) == (True, "process", "stop-stream")
+    assert options.guard
     assert (options.source, options.log_format, options.partitions, options.max_rounds) == (
         "north",
         "json",

@@ -1,5 +1,7 @@
 """A handler method is `(self, state, message, context) -> state`; an app refuses any other form with one sentence."""
 
+from collections.abc import Iterator
+
 import pytest
 
 from handlers import App, AppError, Context, Handler, Message, State, handles
@@ -55,7 +57,7 @@ def test_the_state_may_be_named_by_a_base_class():
 
 def test_a_method_with_too_few_arguments_is_refused():
     class Bell(Handler[Data]):
-        @handles(by="tower")
+        @handles(by="tower")  # type: ignore[arg-type]
         def rang(self, state: Data, message: Rang) -> Data:
             return state
 
@@ -65,7 +67,7 @@ def test_a_method_with_too_few_arguments_is_refused():
 
 def test_a_coroutine_method_is_refused():
     class Bell(Handler[Data]):
-        @handles(by="tower")
+        @handles(by="tower")  # type: ignore[misc]
         async def rang(self, state: Data, message: Rang, context: Context) -> Data:
             return state
 
@@ -75,8 +77,8 @@ def test_a_coroutine_method_is_refused():
 
 def test_a_static_method_is_refused():
     class Bell(Handler[Data]):
-        @staticmethod
-        @handles(by="tower")
+        @staticmethod  # type: ignore[type-var, misc]
+        @handles(by="tower")  # type: ignore[arg-type]
         def rang(state: Data, message: Rang, context: Context) -> Data:
             return state
 
@@ -86,7 +88,7 @@ def test_a_static_method_is_refused():
 
 def test_a_method_that_takes_another_state_is_refused():
     class Bell(Handler[Data]):
-        @handles(by="tower")
+        @handles(by="tower")  # type: ignore[misc]
         def rang(self, state: OtherData, message: Rang, context: Context) -> Data:
             return Data()
 
@@ -96,7 +98,7 @@ def test_a_method_that_takes_another_state_is_refused():
 
 def test_a_method_that_returns_something_else_is_refused():
     class Bell(Handler[Data]):
-        @handles(by="tower")
+        @handles(by="tower")  # type: ignore[misc]
         def rang(self, state: Data, message: Rang, context: Context) -> None:
             return None
 
@@ -180,6 +182,79 @@ def test_two_revisions_with_different_business_ids_are_refused():
 
     expected = "^Bell: all revisions for Struck must take the same type and the same `by`.$"
     with pytest.raises(AppError, match=expected):
+        App(Bell)
+
+
+def test_a_generator_method_is_refused():
+    class Bell(Handler[Data]):
+        @handles(by="tower")  # type: ignore[misc]
+        def rang(self, state: Data, message: Rang, context: Context) -> Iterator[Data]:
+            yield state
+
+    with pytest.raises(AppError, match=r"Bell.rang must be a plain method"):
+        App(Bell)
+
+
+def test_a_method_whose_arguments_go_by_name_only_is_refused():
+    class Bell(Handler[Data]):
+        @handles(by="tower")  # type: ignore[arg-type]
+        def rang(self, state: Data, message: Rang, *, context: Context) -> Data:
+            return state
+
+    with pytest.raises(AppError, match=r"Bell.rang must be a plain method"):
+        App(Bell)
+
+
+def test_a_method_that_takes_something_else_for_a_context_is_refused():
+    class Bell(Handler[Data]):
+        @handles(by="tower")  # type: ignore[arg-type]
+        def rang(self, state: Data, message: Rang, context: Rang) -> Data:
+            return state
+
+    with pytest.raises(
+        AppError, match=r"Bell.rang must take a Context as its last argument: \(context: Context\)."
+    ):
+        App(Bell)
+
+
+@pytest.mark.parametrize("by", ["", "tower.", 7, None, Rang])
+def test_a_business_id_that_is_no_name_of_a_field_is_refused(by):
+    with pytest.raises(
+        AppError, match=r"^@handles\(by=...\) takes the name of the field with the business id, not "
+    ):
+        handles(by=by)
+
+
+@pytest.mark.parametrize("revision", [0, -1, "2", 1.0, True, None])
+def test_a_revision_that_is_no_number_from_1_on_is_refused(revision):
+    with pytest.raises(AppError, match=r"^@handles\(revision=...\) counts from 1: .* is no revision.$"):
+        handles(by="tower", revision=revision)
+
+
+def test_a_handler_that_needs_arguments_to_be_made_is_refused():
+    class Bell(Handler[Data]):
+        def __init__(self, loudness: int) -> None:
+            pass
+
+        @handles(by="tower")
+        def rang(self, state: Data, message: Rang, context: Context) -> Data:
+            return state
+
+    expected = r"^Bell\(\) cannot be made: .*'loudness'. A handler keeps nothing .* it needs no __init__"
+    with pytest.raises(AppError, match=expected):
+        App(Bell)
+
+
+def test_a_handler_that_sets_attributes_when_it_is_made_is_refused():
+    class Bell(Handler[Data]):
+        def __init__(self) -> None:
+            self.rings = 0
+
+        @handles(by="tower")
+        def rang(self, state: Data, message: Rang, context: Context) -> Data:
+            return state
+
+    with pytest.raises(AppError, match=r"^Bell\(\) cannot be made: Bell.rings cannot be set"):
         App(Bell)
 
 

@@ -2,18 +2,23 @@
 
 import types
 
+import pytest
+
 import handlers
+import handlers.guard
+import handlers.testing
 
 
-def test_all_names_what_is_public():
+@pytest.mark.parametrize("package", [handlers, handlers.guard, handlers.testing])
+def test_all_names_what_is_public(package):
     public = {
         name
-        for name, value in vars(handlers).items()
+        for name, value in vars(package).items()
         if not name.startswith("_") and not isinstance(value, types.ModuleType)
     }
 
-    assert set(handlers.__all__) == public
-    assert list(handlers.__all__) == sorted(handlers.__all__, key=lambda name: (name.islower(), name))
+    assert set(package.__all__) == public
+    assert list(package.__all__) == sorted(package.__all__, key=lambda name: (name.islower(), name))
 
 
 def test_every_error_of_the_package_is_public():

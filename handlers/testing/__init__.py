@@ -1,0 +1,14 @@
+"""The kit for tests of handlers: pure, without store or Spark, and always under guard.
+
+HandlerSpec(ShootingRange).given(StartNewRound(game_id=GAME, position=7)).when(
+FireAt(game_id=GAME, position=7)
+).then(publishes=[Hit], state=ShootingRangeData(target_position=7, number_of_attempts=1)).redelivered()
+
+check_determinism(app)
+"""
+
+from handlers.testing.determinism import check_determinism
+from handlers.testing.handled import Handled
+from handlers.testing.spec import HandlerSpec
+
+__all__ = ["Handled", "HandlerSpec", "check_determinism"]

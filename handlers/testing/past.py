@@ -1,0 +1,53 @@
+"""The past of a business object in a specification: what it was when a message comes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from handlers.app import HandlerDefinition
+from handlers.errors import CodecError, SpecError
+from handlers.message import Message
+from handlers.state import State
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """What happened to a business object before: its encoded state, and the messages that were handled."""
+
+    definition: HandlerDefinition
+    state: bytes
+    messages: tuple[Message, ...] = ()
+
+    def in_state(self, state: State) -> Past:
+        """Return the past of an object in this state. Raises `SpecError` when it is no state of the handler."""
+        return replace(self, state=self.encoded(state))
+
+    def followed_by(self, message: Message, state: bytes) -> Past:
+        """Return the past after a message."""
+        return replace(self, state=state, messages=(*self.messages, message))
+
+    def encoded(self, state: State) -> bytes:
+        """Return a state as it is stored."""
+        try:
+            return self.definition.codec.settled(self.definition.codec.encode(state))[1]
+        except CodecError as error:
+            problem = f"That is no state of {self.definition.name}: {error}"
+            raise SpecError(problem) from error
+
+    def business_id_of(self, message: Message) -> str:
+        """Return the business object that a message is for. Raises `SpecError` when it cannot be of this past."""
+        business_id = self._named_by(message)
+        if self.messages and business_id != self._named_by(self.messages[0]):
+            problem = (
+                f"{message!r} is for {business_id!r}, and what was given for "
+                f"{self._named_by(self.messages[0])!r}: a specification is about one business object."
+            )
+            raise SpecError(problem)
+        return business_id
+
+    def _named_by(self, message: Message) -> str:
+        route = self.definition.routes.get(getattr(message, "__message_name__", ""))
+        if route is None or route.message_type is not type(message):
+            problem = f"{self.definition.name} does not handle {message!r}."
+            raise SpecError(problem)
+        return route.business_id(message)
