@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import re
 import uuid
+from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -19,6 +20,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from runtime.errors import BatchFailedError, BatchRefusedError, UsageError
 from runtime.ledger import BatchRecord
+from runtime.spark.failures import SPARK_FAILURES
 from runtime.spark.schemas import STORED_OUTCOME
 
 _MARK = "_batch"
@@ -84,7 +86,15 @@ class BatchFolders:
         _flush_to_disk(self.record.out, self._batch(), self.round(number))
 
     def remove_staging(self) -> None:
-        """Delete what attempts that died have left of this batch."""
+        """Delete what attempts that died have left of this batch, as far as nobody is in the way.
+
+        Another batch may make its folder beside ours, or remove the empty folder of all, at the same moment. What is
+        left then is out of sight.
+        """
+        with suppress(*SPARK_FAILURES):
+            self._remove_staging()
+
+    def _remove_staging(self) -> None:
         folder = self._path(f"{self.record.out}/_staging")
         files = self._files(folder)
         if not files.exists(folder):
@@ -148,7 +158,10 @@ def _flush_to_disk(*folders: str) -> None:
     for folder in folders:
         path = Path(folder.removeprefix("file:"))
         for file in [*path.iterdir(), path] if path.is_dir() else []:
-            descriptor = os.open(file, os.O_RDONLY)
+            try:
+                descriptor = os.open(file, os.O_RDONLY)
+            except FileNotFoundError:  # another batch has cleaned up its own
+                continue
             try:
                 os.fsync(descriptor)
             finally:

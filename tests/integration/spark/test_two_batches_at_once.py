@@ -44,3 +44,17 @@ def test_no_update_is_lost(any_place):
     ids = Counter(output[0] for output in both)
     assert set(ids.values()) == {1}
     assert sum(versions for versions, _ in heads(place.store, place.table).values()) == 600
+
+
+def test_a_name_in_the_out_folder_that_is_gone_when_it_is_opened_stops_no_batch(place):
+    # Given a name without a file in the folder that two batches write to, as when one cleans up while the other looks
+    log = generated(place.folder / "log.jsonl", games=2, messages=20)
+    out = place.folder / "out"
+    out.mkdir()
+    (out / "gone").symlink_to(place.folder / "nowhere")
+
+    # When a batch puts its outcomes in place
+    outcomes = place.run(log)
+
+    # Then it ends as ever
+    assert {status for values in statuses(outcomes).values() for status in values} == {"processed"}

@@ -4,10 +4,19 @@ from __future__ import annotations
 
 import gc
 import weakref
+from collections.abc import Iterator
 
 import pytest
 
 from runtime.spark.garbage import rare_collections
+
+
+@pytest.fixture(autouse=True)
+def pythons_own_threshold() -> Iterator[None]:
+    before = gc.get_threshold()
+    gc.set_threshold(700, 10, 10)
+    yield
+    gc.set_threshold(*before)
 
 
 def test_the_threshold_is_higher_inside_and_as_before_afterwards() -> None:
