@@ -16,6 +16,7 @@ from runtime.columns import StateVersion
 from runtime.envelope import Envelope, shown_time
 from runtime.errors import ReplayFailedError
 from runtime.invocation import HandlerFailedError, Invocation, digest_state, invoke_handler, outputs_of
+from runtime.loaded_state import loaded_state
 from runtime.message_ids import IdKey
 from runtime.outcome import Outcome, Output, Reason, Status, dead_letter
 from runtime.part import MAX_STATE_BYTES, Part
@@ -74,7 +75,7 @@ class Fold:
         before = head.state or b""
         self.part = Part(
             head,
-            self._loaded_state(before),
+            loaded_state(handler.codec, before),
             before,
             head.versions,
             head.last_now,
@@ -232,18 +233,6 @@ class Fold:
             error = "An earlier message of its stream is a dead letter, and the batch stops a stream there."
             return self._dead(envelope, Reason.HELD_BACK, error)
         return None
-
-    def _loaded_state(self, encoded: bytes) -> State:
-        """Return the newest state. Raises `CodecError` when it does not come back as it was stored."""
-        state, codec = self._state(encoded), self._handler.codec
-        if codec.encode(state) != encoded:
-            name = codec.model_type.__name__
-            problem = (
-                f"What is stored of {name} comes back as something else: another shape needs another schema "
-                f"version, class {name}(State, version={codec.version + 1}, upcasters=...)."
-            )
-            raise CodecError(problem)
-        return state
 
     def _state(self, encoded: bytes) -> State:
         return self._handler.codec.reread(encoded)
