@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
+from functools import partial
 
 from eventstore import ConcurrencyConflictError, InvalidKeyError, Operation, Row, RowError, Table
 from eventstore.keys import escape
 from handlers.app import HandlerDefinition
 from runtime.algorithms.entity import Entity, read_entity
-from runtime.algorithms.retrying import READ_AGAIN
+from runtime.algorithms.retrying import READ_AGAIN, until_undisturbed
 from runtime.backoff import BackoffPolicy
 from runtime.errors import UsageError
 from runtime.outcome import Outcome, Reason, dead_letter
@@ -110,7 +111,10 @@ class Entities:
         )
         continuation = None
         while True:
-            page = await self.table.scan(ENTITY, prefix, after, select=["Pending"], continuation=continuation)
+            read = partial(
+                self.table.scan, ENTITY, prefix, after, select=["Pending"], continuation=continuation
+            )
+            page = await until_undisturbed(self._backoff, read)
             for row in page.rows:
                 if row.partition_key.startswith(prefix):
                     yield row

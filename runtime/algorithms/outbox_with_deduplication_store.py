@@ -125,4 +125,9 @@ class OutboxWithDeduplicationStore:
 
         A copy that comes later is processed again: keep the ids for as long as copies may come.
         """
-        return sum([await self.store.evict(key, older_than) async for key in self.entities.all_keys()])
+        return sum(
+            [
+                await until_undisturbed(self.backoff, partial(self.store.evict, key, older_than))
+                async for key in self.entities.all_keys()
+            ]
+        )

@@ -1,4 +1,4 @@
-"""A message that must not be handled is a dead letter with its reason, whatever the algorithm; nothing of it is stored."""
+"""A message that must not be handled is a dead letter with its reason, whatever the algorithm. Nothing is stored."""
 
 import pytest
 
@@ -66,8 +66,8 @@ def full_outbox(algorithm) -> World:
     """Return a world with an entity whose outbox has outputs of many messages that are not dispatched."""
     world = World(algorithm, diary.app)
     for number in range(MAX_OUTBOX_BYTES // 100_000):
+        message = write(str(number) * 50_000, f"m-{number}")
         with pytest.raises(CrashError):
-            message = write(str(number) * 50_000, f"m-{number}")
             drive(world.process(message, before=lambda call: crash() if call == "publish" else None))
         world.deliver(misbehave("burn the diary", f"burn-{number}"))
     return world

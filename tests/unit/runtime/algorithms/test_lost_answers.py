@@ -1,4 +1,4 @@
-"""An answer that is lost is as good as a crash, whether the call took effect or not: read again, and go on from there."""
+"""A lost answer is as good as a crash, whether the call took effect or not: read again, and go on from there."""
 
 from contextlib import suppress
 

@@ -1,5 +1,7 @@
 """The same on SQLite: states in one file, evidence in another, workers that crash and copies in between."""
 
+from functools import partial
+
 import pytest
 
 from eventstore import connect, drive
@@ -32,7 +34,7 @@ def test_crashes_and_copies_lose_and_repeat_nothing(algorithm, tmp_path):
 
         with pytest.raises(CrashError):
             drive(world.process(SHOT, after=At(number, crash)))
-        drive(world.process(SHOT, before=At(2, lambda world=world: world.process(SHOT))))
+        drive(world.process(SHOT, before=At(2, partial(world.process, SHOT))))
         world.settle()
 
         assert_one_hit(world)

@@ -57,7 +57,7 @@ def test_a_sweep_makes_up_for_lost_answers(algorithm):
 def test_a_sweep_between_any_two_calls_of_a_worker_changes_nothing(algorithm):
     for number in range(1, len(calls(algorithm)) + 1):
         world = begun(algorithm)
-        shoot(world, before=At(number, lambda world=world: world.worker().sweep()))
+        shoot(world, before=At(number, world.worker().sweep))
         world.settle()
         assert_one_hit(world)
 
@@ -66,7 +66,7 @@ def test_a_sweep_tells_how_many_messages_it_finished(algorithm):
     world = World(algorithm, diary.app)
     for number, name in enumerate(["d-1", "d-2", "d-2"]):
         with pytest.raises(CrashError):
-            drive(world.process(write("line", str(number), name), before=lambda call: die_at_publish(call)))
+            drive(world.process(write("line", str(number), name), before=die_at_publish))
 
     assert sweep(world) == 3
     assert sweep(world) == 0

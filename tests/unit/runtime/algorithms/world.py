@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping
-from typing import get_args
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping
+from typing import Any, get_args
 
 from eventstore import InterceptedTable, StoreUnavailableError, Table, drive
 from handlers import App
@@ -172,3 +172,19 @@ def crash() -> None:
 def lose_answer() -> None:
     """Let the store's answer be lost."""
     raise StoreUnavailableError("no answer", outcome_unknown=True)
+
+
+class Pause:
+    """Lets a worker stop in the middle, to be run on by `resume`."""
+
+    def __await__(self) -> Generator[None, None, None]:
+        yield
+
+
+def resume(worker: Coroutine[Any, Any, Any]) -> bool:
+    """Run a worker up to its next pause; say whether there was one, False when it has ended."""
+    try:
+        worker.send(None)
+    except StopIteration:
+        return False
+    return True
