@@ -96,8 +96,7 @@ class TokenBased:
         entry = entity.outbox[message.key]
         if entry.fingerprint != message.fingerprint:
             return id_reused(self.handler, message)
-        outputs = await self.finish(entity, message.key, attempt)
-        await self.delete_second_token(entry, token)
+        outputs = await self.finish(entity, message.key, token, attempt)
         return concluded(self.handler, message, status, replace(entry, outputs=outputs))
 
     async def return_early(self, entity: Entity, message: Prepared, token: Token) -> Outcome:
@@ -120,11 +119,11 @@ class TokenBased:
         )
 
     async def finish(
-        self, entity: Entity, message_id: IdKey, attempt: str | None = None
+        self, entity: Entity, message_id: IdKey, token: Token, attempt: str | None = None
     ) -> tuple[Output, ...]:
         """Do what is left to do for a message, as an attempt that is registered, or else a new one.
 
-        Return the outputs that were dispatched.
+        Return the outputs that were dispatched. `token` is the one that this copy came with.
         """
         entity = await self.give_tokens(entity, message_id, attempt)
         entry = entity.outbox.get(message_id)
@@ -132,7 +131,8 @@ class TokenBased:
             return ()
         outputs = _tokens(entry).put_into(entry.outputs or ())
         await dispatch(self.entities.table, self.publish, outputs)
-        await self.tokens.delete(_tokens(entry).incoming)
+        for spent in dict.fromkeys((_tokens(entry).incoming, token)):
+            await self.tokens.delete(spent)
         await self.clean_up(entity, message_id)
         return outputs
 
@@ -159,11 +159,6 @@ class TokenBased:
             await self.tokens.delete(garbage)
         await self.entities.update(entity, lambda current: current.without_entry(message_id))
 
-    async def delete_second_token(self, entry: Entry, token: Token) -> None:
-        """Delete the token of a copy that came with another one than the copy that was processed."""
-        if token != _tokens(entry).incoming:
-            await self.tokens.delete(token)
-
     async def sweep(self, older_than: timedelta = AT_ONCE) -> int:
         """Finish what attempts that died have left, and return of how many messages."""
         latest = cut_off(self.clock, older_than)
@@ -182,8 +177,9 @@ class TokenBased:
             entry = entity.outbox.get(message_id)
             if entry is None:
                 continue
-            if await self.tokens.exists(_tokens(entry).incoming):
-                await self.finish(entity, message_id)
+            token = _tokens(entry).incoming
+            if await self.tokens.exists(token):
+                await self.finish(entity, message_id, token)
             else:
                 await self.clean_up(entity, message_id)
         return len(pending)

@@ -9,6 +9,7 @@ A message that goes to several handlers has one token name, and a token for each
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping, Sequence
 from hashlib import sha256
 from typing import NamedTuple, Protocol
@@ -24,6 +25,7 @@ _PARTITION = "tokens."
 """Begins the partition keys of chains. No entity's key is like it: a handler's name has no full stop."""
 
 _FIRST = "first"
+_NAME = re.compile("[A-Za-z0-9-]{1,64}/[A-Za-z0-9-]{1,64}")
 
 
 class Token(NamedTuple):
@@ -128,7 +130,7 @@ async def issue(store: TokenStore, message: Envelope, handlers: Collection[str])
 def token_of(message: Envelope, handler: str) -> Token | None:
     """Return the token that a message carries for a handler, None when it carries none."""
     name = (message.headers or {}).get(HEADER)
-    return Token.named(name, handler) if name and "/" in name else None
+    return Token.named(name, handler) if name and _NAME.fullmatch(name) else None
 
 
 def with_token(headers: Mapping[str, str], name: str) -> dict[str, str]:

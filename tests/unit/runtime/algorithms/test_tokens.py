@@ -147,23 +147,30 @@ def test_a_slow_attempt_cannot_create_tokens_when_others_have_cleaned_up():
     assert_one_hit(world)
 
 
-def test_copies_that_were_given_different_tokens_while_the_message_is_in_flight_leave_none():
+@pytest.mark.parametrize("crashed", range(1, 10))
+def test_copies_with_different_tokens_of_a_message_that_is_not_finished_leave_none(crashed):
     # Given a message that is not finished, and a copy that somebody gave another token
     world = begun("tokens")
     with pytest.raises(CrashError):
         shoot(world, before=At(calls("tokens").index("publish") + 1, crash))
     drive(TableTokenStore(world.evidence).issue([Token("second", "first", "ShootingRange")]))
+    second = SHOT._replace(headers={"token": "second/first"})
 
-    world.deliver(SHOT._replace(headers={"token": "second/first"}))
+    # When that one is processed, with a crash, and both come again
+    with pytest.raises(CrashError):
+        drive(world.process(second, before=At(crashed, crash)))
+    assert ends(world.deliver(second, SHOT)) == ["duplicate", "duplicate"]
     world.settle()
 
+    # Then the message has its effect once
     assert_one_hit(world)
 
 
-def test_a_token_whose_name_is_none_is_taken_for_no_token():
+@pytest.mark.parametrize("name", ["nonsense", "/", "a/", "a b/c", "a/b/c", "x" * 600 + "/first"])
+def test_a_token_whose_name_is_none_is_taken_for_no_token(name):
     world = World("tokens")
 
-    (outcome,) = world.deliver(SHOT._replace(headers={"token": "nonsense"}))
+    (outcome,) = world.deliver(SHOT._replace(headers={"token": name}))
 
     assert ends([outcome]) == ["invalid_envelope"]
 
