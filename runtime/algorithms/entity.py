@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from eventstore import Int64, Properties, Row, Value
+from runtime.algorithms.intents import NO_INTENTS, Intents, read_intents
 from runtime.algorithms.outbox_entry import Entry, pack_entries, unpack_entries
 from runtime.chunks import CHUNK, chunk_names, join, split
 from runtime.envelope import to_datetime
@@ -18,6 +19,8 @@ MAX_OUTBOX_BYTES = 512 * 2**10
 
 _STATE = chunk_names("State", MAX_STATE_BYTES // CHUNK)
 _OUTBOX = chunk_names("Outbox", MAX_OUTBOX_BYTES // CHUNK + 2)
+
+_INTENTS = chunk_names("Intents", 2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +40,7 @@ class Entity:
     last_now: int = 0
     outbox: Mapping[IdKey, Entry] = field(default_factory=dict)
     etag: str | None = None
+    intents: Intents = NO_INTENTS
 
     def with_entry(self, message_id: IdKey, entry: Entry) -> Entity:
         """Return the entity with an entry, in the place of the one that the message had."""
@@ -48,10 +52,25 @@ class Entity:
             return self
         return replace(self, outbox={key: entry for key, entry in self.outbox.items() if key != message_id})
 
+    def dispatched(self, message_id: IdKey) -> Entity:
+        """Return the entity with nothing left to send for a message; the same when there is nothing."""
+        entry = self.outbox.get(message_id)
+        if entry is None or not entry.is_pending:
+            return self
+        return self.with_entry(message_id, entry.dispatched())
+
+    def without_old(self, latest: int) -> Entity:
+        """Return the entity without the entries that were finished and handled at a time or before."""
+        old = [key for key, entry in self.outbox.items() if not entry.is_pending and entry.now <= latest]
+        rest = self
+        for key in old:
+            rest = rest.without_entry(key)
+        return rest
+
     @property
     def pending(self) -> int:
-        """How many entries wait to be finished."""
-        return sum(entry.is_pending for entry in self.outbox.values())
+        """How many entries and intents wait to be finished."""
+        return sum(entry.is_pending for entry in self.outbox.values()) + self.intents.size
 
     def pending_until(self, latest: int) -> list[IdKey]:
         """Return the messages with pending entries that were handled at a time, in microseconds, or before."""
@@ -79,6 +98,8 @@ class Entity:
         split(properties, _STATE, self.state)
         if self.outbox:
             split(properties, _OUTBOX, pack_entries(self.outbox))
+        if self.intents.size:
+            split(properties, _INTENTS, self.intents.pack())
         return properties
 
 
@@ -94,4 +115,5 @@ def read_entity(row: Row) -> Entity:
         microseconds(properties, "LastNow") or 0,
         unpack_entries(join(properties, _OUTBOX)) if _OUTBOX[0] in properties else {},
         row.etag,
+        read_intents(join(properties, _INTENTS)) if _INTENTS[0] in properties else NO_INTENTS,
     )

@@ -66,7 +66,7 @@ class Outbox:
             changed = invoke(self.handler, entity, message, self.clock())
             if isinstance(changed, Outcome):
                 return changed
-            entity = await self.entities.store(_marked_if_silent(changed, message.key))
+            entity = await self.entities.store(_settled(changed, message.key))
             status = Status.PROCESSED
         entry = entity.outbox[message.key]
         if entry.fingerprint != message.fingerprint:
@@ -80,7 +80,7 @@ class Outbox:
         if entry is None:
             return entity
         await dispatch(self.entities.table, self.publish, entry.outputs or ())
-        return await self.entities.update(entity, partial(_marked, message_id=message_id))
+        return await self.entities.update(entity, lambda current: current.dispatched(message_id))
 
     async def sweep(self, older_than: timedelta = AT_ONCE) -> int:
         """Dispatch what attempts that died have left, and return of how many messages."""
@@ -116,24 +116,10 @@ class Outbox:
     async def evict_from(self, key: str, latest: int) -> int:
         """Forget the messages of one entity that were handled at a time or before, and return how many."""
         entity = await self.entities.load(key)
-        rest = await self.entities.update(entity, partial(_without_old, latest=latest))
+        rest = await self.entities.update(entity, lambda current: current.without_old(latest))
         return sum(message_id not in rest.outbox for message_id in entity.outbox)
 
 
-def _marked(entity: Entity, message_id: IdKey) -> Entity:
-    entry = entity.outbox.get(message_id)
-    if entry is None or not entry.is_pending:
-        return entity
-    return entity.with_entry(message_id, entry.dispatched())
-
-
-def _marked_if_silent(entity: Entity, message_id: IdKey) -> Entity:
+def _settled(entity: Entity, message_id: IdKey) -> Entity:
     """Return an entity in which a message without outputs has nothing left to do."""
-    return entity if entity.outbox[message_id].outputs else _marked(entity, message_id)
-
-
-def _without_old(entity: Entity, latest: int) -> Entity:
-    for message_id, entry in entity.outbox.items():
-        if not entry.is_pending and entry.now <= latest:
-            entity = entity.without_entry(message_id)
-    return entity
+    return entity if entity.outbox[message_id].outputs else entity.dispatched(message_id)

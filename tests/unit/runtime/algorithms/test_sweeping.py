@@ -7,13 +7,21 @@ import pytest
 
 from eventstore import drive
 from tests.unit.runtime import diary
-from tests.unit.runtime.algorithms.game import assert_one_hit, begun, calls, shoot
-from tests.unit.runtime.algorithms.world import WITH_OUTBOX, At, CrashError, World, crash, lose_answer
+from tests.unit.runtime.algorithms.game import (
+    EVERY,
+    WITH_DOCUMENTS,
+    assert_one_hit,
+    begun,
+    calls,
+    new_world,
+    shoot,
+)
+from tests.unit.runtime.algorithms.world import At, CrashError, World, crash, lose_answer
 from tests.unit.runtime.diary import write
 from tests.unit.runtime.games import GAME
 from tests.unit.runtime.worker import SECOND
 
-pytestmark = pytest.mark.parametrize("algorithm", WITH_OUTBOX)
+pytestmark = pytest.mark.parametrize("algorithm", EVERY[1:])
 
 
 def sweep(world: World, **disturbances) -> int:
@@ -63,7 +71,7 @@ def test_a_sweep_between_any_two_calls_of_a_worker_changes_nothing(algorithm):
 
 
 def test_a_sweep_tells_how_many_messages_it_finished(algorithm):
-    world = World(algorithm, diary.app)
+    world = new_world(algorithm, diary.app)
     for number, name in enumerate(["d-1", "d-2", "d-2"]):
         with pytest.raises(CrashError):
             drive(world.process(write("line", str(number), name), before=die_at_publish))
@@ -73,12 +81,13 @@ def test_a_sweep_tells_how_many_messages_it_finished(algorithm):
     assert len(world.published) == 3
 
 
-def test_a_sweep_of_nothing_costs_one_request(algorithm):
+def test_a_sweep_of_nothing_costs_one_scan(algorithm):
     world = begun(algorithm)
     world.calls.clear()
 
     assert sweep(world) == 0
-    assert world.calls == ["states scan", "states scan"]  # one for each handler
+    scans = ["states scan", "evidence scan"] if algorithm == WITH_DOCUMENTS else ["states scan"]
+    assert world.calls == scans * 2  # for each of the two handlers
 
 
 def test_a_sweep_leaves_alone_what_was_begun_a_moment_ago(algorithm):

@@ -8,11 +8,20 @@ import pytest
 
 from eventstore import drive
 from tests.unit.runtime import diary
-from tests.unit.runtime.algorithms.game import SHOT, assert_one_hit, begun, calls, finish, shoot
-from tests.unit.runtime.algorithms.world import ALGORITHMS, At, CrashError, Pause, World, crash, resume
+from tests.unit.runtime.algorithms.game import (
+    EVERY,
+    SHOT,
+    assert_one_hit,
+    begun,
+    calls,
+    finish,
+    new_world,
+    shoot,
+)
+from tests.unit.runtime.algorithms.world import At, CrashError, Pause, World, crash, resume
 from tests.unit.runtime.diary import write
 
-pytestmark = pytest.mark.parametrize("algorithm", ALGORITHMS)
+pytestmark = pytest.mark.parametrize("algorithm", EVERY)
 MORE = 8
 """How many calls more a worker makes at most once it was disturbed."""
 
@@ -117,10 +126,10 @@ def test_a_copy_whose_worker_wakes_up_for_one_last_call(algorithm):
 
 
 def test_two_messages_of_one_object_are_both_processed_whoever_comes_first(algorithm):
-    alone = World(algorithm, diary.app)
+    alone = new_world(algorithm, diary.app)
     alone.deliver(write("a"))
     for number in range(1, len(alone.calls) + 1):
-        world = World(algorithm, diary.app)
+        world = new_world(algorithm, diary.app)
         other = At(number, partial(world.process, write("b")))
         drive(world.process(write("a"), before=other))
 

@@ -9,7 +9,7 @@ from typing import Any, get_args
 
 from eventstore import InterceptedTable, StoreUnavailableError, Table, drive
 from handlers import App
-from runtime import Envelope, Outcome, Output, Processor
+from runtime import Envelope, Outcome, Output, Processor, Publish
 from runtime.algorithms.choice import AlgorithmName
 from runtime.algorithms.entities import ENTITY
 from runtime.algorithms.entity import Entity, read_entity
@@ -70,21 +70,25 @@ class World:
 
     def worker(self, before: Step | None = None, after: Step | None = None) -> Processor:
         """Return a worker of its own."""
+        return Processor(
+            self.app,
+            self.watched("states", self.states, before, after),
+            self.publisher(before, after),
+            clock=self.clock,
+            backoff=PATIENCE,
+            algorithm=self.algorithm,
+            evidence=self.watched("evidence", self.evidence, before, after),
+        )
+
+    def publisher(self, before: Step | None, after: Step | None) -> Publish:
+        """Return what a worker publishes by."""
 
         async def publish(output: Output) -> None:
             await self._step("publish", before)
             self.published.append(output)
             await self._step("published", after, note=False)
 
-        return Processor(
-            self.app,
-            self._watched("states", self.states, before, after),
-            publish,
-            clock=self.clock,
-            backoff=PATIENCE,
-            algorithm=self.algorithm,
-            evidence=self._watched("evidence", self.evidence, before, after),
-        )
+        return publish
 
     async def send(self, message: Envelope) -> Envelope:
         """Return a message from outside as it is sent, with the token of its first copy; outputs have theirs."""
@@ -136,7 +140,8 @@ class World:
         tokens = [f"{key} {row_key}" for key, row_key in rows(self.evidence) if key.startswith("tokens.")]
         return unfinished + tokens
 
-    def _watched(self, name: str, table: Table, before: Step | None, after: Step | None) -> Table:
+    def watched(self, name: str, table: Table, before: Step | None, after: Step | None) -> Table:
+        """Return a table whose calls are noted, and disturbed."""
         return InterceptedTable(
             table,
             before=lambda call, *_: self._step(f"{name} {call}", before),
