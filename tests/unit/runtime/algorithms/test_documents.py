@@ -1,5 +1,6 @@
 """Documents: seen by nobody before the commit, as announced for ever after, and none that were not committed."""
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -252,8 +253,6 @@ def test_no_error_makes_a_worker_delete_what_its_late_write_may_still_commit(mon
 
 
 def test_ids_are_forgotten_by_age_as_in_the_outbox():
-    from datetime import timedelta
-
     algorithm, published = writing(lambda output: b"text")
     process(algorithm, ponder("p"))
 
@@ -270,3 +269,64 @@ def lose_answer_in_the_dark(monkeypatch: pytest.MonkeyPatch):
         lose_answer()
 
     return lose
+
+
+def crashed_after_preparing() -> DocumentWorld:
+    world = game()
+    with pytest.raises(CrashError):
+        shoot(world, after=At(calls(WITH_DOCUMENTS).index("evidence transact") + 1, crash))
+    assert len(world.unpublished()) == 1
+    return world
+
+
+def test_the_next_copy_deletes_what_an_attempt_that_died_has_prepared():
+    world = crashed_after_preparing()
+
+    world.deliver(SHOT)
+
+    assert world.unpublished() == []
+    world.settle()
+    assert_one_hit(world)
+
+
+def test_another_message_deletes_what_an_attempt_that_died_has_prepared():
+    world = crashed_after_preparing()
+
+    world.deliver(start(2, 2))
+
+    assert world.unpublished() == []
+
+
+def test_a_sweep_deletes_what_an_attempt_that_died_has_prepared():
+    world = crashed_after_preparing()
+
+    drive(world.worker().sweep())
+
+    assert world.unpublished() == []
+    assert world.published == []
+
+
+def test_a_sweep_leaves_alone_what_was_registered_a_moment_ago():
+    world = crashed_after_preparing()
+
+    drive(world.worker().sweep(timedelta(seconds=1)))
+
+    assert len(world.unpublished()) == 1
+
+
+def test_a_sweep_deletes_what_was_prepared_when_others_had_cleaned_up_already():
+    # Given a worker that dies of its last call, which is to prepare a document
+    world = game()
+    number = calls(WITH_DOCUMENTS).index("evidence transact") + 1
+    slow = world.process(SHOT, before=At(number, Pause), after=At(number, crash))
+    assert resume(slow)
+    world.deliver(SHOT)
+    with pytest.raises(CrashError):
+        resume(slow)
+    assert len(world.unpublished()) == 1
+
+    drive(world.worker().sweep())
+
+    assert world.unpublished() == []
+    world.settle()
+    assert_one_hit(world)
