@@ -17,20 +17,33 @@ ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "algorithms.md").read_text()
 
 
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_its_example_runs_with_each_algorithm(algorithm, tmp_path):
-    (code,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
-    code = code.replace('algorithm="tokens"', f'algorithm="{algorithm}"')
+EXAMPLES = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 
+
+def run(code: str, folder: Path) -> list[str]:
     done = subprocess.run(
         [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(ROOT)!r})\n{code}"],
-        cwd=tmp_path, capture_output=True, text=True, check=False,
+        cwd=folder, capture_output=True, text=True, check=False,
     )  # fmt: skip
-
     assert done.returncode == 0, done.stderr
-    lines = [line for line in done.stdout.splitlines() if not line.startswith("Hit")]
-    assert lines == ["processed", "duplicate", "0 messages were left unfinished"]
-    assert done.stdout.startswith("Hit ")
+    return done.stdout.splitlines()
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_its_first_example_runs_with_each_algorithm(algorithm, tmp_path):
+    lines = run(EXAMPLES[0].replace('algorithm="tokens"', f'algorithm="{algorithm}"'), tmp_path)
+
+    assert lines[0].startswith("Hit ")
+    others = [line for line in lines if not line.startswith("Hit ")]
+    assert others == ["processed", "duplicate", "0 messages were left unfinished"]
+
+
+def test_its_example_of_documents_runs(tmp_path):
+    assert run(EXAMPLES[1], tmp_path) == ["Hit b'Well done!'", "processed"]
+
+
+def test_its_example_of_deliveries_runs(tmp_path):
+    assert run(EXAMPLES[2], tmp_path) == ["Dear customer!", "sent True", "filtered True"]
 
 
 def test_its_limits_are_those_of_the_code():

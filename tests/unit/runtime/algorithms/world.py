@@ -26,8 +26,8 @@ Step = Callable[[str], Awaitable[object] | None]
 """Told of each call before it takes place, and of each that took effect: may raise, or do something in between."""
 
 
-class CrashError(Exception):
-    """A worker died."""
+class CrashError(BaseException):
+    """A worker died: nothing may catch this."""
 
 
 class World:
