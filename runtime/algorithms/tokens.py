@@ -118,7 +118,7 @@ async def issue(store: TokenStore, message: Envelope, handlers: Collection[str])
 
     Send the message only after this has returned; when that fails, issue and send again: the same message gets the same
     token, and while one of its tokens is there it gets no other. Never issue for a message that was processed: it
-    would be processed again.
+    would be processed again. So would it when the request of a call that failed came to the table after that.
     """
     chain = sha256(message.message_id.encode()).hexdigest()[:32]
     tokens = [Token(chain, _FIRST, handler) for handler in handlers]
