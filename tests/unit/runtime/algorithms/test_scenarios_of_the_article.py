@@ -6,10 +6,11 @@ from itertools import permutations
 import pytest
 
 from runtime import Status
-from tests.unit.runtime.algorithms.world import ALGORITHMS, World
+from tests.unit.runtime.algorithms.game import EVERY, new_world
+from tests.unit.runtime.algorithms.world import World
 from tests.unit.runtime.games import GAME, fire, start
 
-pytestmark = pytest.mark.parametrize("algorithm", ALGORITHMS)
+pytestmark = pytest.mark.parametrize("algorithm", EVERY)
 
 
 def shots(world: World) -> Counter[str]:
@@ -18,7 +19,7 @@ def shots(world: World) -> Counter[str]:
 
 
 def test_a_a_shot_that_is_delivered_twice_hits_once(algorithm):
-    world = World(algorithm)
+    world = new_world(algorithm)
 
     world.deliver(start(1, 1))
     outcomes = world.deliver(fire(1, 1), fire(1, 1))
@@ -29,7 +30,7 @@ def test_a_a_shot_that_is_delivered_twice_hits_once(algorithm):
 
 
 def test_b_a_shot_that_comes_again_in_the_next_round_hits_as_it_did(algorithm):
-    world = World(algorithm)
+    world = new_world(algorithm)
 
     world.deliver(start(1, 1), fire(1, 1), start(2, 2), fire(1, 1))
 
@@ -39,7 +40,7 @@ def test_b_a_shot_that_comes_again_in_the_next_round_hits_as_it_did(algorithm):
 
 @pytest.mark.parametrize("order", list(permutations([fire(1, 1), fire(1, 1), start(2, 2)])))
 def test_c_a_shot_and_its_copy_around_a_new_round_hit_or_miss_once(algorithm, order):
-    world = World(algorithm)
+    world = new_world(algorithm)
 
     world.deliver(start(1, 1))
     world.deliver(*order)
@@ -49,7 +50,7 @@ def test_c_a_shot_and_its_copy_around_a_new_round_hit_or_miss_once(algorithm, or
 
 
 def test_d_the_same_hit_counts_once_on_the_leader_board(algorithm):
-    world = World(algorithm)
+    world = new_world(algorithm)
     world.deliver(start(1, 1), fire(1, 1))
     (hit,) = world.published
 
@@ -61,7 +62,7 @@ def test_d_the_same_hit_counts_once_on_the_leader_board(algorithm):
 
 
 def test_nothing_is_left_to_do_when_all_is_processed(algorithm):
-    world = World(algorithm)
+    world = new_world(algorithm)
 
     world.deliver(start(1, 1), fire(1, 1), fire(2, 2))
     world.settle()
@@ -70,7 +71,7 @@ def test_nothing_is_left_to_do_when_all_is_processed(algorithm):
 
 
 def test_every_algorithm_publishes_the_same(algorithm):
-    first, world = World("state-based"), World(algorithm)
+    first, world = new_world("state-based"), new_world(algorithm)
 
     for each in (first, world):
         each.deliver(start(1, 1), fire(1, 1), fire(2, 2), start(2, 2), fire(3, 2))
