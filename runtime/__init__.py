@@ -3,6 +3,7 @@
 `Processor` handles single messages; `runtime.spark` runs batches over message logs; `runtime.cli` is the command line.
 """
 
+from runtime.algorithms.algorithm import Publish
 from runtime.envelope import Envelope
 from runtime.errors import (
     AppNotFoundError,
@@ -17,7 +18,7 @@ from runtime.errors import (
     UsageError,
 )
 from runtime.outcome import Outcome, Output, Reason, Status
-from runtime.processor import Processor, Publish
+from runtime.processor import Processor
 
 __all__ = [
     "AppNotFoundError",

@@ -1,4 +1,4 @@
-"""Copies: tell whether a delivery is a copy of the message that made a version, or another message with its id.
+"""Copies: tell whether a delivery is a copy of a message that was handled, or another message with its id.
 
 The name of the type is part of a message's fingerprint. A type that was renamed takes messages under its old names
 too (`aliases`), so a copy may have another name than the message that was handled first.
@@ -6,21 +6,17 @@ too (`aliases`), so a copy may have another name than the message that was handl
 
 from __future__ import annotations
 
-from runtime.columns import StateVersion
 from runtime.fingerprint import fingerprint
 from runtime.preparation import Prepared
 
 
-def is_copy(delivery: Prepared, version: StateVersion) -> bool:
-    """Say whether a delivery with the id of a version is the message that made it, under any name of its type."""
-    if delivery.fingerprint == version.fingerprint:
-        return True
-    return _renamed(delivery, version) == version.fingerprint
+def is_copy(delivery: Prepared, recorded: bytes) -> bool:
+    """Say whether a delivery has the recorded fingerprint of its id, under any name of its type."""
+    return delivery.fingerprint == recorded or recorded in _under_other_names(delivery)
 
 
-def _renamed(delivery: Prepared, version: StateVersion) -> bytes | None:
-    """Return the fingerprint of a delivery under the recorded name, None when its type does not have that name."""
+def _under_other_names(delivery: Prepared) -> list[bytes]:
     envelope = delivery.envelope
-    if version.type == envelope.type or version.type not in delivery.route.names:
-        return None
-    return fingerprint(version.type, envelope.body, packed=isinstance(envelope.body, bytes))
+    packed = isinstance(envelope.body, bytes)
+    others = [name for name in delivery.route.names if name != envelope.type]
+    return [fingerprint(name, envelope.body, packed=packed) for name in others]

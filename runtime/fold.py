@@ -22,8 +22,9 @@ from runtime.message_ids import IdKey
 from runtime.outcome import Outcome, Output, Reason, Status, dead_letter
 from runtime.part import MAX_STATE_BYTES, Part
 from runtime.preparation import Prepared
-from runtime.replay import find_difference, read_state, replay
+from runtime.replay import find_difference, replay
 from runtime.state_stream import KnownVersion, LoadedStream
+from runtime.stored_states import read_state
 
 FUTURE_TOLERANCE = 3600 * 1_000_000
 """How far ahead of the clock, in microseconds, a message may say that it was enqueued."""
@@ -138,7 +139,7 @@ class Fold:
 
     def _handle_duplicate(self, delivery: Prepared, known: KnownVersion) -> Outcome:
         envelope, version = delivery.envelope, known.version
-        if not is_copy(delivery, version):
+        if not is_copy(delivery, version.fingerprint):
             problem = f"Version {known.number} was made by another message with the id {envelope.message_id}."
             return self._dead(envelope, Reason.ID_REUSED, problem)
         try:

@@ -28,6 +28,11 @@ class Prepared(NamedTuple):
     key: IdKey
     fingerprint: bytes
 
+    @property
+    def business_id(self) -> str:
+        """The id of the business object that the message is for."""
+        return self.route.business_id(self.message)
+
 
 def prepare(handler: HandlerDefinition, business_id: str | None, envelope: Envelope) -> Prepared | Outcome:
     """Return the delivery ready to be handled, or the dead letter that it is.

@@ -6,32 +6,38 @@ message again, and the copy publishes the same outputs again.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from datetime import timedelta
 
 from eventstore import Table
 from handlers import App
 from handlers.app import HandlerDefinition
 from handlers.guard import guarded
 from handlers.route import KeyKind, Route
+from runtime.algorithms.algorithm import AT_ONCE, Publish
+from runtime.algorithms.choice import AlgorithmName, Surroundings, handlers_of, make_algorithms
+from runtime.algorithms.outbox import Outbox
+from runtime.algorithms.outbox_with_deduplication_store import OutboxWithDeduplicationStore
+from runtime.algorithms.tokens import TableTokenStore, issue
 from runtime.backoff import BackoffPolicy
 from runtime.clock import Clock, system_clock
 from runtime.envelope import Envelope
 from runtime.fold import BatchContext
 from runtime.message_ids import canonical
-from runtime.outcome import Outcome, Output, Reason, dead_letter
+from runtime.outcome import Outcome, Reason, dead_letter
 from runtime.preparation import prepare, read_body
-from runtime.state_based import StateBased
-
-Publish = Callable[[Output], Awaitable[None]]
 
 
 class Processor:
     """Runs the handlers of an app on single messages.
 
-    `publish` is awaited once for each output, after the version that it belongs to is stored durably; it may be
+    `publish` is awaited once for each output, after what it speaks of is stored durably; it may be
     called again with the same output when a message comes again. When `process` returns, what the message did is
     stored durably, whether it has outputs or not. With `guard`, a handler that looks at a clock, at chance or at the
     outside makes a dead letter of its message.
+
+    `algorithm` is one of the family in docs/algorithms.md: one table is processed with the same one for ever.
+    `evidence` is the table of the de-duplication store or of the tokens, which may be in another store; by default they
+    stand in the table of the states. `batch` counts for the state-based algorithm alone.
     """
 
     def __init__(
@@ -44,19 +50,21 @@ class Processor:
         batch: BatchContext | None = None,
         backoff: BackoffPolicy | None = None,
         guard: bool = False,
+        algorithm: AlgorithmName = "state-based",
+        evidence: Table | None = None,
     ) -> None:
         self._app = app = guarded(app) if guard else app
-        self._table = table
-        self._publish = publish
-        self._algorithms = {
-            name: StateBased(table, handler, clock, batch or BatchContext(), backoff or BackoffPolicy())
-            for name, handler in app.handlers.items()
-        }
+        self._tokens = TableTokenStore(evidence or table) if algorithm == "tokens" else None
+        surroundings = Surroundings(
+            app, table, evidence or table, publish, clock, backoff or BackoffPolicy(), batch or BatchContext()
+        )
+        self._algorithms = make_algorithms(algorithm, surroundings)
 
     async def process(self, message: Envelope) -> list[Outcome]:
         """Handle a message in each handler that takes its type, publish the outputs, and return the outcomes.
 
-        Costs, for each handler, one query and one transaction for a new message, two queries for a duplicate.
+        State-based this costs, for each handler, one query and one transaction for a new message, one or two queries
+        for a duplicate; docs/algorithms.md has the costs of the others.
         """
         routes = self._app.routes(message.type)
         if not routes:
@@ -65,21 +73,40 @@ class Processor:
                     message, Reason.UNKNOWN_TYPE, f"No handler takes messages of type {message.type}."
                 )
             ]
-        outcomes = [await self._handle(self._app.handlers[route.handler], route, message) for route in routes]
-        if any(outcome.version is not None for outcome in outcomes):
-            await self._table.barrier()
-        for outcome in outcomes:
-            for output in outcome.outputs:
-                await self._publish(output)
-        return outcomes
+        return [await self._handle(self._app.handlers[route.handler], route, message) for route in routes]
+
+    async def issue(self, message: Envelope) -> Envelope:
+        """Return a message from outside with the token that it needs: send that. Costs one request.
+
+        Only the token-based algorithm needs it; with the others the message is returned as it is.
+        """
+        if self._tokens is None:
+            return message
+        return await issue(self._tokens, message, handlers_of(self._app, message.type))
+
+    async def sweep(self, older_than: timedelta = AT_ONCE) -> int:
+        """Finish the messages whose attempts died more than `older_than` ago, and return how many there were."""
+        return sum([await algorithm.sweep(older_than) for algorithm in self._algorithms.values()])
+
+    async def evict(self, older_than: timedelta) -> int:
+        """Forget messages that were processed longer ago, and return how many: a copy of them is processed again.
+
+        Only outboxes and de-duplication stores keep messages by age; with the other algorithms nothing happens.
+        """
+        return sum(
+            [
+                await algorithm.evict(older_than)
+                for algorithm in self._algorithms.values()
+                if isinstance(algorithm, Outbox | OutboxWithDeduplicationStore)
+            ]
+        )
 
     async def _handle(self, handler: HandlerDefinition, route: Route, message: Envelope) -> Outcome:
         business_id = _given(route, message) or _read(route, message)
         prepared = prepare(handler, business_id, message)
         if isinstance(prepared, Outcome) or business_id is None:
             return prepared  # type: ignore[return-value] # nothing is prepared without a business id
-        (outcome,) = await self._algorithms[handler.name].process(business_id, [prepared])
-        return outcome
+        return await self._algorithms[handler.name].process(prepared)
 
 
 def _given(route: Route, message: Envelope) -> str | None:

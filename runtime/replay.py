@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from handlers import CodecError, Context, State
+from handlers import Context
 from handlers.app import HandlerDefinition
-from handlers.state_codec import StateCodec
 from runtime.difference import Difference, compare_outputs, compare_states
 from runtime.invocation import HandlerFailedError, Invocation, digest_state, invoke_handler
 from runtime.outcome import Output
@@ -79,16 +78,3 @@ def find_difference(
     if state is None and outputs is None:
         return None
     return Difference(known.number, state, outputs, (known.schema, codec.version) if is_upcast else None)
-
-
-def read_state(codec: StateCodec, encoded: bytes) -> State:
-    """Return a stored state in today's schema version. Raises `CodecError` when it does not come back as it was."""
-    state = codec.reread(encoded)
-    if codec.encode(state) != encoded:
-        name = codec.model_type.__name__
-        problem = (
-            f"What is stored of {name} comes back as something else: another shape needs another schema "
-            f"version, class {name}(State, version={codec.version + 1}, upcasters=...)."
-        )
-        raise CodecError(problem)
-    return state

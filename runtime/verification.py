@@ -19,9 +19,10 @@ from runtime.invocation import HandlerFailedError, outputs_of
 from runtime.message_ids import IdKey, id_key
 from runtime.outcome import Outcome, Output
 from runtime.preparation import Prepared
-from runtime.replay import RevisionGoneError, find_difference, read_state, replay
+from runtime.replay import RevisionGoneError, find_difference, replay
 from runtime.state_stream import KnownVersion, LoadedStream, find_versions
 from runtime.states import Change
+from runtime.stored_states import read_state
 
 _READ_AGAIN = (StreamTruncatedError, StoreUnavailableError)
 
@@ -142,7 +143,7 @@ class Verifier:
     def _compared(self, delivery: Prepared | Outcome, business_id: str, known: KnownVersion) -> Finding:
         if isinstance(delivery, Outcome):
             return self._finding(delivery, business_id, Verdict.REFUSED, known, error=delivery.error)
-        if not is_copy(delivery, known.version):
+        if not is_copy(delivery, known.version.fingerprint):
             error = f"Version {known.number} was made by another message with this id."
             return self._finding(delivery, business_id, Verdict.ID_REUSED, known, error=error)
         try:

@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from eventstore import Store, Table
 from handlers import App
+from runtime.algorithms.state_based import StateBased, delivered_messages
 from runtime.backoff import BackoffPolicy, sleep_for
 from runtime.clock import Clock, system_clock
 from runtime.fold import BatchContext
@@ -25,7 +26,6 @@ from runtime.spark.deliveries import Group, groups
 from runtime.spark.flight import StreamsInFlight
 from runtime.spark.garbage import rare_collections
 from runtime.spark.outcomes import OutcomeWriter
-from runtime.state_based import StateBased, delivered_messages
 
 Wrap = Callable[[Table], Table]
 

@@ -7,12 +7,12 @@ from dataclasses import replace
 
 from eventstore import Table, drive
 from handlers import App
+from runtime.algorithms.state_based import StateBased
 from runtime.clock import Clock
 from runtime.envelope import Envelope
 from runtime.fold import BatchContext
 from runtime.outcome import Outcome, Output
 from runtime.preparation import prepare
-from runtime.state_based import StateBased
 from runtime.streams import StoredVersion, versions
 from tests.unit.runtime import diary
 from tests.unit.runtime.patience import PATIENCE

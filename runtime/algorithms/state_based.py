@@ -11,6 +11,7 @@ After Masternak and Pobiega, "State-based consistent messaging" (exactly-once.gi
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from datetime import timedelta
 
 from eventstore import (
     ConcurrencyConflictError,
@@ -20,6 +21,8 @@ from eventstore import (
     Table,
 )
 from handlers.app import HandlerDefinition
+from runtime.algorithms.algorithm import AT_ONCE, Publish
+from runtime.algorithms.dispatching import dispatch
 from runtime.backoff import BackoffPolicy
 from runtime.clock import Clock
 from runtime.fold import BatchContext, Fold
@@ -141,6 +144,28 @@ class StateBased:
         addition = part.finish(self.clock())
         if addition is not None:
             await append(stream, addition)
+
+
+class StateBasedOneByOne:
+    """Processes single messages of one handler, and publishes what they give out.
+
+    Costs one query and one transaction for a new message, one or two queries for a duplicate.
+    """
+
+    def __init__(self, algorithm: StateBased, publish: Publish) -> None:
+        self.algorithm = algorithm
+        self.publish = publish
+
+    async def process(self, message: Prepared) -> Outcome:
+        """Handle a message, publish its outputs, and return what became of it and what was published."""
+        (outcome,) = await self.algorithm.process(message.business_id, [message])
+        if outcome.version is not None:
+            await dispatch(self.algorithm.table, self.publish, outcome.outputs)
+        return outcome
+
+    async def sweep(self, older_than: timedelta = AT_ONCE) -> int:  # noqa: ARG002 - the interface's
+        """Return 0: what is left to publish is not kept, it is what the message gives when it comes again."""
+        return 0
 
 
 def _still_needed(

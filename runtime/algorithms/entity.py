@@ -1,0 +1,119 @@
+"""Entities: a business state and its outbox, in one row, so that one conditional write changes both."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from eventstore import Int64, Properties, Row, Value
+from runtime.algorithms.intents import NO_INTENTS, Intents, read_intents
+from runtime.algorithms.outbox_entry import Entry, pack_entries, unpack_entries
+from runtime.chunks import CHUNK, chunk_names, join, split
+from runtime.envelope import to_datetime
+from runtime.message_ids import IdKey
+from runtime.part import MAX_STATE_BYTES
+from runtime.properties import microseconds, number, text
+
+MAX_OUTBOX_BYTES = 512 * 2**10
+"""What all entries take at most when one is added. The row has room for more: tokens are registered later."""
+
+_STATE = chunk_names("State", MAX_STATE_BYTES // CHUNK)
+_OUTBOX = chunk_names("Outbox", MAX_OUTBOX_BYTES // CHUNK + 2)
+
+_INTENTS = chunk_names("Intents", 2)
+
+
+@dataclass(frozen=True, slots=True)
+class Entity:
+    """A business object as it was read, or as it is going to be stored.
+
+    `key` is its partition key; `state` is encoded, in schema version `schema`; `version` counts the messages that
+    were processed, and `last_now` is when the newest of them was, in microseconds. `etag` is None before the first
+    write.
+    """
+
+    key: str
+    algorithm: str
+    state: bytes
+    schema: int
+    version: int = 0
+    last_now: int = 0
+    outbox: Mapping[IdKey, Entry] = field(default_factory=dict)
+    etag: str | None = None
+    intents: Intents = NO_INTENTS
+
+    def with_entry(self, message_id: IdKey, entry: Entry) -> Entity:
+        """Return the entity with an entry, in the place of the one that the message had."""
+        return replace(self, outbox={**self.outbox, message_id: entry})
+
+    def without_entry(self, message_id: IdKey) -> Entity:
+        """Return the entity without the entry of a message; the same when it has none."""
+        if message_id not in self.outbox:
+            return self
+        return replace(self, outbox={key: entry for key, entry in self.outbox.items() if key != message_id})
+
+    def dispatched(self, message_id: IdKey) -> Entity:
+        """Return the entity with nothing left to send for a message; the same when there is nothing."""
+        entry = self.outbox.get(message_id)
+        if entry is None or not entry.is_pending:
+            return self
+        return self.with_entry(message_id, entry.dispatched())
+
+    def without_old(self, latest: int) -> Entity:
+        """Return the entity without the entries that were finished and handled at a time or before."""
+        old = [key for key, entry in self.outbox.items() if not entry.is_pending and entry.now <= latest]
+        rest = self
+        for key in old:
+            rest = rest.without_entry(key)
+        return rest
+
+    @property
+    def pending(self) -> int:
+        """How many entries and intents wait to be finished."""
+        return sum(entry.is_pending for entry in self.outbox.values()) + self.intents.size
+
+    def pending_until(self, latest: int) -> list[IdKey]:
+        """Return the messages with pending entries that were handled at a time, in microseconds, or before."""
+        return [key for key, entry in self.outbox.items() if entry.is_pending and entry.now <= latest]
+
+    @property
+    def too_large(self) -> str | None:
+        """Say what does not fit the row, None when all does."""
+        if len(self.state) > MAX_STATE_BYTES:
+            return f"The state would take {len(self.state)} bytes; up to {MAX_STATE_BYTES} can be stored."
+        size = len(pack_entries(self.outbox))
+        if size > MAX_OUTBOX_BYTES:
+            return f"The outbox would take {size} bytes; up to {MAX_OUTBOX_BYTES} can be stored."
+        return None
+
+    def properties(self) -> Properties:
+        """Return the properties of the row."""
+        properties: dict[str, Value] = {
+            "Algorithm": self.algorithm,
+            "StateSchema": self.schema,
+            "Version": Int64(self.version),
+            "LastNow": to_datetime(self.last_now),
+            "Pending": self.pending,
+        }
+        split(properties, _STATE, self.state)
+        if self.outbox:
+            split(properties, _OUTBOX, pack_entries(self.outbox))
+        if self.intents.size:
+            split(properties, _INTENTS, self.intents.pack())
+        return properties
+
+
+def read_entity(row: Row) -> Entity:
+    """Return the entity that a row holds. Raises `RunCorruptError` for an outbox that cannot be read."""
+    properties = row.properties
+    return Entity(
+        row.partition_key,
+        text(properties, "Algorithm"),
+        join(properties, _STATE),
+        number(properties, "StateSchema"),
+        number(properties, "Version"),
+        microseconds(properties, "LastNow") or 0,
+        unpack_entries(join(properties, _OUTBOX)) if _OUTBOX[0] in properties else {},
+        row.etag,
+        read_intents(join(properties, _INTENTS)) if _INTENTS[0] in properties else NO_INTENTS,
+    )

@@ -1,0 +1,126 @@
+"""The outbox: business state, outgoing messages and ids of processed messages in one row.
+
+A new message changes the state and leaves its outputs beside it in one conditional write; then they are dispatched,
+and the entry is marked. A message whose id is there is a duplicate: what it still has to send is sent, nothing else
+happens. As the outputs are stored, a handler need not be deterministic.
+
+The ids are kept until `evict` forgets the old ones. A duplicate that comes after that is processed again.
+
+After Masternak and Pobiega, "Improving outbox" (exactly-once.github.io), the first listing.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from functools import partial
+
+from eventstore import Table
+from handlers.app import HandlerDefinition
+from runtime.algorithms.ages import cut_off
+from runtime.algorithms.algorithm import AT_ONCE, Publish
+from runtime.algorithms.dispatching import dispatch
+from runtime.algorithms.entities import Entities
+from runtime.algorithms.entity import Entity
+from runtime.algorithms.invoking import concluded, id_reused, invoke
+from runtime.algorithms.retrying import until_undisturbed
+from runtime.backoff import BackoffPolicy
+from runtime.clock import Clock, system_clock
+from runtime.copies import is_copy
+from runtime.message_ids import IdKey
+from runtime.outcome import Outcome, Status
+from runtime.preparation import Prepared
+
+
+class Outbox:
+    """Processes the messages of one handler with an outbox in each entity.
+
+    Costs three requests for a new message (two when it has no outputs), one for a duplicate.
+    """
+
+    def __init__(
+        self,
+        table: Table,
+        handler: HandlerDefinition,
+        publish: Publish,
+        *,
+        clock: Clock = system_clock,
+        backoff: BackoffPolicy | None = None,
+    ) -> None:
+        self.handler = handler
+        self.publish = publish
+        self.clock = clock
+        self.backoff = backoff or BackoffPolicy()
+        self.entities = Entities(table, handler, "outbox", self.backoff)
+
+    async def process(self, message: Prepared) -> Outcome:
+        """Handle a message, publish its outputs, and return what became of it and what was published."""
+        refusal = self.entities.refusal(message)
+        if refusal is not None:
+            return refusal
+        return await until_undisturbed(self.backoff, partial(self.attempt, message))
+
+    async def attempt(self, message: Prepared) -> Outcome:
+        """Load, invoke unless the id is there, store, dispatch, mark as dispatched."""
+        entity = await self.entities.load(self.entities.key(message.business_id))
+        status = Status.DUPLICATE
+        if message.key not in entity.outbox:
+            changed = invoke(self.handler, entity, message, self.clock())
+            if isinstance(changed, Outcome):
+                return changed
+            entity = await self.entities.store(_settled(changed, message.key))
+            status = Status.PROCESSED
+        entry = entity.outbox[message.key]
+        if not is_copy(message, entry.fingerprint):
+            return id_reused(self.handler, message)
+        await self.finish(entity, message.key)
+        return concluded(self.handler, message, status, entry)
+
+    async def finish(self, entity: Entity, message_id: IdKey) -> Entity:
+        """Dispatch what a message still has to send, and mark that this is done."""
+        entry = entity.outbox.get(message_id)
+        if entry is None:
+            return entity
+        await dispatch(self.entities.table, self.publish, entry.outputs or ())
+        return await self.entities.update(entity, lambda current: current.dispatched(message_id))
+
+    async def sweep(self, older_than: timedelta = AT_ONCE) -> int:
+        """Dispatch what attempts that died have left, and return of how many messages."""
+        latest = cut_off(self.clock, older_than)
+        return sum(
+            [
+                await until_undisturbed(self.backoff, partial(self.sweep_entity, key, latest))
+                async for key in self.entities.unfinished()
+            ]
+        )
+
+    async def sweep_entity(self, key: str, latest: int) -> int:
+        """Finish the messages of one entity that were handled at a time or before, and return how many."""
+        entity = await self.entities.load(key)
+        pending = entity.pending_until(latest)
+        for message_id in pending:
+            entity = await self.finish(entity, message_id)
+        return len(pending)
+
+    async def evict(self, older_than: timedelta) -> int:
+        """Forget messages that were processed longer ago, and return how many.
+
+        A copy that comes later is processed again: keep the ids for as long as copies may come.
+        """
+        latest = cut_off(self.clock, older_than)
+        return sum(
+            [
+                await until_undisturbed(self.backoff, partial(self.evict_from, key, latest))
+                async for key in self.entities.all_keys()
+            ]
+        )
+
+    async def evict_from(self, key: str, latest: int) -> int:
+        """Forget the messages of one entity that were handled at a time or before, and return how many."""
+        entity = await self.entities.load(key)
+        rest = await self.entities.update(entity, lambda current: current.without_old(latest))
+        return sum(message_id not in rest.outbox for message_id in entity.outbox)
+
+
+def _settled(entity: Entity, message_id: IdKey) -> Entity:
+    """Return an entity in which a message without outputs has nothing left to do."""
+    return entity if entity.outbox[message_id].outputs else entity.dispatched(message_id)

@@ -1,0 +1,208 @@
+"""Token-based de-duplication: a message is processed only while its token exists, and processing it deletes the token.
+
+No evidence of processed messages is kept, so none has to be evicted. A token must never be created again once its
+message was dispatched. So tokens are created under ids new for each attempt, and a conditional write (the checkpoint)
+decides whose tokens the messages carry, before any of them is dispatched.
+
+An attempt's id is registered in the entity before its tokens are created, and once the message is finished the tokens
+of attempts that lost are deleted. They are created on the condition that the token of the incoming message is still
+there, and that one is deleted first: a slow attempt cannot create tokens after others have cleaned up.
+
+After Masternak and Pobiega, "Token-based deduplication" and "Exactly-once intuition" (exactly-once.github.io).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import replace
+from datetime import timedelta
+from functools import partial
+
+from eventstore import ConcurrencyConflictError, Table
+from handlers.app import HandlerDefinition
+from runtime.algorithms.ages import cut_off
+from runtime.algorithms.algorithm import AT_ONCE, Publish
+from runtime.algorithms.dispatching import dispatch
+from runtime.algorithms.entities import Entities
+from runtime.algorithms.entity import Entity
+from runtime.algorithms.entry_tokens import EntryTokens
+from runtime.algorithms.fresh_ids import NewId, fresh_id
+from runtime.algorithms.invoking import concluded, id_reused, if_it_fits, invoke, refused
+from runtime.algorithms.outbox_entry import Entry
+from runtime.algorithms.retrying import until_undisturbed
+from runtime.algorithms.tokens import Token, TokenStore, token_of
+from runtime.backoff import BackoffPolicy
+from runtime.clock import Clock, system_clock
+from runtime.copies import is_copy
+from runtime.message_ids import IdKey
+from runtime.outcome import Outcome, Output, Reason, Status
+from runtime.preparation import Prepared
+
+Recipients = Callable[[str], Collection[str]]
+"""Names the handlers that take messages of a type and process them by tokens; what goes to none needs no token."""
+
+_NO_TOKEN = "It carries no token: issue one before it is sent (`Processor.issue`)."  # noqa: S105 - a sentence
+
+
+class TokenBased:
+    """Processes the messages of one handler while their tokens exist.
+
+    Costs seven requests for a new message (five when no handler takes what it sends), two for a duplicate.
+    """
+
+    def __init__(
+        self,
+        table: Table,
+        tokens: TokenStore,
+        handler: HandlerDefinition,
+        publish: Publish,
+        recipients: Recipients,
+        *,
+        clock: Clock = system_clock,
+        new_id: NewId = fresh_id,
+        backoff: BackoffPolicy | None = None,
+    ) -> None:
+        self.tokens = tokens
+        self.handler = handler
+        self.publish = publish
+        self.recipients = recipients
+        self.clock = clock
+        self.new_id = new_id
+        self.backoff = backoff or BackoffPolicy()
+        self.entities = Entities(table, handler, "tokens", self.backoff)
+
+    async def process(self, message: Prepared) -> Outcome:
+        """Handle a message, publish its outputs, and return what became of it and what was published."""
+        refusal = self.entities.refusal(message)
+        if refusal is not None:
+            return refusal
+        return await until_undisturbed(self.backoff, partial(self.attempt, message))
+
+    async def attempt(self, message: Prepared) -> Outcome:
+        """Load, check the token, invoke, store, create tokens, checkpoint, dispatch, delete the token, clean up."""
+        token = token_of(message.envelope, self.handler.name)
+        if token is None:
+            return refused(self.handler, message, Reason.INVALID_ENVELOPE, _NO_TOKEN)
+        entity = await self.entities.load(self.entities.key(message.business_id))
+        if not await self.tokens.exists(token):
+            return await self.return_early(entity, message, token)
+        status, attempt = Status.DUPLICATE, None
+        if message.key not in entity.outbox:
+            attempt = self.new_id()
+            changed = self.invoke(entity, message, token, attempt)
+            if isinstance(changed, Outcome):
+                return changed
+            entity = await self.entities.store(changed)
+            status = Status.PROCESSED
+        entry = entity.outbox[message.key]
+        if not is_copy(message, entry.fingerprint):
+            return id_reused(self.handler, message)
+        outputs = await self.finish(entity, message.key, token, attempt)
+        return concluded(self.handler, message, status, replace(entry, outputs=outputs))
+
+    async def return_early(self, entity: Entity, message: Prepared, token: Token) -> Outcome:
+        """Leave a message alone whose token is gone: its outputs were dispatched before. Remove a leftover entry."""
+        entry = entity.outbox.get(message.key)
+        if entry is not None and _tokens(entry).incoming == token:
+            await self.clean_up(entity, message.key)
+        return concluded(self.handler, message, Status.DUPLICATE)
+
+    def invoke(self, entity: Entity, message: Prepared, token: Token, attempt: str) -> Entity | Outcome:
+        """Handle a message, and register the id of this attempt with what it did."""
+        changed = invoke(self.handler, entity, message, self.clock())
+        if isinstance(changed, Outcome):
+            return changed
+        entry = changed.outbox[message.key]
+        recipients = tuple(tuple(self.recipients(output.type)) for output in entry.outputs or ())
+        tokens = EntryTokens(token, recipients).registered(attempt)
+        return if_it_fits(
+            self.handler, changed.with_entry(message.key, replace(entry, tokens=tokens)), message
+        )
+
+    async def finish(
+        self, entity: Entity, message_id: IdKey, token: Token, attempt: str | None = None
+    ) -> tuple[Output, ...]:
+        """Do what is left to do for a message, as an attempt that is registered, or else a new one.
+
+        Return the outputs that were dispatched. `token` is the one that this copy came with.
+        """
+        entity = await self.give_tokens(entity, message_id, attempt)
+        entry = entity.outbox.get(message_id)
+        if entry is None:
+            return ()
+        outputs = _tokens(entry).put_into(entry.outputs or ())
+        await dispatch(self.entities.table, self.publish, outputs)
+        for spent in dict.fromkeys((_tokens(entry).incoming, token)):
+            await self.tokens.delete(spent)
+        await self.clean_up(entity, message_id)
+        return outputs
+
+    async def give_tokens(self, entity: Entity, message_id: IdKey, attempt: str | None) -> Entity:
+        """Create the tokens of a message's outputs and commit them, unless those of another attempt are."""
+        if attempt is None:
+            attempt = self.new_id()
+            entity = await self.entities.update(entity, partial(_registered, message_id, attempt))
+        entry = entity.outbox.get(message_id)
+        if entry is None or _tokens(entry).are_settled:
+            return entity
+        await self.tokens.create(_tokens(entry).incoming, _tokens(entry).of_attempt(attempt))
+        return await self.entities.update(entity, partial(_committed, message_id, attempt))
+
+    async def clean_up(self, entity: Entity, message_id: IdKey) -> None:
+        """Delete the tokens of attempts that lost, and then the entry of a message whose own token is gone.
+
+        Raises `ConcurrencyConflictError` when it is not known yet who lost: then the entity was read too early.
+        """
+        tokens = _tokens(entity.outbox[message_id])
+        if not tokens.are_settled:
+            raise ConcurrencyConflictError(entity.key, "its message was finished since it was read")
+        for garbage in tokens.garbage():
+            await self.tokens.delete(garbage)
+        await self.entities.update(entity, lambda current: current.without_entry(message_id))
+
+    async def sweep(self, older_than: timedelta = AT_ONCE) -> int:
+        """Finish what attempts that died have left, and return of how many messages."""
+        latest = cut_off(self.clock, older_than)
+        return sum(
+            [
+                await until_undisturbed(self.backoff, partial(self.sweep_entity, key, latest))
+                async for key in self.entities.unfinished()
+            ]
+        )
+
+    async def sweep_entity(self, key: str, latest: int) -> int:
+        """Finish the messages of one entity that were handled at a time or before, and return how many."""
+        pending = (await self.entities.load(key)).pending_until(latest)
+        for message_id in pending:
+            entity = await self.entities.load(key)
+            entry = entity.outbox.get(message_id)
+            if entry is None:
+                continue
+            token = _tokens(entry).incoming
+            if await self.tokens.exists(token):
+                await self.finish(entity, message_id, token)
+            else:
+                await self.clean_up(entity, message_id)
+        return len(pending)
+
+
+def _registered(message_id: IdKey, attempt: str, entity: Entity) -> Entity:
+    """Return the entity with one more attempt to give tokens, unless that is settled."""
+    entry = entity.outbox.get(message_id)
+    if entry is None or _tokens(entry).are_settled or attempt in _tokens(entry).attempts:
+        return entity
+    return entity.with_entry(message_id, replace(entry, tokens=_tokens(entry).registered(attempt)))
+
+
+def _committed(message_id: IdKey, attempt: str, entity: Entity) -> Entity:
+    """Return the entity with the tokens of this attempt, unless it has those of another."""
+    entry = entity.outbox.get(message_id)
+    if entry is None or _tokens(entry).are_settled:
+        return entity
+    return entity.with_entry(message_id, replace(entry, tokens=_tokens(entry).committing(attempt)))
+
+
+def _tokens(entry: Entry) -> EntryTokens:
+    if entry.tokens is None:
+        raise AssertionError("Entries are written with their tokens.")
+    return entry.tokens

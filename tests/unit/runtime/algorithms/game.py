@@ -1,0 +1,57 @@
+"""A game in which one shot is disturbed, and what must hold of it however it was."""
+
+from __future__ import annotations
+
+from eventstore import drive
+from handlers import App
+from samples.shooting_range import app as shooting_range
+from tests.unit.runtime.algorithms.documents import DocumentWorld
+from tests.unit.runtime.algorithms.world import ALGORITHMS, Step, World
+from tests.unit.runtime.games import GAME, fire, start
+
+SHOT = fire(1, 1)
+
+
+WITH_DOCUMENTS = "prepare-commit-publish"
+"""Stands for the algorithm that a `Processor` does not make by name."""
+
+EVERY = (*ALGORITHMS, WITH_DOCUMENTS)
+
+
+def new_world(algorithm, app: App = shooting_range) -> World:
+    """Return an empty world."""
+    return DocumentWorld(app) if algorithm == WITH_DOCUMENTS else World(algorithm, app)
+
+
+def begun(algorithm) -> World:
+    """Return a world in which a round has begun and the target stands where the shot goes."""
+    world = new_world(algorithm)
+    world.deliver(start(1, 1))
+    return world
+
+
+def calls(algorithm) -> list[str]:
+    """Return the calls of a shot that nothing disturbs, publishing among them."""
+    world = begun(algorithm)
+    world.deliver(SHOT)
+    return list(world.calls)
+
+
+def shoot(world: World, *, before: Step | None = None, after: Step | None = None) -> None:
+    """Deliver the shot to a worker that is disturbed."""
+    drive(world.process(SHOT, before=before, after=after))
+
+
+def finish(world: World) -> None:
+    """Deliver the shot once more, to a worker that nothing disturbs, and all that was published."""
+    world.deliver(SHOT)
+    world.settle()
+
+
+def assert_one_hit(world: World) -> None:
+    """Check all that must hold at rest: one change, published, alike in all copies, counted once, nothing left."""
+    assert world.state("ShootingRange", str(GAME))["number_of_attempts"] == 1
+    assert world.published
+    assert len({(output.message_id, output.body, str(output.headers)) for output in world.published}) == 1
+    assert world.state("LeaderBoard", str(GAME)) == {"number_of_hits": 1, "number_of_misses": 0}
+    assert world.garbage() == []

@@ -1,0 +1,79 @@
+"""A post office: deliveries whose keys stand in a table, a sender that counts, and a clock that is told the time."""
+
+from __future__ import annotations
+
+from eventstore import InterceptedTable, drive
+from runtime.algorithms.delivery import Delivered, Delivery
+from runtime.algorithms.delivery_keys import Record, TableDeliveryKeys
+from runtime.algorithms.delivery_settings import DeliverySettings
+from tests.unit.runtime.algorithms.world import Step
+from tests.unit.runtime.patience import PATIENCE
+from tests.unit.runtime.tables import memory_table
+from tests.unit.runtime.worker import ToldClock
+
+CUSTOMER = "17"
+AT_MOST_ONCE = DeliverySettings()
+AT_LEAST_ONCE = DeliverySettings(frozenset({"*"}))
+
+
+class Post:
+    """Delivers one message to one customer, as often as it comes."""
+
+    def __init__(self, settings: DeliverySettings) -> None:
+        self.settings = settings
+        self.table = memory_table()
+        self.clock = ToldClock()
+        self.sent = 0
+        self.calls: list[str] = []
+        self.error: Exception | None = None
+        self.keys = TableDeliveryKeys(self.table)
+        self._names = 0
+
+    async def deliver(
+        self, *, before: Step | None = None, after: Step | None = None, message: str = "m-1"
+    ) -> Delivered:
+        self.calls.clear()
+
+        async def send() -> None:
+            await self._step("send", before)
+            if self.error is not None:
+                raise self.error
+            self.sent += 1
+            await self._step("sent", after, note=False)
+
+        table = InterceptedTable(
+            self.table,
+            before=lambda call, *_: self._step(call, before),
+            after=lambda call, *_: self._step(call, after, note=False),
+        )
+        delivery = Delivery(
+            TableDeliveryKeys(table), self.settings, clock=self.clock, new_id=self._new_id, backoff=PATIENCE
+        )
+        return await delivery.deliver(CUSTOMER, message, send)
+
+    def records(self) -> list[str]:
+        """Return how the deliveries ended that left a record."""
+        return [record.end for record in self.all_records()]
+
+    def all_records(self) -> list[Record]:
+        async def read() -> list[Record]:
+            return [record async for record in self.keys.records(CUSTOMER)]
+
+        return drive(read())
+
+    def unrecorded(self) -> list[str]:
+        async def read() -> list[str]:
+            return [name async for name in self.keys.unrecorded(CUSTOMER)]
+
+        return drive(read())
+
+    def _new_id(self) -> str:
+        self._names += 1
+        return f"delivery{self._names:04}"
+
+    async def _step(self, call: str, step: Step | None, *, note: bool = True) -> None:
+        if note:
+            self.calls.append(call)
+        waiting = step(call) if step else None
+        if waiting is not None:
+            await waiting

@@ -1,0 +1,84 @@
+"""An entity that may be stored can be stored, and so can what later steps add to it."""
+
+import json
+
+import pytest
+
+from eventstore import Operation, drive
+from eventstore.limits import prepare
+from runtime.algorithms.entity import MAX_OUTBOX_BYTES, Entity, read_entity
+from runtime.algorithms.entry_tokens import EntryTokens
+from runtime.algorithms.intents import Intent, Intents
+from runtime.algorithms.outbox_entry import Entry, outputs_of, pack_entries
+from runtime.algorithms.tokens import Token
+from runtime.part import MAX_STATE_BYTES
+from tests.unit.runtime.tables import memory_table
+from tests.unit.runtime.worker import NOW
+
+KEY = "Diary-" + "d" * 500
+RECIPIENTS = (("Ear", "OtherEar"),)
+
+
+def entity(outbox: dict, intents: Intents | None = None) -> Entity:
+    return Entity(KEY, "tokens", b"s" * MAX_STATE_BYTES, 1, 7, NOW, outbox, None, intents or Intents())
+
+
+def entry(body: str, attempts: int = 0) -> Entry:
+    outputs = outputs_of([("id", "Wrote", body, {"line": "1"})], 7, NOW)
+    tokens = EntryTokens(Token("chain", "first", "Diary"), RECIPIENTS)
+    for number in range(attempts):
+        tokens = tokens.registered(f"{number:032}")
+    return Entry(b"f" * 16, NOW, 7, outputs, tokens)
+
+
+def full(attempts: int = 0) -> dict:
+    return {"m": entry("x" * (MAX_OUTBOX_BYTES - 200), attempts)}
+
+
+def store_and_read(given: Entity) -> Entity:
+    table = memory_table()
+    drive(table.transact(KEY, [Operation.insert("ENTITY", given.properties())]))
+    row = drive(table.get(KEY, "ENTITY"))
+    assert row is not None
+    return read_entity(row)
+
+
+@pytest.mark.parametrize("attempts", [0, 1, 1000])
+def test_the_largest_entity_has_room_for_the_attempts_of_many_crashes(attempts):
+    largest = entity(full())
+    assert largest.too_large is None
+    assert len(pack_entries(largest.outbox)) > MAX_OUTBOX_BYTES - 200
+
+    later = entity(full(attempts))
+
+    assert store_and_read(later).outbox == later.outbox
+
+
+def test_the_largest_entity_has_room_for_many_intents():
+    lost = tuple(Intent(f"{number:032}", 1, NOW) for number in range(1000))
+    later = entity(full(), Intents(Intent("latest", 3, NOW), lost))
+
+    assert store_and_read(later).intents == later.intents
+
+
+def test_what_is_over_a_limit_is_told_before_it_is_sent():
+    large = entity({"m": entry("x" * MAX_OUTBOX_BYTES)})
+
+    assert large.too_large is not None
+    assert "outbox" in large.too_large
+    assert prepare(KEY, [Operation.insert("ENTITY", large.properties())])
+
+
+def test_an_entity_comes_back_as_it_was_stored():
+    outbox = {
+        "text": entry(json.dumps({"é": 1})),
+        b"\x00" * 16: Entry(b"p" * 16, NOW, 3, None),
+        "silent": Entry(b"p" * 16, NOW, 4, ()),
+    }
+    given = entity(outbox)
+
+    read = store_and_read(given)
+
+    assert (read.state, read.schema, read.version, read.last_now) == (given.state, 1, 7, NOW)
+    assert read.outbox == outbox
+    assert read.pending == 2

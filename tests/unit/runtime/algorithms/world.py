@@ -1,0 +1,195 @@
+"""A world for one algorithm: tables that all its workers share, all that was published, and disturbances."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping
+from typing import Any, get_args
+
+from eventstore import InterceptedTable, StoreUnavailableError, Table, drive
+from handlers import App
+from runtime import Envelope, Outcome, Output, Processor, Publish
+from runtime.algorithms.choice import AlgorithmName
+from runtime.algorithms.entities import ENTITY
+from runtime.algorithms.entity import Entity, read_entity
+from runtime.head import read_head
+from samples.shooting_range import app as shooting_range
+from tests.unit.runtime.patience import PATIENCE
+from tests.unit.runtime.tables import memory_table, rows
+from tests.unit.runtime.worker import ToldClock
+
+ALGORITHMS: tuple[AlgorithmName, ...] = get_args(AlgorithmName)
+WITH_OUTBOX: tuple[AlgorithmName, ...] = ALGORITHMS[1:]
+
+Step = Callable[[str], Awaitable[object] | None]
+"""Told of each call before it takes place, and of each that took effect: may raise, or do something in between."""
+
+
+class CrashError(BaseException):
+    """A worker died: nothing may catch this."""
+
+
+class World:
+    """The tables of an app and one algorithm, and what was published there.
+
+    Each message from outside gets its token when it is first sent, as the token-based algorithm wants it.
+    """
+
+    def __init__(
+        self,
+        algorithm: AlgorithmName,
+        app: App = shooting_range,
+        *,
+        states: Table | None = None,
+        evidence: Table | None = None,
+    ) -> None:
+        self.algorithm: AlgorithmName = algorithm
+        self.app = app
+        self.states = states or memory_table()
+        self.evidence = evidence or memory_table()
+        self.clock = ToldClock()
+        self.published: list[Output] = []
+        self.calls: list[str] = []
+        self.sent: list[Counter[str]] = []
+        self._settled = 0
+        self._headers: dict[str, Mapping[str, str] | None] = {}
+
+    def deliver(self, *messages: Envelope) -> list[Outcome]:
+        """Let a worker process messages, one after another."""
+        return drive(self.process(*messages))
+
+    async def process(
+        self, *messages: Envelope, before: Step | None = None, after: Step | None = None
+    ) -> list[Outcome]:
+        """Let a worker process messages; note its calls, and disturb it before and after each of them."""
+        worker = self.worker(before, after)
+        sent = [await self.send(message) for message in messages]
+        self.calls.clear()
+        return [outcome for message in sent for outcome in await worker.process(message)]
+
+    def worker(self, before: Step | None = None, after: Step | None = None) -> Processor:
+        """Return a worker of its own."""
+        return Processor(
+            self.app,
+            self.watched("states", self.states, before, after),
+            self.publisher(before, after),
+            clock=self.clock,
+            backoff=PATIENCE,
+            algorithm=self.algorithm,
+            evidence=self.watched("evidence", self.evidence, before, after),
+        )
+
+    def publisher(self, before: Step | None, after: Step | None) -> Publish:
+        """Return what a worker publishes by."""
+
+        async def publish(output: Output) -> None:
+            await self._step("publish", before)
+            self.published.append(output)
+            await self._step("published", after, note=False)
+
+        return publish
+
+    async def send(self, message: Envelope) -> Envelope:
+        """Return a message from outside as it is sent, with the token of its first copy; outputs have theirs."""
+        if (message.headers or {}).get("token"):
+            return message
+        if message.message_id not in self._headers:
+            self.calls.clear()
+            self._headers[message.message_id] = (await self.worker().issue(message)).headers
+            self.sent.append(Counter(call for call in self.calls if not call.endswith("barrier")))
+        return message._replace(headers=self._headers[message.message_id])
+
+    def settle(self) -> None:
+        """Let workers process all that was published, each copy, until nothing more is."""
+        drive(self.settling())
+
+    async def settling(self) -> None:
+        """Do what `settle` does, within another coroutine."""
+        while self._settled < len(self.published):
+            output = self.published[self._settled]
+            self._settled += 1
+            if self.app.routes(output.type):
+                await self.worker().process(output.envelope())
+
+    def entity(self, handler: str, business_id: str) -> Entity | None:
+        """Return an entity as it is stored, None when it was never written."""
+        row = drive(self.states.get(f"{handler}-{business_id}", ENTITY))
+        return None if row is None else read_entity(row)
+
+    def state(self, handler: str, business_id: str) -> dict[str, object]:
+        """Return the fields of a business state as it is stored."""
+        if self.algorithm == "state-based":
+            header = drive(self.states.get(f"{handler}-{business_id}", "SS-HEAD"))
+            assert header is not None
+            encoded = read_head(header.properties).state
+        else:
+            entity = self.entity(handler, business_id)
+            encoded = entity.state if entity else None
+        assert encoded is not None
+        fields: dict[str, object] = json.loads(encoded)
+        return fields
+
+    def garbage(self) -> list[str]:
+        """Return what no quiet system may hold: entries that are not finished, and tokens."""
+        unfinished = [
+            key
+            for (key, row_key), properties in rows(self.states).items()
+            if row_key == ENTITY and properties["Pending"]
+        ]
+        tokens = [f"{key} {row_key}" for key, row_key in rows(self.evidence) if key.startswith("tokens.")]
+        return unfinished + tokens
+
+    def watched(self, name: str, table: Table, before: Step | None, after: Step | None) -> Table:
+        """Return a table whose calls are noted, and disturbed."""
+        return InterceptedTable(
+            table,
+            before=lambda call, *_: self._step(f"{name} {call}", before),
+            after=lambda call, *_: self._step(f"{name} {call}", after, note=False),
+        )
+
+    async def _step(self, call: str, step: Step | None, *, note: bool = True) -> None:
+        if note:
+            self.calls.append(call)
+        waiting = step(call) if step else None
+        if waiting is not None:
+            await waiting
+
+
+class At:
+    """Does something at call number `number`, counted from 1, and at that one only."""
+
+    def __init__(self, number: int, action: Callable[[], Awaitable[object] | None]) -> None:
+        self.number = number
+        self.action = action
+        self.count = 0
+
+    def __call__(self, call: str) -> Awaitable[object] | None:
+        self.count += 1
+        return self.action() if self.count == self.number else None
+
+
+def crash() -> None:
+    """Let the worker die."""
+    raise CrashError
+
+
+def lose_answer() -> None:
+    """Let the store's answer be lost."""
+    raise StoreUnavailableError("no answer", outcome_unknown=True)
+
+
+class Pause:
+    """Lets a worker stop in the middle, to be run on by `resume`."""
+
+    def __await__(self) -> Generator[None, None, None]:
+        yield
+
+
+def resume(worker: Coroutine[Any, Any, Any]) -> bool:
+    """Run a worker up to its next pause; say whether there was one, False when it has ended."""
+    try:
+        worker.send(None)
+    except StopIteration:
+        return False
+    return True
