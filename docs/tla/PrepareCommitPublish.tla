@@ -201,7 +201,7 @@ Knows(name) == name \in {entity.latest} \union entity.lost \union {entity.outbox
 Collect ==
     /\ Sweeper
     /\ \/ \E effect \in effects :
-            /\ sweeper.step = "idle" /\ ~effect.published /\ ~Knows(effect.name)
+            /\ sweeper.step = "idle" /\ ~effect.published
             /\ sweeper' = [step |-> "look", effect |-> effect.name]
             /\ UNCHANGED effects
        \/ /\ sweeper.step = "look"
