@@ -12,7 +12,7 @@ unexport VIRTUAL_ENV PYTHONHOME PYTHONPATH SPARK_HOME PYSPARK_PYTHON PYSPARK_DRI
 MAKEFLAGS += --no-builtin-rules
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup setup-test demo test differential bench bench-guard startup growth skew lint format constraints clean distclean
+.PHONY: help setup setup-test demo test differential tla bench bench-guard startup growth skew lint format constraints clean distclean
 
 BIN := .venv/bin
 PIP_INSTALL := scripts/quietly.sh $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-input -c constraints.txt
@@ -45,6 +45,9 @@ skew: .make/java .make/packages-bench  ## watch the workers' memory in lopsided 
 
 bench-guard: setup  ## measure what the guard costs a fold in memory
 	@$(BIN)/python -m benchmarks.guard $(ARGS)
+
+tla: .make/java .make/packages-tla  ## check the specifications in docs/tla with TLC; ARGS="StateBased" checks some
+	@$(BIN)/python scripts/check_tla.py $(or $(ARGS),--write)
 
 differential: setup-test  ## compare the store's backends by random programs for longer: PROGRAMS=2000
 	@PATH="$(CURDIR)/.make/node:$$PATH" DIFFERENTIAL_PROGRAMS=$(or $(PROGRAMS),2000) $(BIN)/python -m pytest tests/differential $(ARGS)
@@ -106,6 +109,12 @@ endif
 	@echo "Installing Python packages, those of the benchmarks included, into .venv (about a minute) ..."
 	@$(PIP_INSTALL) setuptools
 	@$(PIP_INSTALL) --no-build-isolation --editable '.[bench]'
+	@mkdir -p .make && touch .make/packages $@
+
+.make/packages-tla: .venv/pyvenv.cfg $(REQUIREMENTS)
+	@echo "Installing Python packages, TLC included, into .venv (about a minute) ..."
+	@$(PIP_INSTALL) setuptools
+	@$(PIP_INSTALL) --no-build-isolation --editable '.[tla]'
 	@mkdir -p .make && touch .make/packages $@
 
 .make/azurite: .venv/pyvenv.cfg package.json package-lock.json constraints.txt scripts/ensure_node.py

@@ -1,0 +1,134 @@
+------------------- MODULE OutboxWithDeduplicationStore -------------------
+(* The outbox with a separate de-duplication store: the entity forgets a message once the store knows it. The steps   *)
+(* are those of runtime/algorithms/outbox_with_deduplication_store.py: load, find, invoke, store, dispatch, add,      *)
+(* forget.                                                                                                            *)
+EXTENDS Deliveries
+
+VARIABLES
+    entity,     \* the row: business state, outbox (0, or the context of an output), a version in place of the ETag
+    known,      \* the messages that the de-duplication store knows
+    commits,    \* the messages in the order in which a write of theirs changed the state: nothing reads it
+    published,  \* the outputs that were published
+    clock       \* a time, of which no two are equal: the handler is not deterministic
+
+vars == <<deliveries, entity, known, commits, published, clock>>
+
+Absent == 0
+
+NewEntity == [state |-> <<>>, outbox |-> [m \in Messages |-> Absent], version |-> 0]
+Nothing == [entity |-> NewEntity, changed |-> NewEntity, found |-> FALSE]
+
+Init ==
+    /\ StartDeliveries(Nothing)
+    /\ entity = NewEntity
+    /\ known = {}
+    /\ commits = <<>>
+    /\ published = {}
+    /\ clock = 1
+
+StoreFirst == Mistake = "check the store first"
+First == IF StoreFirst THEN "find" ELSE "load"
+
+(* What follows when the entity is loaded and the store was asked. *)
+AfterBoth(w, loaded, found) ==
+    LET entry == loaded.outbox[message[w]]
+    IN CASE found /\ (entry = Absent \/ Mistake = "leftover entry kept") -> "acknowledge"
+         [] found -> "forget"
+         [] entry = Absent -> "invoke"
+         [] OTHER -> "dispatch"
+
+Load(w) ==
+    /\ At(w, "load")
+    /\ LET next == IF StoreFirst THEN AfterBoth(w, entity, memory[w].found) ELSE "find"
+       IN GoOn(w, next, [memory[w] EXCEPT !.entity = entity, !.changed = entity])
+    /\ UNCHANGED <<entity, known, commits, published, clock>>
+
+(* Ask the store. It is read strongly consistent: a stale answer may be that a known message is not known. *)
+Find(w) ==
+    /\ At(w, "find")
+    /\ \E found \in {message[w] \in known} \union (IF Mistake = "stale reads" THEN {FALSE} ELSE {}) :
+        LET next == IF StoreFirst THEN "load" ELSE AfterBoth(w, memory[w].entity, found)
+        IN GoOn(w, next, [memory[w] EXCEPT !.found = found])
+    /\ UNCHANGED <<entity, known, commits, published, clock>>
+
+Invoke(w) ==
+    /\ At(w, "invoke")
+    /\ LET m == message[w]
+           changed == [memory[w].entity EXCEPT !.state = Append(@, m), !.outbox[m] = clock]
+       IN GoOn(w, "store", [memory[w] EXCEPT !.changed = changed])
+    /\ clock' = clock + 1
+    /\ UNCHANGED <<entity, known, commits, published>>
+
+(* Write state and entry together if nobody wrote since the load, else begin again. *)
+Store(w) ==
+    /\ At(w, "store")
+    /\ IF entity.version = memory[w].entity.version \/ Mistake = "no CAS"
+       THEN /\ entity' = [memory[w].changed EXCEPT !.version = entity.version + 1]
+            /\ commits' = Append(commits, message[w])
+            /\ GoOn(w, "dispatch", memory[w])
+       ELSE /\ GoOn(w, First, Nothing)
+            /\ UNCHANGED <<entity, commits>>
+    /\ UNCHANGED <<known, published, clock>>
+
+Dispatch(w) ==
+    /\ At(w, "dispatch")
+    /\ published' = published \union {[message |-> message[w], context |-> memory[w].changed.outbox[message[w]]]}
+    /\ GoOn(w, IF Mistake = "forget before add" THEN "forget" ELSE "add", memory[w])
+    /\ UNCHANGED <<entity, known, commits, clock>>
+
+Add(w) ==
+    /\ At(w, "add")
+    /\ known' = known \union {message[w]}
+    /\ GoOn(w, IF Mistake = "forget before add" THEN "acknowledge" ELSE "forget", memory[w])
+    /\ UNCHANGED <<entity, commits, published, clock>>
+
+(* Remove the entry. An update is tried again until nobody came in between. *)
+Forget(w) ==
+    /\ At(w, "forget")
+    /\ entity' = IF entity.outbox[message[w]] # Absent
+                 THEN [entity EXCEPT !.outbox[message[w]] = Absent, !.version = @ + 1]
+                 ELSE entity
+    /\ GoOn(w, IF Mistake = "forget before add" /\ ~memory[w].found THEN "add" ELSE "acknowledge", memory[w])
+    /\ UNCHANGED <<known, commits, published, clock>>
+
+Step(w) ==
+    \/ /\ \/ \E m \in Messages : Take(w, m, First)
+          \/ Acknowledge(w, Nothing)
+       /\ UNCHANGED <<entity, known, commits, published, clock>>
+    \/ Load(w)
+    \/ Find(w)
+    \/ Invoke(w)
+    \/ Store(w)
+    \/ Dispatch(w)
+    \/ Add(w)
+    \/ Forget(w)
+
+Next ==
+    \/ \E w \in Workers : Step(w)
+    \/ \E w \in Workers : Crash(w, Nothing) /\ UNCHANGED <<entity, known, commits, published, clock>>
+    \/ Quiescent /\ UNCHANGED vars
+
+Spec == Init /\ [][Next]_vars /\ \A w \in Workers : WF_vars(Step(w))
+
+AtMostOneStateChange == \A m \in Messages : Count(commits, m) <= 1
+
+(* No write overwrites what another message did. *)
+NoLostUpdate == entity.state = commits
+
+(* From the commit onward there is evidence of a message in at least one place. *)
+EvidenceWithoutAGap == \A m \in Messages : Count(commits, m) > 0 => (entity.outbox[m] # Absent \/ m \in known)
+
+NoGhost == \A output \in published : Count(commits, output.message) > 0
+
+NoLost ==
+    Quiescent => \A m \in Messages :
+        /\ Count(commits, m) > 0
+        /\ \E output \in published : output.message = m
+
+ConsistentOutput == \A one, other \in published : one.message = other.message => one = other
+
+(* In the end the entity has forgotten every message, and the store knows them all. *)
+NoGarbage == Quiescent => entity.outbox = [m \in Messages |-> Absent] /\ known = Messages
+
+EveryMessageIsAcknowledged == <>[]Quiescent
+============================================================================

@@ -1,0 +1,83 @@
+"""TLC finds what docs/tla says: a quick slice of `make tla`, and the page lists all that there is."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+FOLDER = ROOT / "docs" / "tla"
+PAGE = (FOLDER / "README.md").read_text()
+NAMES = sorted(path.stem for path in FOLDER.glob("*.cfg"))
+ROWS = {
+    cells[0]: cells
+    for cells in re.findall(r"^\| (\w+) \| ([^|]+) \| ([^|]+) \| ([^|]+) \|", PAGE, re.MULTILINE)
+}
+WITHOUT_MISTAKE = [name for name in NAMES if 'Mistake = "none"' in (FOLDER / f"{name}.cfg").read_text()]
+WITH_MISTAKE = sorted(set(NAMES) - set(WITHOUT_MISTAKE))
+
+
+def check(*arguments):
+    return subprocess.run(
+        [sys.executable, ROOT / "scripts" / "check_tla.py", *arguments],
+        env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+
+
+def test_tlc_finds_what_is_expected():
+    done = check(
+        "PrepareCommitPublish_WithoutCrashes", "StateBased_AppendWithoutCAS", "TokenBased_NoCheckpoint"
+    )
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "PrepareCommitPublish_WithoutCrashes: holds, as expected" in done.stdout
+    assert "StateBased_AppendWithoutCAS: violates AtMostOneStateChange, as expected" in done.stdout
+    assert "TokenBased_NoCheckpoint: violates ConsistentOutput, as expected" in done.stdout
+
+
+def test_a_configuration_that_does_not_exist_is_refused_with_a_sentence():
+    done = check("Nonsense")
+
+    assert done.returncode == 2
+    assert "no such configuration: Nonsense" in done.stderr
+
+
+def test_the_table_lists_every_configuration():
+    assert sorted(set(ROWS) - {"configuration"}) == NAMES
+
+
+def test_the_table_says_that_all_did_what_is_expected():
+    assert all(ROWS[name][2] == ROWS[name][3] for name in NAMES)
+
+
+@pytest.mark.parametrize("name", WITHOUT_MISTAKE)
+def test_without_a_mistake_everything_is_checked(name):
+    text = (FOLDER / f"{name}.cfg").read_text()
+    specification = (FOLDER / f"{name.partition('_')[0]}.tla").read_text()
+
+    assert text.startswith("\\* Must hold.\n")
+    assert "EveryMessageIsAcknowledged" in text
+    for invariant in re.findall(r"^    (\w+)$", text, re.MULTILINE):
+        assert re.search(rf"^{invariant} ==", specification, re.MULTILINE)
+
+
+@pytest.mark.parametrize("name", WITH_MISTAKE)
+def test_with_a_mistake_an_invariant_is_named_that_the_algorithm_without_it_keeps(name):
+    text = (FOLDER / f"{name}.cfg").read_text()
+    family = name.partition("_")[0]
+    (violated,) = re.findall(r"\A\\\* Must fail: (\w+)\.$", text, re.MULTILINE)
+    (mistake,) = re.findall(r'Mistake = "([^"]+)"', text)
+
+    assert f"INVARIANTS\n    {violated}\n" in text
+    assert f"    {violated}\n" in (FOLDER / f"{family}.cfg").read_text()
+    assert f'"{mistake}"' in (FOLDER / f"{family}.tla").read_text()
+
+
+@pytest.mark.parametrize("family", sorted(name for name in NAMES if "_" not in name))
+def test_each_algorithm_has_at_least_three_mistakes(family):
+    assert sum(name.startswith(f"{family}_") for name in WITH_MISTAKE) >= 3
