@@ -12,7 +12,7 @@ unexport VIRTUAL_ENV PYTHONHOME PYTHONPATH SPARK_HOME PYSPARK_PYTHON PYSPARK_DRI
 MAKEFLAGS += --no-builtin-rules
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup setup-test demo test differential bench startup lint format constraints clean distclean
+.PHONY: help setup setup-test demo test differential model bench startup lint format constraints clean distclean
 
 BIN := .venv/bin
 PIP_INSTALL := scripts/quietly.sh $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-input -c constraints.txt
@@ -39,6 +39,9 @@ startup: .make/java .make/packages-bench  ## compare how long a batch and a plai
 
 differential: setup-test  ## compare the store's backends by random programs for longer: PROGRAMS=2000
 	@PATH="$(CURDIR)/.make/node:$$PATH" DIFFERENTIAL_PROGRAMS=$(or $(PROGRAMS),2000) $(BIN)/python -m pytest tests/differential $(ARGS)
+
+model: setup-test  ## walk every interleaving of the shipped code; rewrites docs/verification.md, ARGS=--dry does not
+	@$(BIN)/python -m tests.model $(ARGS)
 
 lint: .make/packages-test  ## check style, types and layers
 	@failed=; \
