@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from tests.model.catalogue import CHECKS, MISTAKES, SAMPLES
 from tests.model.explorer import Violation, explore
 from tests.model.facts import Scenario
-from tests.model.mistakes.mistake import Mistake
 from tests.model.pages import PAGE, rewrite
 from tests.model.randomly import sample
 from tests.model.schedule import replay, seed, table
@@ -22,18 +21,13 @@ SCHEDULES = 2_000
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Explore, report, and return the exit code."""
+    """Do what the arguments say, and return the exit code."""
     options = _options().parse_args(arguments)
-    if options.mistake:
+    if options.replay is not None:
+        return _replay(options.scenario, options.replay)
+    if options.mistake is not None:
         return _show(options.mistake)
-    totals = Totals()
-    broken = _check(totals, rewrites=not options.dry)
-    _plant(totals, rewrites=not options.dry)
-    print(totals.sentence())
-    if not options.dry:
-        rewrite("totals", totals.sentence())
-        print(f"Written to {PAGE.name}.")
-    return 1 if broken or totals.found < totals.planted else 0
+    return _explore(rewrites=not options.dry)
 
 
 def _options() -> argparse.ArgumentParser:
@@ -41,10 +35,21 @@ def _options() -> argparse.ArgumentParser:
         prog="python -m tests.model", description="Walk every interleaving of the shipped code."
     )
     parser.add_argument("--dry", action="store_true", help="leave docs/verification.md as it is")
-    parser.add_argument(
-        "--mistake", metavar="NAME", help="plant one mistake and print the shortest schedule that shows it"
-    )
+    parser.add_argument("--mistake", metavar="NAME", help="plant a mistake, show the shortest way to it")
+    parser.add_argument("--replay", metavar="SEED", help="carry out one schedule of a --scenario")
+    parser.add_argument("--scenario", metavar="NAME", help="the scenario of the seed")
     return parser
+
+
+def _explore(*, rewrites: bool) -> int:
+    totals = Totals()
+    broken = _check(totals, rewrites=rewrites)
+    _plant(totals, rewrites=rewrites)
+    print(totals.sentence())
+    if rewrites:
+        rewrite("totals", totals.sentence())
+        print(f"Written to docs/{PAGE.name}.")
+    return 1 if broken or totals.found < totals.planted else 0
 
 
 def _check(totals: Totals, *, rewrites: bool) -> bool:
@@ -87,28 +92,42 @@ def _told(scenario: Scenario, violation: Violation | None) -> bool:
     if violation is None:
         return False
     words = seed(scenario, violation.schedule)
-    print(table(replay(scenario, words)), f"Seed: {words}", sep="\n")
+    print(table(replay(scenario, words)), f"Seed: {words}", f"Scenario: {scenario.name}", sep="\n")
     return True
 
 
-def _show(name: str) -> int:
-    found = [mistake for mistake in MISTAKES if mistake.name == name]
-    if not found:
-        print(f"There is no mistake {name!r}. There are:", *[each.name for each in MISTAKES], sep="\n  ")
+def _replay(name: str | None, words: str) -> int:
+    explored = [*[check.scenario for check in CHECKS], *[mistake.scenario for mistake in MISTAKES]]
+    scenarios = {scenario.name: scenario for scenario in explored}
+    if name not in scenarios:
+        return _unknown("scenario", name, scenarios)
+    try:
+        replayed = replay(scenarios[name], words)
+    except ValueError as error:
+        print(f"{error} See the page on verification for the words there are.")
         return 2
-    (mistake,) = found
-    return _shown(mistake)
+    print(table(replayed))
+    return 1 if replayed.problem else 0
 
 
-def _shown(mistake: Mistake) -> int:
+def _show(name: str) -> int:
+    mistakes = {each.name: each for each in MISTAKES}
+    if name not in mistakes:
+        return _unknown("mistake", name, mistakes)
+    mistake = mistakes[name]
     report = mistake.look_for()
     if report.violation is None:
         print(f"Nothing is broken in {report.worlds:,} states.")
         return 1
     print(table(mistake.replay(report)))
     print(f"\nSeed: {seed(mistake.scenario, report.violation.schedule)}")
-    print(f"{report.worlds:,} states explored.")
+    print(f"Scenario: {mistake.scenario.name}. {report.worlds:,} states explored.")
     return 0
+
+
+def _unknown(what: str, name: str | None, known: Iterable[str]) -> int:
+    print(f"There is no {what} {name!r}. There are:", *known, sep="\n  ")
+    return 2
 
 
 if __name__ == "__main__":

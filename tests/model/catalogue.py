@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tests.model.facts import Scenario
-from tests.model.mistakes import draws, protocol, truncation
-from tests.model.scenarios.batches import ONE_TOKEN, task
+from tests.model.mistakes import batches, draws, protocol, truncation
+from tests.model.scenarios.batches import ATTEMPTS, BATCHES
 from tests.model.scenarios.state_based import MIXED, RUNS, Limit, StateBasedScenario, deliver, messages
 from tests.model.scenarios.truncation import SMALL_STEPS, long_ago, old, truncated_beside
 from tests.model.scribe import count, two_handlers, write
 from tests.model.world import Bounds
 
-MISTAKES = (*draws.MISTAKES, *protocol.MISTAKES, *truncation.MISTAKES)
+MISTAKES = (*draws.MISTAKES, *protocol.MISTAKES, *batches.MISTAKES, *truncation.MISTAKES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,17 +41,6 @@ _IN_PAGES = StateBasedScenario(
     [deliver(write("a"))],
     limits=[*RUNS, *SMALL_STEPS],
 )
-_ATTEMPTS = StateBasedScenario(
-    "2 attempts of a batch with a copy in it",
-    [task("batch-1", write("x"), write("y"), write("x"), copies=2)],
-    limits=ONE_TOKEN,
-)
-_BATCHES = StateBasedScenario(
-    "2 batches with a message in common",
-    [task("batch-1", write("x"), write("y")), task("batch-2", write("y"), write("z"))],
-    limits=ONE_TOKEN,
-)
-
 STATE_BASED = (
     Check(messages("x"), Bounds(1, 2, 1), is_quick=True),
     Check(messages("x", copies=2), Bounds(1, 2, 1), is_quick=True),
@@ -61,6 +50,8 @@ STATE_BASED = (
     Check(messages("x", copies=2), Bounds(2, 1, 2)),
     Check(messages("x", "y"), Bounds(2, 1), is_quick=True),
     Check(messages("x", "y"), Bounds(2, 1, 1)),
+    Check(messages("x", "y"), Bounds(2, 1, 0, cuts=1), is_quick=True),
+    Check(messages("x", copies=2), Bounds(2, 0, 1, cuts=1), is_quick=True),
     Check(messages("x", "y", copies=2), Bounds(2, 1)),
     Check(messages("x", "y", copies=2), Bounds(2, 1, 1)),
     Check(messages("x", "y", "z"), Bounds(3)),
@@ -74,10 +65,10 @@ STATE_BASED = (
     Check(protocol.FILLED, Bounds(2, 1), is_quick=True),
     Check(protocol.FILLED, Bounds(2, 1, 1)),
     Check(_IN_PAGES, Bounds(2, 1)),
-    Check(_ATTEMPTS, Bounds(2, 1), is_quick=True),
-    Check(_ATTEMPTS, Bounds(2, 1, 1)),
-    Check(_BATCHES, Bounds(2, 1), is_quick=True),
-    Check(_BATCHES, Bounds(2, 0, 1)),
+    Check(ATTEMPTS, Bounds(2, 1), is_quick=True),
+    Check(ATTEMPTS, Bounds(2, 1, 1)),
+    Check(BATCHES, Bounds(2, 1), is_quick=True),
+    Check(BATCHES, Bounds(2, 0, 1)),
 )
 
 _LATE_AND_NEW = [deliver(old("a")), deliver(write("x"))]

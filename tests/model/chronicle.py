@@ -65,6 +65,10 @@ class Chronicle:
         new = [item for item in commits if item not in entry.committed]
         return self._number(entry._replace(committed=(*entry.committed, *new))) if new else facts
 
+    def forgotten(self, facts: int, kept: int) -> int:
+        """Return the facts when of what was committed only that is left which other facts have."""
+        return self._number(self._entries[facts]._replace(committed=self._entries[kept].committed))
+
     def published(self, facts: int, call: int) -> int:
         """Return the facts when a message was published."""
         item = self._outputs.get(call)

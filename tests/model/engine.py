@@ -10,7 +10,7 @@ from tests.model.chronicle import Chronicle
 from tests.model.contents import Answer, Contents, Snapshot
 from tests.model.facts import Scenario, View
 from tests.model.histories import DONE, Histories
-from tests.model.world import Action, Bounds, Kind, World
+from tests.model.world import NOT_KEPT, Action, Bounds, Kind, World
 
 LOST = StoreUnavailableError("The answer did not come.", outcome_unknown=True)
 
@@ -39,7 +39,11 @@ class Engine:
             while world.runs:
                 world = self.take(world, Action(Kind.STEP, world.started - 1))
         queue = [earlier + number for number, job in enumerate(self.scenario.jobs) for _ in range(job.copies)]
-        return world._replace(queue=tuple(queue), crashes=self.bounds.crashes, losses=self.bounds.losses)
+        bounds = self.bounds
+        begun = world._replace(
+            queue=tuple(queue), crashes=bounds.crashes, losses=bounds.losses, cuts=bounds.cuts
+        )
+        return self._kept(begun)
 
     def actions(self, world: World) -> Iterator[Action]:
         """Give what can happen next. Things that go wrong come last."""
@@ -53,6 +57,8 @@ class Engine:
             yield Action(Kind.LAND, position)
         for number in world.runs:
             yield from self._accidents(world, number)
+        if world.cuts:
+            yield Action(Kind.CUT, 0)
 
     def _accidents(self, world: World, number: int) -> Iterator[Action]:
         moment = self.histories.moments[number]
@@ -77,6 +83,8 @@ class Engine:
             late = list(world.late)
             snapshot, facts, _ = self._perform(world, late.pop(subject))
             return world._replace(snapshot=snapshot, facts=facts, late=tuple(late))
+        if kind is Kind.CUT:
+            return self._cut(world)
         number = self.at(world, subject)
         if kind is Kind.STEP:
             return self._step(world, number)
@@ -97,7 +105,8 @@ class Engine:
             return world._replace(facts=facts, runs=_without(world.runs, number))
         snapshot, facts, answer = self._perform(world, moment.call)
         runs = self._moved(world.runs, number, self.histories.answer(number, answer))
-        return World(snapshot, facts, world.queue, runs, *world[4:])
+        stepped = world._replace(snapshot=snapshot, facts=facts, runs=runs)
+        return self._kept(stepped) if self.contents.calls[moment.call].name == "barrier" else stepped
 
     def _lose(self, world: World, number: int, kind: Kind) -> World:
         call = self.histories.moments[number].call
@@ -107,7 +116,25 @@ class Engine:
         elif kind is Kind.DELAY:
             late = (*late, call)
         runs = self._moved(world.runs, number, self.histories.answer(number, self._lost, lost=True))
-        return World(snapshot, facts, world.queue, runs, late, world.started, world.crashes, world.losses - 1)
+        return world._replace(snapshot=snapshot, facts=facts, runs=runs, late=late, losses=world.losses - 1)
+
+    def _kept(self, world: World) -> World:
+        """Return the world after a barrier: what is committed now survives a power cut."""
+        return world._replace(durable=(world.snapshot, world.facts)) if world.cuts else world
+
+    def _cut(self, world: World) -> World:
+        """Return the world after a power cut: nobody runs, and what no barrier came after is forgotten."""
+        snapshot, facts = world.durable
+        queue = [*world.queue, *[self.histories.moments[number].job for number in world.runs]]
+        survived = world._replace(
+            snapshot=snapshot,
+            facts=self.chronicle.forgotten(world.facts, facts),
+            queue=tuple(sorted(queue)),
+            runs=(),
+            late=(),
+            cuts=world.cuts - 1,
+        )
+        return survived if survived.cuts else survived._replace(durable=NOT_KEPT)
 
     def _returned(self, world: World, number: int) -> World:
         """Return the world in which a run is gone, and its delivery waits again."""

@@ -32,8 +32,9 @@ def _ghost(view: View) -> str | None:
         version = committed.get((number, output.type))
         if version is None:
             return f"{output.type} of version {number} is published, which is not committed"
-        if not _tells(output, version):
-            return f"{output.type} of version {number} tells {output.body}, and committed is {version}"
+        for what, told, stored in _told(output, version):
+            if told != stored:
+                return f"{output.type} of version {number} tells {what} {told}, and stored is {stored}"
     return None
 
 
@@ -134,15 +135,13 @@ def _promised(facts: Facts) -> Iterator[tuple[Place, Version, str]]:
             yield place, version, output
 
 
-def _tells(output: Output, version: Version) -> bool:
-    """Say whether a published message tells what its version says."""
-    body = json.loads(output.body)
-    return (
-        tuple(body.get("lines", version.after)) == version.after
-        and body.get("page", len(version.after)) == len(version.after)
-        and body.get("now", to_datetime(version.now).isoformat()) == to_datetime(version.now).isoformat()
-        and output.enqueued_at == version.now
-    )
+def _told(output: Output, version: Version) -> Iterator[tuple[str, object, object]]:
+    """Give what a published message tells, and what its version says of it."""
+    body, now = json.loads(output.body), to_datetime(version.now).isoformat()
+    yield "the lines", body.get("lines", list(version.after)), list(version.after)
+    yield "the page", body.get("page", len(version.after)), len(version.after)
+    yield "the time", body.get("now", now), now
+    yield "the time", output.enqueued_at, version.now
 
 
 AT_MOST_ONE_STATE_CHANGE = Invariant("AtMostOneStateChange", _changed_twice)

@@ -20,8 +20,8 @@ def section(name: str, page: Path = PAGE) -> str:
 def rewrite(name: str, text: str, page: Path = PAGE) -> None:
     """Put a text between the marks of a name."""
     before = page.read_text()
-    page.write_text(_marked(name).sub(lambda match: f"{match[1]}\n{text}\n{match[3]}", before))
+    page.write_text(_marked(name).sub(lambda match: f"{match[1]}\n{text}\n\n{match[3]}", before))
 
 
 def _marked(name: str) -> re.Pattern[str]:
-    return re.compile(rf"(<!-- {name} -->\n)(.*?)(\n?<!-- end of {name} -->)", re.DOTALL)
+    return re.compile(rf"(<!-- {name} -->\n)(.*?)(<!-- end of {name} -->)", re.DOTALL)

@@ -1,7 +1,8 @@
 """Schedules: what happened, in which order, as a table to read and as a seed to replay.
 
 A seed is a line of words: `+x` delivers the job x, `2` lets run 2 take its next step, `2!` kills it, `2?` loses its
-call, `2~` its answer, `2&` delays its call beyond the time-out, and `*0` lets the first of the delayed calls land.
+call, `2~` its answer, `2&` delays its call beyond the time-out, `*0` lets the first of the delayed calls land, and
+`%` cuts the power.
 """
 
 from __future__ import annotations
@@ -18,14 +19,14 @@ from tests.model.facts import Scenario
 from tests.model.histories import DONE
 from tests.model.world import Action, Bounds, Kind, World
 
-_WORD = re.compile(r"(?P<deliver>\+)(?P<job>.+)|\*(?P<land>\d+)|(?P<run>\d+)(?P<kind>[!?~&]?)")
+_WORD = re.compile(r"(?P<deliver>\+)(?P<job>.+)|\*(?P<land>\d+)|(?P<run>\d+)(?P<kind>[!?~&]?)|(?P<cut>%)")
 _WENT_WRONG = {
     Kind.CRASH: "dies before",
     Kind.LOSE_CALL: "times out without effect:",
     Kind.LOSE_ANSWER: "times out although it took effect:",
     Kind.DELAY: "times out and takes effect later:",
 }
-UNBOUNDED = Bounds(workers=99, crashes=99, losses=99)
+UNBOUNDED = Bounds(workers=99, crashes=99, losses=99, cuts=1)
 
 
 class Line(NamedTuple):
@@ -95,6 +96,8 @@ def _word(action: Action, job: str) -> str:
         return f"+{job}"
     if action.kind is Kind.LAND:
         return f"*{action.subject}"
+    if action.kind is Kind.CUT:
+        return "%"
     return f"{action.subject}{action.kind.value}"
 
 
@@ -105,7 +108,14 @@ def _action(engine: Engine, word: str) -> Action:
         raise ValueError(message)
     if match["deliver"]:
         names = [job.name for job in engine.jobs]
+        if match["job"] not in names:
+            message = (
+                f"There is no job {match['job']!r} in {engine.scenario.name}; there are {', '.join(names)}."
+            )
+            raise ValueError(message)
         return Action(Kind.DELIVER, len(names) - 1 - names[::-1].index(match["job"]))
+    if match["cut"]:
+        return Action(Kind.CUT, 0)
     if match["land"]:
         return Action(Kind.LAND, int(match["land"]))
     return Action(Kind(match["kind"]), int(match["run"]))
@@ -115,6 +125,8 @@ def _line(engine: Engine, world: World, action: Action, reached: World) -> Line:
     effect = _effect(engine, world, reached)
     if action.kind is Kind.DELIVER:
         return Line(_name(world.started, engine.jobs[action.subject].name), "is delivered", "", effect)
+    if action.kind is Kind.CUT:
+        return Line("", "the power is cut", "", effect)
     if action.kind is Kind.LAND:
         return Line("", f"lands: {shown(engine.contents.calls[world.late[action.subject]])}", "", effect)
     number = engine.at(world, action.subject)
@@ -146,7 +158,7 @@ def _answer(engine: Engine, world: World, number: int, reached: World) -> str:
 
 def _effect(engine: Engine, world: World, reached: World) -> str:
     before, after = engine.chronicle[world.facts], engine.chronicle[reached.facts]
-    committed = [_joined(place) for place, _ in after.committed[len(before.committed) :]]
+    committed = [f"{_joined(place)} {value}" for place, value in after.committed[len(before.committed) :]]
     published = [
         f"{output.type} {output.message_id[:8]}"
         for output in after.published

@@ -3,8 +3,8 @@
 import pytest
 
 from tests.model.algorithm import state_based
-from tests.model.catalogue import CHECKS
-from tests.model.explorer import explore
+from tests.model.histories import Site
+from tests.model.quick import QUICK, report_of
 from tests.model.sources import calls_in, shipped
 
 SOURCES = {
@@ -26,16 +26,8 @@ CALL_NO_TABLE = [
 
 
 @pytest.fixture(scope="module")
-def crash_points():
-    found = set()
-    for check in CHECKS:
-        if check.is_quick and check.bounds.crashes:
-            found |= {
-                site
-                for sites in explore(check.scenario, check.bounds).crash_points
-                for site in shipped(sites)
-            }
-    return found
+def crash_points() -> set[Site]:
+    return {site for number in QUICK for sites in report_of(number).crash_points for site in shipped(sites)}
 
 
 @pytest.mark.parametrize("module", SOURCES)

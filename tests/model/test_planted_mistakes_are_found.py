@@ -4,12 +4,13 @@ import pytest
 
 from tests.model.catalogue import MISTAKES
 from tests.model.mistakes.mistake import Mistake
+from tests.model.quick import found_with
 
 
 @pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: mistake.name)
 def test_a_planted_mistake_is_found(mistake: Mistake):
     # When the shipped code is explored with the mistake in it
-    report = mistake.look_for()
+    report = found_with(mistake.name)
 
     # Then the invariant breaks
     assert report.violation is not None, f"not found in {report.worlds} states"

@@ -18,7 +18,7 @@ def test_a_schedule_shows_who_did_what_and_what_came_of_it():
     assert "who" in shown[0]
     assert "1 (x)  is delivered" in shown[2]
     assert "query Scribe-b" in shown[3]
-    assert shown[5].rstrip().endswith("Scribe/1"), "what it commits"
+    assert shown[5].rstrip().endswith("Scribe/1 by x: x"), "what it commits"
     assert "RowExistsError" in shown[6], "what it is answered"
     assert "publish Wrote" in shown[8]
     assert "0 (x)  dies before publish Turned" in shown[9]
@@ -26,12 +26,14 @@ def test_a_schedule_shows_who_did_what_and_what_came_of_it():
 
 
 def test_every_kind_of_accident_has_a_word():
-    replayed = replay(messages("x"), "+x 0? 0 0& 0 0~ *0 0 0! +x 1 1 1 1 1")
+    replayed = replay(messages("x"), "+x 0? 0 0& 0 0~ *0 0 0! +x 1 % +x 2 2 2 2 2")
 
     text = table(replayed)
     assert "times out without effect: query" in text
     assert "times out and takes effect later: transact" in text
     assert "lands: transact" in text
+    assert "dies before" in text
+    assert "the power is cut" in text
     assert replayed.problem is None
 
 

@@ -25,6 +25,7 @@ class Totals:
     steps: int = 0
     crashes: int = 0
     losses: int = 0
+    cuts: int = 0
     violations: int = 0
     planted: int = 0
     found: int = 0
@@ -37,6 +38,7 @@ class Totals:
         self.steps += report.steps.total()
         self.crashes += report.steps[Kind.CRASH]
         self.losses += lost(report)
+        self.cuts += report.steps[Kind.CUT]
         self.violations += report.violation is not None
         self.crash_points |= {shipped(sites) for sites in report.crash_points}
 
@@ -50,7 +52,8 @@ class Totals:
         return (
             f"{short(self.executions)} executions in {self.worlds:,} distinct states and {self.steps:,} steps; "
             f"{self.crashes:,} crashes at {len(self.crash_points)} crash points; {self.losses:,} lost answers; "
-            f"{self.violations} violations. {self.planted} mistakes planted, {self.found} found."
+            f"{self.cuts:,} power cuts; {self.violations} violations. {self.planted} mistakes planted, "
+            f"{self.found} found."
         )
 
 
@@ -64,7 +67,7 @@ def check_row(report: Report) -> tuple[str, ...]:
     bounds = report.bounds
     return (
         report.scenario,
-        *[str(bound) for bound in (bounds.workers, bounds.crashes, bounds.losses)],
+        *[str(bound) for bound in (bounds.workers, bounds.crashes, bounds.losses, bounds.cuts)],
         f"{report.worlds:,}",
         f"{report.steps.total():,}",
         short(report.executions),
@@ -77,7 +80,7 @@ def sample_row(sample: Sample) -> tuple[str, ...]:
     bounds = sample.bounds
     return (
         sample.scenario,
-        *[str(bound) for bound in (bounds.workers, bounds.crashes, bounds.losses)],
+        *[str(bound) for bound in (bounds.workers, bounds.crashes, bounds.losses, bounds.cuts)],
         f"{sample.worlds:,}",
         f"{sample.steps:,}",
         f"{sample.schedules:,}",
@@ -96,7 +99,17 @@ def mistake_row(mistake: Mistake, report: Report) -> tuple[str, ...]:
     )
 
 
-CHECKED = ("scenario", "workers", "crashes", "lost", "states", "steps", "executions", "violations")
+CHECKED = (
+    "scenario",
+    "workers",
+    "crashes",
+    "lost answers",
+    "power cuts",
+    "states",
+    "steps",
+    "executions",
+    "violations",
+)
 PLANTED = ("mistake", "breaks", "steps of the shortest schedule", "states explored until then")
 
 

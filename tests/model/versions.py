@@ -31,6 +31,10 @@ class Version(NamedTuple):
     before: tuple[str, ...]
     after: tuple[str, ...]
 
+    def __str__(self) -> str:
+        """Return it as schedules show it."""
+        return f"by {self.message}: {' '.join(self.after) or 'nothing'}"
+
 
 class Handled(NamedTuple):
     """What a run returns: the messages that it answers for, and in a batch their statuses."""

@@ -13,12 +13,16 @@ from typing import NamedTuple
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """How far an exploration goes: runs at once, and crashes and lost answers in one execution."""
+    """How far an exploration goes: runs at once, and crashes, lost answers and power cuts in one execution."""
 
     workers: int = 2
     crashes: int = 0
     losses: int = 0
+    cuts: int = 0
     late_writes: bool = True
+
+
+NOT_KEPT = (-1, -1)
 
 
 class Kind(Enum):
@@ -31,6 +35,7 @@ class Kind(Enum):
     LOSE_ANSWER = "~"
     DELAY = "&"
     LAND = "*"
+    CUT = "%"
 
 
 class Action(NamedTuple):
@@ -41,7 +46,11 @@ class Action(NamedTuple):
 
 
 class World(NamedTuple):
-    """The state of an exploration. `queue` and `runs` are sorted; `late` are calls that timed out and will land."""
+    """The state of an exploration.
+
+    `queue` and `runs` are sorted; `late` are calls that timed out and will land. `durable` is what survives a power
+    cut, snapshot and facts, and is kept while there may be one.
+    """
 
     snapshot: int
     facts: int
@@ -51,6 +60,8 @@ class World(NamedTuple):
     started: int
     crashes: int
     losses: int
+    cuts: int = 0
+    durable: tuple[int, int] = NOT_KEPT
 
     @property
     def is_quiescent(self) -> bool:

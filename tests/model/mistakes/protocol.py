@@ -15,7 +15,7 @@ from runtime.fold import Fold
 from runtime.outcome import Outcome, Output, Status
 from runtime.state_stream import LoadedStream, load_state
 from tests.model.algorithm import state_based
-from tests.model.calls import publish
+from tests.model.calls import SteppedTable, publish
 from tests.model.mistakes.mistake import Mistake
 from tests.model.scenarios.state_based import FULL_TAIL, RUNS, StateBasedScenario, deliver, messages
 from tests.model.scribe import BOOK, count, write
@@ -98,6 +98,10 @@ def _a_conflict_is_the_end(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Processor, "_handle", handle_once)
 
 
+def _a_conflict_is_an_error(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(state_based, "_READ_AGAIN", (StoreUnavailableError,))
+
+
 def _no_answer_means_stored(patch: pytest.MonkeyPatch) -> None:
     store = StateBased.store_state
 
@@ -166,6 +170,27 @@ def _publishing_may_fail(patch: pytest.MonkeyPatch) -> None:
     patch.setattr("tests.model.scenarios.state_based.Processor", Careless)
 
 
+def _nothing_is_durable(patch: pytest.MonkeyPatch) -> None:
+    async def no_barrier(_: object) -> None:
+        """Leave it to the machine when it writes to its disk."""
+
+    patch.setattr(SteppedTable, "barrier", no_barrier)
+
+
+def _only_what_is_new_is_made_durable(patch: pytest.MonkeyPatch) -> None:
+    async def process(self: Any, message: Envelope) -> list[Outcome]:
+        routes = self._app.routes(message.type)
+        outcomes = [await self._handle(self._app.handlers[each.handler], each, message) for each in routes]
+        if any(outcome.status is Status.PROCESSED for outcome in outcomes):
+            await self._table.barrier()
+        for outcome in outcomes:
+            for output in outcome.outputs:
+                await self._publish(output)
+        return outcomes
+
+    patch.setattr(Processor, "process", process)
+
+
 def _time_goes_back(patch: pytest.MonkeyPatch) -> None:
     begin: Any = Fold.__init__
 
@@ -186,6 +211,7 @@ _COUNTED = StateBasedScenario(
 _IN_A_ROW = replace(_ONE, name="1 message, in a row", limits=RUNS)
 FILLED = replace(_BEGUN, name="2 messages for a book whose tail is full", limits=FULL_TAIL)
 _CALM, _CRASH, _LOSS = Bounds(), Bounds(crashes=1), Bounds(losses=1, late_writes=False)
+_POWER_CUT = Bounds(cuts=1)
 
 MISTAKES = (
     Mistake("published before it is appended", _publish_first, _ONE, _CALM, "NoGhost"),
@@ -200,6 +226,7 @@ MISTAKES = (
         "NoLostUpdate",
     ),
     Mistake("a conflict is taken for done", _a_conflict_is_the_end, _TWO, _CALM, "DoneWhenAcknowledged"),
+    Mistake("a conflict is an error", _a_conflict_is_an_error, _TWO, _CALM, "NoError"),
     Mistake("no answer is taken for stored", _no_answer_means_stored, _ONE, _LOSS, "NoGhost"),
     Mistake(
         "one's id that is found is taken for one's version",
@@ -225,5 +252,13 @@ MISTAKES = (
         "NoLostUpdate",
     ),
     Mistake("an error of publishing is swallowed", _publishing_may_fail, _ONE, _LOSS, "DoneWhenAcknowledged"),
+    Mistake("nothing is made durable", _nothing_is_durable, _ONE, _POWER_CUT, "NoGhost"),
+    Mistake(
+        "what a duplicate finds is not made durable",
+        _only_what_is_new_is_made_durable,
+        _TWICE,
+        _POWER_CUT,
+        "NoGhost",
+    ),
     Mistake("the time goes back", _time_goes_back, _TWO, _CALM, "NoLostUpdate"),
 )

@@ -20,8 +20,8 @@ from tests.model.algorithm import state_based
 from tests.model.calls import SteppedTable, publish
 from tests.model.histories import Job
 from tests.model.processes import NOW, Process
-from tests.model.scenarios.state_based import PATIENCE, Limit
-from tests.model.scribe import BOOK, app
+from tests.model.scenarios.state_based import PATIENCE, Limit, StateBasedScenario
+from tests.model.scribe import BOOK, app, write
 from tests.model.versions import Handled
 
 ONE_TOKEN: list[Limit] = [(ledger, "uuid", SimpleNamespace(uuid4=lambda: UUID(int=0)))]
@@ -53,3 +53,15 @@ async def _attempt(batch_id: str, messages: Sequence[Envelope], now: int, proces
         tuple(outcome.envelope.message_id for outcome in handled),
         tuple(f"{outcome.envelope.message_id} {outcome.status.value}" for outcome in handled),
     )
+
+
+ATTEMPTS = StateBasedScenario(
+    "2 attempts of a batch with a copy in it",
+    [task("batch-1", write("x"), write("y"), write("x"), copies=2)],
+    limits=ONE_TOKEN,
+)
+BATCHES = StateBasedScenario(
+    "2 batches with a message in common",
+    [task("batch-1", write("x"), write("y")), task("batch-2", write("y"), write("z"))],
+    limits=ONE_TOKEN,
+)
