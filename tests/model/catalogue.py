@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tests.model.facts import Scenario
 from tests.model.mistakes import batches, draws, protocol, truncation
-from tests.model.scenarios.batches import ATTEMPTS, BATCHES
+from tests.model.scenarios.batches import ATTEMPTS, BATCHES, IN_PARTS
 from tests.model.scenarios.state_based import MIXED, RUNS, Limit, StateBasedScenario, deliver, messages
 from tests.model.scenarios.truncation import SMALL_STEPS, long_ago, old, truncated_beside
 from tests.model.scribe import count, two_handlers, write
@@ -66,9 +66,11 @@ STATE_BASED = (
     Check(protocol.FILLED, Bounds(2, 1, 1)),
     Check(_IN_PAGES, Bounds(2, 1)),
     Check(ATTEMPTS, Bounds(2, 1), is_quick=True),
-    Check(ATTEMPTS, Bounds(2, 1, 1)),
-    Check(BATCHES, Bounds(2, 1), is_quick=True),
-    Check(BATCHES, Bounds(2, 0, 1)),
+    Check(ATTEMPTS, Bounds(2, 0, 1)),
+    Check(ATTEMPTS, Bounds(2, 0, 0, cuts=1), is_quick=True),
+    Check(IN_PARTS, Bounds(2, 1)),
+    Check(BATCHES, Bounds(2), is_quick=True),
+    Check(BATCHES, Bounds(2, 1)),
 )
 
 _LATE_AND_NEW = [deliver(old("a")), deliver(write("x"))]

@@ -9,7 +9,7 @@ import pytest
 from runtime.fold import Fold
 from tests.model.algorithm import state_based
 from tests.model.mistakes.mistake import Mistake
-from tests.model.scenarios.batches import ATTEMPTS, BATCHES
+from tests.model.scenarios.batches import ATTEMPTS, BATCHES, IN_PARTS
 from tests.model.world import Bounds
 
 StateBased: Any = state_based.StateBased
@@ -34,7 +34,18 @@ def _what_was_refused_is_kept(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(StateBased, "fold", fold_on)
 
 
+def _parts_forget_each_other(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(state_based, "_still_needed", lambda *_: {})
+
+
 MISTAKES = (
+    Mistake(
+        "what an earlier part stored is forgotten",
+        _parts_forget_each_other,
+        IN_PARTS,
+        Bounds(1),
+        "AtMostOneStateChange",
+    ),
     Mistake(
         "versions do not know their batch", _batches_are_not_told_apart, ATTEMPTS, Bounds(), "AttemptsAgree"
     ),
