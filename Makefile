@@ -40,7 +40,7 @@ startup: .make/java .make/packages-bench  ## compare how long a batch and a plai
 differential: setup-test  ## compare the store's backends by random programs for longer: PROGRAMS=2000
 	@PATH="$(CURDIR)/.make/node:$$PATH" DIFFERENTIAL_PROGRAMS=$(or $(PROGRAMS),2000) $(BIN)/python -m pytest tests/differential $(ARGS)
 
-model: setup-test  ## walk every interleaving of the shipped code; rewrites docs/verification.md, ARGS=--dry does not
+model: .make/packages-test  ## walk every interleaving of the shipped code; rewrites docs/verification.md, ARGS=--dry does not
 	@$(BIN)/python -m tests.model $(ARGS)
 
 lint: .make/packages-test  ## check style, types and layers

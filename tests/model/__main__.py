@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Iterable, Sequence
+from textwrap import fill
 
 from tests.model.catalogue import CHECKS, MISTAKES, SAMPLES
 from tests.model.explorer import Violation, explore
@@ -47,7 +48,7 @@ def _explore(*, rewrites: bool) -> int:
     _plant(totals, rewrites=rewrites)
     print(totals.sentence())
     if rewrites:
-        rewrite("totals", totals.sentence())
+        rewrite("totals", fill(totals.sentence(), 118))
         print(f"Written to docs/{PAGE.name}.")
     return 1 if broken or totals.found < totals.planted else 0
 

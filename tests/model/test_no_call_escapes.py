@@ -5,7 +5,7 @@ import pytest
 from tests.model.algorithm import state_based
 from tests.model.histories import Site
 from tests.model.quick import QUICK, report_of
-from tests.model.sources import calls_in, shipped
+from tests.model.sources import ROOT, calls_in, shipped
 
 SOURCES = {
     "runtime/processor.py": (),
@@ -36,6 +36,13 @@ def test_each_call_of_a_table_is_explored_with_a_crash(module, crash_points):
 
     assert calls <= crash_points
     assert calls or SOURCES[module]
+
+
+def test_publishing_is_a_call_too():
+    lines = (ROOT / "runtime/processor.py").read_text().splitlines()
+    calls = {lines[line - 1].strip() for _, line in calls_in("runtime/processor.py")}
+
+    assert calls == {"await self._table.barrier()", "await self._publish(output)"}
 
 
 @pytest.mark.parametrize("module", [*CALL_NO_TABLE, state_based.__name__.replace(".", "/") + ".py"])

@@ -37,6 +37,21 @@ def test_every_kind_of_accident_has_a_word():
     assert replayed.problem is None
 
 
+@pytest.mark.parametrize(
+    ("words", "effects"),
+    [
+        ("0?", [""]),
+        ("0~", ["Scribe/1 by x: x"]),
+        ("0& *0", ["", "Scribe/1 by x: x"]),
+        ("0& 0! *0", ["", "", "Scribe/1 by x: x"]),
+    ],
+)
+def test_a_write_without_an_answer_takes_effect_never_or_at_once_or_later(words, effects):
+    lines = replay(messages("x"), f"+x 0 {words}").lines
+
+    assert [line.effect for line in lines[2:]] == effects
+
+
 def test_the_schedule_of_a_violation_is_the_shortest():
     found = mistake("published before it is appended").look_for().violation
 

@@ -1,10 +1,13 @@
 """docs/verification.md shows what is found now: its rows, its schedule, and its commands."""
 
 import re
+import shlex
 from pathlib import Path
 
 import pytest
 
+from tests.model import invariants
+from tests.model.__main__ import main
 from tests.model.catalogue import CHECKS, MISTAKES
 from tests.model.pages import PAGE, rewrite, section
 from tests.model.quick import QUICK, found_with, name, report_of
@@ -32,7 +35,9 @@ def test_it_shows_how_each_mistake_is_found(mistake):
 def test_it_has_a_row_for_each_exploration_and_each_mistake_and_counts_them():
     assert len(section("explored").splitlines()) == len(CHECKS) + 2
     assert len(section("mistakes").splitlines()) == len(MISTAKES) + 2
-    assert f"0 violations. {len(MISTAKES)} mistakes planted, {len(MISTAKES)} found." in section("totals")
+    assert f"0 violations. {len(MISTAKES)} mistakes planted, {len(MISTAKES)} found." in " ".join(
+        section("totals").split()
+    )
 
 
 def test_its_schedule_is_the_one_that_is_found():
@@ -44,6 +49,26 @@ def test_its_schedule_is_the_one_that_is_found():
     assert table(mistake.replay(report)) in text
     assert seed(mistake.scenario, report.violation.schedule) in text
     assert f'--mistake "{SHOWN}"' in text
+
+
+def test_its_commands_do_what_it_says(capsys):
+    commands = re.findall(r"^\.venv/bin/python -m tests\.model (.*)$", PAGE.read_text(), re.MULTILINE)
+    assert len(commands) == 2
+
+    for command in commands:
+        assert main(shlex.split(command)) == 0
+
+    shown = capsys.readouterr().out
+    assert "NoGhost" in shown
+    assert shown.endswith("Nothing is broken.\n")
+
+
+def test_it_explains_every_invariant():
+    explained = re.findall(r"^\| (\w+) \| ", PAGE.read_text(), re.MULTILINE)
+
+    names = {invariant.name for invariant in invariants.ALL} | {"NoError", "Readable"}
+    assert names <= set(explained)
+    assert names == {mistake.breaks for mistake in MISTAKES}, "each of them is broken by a planted mistake"
 
 
 def test_its_make_target_exists():
