@@ -33,11 +33,11 @@ def test_it_shows_how_each_mistake_is_found(mistake):
 
 
 def test_it_has_a_row_for_each_exploration_and_each_mistake_and_counts_them():
+    totals = " ".join(section("totals").split())
+
     assert len(section("explored").splitlines()) == len(CHECKS) + 2
     assert len(section("mistakes").splitlines()) == len(MISTAKES) + 2
-    assert f"0 violations. {len(MISTAKES)} mistakes planted, {len(MISTAKES)} found." in " ".join(
-        section("totals").split()
-    )
+    assert f"0 violations. {len(MISTAKES)} mistakes planted, {len(MISTAKES)} found." in totals
 
 
 def test_its_schedule_is_the_one_that_is_found():
