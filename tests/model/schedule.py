@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import pytest
 
+from runtime.outcome import Output
 from tests.model.calls import OUTSIDE, Call
 from tests.model.engine import Engine
 from tests.model.facts import Scenario
@@ -159,12 +160,12 @@ def _answer(engine: Engine, world: World, number: int, reached: World) -> str:
 def _effect(engine: Engine, world: World, reached: World) -> str:
     before, after = engine.chronicle[world.facts], engine.chronicle[reached.facts]
     committed = [f"{_joined(place)} {value}" for place, value in after.committed[len(before.committed) :]]
-    published = [
-        f"{output.type} {output.message_id[:8]}"
-        for output in after.published
-        if output not in before.published
-    ]
+    published = [_named(output) for output in after.published if output not in before.published]
     return ", ".join(committed + published)
+
+
+def _named(output: object) -> str:
+    return f"{output.type} {output.message_id[:8]}" if isinstance(output, Output) else repr(output)
 
 
 def _joined(place: Hashable) -> str:
@@ -175,7 +176,7 @@ def shown(call: Call) -> str:
     """Return a call in few words."""
     if call.target == OUTSIDE:
         (output,) = call.arguments
-        return f"{call.name} {output.type} {output.message_id[:8]}"
+        return f"{call.name} {_named(output)}"
     if call.name == "transact":
         key, operations = call.arguments
         return f"transact {key}: " + ", ".join(f"{each.verb.value} {each.row_key}" for each in operations)
