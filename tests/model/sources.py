@@ -10,7 +10,7 @@ from tests.model.histories import Site
 
 ROOT = Path(__file__).parents[2]
 _CALLS = {"get", "query", "scan", "transact", "barrier"}
-_PUBLISHING = {"_publish"}
+_FUNCTIONS = {"query", "publish"}
 
 
 def calls_in(module: str, *, leave_out: Collection[str] = ()) -> set[Site]:
@@ -38,7 +38,7 @@ def _lines(tree: ast.AST) -> Iterator[int]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Await) and isinstance(node.value, ast.Call):
             called = node.value.func
-            if isinstance(called, ast.Name) and called.id == "query":
+            if isinstance(called, ast.Name) and called.id in _FUNCTIONS:
                 yield node.lineno
             if isinstance(called, ast.Attribute) and _is_table_call(called):
                 yield node.lineno
@@ -49,7 +49,7 @@ def _is_named(node: ast.AST, names: Collection[str]) -> bool:
 
 
 def _is_table_call(called: ast.Attribute) -> bool:
-    if called.attr in _PUBLISHING:
-        return True
+    """Say whether this calls a table, or what publishes."""
     owner = called.value
-    return called.attr in _CALLS and isinstance(owner, ast.Attribute) and owner.attr in {"table", "_table"}
+    name = owner.attr if isinstance(owner, ast.Attribute) else owner.id if isinstance(owner, ast.Name) else ""
+    return called.attr == "publish" or (called.attr in _CALLS and name in {"table", "_table"})

@@ -11,7 +11,9 @@ import pytest
 from handlers import Context
 from handlers.context import _pack
 from handlers.draws import Seed
+from runtime import fold
 from runtime.fold import Fold
+from runtime.replay import replay
 from tests.model.mistakes.mistake import Mistake
 from tests.model.processes import Surroundings
 from tests.model.scenarios.state_based import StateBasedScenario, deliver, messages
@@ -21,7 +23,7 @@ from tests.model.world import Bounds
 
 def _compare_no_digests(patch: pytest.MonkeyPatch) -> None:
     """Take away the second defence: a replay that gives something else is not noticed."""
-    patch.setattr(Fold, "_difference", lambda *_: None)
+    patch.setattr(fold, "find_difference", lambda *_: None)
 
 
 def _ids_of_the_process(patch: pytest.MonkeyPatch) -> None:
@@ -34,12 +36,11 @@ def _random_of_the_process(patch: pytest.MonkeyPatch) -> None:
 
 
 def _time_of_the_process(patch: pytest.MonkeyPatch) -> None:
-    replay: Any = Fold._replay
+    def at_another_time(handler: Any, business_id: str, delivery: Any, known: Any) -> Any:
+        version = known.version._replace(now=Surroundings.process.clock())
+        return replay(handler, business_id, delivery, known._replace(version=version))
 
-    def at_another_time(self: Any, delivery: Any, known: Any) -> Any:
-        return replay(self, delivery, known._replace(version=known.version._replace(now=self._clock())))
-
-    patch.setattr(Fold, "_replay", at_another_time)
+    patch.setattr(fold, "replay", at_another_time)
 
 
 def _capture_anew(patch: pytest.MonkeyPatch) -> None:
@@ -51,12 +52,12 @@ def _capture_anew(patch: pytest.MonkeyPatch) -> None:
 
 
 def _latest_state(patch: pytest.MonkeyPatch) -> None:
-    replay: Any = Fold._replay
+    handle: Any = Fold._handle_duplicate
 
     def on_the_latest_state(self: Any, delivery: Any, known: Any) -> Any:
-        return replay(self, delivery, known._replace(before=self.part.before))
+        return handle(self, delivery, known._replace(before=self.part.before))
 
-    patch.setattr(Fold, "_replay", on_the_latest_state)
+    patch.setattr(Fold, "_handle_duplicate", on_the_latest_state)
 
 
 def _ids_of_the_message_alone(patch: pytest.MonkeyPatch) -> None:

@@ -178,17 +178,16 @@ def _nothing_is_durable(patch: pytest.MonkeyPatch) -> None:
 
 
 def _only_what_is_new_is_made_durable(patch: pytest.MonkeyPatch) -> None:
-    async def process(self: Any, message: Envelope) -> list[Outcome]:
-        routes = self._app.routes(message.type)
-        outcomes = [await self._handle(self._app.handlers[each.handler], each, message) for each in routes]
-        if any(outcome.status is Status.PROCESSED for outcome in outcomes):
-            await self._table.barrier()
-        for outcome in outcomes:
-            for output in outcome.outputs:
-                await self._publish(output)
-        return outcomes
+    async def process(self: Any, message: Any) -> Outcome:
+        outcome: Outcome
+        (outcome,) = await self.algorithm.process(message.business_id, [message])
+        if outcome.status is Status.PROCESSED:
+            await self.algorithm.table.barrier()
+        for output in outcome.outputs:
+            await self.publish(output)
+        return outcome
 
-    patch.setattr(Processor, "process", process)
+    patch.setattr(state_based.StateBasedOneByOne, "process", process)
 
 
 def _time_goes_back(patch: pytest.MonkeyPatch) -> None:
