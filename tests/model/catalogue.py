@@ -6,14 +6,27 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tests.model.facts import Scenario
-from tests.model.mistakes import batches, draws, protocol, truncation
+from tests.model.mistakes import batches, documents, draws, outboxes, protocol, tokens, truncation
 from tests.model.scenarios.batches import ATTEMPTS, BATCHES, IN_PARTS
+from tests.model.scenarios.deduplication_store import with_store
+from tests.model.scenarios.documents import documents as with_documents
+from tests.model.scenarios.outbox import outbox
 from tests.model.scenarios.state_based import MIXED, RUNS, Limit, StateBasedScenario, deliver, messages
+from tests.model.scenarios.tokens import tokens as with_tokens
 from tests.model.scenarios.truncation import SMALL_STEPS, long_ago, old, truncated_beside
 from tests.model.scribe import count, two_handlers, write
 from tests.model.world import Bounds
 
-MISTAKES = (*draws.MISTAKES, *protocol.MISTAKES, *batches.MISTAKES, *truncation.MISTAKES)
+MISTAKES = (
+    *draws.MISTAKES,
+    *protocol.MISTAKES,
+    *batches.MISTAKES,
+    *truncation.MISTAKES,
+    *outboxes.OUTBOX,
+    *outboxes.DEDUPLICATION_STORE,
+    *tokens.MISTAKES,
+    *documents.MISTAKES,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +127,44 @@ TRUNCATION = (
     Check(_STEPWISE_NEW, Bounds(2, 1)),
 )
 
-CHECKS = (*STATE_BASED, *TRUNCATION)
+OUTBOX = (
+    Check(outbox("x"), Bounds(1, 2, 1), is_quick=True),
+    Check(outbox("x", copies=2), Bounds(2, 2, 1)),
+    Check(outbox("x", copies=3), Bounds(3, 1), is_quick=True),
+    Check(outbox("x", copies=2), Bounds(2, 0, 1, cuts=1), is_quick=True),
+    Check(outbox("x", swept=True), Bounds(2, 1, 1), is_quick=True),
+    Check(outbox("x", "y"), Bounds(2, 1), is_quick=True),
+    Check(outbox("x", "y"), Bounds(2, 1, 1)),
+    Check(outbox("x", "y", copies=2), Bounds(2, 1)),
+)
+
+DEDUPLICATION_STORE = (
+    Check(with_store("x"), Bounds(1, 2, 1), is_quick=True),
+    Check(with_store("x", copies=2), Bounds(2, 1), is_quick=True),
+    Check(with_store("x", copies=2), Bounds(2, 2, 1)),
+    Check(with_store("x", copies=3), Bounds(3, 1)),
+    Check(with_store("x", swept=True), Bounds(2, 1), is_quick=True),
+    Check(with_store("x", "y"), Bounds(2, 1)),
+    Check(with_store("x", "y", copies=2), Bounds(2, 1)),
+)
+
+TOKENS = (
+    Check(with_tokens("x"), Bounds(1, 1), is_quick=True),
+    Check(with_tokens("x"), Bounds(1, 2, 1)),
+    Check(with_tokens("x", copies=2), Bounds(2), is_quick=True),
+    Check(with_tokens("x", copies=2), Bounds(2, 1)),
+    Check(with_tokens("x", swept=True), Bounds(1, 1), is_quick=True),
+    Check(with_tokens("x", "y"), Bounds(2)),
+)
+
+DOCUMENTS = (
+    Check(with_documents("x"), Bounds(1, 2), is_quick=True),
+    Check(with_documents("x", swept=True), Bounds(1, 2), is_quick=True),
+    Check(with_documents("x", copies=2), Bounds(1, 2, 1)),
+    Check(with_documents("x", "y"), Bounds(1, 1, 1)),
+)
+
+CHECKS = (*STATE_BASED, *TRUNCATION, *OUTBOX, *DEDUPLICATION_STORE, *TOKENS, *DOCUMENTS)
 
 SAMPLES = (
     (messages("w", "x", "y", "z", copies=3), Bounds(4, 4, 3)),
@@ -128,5 +178,8 @@ SAMPLES = (
         ),
         Bounds(4, 4, 3),
     ),
+    (outbox("w", "x", "y", "z", copies=3), Bounds(4, 4, 3)),
+    (with_tokens("x", copies=2), Bounds(2, 2, 1)),
+    (with_documents("x", copies=2), Bounds(2, 2, 1)),
 )
 """Bounds that are too far for walking everything: random schedules only."""
