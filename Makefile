@@ -12,7 +12,7 @@ unexport VIRTUAL_ENV PYTHONHOME PYTHONPATH SPARK_HOME PYSPARK_PYTHON PYSPARK_DRI
 MAKEFLAGS += --no-builtin-rules
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup setup-test demo test differential tla bench bench-guard startup growth skew lint format constraints clean distclean
+.PHONY: help setup setup-test demo test differential model tla bench bench-guard startup growth skew lint format constraints clean distclean
 
 BIN := .venv/bin
 PIP_INSTALL := scripts/quietly.sh $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-input -c constraints.txt
@@ -51,6 +51,9 @@ tla: .make/java .make/packages-tla  ## check the specifications in docs/tla with
 
 differential: setup-test  ## compare the store's backends by random programs for longer: PROGRAMS=2000
 	@PATH="$(CURDIR)/.make/node:$$PATH" DIFFERENTIAL_PROGRAMS=$(or $(PROGRAMS),2000) $(BIN)/python -m pytest tests/differential $(ARGS)
+
+model: .make/packages-test  ## walk every interleaving of the shipped code; rewrites docs/verification.md, ARGS=--dry does not
+	@$(BIN)/python -m tests.model $(ARGS)
 
 lint: .make/packages-test  ## check style, types, layers and the samples' handlers
 	@failed=; \

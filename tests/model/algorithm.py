@@ -1,0 +1,5 @@
+"""The one place where the module of the algorithm under check is named."""
+
+from runtime.algorithms import state_based
+
+__all__ = ["state_based"]

@@ -1,0 +1,92 @@
+"""Calls: what code under check asks of the world, and waits for.
+
+Each call suspends the coroutine that makes it, and is answered, or never answered, by the explorer. One call is one
+atomic operation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from typing import Any, NamedTuple
+
+from eventstore import Operation, Page, Row, Table
+
+_READS = frozenset({"get", "query", "scan", "barrier"})
+OUTSIDE = "outside"
+
+
+class Call(NamedTuple):
+    """A call of a table, by its name, or of what is `outside`: where published messages go."""
+
+    target: str
+    name: str
+    arguments: tuple[Any, ...]
+
+    @property
+    def changes(self) -> bool:
+        """Whether it may change something, so that a lost answer leaves open whether it did."""
+        return self.name not in _READS
+
+
+class _Suspended:
+    __slots__ = ("call",)
+
+    def __init__(self, call: Call) -> None:
+        self.call = call
+
+    def __await__(self) -> Generator[Call, Any, Any]:
+        return (yield self.call)
+
+
+async def ask(target: str, name: str, *arguments: Any) -> Any:
+    """Suspend until the explorer answers this call."""
+    return await _Suspended(Call(target, name, arguments))
+
+
+async def publish(output: object) -> None:
+    """Send a message outside."""
+    await ask(OUTSIDE, "publish", output)
+
+
+class SteppedTable(Table):
+    """A table each of whose calls suspends."""
+
+    def __init__(self, name: str = "states") -> None:
+        self.name = name
+
+    async def get(self, partition_key: str, row_key: str) -> Row | None:
+        row: Row | None = await ask(self.name, "get", partition_key, row_key)
+        return row
+
+    async def query(
+        self,
+        partition_key: str,
+        first: str,
+        last: str,
+        *,
+        select: Sequence[str] | None = None,
+        continuation: str | None = None,
+    ) -> Page:
+        chosen = None if select is None else tuple(select)
+        page: Page = await ask(self.name, "query", partition_key, first, last, chosen, continuation)
+        return page
+
+    async def scan(
+        self,
+        row_key: str,
+        first: str = "",
+        last: str | None = None,
+        *,
+        select: Sequence[str] | None = None,
+        continuation: str | None = None,
+    ) -> Page:
+        chosen = None if select is None else tuple(select)
+        page: Page = await ask(self.name, "scan", row_key, first, last, chosen, continuation)
+        return page
+
+    async def transact(self, partition_key: str, operations: Sequence[Operation]) -> tuple[str, ...]:
+        etags: tuple[str, ...] = await ask(self.name, "transact", partition_key, tuple(operations))
+        return etags
+
+    async def barrier(self) -> None:
+        await ask(self.name, "barrier")

@@ -1,0 +1,185 @@
+"""The catalogue: what is explored, within which bounds; the quick part of it with every run of the tests."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tests.model.facts import Scenario
+from tests.model.mistakes import batches, documents, draws, outboxes, protocol, tokens, truncation
+from tests.model.scenarios.batches import ATTEMPTS, BATCHES, IN_PARTS
+from tests.model.scenarios.deduplication_store import with_store
+from tests.model.scenarios.documents import documents as with_documents
+from tests.model.scenarios.outbox import outbox
+from tests.model.scenarios.state_based import MIXED, RUNS, Limit, StateBasedScenario, deliver, messages
+from tests.model.scenarios.tokens import tokens as with_tokens
+from tests.model.scenarios.truncation import SMALL_STEPS, long_ago, old, truncated_beside
+from tests.model.scribe import count, two_handlers, write
+from tests.model.world import Bounds
+
+MISTAKES = (
+    *draws.MISTAKES,
+    *protocol.MISTAKES,
+    *batches.MISTAKES,
+    *truncation.MISTAKES,
+    *outboxes.OUTBOX,
+    *outboxes.DEDUPLICATION_STORE,
+    *tokens.MISTAKES,
+    *documents.MISTAKES,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """A scenario and its bounds. A quick one takes a second or two."""
+
+    scenario: Scenario
+    bounds: Bounds
+    is_quick: bool = False
+
+
+_BEGUN = StateBasedScenario(
+    "2 messages for a book with lines", messages("x", "y").jobs, [deliver(write("a"))]
+)
+_COUNTED = StateBasedScenario(
+    "a message that changes nothing, and one that does", [deliver(count("c")), deliver(write("x"))]
+)
+_HANDLERS = StateBasedScenario("1 message for 2 handlers, 2 copies", [deliver(write("x"), 2, two_handlers)])
+_IN_RUNS = StateBasedScenario(
+    "2 messages, 2 copies, each version in a row", messages("x", "y", copies=2).jobs, limits=[*RUNS]
+)
+_IN_PAGES = StateBasedScenario(
+    "2 messages for a book with lines, a row in each page",
+    messages("x", "y").jobs,
+    [deliver(write("a"))],
+    limits=[*RUNS, *SMALL_STEPS],
+)
+STATE_BASED = (
+    Check(messages("x"), Bounds(1, 2, 1), is_quick=True),
+    Check(messages("x", copies=2), Bounds(1, 2, 1), is_quick=True),
+    Check(messages("x", copies=2), Bounds(2, 2, 1), is_quick=True),
+    Check(messages("x", copies=3), Bounds(3, 1), is_quick=True),
+    Check(messages("x", copies=3), Bounds(3, 1, 1)),
+    Check(messages("x", copies=2), Bounds(2, 1, 2)),
+    Check(messages("x", "y"), Bounds(2, 1), is_quick=True),
+    Check(messages("x", "y"), Bounds(2, 1, 1)),
+    Check(messages("x", "y"), Bounds(2, 1, 0, cuts=1), is_quick=True),
+    Check(messages("x", copies=2), Bounds(2, 0, 1, cuts=1), is_quick=True),
+    Check(messages("x", "y", copies=2), Bounds(2, 1)),
+    Check(messages("x", "y", copies=2), Bounds(2, 1, 1)),
+    Check(messages("x", "y", "z"), Bounds(3)),
+    Check(messages("x", "y", "z"), Bounds(3, 1)),
+    Check(_BEGUN, Bounds(2, 1, 1)),
+    Check(_COUNTED, Bounds(2, 1), is_quick=True),
+    Check(_COUNTED, Bounds(2, 1, 1)),
+    Check(_HANDLERS, Bounds(2, 1), is_quick=True),
+    Check(_HANDLERS, Bounds(2, 1, 1)),
+    Check(_IN_RUNS, Bounds(2, 1)),
+    Check(protocol.FILLED, Bounds(2, 1), is_quick=True),
+    Check(protocol.FILLED, Bounds(2, 1, 1)),
+    Check(_IN_PAGES, Bounds(2, 1)),
+    Check(ATTEMPTS, Bounds(2, 1), is_quick=True),
+    Check(ATTEMPTS, Bounds(2, 0, 1)),
+    Check(ATTEMPTS, Bounds(2, 0, 0, cuts=1), is_quick=True),
+    Check(IN_PARTS, Bounds(2, 1)),
+    Check(BATCHES, Bounds(2), is_quick=True),
+    Check(BATCHES, Bounds(2, 1)),
+)
+
+_LATE_AND_NEW = [deliver(old("a")), deliver(write("x"))]
+
+
+def _beside(where: str, limits: Sequence[Limit]) -> Scenario:
+    return truncated_beside(
+        f"a late copy and a message beside truncation, {where}",
+        *_LATE_AND_NEW,
+        earlier=long_ago(*"abc"),
+        limits=limits,
+    )
+
+
+_IN_TAIL, _IN_ROWS, _IN_BOTH = (
+    _beside("versions in the tail", []),
+    _beside("each version in a row", RUNS),
+    _beside("versions in rows and in the tail", MIXED),
+)
+_STEPWISE = truncated_beside(
+    "a late copy beside truncation in small steps",
+    deliver(old("a")),
+    earlier=long_ago(*"abc"),
+    limits=[*RUNS, *SMALL_STEPS],
+)
+_STEPWISE_NEW = truncation.IN_STEPS
+
+TRUNCATION = (
+    Check(truncation.LATE, Bounds(2, 1, 1), is_quick=True),
+    Check(truncation.LATE_IN_ROWS, Bounds(2, 1), is_quick=True),
+    Check(truncation.TWICE, Bounds(2, 1), is_quick=True),
+    Check(truncation.UNPUBLISHED, Bounds(2, 1)),
+    Check(_IN_TAIL, Bounds(2, 1), is_quick=True),
+    Check(_IN_TAIL, Bounds(2, 1, 1)),
+    Check(_IN_ROWS, Bounds(2, 1)),
+    Check(_IN_ROWS, Bounds(2, 0, 1)),
+    Check(_IN_BOTH, Bounds(2, 1)),
+    Check(_IN_BOTH, Bounds(2, 0, 1)),
+    Check(_STEPWISE, Bounds(2, 1), is_quick=True),
+    Check(_STEPWISE, Bounds(2, 1, 1)),
+    Check(_STEPWISE_NEW, Bounds(2, 1)),
+)
+
+OUTBOX = (
+    Check(outbox("x"), Bounds(1, 2, 1), is_quick=True),
+    Check(outbox("x", copies=2), Bounds(2, 2, 1)),
+    Check(outbox("x", copies=3), Bounds(3, 1), is_quick=True),
+    Check(outbox("x", copies=2), Bounds(2, 0, 1, cuts=1), is_quick=True),
+    Check(outbox("x", swept=True), Bounds(2, 1, 1), is_quick=True),
+    Check(outbox("x", "y"), Bounds(2, 1), is_quick=True),
+    Check(outbox("x", "y"), Bounds(2, 1, 1)),
+    Check(outbox("x", "y", copies=2), Bounds(2, 1)),
+)
+
+DEDUPLICATION_STORE = (
+    Check(with_store("x"), Bounds(1, 2, 1), is_quick=True),
+    Check(with_store("x", copies=2), Bounds(2, 1), is_quick=True),
+    Check(with_store("x", copies=2), Bounds(2, 2, 1)),
+    Check(with_store("x", copies=3), Bounds(3, 1)),
+    Check(with_store("x", swept=True), Bounds(2, 1), is_quick=True),
+    Check(with_store("x", "y"), Bounds(2, 1)),
+    Check(with_store("x", "y", copies=2), Bounds(2, 1)),
+)
+
+TOKENS = (
+    Check(with_tokens("x"), Bounds(1, 1), is_quick=True),
+    Check(with_tokens("x"), Bounds(1, 2, 1)),
+    Check(with_tokens("x", copies=2), Bounds(2), is_quick=True),
+    Check(with_tokens("x", copies=2), Bounds(2, 1)),
+    Check(with_tokens("x", swept=True), Bounds(1, 1), is_quick=True),
+    Check(with_tokens("x", "y"), Bounds(2)),
+)
+
+DOCUMENTS = (
+    Check(with_documents("x"), Bounds(1, 2), is_quick=True),
+    Check(with_documents("x", swept=True), Bounds(1, 2), is_quick=True),
+    Check(with_documents("x", copies=2), Bounds(1, 2, 1)),
+    Check(with_documents("x", "y"), Bounds(1, 1, 1)),
+)
+
+CHECKS = (*STATE_BASED, *TRUNCATION, *OUTBOX, *DEDUPLICATION_STORE, *TOKENS, *DOCUMENTS)
+
+SAMPLES = (
+    (messages("w", "x", "y", "z", copies=3), Bounds(4, 4, 3)),
+    (
+        truncated_beside(
+            "4 late copies and 3 messages beside truncation",
+            *[deliver(old(line), 2) for line in "ad"],
+            *messages("x", "y", "z").jobs,
+            earlier=long_ago(*"abcde"),
+            limits=MIXED,
+        ),
+        Bounds(4, 4, 3),
+    ),
+    (outbox("w", "x", "y", "z", copies=3), Bounds(4, 4, 3)),
+    (with_tokens("x", copies=2), Bounds(2, 2, 1)),
+    (with_documents("x", copies=2), Bounds(2, 2, 1)),
+)
+"""Bounds that are too far for walking everything: random schedules only."""

@@ -1,0 +1,93 @@
+"""Contents: all that the tables have held, each state of them under a number, and what calls do to it.
+
+A call is carried out by the shipped table in memory, on a copy; the same call on the same contents once only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import count
+from threading import RLock
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from eventstore import Row, drive
+from eventstore.backends.memory import MemoryPartition, MemoryTable
+from eventstore.errors import EventStoreError
+from tests.model.calls import Call
+from tests.model.freezing import Numbered
+
+Rows = Mapping[str, Row]
+Partitions = Mapping[str, Rows]
+
+_LOCK = RLock()
+
+
+class Answer(NamedTuple):
+    """What a call gave: a value, or an error to raise."""
+
+    value: Any = None
+    error: Exception | None = None
+
+
+class Snapshot(NamedTuple):
+    """What all tables hold at one time, by name, and how many rows were written until then.
+
+    ETags are these counts, so they never repeat, and are alike whenever the same writes came in another order.
+    """
+
+    tables: Mapping[str, Partitions] = MappingProxyType({})
+    writes: int = 0
+
+    def table(self, name: str) -> MemoryTable:
+        """Return a table in memory with these rows, free to be changed."""
+        table = MemoryTable(count(self.writes + 1), _LOCK)
+        for key, rows in self.tables.get(name, {}).items():
+            partition = table._partitions[key] = MemoryPartition()
+            partition.rows = dict(rows)
+        return table
+
+
+class Contents:
+    """Numbers snapshots, calls and answers, and remembers which call makes which snapshot of which."""
+
+    def __init__(self) -> None:
+        self.snapshots: Numbered[Snapshot] = Numbered()
+        self.calls: Numbered[Call] = Numbered()
+        self.answers: Numbered[Answer] = Numbered()
+        self._performed: dict[tuple[int, int], tuple[int, int]] = {}
+
+    def perform(self, snapshot: int, call: int) -> tuple[int, int]:
+        """Carry out a call of a table; return the numbers of the snapshot after it and of the answer."""
+        done = self._performed.get((snapshot, call))
+        if done is None:
+            done = self._performed[snapshot, call] = self._perform(self.snapshots[snapshot], self.calls[call])
+        return done
+
+    def _perform(self, before: Snapshot, call: Call) -> tuple[int, int]:
+        after, answer = perform(before, call)
+        return self.snapshots.number(after), self.answers.number(answer)
+
+
+def perform(before: Snapshot, call: Call) -> tuple[Snapshot, Answer]:
+    """Carry out a call on a copy of a snapshot."""
+    table = before.table(call.target)
+    try:
+        answer = Answer(drive(_called(table, call)))
+    except EventStoreError as error:
+        return before, Answer(error=error)
+    if not call.changes:
+        return before, answer
+    partitions = {key: partition.rows for key, partition in table._partitions.items()}
+    writes = before.writes + len(call.arguments[1])
+    return Snapshot({**before.tables, call.target: partitions}, writes), answer
+
+
+async def _called(table: MemoryTable, call: Call) -> Any:
+    if call.name == "query":
+        key, first, last, select, continuation = call.arguments
+        return await table.query(key, first, last, select=select, continuation=continuation)
+    if call.name == "scan":
+        row_key, first, last, select, continuation = call.arguments
+        return await table.scan(row_key, first, last, select=select, continuation=continuation)
+    return await getattr(table, call.name)(*call.arguments)

@@ -1,0 +1,161 @@
+"""Histories: what a run was answered so far decides what it asks next.
+
+A run is one execution of a job's coroutine, for one delivery. The shipped code is driven by hand: it is
+sent an answer and gives its next call. What it does depends on nothing but its answers, so it is run once for each
+history, whatever the others did meanwhile; that it does not is found out when a history is run again.
+
+Coroutines cannot be copied: one that was driven past a point is run anew from the start to get back there.
+None is closed before the exploration ends, because closing runs `finally`, which a killed process does not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
+from types import CodeType
+from typing import Any, NamedTuple
+
+from tests.model.calls import Call
+from tests.model.contents import Answer, Contents
+from tests.model.processes import Process, Surroundings
+
+Started = Coroutine[Any, Any, object]
+Site = tuple[str, int]
+"""A place in the source: file and line."""
+
+DONE = -1
+
+
+class Job(NamedTuple):
+    """Work that is delivered so many times: a message to handle, or a task to do. Its result says how it ended."""
+
+    name: str
+    start: Callable[[Process], Started]
+    copies: int = 1
+
+
+class NotDeterministicError(Exception):
+    """Raised when code was given the same answers twice and asked for different things."""
+
+
+@dataclass(slots=True)
+class Moment:
+    """A point in a run: where it waits for an answer to `call`, or is `DONE`, with a result or an error."""
+
+    run: int
+    job: int
+    parent: int
+    answer: int
+    lost: bool
+    call: int = DONE
+    result: object = None
+    error: Exception | None = None
+    sites: tuple[Site, ...] = ()
+    following: dict[int, int] = field(default_factory=dict)
+    coroutine: tuple[Started, Process] | None = None
+
+
+class Histories:
+    """All moments of all runs, under numbers; each reached by an answer from the one before it."""
+
+    def __init__(self, jobs: tuple[Job, ...], contents: Contents) -> None:
+        self.moments: list[Moment] = []
+        self.executed = 0
+        self._jobs = jobs
+        self._contents = contents
+        self._starts: dict[tuple[int, int], int] = {}
+        self._used: list[Started] = []
+
+    def __getitem__(self, number: int) -> Moment:
+        return self.moments[number]
+
+    def start(self, run: int, job: int) -> int:
+        """Return the first moment of a run, which is the `run`th delivery of this exploration."""
+        number = self._starts.get((run, job))
+        if number is None:
+            number = self._starts[run, job] = self._add(
+                Moment(run, job, -1, -1, lost=False), self._begin(run, job)
+            )
+        return number
+
+    def answer(self, number: int, answer: int, *, lost: bool = False) -> int:
+        """Return the moment after an answer; `lost` says that it is the time-out of a lost one."""
+        moment = self.moments[number]
+        following = moment.following.get(answer)
+        if following is None:
+            coroutine = moment.coroutine or self._again(number)
+            moment.coroutine = None
+            reached = Moment(moment.run, moment.job, number, answer, lost=moment.lost or lost)
+            following = moment.following[answer] = self._add(reached, coroutine)
+        return following
+
+    def _begin(self, run: int, job: int) -> tuple[Started, Process]:
+        process = Process(run)
+        self.executed += 1
+        return self._jobs[job].start(process), process
+
+    def _add(self, moment: Moment, coroutine: tuple[Started, Process]) -> int:
+        self._advance(moment, coroutine)
+        self.moments.append(moment)
+        return len(self.moments) - 1
+
+    def _advance(self, moment: Moment, coroutine: tuple[Started, Process]) -> None:
+        """Send a coroutine the answer that leads to this moment, and note what it asks then."""
+        started, Surroundings.process = coroutine
+        answer = self._contents.answers[moment.answer] if moment.answer >= 0 else Answer()
+        try:
+            call = started.send(answer.value) if answer.error is None else started.throw(_copy(answer.error))
+        except StopIteration as done:
+            moment.result = done.value
+        except Exception as error:  # noqa: BLE001 - whatever ends a run is told by its invariants
+            moment.error = error
+        else:
+            moment.call = self._contents.calls.number(call)
+            moment.sites = _sites(started)
+            moment.coroutine = coroutine
+            return
+        self._used.append(started)
+
+    def _again(self, number: int) -> tuple[Started, Process]:
+        """Run a coroutine from the start to a moment that it was driven past."""
+        path = []
+        at = number
+        while at >= 0:
+            path.append(self.moments[at])
+            at = self.moments[at].parent
+        coroutine = self._begin(path[0].run, path[0].job)
+        for moment in reversed(path):
+            repeated = Moment(moment.run, moment.job, moment.parent, moment.answer, lost=moment.lost)
+            self._advance(repeated, coroutine)
+            if repeated.call != moment.call:
+                raise NotDeterministicError(self._difference(moment, repeated))
+        return coroutine
+
+    def _difference(self, moment: Moment, repeated: Moment) -> str:
+        first, then = (
+            "to return" if each.call == DONE else repr(self._contents.calls[each.call])
+            for each in (moment, repeated)
+        )
+        return f"{self._jobs[moment.job].name} asked, with the same answers, first for {first} and then for {then}."
+
+
+def _copy(error: Exception) -> Exception:
+    """Return the error anew: one that is raised twice would hold on to both tracebacks."""
+    return type(error)(*error.args)
+
+
+def _sites(coroutine: Any) -> tuple[Site, ...]:
+    """Return where a suspended coroutine stands, from the outermost call to the innermost."""
+    sites = []
+    while coroutine is not None:
+        code: CodeType | None = getattr(coroutine, "cr_code", None)
+        frame = getattr(coroutine, "cr_frame", None)
+        if code is not None and frame is not None:
+            sites.append((code.co_filename, frame.f_lineno))
+        coroutine = getattr(coroutine, "cr_await", None)
+    return tuple(sites)
+
+
+def asked(contents: Contents, moment: Moment) -> Call | None:
+    """Return the call that a moment waits for, None when it is done."""
+    return None if moment.call == DONE else contents.calls[moment.call]

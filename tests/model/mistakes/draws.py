@@ -1,0 +1,100 @@
+"""Mistakes about what a handler is given: ids, time, random numbers and captured values that differ in a replay."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from handlers import Context
+from handlers.context import _pack
+from handlers.draws import Seed
+from runtime import fold
+from runtime.fold import Fold
+from runtime.replay import replay
+from tests.model.mistakes.mistake import Mistake
+from tests.model.processes import Surroundings
+from tests.model.scenarios.state_based import StateBasedScenario, deliver, messages
+from tests.model.scribe import two_handlers, write
+from tests.model.world import Bounds
+
+
+def _compare_no_digests(patch: pytest.MonkeyPatch) -> None:
+    """Take away the second defence: a replay that gives something else is not noticed."""
+    patch.setattr(fold, "find_difference", lambda *_: None)
+
+
+def _ids_of_the_process(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Seed, "guid", lambda *_: UUID(bytes=Surroundings.process.draw()[:16]))
+    patch.setattr(Seed, "guid_text", lambda *_: str(UUID(bytes=Surroundings.process.draw()[:16])))
+
+
+def _random_of_the_process(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Context, "random", property(lambda _: random.Random(Surroundings.process.draw())))
+
+
+def _time_of_the_process(patch: pytest.MonkeyPatch) -> None:
+    def at_another_time(handler: Any, business_id: str, delivery: Any, known: Any) -> Any:
+        version = known.version._replace(now=Surroundings.process.clock())
+        return replay(handler, business_id, delivery, known._replace(version=version))
+
+    patch.setattr(fold, "replay", at_another_time)
+
+
+def _capture_anew(patch: pytest.MonkeyPatch) -> None:
+    def capture(self: Any, name: str, function: Any) -> Any:
+        self.captured[name] = _pack(name, value := function())
+        return value
+
+    patch.setattr(Context, "capture", capture)
+
+
+def _latest_state(patch: pytest.MonkeyPatch) -> None:
+    handle: Any = Fold._handle_duplicate
+
+    def on_the_latest_state(self: Any, delivery: Any, known: Any) -> Any:
+        return handle(self, delivery, known._replace(before=self.part.before))
+
+    patch.setattr(Fold, "_handle_duplicate", on_the_latest_state)
+
+
+def _ids_of_the_message_alone(patch: pytest.MonkeyPatch) -> None:
+    seeded: Any = Seed.__init__
+    patch.setattr(Seed, "__init__", lambda self, message_id, *_: seeded(self, message_id, "", ""))
+
+
+_CRASH = Bounds(workers=1, crashes=1)
+_ONE = messages("x")
+_REPLAYED = (
+    ("ids are drawn from the process", _ids_of_the_process, "ConsistentOutput"),
+    ("random numbers are the process's", _random_of_the_process, "ConsistentOutput"),
+    ("the time of a version is not used again", _time_of_the_process, "NoGhost"),
+    ("captured values are captured again", _capture_anew, "ConsistentOutput"),
+    ("a duplicate is handled on the latest state", _latest_state, "NoGhost"),
+)
+
+
+def _undetected(plant: Any) -> Any:
+    def both(patch: pytest.MonkeyPatch) -> None:
+        plant(patch)
+        _compare_no_digests(patch)
+
+    return both
+
+
+MISTAKES = (
+    *[Mistake(name, plant, _ONE, _CRASH, "DoneWhenAcknowledged") for name, plant, _ in _REPLAYED],
+    *[
+        Mistake(f"{name}, and digests are not compared", _undetected(plant), _ONE, _CRASH, breaks)
+        for name, plant, breaks in _REPLAYED
+    ],
+    Mistake(
+        "ids are drawn from the message alone",
+        _ids_of_the_message_alone,
+        StateBasedScenario("1 message, 2 handlers", [deliver(write("x"), app=two_handlers)]),
+        Bounds(workers=1),
+        "ConsistentOutput",
+    ),
+)

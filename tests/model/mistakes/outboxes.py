@@ -1,0 +1,210 @@
+"""Mistakes of the outbox, without a de-duplication store and with one."""
+
+from __future__ import annotations
+
+from copy import copy
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from eventstore import ANY_ETAG, Operation, Row, StoreUnavailableError
+from runtime.algorithms.deduplication_store import TableDeduplicationStore
+from runtime.algorithms.dispatching import dispatch
+from runtime.algorithms.entities import ENTITY, Entities
+from runtime.algorithms.invoking import concluded
+from runtime.algorithms.outbox import Outbox
+from runtime.algorithms.outbox_with_deduplication_store import OutboxWithDeduplicationStore as WithStore
+from runtime.outcome import Status
+from tests.model.calls import SteppedTable, ask, publish
+from tests.model.mistakes.mistake import Mistake
+from tests.model.scenarios.deduplication_store import REPLICA, replicated, with_store
+from tests.model.scenarios.entities import EVIDENCE
+from tests.model.scenarios.outbox import outbox
+from tests.model.world import Bounds
+
+
+def store_whatever_is_there(patch: pytest.MonkeyPatch) -> None:
+    """Let everybody overwrite what others wrote since he read."""
+
+    async def store(self: Any, entity: Any) -> Any:
+        change = Operation.insert_or_replace(ENTITY, entity.properties())
+        (etag,) = await self.table.transact(entity.key, [change])
+        return replace(entity, etag=etag)
+
+    patch.setattr(Entities, "store", store)
+
+
+def _replace_whatever_is_there(patch: pytest.MonkeyPatch) -> None:
+    store: Any = Entities.store
+
+    async def store_anyway(self: Any, entity: Any) -> Any:
+        return await store(self, entity if entity.etag is None else replace(entity, etag=ANY_ETAG))
+
+    patch.setattr(Entities, "store", store_anyway)
+
+
+def no_answer_means_stored(patch: pytest.MonkeyPatch) -> None:
+    """Take a write that timed out for done."""
+    store: Any = Entities.store
+
+    async def store_surely(self: Any, entity: Any) -> Any:
+        try:
+            return await store(self, entity)
+        except StoreUnavailableError:
+            return entity
+
+    patch.setattr(Entities, "store", store_surely)
+
+
+def _marked_first(patch: pytest.MonkeyPatch) -> None:
+    async def finish(self: Any, entity: Any, message_id: Any) -> Any:
+        entry = entity.outbox[message_id]
+        marked = await self.entities.update(entity, lambda current: current.dispatched(message_id))
+        await dispatch(self.entities.table, self.publish, entry.outputs or ())
+        return marked
+
+    patch.setattr(Outbox, "finish", finish)
+
+
+def _dispatched_first(patch: pytest.MonkeyPatch) -> None:
+    store: Any = Entities.store
+
+    async def dispatch_and_store(self: Any, entity: Any) -> Any:
+        for entry in entity.outbox.values():
+            await dispatch(self.table, publish, entry.outputs or ())
+        return await store(self, entity)
+
+    patch.setattr(Entities, "store", dispatch_and_store)
+
+
+def _duplicates_are_silent(patch: pytest.MonkeyPatch) -> None:
+    attempt: Any = Outbox.attempt
+
+    async def attempt_new(self: Any, message: Any) -> Any:
+        entity = await self.entities.load(self.entities.key(message.business_id))
+        if message.key in entity.outbox:
+            return concluded(self.handler, message, Status.DUPLICATE)
+        return await attempt(self, message)
+
+    patch.setattr(Outbox, "attempt", attempt_new)
+
+
+def _store_before_entity(patch: pytest.MonkeyPatch) -> None:
+    attempt: Any = WithStore.attempt
+
+    async def attempt_late(self: Any, message: Any) -> Any:
+        found = await self.store.find(self.entities.key(message.business_id), message.key)
+        early = copy(self)
+        early.store = _Told(self.store, found)
+        return await attempt(early, message)
+
+    patch.setattr(WithStore, "attempt", attempt_late)
+
+
+class _Told:
+    """A store that was asked before."""
+
+    def __init__(self, store: Any, found: bytes | None) -> None:
+        self.add = store.add
+        self._found = found
+
+    async def find(self, *_: object) -> bytes | None:
+        return self._found
+
+
+def _removed_before_it_is_added(patch: pytest.MonkeyPatch) -> None:
+    async def finish(self: Any, entity: Any, message_id: Any) -> Any:
+        entry = entity.outbox.get(message_id)
+        if entry is None:
+            return entity
+        await dispatch(self.entities.table, self.publish, entry.outputs or ())
+        rest = await self.forget(entity, message_id)
+        await self.store.add(entity.key, message_id, entry.fingerprint)
+        return rest
+
+    patch.setattr(WithStore, "finish", finish)
+
+
+def _never_added(patch: pytest.MonkeyPatch) -> None:
+    async def add(*_: object) -> None:
+        """Remember nothing."""
+
+    patch.setattr(TableDeduplicationStore, "add", add)
+
+
+def _leftovers_stay(patch: pytest.MonkeyPatch) -> None:
+    async def leave_it(self: Any, _: Any, message: Any, __: Any) -> Any:
+        return concluded(self.handler, message, Status.DUPLICATE)
+
+    async def sweep_nothing(*_: object) -> int:
+        return 0
+
+    patch.setattr(WithStore, "return_early", leave_it)
+    patch.setattr(WithStore, "sweep", sweep_nothing)
+
+
+def _stale_reads(patch: pytest.MonkeyPatch) -> None:
+    get: Any = SteppedTable.get
+
+    async def get_from_replica(self: Any, partition_key: str, row_key: str) -> Row | None:
+        if self.name != EVIDENCE:
+            row: Row | None = await get(self, partition_key, row_key)
+        else:
+            row = await ask(REPLICA, "get", partition_key, row_key)
+        return row
+
+    patch.setattr(SteppedTable, "get", get_from_replica)
+
+
+_CALM, _CRASH, _LOSS = Bounds(), Bounds(1, 1), Bounds(1, losses=1, late_writes=False)
+
+OUTBOX = (
+    Mistake(
+        "outbox: stored whatever is there", store_whatever_is_there, outbox("x", "y"), _CALM, "NoLostUpdate"
+    ),
+    Mistake(
+        "outbox: replaced whatever is there",
+        _replace_whatever_is_there,
+        outbox("x", "y"),
+        _CALM,
+        "NoLostUpdate",
+    ),
+    Mistake(
+        "outbox: marked before it is dispatched", _marked_first, outbox("x"), _CRASH, "DoneWhenAcknowledged"
+    ),
+    Mistake("outbox: dispatched before it is stored", _dispatched_first, outbox("x"), _CALM, "NoGhost"),
+    Mistake("outbox: no answer is taken for stored", no_answer_means_stored, outbox("x"), _LOSS, "NoGhost"),
+    Mistake(
+        "outbox: duplicates send nothing", _duplicates_are_silent, outbox("x"), _CRASH, "DoneWhenAcknowledged"
+    ),
+)
+
+_TWICE = with_store("x", copies=2)
+
+DEDUPLICATION_STORE = (
+    Mistake(
+        "store: asked before the entity is loaded",
+        _store_before_entity,
+        _TWICE,
+        _CALM,
+        "AtMostOneStateChange",
+    ),
+    Mistake(
+        "store: removed from the entity before it is added",
+        _removed_before_it_is_added,
+        with_store("x"),
+        _CRASH,
+        "AtMostOneStateChange",
+    ),
+    Mistake("store: stale reads", _stale_reads, replicated(), _CALM, "AtMostOneStateChange"),
+    Mistake(
+        "store: the entity is stored whatever is there",
+        store_whatever_is_there,
+        with_store("x", "y"),
+        _CALM,
+        "NoLostUpdate",
+    ),
+    Mistake("store: nothing is added", _never_added, _TWICE, _CALM, "AtMostOneStateChange"),
+    Mistake("store: what a crash left stays", _leftovers_stay, with_store("x"), _CRASH, "NoGarbage"),
+)

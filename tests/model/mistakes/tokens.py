@@ -1,0 +1,127 @@
+"""Mistakes of token-based de-duplication."""
+
+from __future__ import annotations
+
+from copy import copy
+from functools import partial
+from typing import Any
+
+import pytest
+
+from runtime.algorithms.entry_tokens import EntryTokens
+from runtime.algorithms.token_based import TokenBased, _committed
+from runtime.algorithms.tokens import TableTokenStore, token_of
+from tests.model.mistakes.mistake import Mistake
+from tests.model.mistakes.outboxes import store_whatever_is_there
+from tests.model.scenarios.tokens import tokens
+from tests.model.world import Bounds
+
+
+def _first_draft(patch: pytest.MonkeyPatch) -> None:
+    """Create the tokens of the outputs, under the same ids, whenever a message comes."""
+
+    async def give_tokens(self: Any, entity: Any, message_id: Any, _: Any) -> Any:
+        entry = entity.outbox[message_id]
+        await self.tokens.create(entry.tokens.incoming, entry.tokens.of_attempt("same"))
+        return _committed(message_id, "same", entity)
+
+    patch.setattr(TokenBased, "give_tokens", give_tokens)
+
+
+def _same_ids(patch: pytest.MonkeyPatch) -> None:
+    begin: Any = TokenBased.__init__
+
+    def begin_with_one_id(self: Any, *given: Any, **named: Any) -> None:
+        begin(self, *given, **{**named, "new_id": lambda: "same"})
+
+    patch.setattr(TokenBased, "__init__", begin_with_one_id)
+
+
+def _no_checkpoint(patch: pytest.MonkeyPatch) -> None:
+    async def give_tokens(self: Any, entity: Any, message_id: Any, attempt: Any) -> Any:
+        attempt, entry = attempt or self.new_id(), entity.outbox[message_id]
+        await self.tokens.create(entry.tokens.incoming, entry.tokens.of_attempt(attempt))
+        return _committed(message_id, attempt, entity)
+
+    patch.setattr(TokenBased, "give_tokens", give_tokens)
+
+
+def _token_before_entity(patch: pytest.MonkeyPatch) -> None:
+    attempt: Any = TokenBased.attempt
+
+    async def attempt_late(self: Any, message: Any) -> Any:
+        early = copy(self)
+        early.tokens = copy(self.tokens)
+        found = await self.tokens.exists(token_of(message.envelope, self.handler.name))
+        early.tokens.exists = partial(_told, found)
+        return await attempt(early, message)
+
+    patch.setattr(TokenBased, "attempt", attempt_late)
+
+
+async def _told(found: bool, _: object) -> bool:
+    return found
+
+
+def _not_registered(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(EntryTokens, "registered", lambda self, _: self)
+
+
+def _created_whenever(patch: pytest.MonkeyPatch) -> None:
+    async def create(self: Any, _: Any, created: Any) -> None:
+        await self.issue(created)
+
+    patch.setattr(TableTokenStore, "create", create)
+
+
+def _never_deleted(patch: pytest.MonkeyPatch) -> None:
+    async def delete(*_: object) -> None:
+        """Leave it."""
+
+    patch.setattr(TableTokenStore, "delete", delete)
+
+
+def _deleted_before_dispatch(patch: pytest.MonkeyPatch) -> None:
+    give: Any = TokenBased.give_tokens
+
+    async def give_and_delete(self: Any, entity: Any, message_id: Any, attempt: Any) -> Any:
+        given = await give(self, entity, message_id, attempt)
+        await self.tokens.delete(entity.outbox[message_id].tokens.incoming)
+        return given
+
+    patch.setattr(TokenBased, "give_tokens", give_and_delete)
+
+
+_CALM, _CRASH = Bounds(), Bounds(1, 1)
+_ONE, _TWICE = tokens("x"), tokens("x", copies=2)
+
+MISTAKES = (
+    Mistake("tokens: created again, one worker and a crash", _first_draft, _ONE, _CRASH, "ReceivedOnce"),
+    Mistake("tokens: created again, two copies", _first_draft, _TWICE, _CALM, "ReceivedOnce"),
+    Mistake("tokens: each attempt has the same ids", _same_ids, _TWICE, _CALM, "ReceivedOnce"),
+    Mistake("tokens: no checkpoint", _no_checkpoint, _ONE, _CRASH, "ConsistentOutput"),
+    Mistake(
+        "tokens: asked before the entity is loaded",
+        _token_before_entity,
+        _TWICE,
+        _CALM,
+        "AtMostOneStateChange",
+    ),
+    Mistake("tokens: attempts are not registered", _not_registered, _ONE, _CRASH, "NoGarbage"),
+    Mistake("tokens: created though the message is finished", _created_whenever, _TWICE, _CALM, "NoGarbage"),
+    Mistake("tokens: never deleted", _never_deleted, _ONE, Bounds(1), "NoGarbage"),
+    Mistake(
+        "tokens: deleted before the outputs are dispatched",
+        _deleted_before_dispatch,
+        _ONE,
+        _CRASH,
+        "DoneWhenAcknowledged",
+    ),
+    Mistake(
+        "tokens: the entity is stored whatever is there",
+        store_whatever_is_there,
+        tokens("x", "y"),
+        _CALM,
+        "NoLostUpdate",
+    ),
+)

@@ -1,0 +1,131 @@
+"""Mistakes of truncation: what it remembers, in which order it deletes, and what it must leave alone."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from eventstore import ANY_ETAG, Operation, Stream
+from eventstore import truncation as event_truncation
+from eventstore.writing import transact
+from runtime import truncation
+from runtime.truncation import TruncationRules
+from tests.model.mistakes.mistake import Mistake
+from tests.model.scenarios.batches import ONE_TOKEN, task
+from tests.model.scenarios.state_based import RUNS, StateBasedScenario, deliver
+from tests.model.scenarios.truncation import OLD, SMALL_STEPS, long_ago, old, truncate, truncated_beside
+from tests.model.scribe import write
+from tests.model.world import Bounds
+
+
+def _no_horizon(patch: pytest.MonkeyPatch) -> None:
+    moved: Any = truncation._moved
+    patch.setattr(
+        truncation, "_moved", lambda head, *given: replace(moved(head, *given), horizon=head.horizon)
+    )
+
+
+def _horizon_after_the_delete(patch: pytest.MonkeyPatch) -> None:
+    cut: Any = truncation._cut
+
+    async def cut_and_move(stream: Any, gone: Any, head: Any) -> None:
+        await cut(stream, gone, replace(head, horizon=None))
+        now = await Stream.open(stream.partition)
+        await Stream.set_properties(now, {**(now.properties or {}), "Horizon": head.properties()["Horizon"]})
+
+    patch.setattr(truncation, "_cut", cut_and_move)
+
+
+def _horizon_goes_back(patch: pytest.MonkeyPatch) -> None:
+    moved: Any = truncation._moved
+    patch.setattr(truncation, "_moved", lambda head, *given: moved(replace(head, horizon=None), *given))
+
+
+def _any_batch_may_go(patch: pytest.MonkeyPatch) -> None:
+    lets_go: Any = TruncationRules.lets_go
+    patch.setattr(
+        TruncationRules,
+        "lets_go",
+        lambda self, run, versions: lets_go(replace(self, finished={"batch-1"}), run, versions),
+    )
+
+
+def _cut_whatever_is_there(patch: pytest.MonkeyPatch) -> None:
+    async def truncate_any(stream: Any, *given: Any) -> Stream:
+        return await event_truncation.truncate(replace(stream, etag=ANY_ETAG), *_filled(*given))
+
+    patch.setattr(Stream, "truncate", truncate_any)
+
+
+def _filled(first_version: int, properties: Any = None, includes: Any = ()) -> tuple[Any, ...]:
+    return first_version, properties, includes
+
+
+def _rows_go_first(patch: pytest.MonkeyPatch) -> None:
+    delete: Any = event_truncation._delete
+
+    async def delete_rows_first(
+        partition: Any, header: Any, mark: Any, doomed: Any, includes: Any = ()
+    ) -> str:
+        for row_key in doomed:
+            await transact(partition, [Operation.delete(row_key)])
+        etag: str = await delete(partition, header, mark, (), includes)
+        return etag
+
+    patch.setattr(event_truncation, "_delete", delete_rows_first)
+
+
+def _nobody_cleans_up(patch: pytest.MonkeyPatch) -> None:
+    cut: Any = Stream.truncate
+
+    async def truncate_once(stream: Any, first_version: int, *given: Any) -> Any:
+        return await cut(stream, first_version, *given) if given else stream
+
+    patch.setattr(Stream, "truncate", truncate_once)
+
+
+LATE = truncated_beside("a late copy beside truncation", deliver(old("a")), earlier=long_ago("a", "b"))
+LATE_IN_ROWS = truncated_beside(
+    "a late copy beside truncation, each version in a row",
+    deliver(old("a")),
+    earlier=long_ago("a", "b"),
+    limits=RUNS,
+)
+_NEW = truncated_beside("a message beside truncation", deliver(write("x")), earlier=long_ago("a", "b"))
+IN_STEPS = truncated_beside(
+    "truncation in small steps, each version in a row",
+    deliver(write("x")),
+    earlier=long_ago("a", "b", "c"),
+    limits=[*RUNS, *SMALL_STEPS],
+)
+TWICE = StateBasedScenario(
+    "truncated twice, beside a late copy",
+    [truncate(keep_last=2)._replace(name="truncate-2"), truncate(keep_last=1), deliver(old("c"))],
+    long_ago("c", "b", "d"),
+    limits=ONE_TOKEN,
+)
+UNPUBLISHED = truncated_beside(
+    "an unpublished batch beside truncation",
+    task("batch-1", old("a"), now=OLD),
+    deliver(write("x")),
+    earlier=[],
+)
+_CALM, _CRASH = Bounds(), Bounds(crashes=1)
+
+MISTAKES = (
+    Mistake("the horizon is not moved", _no_horizon, LATE, _CALM, "AtMostOneStateChange"),
+    Mistake(
+        "the horizon is moved after the delete",
+        _horizon_after_the_delete,
+        LATE_IN_ROWS,
+        _CALM,
+        "AtMostOneStateChange",
+    ),
+    Mistake("the horizon goes back", _horizon_goes_back, TWICE, _CALM, "AtMostOneStateChange"),
+    Mistake("an unpublished batch is cut", _any_batch_may_go, UNPUBLISHED, Bounds(1, crashes=1), "NoLost"),
+    Mistake("cut whatever is there", _cut_whatever_is_there, _NEW, _CALM, "NoLostUpdate"),
+    Mistake("rows go before the watermark moves", _rows_go_first, IN_STEPS, _CALM, "Readable"),
+    Mistake("nobody cleans up after a crash", _nobody_cleans_up, IN_STEPS, _CRASH, "NoGarbage"),
+)

@@ -1,0 +1,90 @@
+"""Batches: the same ordered messages, handled, made durable, published, and noted in the ledger, by each attempt.
+
+The steps are those of a batch's driver, and in their order, for one stream. What Spark does is left out: an attempt
+handles the messages and publishes the outputs itself, and whichever attempt comes to the end first finishes the batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from types import SimpleNamespace
+from uuid import UUID
+
+from runtime import ledger, part
+from runtime.clock import Clock
+from runtime.envelope import Envelope
+from runtime.fold import BatchContext
+from runtime.ledger import Ledger
+from runtime.outcome import Outcome
+from runtime.preparation import prepare
+from tests.model.algorithm import state_based
+from tests.model.calls import SteppedTable, publish
+from tests.model.histories import Job
+from tests.model.processes import NOW, Process
+from tests.model.scenarios.state_based import PATIENCE, RUNS, Limit, StateBasedScenario, deliver
+from tests.model.scribe import BOOK, app, write
+from tests.model.versions import Handled
+
+ONE_TOKEN: list[Limit] = [(ledger, "uuid", SimpleNamespace(uuid4=lambda: UUID(int=0)))]
+"""The token of a batch is drawn when it begins; here it is always the same, as nothing hangs on it."""
+
+PARTS: list[Limit] = [*RUNS, (part, "_TRANSACTION_EVENTS", 1), (part, "MAX_VERSIONS", 1)]
+"""A transaction takes one version."""
+
+
+def task(batch_id: str, *messages: Envelope, copies: int = 1, now: int = NOW) -> Job:
+    """Return the job of handling the messages of a batch, attempted so many times by processes that live `now`."""
+    return Job(batch_id, partial(_attempt, batch_id, messages, now), copies)
+
+
+async def _attempt(batch_id: str, messages: Sequence[Envelope], now: int, process: Process) -> Handled:
+    table, clock = SteppedTable(), Process(process.number, now).clock
+    ledger_ = Ledger(table, clock)
+    record = await ledger_.begin(batch_id, "input", "out")
+    if record.is_finished:
+        return Handled()
+    handled = Handled()
+    if record.rounds == 0:
+        outcomes = await _fold(table, clock, BatchContext(batch_id, await ledger_.finished()), messages)
+        await table.barrier()
+        for outcome in outcomes:
+            for output in outcome.outputs:
+                await publish(output)
+        record = await ledger_.commit_round(record, 0, {}, 0)
+        handled = _handled(outcomes)
+    await ledger_.publish(record)
+    return handled
+
+
+async def _fold(
+    table: SteppedTable, clock: Clock, batch: BatchContext, messages: Sequence[Envelope]
+) -> list[Outcome]:
+    (handler,) = app.handlers.values()
+    algorithm = state_based.StateBased(table, handler, clock, batch, PATIENCE)
+    return await algorithm.process(BOOK, [prepare(handler, BOOK, message) for message in messages])
+
+
+def _handled(outcomes: Sequence[Outcome]) -> Handled:
+    known = [outcome for outcome in outcomes if outcome.version is not None]
+    return Handled(
+        tuple(outcome.envelope.message_id for outcome in known),
+        tuple(f"{outcome.envelope.message_id} {outcome.status.value}" for outcome in known),
+    )
+
+
+ATTEMPTS = StateBasedScenario(
+    "2 attempts of a batch with a copy in it",
+    [task("batch-1", write("x"), write("y"), write("x"), copies=2)],
+    limits=ONE_TOKEN,
+)
+IN_PARTS = StateBasedScenario(
+    "a batch with a copy in it, in parts of one version, beside a message",
+    [task("batch-1", write("x"), write("y"), write("x")), deliver(write("y"))],
+    limits=[*ONE_TOKEN, *PARTS],
+)
+BATCHES = StateBasedScenario(
+    "2 batches with a message in common",
+    [task("batch-1", write("x"), write("y")), task("batch-2", write("y"))],
+    limits=ONE_TOKEN,
+)

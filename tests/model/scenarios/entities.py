@@ -1,0 +1,139 @@
+"""Entities: what the algorithms share that keep a business state and its outbox in one row."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import pytest
+
+from eventstore import Table, drive
+from runtime.algorithms.algorithm import Algorithm, Publish
+from runtime.algorithms.entities import ENTITY
+from runtime.algorithms.entity import Entity, read_entity
+from runtime.envelope import Envelope
+from runtime.outcome import Outcome, Output, Status
+from runtime.preparation import prepare
+from runtime.truncation import DAY
+from tests.model import invariants
+from tests.model.calls import SteppedTable, publish
+from tests.model.contents import Snapshot
+from tests.model.facts import Invariant, View
+from tests.model.histories import Job
+from tests.model.processes import NOW, Process
+from tests.model.scribe import BOOK, app
+from tests.model.versions import Handled, Place, Version
+
+SCRIBE = app.handlers["Scribe"]
+KEY = f"Scribe-{BOOK}"
+STATES, EVIDENCE = "states", "evidence"
+
+Make = Callable[[Callable[[str], Table], Publish, Process], Algorithm]
+"""Makes an algorithm for the scribe, of tables by their names, in a process."""
+
+Leftovers = Callable[[View, Snapshot, Entity], str | None]
+"""Says what is left over, though it should not be, of the tables and the entity once all is done and swept."""
+
+
+@dataclass(frozen=True, slots=True)
+class EntityScenario:
+    """Copies of messages wait in a queue; each delivery is handled by an algorithm in a process of its own."""
+
+    name: str
+    jobs: Sequence[Job]
+    invariants: Sequence[Invariant]
+    earlier: Sequence[Job] = ()
+
+    def committed(self, snapshot: Snapshot) -> Mapping[Hashable, Any]:
+        """Return the version that the entity has. Each line is the id of the message that wrote it."""
+        entity = entity_in(snapshot)
+        if entity is None or not entity.version:
+            return {}
+        lines = tuple(json.loads(entity.state)["lines"])
+        version = Version(lines[-1], "Write", entity.last_now, lines[:-1], lines)
+        return {Place("Scribe", entity.version): version}
+
+    def patch(self, patch: pytest.MonkeyPatch) -> None:
+        """Leave all limits as they are."""
+
+
+def entity_in(snapshot: Snapshot) -> Entity | None:
+    """Return the entity of the book, None before it is first written."""
+    row = snapshot.tables.get(STATES, {}).get(KEY, {}).get(ENTITY)
+    return None if row is None else read_entity(row)
+
+
+def deliver(make: Make, message: Envelope, copies: int = 1) -> Job:
+    """Return the job of handling a message, which is delivered so many times."""
+    return Job(message.message_id, partial(_process, make, message), copies)
+
+
+def sweep(make: Make) -> Job:
+    """Return the job of finishing what is found unfinished."""
+    return Job("sweep", partial(_sweep, make))
+
+
+def holding(make: Make, leftovers: Leftovers, *more: Invariant) -> Sequence[Invariant]:
+    """Return what must hold of an algorithm, with what may be left over of it."""
+    garbage = Invariant("NoGarbage", partial(_left_over, make, leftovers))
+    return (*_OF_ENTITIES, *more, garbage)
+
+
+def nothing_pending(_: View, __: Snapshot, entity: Entity) -> str | None:
+    """Say that something of the entity is not finished."""
+    return f"{entity.pending} entries of {KEY} are not finished" if entity.pending else None
+
+
+def no_entries(_: View, __: Snapshot, entity: Entity) -> str | None:
+    """Say that entries are left in the outbox."""
+    return f"the outbox of {KEY} still has {len(entity.outbox)} entries" if entity.outbox else None
+
+
+_OF_ENTITIES = (
+    invariants.CONSISTENT_OUTPUT,
+    invariants.AT_MOST_ONE_STATE_CHANGE,
+    invariants.NO_LOST_UPDATE,
+    invariants.NO_GHOST,
+    invariants.DONE_WHEN_ACKNOWLEDGED,
+    invariants.NO_LOST,
+)
+
+
+async def _process(make: Make, message: Envelope, process: Process) -> Handled:
+    prepared = prepare(SCRIBE, BOOK, message)
+    assert not isinstance(prepared, Outcome)
+    outcome = await make(SteppedTable, publish, process).process(prepared)
+    assert outcome.status is not Status.DEAD_LETTER, outcome.error
+    return Handled((message.message_id,))
+
+
+async def _sweep(make: Make, process: Process) -> Handled:
+    await make(SteppedTable, publish, process).sweep()
+    return Handled()
+
+
+def _left_over(make: Make, leftovers: Leftovers, view: View) -> str | None:
+    """Sweep when all is done; say what is there that should not be, or what was sent only then."""
+    if not view.is_quiescent:
+        return None
+    tables = {name: view.snapshot.table(name) for name in (STATES, EVIDENCE)}
+    sent: list[Output] = []
+
+    async def send(output: Output) -> None:
+        sent.append(output)
+
+    drive(make(tables.__getitem__, send, Process(view.snapshot.writes, NOW + DAY)).sweep())
+    late = [output.type for output in sent if output not in view.facts.published]
+    if late:
+        return f"only the sweeper sent {' and '.join(late)}"
+    swept = Snapshot(
+        {
+            name: {key: partition.rows for key, partition in table._partitions.items()}
+            for name, table in tables.items()
+        }
+    )
+    entity = entity_in(swept)
+    return None if entity is None else leftovers(view, swept, entity)

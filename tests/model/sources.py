@@ -1,0 +1,55 @@
+"""Where the shipped code makes calls: found in its source, to see that none is missed."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Collection, Iterator
+from pathlib import Path
+
+from tests.model.histories import Site
+
+ROOT = Path(__file__).parents[2]
+_CALLS = {"get", "query", "scan", "transact", "barrier"}
+_FUNCTIONS = {"query", "publish"}
+
+
+def calls_in(module: str, *, leave_out: Collection[str] = ()) -> set[Site]:
+    """Return the lines of a module, by its path from the root, that call a table or publish.
+
+    Those in the functions that are left out are not among them.
+    """
+    tree = ast.parse((ROOT / module).read_text())
+    left_out = {
+        line for function in ast.walk(tree) if _is_named(function, leave_out) for line in _lines(function)
+    }
+    return {(module, line) for line in _lines(tree) if line not in left_out}
+
+
+def shipped(sites: tuple[Site, ...]) -> tuple[Site, ...]:
+    """Return those places of a suspended coroutine that are in shipped code, by paths from the root."""
+    return tuple(
+        (path.removeprefix(f"{ROOT}/"), line)
+        for path, line in sites
+        if path.startswith(f"{ROOT}/") and not path.startswith(f"{ROOT}/tests/")
+    )
+
+
+def _lines(tree: ast.AST) -> Iterator[int]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Await) and isinstance(node.value, ast.Call):
+            called = node.value.func
+            if isinstance(called, ast.Name) and called.id in _FUNCTIONS:
+                yield node.lineno
+            if isinstance(called, ast.Attribute) and _is_table_call(called):
+                yield node.lineno
+
+
+def _is_named(node: ast.AST, names: Collection[str]) -> bool:
+    return isinstance(node, ast.AsyncFunctionDef) and node.name in names
+
+
+def _is_table_call(called: ast.Attribute) -> bool:
+    """Say whether this calls a table, or what publishes."""
+    owner = called.value
+    name = owner.attr if isinstance(owner, ast.Attribute) else owner.id if isinstance(owner, ast.Name) else ""
+    return called.attr == "publish" or (called.attr in _CALLS and name in {"table", "_table"})

@@ -1,0 +1,89 @@
+"""docs/verification.md shows what is found now: its rows, its schedule, and its commands."""
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from tests.model import invariants
+from tests.model.__main__ import main
+from tests.model.catalogue import CHECKS, MISTAKES
+from tests.model.pages import PAGE, rewrite, section
+from tests.model.quick import QUICK, found_with, name, report_of
+from tests.model.schedule import seed, table
+from tests.model.totals import check_row, markdown, mistake_row
+
+STALE = "`make model` writes the page anew"
+SHOWN = "one's id that is found is taken for one's version"
+
+
+@pytest.mark.parametrize("number", QUICK, ids=name)
+def test_it_shows_what_an_exploration_sees(number):
+    row = markdown(["a"] * 9, [check_row(report_of(number))]).splitlines()[-1]
+
+    assert row in section("explored").splitlines(), STALE
+
+
+@pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: mistake.name)
+def test_it_shows_how_each_mistake_is_found(mistake):
+    row = markdown(["a"] * 4, [mistake_row(mistake, found_with(mistake.name))]).splitlines()[-1]
+
+    assert row in section("mistakes").splitlines(), STALE
+
+
+def test_it_has_a_row_for_each_exploration_and_each_mistake_and_counts_them():
+    totals = " ".join(section("totals").split())
+
+    assert len(section("explored").splitlines()) == len(CHECKS) + 2
+    assert len(section("mistakes").splitlines()) == len(MISTAKES) + 2
+    assert f"0 violations. {len(MISTAKES)} mistakes planted, {len(MISTAKES)} found." in totals
+
+
+def test_its_schedule_is_the_one_that_is_found():
+    mistake = next(each for each in MISTAKES if each.name == SHOWN)
+    report = found_with(SHOWN)
+    assert report.violation is not None
+
+    text = PAGE.read_text()
+    assert table(mistake.replay(report)) in text
+    assert seed(mistake.scenario, report.violation.schedule) in text
+    assert f'--mistake "{SHOWN}"' in text
+
+
+def test_its_commands_do_what_it_says(capsys):
+    commands = re.findall(r"^\.venv/bin/python -m tests\.model (.*)$", PAGE.read_text(), re.MULTILINE)
+    assert len(commands) == 2
+
+    for command in commands:
+        assert main(shlex.split(command)) == 0
+
+    shown = capsys.readouterr().out
+    assert "NoGhost" in shown
+    assert shown.endswith("Nothing is broken.\n")
+
+
+def test_it_explains_every_invariant():
+    explained = re.findall(r"^\| (\w+) \| ", PAGE.read_text(), re.MULTILINE)
+
+    held = {invariant.name for check in CHECKS for invariant in check.scenario.invariants}
+    names = held | {"NoError", "Readable"}
+    assert {invariant.name for invariant in invariants.ALL} < held
+    assert names <= set(explained)
+    assert names == {mistake.breaks for mistake in MISTAKES}, "each of them is broken by a planted mistake"
+
+
+def test_its_make_target_exists():
+    makefile = (PAGE.parents[1] / "Makefile").read_text()
+
+    assert {"model"} <= set(re.findall(r"^([a-z-]+):", makefile, re.MULTILINE))
+
+
+def test_a_section_is_written_anew_and_the_rest_stays(tmp_path: Path):
+    page = tmp_path / "page.md"
+    page.write_text("before\n<!-- a -->\nold\n<!-- end of a -->\nafter\n")
+
+    rewrite("a", "| new |", page)
+    rewrite("a", "| newer |", page)
+
+    assert page.read_text() == "before\n<!-- a -->\n\n| newer |\n\n<!-- end of a -->\nafter\n"
