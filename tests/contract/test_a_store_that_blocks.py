@@ -87,8 +87,16 @@ def test_the_url_shows_no_secret(blocking, store_url):
     assert blocking.url == connect(store_url).url
 
 
+@pytest.fixture
+def interruptible():
+    """Let Ctrl-C interrupt, also where a shell has started the tests in the background, without it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 @pytest.mark.parametrize("store_url", ["azurite"], indirect=True)  # the others never wait
-def test_an_interrupted_call_is_cancelled(blocking):
+def test_an_interrupted_call_is_cancelled(blocking, interruptible):
     async def wait():
         try:
             waiting.set()
