@@ -24,7 +24,7 @@ from runtime.algorithms.dispatching import dispatch
 from runtime.algorithms.entities import Entities
 from runtime.algorithms.entity import Entity
 from runtime.algorithms.invoking import concluded, id_reused, invoke
-from runtime.algorithms.retrying import until_undisturbed
+from runtime.algorithms.retrying import count_of_each, until_undisturbed
 from runtime.backoff import BackoffPolicy
 from runtime.clock import Clock, system_clock
 from runtime.copies import is_copy
@@ -105,11 +105,8 @@ class OutboxWithDeduplicationStore:
     async def sweep(self, older_than: timedelta = AT_ONCE) -> int:
         """Finish what attempts that died have left, and return of how many messages."""
         latest = cut_off(self.clock, older_than)
-        return sum(
-            [
-                await until_undisturbed(self.backoff, partial(self.sweep_entity, key, latest))
-                async for key in self.entities.unfinished()
-            ]
+        return await count_of_each(
+            self.entities.unfinished(), self.backoff, lambda key: self.sweep_entity(key, latest)
         )
 
     async def sweep_entity(self, key: str, latest: int) -> int:
@@ -126,9 +123,6 @@ class OutboxWithDeduplicationStore:
 
         A copy that comes later is processed again: keep the ids for as long as copies may come.
         """
-        return sum(
-            [
-                await until_undisturbed(self.backoff, partial(self.store.evict, key, older_than))
-                async for key in self.entities.all_keys()
-            ]
+        return await count_of_each(
+            self.entities.all_keys(), self.backoff, lambda key: self.store.evict(key, older_than)
         )

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterable, Awaitable, Callable
+from functools import partial
 from typing import TypeVar
 
 from eventstore import ConcurrencyConflictError, StoreUnavailableError
@@ -25,3 +26,10 @@ async def until_undisturbed(backoff: BackoffPolicy, attempt: Callable[[], Awaita
             return await attempt()
         except READ_AGAIN as error:
             await tries.pause(error)
+
+
+async def count_of_each(
+    keys: AsyncIterable[str], backoff: BackoffPolicy, work: Callable[[str], Awaitable[int]]
+) -> int:
+    """Do the same for each key, undisturbed, and return the sum of what it gave."""
+    return sum([await until_undisturbed(backoff, partial(work, key)) async for key in keys])

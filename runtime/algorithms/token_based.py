@@ -29,7 +29,7 @@ from runtime.algorithms.entry_tokens import EntryTokens
 from runtime.algorithms.fresh_ids import NewId, fresh_id
 from runtime.algorithms.invoking import concluded, id_reused, if_it_fits, invoke, refused
 from runtime.algorithms.outbox_entry import Entry
-from runtime.algorithms.retrying import until_undisturbed
+from runtime.algorithms.retrying import count_of_each, until_undisturbed
 from runtime.algorithms.tokens import Token, TokenStore, token_of
 from runtime.backoff import BackoffPolicy
 from runtime.clock import Clock, system_clock
@@ -163,11 +163,8 @@ class TokenBased:
     async def sweep(self, older_than: timedelta = AT_ONCE) -> int:
         """Finish what attempts that died have left, and return of how many messages."""
         latest = cut_off(self.clock, older_than)
-        return sum(
-            [
-                await until_undisturbed(self.backoff, partial(self.sweep_entity, key, latest))
-                async for key in self.entities.unfinished()
-            ]
+        return await count_of_each(
+            self.entities.unfinished(), self.backoff, lambda key: self.sweep_entity(key, latest)
         )
 
     async def sweep_entity(self, key: str, latest: int) -> int:

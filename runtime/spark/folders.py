@@ -16,11 +16,11 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+from py4j.protocol import Py4JJavaError
 from pyspark.sql import DataFrame, SparkSession
 
 from runtime.errors import BatchFailedError, BatchRefusedError, UsageError
 from runtime.ledger import BatchRecord
-from runtime.spark.failures import SPARK_FAILURES
 from runtime.spark.schemas import STORED_OUTCOME
 
 _MARK = "_batch"
@@ -91,7 +91,7 @@ class BatchFolders:
         Another batch may make its folder beside ours, or remove the empty folder of all, at the same moment. What is
         left then is out of sight.
         """
-        with suppress(*SPARK_FAILURES):
+        with suppress(Py4JJavaError):
             self._remove_staging()
 
     def _remove_staging(self) -> None:
