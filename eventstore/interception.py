@@ -56,7 +56,7 @@ class InterceptedTable(Table):
 
     async def scan(
         self,
-        row_key: str,
+        row_key: str | None,
         first: str = "",
         last: str | None = None,
         *,

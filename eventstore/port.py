@@ -124,14 +124,17 @@ class Table(Protocol):
 
     async def scan(
         self,
-        row_key: str,
+        row_key: str | None,
         first: str = "",
         last: str | None = None,
         *,
         select: Sequence[str] | None = None,
         continuation: str | None = None,
     ) -> Page:
-        """Read a page of the rows with this row key in partitions `first` to `last`, both included."""
+        """Read a page of the rows with this row key in partitions `first` to `last`, both included.
+
+        With None for the row key, of all rows there, in the order of partition and row key.
+        """
 
     async def transact(self, partition_key: str, operations: Sequence[Operation]) -> tuple[str, ...]:
         """Carry out all operations or none. Return the new ETags, "" for a deleted row.

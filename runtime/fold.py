@@ -29,6 +29,8 @@ from runtime.stored_states import read_state
 FUTURE_TOLERANCE = 3600 * 1_000_000
 """How far ahead of the clock, in microseconds, a message may say that it was enqueued."""
 
+HELD_BACK = "An earlier message of its stream is a dead letter, and the batch stops a stream there."
+
 
 @dataclass(frozen=True, slots=True)
 class BatchContext:
@@ -219,8 +221,7 @@ class Fold:
         if self._batch.late != "process" and self._stream.head.is_too_late(enqueued_at):
             return self._outcome(envelope, Status.TOO_LATE, None, ())
         if self._stopped:
-            error = "An earlier message of its stream is a dead letter, and the batch stops a stream there."
-            return self._dead(envelope, Reason.HELD_BACK, error)
+            return self._dead(envelope, Reason.HELD_BACK, HELD_BACK)
         return None
 
     def _state(self, encoded: bytes) -> State:

@@ -22,6 +22,8 @@ from runtime.properties import number, text, time
 PARTITION = "_batches"
 """The partition of the ledger: no stream's key is like it, as theirs hold a hyphen after the handler."""
 
+STATE_BASED = "state-based"
+
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _FIRST, _LAST = "!", "~"
 _COUNT = "Count_"
@@ -41,7 +43,8 @@ class BatchRecord:
 
     `input` describes log, app and options: the same id with another one is refused. `rounds` counts the rounds
     whose outcomes are committed, `last_routable` the outputs of the last one that a handler takes. `token` is
-    drawn when the batch begins, and marks its folders.
+    drawn when the batch begins, and marks its folders. `algorithm` says how the messages are processed, and where the
+    evidence of that is.
     """
 
     batch_id: str
@@ -54,6 +57,7 @@ class BatchRecord:
     updated_at: datetime
     counts: Mapping[str, int]
     last_routable: int = 0
+    algorithm: str = STATE_BASED
     etag: str = ""
 
     @property
@@ -69,7 +73,7 @@ class Ledger:
         self._table = table
         self._clock = clock
 
-    async def begin(self, batch_id: str, input_: str, out: str) -> BatchRecord:
+    async def begin(self, batch_id: str, input_: str, out: str, algorithm: str = STATE_BASED) -> BatchRecord:
         """Begin a batch, or return the record of one that was begun with the same input. Costs two requests.
 
         Raises `BatchRefusedError` for an id that was abandoned, or used with other input or another folder.
@@ -78,7 +82,9 @@ class Ledger:
             message = f"The batch id {batch_id!r} is not usable: up to 64 letters, digits, '.', '_' and '-'."
             raise BatchRefusedError(message)
         now = self._now()
-        record = BatchRecord(batch_id, input_, out, uuid.uuid4().hex, BatchStatus.STARTED, 0, now, now, {})
+        record = BatchRecord(
+            batch_id, input_, out, uuid.uuid4().hex, BatchStatus.STARTED, 0, now, now, {}, 0, algorithm
+        )
         try:
             (etag,) = await self._table.transact(PARTITION, [Operation.insert(batch_id, _properties(record))])
         except RowExistsError:
@@ -126,6 +132,20 @@ class Ledger:
             continuation = page.continuation
             if continuation is None:
                 return sorted(records, key=lambda record: (record.started_at, record.batch_id))
+
+    async def check_algorithm(self, algorithm: str) -> None:
+        """Raise `BatchRefusedError` when another algorithm was used for a batch, or with evidence elsewhere.
+
+        It would not find the evidence of what was processed. Costs a request for each 1,000 batches.
+        """
+        for record in await self.batches():
+            if record.algorithm != algorithm:
+                message = (
+                    f"The table was processed with the algorithm {record.algorithm} (batch {record.batch_id}), and "
+                    f"cannot be with {algorithm}, which would not find the evidence of that: use the same, or "
+                    f"another table."
+                )
+                raise BatchRefusedError(message)
 
     async def finished(self) -> frozenset[str]:
         """Return the ids of batches that are published or abandoned: their outputs are out, or never will be."""
@@ -182,6 +202,7 @@ def _properties(record: BatchRecord) -> dict[str, Value]:
         "Status": record.status.value,
         "Rounds": record.rounds,
         "LastRoutable": Int64(record.last_routable),
+        "Algorithm": record.algorithm,
         "StartedAt": record.started_at,
         "UpdatedAt": record.updated_at,
         **{f"{_COUNT}{name}": Int64(count) for name, count in record.counts.items()},
@@ -203,5 +224,6 @@ def _record(row: Row) -> BatchRecord:
             name.removeprefix(_COUNT): number(values, name) for name in values if name.startswith(_COUNT)
         },
         last_routable=number(values, "LastRoutable"),
+        algorithm=text(values, "Algorithm") if "Algorithm" in values else STATE_BASED,
         etag=row.etag,
     )

@@ -88,14 +88,15 @@ class Processor:
         """Finish the messages whose attempts died more than `older_than` ago, and return how many there were."""
         return sum([await algorithm.sweep(older_than) for algorithm in self._algorithms.values()])
 
-    async def evict(self, older_than: timedelta) -> int:
+    async def evict(self, older_than: timedelta, *, dry_run: bool = False) -> int:
         """Forget messages that were processed longer ago, and return how many: a copy of them is processed again.
 
-        Only outboxes and de-duplication stores keep messages by age; with the other algorithms nothing happens.
+        Only outboxes and de-duplication stores keep messages by age; with the other algorithms nothing happens. A
+        dry run forgets none.
         """
         return sum(
             [
-                await algorithm.evict(older_than)
+                await algorithm.evict(older_than, dry_run=dry_run)
                 for algorithm in self._algorithms.values()
                 if isinstance(algorithm, Outbox | OutboxWithDeduplicationStore)
             ]

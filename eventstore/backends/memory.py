@@ -22,6 +22,9 @@ from eventstore.port import ANY_ETAG, PAGE_SIZE, Operation, Page, Row, Scope, St
 _INSERTING = frozenset({Verb.INSERT, Verb.INSERT_OR_REPLACE, Verb.INSERT_OR_MERGE})
 _MERGING = frozenset({Verb.MERGE, Verb.INSERT_OR_MERGE})
 
+_BETWEEN_KEYS = "\t"
+"""Stands between a partition key and a row key; within a stored key it is escaped."""
+
 
 class MemoryPartition:
     """The rows of one partition by their stored keys, with the keys in order."""
@@ -85,15 +88,17 @@ class MemoryTable(Table):
 
     async def scan(
         self,
-        row_key: str,
+        row_key: str | None,
         first: str = "",
         last: str | None = None,
         *,
         select: Sequence[str] | None = None,
         continuation: str | None = None,
     ) -> Page:
-        stored_row_key, low = escape(row_key), continuation or escape_bound(first)
-        high = None if last is None else escape_bound(last)
+        low, high = escape_bound(first), None if last is None else escape_bound(last)
+        if row_key is None:
+            return self._scan_all(low, high, select, continuation)
+        stored_row_key, low = escape(row_key), continuation or low
         with self._lock:
             found = sorted(
                 (key, partition.rows[stored_row_key])
@@ -101,6 +106,21 @@ class MemoryTable(Table):
                 if stored_row_key in partition.rows and low <= key and (high is None or key <= high)
             )
         following = found[PAGE_SIZE][0] if len(found) > PAGE_SIZE else None
+        return Page(tuple([_read(row, select) for _, row in found[:PAGE_SIZE]]), following)
+
+    def _scan_all(
+        self, low: str, high: str | None, select: Sequence[str] | None, continuation: str | None
+    ) -> Page:
+        begin = (low, "") if continuation is None else tuple(continuation.split(_BETWEEN_KEYS))
+        with self._lock:
+            found = sorted(
+                ((key, row_key), row)
+                for key, partition in self._partitions.items()
+                if low <= key and (high is None or key <= high)
+                for row_key, row in partition.rows.items()
+                if begin <= (key, row_key)
+            )
+        following = _BETWEEN_KEYS.join(found[PAGE_SIZE][0]) if len(found) > PAGE_SIZE else None
         return Page(tuple([_read(row, select) for _, row in found[:PAGE_SIZE]]), following)
 
     async def transact(self, partition_key: str, operations: Sequence[Operation]) -> tuple[str, ...]:

@@ -20,7 +20,7 @@ from eventstore.backends.naming import table_name
 from eventstore.backends.packing import large_bytes, select_from, unpack, unpack_small
 from eventstore.backends.sqlite_changes import Changes
 from eventstore.backends.sqlite_file import SqliteFile
-from eventstore.backends.sqlite_statements import BARRIER, Statements
+from eventstore.backends.sqlite_statements import BARRIER, BETWEEN_KEYS, Statements
 from eventstore.errors import StoreUnavailableError, StoreUrlError, TableNotFoundError
 from eventstore.keys import escape, escape_bound, unescape
 from eventstore.limits import prepare
@@ -67,16 +67,17 @@ class SqliteTable(Table):
 
     async def scan(
         self,
-        row_key: str,
+        row_key: str | None,
         first: str = "",
         last: str | None = None,
         *,
         select: Sequence[str] | None = None,
         continuation: str | None = None,
     ) -> Page:
-        stored_row_key, low = escape(row_key), escape_bound(first)
-        high = self._last_partition() if last is None else escape_bound(last)
-        bounds = (stored_row_key, low if continuation is None else continuation, high)
+        low, high = escape_bound(first), self._last_partition() if last is None else escape_bound(last)
+        if row_key is None:
+            return self._scan_all(low, high, select, continuation)
+        bounds = (escape(row_key), low if continuation is None else continuation, high)
         if select is None:
             found = self._read(self._sql.scan, bounds)
         else:
@@ -128,6 +129,19 @@ class SqliteTable(Table):
     def is_there(self) -> bool:
         """Say whether the file and the table are there; make neither."""
         return self._file.path.exists() and self._file.has_table(self._sql.rows_table)
+
+    def _scan_all(self, low: str, high: str, select: Sequence[str] | None, continuation: str | None) -> Page:
+        place = (low, "") if continuation is None else continuation.split(BETWEEN_KEYS)
+        bounds = (low, high, *place)
+        if select is None:
+            found = self._read(self._sql.scan_all, bounds)
+        else:
+            found = self._project(self._sql.project_scan_all, bounds, select)
+        rows = []
+        for both, etag, values in found[:PAGE_SIZE]:
+            partition_key, row_key = map(unescape, both.split(BETWEEN_KEYS))
+            rows.append(Row(partition_key, row_key, str(etag), values))
+        return Page(tuple(rows), found[PAGE_SIZE][0] if len(found) > PAGE_SIZE else None)
 
     def _read(self, sql: str, bounds: tuple[str, ...]) -> _Found:
         try:

@@ -15,6 +15,9 @@ BARRIER = (
     "ON CONFLICT (id) DO UPDATE SET commits = commits + 1"
 )
 
+BETWEEN_KEYS = "\t"
+"""Stands between a partition key and a row key; within a stored key it is escaped."""
+
 
 class Statements:
     """The SQL for one table of the store."""
@@ -25,7 +28,10 @@ class Statements:
         this_id = f"(SELECT id FROM {keys} WHERE partition = ? AND row = ?)"
         in_range = "WHERE k.partition = ? AND k.row >= ? AND k.row <= ? ORDER BY k.row LIMIT"
         in_partitions = "WHERE k.row = ? AND k.partition >= ? AND k.partition <= ? ORDER BY k.partition LIMIT"
+        from_place = "WHERE k.partition >= ? AND k.partition <= ? AND (k.partition, k.row) >= (?, ?)"
         one_more = PAGE_SIZE + 1
+        in_order = f"{from_place} ORDER BY k.partition, k.row LIMIT {one_more}"
+        both_keys = f"k.partition || '{BETWEEN_KEYS}' || k.row"
 
         self.rows_table = f"{name}_rows"
         key_columns = "partition TEXT NOT NULL, row TEXT NOT NULL, id INTEGER NOT NULL"
@@ -39,6 +45,8 @@ class Statements:
         self.project = f"SELECT k.row, r.etag, r.small, r.id {joined} {in_range} {one_more}"
         self.scan = f"SELECT k.partition, r.etag, r.small, r.large {joined} {in_partitions} {one_more}"
         self.project_scan = f"SELECT k.partition, r.etag, r.small, r.id {joined} {in_partitions} {one_more}"
+        self.scan_all = f"SELECT {both_keys}, r.etag, r.small, r.large {joined} {in_order}"
+        self.project_scan_all = f"SELECT {both_keys}, r.etag, r.small, r.id {joined} {in_order}"
         self.last_partition = f"SELECT max(partition) FROM {keys}"
 
         self.insert_row = f"INSERT INTO {rows} (etag, small, large) VALUES (?, ?, ?)"

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Literal, get_args
+from typing import Literal, Protocol, get_args
 
 from eventstore import Table
 from handlers import App
@@ -16,26 +17,49 @@ from runtime.algorithms.outbox_with_deduplication_store import OutboxWithDedupli
 from runtime.algorithms.state_based import StateBased, StateBasedOneByOne
 from runtime.algorithms.token_based import TokenBased
 from runtime.algorithms.tokens import TableTokenStore
+from runtime.algorithms.two_passes import TwoPasses
 from runtime.backoff import BackoffPolicy
 from runtime.clock import Clock, system_clock
 from runtime.errors import UsageError
 from runtime.fold import BatchContext
+from runtime.message_ids import IdKey
+from runtime.outcome import Outcome, Output
+from runtime.preparation import Prepared
 
 AlgorithmName = Literal["state-based", "outbox", "deduplication-store", "tokens"]
+
+
+class BatchAlgorithm(Protocol):
+    """Processes the ordered messages of a batch for one handler, one stream at a time."""
+
+    async def process(
+        self,
+        business_id: str,
+        deliveries: Sequence[Prepared | Outcome],
+        *,
+        delivered: Collection[IdKey] = (),
+        stopped: bool = False,
+    ) -> list[Outcome]:
+        """Handle the deliveries of one stream, in their order, and return an outcome for each."""
+
+
+async def published_by_nobody(_: Output) -> None:
+    """Raise: a batch publishes by committing its outcomes."""
+    raise AssertionError("Batches publish by committing their outcomes.")
 
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
     """What algorithms are made of.
 
-    `table` holds the states, `evidence` the de-duplication store or the tokens; only the state-based algorithm looks
-    at `batch`.
+    `table` holds the states, `evidence` the de-duplication store or the tokens. `publish` is for single messages;
+    of these only the state-based algorithm looks at `batch`.
     """
 
     app: App
     table: Table
     evidence: Table
-    publish: Publish
+    publish: Publish = published_by_nobody
     clock: Clock = system_clock
     backoff: BackoffPolicy = field(default_factory=BackoffPolicy)
     batch: BatchContext = field(default_factory=BatchContext)
@@ -43,9 +67,32 @@ class Surroundings:
 
 def make_algorithms(name: AlgorithmName, given: Surroundings) -> dict[str, Algorithm]:
     """Return an algorithm for each handler of an app, by the handlers' names. Raises `UsageError` for another name."""
+    check_name(name)
+    return {handler.name: _make(name, handler, given) for handler in given.app.handlers.values()}
+
+
+def make_batch_algorithms(name: AlgorithmName, given: Surroundings) -> dict[str, BatchAlgorithm]:
+    """Return an algorithm in batches for each handler of an app, by the handlers' names."""
+    if name != "state-based":
+        return dict(make_two_passes(name, given))
+    return {
+        handler.name: StateBased(given.table, handler, given.clock, given.batch, given.backoff)
+        for handler in given.app.handlers.values()
+    }
+
+
+def make_two_passes(name: AlgorithmName, given: Surroundings) -> dict[str, TwoPasses]:
+    """Return an algorithm with an outbox, in batches, for each handler of an app, by the handlers' names."""
+    return {
+        handler.name: TwoPasses(_make_outbox(name, handler, given), given.batch)
+        for handler in given.app.handlers.values()
+    }
+
+
+def check_name(name: str) -> None:
+    """Raise `UsageError` when there is no algorithm of this name."""
     if name not in get_args(AlgorithmName):
         raise UsageError(f"There is no algorithm {name!r}: use one of {', '.join(get_args(AlgorithmName))}.")
-    return {handler.name: _make(name, handler, given) for handler in given.app.handlers.values()}
 
 
 def handlers_of(app: App, message_type: str) -> list[str]:
@@ -54,13 +101,20 @@ def handlers_of(app: App, message_type: str) -> list[str]:
 
 
 def _make(name: AlgorithmName, handler: HandlerDefinition, given: Surroundings) -> Algorithm:
+    if name != "state-based":
+        return _make_outbox(name, handler, given)
+    algorithm = StateBased(given.table, handler, given.clock, given.batch, given.backoff)
+    return StateBasedOneByOne(algorithm, given.publish)
+
+
+def _make_outbox(
+    name: AlgorithmName, handler: HandlerDefinition, given: Surroundings
+) -> Outbox | OutboxWithDeduplicationStore | TokenBased:
     table, publish, clock, backoff = given.table, given.publish, given.clock, given.backoff
-    if name == "outbox":
-        return Outbox(table, handler, publish, clock=clock, backoff=backoff)
     if name == "deduplication-store":
         store = TableDeduplicationStore(given.evidence, clock)
         return OutboxWithDeduplicationStore(table, store, handler, publish, clock=clock, backoff=backoff)
     if name == "tokens":
         tokens, recipients = TableTokenStore(given.evidence), partial(handlers_of, given.app)
         return TokenBased(table, tokens, handler, publish, recipients, clock=clock, backoff=backoff)
-    return StateBasedOneByOne(StateBased(table, handler, clock, given.batch, backoff), publish)
+    return Outbox(table, handler, publish, clock=clock, backoff=backoff)

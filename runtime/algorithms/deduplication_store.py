@@ -7,10 +7,11 @@ so is Cosmos DB, but only with strong consistency.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import timedelta
 from typing import Protocol
 
-from eventstore import Operation, Properties, Row, RowNotFoundError, Table
+from eventstore import Operation, Row, RowNotFoundError, Table
 from eventstore.limits import MAX_OPERATIONS
 from runtime.algorithms.ages import cut_off
 from runtime.algorithms.row_keys import FIRST, LAST, row_key
@@ -26,15 +27,15 @@ class DeduplicationStore(Protocol):
     async def find(self, entity: str, message_id: IdKey) -> bytes | None:
         """Return the fingerprint of a message that was processed, None when it was not."""
 
-    async def add(self, entity: str, message_id: IdKey, fingerprint: bytes) -> None:
-        """Remember a message; return when that is durable. To add it again changes nothing."""
+    async def add(self, entity: str, fingerprints: Mapping[IdKey, bytes]) -> None:
+        """Remember messages by their ids; return when that is durable. To add them again changes nothing."""
 
-    async def evict(self, entity: str, older_than: timedelta) -> int:
-        """Forget the messages of an entity that were added longer ago, and return how many."""
+    async def evict(self, entity: str, older_than: timedelta, *, dry_run: bool = False) -> int:
+        """Forget the messages of an entity that were added longer ago, and return how many. A dry run forgets none."""
 
 
 class TableDeduplicationStore(DeduplicationStore):
-    """A de-duplication store in a table: one row for each message, one request for each call."""
+    """A de-duplication store in a table: one row for each message, one request to find it."""
 
     def __init__(self, table: Table, clock: Clock = system_clock) -> None:
         self._table = table
@@ -47,20 +48,26 @@ class TableDeduplicationStore(DeduplicationStore):
             return None
         return row.properties["Fingerprint"]  # type: ignore[return-value] # bytes were written
 
-    async def add(self, entity: str, message_id: IdKey, fingerprint: bytes) -> None:
-        """Remember a message; return when that is durable."""
-        properties: Properties = {"Fingerprint": fingerprint, "AddedAt": to_datetime(self._clock())}
-        await self._table.transact(entity, [Operation.insert_or_replace(row_key(message_id), properties)])
+    async def add(self, entity: str, fingerprints: Mapping[IdKey, bytes]) -> None:
+        """Remember messages; return when that is durable. Costs a request for each 100."""
+        added_at = to_datetime(self._clock())
+        rows = [
+            Operation.insert_or_replace(row_key(key), {"Fingerprint": fingerprint, "AddedAt": added_at})
+            for key, fingerprint in fingerprints.items()
+        ]
+        for at in range(0, len(rows), MAX_OPERATIONS):
+            await self._table.transact(entity, rows[at : at + MAX_OPERATIONS])
         await self._table.barrier()
 
-    async def evict(self, entity: str, older_than: timedelta) -> int:
+    async def evict(self, entity: str, older_than: timedelta, *, dry_run: bool = False) -> int:
         """Forget old messages. Costs a request for each 1,000 messages, and one for each 100 that are forgotten."""
         latest, forgotten, continuation = cut_off(self._clock, older_than), 0, None
         while True:
             page = await self._table.query(entity, FIRST, LAST, select=["AddedAt"], continuation=continuation)
             old = [row.row_key for row in page.rows if _added_at(row) <= latest]
             for at in range(0, len(old), MAX_OPERATIONS):
-                forgotten += await self._forget(entity, old[at : at + MAX_OPERATIONS])
+                some = old[at : at + MAX_OPERATIONS]
+                forgotten += len(some) if dry_run else await self._forget(entity, some)
             continuation = page.continuation
             if continuation is None:
                 return forgotten

@@ -36,6 +36,10 @@ class Entities:
         """Return the partition key of an entity."""
         return f"{self._handler.name}-{business_id}"
 
+    def business_id(self, key: str) -> str:
+        """Return the business id that a partition key is made of."""
+        return key.removeprefix(self.key(""))
+
     def refusal(self, message: Prepared) -> Outcome | None:
         """Return the dead letter of a message whose entity no table can hold, None for all others."""
         business_id = message.business_id

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
 from eventstore import Int64, Properties, Row, Value
 from runtime.algorithms.intents import NO_INTENTS, Intents, read_intents
-from runtime.algorithms.outbox_entry import Entry, pack_entries, unpack_entries
+from runtime.algorithms.outbox_entry import Entry, pack_entries, packed_size, unpack_entries
 from runtime.chunks import CHUNK, chunk_names, join, split
 from runtime.envelope import to_datetime
 from runtime.message_ids import IdKey
@@ -29,7 +29,7 @@ class Entity:
 
     `key` is its partition key; `state` is encoded, in schema version `schema`; `version` counts the messages that
     were processed, and `last_now` is when the newest of them was, in microseconds. `etag` is None before the first
-    write.
+    write. `outbox_bytes` is what the entries take as they are stored, None when that was not counted.
     """
 
     key: str
@@ -41,31 +41,31 @@ class Entity:
     outbox: Mapping[IdKey, Entry] = field(default_factory=dict)
     etag: str | None = None
     intents: Intents = NO_INTENTS
+    outbox_bytes: int | None = field(default=None, compare=False)
 
     def with_entry(self, message_id: IdKey, entry: Entry) -> Entity:
         """Return the entity with an entry, in the place of the one that the message had."""
-        return replace(self, outbox={**self.outbox, message_id: entry})
+        before = self.outbox.get(message_id)
+        size = self._outbox_size() + packed_size(message_id, entry)
+        if before is not None:
+            size -= packed_size(message_id, before)
+        return replace(self, outbox={**self.outbox, message_id: entry}, outbox_bytes=size)
 
-    def without_entry(self, message_id: IdKey) -> Entity:
-        """Return the entity without the entry of a message; the same when it has none."""
-        if message_id not in self.outbox:
-            return self
-        return replace(self, outbox={key: entry for key, entry in self.outbox.items() if key != message_id})
+    def without(self, message_ids: Collection[IdKey]) -> Entity:
+        """Return the entity without the entries of messages; the same when it has none of them."""
+        rest = {key: entry for key, entry in self.outbox.items() if key not in message_ids}
+        return self if len(rest) == len(self.outbox) else replace(self, outbox=rest, outbox_bytes=None)
 
-    def dispatched(self, message_id: IdKey) -> Entity:
-        """Return the entity with nothing left to send for a message; the same when there is nothing."""
-        entry = self.outbox.get(message_id)
-        if entry is None or not entry.is_pending:
-            return self
-        return self.with_entry(message_id, entry.dispatched())
+    def dispatched(self, message_ids: Collection[IdKey]) -> Entity:
+        """Return the entity with nothing left to send for messages; the same when there is nothing."""
+        pending = {key: self.outbox[key] for key in message_ids if key in self.outbox}
+        done = {key: entry.dispatched() for key, entry in pending.items() if entry.is_pending}
+        return replace(self, outbox={**self.outbox, **done}, outbox_bytes=None) if done else self
 
     def without_old(self, latest: int) -> Entity:
         """Return the entity without the entries that were finished and handled at a time or before."""
-        old = [key for key, entry in self.outbox.items() if not entry.is_pending and entry.now <= latest]
-        rest = self
-        for key in old:
-            rest = rest.without_entry(key)
-        return rest
+        old = {key for key, entry in self.outbox.items() if not entry.is_pending and entry.now <= latest}
+        return self.without(old)
 
     @property
     def pending(self) -> int:
@@ -73,18 +73,32 @@ class Entity:
         return sum(entry.is_pending for entry in self.outbox.values()) + self.intents.size
 
     def pending_until(self, latest: int) -> list[IdKey]:
-        """Return the messages with pending entries that were handled at a time, in microseconds, or before."""
-        return [key for key, entry in self.outbox.items() if entry.is_pending and entry.now <= latest]
+        """Return the single messages with pending entries that were handled at a time, in microseconds, or before.
+
+        Those of a batch are left to the batch: its outcomes may not be committed yet.
+        """
+        return [
+            key
+            for key, entry in self.outbox.items()
+            if entry.is_pending and entry.batch is None and entry.now <= latest
+        ]
+
+    def pending_of(self, batches: Collection[str | None]) -> list[IdKey]:
+        """Return the messages with pending entries of some batches; None stands for single messages."""
+        return [key for key, entry in self.outbox.items() if entry.is_pending and entry.batch in batches]
 
     @property
     def too_large(self) -> str | None:
         """Say what does not fit the row, None when all does."""
         if len(self.state) > MAX_STATE_BYTES:
             return f"The state would take {len(self.state)} bytes; up to {MAX_STATE_BYTES} can be stored."
-        size = len(pack_entries(self.outbox))
+        size = self._outbox_size()
         if size > MAX_OUTBOX_BYTES:
             return f"The outbox would take {size} bytes; up to {MAX_OUTBOX_BYTES} can be stored."
         return None
+
+    def _outbox_size(self) -> int:
+        return len(pack_entries(self.outbox)) if self.outbox_bytes is None else self.outbox_bytes
 
     def properties(self) -> Properties:
         """Return the properties of the row."""
@@ -106,6 +120,7 @@ class Entity:
 def read_entity(row: Row) -> Entity:
     """Return the entity that a row holds. Raises `RunCorruptError` for an outbox that cannot be read."""
     properties = row.properties
+    outbox = join(properties, _OUTBOX) if _OUTBOX[0] in properties else None
     return Entity(
         row.partition_key,
         text(properties, "Algorithm"),
@@ -113,7 +128,8 @@ def read_entity(row: Row) -> Entity:
         number(properties, "StateSchema"),
         number(properties, "Version"),
         microseconds(properties, "LastNow") or 0,
-        unpack_entries(join(properties, _OUTBOX)) if _OUTBOX[0] in properties else {},
+        {} if outbox is None else unpack_entries(outbox),
         row.etag,
         read_intents(join(properties, _INTENTS)) if _INTENTS[0] in properties else NO_INTENTS,
+        len(outbox or b""),
     )

@@ -14,8 +14,13 @@ from runtime.preparation import Prepared
 from runtime.stored_states import read_state
 
 
-def invoke(handler: HandlerDefinition, entity: Entity, message: Prepared, now: int) -> Entity | Outcome:
-    """Handle a message on an entity. Return the entity with what it did, or the dead letter that the message is."""
+def invoke(
+    handler: HandlerDefinition, entity: Entity, message: Prepared, now: int, batch: str | None = None
+) -> Entity | Outcome:
+    """Handle a message on an entity. Return the entity with what it did, or the dead letter that the message is.
+
+    `batch` is the batch that the message is handled in, None for a single message.
+    """
     now, version = max(now, entity.last_now), entity.version + 1
     try:
         invocation = _invocation(handler, entity, message, now)
@@ -24,7 +29,8 @@ def invoke(handler: HandlerDefinition, entity: Entity, message: Prepared, now: i
     published = [
         (message_id, name, body.decode(), headers) for message_id, name, body, headers in invocation.published
     ]
-    entry = Entry(message.fingerprint, now, version, outputs_of(published, version, now))
+    outputs, type_ = outputs_of(published, version, now), message.envelope.type
+    entry = Entry(message.fingerprint, now, version, outputs, None, type_, batch)
     changed = replace(
         entity.with_entry(message.key, entry),
         state=invocation.after,

@@ -11,6 +11,7 @@ After Masternak and Pobiega, "Improving outbox" (exactly-once.github.io), the fi
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from datetime import timedelta
 from functools import partial
 
@@ -22,12 +23,13 @@ from runtime.algorithms.dispatching import dispatch
 from runtime.algorithms.entities import Entities
 from runtime.algorithms.entity import Entity
 from runtime.algorithms.invoking import concluded, id_reused, invoke
+from runtime.algorithms.outbox_entry import Entry
 from runtime.algorithms.retrying import count_of_each, until_undisturbed
 from runtime.backoff import BackoffPolicy
 from runtime.clock import Clock, system_clock
 from runtime.copies import is_copy
 from runtime.message_ids import IdKey
-from runtime.outcome import Outcome, Status
+from runtime.outcome import Outcome, Output, Status
 from runtime.preparation import Prepared
 
 
@@ -64,7 +66,7 @@ class Outbox:
         entity = await self.entities.load(self.entities.key(message.business_id))
         status = Status.DUPLICATE
         if message.key not in entity.outbox:
-            changed = invoke(self.handler, entity, message, self.clock())
+            changed = self.invoke(entity, message)
             if isinstance(changed, Outcome):
                 return changed
             entity = await self.entities.store(_settled(changed, message.key))
@@ -81,7 +83,33 @@ class Outbox:
         if entry is None:
             return entity
         await dispatch(self.entities.table, self.publish, entry.outputs or ())
-        return await self.entities.update(entity, lambda current: current.dispatched(message_id))
+        return entity if entry.batch else await self.settle(entity, [message_id])
+
+    def invoke(
+        self,
+        entity: Entity,
+        message: Prepared,
+        batch: str | None = None,
+        attempt: str = "",  # noqa: ARG002 - the interface's
+    ) -> Entity | Outcome:
+        """Return the entity with what a message did, or the dead letter that the message is."""
+        return invoke(self.handler, entity, message, self.clock(), batch)
+
+    async def known_elsewhere(self, entity: Entity, message: Prepared) -> Outcome | None:  # noqa: ARG002
+        """Return None: all evidence is in the entity."""
+        return None
+
+    async def make_ready(self, entity: Entity, attempts: Mapping[IdKey, str]) -> Entity:  # noqa: ARG002
+        """Return the entity as it is: its outputs can be dispatched once it is stored."""
+        return entity
+
+    def outputs(self, entry: Entry) -> tuple[Output, ...]:
+        """Return what an entry has to send."""
+        return entry.outputs or ()
+
+    async def settle(self, entity: Entity, message_ids: Collection[IdKey]) -> Entity:
+        """Mark messages as dispatched."""
+        return await self.entities.update(entity, lambda current: current.dispatched(message_ids))
 
     async def sweep(self, older_than: timedelta = AT_ONCE) -> int:
         """Dispatch what attempts that died have left, and return of how many messages."""
@@ -98,23 +126,25 @@ class Outbox:
             entity = await self.finish(entity, message_id)
         return len(pending)
 
-    async def evict(self, older_than: timedelta) -> int:
+    async def evict(self, older_than: timedelta, *, dry_run: bool = False) -> int:
         """Forget messages that were processed longer ago, and return how many.
 
         A copy that comes later is processed again: keep the ids for as long as copies may come.
         """
         latest = cut_off(self.clock, older_than)
         return await count_of_each(
-            self.entities.all_keys(), self.backoff, lambda key: self.evict_from(key, latest)
+            self.entities.all_keys(), self.backoff, lambda key: self.evict_from(key, latest, dry_run=dry_run)
         )
 
-    async def evict_from(self, key: str, latest: int) -> int:
+    async def evict_from(self, key: str, latest: int, *, dry_run: bool = False) -> int:
         """Forget the messages of one entity that were handled at a time or before, and return how many."""
         entity = await self.entities.load(key)
+        if dry_run:
+            return len(entity.outbox) - len(entity.without_old(latest).outbox)
         rest = await self.entities.update(entity, lambda current: current.without_old(latest))
         return sum(message_id not in rest.outbox for message_id in entity.outbox)
 
 
 def _settled(entity: Entity, message_id: IdKey) -> Entity:
     """Return an entity in which a message without outputs has nothing left to do."""
-    return entity if entity.outbox[message_id].outputs else entity.dispatched(message_id)
+    return entity if entity.outbox[message_id].outputs else entity.dispatched([message_id])

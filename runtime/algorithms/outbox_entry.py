@@ -24,7 +24,8 @@ class Entry:
     `fingerprint` tells its copies from another message with its id; `now` is when it was handled, in microseconds,
     and `version` the version that it made. `outputs` are None once they are dispatched.
 
-    `tokens` says which tokens the outputs have, None where messages have no tokens.
+    `tokens` says which tokens the outputs have, None where messages have no tokens. `type` is the message's type and
+    `batch` the batch that handled it, None for a single message; both are forgotten with the outputs.
     """
 
     fingerprint: bytes
@@ -32,6 +33,8 @@ class Entry:
     version: int
     outputs: tuple[Output, ...] | None
     tokens: EntryTokens | None = None
+    type: str = ""
+    batch: str | None = None
 
     @property
     def is_pending(self) -> bool:
@@ -40,13 +43,18 @@ class Entry:
 
     def dispatched(self) -> Entry:
         """Return the entry without its outputs."""
-        return replace(self, outputs=None)
+        return replace(self, outputs=None, type="", batch=None)
 
 
 def pack_entries(entries: Mapping[IdKey, Entry]) -> bytes:
     """Return entries as they are stored."""
     packed: bytes = msgpack.packb((_FORMAT, [_packed(key, entry) for key, entry in entries.items()]))
     return packed
+
+
+def packed_size(key: IdKey, entry: Entry) -> int:
+    """Return how many bytes an entry takes among others."""
+    return len(msgpack.packb(_packed(key, entry)))
 
 
 def unpack_entries(data: bytes) -> dict[IdKey, Entry]:
@@ -70,19 +78,16 @@ def outputs_of(published: Iterable[tuple[Any, ...]], version: int, now: int) -> 
 
 
 def _packed(key: IdKey, entry: Entry) -> tuple[Any, ...]:
-    sent = (
-        None if entry.outputs is None else [(*output[:3], dict(output.headers)) for output in entry.outputs]
-    )
-    fields = (key, entry.fingerprint, entry.now, entry.version, sent)
-    return fields if entry.tokens is None else (*fields, tuple(entry.tokens))
+    fields = (key, entry.fingerprint, entry.now, entry.version)
+    if entry.outputs is None:
+        return fields
+    sent = [(*output[:3], dict(output.headers)) for output in entry.outputs]
+    return (*fields, sent, None if entry.tokens is None else tuple(entry.tokens), entry.type, entry.batch)
 
 
-def _entry(
-    fingerprint: bytes,
-    now: int,
-    version: int,
-    sent: list[tuple[Any, ...]] | None,
-    tokens: tuple[Any, ...] | None = None,
-) -> Entry:
-    outputs = None if sent is None else outputs_of(sent, version, now)
-    return Entry(fingerprint, now, version, outputs, None if tokens is None else EntryTokens.read(*tokens))
+def _entry(fingerprint: bytes, now: int, version: int, *pending: Any) -> Entry:  # noqa: ANN401 - as it was stored
+    if not pending:
+        return Entry(fingerprint, now, version, None)
+    sent, tokens, type_, batch = pending
+    given = None if tokens is None else EntryTokens.read(*tokens)
+    return Entry(fingerprint, now, version, outputs_of(sent, version, now), given, type_, batch)

@@ -12,6 +12,7 @@ behind when an attempt dies between the store and the entity, here the next copy
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from datetime import timedelta
 from functools import partial
 
@@ -24,12 +25,13 @@ from runtime.algorithms.dispatching import dispatch
 from runtime.algorithms.entities import Entities
 from runtime.algorithms.entity import Entity
 from runtime.algorithms.invoking import concluded, id_reused, invoke
+from runtime.algorithms.outbox_entry import Entry
 from runtime.algorithms.retrying import count_of_each, until_undisturbed
 from runtime.backoff import BackoffPolicy
 from runtime.clock import Clock, system_clock
 from runtime.copies import is_copy
 from runtime.message_ids import IdKey
-from runtime.outcome import Outcome, Status
+from runtime.outcome import Outcome, Output, Status
 from runtime.preparation import Prepared
 
 
@@ -66,12 +68,12 @@ class OutboxWithDeduplicationStore:
     async def attempt(self, message: Prepared) -> Outcome:
         """Load, check the store, invoke unless the id is in the entity, store, dispatch, move the id to the store."""
         entity = await self.entities.load(self.entities.key(message.business_id))
-        known = await self.store.find(entity.key, message.key)
+        known = await self.known_elsewhere(entity, message)
         if known is not None:
             return await self.return_early(entity, message, known)
         status = Status.DUPLICATE
         if message.key not in entity.outbox:
-            changed = invoke(self.handler, entity, message, self.clock())
+            changed = self.invoke(entity, message)
             if isinstance(changed, Outcome):
                 return changed
             entity = await self.entities.store(changed)
@@ -82,12 +84,20 @@ class OutboxWithDeduplicationStore:
         await self.finish(entity, message.key)
         return concluded(self.handler, message, status, entry)
 
-    async def return_early(self, entity: Entity, message: Prepared, known: bytes) -> Outcome:
-        """Leave a message alone that the store knows: its outputs were dispatched before. Remove a leftover entry."""
+    async def known_elsewhere(self, entity: Entity, message: Prepared) -> Outcome | None:
+        """Return the outcome of a message that the store knows, None when it knows none. Costs one request."""
+        known = await self.store.find(entity.key, message.key)
+        if known is None:
+            return None
         if not is_copy(message, known):
             return id_reused(self.handler, message)
-        await self.forget(entity, message.key)
         return concluded(self.handler, message, Status.DUPLICATE)
+
+    async def return_early(self, entity: Entity, message: Prepared, known: Outcome) -> Outcome:
+        """Leave a message alone that the store knows: its outputs were dispatched before. Remove a leftover entry."""
+        if known.status is Status.DUPLICATE:
+            await self.forget(entity, [message.key])
+        return known
 
     async def finish(self, entity: Entity, message_id: IdKey) -> Entity:
         """Dispatch what a message has to send, tell the store, and only then forget it in the entity."""
@@ -95,12 +105,35 @@ class OutboxWithDeduplicationStore:
         if entry is None:
             return entity
         await dispatch(self.entities.table, self.publish, entry.outputs or ())
-        await self.store.add(entity.key, message_id, entry.fingerprint)
-        return await self.forget(entity, message_id)
+        return entity if entry.batch else await self.settle(entity, [message_id])
 
-    async def forget(self, entity: Entity, message_id: IdKey) -> Entity:
-        """Remove the entry of a message from its entity, if there is one."""
-        return await self.entities.update(entity, lambda current: current.without_entry(message_id))
+    def invoke(
+        self,
+        entity: Entity,
+        message: Prepared,
+        batch: str | None = None,
+        attempt: str = "",  # noqa: ARG002 - the interface's
+    ) -> Entity | Outcome:
+        """Return the entity with what a message did, or the dead letter that the message is."""
+        return invoke(self.handler, entity, message, self.clock(), batch)
+
+    async def make_ready(self, entity: Entity, attempts: Mapping[IdKey, str]) -> Entity:  # noqa: ARG002
+        """Return the entity as it is: its outputs can be dispatched once it is stored."""
+        return entity
+
+    def outputs(self, entry: Entry) -> tuple[Output, ...]:
+        """Return what an entry has to send."""
+        return entry.outputs or ()
+
+    async def settle(self, entity: Entity, message_ids: Collection[IdKey]) -> Entity:
+        """Tell the store of messages that were dispatched, and only then forget them in the entity."""
+        done = {key: entity.outbox[key].fingerprint for key in message_ids if key in entity.outbox}
+        await self.store.add(entity.key, done)
+        return await self.forget(entity, done)
+
+    async def forget(self, entity: Entity, message_ids: Collection[IdKey]) -> Entity:
+        """Remove the entries of messages from their entity, as far as it has them."""
+        return await self.entities.update(entity, lambda current: current.without(message_ids))
 
     async def sweep(self, older_than: timedelta = AT_ONCE) -> int:
         """Finish what attempts that died have left, and return of how many messages."""
@@ -114,15 +147,19 @@ class OutboxWithDeduplicationStore:
         entity = await self.entities.load(key)
         pending = entity.pending_until(latest)
         for message_id in pending:
-            known = await self.store.find(key, message_id)
-            entity = await (self.finish if known is None else self.forget)(entity, message_id)
+            if await self.store.find(key, message_id) is None:
+                entity = await self.finish(entity, message_id)
+            else:
+                entity = await self.forget(entity, [message_id])
         return len(pending)
 
-    async def evict(self, older_than: timedelta) -> int:
+    async def evict(self, older_than: timedelta, *, dry_run: bool = False) -> int:
         """Let the store forget messages that were processed longer ago, and return how many.
 
         A copy that comes later is processed again: keep the ids for as long as copies may come.
         """
         return await count_of_each(
-            self.entities.all_keys(), self.backoff, lambda key: self.store.evict(key, older_than)
+            self.entities.all_keys(),
+            self.backoff,
+            lambda key: self.store.evict(key, older_than, dry_run=dry_run),
         )

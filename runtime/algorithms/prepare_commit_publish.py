@@ -156,7 +156,7 @@ class PrepareCommitPublish(Outbox):
         """Write the state, the outputs, and which documents count, if nobody wrote since this attempt registered."""
         announced = _announcing(changed, message_id, documents)
         if not announced.outbox[message_id].outputs:
-            announced = announced.dispatched(message_id)
+            announced = announced.dispatched([message_id])
         return await self.entities.store(
             replace(announced, etag=entity.etag, intents=entity.intents.committed())
         )

@@ -26,8 +26,8 @@ from runtime.algorithms.dispatching import dispatch
 from runtime.backoff import BackoffPolicy
 from runtime.clock import Clock
 from runtime.fold import BatchContext, Fold
-from runtime.message_ids import IdKey, id_key
-from runtime.outcome import Outcome, Reason, Status, dead_letter
+from runtime.message_ids import IdKey
+from runtime.outcome import Outcome, Reason, Status, dead_letter, delivered_messages
 from runtime.part import Part
 from runtime.preparation import Prepared
 from runtime.state_stream import KnownVersion, LoadedStream, append, load_state, stream_partition
@@ -174,8 +174,3 @@ def _still_needed(
     """Return the versions of messages of which more copies wait; the others need no memory."""
     keys = {delivery.key for delivery in waiting if isinstance(delivery, Prepared)}
     return {key: known for key, known in fresh.items() if key in keys}
-
-
-def delivered_messages(outcomes: Sequence[Outcome]) -> set[IdKey]:
-    """Return the messages that had an outcome with a version."""
-    return {id_key(outcome.envelope.message_id) for outcome in outcomes if outcome.version is not None}

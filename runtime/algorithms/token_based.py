@@ -13,7 +13,7 @@ After Masternak and Pobiega, "Token-based deduplication" and "Exactly-once intui
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
@@ -30,7 +30,7 @@ from runtime.algorithms.fresh_ids import NewId, fresh_id
 from runtime.algorithms.invoking import concluded, id_reused, if_it_fits, invoke, refused
 from runtime.algorithms.outbox_entry import Entry
 from runtime.algorithms.retrying import count_of_each, until_undisturbed
-from runtime.algorithms.tokens import Token, TokenStore, token_of
+from runtime.algorithms.tokens import TokenStore, token_of
 from runtime.backoff import BackoffPolicy
 from runtime.clock import Clock, system_clock
 from runtime.copies import is_copy
@@ -41,7 +41,7 @@ from runtime.preparation import Prepared
 Recipients = Callable[[str], Collection[str]]
 """Names the handlers that take messages of a type and process them by tokens; what goes to none needs no token."""
 
-_NO_TOKEN = "It carries no token: issue one before it is sent (`Processor.issue`)."  # noqa: S105 - a sentence
+_NO_TOKEN = "It carries no token: issue one before it is sent (`consistent tokens issue`, `Processor.issue`)."  # noqa: S105 - a sentence
 
 
 class TokenBased:
@@ -80,16 +80,13 @@ class TokenBased:
 
     async def attempt(self, message: Prepared) -> Outcome:
         """Load, check the token, invoke, store, create tokens, checkpoint, dispatch, delete the token, clean up."""
-        token = token_of(message.envelope, self.handler.name)
-        if token is None:
-            return refused(self.handler, message, Reason.INVALID_ENVELOPE, _NO_TOKEN)
         entity = await self.entities.load(self.entities.key(message.business_id))
-        if not await self.tokens.exists(token):
-            return await self.return_early(entity, message, token)
-        status, attempt = Status.DUPLICATE, None
+        known = await self.known_elsewhere(entity, message)
+        if known is not None:
+            return await self.return_early(entity, message, known)
+        status, attempt = Status.DUPLICATE, self.new_id()
         if message.key not in entity.outbox:
-            attempt = self.new_id()
-            changed = self.invoke(entity, message, token, attempt)
+            changed = self.invoke(entity, message, None, attempt)
             if isinstance(changed, Outcome):
                 return changed
             entity = await self.entities.store(changed)
@@ -97,20 +94,37 @@ class TokenBased:
         entry = entity.outbox[message.key]
         if not is_copy(message, entry.fingerprint):
             return id_reused(self.handler, message)
-        outputs = await self.finish(entity, message.key, token, attempt)
+        outputs = await self.finish(entity, message.key, attempt)
         return concluded(self.handler, message, status, replace(entry, outputs=outputs))
 
-    async def return_early(self, entity: Entity, message: Prepared, token: Token) -> Outcome:
+    async def known_elsewhere(self, entity: Entity, message: Prepared) -> Outcome | None:
+        """Return the outcome of a message without a token, None when its token is there. Costs one request.
+
+        A second token of a message that is in the outbox is deleted, so that no copy comes with it again.
+        """
+        token = token_of(message.envelope, self.handler.name)
+        if token is None:
+            return refused(self.handler, message, Reason.INVALID_ENVELOPE, _NO_TOKEN)
+        if not await self.tokens.exists(token):
+            return concluded(self.handler, message, Status.DUPLICATE)
+        entry = entity.outbox.get(message.key)
+        if entry is not None and _tokens(entry).incoming != token:
+            await self.entities.table.barrier()
+            await self.tokens.delete(token)
+        return None
+
+    async def return_early(self, entity: Entity, message: Prepared, known: Outcome) -> Outcome:
         """Leave a message alone whose token is gone: its outputs were dispatched before. Remove a leftover entry."""
         entry = entity.outbox.get(message.key)
-        if entry is not None and _tokens(entry).incoming == token:
-            await self.clean_up(entity, message.key)
-        return concluded(self.handler, message, Status.DUPLICATE)
+        if entry is not None and _tokens(entry).incoming == token_of(message.envelope, self.handler.name):
+            await self.clean_up(entity, [message.key])
+        return known
 
-    def invoke(self, entity: Entity, message: Prepared, token: Token, attempt: str) -> Entity | Outcome:
+    def invoke(self, entity: Entity, message: Prepared, batch: str | None, attempt: str) -> Entity | Outcome:
         """Handle a message, and register the id of this attempt with what it did."""
-        changed = invoke(self.handler, entity, message, self.clock())
-        if isinstance(changed, Outcome):
+        token = token_of(message.envelope, self.handler.name)
+        changed = invoke(self.handler, entity, message, self.clock(), batch)
+        if token is None or isinstance(changed, Outcome):
             return changed
         entry = changed.outbox[message.key]
         recipients = tuple(tuple(self.recipients(output.type)) for output in entry.outputs or ())
@@ -119,46 +133,55 @@ class TokenBased:
             self.handler, changed.with_entry(message.key, replace(entry, tokens=tokens)), message
         )
 
-    async def finish(
-        self, entity: Entity, message_id: IdKey, token: Token, attempt: str | None = None
-    ) -> tuple[Output, ...]:
-        """Do what is left to do for a message, as an attempt that is registered, or else a new one.
-
-        Return the outputs that were dispatched. `token` is the one that this copy came with.
-        """
-        entity = await self.give_tokens(entity, message_id, attempt)
+    async def finish(self, entity: Entity, message_id: IdKey, attempt: str) -> tuple[Output, ...]:
+        """Do what is left to do for a message, and return the outputs that were dispatched."""
+        entity = await self.make_ready(entity, {message_id: attempt})
         entry = entity.outbox.get(message_id)
         if entry is None:
             return ()
-        outputs = _tokens(entry).put_into(entry.outputs or ())
+        outputs = self.outputs(entry)
         await dispatch(self.entities.table, self.publish, outputs)
-        for spent in dict.fromkeys((_tokens(entry).incoming, token)):
-            await self.tokens.delete(spent)
-        await self.clean_up(entity, message_id)
+        if not entry.batch:
+            await self.settle(entity, [message_id])
         return outputs
 
-    async def give_tokens(self, entity: Entity, message_id: IdKey, attempt: str | None) -> Entity:
-        """Create the tokens of a message's outputs and commit them, unless those of another attempt are."""
-        if attempt is None:
-            attempt = self.new_id()
-            entity = await self.entities.update(entity, partial(_registered, message_id, attempt))
-        entry = entity.outbox.get(message_id)
-        if entry is None or _tokens(entry).are_settled:
-            return entity
-        await self.tokens.create(_tokens(entry).incoming, _tokens(entry).of_attempt(attempt))
-        return await self.entities.update(entity, partial(_committed, message_id, attempt))
+    async def make_ready(self, entity: Entity, attempts: Mapping[IdKey, str]) -> Entity:
+        """Create the tokens of messages' outputs and commit them, unless those of other attempts are.
 
-    async def clean_up(self, entity: Entity, message_id: IdKey) -> None:
-        """Delete the tokens of attempts that lost, and then the entry of a message whose own token is gone.
+        `attempts` are the ids of this attempt, by the messages. Those that are not registered yet are, first of all.
+        """
+        entity = await self.entities.update(entity, partial(_registered, attempts))
+        unsettled = {key: attempts[key] for key in _unsettled(entity, attempts)}
+        if unsettled:
+            await self.entities.table.barrier()
+        for message_id, attempt in unsettled.items():
+            tokens = _tokens(entity.outbox[message_id])
+            await self.tokens.create(tokens.incoming, tokens.of_attempt(attempt))
+        return await self.entities.update(entity, partial(_committed, unsettled))
+
+    def outputs(self, entry: Entry) -> tuple[Output, ...]:
+        """Return what an entry has to send, with the names of the tokens that count."""
+        return _tokens(entry).put_into(entry.outputs or ())
+
+    async def settle(self, entity: Entity, message_ids: Collection[IdKey]) -> Entity:
+        """Delete the tokens of messages that were dispatched, and clean up after the attempts that lost."""
+        done = [key for key in message_ids if key in entity.outbox]
+        for message_id in done:
+            await self.tokens.delete(_tokens(entity.outbox[message_id]).incoming)
+        return await self.clean_up(entity, done)
+
+    async def clean_up(self, entity: Entity, message_ids: Collection[IdKey]) -> Entity:
+        """Delete the tokens of attempts that lost, and then the entries of messages whose own tokens are gone.
 
         Raises `ConcurrencyConflictError` when it is not known yet who lost: then the entity was read too early.
         """
-        tokens = _tokens(entity.outbox[message_id])
-        if not tokens.are_settled:
-            raise ConcurrencyConflictError(entity.key, "its message was finished since it was read")
-        for garbage in tokens.garbage():
-            await self.tokens.delete(garbage)
-        await self.entities.update(entity, lambda current: current.without_entry(message_id))
+        for message_id in message_ids:
+            tokens = _tokens(entity.outbox[message_id])
+            if not tokens.are_settled:
+                raise ConcurrencyConflictError(entity.key, "its message was finished since it was read")
+            for garbage in tokens.garbage():
+                await self.tokens.delete(garbage)
+        return await self.entities.update(entity, lambda current: current.without(message_ids))
 
     async def sweep(self, older_than: timedelta = AT_ONCE) -> int:
         """Finish what attempts that died have left, and return of how many messages."""
@@ -175,28 +198,35 @@ class TokenBased:
             entry = entity.outbox.get(message_id)
             if entry is None:
                 continue
-            token = _tokens(entry).incoming
-            if await self.tokens.exists(token):
-                await self.finish(entity, message_id, token)
+            if await self.tokens.exists(_tokens(entry).incoming):
+                await self.finish(entity, message_id, self.new_id())
             else:
-                await self.clean_up(entity, message_id)
+                await self.clean_up(entity, [message_id])
         return len(pending)
 
 
-def _registered(message_id: IdKey, attempt: str, entity: Entity) -> Entity:
-    """Return the entity with one more attempt to give tokens, unless that is settled."""
-    entry = entity.outbox.get(message_id)
-    if entry is None or _tokens(entry).are_settled or attempt in _tokens(entry).attempts:
-        return entity
-    return entity.with_entry(message_id, replace(entry, tokens=_tokens(entry).registered(attempt)))
+def _unsettled(entity: Entity, message_ids: Collection[IdKey]) -> list[IdKey]:
+    """Return the messages of whose outputs it is not decided yet which tokens they carry."""
+    return [
+        key for key in message_ids if key in entity.outbox and not _tokens(entity.outbox[key]).are_settled
+    ]
 
 
-def _committed(message_id: IdKey, attempt: str, entity: Entity) -> Entity:
-    """Return the entity with the tokens of this attempt, unless it has those of another."""
-    entry = entity.outbox.get(message_id)
-    if entry is None or _tokens(entry).are_settled:
-        return entity
-    return entity.with_entry(message_id, replace(entry, tokens=_tokens(entry).committing(attempt)))
+def _registered(attempts: Mapping[IdKey, str], entity: Entity) -> Entity:
+    """Return the entity with one more attempt to give tokens for each message, unless that is settled."""
+    for key in _unsettled(entity, attempts):
+        entry = entity.outbox[key]
+        if attempts[key] not in _tokens(entry).attempts:
+            entity = entity.with_entry(key, replace(entry, tokens=_tokens(entry).registered(attempts[key])))
+    return entity
+
+
+def _committed(attempts: Mapping[IdKey, str], entity: Entity) -> Entity:
+    """Return the entity with the tokens of these attempts, unless it has those of others."""
+    for key in _unsettled(entity, attempts):
+        entry = entity.outbox[key]
+        entity = entity.with_entry(key, replace(entry, tokens=_tokens(entry).committing(attempts[key])))
+    return entity
 
 
 def _tokens(entry: Entry) -> EntryTokens:

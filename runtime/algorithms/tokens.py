@@ -22,9 +22,11 @@ HEADER = "token"
 """The header in which a message carries the name of its token."""
 
 _PARTITION = "tokens."
+_LAST_PARTITION = f"{_PARTITION}~"
 """Begins the partition keys of chains. No entity's key is like it: a handler's name has no full stop."""
 
-_FIRST = "first"
+FIRST = "first"
+CHAIN_LENGTH = 32
 _NAME = re.compile("[A-Za-z0-9-]{1,64}/[A-Za-z0-9-]{1,64}")
 
 
@@ -104,6 +106,18 @@ class TableTokenStore(TokenStore):
                 raise ConcurrencyConflictError(parent.name, str(error)) from error
         await self._table.barrier()
 
+    async def count(self) -> int:
+        """Return how many tokens are there. Costs a request for each 1,000."""
+        found, continuation = 0, None
+        while True:
+            page = await self._table.scan(
+                None, _PARTITION, _LAST_PARTITION, select=[], continuation=continuation
+            )
+            found += len(page.rows)
+            continuation = page.continuation
+            if continuation is None:
+                return found
+
     async def delete(self, token: Token) -> None:
         """Delete a token, if it is there."""
         try:
@@ -120,11 +134,20 @@ async def issue(store: TokenStore, message: Envelope, handlers: Collection[str])
     token, and while one of its tokens is there it gets no other. Never issue for a message that was processed: it
     would be processed again. So would it when the request of a call that failed came to the table after that.
     """
-    chain = sha256(message.message_id.encode()).hexdigest()[:32]
-    tokens = [Token(chain, _FIRST, handler) for handler in handlers]
+    tokens = first_tokens(message.message_id, handlers)
     if tokens:
         await store.issue(tokens)
-    return message._replace(headers=with_token(message.headers or {}, f"{chain}/{_FIRST}"))
+    return message._replace(headers=with_token(message.headers or {}, first_name(message.message_id)))
+
+
+def first_tokens(message_id: str, handlers: Collection[str]) -> list[Token]:
+    """Return the tokens of a message from outside, one for each handler that takes it."""
+    return [Token.named(first_name(message_id), handler) for handler in handlers]
+
+
+def first_name(message_id: str) -> str:
+    """Return the name of the token of a message from outside: its chain begins with it."""
+    return f"{sha256(message_id.encode()).hexdigest()[:CHAIN_LENGTH]}/{FIRST}"
 
 
 def token_of(message: Envelope, handler: str) -> Token | None:

@@ -14,11 +14,15 @@ from rich.markup import escape
 
 from runtime.cli.commands.batches import batches
 from runtime.cli.commands.demo import demo
+from runtime.cli.commands.evict import evict
 from runtime.cli.commands.lint import lint
 from runtime.cli.commands.run import run
 from runtime.cli.commands.sample import shooting_range
 from runtime.cli.commands.show import show
+from runtime.cli.commands.stats import stats
 from runtime.cli.commands.streams import streams
+from runtime.cli.commands.sweep import sweep
+from runtime.cli.commands.tokens import issue
 from runtime.cli.commands.truncate import truncate
 from runtime.cli.commands.verify import verify
 from runtime.cli.console import results
@@ -73,9 +77,13 @@ def _unwrapped(paragraph: str) -> str:
 application = typer.Typer(help=_HELP, **_SETTINGS)
 application.callback()(_options)
 
-for _command in (demo, lint, run, batches, truncate, verify, streams, show):
+for _command in (demo, lint, run, batches, truncate, verify, streams, show, stats, sweep, evict):
     application.command(_command.__name__, help=_help(_command))(_command)
 
 _samples = typer.Typer(help="Write a message log to try things with.", **_SETTINGS)
 _samples.command("shooting-range", help=_help(shooting_range))(shooting_range)
 application.add_typer(_samples, name="sample")
+
+_tokens = typer.Typer(help="Give messages that come from outside the tokens they need.", **_SETTINGS)
+_tokens.command("issue", help=_help(issue))(issue)
+application.add_typer(_tokens, name="tokens")

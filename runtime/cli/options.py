@@ -126,6 +126,41 @@ MaxRounds = Annotated[
 ]
 
 
+class AlgorithmChoice(StrEnum):
+    """The algorithms that process a table exactly once."""
+
+    STATE_BASED = "state-based"
+    OUTBOX = "outbox"
+    DEDUPLICATION_STORE = "deduplication-store"
+    TOKENS = "tokens"
+
+
+class OutboxChoice(StrEnum):
+    """Those of them that keep an outbox in each entity."""
+
+    OUTBOX = "outbox"
+    DEDUPLICATION_STORE = "deduplication-store"
+    TOKENS = "tokens"
+
+
+EvidenceStore = Annotated[
+    str | None,
+    typer.Option(
+        "--evidence-store",
+        metavar="URL",
+        help="The store of the de-duplication store or of the tokens, if it is not --store.",
+    ),
+]
+EvidenceTable = Annotated[
+    str | None,
+    typer.Option("--evidence-table", metavar="NAME", help="Their table, if it is not --table."),
+]
+WithOutbox = Annotated[
+    OutboxChoice,
+    typer.Option("--algorithm", show_default=False, help="The algorithm that the table is processed with."),
+]
+
+
 class Late(StrEnum):
     """What to do with a message that cannot be told from a duplicate."""
 

@@ -1,6 +1,8 @@
 """The Spark jobs: batches over message logs, their verification, and truncation of all streams of a table."""
 
-from runtime.spark.batch import Batch, BatchOptions, BatchResult, dead_letters, outputs, run_batch
+from runtime.spark.batch import Batch, BatchResult, dead_letters, outputs, run_batch
+from runtime.spark.batch_options import BatchOptions
+from runtime.spark.connection import TablePlace
 from runtime.spark.session import build_session
 from runtime.spark.truncate import truncate
 from runtime.spark.verify import Verification, VerifyOptions, verify
@@ -9,6 +11,7 @@ __all__ = [
     "Batch",
     "BatchOptions",
     "BatchResult",
+    "TablePlace",
     "Verification",
     "VerifyOptions",
     "build_session",

@@ -3,6 +3,10 @@
 A round folds its messages, writes the outcomes once, puts them in place and commits them in the ledger. With
 `cascade`, the outputs of a round are the messages of the next. When no handler takes any of the outputs, the
 batch is published, and from then on immutable.
+
+An algorithm with an outbox has a second pass: once the outcomes of a round are committed, which is how a batch
+dispatches, its messages are finished in their entities, before the next round or the end. A batch that is resumed does
+that again for the last round that was committed.
 """
 
 from __future__ import annotations
@@ -10,78 +14,35 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
-from typing import Any, Literal
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
 from handlers import App
 from handlers.guard import guarded
-from runtime.clock import Clock, system_clock
+from runtime.algorithms.ages import cut_off
+from runtime.algorithms.algorithm import AT_ONCE
 from runtime.errors import BatchFailedError, UsageError
 from runtime.fold import BatchContext
 from runtime.ledger import BatchRecord, Ledger
 from runtime.outcome import Status
+from runtime.spark.batch_options import BatchOptions
 from runtime.spark.connection import Connection, check_reach, open_table
 from runtime.spark.failures import SPARK_FAILURES, explain
 from runtime.spark.folders import BatchFolders, absolute_folder
 from runtime.spark.inputs import describe_input
-from runtime.spark.job import FoldJob, Wrap
+from runtime.spark.job import FoldJob
 from runtime.spark.logs import normalise, read_log
+from runtime.spark.passes import left_behind, settle
 from runtime.spark.routing import route
 from runtime.spark.schemas import OUTCOME
 from runtime.spark.session import check_session
 
-Step = Callable[[str], None]
-"""Is called with a short sentence when a batch goes on to its next step."""
-
-
-def _silent(_: str) -> None: ...
-
-
-@dataclass(frozen=True)
-class BatchOptions:
-    """How a batch is run.
-
-    `source` sets the ids of this log apart from those of others. `partitions` is the number of partitions that the
-    messages are shuffled to, `in_flight` how many streams a worker works on at most at once on a store on the network.
-    `guard` makes a dead letter of a message whose handler looks at a clock, at chance or at the outside.
-    `on_difference` fails the batch when a duplicate gives something else than at first: what is stored by then stays,
-    and the batch can be resumed with its id either way. `step` is called with a sentence when the batch goes on to its
-    next step; what it raises stops the batch there.
-    """
-
-    cascade: bool = False
-    max_rounds: int = 100
-    late: Literal["refuse", "process"] = "refuse"
-    on_error: Literal["continue", "stop-stream"] = "continue"
-    on_difference: Literal["dead-letter", "fail"] = "dead-letter"
-    source: str | None = None
-    log_format: str | None = None
-    partitions: int | None = None
-    in_flight: int = 32
-    guard: bool = False
-    clock: Clock = system_clock
-    wrap: Wrap | None = None
-    step: Step = _silent
-
-    def __post_init__(self) -> None:
-        for name, value, allowed in (
-            ("late", self.late, ("refuse", "process")),
-            ("on_error", self.on_error, ("continue", "stop-stream")),
-            ("on_difference", self.on_difference, ("dead-letter", "fail")),
-        ):
-            if value not in allowed:
-                message = f"{name} is {' or '.join(map(repr, allowed))}, not {value!r}."
-                raise UsageError(message)
-
-    def described(self) -> str:
-        """Return the options that change what a batch gives."""
-        guard = ", guard=True" if self.guard else ""
-        return (
-            f"cascade={self.cascade}, late={self.late}, on_error={self.on_error}, source={self.source}{guard}"
-        )
+Round = Callable[[FoldJob], DataFrame]
+"""Gives the outcomes of a round, which is run when they are written."""
 
 
 @dataclass(frozen=True)
@@ -150,21 +111,50 @@ class Batch:
         given = self._open(messages)
         log = normalise(given, self.options.source)
         connection = self._connect()
-        ledger = Ledger(connection.table, self.options.clock)
         what = describe_input(given, messages if isinstance(messages, str) else None)
+        return self._run(connection, batch_id, what, lambda job: self._handle(job, log))
+
+    def sweep(self, older_than: timedelta = AT_ONCE, batch_id: str | None = None) -> BatchResult:
+        """Publish what attempts that died have left behind, and whose messages do not come again.
+
+        That is what the outboxes of all entities still have to send: of single messages that were handled at least
+        `older_than` ago, and of batches that were abandoned. A sweep is a batch, whose outcomes are duplicates with
+        their outputs; with `cascade` these are handled too. Costs a request for each 1,000 entities, and three for
+        each that has something left. Raises `UsageError` with the state-based algorithm, which leaves nothing behind.
+        """
+        if not self.options.has_outbox:
+            message = (
+                "State-based, nothing is left behind that could be swept: run the messages again, or the batch that "
+                "died with its id."
+            )
+            raise UsageError(message)
+        check_session(self.spark)
+        latest = cut_off(self.options.clock, older_than)
+        what = f"what was left behind {older_than} ago"
+        first = partial(left_behind, self.spark, latest=latest, partitions=self._partitions())
+        return self._run(self._connect(), batch_id, what, first)
+
+    def _run(self, connection: Connection, batch_id: str | None, what: str, first: Round) -> BatchResult:
+        """Run the rounds of a batch that are not committed yet; `first` gives the outcomes of the first."""
+        ledger = Ledger(connection.table, self.options.clock)
+        algorithm = self.options.described_algorithm()
+        connection.run(ledger.check_algorithm(algorithm))
         input_ = f"{what}; handlers {', '.join(sorted(self.app.handlers))}; {self.options.described()}"
-        record = connection.run(ledger.begin(batch_id or new_batch_id(), input_, absolute_folder(self.out)))
+        record = connection.run(
+            ledger.begin(batch_id or new_batch_id(), input_, absolute_folder(self.out), algorithm)
+        )
         if record.is_finished:
             return BatchResult(record, self._folders(record).outcomes(), was_published=True)
-        record = self._run_rounds(connection, ledger, record, log)
+        record = self._run_rounds(connection, ledger, record, first)
         record = connection.run(ledger.publish(record))
         folders = self._folders(record)
         folders.remove_staging()
         return BatchResult(record, folders.outcomes(), was_published=False)
 
     def _run_rounds(
-        self, connection: Connection, ledger: Ledger, record: BatchRecord, log: DataFrame
+        self, connection: Connection, ledger: Ledger, record: BatchRecord, first: Round
     ) -> BatchRecord:
+        self._settle(connection, ledger, record)
         while not self._is_done(record):
             number = record.rounds
             if number >= self.options.max_rounds:
@@ -173,12 +163,14 @@ class Batch:
                     f"its id and a higher --max-rounds, or look for handlers that answer each other for ever."
                 )
                 raise BatchFailedError(message)
-            messages = log if number == 0 else self._outputs_of(record, number - 1)
             if not self._folders(record).is_in_place(number):
-                self._fold_round(connection, ledger, record, messages)
+                self._run_round(
+                    connection, ledger, record, first if number == 0 else self._next_round(record)
+                )
             self.options.step(f"Round {number}: counting outcomes")
             counts, routable = self._count(record, number)
             record = connection.run(ledger.commit_round(record, number, counts, routable))
+            self._settle(connection, ledger, record)
         return record
 
     def _is_done(self, record: BatchRecord) -> bool:
@@ -186,33 +178,66 @@ class Batch:
             return False
         return not self.options.cascade or record.last_routable == 0
 
-    def _fold_round(
-        self, connection: Connection, ledger: Ledger, record: BatchRecord, messages: DataFrame
-    ) -> None:
-        number = record.rounds
-        finished = connection.run(ledger.finished())
+    def _next_round(self, record: BatchRecord) -> Round:
+        return lambda job: self._handle(job, self._outputs_of(record, record.rounds - 1))
+
+    def _handle(self, job: FoldJob, messages: DataFrame) -> DataFrame:
+        """Return the outcomes of messages, which are handled when these are written."""
+        return route(messages, self.app, self._partitions()).mapInArrow(job.fold, OUTCOME)
+
+    def _job(self, connection: Connection, ledger: Ledger, record: BatchRecord) -> FoldJob:
         options = self.options
         batch = BatchContext(
             record.batch_id,
-            finished,
-            is_cascade=number > 0,
+            connection.run(ledger.finished()),
+            is_cascade=record.rounds > 0,
             late=options.late,
             on_error=options.on_error,
             on_difference=options.on_difference,
         )
         app = guarded(self.app) if options.guard else self.app
-        job = FoldJob(app, self.store, self.table, batch, options.clock, options.in_flight, options.wrap)
+        return FoldJob(
+            app,
+            self.store,
+            self.table,
+            batch,
+            options.clock,
+            options.in_flight,
+            options.wrap,
+            options.algorithm,
+            options.evidence,
+        )
+
+    def _run_round(
+        self, connection: Connection, ledger: Ledger, record: BatchRecord, outcomes: Round
+    ) -> None:
+        """Write the outcomes of the next round, and put them in place."""
+        number, job = record.rounds, self._job(connection, ledger, record)
         folders = self._folders(record)
         staged = folders.staging(number)
-        options.step(f"Round {number}: handling messages")
+        self.options.step(f"Round {number}: handling messages")
         try:
-            routed = route(messages, self.app, self._partitions())
-            routed.mapInArrow(job.fold, OUTCOME).write.parquet(staged)
+            outcomes(job).write.parquet(staged)
         except SPARK_FAILURES as error:
             raise BatchFailedError(explain(error, record.batch_id)) from error
-        options.step(f"Round {number}: committing outcomes")
+        self.options.step(f"Round {number}: committing outcomes")
         connection.run(connection.table.barrier())
         folders.put_in_place(staged, number)
+
+    def _settle(self, connection: Connection, ledger: Ledger, record: BatchRecord) -> None:
+        """Finish the messages of the last round that is committed: the second pass."""
+        if not self.options.has_outbox or record.rounds == 0:
+            return
+        number = record.rounds - 1
+        self.options.step(f"Round {number}: finishing messages")
+        try:
+            settle(
+                self._folders(record).outcomes(number),
+                self._job(connection, ledger, record),
+                self._partitions(),
+            )
+        except SPARK_FAILURES as error:
+            raise BatchFailedError(explain(error, record.batch_id)) from error
 
     def _outputs_of(self, record: BatchRecord, number: int) -> DataFrame:
         """Return the outputs of a round that a handler takes, as a log in its one form.
@@ -255,7 +280,7 @@ class Batch:
         return counts, sum(row["routable"] for row in rows)
 
     def _connect(self) -> Connection:
-        connection = open_table(self.store, self.table)
+        connection = open_table(self.store, self.table, self.options.evidence)
         check_reach(connection, self.spark)
         return connection
 

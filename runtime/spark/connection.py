@@ -8,6 +8,7 @@ import os
 import threading
 from collections.abc import Coroutine, Generator, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from pyspark.sql import SparkSession
@@ -19,20 +20,37 @@ from runtime.spark.session import is_local
 
 T = TypeVar("T")
 
-_connections: dict[tuple[int, int, str, str], Connection] = {}
+
+@dataclass(frozen=True, slots=True)
+class TablePlace:
+    """Where a table is: the url of its store, and its name."""
+
+    store: str = field(repr=False)
+    table: str
+
+
+_connections: dict[tuple[int, int, TablePlace, TablePlace | None], Connection] = {}
 
 
 class Connection:
-    """A table, and the way to run coroutines that await it.
+    """A table, a second one for evidence, which is the same unless it is somewhere else, and the way to await them.
 
     A store of this machine never suspends, so its coroutines need no event loop and are run one after another.
     For a store on the network one loop lives as long as the process, and several coroutines are under way at once.
     """
 
-    def __init__(self, store: Store, table_name: str, *, make: bool = True) -> None:
-        self.store = store
-        self._loop = asyncio.new_event_loop() if store.scope == "network" else None
-        self.table: Table = self.run(store.table(table_name, make=make))
+    def __init__(self, place: TablePlace, evidence: TablePlace | None = None, *, make: bool = True) -> None:
+        self.store = connect(place.store)
+        elsewhere = None if evidence is None else connect(evidence.store)
+        self.stores: list[Store] = [self.store] if elsewhere is None else [self.store, elsewhere]
+        self.scope: Scope = (
+            "network" if any(store.scope == "network" for store in self.stores) else self.store.scope
+        )
+        self._loop = asyncio.new_event_loop() if self.scope == "network" else None
+        self.table: Table = self.run(self.store.table(place.table, make=make))
+        self.evidence = self.table
+        if elsewhere is not None and evidence is not None:
+            self.evidence = self.run(elsewhere.table(evidence.table, make=make))
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Run one coroutine to its end."""
@@ -44,8 +62,9 @@ class Connection:
             return thread.submit(self._loop.run_until_complete, coroutine).result()
 
     def close(self) -> None:
-        """Give back the store's connections."""
-        self.run(self.store.close())
+        """Give back the stores' connections."""
+        for store in self.stores:
+            self.run(store.close())
         if self._loop is not None:
             self._loop.close()
 
@@ -67,14 +86,17 @@ class Connection:
         yield from run_concurrently(self._loop, coroutines, flight)
 
 
-def open_table(store_url: str, table_name: str, *, make: bool = True) -> Connection:
-    """Return this thread's connection to a table: an event loop belongs to one thread.
+def open_table(
+    store_url: str, table_name: str, evidence: TablePlace | None = None, *, make: bool = True
+) -> Connection:
+    """Return this thread's connection to a table, and to the one of evidence: an event loop belongs to one thread.
 
     With `make=False` a table that is not there is not made: raises `TableNotFoundError`.
     """
-    key = (os.getpid(), threading.get_ident(), store_url, table_name)
+    place = TablePlace(store_url, table_name)
+    key = (os.getpid(), threading.get_ident(), place, None if evidence == place else evidence)
     if key not in _connections:
-        _connections[key] = Connection(connect(store_url), table_name, make=make)
+        _connections[key] = Connection(place, key[-1], make=make)
     return _connections[key]
 
 
@@ -89,7 +111,8 @@ def _close_all() -> None:
 
 def check_reach(connection: Connection, spark: SparkSession) -> None:
     """Raise `UsageError` when the workers of a session would not see the same store as the driver."""
-    check_scope(connection.store.scope, str(spark.conf.get("spark.master")))
+    for store in connection.stores:
+        check_scope(store.scope, str(spark.conf.get("spark.master")))
 
 
 def check_scope(scope: Scope, master: str) -> None:

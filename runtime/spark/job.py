@@ -6,22 +6,22 @@ store on the network one event loop, as long as it lives.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from eventstore import Store, Table
+from eventstore import Table
 from handlers import App
-from runtime.algorithms.state_based import StateBased, delivered_messages
+from runtime.algorithms.choice import AlgorithmName, BatchAlgorithm, Surroundings, make_batch_algorithms
 from runtime.backoff import BackoffPolicy, sleep_for
 from runtime.clock import Clock, system_clock
 from runtime.fold import BatchContext
 from runtime.message_ids import IdKey
-from runtime.outcome import Outcome, Reason, Status, dead_letter
+from runtime.outcome import Outcome, Reason, Status, dead_letter, delivered_messages
 from runtime.preparation import prepare
-from runtime.spark.connection import open_table
+from runtime.spark.connection import Connection, TablePlace, open_table
 from runtime.spark.deliveries import Group, groups
 from runtime.spark.flight import StreamsInFlight
 from runtime.spark.garbage import rare_collections
@@ -30,13 +30,21 @@ from runtime.spark.outcomes import OutcomeWriter
 Wrap = Callable[[Table], Table]
 
 
+class Opened(NamedTuple):
+    """What a worker has when it begins: its connection, how many streams may be under way, what algorithms need."""
+
+    connection: Connection
+    flight: StreamsInFlight
+    surroundings: Surroundings
+
+
 @dataclass(frozen=True)
 class FoldJob:
     """All that a worker needs to fold a partition of deliveries.
 
     `in_flight` bounds how many streams a worker works on at once when the store is on the network; there are fewer
-    when the store answers slowly. `wrap` is put
-    around the table, for example to count its requests or to place faults.
+    when the store answers slowly. `wrap` is put around each table, for example to count its requests or to place
+    faults. `evidence` is where the de-duplication store or the tokens are, None where they are with the states.
     """
 
     app: App
@@ -46,14 +54,28 @@ class FoldJob:
     clock: Clock = system_clock
     in_flight: int = 32
     wrap: Wrap | None = None
+    algorithm: AlgorithmName = "state-based"
+    evidence: TablePlace | None = None
+
+    def open(self) -> Opened:
+        """Return this worker's connection, with what the algorithm is made of."""
+        connection = open_table(self.store, self.table, self.evidence)
+        flight = StreamsInFlight(self.in_flight)
+        wrap = self.wrap or _unchanged
+        surroundings = Surroundings(
+            self.app,
+            connection.measured(wrap(connection.table), flight),
+            connection.measured(wrap(connection.evidence), flight),
+            clock=self.clock,
+            backoff=BackoffPolicy(sleep=sleep_for(connection.scope)),
+            batch=self.batch,
+        )
+        return Opened(connection, flight, surroundings)
 
     def fold(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Handle the deliveries of a partition, stream by stream, and give their outcomes."""
-        connection = open_table(self.store, self.table)
-        flight = StreamsInFlight(self.in_flight)
-        table = self.wrap(connection.table) if self.wrap else connection.table
-        table = connection.measured(table, flight)
-        worker = _Worker(self, table, connection.store)
+        connection, flight, surroundings = self.open()
+        worker = _Worker(self, make_batch_algorithms(self.algorithm, surroundings))
         writer = OutcomeWriter()
         with rare_collections():
             for outcomes in connection.run_all(worker.work(batches), flight):
@@ -75,16 +97,11 @@ class _Progress:
 class _Worker:
     """Processes groups of deliveries, each with the algorithm of its handler."""
 
-    def __init__(self, job: FoldJob, table: Table, store: Store) -> None:
+    def __init__(self, job: FoldJob, algorithms: Mapping[str, BatchAlgorithm]) -> None:
         self._app = job.app
         self._progress = _Progress()
         self._stops = job.batch.on_error == "stop-stream"
-        self._algorithms = {
-            name: StateBased(
-                table, handler, job.clock, job.batch, BackoffPolicy(sleep=sleep_for(store.scope))
-            )
-            for name, handler in job.app.handlers.items()
-        }
+        self._algorithms = algorithms
 
     def work(
         self, batches: Iterable[pa.RecordBatch]
@@ -120,6 +137,10 @@ class _Worker:
         return await self._algorithms[handler.name].process(
             group.business_id, prepared, delivered=progress.delivered, stopped=progress.stopped
         )
+
+
+def _unchanged(table: Table) -> Table:
+    return table
 
 
 def _why_unroutable(type_: str, problem: str | None) -> tuple[Reason, str]:

@@ -69,3 +69,34 @@ def test_a_scan_of_many_partitions_comes_in_pages(run, table):
 
     assert scanned(first) + scanned(second) == partition_keys[3:]
     assert second.continuation is None
+
+
+def test_a_scan_without_a_row_key_finds_all_rows(run, table):
+    make(run, table, ["c", "a/1", "b", "d"])
+
+    rows = run(table.scan(None, "a/1", "c", select=["K"])).rows
+
+    assert [(row.partition_key, row.row_key, row.properties) for row in rows] == [
+        (key, row_key, {"K": key} if row_key == "head" else {})
+        for key in ("a/1", "b", "c")
+        for row_key in ("head", "x")
+    ]
+    assert rows[0].etag == run(table.get("a/1", "head")).etag
+
+
+def test_a_scan_of_all_rows_comes_in_pages_that_end_anywhere(run, table):
+    in_each = 40
+    partition_keys = [f"p{number:02d}" for number in range(PAGE_SIZE // in_each + 2)]
+    row_keys = [f"r/{number:02d}" for number in range(in_each)]
+    run(table.transact("o", [Operation.insert("r", {})]))
+    for key in partition_keys:
+        run(table.transact(key, [Operation.insert(row_key, {"N": 1}) for row_key in row_keys]))
+
+    first = run(table.scan(None, "p"))
+    second = run(table.scan(None, "p", continuation=first.continuation))
+
+    found = [(row.partition_key, row.row_key) for row in (*first.rows, *second.rows)]
+    assert found == [(key, row_key) for key in partition_keys for row_key in row_keys]
+    assert len(first.rows) == PAGE_SIZE
+    assert second.continuation is None
+    assert {row.properties["N"] for row in first.rows} == {1}

@@ -73,7 +73,7 @@ class SteppedTable(Table):
 
     async def scan(
         self,
-        row_key: str,
+        row_key: str | None,
         first: str = "",
         last: str | None = None,
         *,

@@ -88,14 +88,16 @@ class AzureTable(Table):
 
     async def scan(
         self,
-        row_key: str,
+        row_key: str | None,
         first: str = "",
         last: str | None = None,
         *,
         select: Sequence[str] | None = None,
         continuation: str | None = None,
     ) -> Page:
-        clauses = [("RowKey", "eq", escape(row_key)), *_range("PartitionKey", first, last)]
+        clauses = _range("PartitionKey", first, last)
+        if row_key is not None:
+            clauses = [("RowKey", "eq", escape(row_key)), *clauses]
         return await self._page(clauses, select, continuation)
 
     async def transact(self, partition_key: str, operations: Sequence[Operation]) -> tuple[str, ...]:

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated
 
 import typer
 
-from eventstore import connect
 from runtime.apps import load_app
 from runtime.cli.batch_report import BatchReport
 from runtime.cli.console import Screen
 from runtime.cli.message_logs import check_log
 from runtime.cli.options import (
     DEFAULT_MASTER,
+    AlgorithmChoice,
     AppSpec,
     AsJson,
+    EvidenceStore,
+    EvidenceTable,
     Format,
     Late,
     LogFile,
@@ -28,6 +31,7 @@ from runtime.cli.options import (
     StoreUrl,
     TableName,
 )
+from runtime.cli.places import evidence_place
 from runtime.cli.sessions import working
 
 Out = Annotated[
@@ -82,6 +86,15 @@ Guard = Annotated[
     ),
 ]
 
+AlgorithmOption = Annotated[
+    AlgorithmChoice,
+    typer.Option(
+        "--algorithm",
+        help="How a message takes effect exactly once; the same for all batches of a table. With tokens, the log "
+        "comes from `consistent tokens issue`.",
+    ),
+]
+
 
 def run(
     *,
@@ -100,6 +113,9 @@ def run(
     max_rounds: MaxRounds = 100,
     partitions: Partitions = None,
     guard: Guard = False,
+    algorithm: AlgorithmOption = AlgorithmChoice.STATE_BASED,
+    evidence_store: EvidenceStore = None,
+    evidence_table: EvidenceTable = None,
     master: Master = DEFAULT_MASTER,
     log_file: LogFile = None,
     as_json: AsJson = False,
@@ -117,10 +133,23 @@ def run(
     id, so keep the log until then.
     """
     loaded = load_app(app)
-    from runtime.spark.batch import Batch, BatchOptions, new_batch_id
-    from runtime.spark.connection import check_scope
+    from runtime.spark.batch import Batch, new_batch_id
+    from runtime.spark.batch_options import BatchOptions
 
-    check_scope(connect(store).scope, master)
+    evidence = evidence_place(store, table, evidence_store, evidence_table, master)
+    options = BatchOptions(
+        cascade=cascade,
+        max_rounds=max_rounds,
+        late=late.value,
+        on_error=on_error.value,
+        on_difference=on_difference.value,
+        source=source,
+        log_format=None if log_format is None else log_format.value,
+        partitions=partitions,
+        guard=guard,
+        algorithm=algorithm.value,
+        evidence=evidence,
+    )
     check_log(messages, master)
     chosen = batch_id or new_batch_id()
     how_to_go_on = f"run it again with --batch-id {chosen} to go on."
@@ -131,19 +160,8 @@ def run(
         progress,
     ):
         progress.step("Reading the log")
-        options = BatchOptions(
-            cascade=cascade,
-            max_rounds=max_rounds,
-            late=late.value,
-            on_error=on_error.value,
-            on_difference=on_difference.value,
-            source=source,
-            log_format=None if log_format is None else log_format.value,
-            partitions=partitions,
-            guard=guard,
-            step=progress.step,
-        )
-        result = Batch(spark, loaded, store, table, out, options).run(messages, chosen)
+        shown = replace(options, step=progress.step)
+        result = Batch(spark, loaded, store, table, out, shown).run(messages, chosen)
         progress.step("Counting outcomes")
         report = BatchReport.of(result)
         progress.done()

@@ -60,7 +60,7 @@ def no_answer_means_stored(patch: pytest.MonkeyPatch) -> None:
 def _marked_first(patch: pytest.MonkeyPatch) -> None:
     async def finish(self: Any, entity: Any, message_id: Any) -> Any:
         entry = entity.outbox[message_id]
-        marked = await self.entities.update(entity, lambda current: current.dispatched(message_id))
+        marked = await self.entities.update(entity, lambda current: current.dispatched([message_id]))
         await dispatch(self.entities.table, self.publish, entry.outputs or ())
         return marked
 
@@ -119,8 +119,8 @@ def _removed_before_it_is_added(patch: pytest.MonkeyPatch) -> None:
         if entry is None:
             return entity
         await dispatch(self.entities.table, self.publish, entry.outputs or ())
-        rest = await self.forget(entity, message_id)
-        await self.store.add(entity.key, message_id, entry.fingerprint)
+        rest = await self.forget(entity, [message_id])
+        await self.store.add(entity.key, {message_id: entry.fingerprint})
         return rest
 
     patch.setattr(WithStore, "finish", finish)
@@ -134,8 +134,8 @@ def _never_added(patch: pytest.MonkeyPatch) -> None:
 
 
 def _leftovers_stay(patch: pytest.MonkeyPatch) -> None:
-    async def leave_it(self: Any, _: Any, message: Any, __: Any) -> Any:
-        return concluded(self.handler, message, Status.DUPLICATE)
+    async def leave_it(_: Any, __: Any, ___: Any, known: Any) -> Any:
+        return known
 
     async def sweep_nothing(*_: object) -> int:
         return 0

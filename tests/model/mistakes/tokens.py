@@ -20,12 +20,13 @@ from tests.model.world import Bounds
 def _first_draft(patch: pytest.MonkeyPatch) -> None:
     """Create the tokens of the outputs, under the same ids, whenever a message comes."""
 
-    async def give_tokens(self: Any, entity: Any, message_id: Any, _: Any) -> Any:
-        entry = entity.outbox[message_id]
-        await self.tokens.create(entry.tokens.incoming, entry.tokens.of_attempt("same"))
-        return _committed(message_id, "same", entity)
+    async def make_ready(self: Any, entity: Any, attempts: Any) -> Any:
+        for message_id in attempts:
+            entry = entity.outbox[message_id]
+            await self.tokens.create(entry.tokens.incoming, entry.tokens.of_attempt("same"))
+        return _committed(dict.fromkeys(attempts, "same"), entity)
 
-    patch.setattr(TokenBased, "give_tokens", give_tokens)
+    patch.setattr(TokenBased, "make_ready", make_ready)
 
 
 def _same_ids(patch: pytest.MonkeyPatch) -> None:
@@ -38,12 +39,13 @@ def _same_ids(patch: pytest.MonkeyPatch) -> None:
 
 
 def _no_checkpoint(patch: pytest.MonkeyPatch) -> None:
-    async def give_tokens(self: Any, entity: Any, message_id: Any, attempt: Any) -> Any:
-        attempt, entry = attempt or self.new_id(), entity.outbox[message_id]
-        await self.tokens.create(entry.tokens.incoming, entry.tokens.of_attempt(attempt))
-        return _committed(message_id, attempt, entity)
+    async def make_ready(self: Any, entity: Any, attempts: Any) -> Any:
+        for message_id, attempt in attempts.items():
+            entry = entity.outbox[message_id]
+            await self.tokens.create(entry.tokens.incoming, entry.tokens.of_attempt(attempt))
+        return _committed(attempts, entity)
 
-    patch.setattr(TokenBased, "give_tokens", give_tokens)
+    patch.setattr(TokenBased, "make_ready", make_ready)
 
 
 def _token_before_entity(patch: pytest.MonkeyPatch) -> None:
@@ -82,14 +84,15 @@ def _never_deleted(patch: pytest.MonkeyPatch) -> None:
 
 
 def _deleted_before_dispatch(patch: pytest.MonkeyPatch) -> None:
-    give: Any = TokenBased.give_tokens
+    make_ready: Any = TokenBased.make_ready
 
-    async def give_and_delete(self: Any, entity: Any, message_id: Any, attempt: Any) -> Any:
-        given = await give(self, entity, message_id, attempt)
-        await self.tokens.delete(entity.outbox[message_id].tokens.incoming)
-        return given
+    async def make_ready_and_delete(self: Any, entity: Any, attempts: Any) -> Any:
+        ready = await make_ready(self, entity, attempts)
+        for message_id in attempts:
+            await self.tokens.delete(entity.outbox[message_id].tokens.incoming)
+        return ready
 
-    patch.setattr(TokenBased, "give_tokens", give_and_delete)
+    patch.setattr(TokenBased, "make_ready", make_ready_and_delete)
 
 
 _CALM, _CRASH = Bounds(), Bounds(1, 1)

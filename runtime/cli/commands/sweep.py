@@ -1,0 +1,100 @@
+"""`consistent sweep`: publish what attempts that died have left behind."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Annotated
+
+import typer
+
+from runtime.apps import load_app
+from runtime.cli.batch_report import BatchReport
+from runtime.cli.commands.run import BatchId, Cascade, Out
+from runtime.cli.console import Screen
+from runtime.cli.durations import parse_duration
+from runtime.cli.options import (
+    DEFAULT_MASTER,
+    AppSpec,
+    AsJson,
+    EvidenceStore,
+    EvidenceTable,
+    LogFile,
+    Master,
+    MaxRounds,
+    Partitions,
+    StoreUrl,
+    TableName,
+    WithOutbox,
+)
+from runtime.cli.places import evidence_place
+from runtime.cli.sessions import working
+from runtime.cli.stores import check_table
+
+OlderThan = Annotated[
+    int,
+    typer.Option(
+        "--older-than",
+        parser=parse_duration,
+        metavar="AGE",
+        help="Leave single messages alone that were handled less long ago: they may still be under way.",
+    ),
+]
+
+
+def sweep(
+    *,
+    app: AppSpec,
+    algorithm: WithOutbox,
+    store: StoreUrl,
+    table: TableName,
+    out: Out,
+    older_than: OlderThan = "1h",  # type: ignore[assignment] # parsed like what is typed
+    cascade: Cascade = False,
+    batch_id: BatchId = None,
+    evidence_store: EvidenceStore = None,
+    evidence_table: EvidenceTable = None,
+    max_rounds: MaxRounds = 100,
+    partitions: Partitions = None,
+    master: Master = DEFAULT_MASTER,
+    log_file: LogFile = None,
+    as_json: AsJson = False,
+) -> None:
+    r"""Publish what attempts that died have left in the outboxes, and whose messages do not come again.
+
+        consistent sweep --app samples.shooting_range:app --algorithm outbox --cascade --out outcomes \
+            --store sqlite:///store.db --table games
+
+    That is what single messages have left, and batches that were abandoned; what a batch has left that has not ended
+    is its own to publish, when it is run again with its id. A sweep is a batch too: its outcomes are duplicates, with
+    the outputs that were left. One request for each 1,000 entities, and three for each with something left.
+    """
+    loaded = load_app(app)
+    from runtime.spark.batch import Batch, new_batch_id
+    from runtime.spark.batch_options import BatchOptions
+
+    evidence = evidence_place(store, table, evidence_store, evidence_table, master)
+    check_table(store, table)
+    options = BatchOptions(
+        cascade=cascade,
+        max_rounds=max_rounds,
+        partitions=partitions,
+        algorithm=algorithm.value,
+        evidence=evidence,
+    )
+    chosen = batch_id or new_batch_id()
+    how_to_go_on = f"run it again with --batch-id {chosen} to go on."
+    screen = Screen(as_json)
+    screen.note(f"Batch {chosen}: if it stops before its end, {how_to_go_on}")
+    stopped = f"Stopped. Nothing is lost: {how_to_go_on}"
+    with working(master, log_file, when_stopped=stopped) as (spark, progress):
+        progress.step("Looking for what is unfinished")
+        batch = Batch(spark, loaded, store, table, out, replace(options, step=progress.step))
+        result = batch.sweep(timedelta(microseconds=older_than), chosen)
+        report = BatchReport.of(result)
+        progress.done()
+        screen.give(report.document())
+        if report.counts:
+            screen.show(*report.parts())
+        else:
+            screen.show("Nothing was left unfinished.")

@@ -1,0 +1,151 @@
+"""Issuing tokens for the messages of a log that come from outside, once for each log.
+
+Every token is there, durably, before the log that names it is written. That the tokens of a log are issued is noted
+then: whoever issues for the same log again gets the same names, and no token comes into being a second time, as its
+message may have been processed by then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine, Iterable, Iterator
+from dataclasses import dataclass, field
+from hashlib import sha256
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import Column, SparkSession
+from pyspark.sql import functions as sf
+from pyspark.sql.types import LongType, StructField, StructType
+
+from eventstore import Operation, RowExistsError, Table
+from handlers import App
+from runtime.algorithms.choice import handlers_of
+from runtime.algorithms.retrying import until_undisturbed
+from runtime.algorithms.tokens import CHAIN_LENGTH, FIRST, HEADER, TableTokenStore, first_tokens
+from runtime.backoff import BackoffPolicy, sleep_for
+from runtime.errors import BatchFailedError, UsageError
+from runtime.spark.batch_options import Step
+from runtime.spark.connection import TablePlace, check_reach, open_table
+from runtime.spark.failures import SPARK_FAILURES, explain
+from runtime.spark.flight import StreamsInFlight
+from runtime.spark.folders import absolute_folder
+from runtime.spark.inputs import describe_input
+from runtime.spark.logs import normalise, read_log
+
+_PARTITION = "_issued"
+"""The partition that notes which logs have their tokens; no stream or entity is like it, as theirs hold a hyphen."""
+
+_COUNTED = StructType([StructField("messages", LongType())])
+
+
+@dataclass(frozen=True)
+class Issued:
+    """The log that was written, how many deliveries are in it, and how many rows of the other were no messages."""
+
+    out: str
+    deliveries: int
+    rejected: int
+    was_issued: bool
+
+
+def issue_tokens(
+    spark: SparkSession,
+    messages: str,
+    app: App,
+    place: TablePlace,
+    out: str,
+    *,
+    source: str | None = None,
+    log_format: str | None = None,
+    step: Step = lambda _: None,
+) -> Issued:
+    """Give each message of a log its token, and write the log that names them to a folder, as Parquet.
+
+    `place` is where the tokens are. A message that names a token already keeps it. Rows that are no messages are
+    written beside the log, to `OUT.rejected`, with what is wrong. Costs a request for each delivery.
+
+    Never issue for a message that may have been processed, as one that an earlier log held too: it would be processed
+    again. Raises `UsageError` when there is something in the folder already.
+    """
+    connection = open_table(place.store, place.table)
+    check_reach(connection, spark)
+    given = read_log(spark, messages, log_format)
+    log = normalise(given, source)
+    folder = absolute_folder(out)
+    _check_free(spark, folder)
+    step("Reading the log")
+    what = sha256(f"{describe_input(given, messages)}; source={source}".encode()).hexdigest()[:32]
+    was_issued = connection.run(connection.table.get(_PARTITION, what)) is not None
+    named = log.where(sf.col("problem").isNull()).withColumn("headers", _with_token())
+    try:
+        if not was_issued:
+            step("Issuing tokens")
+            new = log.where(sf.col("problem").isNull() & ~_has_token()).select("message_id", "type")
+            new.mapInArrow(IssueJob(app, place).run, _COUNTED).write.format("noop").mode("overwrite").save()
+            connection.run(_note(connection.table, what, folder))
+        step("Writing the log")
+        named.drop("problem", "line").write.parquet(folder)
+        rejected = log.where(sf.col("problem").isNotNull()).select("problem", "line")
+        count = rejected.count()
+        if count:
+            rejected.write.parquet(f"{folder}.rejected")
+        return Issued(folder, spark.read.parquet(folder).count(), count, was_issued)
+    except SPARK_FAILURES as error:
+        raise BatchFailedError(explain(error)) from error
+
+
+@dataclass(frozen=True)
+class IssueJob:
+    """Issues tokens for the messages of a partition."""
+
+    app: App
+    place: TablePlace = field(repr=False)
+    in_flight: int = 32
+
+    def run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Issue the tokens of all messages that come in, and give their number."""
+        connection = open_table(self.place.store, self.place.table)
+        flight = StreamsInFlight(self.in_flight)
+        store = TableTokenStore(connection.measured(connection.table, flight))
+        backoff = BackoffPolicy(sleep=sleep_for(connection.scope))
+        done = sum(1 for _ in connection.run_all(self._work(store, backoff, batches), flight))
+        yield pa.RecordBatch.from_pydict({"messages": pa.array([done], pa.int64())})
+
+    def _work(
+        self, store: TableTokenStore, backoff: BackoffPolicy, batches: Iterable[pa.RecordBatch]
+    ) -> Iterator[Coroutine[Any, Any, bool]]:
+        for row in (row for batch in batches for row in batch.to_pylist()):
+            tokens = first_tokens(row["message_id"], handlers_of(self.app, row["type"]))
+            if tokens:
+                yield until_undisturbed(backoff, lambda tokens=tokens: store.issue(tokens))  # type: ignore[misc]
+
+
+def _has_token() -> Column:
+    return sf.coalesce(sf.map_contains_key("headers", sf.lit(HEADER)), sf.lit(False))
+
+
+def _with_token() -> Column:
+    """Return the headers with the name of the token, as `first_name` makes it."""
+    chain = sf.substring(sf.sha2(sf.encode("message_id", "UTF-8"), 256), 1, CHAIN_LENGTH)
+    token = sf.create_map(sf.lit(HEADER), sf.concat(chain, sf.lit(f"/{FIRST}")))
+    others = sf.coalesce("headers", sf.create_map().cast("map<string,string>"))
+    return sf.when(_has_token(), sf.col("headers")).otherwise(sf.map_concat(others, token))
+
+
+async def _note(table: Table, what: str, out: str) -> None:
+    """Note durably that the tokens of a log are there."""
+    try:
+        await table.transact(_PARTITION, [Operation.insert(what, {"Out": out})])
+    except RowExistsError:
+        return
+    finally:
+        await table.barrier()
+
+
+def _check_free(spark: SparkSession, folder: str) -> None:
+    """Raise `UsageError` when there is something where the log, or what is no message, is to be written."""
+    jvm: Any = spark._jvm  # noqa: SLF001 - there is no public way to Hadoop's files
+    for path in map(jvm.org.apache.hadoop.fs.Path, (folder, f"{folder}.rejected")):
+        if path.getFileSystem(spark._jsc.hadoopConfiguration()).exists(path):  # noqa: SLF001 - as above
+            message = f"{path.toString()} is there already: remove it, or write to another --out."
+            raise UsageError(message)

@@ -1,0 +1,101 @@
+"""What batches do beside folding when their algorithm has an outbox: the second pass, and taking up what was left."""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as sf
+from pyspark.sql.types import LongType, StringType, StructField, StructType
+
+from runtime.algorithms.choice import Surroundings, make_two_passes
+from runtime.message_ids import id_key
+from runtime.outcome import Outcome, Status
+from runtime.spark.job import FoldJob
+from runtime.spark.outcomes import to_arrow
+from runtime.spark.schemas import OUTCOME
+
+_SETTLED = StructType([StructField("entities", LongType())])
+_ENTITY = StructType([StructField(name, StringType()) for name in ("handler", "business_id")])
+
+
+def settle(outcomes: DataFrame, job: FoldJob, partitions: int) -> None:
+    """Finish, in their entities, the messages of outcomes that are committed. Done again it does nothing."""
+    known = outcomes.where(sf.col("status").isin(Status.PROCESSED.value, Status.DUPLICATE.value))
+    by_entity = (
+        known.repartition(partitions, "handler", "business_id")
+        .groupBy("handler", "business_id")
+        .agg(sf.collect_set("message_id").alias("message_ids"))
+    )
+    settled = by_entity.mapInArrow(SecondPass(job).run, _SETTLED)
+    settled.write.format("noop").mode("overwrite").save()
+
+
+def left_behind(spark: SparkSession, job: FoldJob, latest: int, partitions: int) -> DataFrame:
+    """Return outcomes of the messages that nobody is going to finish: duplicates, with what they have to publish.
+
+    Single messages count when they were handled at a time, in microseconds, or before.
+    """
+    connection, _, surroundings = job.open()
+    keys = connection.run(_unfinished(job, surroundings))
+    entities = spark.createDataFrame(keys, _ENTITY).repartition(partitions)
+    return entities.mapInArrow(TakeUp(job, latest).run, OUTCOME)
+
+
+async def _unfinished(job: FoldJob, surroundings: Surroundings) -> list[tuple[str, str]]:
+    """Return handler and business id of each entity that has something pending."""
+    found = []
+    for handler, algorithm in make_two_passes(job.algorithm, surroundings).items():
+        entities = algorithm.algorithm.entities
+        found += [(handler, entities.business_id(key)) async for key in entities.unfinished()]
+    return found
+
+
+@dataclass(frozen=True)
+class SecondPass:
+    """The second pass over the entities of a partition."""
+
+    job: FoldJob
+
+    def run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Settle the messages of each entity that comes in, and give the number of entities."""
+        connection, flight, surroundings = self.job.open()
+        settled = sum(1 for _ in connection.run_all(self._work(surroundings, batches), flight))
+        yield pa.RecordBatch.from_pydict({"entities": pa.array([settled], pa.int64())})
+
+    def _work(
+        self, surroundings: Surroundings, batches: Iterable[pa.RecordBatch]
+    ) -> Iterator[Coroutine[Any, Any, None]]:
+        algorithms = make_two_passes(self.job.algorithm, surroundings)
+        for row in _rows(batches):
+            message_ids = [id_key(message_id) for message_id in sorted(row["message_ids"])]
+            yield algorithms[row["handler"]].settle(row["business_id"], message_ids)
+
+
+@dataclass(frozen=True)
+class TakeUp:
+    """Takes up what attempts that died have left in the entities of a partition."""
+
+    job: FoldJob
+    latest: int
+
+    def run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Give outcomes of what was left behind in each entity that comes in."""
+        connection, flight, surroundings = self.job.open()
+        for outcomes in connection.run_all(self._work(surroundings, batches), flight):
+            yield to_arrow(outcomes)
+
+    def _work(
+        self, surroundings: Surroundings, batches: Iterable[pa.RecordBatch]
+    ) -> Iterator[Coroutine[Any, Any, list[Outcome]]]:
+        algorithms = make_two_passes(self.job.algorithm, surroundings)
+        for row in _rows(batches):
+            yield algorithms[row["handler"]].left_behind(row["business_id"], self.latest)
+
+
+def _rows(batches: Iterable[pa.RecordBatch]) -> Iterator[dict[str, Any]]:
+    for batch in batches:
+        yield from batch.to_pylist()
