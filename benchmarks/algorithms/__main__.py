@@ -29,7 +29,10 @@ def main(
     document: Annotated[
         Path | None,
         typer.Option(
-            help="A document to put the tables into, like docs/algorithms.md.", exists=True, dir_okay=False
+            help="A document to put the tables into, like docs/algorithms.md.",
+            exists=True,
+            dir_okay=False,
+            writable=True,
         ),
     ] = None,
 ) -> None:
