@@ -7,20 +7,17 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from benchmarks.catalogue import CONTENDERS
+from benchmarks.marks import marks, put_parts
 from benchmarks.results import Results
 from benchmarks.sizes import ONE_AT_A_TIME
 
-BEGIN, END = "<!-- results -->", "<!-- end of results -->"
+PART = "results"
+BEGIN, END = marks(PART)
 
 
 def put_into(document: Path, results: Results) -> None:
     """Replace what stands between the marks of a document. Raises `ValueError` when it has none."""
-    before, begin, rest = document.read_text().partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not (begin and end):
-        message = f"{document} lacks the lines {BEGIN} and {END}, between which the table is put."
-        raise ValueError(message)
-    document.write_text(f"{before}{BEGIN}\n{markdown(results)}{END}{after}")
+    put_parts(document, {PART: markdown(results)})
 
 
 def markdown(results: Results) -> str:

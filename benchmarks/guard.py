@@ -19,13 +19,13 @@ import typer
 from eventstore import connect, drive
 from handlers import App
 from handlers.guard import guarded
+from runtime.algorithms.state_based import StateBased
 from runtime.backoff import BackoffPolicy
 from runtime.clock import system_clock
 from runtime.envelope import Envelope
 from runtime.fold import BatchContext
 from runtime.outcome import Status
 from runtime.preparation import prepare
-from runtime.state_based import StateBased
 from samples.shooting_range import app
 from samples.shooting_range.log import Row, generate
 
