@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tests.model.facts import Scenario
-from tests.model.mistakes import batches, documents, draws, outboxes, protocol, tokens, truncation
+from tests.model.mistakes import batches, documents, draws, outboxes, protocol, tokens, truncation, two_passes
+from tests.model.scenarios import two_passes as passes
 from tests.model.scenarios.batches import ATTEMPTS, BATCHES, IN_PARTS
 from tests.model.scenarios.deduplication_store import with_store
 from tests.model.scenarios.documents import documents as with_documents
@@ -26,6 +27,7 @@ MISTAKES = (
     *outboxes.DEDUPLICATION_STORE,
     *tokens.MISTAKES,
     *documents.MISTAKES,
+    *two_passes.MISTAKES,
 )
 
 
@@ -164,7 +166,19 @@ DOCUMENTS = (
     Check(with_documents("x", "y"), Bounds(1, 1, 1)),
 )
 
-CHECKS = (*STATE_BASED, *TRUNCATION, *OUTBOX, *DEDUPLICATION_STORE, *TOKENS, *DOCUMENTS)
+_ATTEMPTS, _BATCHES, _BESIDE = passes.ATTEMPTS, passes.BATCHES, passes.BESIDE
+
+TWO_PASSES = (
+    *(Check(scenario, Bounds(1, 2), is_quick=True) for scenario in _ATTEMPTS),
+    *(Check(scenario, Bounds(1, 1), is_quick=True) for scenario in _BATCHES),
+    *(Check(scenario, Bounds(1, 1), is_quick=True) for scenario in _BESIDE),
+    *(Check(scenario, Bounds(2, 1)) for scenario in _ATTEMPTS[:2]),
+    *(Check(scenario, Bounds(2)) for scenario in _BATCHES[:2]),
+    *(Check(scenario, Bounds(2, 1, 1)) for scenario in _BESIDE[:1]),
+    *(Check(scenario, Bounds(2, 1)) for scenario in _BESIDE[1:]),
+)
+
+CHECKS = (*STATE_BASED, *TRUNCATION, *OUTBOX, *DEDUPLICATION_STORE, *TOKENS, *DOCUMENTS, *TWO_PASSES)
 
 SAMPLES = (
     (messages("w", "x", "y", "z", copies=3), Bounds(4, 4, 3)),

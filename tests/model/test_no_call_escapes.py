@@ -11,7 +11,7 @@ SOURCES = {
     "runtime/algorithms/dispatching.py": (),
     "runtime/algorithms/entities.py": (),
     "runtime/algorithms/deduplication_store.py": ("evict", "_forget"),
-    "runtime/algorithms/tokens.py": ("issue",),
+    "runtime/algorithms/tokens.py": ("issue", "count"),
     "runtime/algorithms/effects.py": ("unpublished", "read"),
     "runtime/id_index.py": (),
     "runtime/ledger.py": ("abandon",),
@@ -28,6 +28,7 @@ CALL_NO_TABLE = [
     "runtime/processor.py",
     "runtime/state_stream.py",
     "runtime/truncation.py",
+    "runtime/algorithms/two_passes.py",
     "eventstore/slices.py",
     "eventstore/appending.py",
 ]

@@ -55,9 +55,9 @@ def make(table: Callable[[str], Table], publish: Publish, process: Process) -> T
 
 def tokens(*lines: str, copies: int = 1, swept: bool = False) -> EntityScenario:
     """Return the scenario of some different lines, each delivered so many times, with a sweeper beside them or not."""
-    sent = [_with_token(write(line)) for line in lines]
+    sent = [with_first_token(write(line)) for line in lines]
     jobs = [deliver(make, message, copies) for message in sent]
-    earlier = [Job(f"issue {message.message_id}", partial(_issue, message)) for message in sent]
+    earlier = [issued(message) for message in sent]
     name = f"tokens: {', '.join(lines)}; {copies} cop{'ies' if copies > 1 else 'y'} each"
     if swept:
         return EntityScenario(f"{name}, and a sweeper", [*jobs, sweep(make)], INVARIANTS, earlier)
@@ -68,7 +68,13 @@ def _recipients(message_type: str) -> Collection[str]:
     return [READER] if message_type == "Wrote" else []
 
 
-def _with_token(message: Envelope) -> Envelope:
+def issued(message: Envelope) -> Job:
+    """Return the job of issuing the token of a message."""
+    return Job(f"issue {message.message_id}", partial(_issue, message))
+
+
+def with_first_token(message: Envelope) -> Envelope:
+    """Return a message from outside as it is sent."""
     return drive(issue(TableTokenStore(Snapshot().table(EVIDENCE)), message, [SCRIBE.name]))
 
 

@@ -1,0 +1,148 @@
+"""Two passes: the messages of a batch are handled, their outcomes committed, and only then finished in the entity.
+
+The steps are those of a batch's driver, and in their order, for one entity. The folder of outcomes is a row here, which
+can be put in place once; what is in it is published. What Spark does is left out.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import msgpack
+import pytest
+
+from eventstore import Operation, RowExistsError, Table
+from runtime.algorithms.algorithm import Publish
+from runtime.algorithms.two_passes import TwoPasses
+from runtime.envelope import Envelope
+from runtime.fold import BatchContext
+from runtime.ledger import Ledger
+from runtime.message_ids import id_key
+from runtime.outcome import Outcome, Output, Status
+from runtime.preparation import prepare
+from tests.model.calls import SteppedTable, publish
+from tests.model.contents import Snapshot
+from tests.model.facts import Invariant, View
+from tests.model.histories import Job
+from tests.model.processes import Process
+from tests.model.scenarios import deduplication_store, outbox, tokens
+from tests.model.scenarios.batches import ONE_TOKEN
+from tests.model.scenarios.entities import SCRIBE, STATES, EntityScenario, deliver, entity_in
+from tests.model.scribe import BOOK, write
+from tests.model.versions import Handled
+
+FOLDERS = "folders"
+_ROUND = "round-0"
+
+Make = Callable[[Callable[[str], Table], Publish, Process], Any]
+
+
+class BatchScenario(EntityScenario):
+    """Batches that an algorithm with an outbox runs, and perhaps single messages beside them."""
+
+    def patch(self, patch: pytest.MonkeyPatch) -> None:
+        """Give every batch the same token, as nothing hangs on it."""
+        for module, name, value in ONE_TOKEN:
+            patch.setattr(module, name, value)
+
+
+def in_outbox(name: str, *jobs: Job) -> BatchScenario:
+    """Return the scenario of jobs with the outbox."""
+    return BatchScenario(f"outbox: {name}", jobs, [*outbox.INVARIANTS, PROCESSED_ONCE])
+
+
+def in_store(name: str, *jobs: Job) -> BatchScenario:
+    """Return the scenario of jobs with the outbox and the de-duplication store."""
+    held = [*deduplication_store.INVARIANTS, PROCESSED_ONCE]
+    return BatchScenario(f"de-duplication store: {name}", jobs, held)
+
+
+def with_tokens(name: str, *jobs: Job, lines: str) -> BatchScenario:
+    """Return the scenario of jobs with tokens, which are issued for some lines before."""
+    held = [*tokens.INVARIANTS, PROCESSED_ONCE]
+    return BatchScenario(f"tokens: {name}", jobs, held, [tokens.issued(write(line)) for line in lines])
+
+
+def batch(make: Make, batch_id: str, *messages: Envelope, copies: int = 1) -> Job:
+    """Return the job of running a batch, attempted so many times."""
+    return Job(batch_id, partial(_attempt, make, batch_id, messages), copies)
+
+
+async def _attempt(make: Make, batch_id: str, messages: Sequence[Envelope], process: Process) -> Handled:
+    algorithm, folders = make(SteppedTable, publish, process), SteppedTable(FOLDERS)
+    ledger_ = Ledger(SteppedTable(STATES), process.clock)
+    record = await ledger_.begin(batch_id, "input", "out")
+    if record.is_finished:
+        return Handled()
+    context = BatchContext(batch_id, await ledger_.finished())
+    passes = TwoPasses(algorithm, context, lambda: process.draw().hex()[:12])
+    if record.rounds == 0:
+        if await folders.get(batch_id, _ROUND) is None:
+            outcomes = await passes.process(BOOK, [prepare(SCRIBE, BOOK, message) for message in messages])
+            await SteppedTable(STATES).barrier()
+            await _put_in_place(folders, batch_id, outcomes)
+        record = await ledger_.commit_round(record, 0, {}, 0)
+    row = await folders.get(batch_id, _ROUND)
+    assert row is not None
+    ends, outputs = msgpack.unpackb(row.properties["Content"])
+    for output in outputs:
+        await algorithm.publish(Output(*output))
+    await passes.settle(BOOK, [id_key(message_id) for message_id, _ in ends])
+    await ledger_.publish(record)
+    return Handled()
+
+
+async def _put_in_place(folders: Table, batch_id: str, outcomes: Sequence[Outcome]) -> None:
+    ends = [(outcome.envelope.message_id, outcome.status.value) for outcome in outcomes]
+    content = msgpack.packb((ends, [output for outcome in outcomes for output in outcome.outputs]))
+    try:
+        await folders.transact(batch_id, [Operation.insert(_ROUND, {"Content": content})])
+    except RowExistsError:
+        return
+
+
+def _processed(snapshot: Snapshot) -> Counter[str]:
+    """Count how often batches say of each message that they have processed it."""
+    rows = [each[_ROUND] for each in snapshot.tables.get(FOLDERS, {}).values()]
+    ends = [end for row in rows for end in msgpack.unpackb(row.properties["Content"])[0]]
+    return Counter(message_id for message_id, status in ends if status == Status.PROCESSED)
+
+
+def _processed_twice_or_never(view: View) -> str | None:
+    """Say which message several batches have processed, or none, though a batch has made its version."""
+    found = _processed(view.snapshot)
+    if found and max(found.values()) > 1:
+        return f"{found.most_common(1)[0][0]} is said to be processed twice"
+    entity = entity_in(view.snapshot)
+    alone = not any(done.result.messages for done in view.facts.done)
+    if view.is_quiescent and alone and entity is not None and found.total() < entity.version:
+        return "no batch says of a message that it has processed it"
+    return None
+
+
+PROCESSED_ONCE = Invariant("ProcessedOnce", _processed_twice_or_never)
+
+_X, _TOKEN_X = write("x"), tokens.with_first_token(write("x"))
+_OUTBOX, _STORE, _TOKENS = (partial(batch, each.make) for each in (outbox, deduplication_store, tokens))
+_ATTEMPTS = "2 attempts of a batch with a copy in it"
+_COMMON = "2 batches with a message in common"
+_BESIDE = "a batch beside a copy"
+
+ATTEMPTS = (
+    in_outbox(_ATTEMPTS, _OUTBOX("batch-1", _X, _X, copies=2)),
+    in_store(_ATTEMPTS, _STORE("batch-1", _X, _X, copies=2)),
+    with_tokens(_ATTEMPTS, _TOKENS("batch-1", _TOKEN_X, _TOKEN_X, copies=2), lines="x"),
+)
+BATCHES = (
+    in_outbox(_COMMON, _OUTBOX("batch-1", _X), _OUTBOX("batch-2", _X)),
+    in_store(_COMMON, _STORE("batch-1", _X), _STORE("batch-2", _X)),
+    with_tokens(_COMMON, _TOKENS("batch-1", _TOKEN_X), _TOKENS("batch-2", _TOKEN_X), lines="x"),
+)
+BESIDE = (
+    in_outbox(_BESIDE, _OUTBOX("batch-1", _X), deliver(outbox.make, _X)),
+    in_store(_BESIDE, _STORE("batch-1", _X), deliver(deduplication_store.make, _X)),
+    with_tokens(_BESIDE, _TOKENS("batch-1", _TOKEN_X), deliver(tokens.make, _TOKEN_X), lines="x"),
+)
