@@ -1,4 +1,4 @@
-"""What the state-based algorithm costs when it is given many messages of a stream at once, as in a batch."""
+"""What an algorithm costs when it is given many messages of a business object at once, as in a batch."""
 
 from __future__ import annotations
 
@@ -9,14 +9,15 @@ from typing import NamedTuple
 from benchmarks.algorithms.counted_app import CountedApp
 from benchmarks.algorithms.growth import Growth
 from benchmarks.algorithms.metered_table import MeteredTable
-from benchmarks.algorithms.play import ONE_GAME, check_ends, shots, ticking_clock
+from benchmarks.algorithms.play import ONE_GAME, check_ends, publish, shots, ticking_clock
 from benchmarks.algorithms.spent import Spent
 from benchmarks.games import game_id
 from eventstore import drive
-from runtime import Status
-from runtime.algorithms.state_based import StateBased
-from runtime.backoff import BackoffPolicy
+from runtime import Processor, Status
+from runtime.algorithms.choice import AlgorithmName, BatchAlgorithm, Surroundings, make_batch_algorithms
+from runtime.algorithms.two_passes import TwoPasses
 from runtime.fold import BatchContext
+from runtime.message_ids import id_key
 from runtime.preparation import prepare
 from samples.shooting_range.shooting_range import ShootingRange
 
@@ -36,27 +37,39 @@ class Batched(NamedTuple):
 class BatchPlay:
     """A game whose messages are processed in batches."""
 
-    def __init__(self) -> None:
+    def __init__(self, algorithm: AlgorithmName) -> None:
         self.table = MeteredTable()
         self.app = CountedApp(ShootingRange)
         (self._handler,) = self.app.handlers.values()
+        self._algorithm: AlgorithmName = algorithm
         self._clock = ticking_clock()
+        self._issuer = Processor(self.app, self.table, publish, algorithm=algorithm)
 
     def process(self, batch: int) -> Spent:
-        """Process a batch of new messages, and return what it cost."""
-        before = Spent.until_now(self.table, self.app)
-        context = BatchContext(f"20260101T000000-{batch:06}")
-        algorithm = StateBased(self.table, self._handler, self._clock, context, BackoffPolicy())
+        """Process a batch of new messages, in both passes if there are two, and return what it cost."""
         messages = shots(range(batch * TOGETHER, (batch + 1) * TOGETHER), ONE_GAME)
-        deliveries = [prepare(self._handler, each.business_id, each) for each in messages]
+        unsent = self.table.stored_bytes
+        sent = [drive(self._issuer.issue(each)) for each in messages]
+        deliveries = [prepare(self._handler, each.business_id, each) for each in sent]
+        before = Spent.until_now(self.table, self.app)
+        algorithm = self._in_batch(batch)
         outcomes = drive(algorithm.process(game_id(0), deliveries))
         check_ends([outcome.status for outcome in outcomes], Status.PROCESSED)
-        return Spent.until_now(self.table, self.app).each(before, 1)
+        if isinstance(algorithm, TwoPasses):
+            drive(algorithm.settle(game_id(0), [id_key(each.message_id) for each in sent]))
+        spent = Spent.until_now(self.table, self.app).each(before, 1)
+        return spent._replace(stored_bytes=self.table.stored_bytes - unsent)
+
+    def _in_batch(self, batch: int) -> BatchAlgorithm:
+        context = BatchContext(f"20260101T000000-{batch:06}")
+        given = Surroundings(self.app, self.table, self.table, clock=self._clock, batch=context)
+        (algorithm,) = make_batch_algorithms(self._algorithm, given).values()
+        return algorithm
 
 
-def measure_batches() -> Batched:
+def measure_batches(algorithm: AlgorithmName) -> Batched:
     """Process batches. Raises `DisagreementError` when a message ends otherwise than it should."""
-    play = BatchPlay()
+    play = BatchPlay(algorithm)
     spent = [play.process(batch) for batch in BATCHES]
     sizes = list(accumulate(each.stored_bytes / TOGETHER for each in spent))
     return Batched(fmean(each.requests for each in spent), Growth.of(sizes))

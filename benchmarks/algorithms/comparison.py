@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from benchmarks.algorithms.batches import TOGETHER, Batched
+from benchmarks.algorithms.batches import TOGETHER
 from benchmarks.algorithms.costs import Costs
 from benchmarks.algorithms.grid import Grid, about, amount
 from benchmarks.algorithms.growth import Growth
 from runtime.algorithms.choice import AlgorithmName
 
 PART = "algorithms"
-NOT_MEASURED = "-"
 
 Figure = Callable[[Costs], str]
 
@@ -19,9 +18,7 @@ FIGURES: Mapping[str, Figure] = {
     "requests, new message with an output for a handler": lambda costs: amount(costs.taken.requests),
     "requests, new message with an output for no handler": lambda costs: amount(costs.untaken.requests),
     "requests, new message without outputs": lambda costs: amount(costs.silent.requests),
-    f"requests, {TOGETHER} new messages of a stream in a batch": lambda costs: _batched(
-        costs, lambda batched: amount(batched.requests)
-    ),
+    f"requests, {TOGETHER} new messages of a stream in a batch": lambda costs: amount(costs.batched.requests),
     "requests, duplicate of a recent message": lambda costs: amount(costs.recent.requests),
     "requests, duplicate of an old message": lambda costs: amount(costs.old.requests),
     "requests, token for a message from outside": lambda costs: amount(costs.issue.requests),
@@ -29,9 +26,7 @@ FIGURES: Mapping[str, Figure] = {
     "rows read, duplicate of an old message": lambda costs: amount(costs.old.rows_read),
     "runs of the handler, duplicate": lambda costs: amount(costs.recent.runs),
     "bytes kept of a message": lambda costs: _growth(costs.growth),
-    f"bytes kept of one of {TOGETHER} in a batch": lambda costs: _batched(
-        costs, lambda batched: _growth(batched.growth)
-    ),
+    f"bytes kept of one of {TOGETHER} in a batch": lambda costs: _growth(costs.batched.growth),
     "bytes more while it waits to be processed": lambda costs: about(costs.issue.stored_bytes),
     "bytes more while its output waits": lambda costs: about(costs.waiting),
 }
@@ -69,10 +64,6 @@ def comparison(found: Mapping[AlgorithmName, Costs]) -> Grid:
     figures = [[title, *map(figure, found.values())] for title, figure in FIGURES.items()]
     words = [[title, *(by_name[name] for name in found)] for title, by_name in WORDS.items()]
     return Grid(["", *(f"`{name}`" for name in found)], [*figures, *words])
-
-
-def _batched(costs: Costs, figure: Callable[[Batched], str]) -> str:
-    return NOT_MEASURED if costs.batched is None else figure(costs.batched)
 
 
 def _growth(growth: Growth) -> str:

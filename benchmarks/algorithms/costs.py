@@ -27,7 +27,7 @@ GROWING = range(400)
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """What each message costs one by one, and in batches, None when it is not processed in batches.
+    """What each message costs one by one, and in batches.
 
     `taken` sends to another handler, `untaken` to none, and `silent` sends nothing. A `recent` duplicate is a copy of
     one of the newest messages of a game, an `old` one of one of the first. `issue` is what a message from outside
@@ -41,7 +41,7 @@ class Costs:
     old: Spent
     issue: Spent
     growth: Growth
-    batched: Batched | None
+    batched: Batched
 
     @property
     def waiting(self) -> float:
@@ -59,7 +59,7 @@ def measure(algorithm: AlgorithmName) -> Costs:
     recent = play.process(sent[-AGAIN * GAMES :], Status.DUPLICATE)
     old = play.process(first[: AGAIN * GAMES], Status.DUPLICATE)
     silent = play.process(play.issue(starts(SILENT))[1])
-    batched = measure_batches() if algorithm == "state-based" else None
+    batched = measure_batches(algorithm)
     return Costs(taken, _untaken(algorithm), silent, recent, old, issue, _growth(algorithm), batched)
 
 
