@@ -1,4 +1,4 @@
-"""With an outbox, a driver dies before its outcomes are committed, or before its messages are finished, or amid that."""
+"""With an outbox, a driver dies before its outcomes are committed, before its messages are finished, or amid that."""
 
 import subprocess
 import sys

@@ -1,7 +1,13 @@
 """The same log gives the same with each algorithm, on each store, and nothing is left when a batch has ended."""
 
+import asyncio
+
 import pytest
 
+from eventstore import connect
+from eventstore.backends.azure.account import account_of
+from runtime.ledger import Ledger
+from runtime.spark.batch_options import BatchOptions
 from runtime.spark.connection import TablePlace
 from tests.integration.spark.conftest import NIGHT
 from tests.support.outcomes import Left, by_status, entities, left, without_tokens
@@ -19,7 +25,9 @@ def test_it_gives_what_a_state_based_batch_gives_and_the_log_again_gives_nothing
     place, night, request, algorithm, states, evidence
 ):
     # Given a table of states, and maybe one of evidence in another account
-    stores = {"sqlite": place.store, "azurite": request.getfixturevalue("azurite_url"), None: place.store}
+    account = account_of(request.getfixturevalue("azurite_url"))
+    secret = f"AccountName={account.name};AccountKey={account.key};TableEndpoint={account.endpoint}"
+    stores = {"sqlite": place.store, "azurite": secret}
     place.store = stores[states]
     elsewhere = TablePlace(stores[evidence], f"{place.table}evidence") if evidence else None
     log = place.issue(night.log, place=elsewhere).out if algorithm == "tokens" else night.log
@@ -40,9 +48,25 @@ def test_it_gives_what_a_state_based_batch_gives_and_the_log_again_gives_nothing
     where = (elsewhere.store, elsewhere.table) if elsewhere else None
     assert left(place.store, place.table, where) == Left({"ShootingRange": 60, "LeaderBoard": 45}, 0, 0)
 
+    # ... and the account's key stands nowhere
+    (record,) = batches(place)
+    assert record.algorithm.startswith(algorithm)
+    logs = [file.read_text() for file in place.folder.parent.glob("spark*/spark.log")]
+    shown = [repr(record), repr(BatchOptions(algorithm=algorithm, evidence=elsewhere)), *logs]
+    assert logs
+    assert not any(account.key in text for text in shown)
+
     # ... and another one over the same log gives duplicates without outputs, and changes nothing
     again = place.run(log, batch_id="again", **options)
     assert by_status(again) == {("ShootingRange", "duplicate"): 72}
     assert again.selectExpr("sum(size(outputs))").first()[0] == 0
     assert entities(place.store, place.table) == night.states
     assert left(place.store, place.table, where) == Left({"ShootingRange": 60, "LeaderBoard": 45}, 0, 0)
+
+
+def batches(place):
+    async def read():
+        async with connect(place.store) as store:
+            return await Ledger(await store.table(place.table), NIGHT).batches()
+
+    return asyncio.run(read())
