@@ -64,7 +64,7 @@ def without_tokens(outcomes: DataFrame) -> list[tuple[Any, ...]]:
     for output in (output for row in rows for output in row["outputs"]):
         headers = output["headers"] or {}
         output["headers"] = {name: value for name, value in headers.items() if name != HEADER}
-    return sorted(map(repr, rows))  # type: ignore[type-var]
+    return sorted(repr(row) for row in rows)  # type: ignore[misc]
 
 
 class Left(NamedTuple):

@@ -1,6 +1,7 @@
 """Tokens for a log: one for each message and handler, once, and a log that names them."""
 
 import json
+from typing import Any
 
 import msgpack
 import pyarrow as pa
@@ -25,7 +26,7 @@ def named(spark, log):
 
 
 def test_each_message_names_the_token_that_a_processor_would_give_it(place):
-    rows = [
+    rows: list[dict[str, Any] | str] = [
         *(fire(1, 5, message_id=each, headers={"trace": "t"}) for each in STRANGE),
         fire(2, 5),
         fire(2, 5),

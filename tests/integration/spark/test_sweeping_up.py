@@ -7,6 +7,7 @@ import pytest
 
 from eventstore import connect
 from runtime import BatchFailedError, Envelope, Processor, UsageError
+from runtime.algorithms.choice import AlgorithmName
 from runtime.ledger import Ledger
 from runtime.spark import Batch
 from runtime.spark.batch_options import BatchOptions
@@ -15,7 +16,7 @@ from tests.integration.spark.conftest import NIGHT
 from tests.support.logs import OTHER_GAME, fire, start, write_lines
 from tests.support.outcomes import Left, by_status, left, published
 
-ALGORITHM = "deduplication-store"
+ALGORITHM: AlgorithmName = "deduplication-store"
 THIRD_GAME = "00000000-0000-4000-8000-000000000003"
 
 
