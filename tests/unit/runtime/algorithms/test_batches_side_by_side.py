@@ -108,6 +108,17 @@ def test_a_sweep_publishes_what_a_batch_has_left_that_was_abandoned(died):
     assert sweep.left_behind(LATER) == []
 
 
+def test_another_batch_finishes_what_a_batch_has_left_that_was_abandoned(died):
+    world = died.world
+
+    outcomes = Batch(world, "other", finished=frozenset({"died"})).run(*MESSAGES)
+
+    assert given(outcomes[:3])[0] == ("duplicate", [])
+    assert len(outputs(outcomes)) == 2
+    assert world.garbage() == []
+    assert world.state("LeaderBoard", str(GAME)) == {"number_of_hits": 1, "number_of_misses": 1}
+
+
 def test_a_sweep_that_dies_before_its_commit_gives_the_same_again(died):
     sweep = Batch(died.world, "sweep", finished=frozenset({"died"}))
     first = given(sweep.left_behind(LATER))
