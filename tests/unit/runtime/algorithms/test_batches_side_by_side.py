@@ -5,7 +5,7 @@ import pytest
 from eventstore import drive
 from runtime import Outcome, Output
 from tests.unit.runtime.algorithms.batches import Batch
-from tests.unit.runtime.algorithms.world import WITH_OUTBOX, CrashError, World, crash
+from tests.unit.runtime.algorithms.world import WITH_OUTBOX, At, CrashError, World, crash
 from tests.unit.runtime.games import GAME, fire, start
 from tests.unit.runtime.worker import HOUR, NOW
 
@@ -106,6 +106,30 @@ def test_a_sweep_publishes_what_a_batch_has_left_that_was_abandoned(died):
     assert world.garbage() == []
     assert world.state("LeaderBoard", str(GAME)) == {"number_of_hits": 1, "number_of_misses": 1}
     assert sweep.left_behind(LATER) == []
+
+
+def test_a_sweep_makes_up_for_a_task_that_died_after_any_call(algorithm):
+    number, ended = 0, False
+    while not ended:
+        # Given a task that has died once its messages were stored, and whose batch was given up
+        number += 1
+        died = Batch(World(algorithm), "died")
+        try:
+            died.first_pass(*MESSAGES, after=At(number, crash))
+            ended = True
+        except CrashError:
+            if not pending(died.world):
+                continue
+
+        # When a sweep takes it up
+        sweep = Batch(died.world, "sweep", finished=frozenset({"died"}))
+        sweep.commit(sweep.left_behind(NOW))
+        sweep.second_pass()
+        sweep.run(*(output.envelope() for output in sweep.outputs_for_handlers()))
+
+        # Then nothing is left, and each output was handled
+        assert sweep.world.garbage() == []
+        assert sweep.world.state("LeaderBoard", str(GAME)) == {"number_of_hits": 1, "number_of_misses": 1}
 
 
 def test_another_batch_finishes_what_a_batch_has_left_that_was_abandoned(died):

@@ -105,7 +105,12 @@ def test_a_second_pass_that_is_done_again_writes_nothing(algorithm):
 
 
 def assert_same(batch: Batch, expected: Batch) -> None:
-    """Check that outcomes are those of an undisturbed batch but for the names of tokens, and that nothing is left."""
+    """Check that outcomes are those of an undisturbed batch but for the names of tokens, and that nothing is left.
+
+    Another batch over the same messages gives nothing more.
+    """
+    again = Batch(batch.world, "again").run(*MESSAGES)
+    assert {(str(outcome.status), outcome.outputs) for outcome in again} == {("duplicate", ())}
     assert [_shown(outcome) for outcome in batch.outcomes] == [
         _shown(outcome) for outcome in expected.outcomes
     ]
