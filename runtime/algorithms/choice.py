@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import Literal, Protocol, get_args
 
-from eventstore import Table
+from eventstore import Table, connect
 from handlers import App
 from handlers.app import HandlerDefinition
 from runtime.algorithms.algorithm import Algorithm, Publish
@@ -27,6 +28,9 @@ from runtime.outcome import Outcome, Output
 from runtime.preparation import Prepared
 
 AlgorithmName = Literal["state-based", "outbox", "deduplication-store", "tokens"]
+
+
+_FILE = "sqlite:///"
 
 
 class BatchAlgorithm(Protocol):
@@ -87,6 +91,19 @@ def make_two_passes(name: AlgorithmName, given: Surroundings) -> dict[str, TwoPa
         handler.name: TwoPasses(_make_outbox(name, handler, given), given.batch)
         for handler in given.app.handlers.values()
     }
+
+
+def described_algorithm(name: str, evidence: tuple[str, str] | None) -> str:
+    """Return an algorithm, and where its evidence is: the url of a store and a table, None where the states are.
+
+    A file has the same name in every working directory.
+    """
+    if evidence is None:
+        return name
+    url, table = connect(evidence[0]).url, evidence[1]
+    if url.startswith(_FILE):
+        url = f"{_FILE}{Path(url.removeprefix(_FILE)).absolute()}"
+    return f"{name}, evidence in {table} of {url}"
 
 
 def check_name(name: str) -> None:

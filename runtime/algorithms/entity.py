@@ -94,8 +94,18 @@ class Entity:
             return f"The state would take {len(self.state)} bytes; up to {MAX_STATE_BYTES} can be stored."
         size = self._outbox_size()
         if size > MAX_OUTBOX_BYTES:
-            return f"The outbox would take {size} bytes; up to {MAX_OUTBOX_BYTES} can be stored."
+            return f"The outbox would take {size} bytes; up to {MAX_OUTBOX_BYTES} can be stored.{self._way_out()}"
         return None
+
+    def _way_out(self) -> str:
+        """Say what can make room for the newest entry, if anything can."""
+        waiting = sum(entry.is_pending for entry in self.outbox.values()) - 1
+        remembered = len(self.outbox) - waiting - 1
+        if waiting:
+            return f" Others wait there to be finished ({waiting}): run it again when their batch has ended."
+        if remembered:
+            return f" Old ones are remembered there ({remembered}): forget some (`consistent evict`), and run it again."
+        return ""
 
     def _outbox_size(self) -> int:
         return len(pack_entries(self.outbox)) if self.outbox_bytes is None else self.outbox_bytes

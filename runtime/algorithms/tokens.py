@@ -86,12 +86,18 @@ class TableTokenStore(TokenStore):
 
     async def issue(self, tokens: Sequence[Token]) -> bool:
         """Create tokens for a message from outside."""
+        is_new = await self.add(tokens)
+        if is_new:
+            await self._table.barrier()
+        return is_new
+
+    async def add(self, tokens: Sequence[Token]) -> bool:
+        """Create tokens as `issue` does; they are durable from the next barrier of the table on."""
         inserts = [Operation.insert(token.row_key, {}) for token in tokens]
         try:
             await self._table.transact(_PARTITION + tokens[0].chain, inserts)
         except RowExistsError:
             return False
-        await self._table.barrier()
         return True
 
     async def create(self, parent: Token, tokens: Sequence[Token]) -> None:

@@ -6,8 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from eventstore import connect
-from runtime.algorithms.choice import AlgorithmName, check_name
+from runtime.algorithms.choice import AlgorithmName, check_name, described_algorithm
 from runtime.clock import Clock, system_clock
 from runtime.errors import UsageError
 from runtime.ledger import STATE_BASED
@@ -81,9 +80,10 @@ class BatchOptions:
 
     def described_algorithm(self) -> str:
         """Return the algorithm, and where its evidence is."""
-        if self.evidence is None:
-            return self.algorithm
-        return f"{self.algorithm}, evidence in {self.evidence.table} of {connect(self.evidence.store).url}"
+        evidence = self.evidence
+        return described_algorithm(
+            self.algorithm, None if evidence is None else (evidence.store, evidence.table)
+        )
 
     def described(self) -> str:
         """Return the options that change what a batch gives."""

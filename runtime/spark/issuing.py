@@ -82,6 +82,7 @@ def issue_tokens(
             step("Issuing tokens")
             new = log.where(sf.col("problem").isNull() & ~_has_token()).select("message_id", "type")
             new.mapInArrow(IssueJob(app, place).run, _COUNTED).write.format("noop").mode("overwrite").save()
+            connection.run(connection.table.barrier())
             connection.run(_note(connection.table, what, folder))
         step("Writing the log")
         named.drop("problem", "line").write.parquet(folder)
@@ -117,7 +118,7 @@ class IssueJob:
         for row in (row for batch in batches for row in batch.to_pylist()):
             tokens = first_tokens(row["message_id"], handlers_of(self.app, row["type"]))
             if tokens:
-                yield until_undisturbed(backoff, lambda tokens=tokens: store.issue(tokens))  # type: ignore[misc]
+                yield until_undisturbed(backoff, lambda tokens=tokens: store.add(tokens))  # type: ignore[misc]
 
 
 def _has_token() -> Column:

@@ -17,8 +17,10 @@ from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as sf
 
 from handlers import App
+from runtime.clock import system_clock
 from runtime.errors import BatchFailedError, LogError, UsageError
-from runtime.spark.connection import check_reach, open_table
+from runtime.ledger import STATE_BASED, Ledger
+from runtime.spark.connection import Connection, check_reach, open_table
 from runtime.spark.failures import SPARK_FAILURES, explain
 from runtime.spark.job import Wrap
 from runtime.spark.logs import normalise, read_log
@@ -149,6 +151,17 @@ def verify(
     return _Verifying(spark, app, store, table, VerifyOptions(**options)).run(messages)
 
 
+def _check_versions(connection: Connection) -> None:
+    """Raise `UsageError` when batches kept no versions. Costs a request for each 1,000 batches."""
+    for record in connection.run(Ledger(connection.table, system_clock).batches()):
+        if record.algorithm != STATE_BASED:
+            message = (
+                f"The table was processed with the algorithm {record.algorithm} (batch {record.batch_id}), which keeps "
+                f"no versions that could be compared: only state-based tables can be verified."
+            )
+            raise UsageError(message)
+
+
 @dataclass
 class _Verifying:
     spark: SparkSession
@@ -163,7 +176,9 @@ class _Verifying:
         options = self.options
         given = read_log(self.spark, messages, options.log_format) if isinstance(messages, str) else messages
         log = normalise(given, options.source)
-        check_reach(open_table(self.store, self.table, make=False), self.spark)
+        connection = open_table(self.store, self.table, make=False)
+        check_reach(connection, self.spark)
+        _check_versions(connection)
         sample = None if options.sample == 1 else Sample(options.sample, options.seed)
         rounds = [self._round(0, log, sample)]
         while options.cascade:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+import signal
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from eventstore import Operation, Table
+from runtime.algorithms.entities import ENTITY
 
 
 class WorkerDiedError(Exception):
@@ -42,6 +44,78 @@ class _DyingTable:
             message = "the worker died after its append"
             raise WorkerDiedError(message)
         return etags
+
+
+Sign = Callable[[str, Sequence[Operation]], bool]
+"""Says by its partition key and operations whether a transaction is the one to die after."""
+
+
+@dataclass(frozen=True)
+class DieOnceAfter:
+    """Wrap a table so that a worker fails after the first transaction of a kind is committed, by whatever process.
+
+    With `driver`, a process id, it is the driver that dies, by SIGKILL.
+    """
+
+    marker: str
+    sign: Sign
+    driver: int | None = None
+
+    def __call__(self, table: Table) -> Table:
+        return _FailingTable(table, self)
+
+    def after(self, partition_key: str, operations: Sequence[Operation]) -> None:
+        """Die, if this is the transaction to die after."""
+        if not self.sign(partition_key, operations) or not _is_first(self.marker):
+            return
+        if self.driver is not None:
+            os.kill(self.driver, signal.SIGKILL)
+        message = "the worker died after its transaction"
+        raise WorkerDiedError(message)
+
+
+class _FailingTable:
+    def __init__(self, table: Table, fault: DieOnceAfter) -> None:
+        self._table = table
+        self._fault = fault
+
+    def __getattr__(self, name: str):
+        return getattr(self._table, name)
+
+    async def transact(self, partition_key: str, operations: Sequence[Operation]) -> tuple[str, ...]:
+        etags = await self._table.transact(partition_key, operations)
+        self._fault.after(partition_key, operations)
+        return etags
+
+
+def stores_an_entity(partition_key: str, operations: Sequence[Operation]) -> bool:
+    """Say whether what messages did is stored, with outputs that wait."""
+    return _pending(operations) > 0
+
+
+def settles_an_entity(partition_key: str, operations: Sequence[Operation]) -> bool:
+    """Say whether an entity is marked as having nothing left to do."""
+    return _is_entity(operations) and _pending(operations) == 0
+
+
+def creates_tokens(partition_key: str, operations: Sequence[Operation]) -> bool:
+    """Say whether tokens of outputs are created, while that of their parent is there."""
+    return partition_key.startswith("tokens.") and len(operations) > 1
+
+
+def moves_evidence(partition_key: str, operations: Sequence[Operation]) -> bool:
+    """Say whether a token is deleted, or messages are added to the de-duplication store."""
+    return not _is_entity(operations) and not creates_tokens(partition_key, operations)
+
+
+def _is_entity(operations: Sequence[Operation]) -> bool:
+    return operations[0].row_key == ENTITY
+
+
+def _pending(operations: Sequence[Operation]) -> int:
+    pending = operations[0].properties.get("Pending", 0) if _is_entity(operations) else 0
+    assert isinstance(pending, int)
+    return pending
 
 
 @dataclass(frozen=True)

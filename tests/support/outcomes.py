@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from typing import Any
+from typing import Any, NamedTuple
 
 from pyspark.sql import DataFrame
 
 from eventstore import connect, drive
+from runtime.algorithms.counts import count_handlers
+from runtime.algorithms.entities import ENTITY
+from runtime.algorithms.entity import read_entity
+from runtime.algorithms.tokens import HEADER, TableTokenStore
 from runtime.spark.batch import outputs
 from runtime.streams import summaries
 
@@ -52,3 +56,45 @@ def heads(url: str, table: str) -> dict[str, tuple[int, bytes]]:
     if url.startswith("sqlite"):
         return drive(_heads(url, table))
     return asyncio.run(_heads(url, table))
+
+
+def without_tokens(outcomes: DataFrame) -> list[tuple[Any, ...]]:
+    """Return all outcomes in a form that can be compared, sorted, without the names of tokens in headers."""
+    rows = [row.asDict(recursive=True) for row in outcomes.drop("batch_id").collect()]
+    for output in (output for row in rows for output in row["outputs"]):
+        headers = output["headers"] or {}
+        output["headers"] = {name: value for name, value in headers.items() if name != HEADER}
+    return sorted(repr(row) for row in rows)  # type: ignore[misc]
+
+
+class Left(NamedTuple):
+    """What a table holds: messages processed, by handler, messages that are not finished, and live tokens."""
+
+    processed: dict[str, int]
+    unfinished: int
+    tokens: int
+
+
+async def _left(url: str, table: str, evidence: tuple[str, str]) -> Left:
+    async with connect(url) as store, connect(evidence[0]) as other:
+        counts = await count_handlers(await store.table(table))
+        tokens = await TableTokenStore(await other.table(evidence[1])).count()
+    return Left(
+        {each.handler: each.versions for each in counts}, sum(each.unfinished for each in counts), tokens
+    )
+
+
+def left(url: str, table: str, evidence: tuple[str, str] | None = None) -> Left:
+    """Return what a table holds that was processed with an outbox."""
+    return asyncio.run(_left(url, table, evidence or (url, table)))
+
+
+async def _entities(url: str, table: str) -> dict[str, bytes]:
+    async with connect(url) as store:
+        page = await (await store.table(table)).scan(ENTITY)
+        return {row.partition_key: read_entity(row).state for row in page.rows}
+
+
+def entities(url: str, table: str) -> dict[str, bytes]:
+    """Return the state of each entity."""
+    return asyncio.run(_entities(url, table))

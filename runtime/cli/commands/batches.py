@@ -12,7 +12,7 @@ from runtime.cli.options import AsJson, StoreUrl, TableName
 from runtime.cli.stores import on_table
 from runtime.cli.tables import Cell, iso, make_table
 from runtime.clock import system_clock
-from runtime.ledger import BatchRecord, Ledger
+from runtime.ledger import STATE_BASED, BatchRecord, Ledger
 
 Abandon = Annotated[
     str | None,
@@ -39,7 +39,7 @@ def batches(*, store: StoreUrl, table: TableName, abandon: Abandon = None, as_js
     if abandon is not None:
         record = on_table(store, table, lambda opened: _abandon(opened, abandon))
         screen.give(describe(record))
-        screen.show(f"Batch {abandon} is abandoned. Its messages can be run under another id.")
+        screen.show(f"Batch {abandon} is abandoned. {_what_is_left(record)}")
         return
     records = on_table(store, table, _batches)
     screen.give({"batches": list(map(describe, records))})
@@ -57,6 +57,7 @@ def describe(record: BatchRecord) -> dict[str, Any]:
     return {
         "batch_id": record.batch_id,
         "status": record.status.value,
+        "algorithm": record.algorithm,
         "rounds": record.rounds,
         "started_at": iso(record.started_at),
         "updated_at": iso(record.updated_at),
@@ -90,6 +91,18 @@ def _row(record: BatchRecord) -> tuple[Cell, ...]:
         record.updated_at,
         counts_text(record) or None,
         record.out,
+    )
+
+
+def _what_is_left(record: BatchRecord) -> str:
+    if record.algorithm == STATE_BASED:
+        return "Its messages can be run under another id."
+    left = "What waits in outboxes goes out by `consistent sweep`, or when its messages are run under another id."
+    if record.rounds == 0:
+        return left
+    return (
+        f"The outcomes of its {record.rounds} committed rounds are in {record.out}/batch_id={record.batch_id}: publish "
+        f"them from there, as no other batch gives them again. {left}"
     )
 
 

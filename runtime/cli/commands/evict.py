@@ -11,12 +11,14 @@ import typer
 
 from eventstore import connect
 from handlers import App
-from runtime.algorithms.choice import published_by_nobody
+from runtime.algorithms.choice import described_algorithm, published_by_nobody
 from runtime.apps import load_app
 from runtime.cli.console import Screen
 from runtime.cli.durations import parse_duration
 from runtime.cli.options import AppSpec, AsJson, EvidenceStore, EvidenceTable, StoreUrl, TableName
 from runtime.cli.stores import check_table
+from runtime.clock import system_clock
+from runtime.ledger import Ledger
 from runtime.processor import Processor
 
 
@@ -96,9 +98,12 @@ async def _evict(
     dry_run: bool,
 ) -> int:
     async with connect(states[0]) as store, connect(evidence[0]) as other:
+        table = await store.table(states[1])
+        described = described_algorithm(algorithm.value, None if evidence == states else evidence)
+        await Ledger(table, system_clock).check_algorithm(described)
         processor = Processor(
             app,
-            await store.table(states[1]),
+            table,
             published_by_nobody,
             algorithm=algorithm.value,
             evidence=await other.table(evidence[1]),

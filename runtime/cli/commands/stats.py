@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import asyncio
 
-from eventstore import connect
+from eventstore import Table, connect
+from runtime.algorithms.choice import described_algorithm
 from runtime.algorithms.counts import HandlerCount, count_handlers
 from runtime.algorithms.tokens import TableTokenStore
 from runtime.cli.console import Screen
+from runtime.cli.failures import NotPossibleError
 from runtime.cli.options import AsJson, EvidenceStore, EvidenceTable, StoreUrl, TableName
 from runtime.cli.stores import check_table
 from runtime.cli.tables import make_table
+from runtime.clock import system_clock
+from runtime.ledger import Ledger
 
 _COLUMNS = ("handler", "algorithm", "objects", "messages", "versions kept", "unfinished")
 
@@ -47,5 +51,19 @@ def stats(
 
 async def _count(states: tuple[str, str], evidence: tuple[str, str]) -> tuple[list[HandlerCount], int]:
     async with connect(states[0]) as store, connect(evidence[0]) as other:
-        counts = await count_handlers(await store.table(states[1]))
+        table = await store.table(states[1])
+        await _check_evidence(table, None if evidence == states else evidence)
+        counts = await count_handlers(table)
         return counts, await TableTokenStore(await other.table(evidence[1])).count()
+
+
+async def _check_evidence(table: Table, evidence: tuple[str, str] | None) -> None:
+    """Raise `NotPossibleError` when batches kept their tokens elsewhere: none would be counted."""
+    for record in await Ledger(table, system_clock).batches():
+        if record.algorithm.startswith("tokens") and record.algorithm != described_algorithm(
+            "tokens", evidence
+        ):
+            raise NotPossibleError(
+                f"The algorithm of batch {record.batch_id} is {record.algorithm}: say with --evidence-store and "
+                f"--evidence-table where the tokens are."
+            )

@@ -90,4 +90,4 @@ def issue(
             )
         screen.show(f"Wrote {issued.deliveries:,} deliveries with tokens to {issued.out}.")
         if issued.rejected:
-            screen.show(f"{issued.rejected:,} rows are no messages: {issued.out}.rejected says why.")
+            screen.show(f"Rows that are no messages: {issued.rejected:,}. {issued.out}.rejected says why.")

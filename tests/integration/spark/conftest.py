@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +14,13 @@ from pyspark.sql import DataFrame, SparkSession
 
 from handlers import App
 from runtime.spark import run_batch
+from runtime.spark.connection import TablePlace
+from runtime.spark.issuing import Issued, issue_tokens
 from runtime.spark.session import build_session
 from samples.shooting_range import app as shooting_range
+from tests.support.clocks import FrozenClock
+from tests.support.logs import generated
+from tests.support.outcomes import heads, without_tokens
 
 # Small jobs end before the JVM's optimising compiler and its parallel collector have paid for themselves.
 QUICK = {
@@ -51,6 +56,39 @@ class Place:
     def run(self, messages: DataFrame | str, **options: Any) -> DataFrame:
         options = {"app": self.app, "store": self.store, "table": self.table, "out": self.out, **options}
         return run_batch(self.spark, messages, **options)
+
+    def issue(self, log: str, name: str = "with-tokens", **options: Any) -> Issued:
+        """Give the messages of a log their tokens."""
+        tokens = options.pop("place", None) or TablePlace(self.store, self.table)
+        return issue_tokens(self.spark, log, self.app, tokens, str(self.folder / name), **options)
+
+    def beside(self, name: str) -> Place:
+        """Return a store and a folder of their own beside this one."""
+        folder = self.folder / name
+        folder.mkdir()
+        return replace(self, store=f"sqlite:///{folder}/store.db", folder=folder)
+
+
+@dataclass(frozen=True)
+class Night:
+    """A log with duplicates, in no order, and what a state-based batch over it gave that nothing disturbed."""
+
+    log: str
+    outcomes: Sequence[tuple[Any, ...]]
+    states: Mapping[str, bytes]
+
+
+NIGHT = FrozenClock.at("2026-03-01T12:00:00")
+
+
+@pytest.fixture(scope="session")
+def night(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Night:
+    folder = tmp_path_factory.mktemp("night")
+    log = generated(folder / "log.jsonl", games=5, messages=60, duplicates=0.2, shuffle=True)
+    place = Place(spark, f"sqlite:///{folder}/store.db", "night", folder)
+    outcomes = place.run(log, batch_id="night", cascade=True, clock=NIGHT, partitions=2)
+    states = {key: state for key, (_, state) in heads(place.store, place.table).items()}
+    return Night(log, without_tokens(outcomes), states)
 
 
 @pytest.fixture

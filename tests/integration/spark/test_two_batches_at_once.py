@@ -7,33 +7,22 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from tests.support.logs import generated
-from tests.support.outcomes import heads, published, statuses
+from tests.support.outcomes import Left, heads, left, published, statuses
 
 
 def test_no_update_is_lost(any_place):
     place = any_place
     # Given two logs for the same few games, which share half of their messages
-    first = generated(place.folder / "1.jsonl", games=4, messages=400, shuffle=True)
-    rows = [json.loads(line) for line in Path(first).read_text().splitlines()]
-    second = place.folder / "2.jsonl"
-    generated(place.folder / "more.jsonl", games=4, messages=200, begin=datetime(2026, 1, 2, tzinfo=UTC))
-    second.write_text(
-        "".join(json.dumps(row) + "\n" for row in rows[:200]) + (place.folder / "more.jsonl").read_text()
-    )
+    logs, shared = overlapping_logs(place.folder)
 
     # When they run at the same time
-    with ThreadPoolExecutor(2) as threads:
-        running = [
-            threads.submit(place.run, log, batch_id=name) for name, log in (("a", first), ("b", str(second)))
-        ]
-        outcomes = [each.result() for each in running]
+    outcomes = run_at_once(place, logs)
 
     # Then each message was processed by one of them, and was a duplicate in the other
     found: dict[str, list[str]] = {}
     for each in outcomes:
         for message_id, values in statuses(each).items():
             found.setdefault(message_id, []).extend(values)
-    shared = {row["message_id"] for row in rows[:200]}
     assert Counter(tuple(sorted(found[message_id])) for message_id in shared) == {
         ("duplicate", "processed"): 200
     }
@@ -44,6 +33,45 @@ def test_no_update_is_lost(any_place):
     ids = Counter(output[0] for output in both)
     assert set(ids.values()) == {1}
     assert sum(versions for versions, _ in heads(place.store, place.table).values()) == 600
+
+
+def test_with_an_outbox_each_message_is_processed_by_one_of_them_and_nothing_is_left(place):
+    logs, _ = overlapping_logs(place.folder)
+
+    outcomes = run_at_once(place, logs, algorithm="deduplication-store", cascade=True)
+
+    found = Counter(
+        (row.handler, row.message_id)
+        for each in outcomes
+        for row in each.where("status = 'processed'").collect()
+    )
+    assert set(found.values()) == {1}
+    hits = len({output[:3] for each in outcomes for output in published(each)})
+    assert len(found) == 600 + hits
+    assert len({output[0] for each in outcomes for output in published(each)}) == hits
+    assert left(place.store, place.table) == Left({"ShootingRange": 600, "LeaderBoard": hits}, 0, 0)
+
+
+def overlapping_logs(folder):
+    """Write two logs for the same few games, and return them with the ids of the messages that are in both."""
+    first = generated(folder / "1.jsonl", games=4, messages=400, shuffle=True)
+    rows = [json.loads(line) for line in Path(first).read_text().splitlines()]
+    second = folder / "2.jsonl"
+    generated(folder / "more.jsonl", games=4, messages=200, begin=datetime(2026, 1, 2, tzinfo=UTC))
+    second.write_text(
+        "".join(json.dumps(row) + "\n" for row in rows[:200]) + (folder / "more.jsonl").read_text()
+    )
+    return [first, str(second)], {row["message_id"] for row in rows[:200]}
+
+
+def run_at_once(place, logs, **options):
+    """Run a batch over each log, all at the same time, and return their outcomes."""
+    with ThreadPoolExecutor(len(logs)) as threads:
+        running = [
+            threads.submit(place.run, log, batch_id=name, **options)
+            for name, log in zip("ab", logs, strict=True)
+        ]
+        return [each.result() for each in running]
 
 
 def test_a_name_in_the_out_folder_that_is_gone_when_it_is_opened_stops_no_batch(place):

@@ -17,7 +17,11 @@ COMMANDS = [
     "verify",
     "streams",
     "show",
+    "stats",
+    "sweep",
+    "evict",
     "sample shooting-range",
+    "tokens issue",
 ]
 HEAVY = ("pyspark", "py4j", "pandas", "numpy", "pyarrow", "azure", "aiohttp")
 
@@ -52,6 +56,10 @@ def test_without_a_command_help_is_shown_and_the_usage_is_wrong(consistent):
         ["truncate", "--help"],
         ["demo", "--help"],
         ["verify", "--help"],
+        ["sweep", "--help"],
+        ["evict", "--help"],
+        ["stats", "--help"],
+        ["tokens", "issue", "--help"],
         ["lint", "--rules"],
     ],
 )

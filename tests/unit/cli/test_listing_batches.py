@@ -33,6 +33,7 @@ def test_all_batches_are_listed(consistent, batches):
     assert document["batches"][0] == {
         "batch_id": "b1",
         "status": "published",
+        "algorithm": "state-based",
         "rounds": 1,
         "started_at": "2026-03-01T12:00:00Z",
         "updated_at": "2026-03-01T12:00:00Z",
@@ -58,6 +59,23 @@ def test_a_batch_can_be_given_up(consistent, batches):
     assert "Batch b2 is abandoned" in said.out
     listed = consistent("batches", *ON_STORE, "--json").document["batches"]
     assert [each["status"] for each in listed] == ["published", "abandoned"]
+
+
+def test_where_the_outcomes_of_a_batch_with_an_outbox_are_is_said_when_it_is_given_up(consistent, store):
+    async def begin(table):
+        ledger = Ledger(table, NOW)
+        await ledger.begin("new", "some input", "outcomes", "outbox")
+        begun = await ledger.begin("half", "some input", "outcomes", "outbox")
+        await ledger.commit_round(begun, 0, {"processed": 1}, 1)
+
+    on_store(store, begin)
+
+    assert "consistent sweep" in consistent("batches", *ON_STORE, "--abandon", "new").out
+    said = consistent("batches", *ON_STORE, "--abandon", "half").out.replace("\n", " ")
+    assert (
+        "The outcomes of its 1 committed rounds are in outcomes/batch_id=half: publish them from there"
+        in said
+    )
 
 
 def test_a_published_batch_cannot_be_given_up(consistent, batches):

@@ -8,6 +8,7 @@ import pytest
 from runtime import LogError
 from runtime.cli.commands import run as command
 from runtime.spark import batch
+from runtime.spark.connection import TablePlace
 
 REQUIRED = [
     "run", "--app", "samples.shooting_range:app", "--messages", "file:log.jsonl",
@@ -74,6 +75,35 @@ def test_all_options(consistent, begun):
         3,
         7,
     )
+
+
+def test_the_algorithm_and_where_its_evidence_is(consistent, begun):
+    consistent(*REQUIRED, "--algorithm", "tokens", "--evidence-table", "tokens")
+    assert begun.options.algorithm == "tokens"
+    assert begun.options.evidence == TablePlace("sqlite:///store.db", "tokens")
+
+    consistent(*REQUIRED, "--algorithm", "outbox", "--evidence-store", "sqlite:///store.db")
+    assert begun.options.algorithm == "outbox"
+    assert begun.options.evidence is None
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["--algorithm", "perhaps"], "'outbox'"),
+        (["--algorithm", "outbox", "--late", "process"], "nothing is too late"),
+        (["--algorithm", "outbox", "--on-difference", "fail"], "nothing is replayed"),
+        (["--evidence-table", "other"], "it cannot be elsewhere"),
+        (["--algorithm", "outbox", "--evidence-store", "memory:"], "one process"),
+        (["--algorithm", "outbox", "--evidence-store", "nowhere"], "forms that are known"),
+    ],
+)
+def test_what_does_not_go_with_an_algorithm_is_wrong_usage(consistent, begun, arguments, sentence):
+    said = consistent(*REQUIRED, *arguments)
+
+    assert said.code == 2
+    assert sentence in said.err
+    assert "Traceback" not in said.err
 
 
 def test_the_id_that_is_printed_is_the_one_that_is_begun(consistent, begun):

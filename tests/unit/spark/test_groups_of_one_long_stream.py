@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 
 from handlers import App, Context, Handler, handles
+from runtime.algorithms.choice import AlgorithmName
 from runtime.fold import BatchContext
 from runtime.spark import deliveries
 from runtime.spark.job import FoldJob
@@ -41,8 +42,8 @@ def shot(number, position=7):
     return number, json.dumps({"game_id": GAME, "position": position})
 
 
-def fold(folder, context, *rows):
-    job = FoldJob(app, f"sqlite:///{folder}/store.db", "games", context)
+def fold(folder, context, *rows, algorithm: AlgorithmName = "state-based"):
+    job = FoldJob(app, f"sqlite:///{folder}/store.db", "games", context, algorithm=algorithm)
     return [row for found in job.fold(batch(*rows)) for row in found.to_pylist()]
 
 
@@ -51,23 +52,26 @@ def _short_groups(monkeypatch):
     monkeypatch.setattr(deliveries, "MAX_DELIVERIES", 3)
 
 
-def test_more_copies_than_a_group_holds_give_their_outputs_once(tmp_path):
-    outcomes = fold(tmp_path, BatchContext("night"), *[shot(1)] * 20)
+@pytest.mark.parametrize("algorithm", ["state-based", "outbox", "deduplication-store"])
+def test_more_copies_than_a_group_holds_give_their_outputs_once(tmp_path, algorithm):
+    outcomes = fold(tmp_path, BatchContext("night"), *[shot(1)] * 20, algorithm=algorithm)
     assert [row["status"] for row in outcomes] == ["processed"] + ["duplicate"] * 19
     assert sum(len(row["outputs"]) for row in outcomes) == 1
 
 
-def test_another_message_with_the_id_at_the_end_of_a_group_changes_nothing_in_that(tmp_path):
+@pytest.mark.parametrize("algorithm", ["state-based", "outbox", "deduplication-store"])
+def test_another_message_with_the_id_at_the_end_of_a_group_changes_nothing_in_that(tmp_path, algorithm):
     copies = [*[shot(1)] * 5, shot(1, 99), *[shot(1)] * 9]
-    outcomes = fold(tmp_path, BatchContext("night"), *copies)
+    outcomes = fold(tmp_path, BatchContext("night"), *copies, algorithm=algorithm)
     assert sum(row["status"] == "processed" for row in outcomes) == 1
     assert sum(row["reason"] == "id_reused" for row in outcomes) == 1
     assert sum(len(row["outputs"]) for row in outcomes) == 1
 
 
-def test_a_group_of_dead_letters_alone_stops_its_stream_too(tmp_path):
+@pytest.mark.parametrize("algorithm", ["state-based", "outbox", "deduplication-store"])
+def test_a_group_of_dead_letters_alone_stops_its_stream_too(tmp_path, algorithm):
     rows = [*[(number, "{}") for number in range(1, 4)], *[shot(number) for number in range(4, 9)]]
-    outcomes = fold(tmp_path, BatchContext("night", on_error="stop-stream"), *rows)
+    outcomes = fold(tmp_path, BatchContext("night", on_error="stop-stream"), *rows, algorithm=algorithm)
     assert [row["reason"] for row in outcomes] == ["no_business_id"] * 3 + ["held_back"] * 5
 
 

@@ -89,7 +89,9 @@ def test_a_message_without_a_token_is_a_dead_letter_that_says_what_to_do():
     (outcome,) = drive(world.worker().process(write("a")))
 
     assert ends([outcome]) == ["invalid_envelope"]
-    assert outcome.error == "It carries no token: issue one before it is sent (`Processor.issue`)."
+    assert outcome.error == (
+        "It carries no token: issue one before it is sent (`consistent tokens issue`, `Processor.issue`)."
+    )
 
 
 @pytest.mark.parametrize("algorithm", WITH_OUTBOX)

@@ -6,9 +6,10 @@ import pytest
 
 from eventstore import drive
 from tests.unit.runtime import diary
+from tests.unit.runtime.algorithms.batches import Batch
 from tests.unit.runtime.algorithms.world import ALGORITHMS, CrashError, World, crash
 from tests.unit.runtime.diary import write
-from tests.unit.runtime.tables import rows
+from tests.unit.runtime.tables import contents, rows
 from tests.unit.runtime.worker import DAY, ends
 
 WEEK = timedelta(days=7)
@@ -56,6 +57,27 @@ def test_what_is_not_dispatched_yet_is_kept_however_old_it_is(algorithm):
     assert evict(world) == 0
     assert ends(world.deliver(write("a"))) == ["duplicate"]
     assert len(world.published) == 1
+
+
+@pytest.mark.parametrize("algorithm", BY_AGE)
+def test_what_a_batch_has_not_given_out_yet_is_kept_however_old_it_is(algorithm):
+    batch = Batch(World(algorithm, diary.app))
+    batch.first_pass(write("a"))
+    batch.world.clock.now += 7 * DAY
+
+    assert evict(batch.world, timedelta()) == 0
+    assert ends(batch.run(write("a"))) == ["processed"]
+    assert len(batch.outcomes[0].outputs) == 1
+
+
+@pytest.mark.parametrize("algorithm", BY_AGE)
+def test_a_dry_run_counts_and_writes_nothing(algorithm):
+    world = World(algorithm, diary.app)
+    world.deliver(write("a"), write("b"))
+    before = contents(world.states), contents(world.evidence)
+
+    assert drive(world.worker().evict(timedelta(), dry_run=True)) == 2
+    assert (contents(world.states), contents(world.evidence)) == before
 
 
 @pytest.mark.parametrize("algorithm", set(ALGORITHMS) - set(BY_AGE))

@@ -1,0 +1,176 @@
+"""Batches with an outbox, a de-duplication store and tokens from the command line, and what cannot be done with them.
+
+The commands run one after another on one JVM, as starting it takes longest.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from eventstore import connect
+from runtime import Envelope, Processor
+from runtime.apps import load_app
+from tests.integration.cli.folder import REPOSITORY, SHORT_LIVED_JAVA, Folder, deposit
+
+APP = ["--app", "bank:app"]
+SPARK = ["--master", "local[2]"]
+ELSEWHERE = ["--evidence-store", "sqlite:///evidence.db", "--evidence-table", "seen"]
+
+
+@dataclass(frozen=True)
+class Said:
+    """What a command said, and its exit code."""
+
+    code: int
+    text: str
+
+    @property
+    def document(self) -> Any:
+        return json.loads(self.text[self.text.index("{") :])
+
+    @property
+    def error(self) -> str:
+        """The one sentence that it complained with."""
+        assert "Traceback" not in self.text
+        (sentence,) = [line for line in self.text.splitlines() if line.startswith("Error: ")]
+        return sentence
+
+
+def on(name: str) -> list[str]:
+    return [*APP, "--store", f"sqlite:///{name}.db", "--table", "bank"]
+
+
+def table(name: str) -> list[str]:
+    return on(name)[2:]
+
+
+def run(name: str, *more: str, log: str = "log.jsonl") -> list[str]:
+    out = ["--messages", log, "--out", f"outcomes-{name}", "--partitions", "2"]
+    return ["run", *on(name), "--algorithm", name, *out, "--cascade", "--json", *SPARK, *more]
+
+
+SWEEP = ["sweep", *on("outbox"), "--algorithm", "outbox", "--out", "swept", "--cascade", "--json", *SPARK]
+ISSUE = ["tokens", "issue", *on("tokens"), "--messages", "log.jsonl", "--out", "with-tokens", *SPARK]
+EVICT = ["evict", *on("outbox"), "--algorithm", "outbox", "--older-than", "0s"]
+COMMANDS = {
+    "sweep": [*SWEEP, "--older-than", "0s", "--batch-id", "sweep"],
+    "outbox": run("outbox"),
+    "evict": EVICT,
+    "outbox after evict": run("outbox"),
+    "outbox as state-based": ["run", *on("outbox"), "--messages", "log.jsonl", "--out", "x", *SPARK],
+    "verify": ["verify", *on("outbox"), "--messages", "log.jsonl", *SPARK],
+    "store": run("deduplication-store", *ELSEWHERE),
+    "store elsewhere": run("deduplication-store"),
+    "store listed": ["batches", *table("deduplication-store"), "--json"],
+    "issue": ISSUE,
+    "issue again": ISSUE,
+    "tokens": run("tokens", log="with-tokens"),
+    "tokens counted": ["stats", *table("tokens"), "--json"],
+}
+
+
+@pytest.fixture(scope="module")
+def said(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Said]:
+    folder = Folder.make(tmp_path_factory.mktemp("bank")).path
+    asyncio.run(_leave_something(folder))
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("CONSISTENT_")}
+    ended = subprocess.run(
+        [sys.executable, "-m", "tests.support.commands_in_one_jvm"],
+        input=json.dumps(list(COMMANDS.values())),
+        cwd=folder,
+        env={
+            **environment,
+            "PYTHONPATH": str(REPOSITORY),
+            "JDK_JAVA_OPTIONS": SHORT_LIVED_JAVA,
+            "COLUMNS": "250",
+        },
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stderr
+    return {name: Said(*each) for name, each in zip(COMMANDS, json.loads(ended.stdout), strict=True)}
+
+
+async def _leave_something(folder: Path) -> None:
+    """Let a worker die before it has published what a message gives."""
+
+    async def publish(_: object) -> None:
+        raise ConnectionError("nobody listens")
+
+    row = deposit(1, "a1", 1)
+    async with connect(f"sqlite:///{folder}/outbox.db") as store:
+        sys.path.insert(0, str(folder))
+        try:
+            app = load_app("bank:app")
+        finally:
+            sys.path.remove(str(folder))
+        processor = Processor(app, await store.table("bank"), publish, algorithm="outbox")
+        with pytest.raises(ConnectionError):
+            await processor.process(Envelope.of(row["message_id"], row["type"], row["body"]))
+
+
+def test_a_sweep_publishes_and_handles_what_a_worker_has_left(said):
+    document = said["sweep"].document
+    assert document["batch_id"] == "sweep"
+    assert document["counts"] == {"duplicate": 1, "processed": 1, "outputs": 1}
+
+
+@pytest.mark.parametrize(
+    ("name", "counts"),
+    [
+        ("outbox", {"processed": 16, "duplicate": 2, "dead_letter": 3, "outputs": 8}),
+        ("store", {"processed": 18, "duplicate": 1, "dead_letter": 3, "outputs": 9}),
+        ("tokens", {"processed": 18, "duplicate": 1, "dead_letter": 2, "outputs": 9}),
+    ],
+)
+def test_each_algorithm_runs_a_batch(said, name, counts):
+    assert said[name].code == 0, said[name].text
+    assert said[name].document["counts"] == counts
+
+
+def test_what_was_evicted_is_processed_again(said):
+    assert (
+        "18 messages are forgotten. A copy of them that still comes is processed again." in said["evict"].text
+    )
+    assert said["outbox after evict"].document["counts"]["processed"] == 18
+
+
+def test_a_table_of_another_algorithm_is_refused(said):
+    assert said["outbox as state-based"].code == 1
+    assert "The table was processed with the algorithm outbox (batch " in said["outbox as state-based"].error
+    assert said["verify"].code == 2
+    assert "only state-based tables can be verified" in said["verify"].error
+
+
+def test_evidence_elsewhere_than_before_is_refused(said):
+    assert said["store elsewhere"].code == 1
+    assert "deduplication-store, evidence in seen of sqlite:///" in said["store elsewhere"].error
+
+
+def test_the_ledger_says_the_algorithm_and_where_its_evidence_is(said):
+    (batch,) = said["store listed"].document["batches"]
+    assert batch["algorithm"].startswith("deduplication-store, evidence in seen of sqlite:////")
+    assert batch["algorithm"].endswith("/evidence.db")
+
+
+def test_tokens_are_issued_for_a_log_and_dead_letters_keep_theirs(said):
+    assert "Wrote 12 deliveries with tokens to " in said["issue"].text
+    assert "Rows that are no messages: 1. " in said["issue"].text
+    assert said["issue again"].code == 2
+    assert "is there already: remove it, or write to another --out." in said["issue again"].error
+    document = said["tokens counted"].document
+    assert [(each["handler"], each["unfinished"]) for each in document["handlers"]] == [
+        ("Account", 0),
+        ("Mail", 0),
+    ]
+    assert document["live_tokens"] == 1

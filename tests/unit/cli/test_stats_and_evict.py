@@ -1,0 +1,162 @@
+"""`consistent stats` counts what a table holds, and `consistent evict` lets it forget old messages."""
+
+import pytest
+
+from eventstore import connect, drive
+from runtime import Envelope, Processor
+from runtime.ledger import Ledger
+from samples.shooting_range import app
+from tests.support.logs import fire, start
+from tests.unit.cli.stores import NOW, TABLE
+
+ON_STORE = ["--store", "sqlite:///store.db", "--table", TABLE]
+ELSEWHERE = ["--evidence-store", "sqlite:///other.db", "--evidence-table", "evidence"]
+EVICT = ["evict", "--app", "samples.shooting_range:app", *ON_STORE]
+AT_ONCE = ["--older-than", "0s"]
+
+
+async def _play(folder, algorithm, batch_algorithm, *, elsewhere: bool, fails: bool) -> None:
+    async with (
+        connect(f"sqlite:///{folder}/store.db") as store,
+        connect(f"sqlite:///{folder}/other.db") as other,
+    ):
+        table = await store.table(TABLE)
+        evidence = await other.table("evidence") if elsewhere else table
+        if batch_algorithm:
+            await Ledger(table, NOW).begin("night", "a log", "out", batch_algorithm)
+
+        async def publish(_):
+            if fails:
+                raise ConnectionError("nobody listens")
+
+        processor = Processor(app, table, publish, clock=NOW, algorithm=algorithm, evidence=evidence)
+        for row in (start(1, 40), fire(2, 40)):
+            message = Envelope.of(row["message_id"], row["type"], row["body"])
+            await processor.process(await processor.issue(message))
+
+
+@pytest.fixture
+def play(tmp_path):
+    """Play a game of two messages on the table."""
+
+    def played(algorithm, batch_algorithm=None, *, elsewhere=False, fails=False):
+        drive(_play(tmp_path, algorithm, batch_algorithm, elsewhere=elsewhere, fails=fails))
+
+    return played
+
+
+def test_stats_count_what_is_there_and_what_is_unfinished(consistent, play):
+    with pytest.raises(ConnectionError):
+        play("tokens", fails=True)
+
+    document = consistent("stats", *ON_STORE, "--json").document
+
+    assert document == {
+        "handlers": [
+            {
+                "handler": "ShootingRange",
+                "algorithm": "tokens",
+                "objects": 1,
+                "versions": 2,
+                "kept": 1,
+                "unfinished": 1,
+            }
+        ],
+        "live_tokens": 2,
+    }
+    said = consistent("stats", *ON_STORE)
+    assert ["ShootingRange", "tokens", "1", "2", "1", "1"] in [line.split() for line in said.out.splitlines()]
+    assert "Live tokens: 2" in said.out
+
+
+def test_stats_of_a_state_based_table(consistent, store):
+    document = consistent("stats", *ON_STORE, "--json").document
+
+    found = [(each["handler"], each["versions"], each["kept"]) for each in document["handlers"]]
+    assert found == [("LeaderBoard", 2, 2), ("ShootingRange", 4, 4)]
+    assert document["live_tokens"] == 0
+
+
+def test_stats_of_a_table_that_holds_nothing(consistent, tmp_path):
+    async def make():
+        async with connect(f"sqlite:///{tmp_path}/store.db") as opened:
+            await opened.table(TABLE)
+
+    drive(make())
+
+    assert consistent("stats", *ON_STORE).out == "The table games holds no business objects and no tokens.\n"
+
+
+def test_stats_do_not_count_tokens_where_they_are_not(consistent, play, tmp_path):
+    play("tokens", f"tokens, evidence in evidence of sqlite:///{tmp_path}/other.db", elsewhere=True)
+
+    said = consistent("stats", *ON_STORE)
+
+    assert (said.code, said.out) == (1, "")
+    assert "say with --evidence-store and --evidence-table where the tokens are" in said.err
+    assert consistent("stats", *ON_STORE, *ELSEWHERE, "--json").document["live_tokens"] == 1
+
+
+@pytest.mark.parametrize("algorithm", ["outbox", "deduplication-store"])
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_evict_forgets_and_a_dry_run_says_what_it_would(consistent, play, algorithm, elsewhere):
+    play(algorithm, elsewhere=elsewhere)
+    evict = [*EVICT, "--algorithm", algorithm, *(ELSEWHERE if elsewhere and algorithm != "outbox" else [])]
+
+    assert consistent(*evict, *AT_ONCE, "--dry-run").out.startswith("2 messages would be forgotten. A copy")
+    assert consistent(*evict, "--older-than", "9999w").out.startswith("0 messages are forgotten.")
+    assert consistent(*evict, *AT_ONCE, "--json").document == {
+        "dry_run": False,
+        "older_than_seconds": 0,
+        "forgotten": 2,
+    }
+    assert consistent(*evict, *AT_ONCE, "--dry-run").out.startswith("0 messages would be forgotten.")
+
+
+@pytest.mark.parametrize(
+    ("begun_with", "asked_for"),
+    [("outbox", "deduplication-store"), ("deduplication-store, evidence in a of b", "deduplication-store")],
+)
+def test_evict_says_so_when_the_evidence_is_not_where_it_looks(consistent, play, begun_with, asked_for):
+    play(begun_with.partition(",")[0], begun_with)
+
+    said = consistent(*EVICT, "--algorithm", asked_for, *AT_ONCE)
+
+    assert (said.code, said.out) == (1, "")
+    assert f"The table was processed with the algorithm {begun_with}" in said.err
+    assert said.err.count("\n") == 1
+
+
+def test_evidence_that_is_named_by_its_whole_path_is_the_same(consistent, play, tmp_path):
+    where = f"deduplication-store, evidence in evidence of sqlite:///{tmp_path}/other.db"
+    play("deduplication-store", where, elsewhere=True)
+
+    said = consistent(*EVICT, "--algorithm", "deduplication-store", *AT_ONCE, *ELSEWHERE)
+
+    assert said.out.startswith("2 messages are forgotten.")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "sentence"),
+    [
+        (["stats", "--store", "sqlite:///other.db", "--table", TABLE], 1, "There is no store at"),
+        (["stats", "--store", "sqlite:///store.db", "--table", "others"], 1, "There is no table others"),
+        (["stats", *ON_STORE, "--evidence-table", "others"], 1, "There is no table others"),
+        ([*EVICT, *AT_ONCE], 2, "--algorithm"),
+        ([*EVICT, *AT_ONCE, "--algorithm", "tokens"], 2, "'outbox'"),
+        ([*EVICT, "--algorithm", "outbox"], 2, "--older-than"),
+        ([*EVICT, "--algorithm", "outbox", *AT_ONCE, "--evidence-store", "sqlite:///no.db"], 1, "There is no store"),
+        (["sweep", *EVICT[1:], "--algorithm", "state-based", "--out", "out"], 2, "'outbox'"),
+        (["sweep", *EVICT[1:], "--algorithm", "outbox", "--out", "out", "--store", "sqlite:///no.db"], 1, "no store"),
+        (["sweep", *EVICT[1:], "--algorithm", "outbox", "--out", "out", "--table", "others"], 1, "no table"),
+        (["tokens", "issue", *EVICT[1:], "--messages", "no.parquet", "--out", "out"], 1, "There is no log"),
+        (["tokens", "issue", *EVICT[1:], "--out", "out"], 2, "--messages"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_is_said_in_one_sentence(consistent, store, arguments, code, sentence):
+    said = consistent(*arguments)
+
+    assert said.code == code
+    assert sentence in said.err
+    assert "Traceback" not in said.err
+    assert said.out == ""

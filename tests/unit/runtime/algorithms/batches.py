@@ -1,0 +1,126 @@
+"""Batches without Spark: what their workers do, in the order in which their driver has them do it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable, Sequence
+from dataclasses import dataclass, field
+
+from eventstore import drive
+from runtime import Envelope, Outcome, Output
+from runtime.algorithms.choice import Surroundings, make_two_passes
+from runtime.algorithms.two_passes import TwoPasses
+from runtime.fold import BatchContext
+from runtime.message_ids import IdKey, id_key
+from runtime.outcome import Status
+from runtime.preparation import Prepared, prepare, read_body
+from tests.unit.runtime.algorithms.world import Step, World
+from tests.unit.runtime.patience import PATIENCE
+
+_FINISHED = (Status.PROCESSED, Status.DUPLICATE)
+Entity = tuple[str, str]
+
+
+@dataclass
+class Batch:
+    """One batch in a world, round by round. `committed` are the outcomes of its committed rounds."""
+
+    world: World
+    batch_id: str | None = "night"
+    on_error: str = "continue"
+    finished: frozenset[str] = frozenset()
+    committed: list[list[Outcome]] = field(default_factory=list)
+
+    def run(self, *messages: Envelope) -> list[Outcome]:
+        """Run a cascade to its end, and return all outcomes."""
+        while messages:
+            self.commit(self.first_pass(*messages))
+            self.second_pass()
+            messages = tuple(output.envelope() for output in self.outputs_for_handlers())
+        return self.outcomes
+
+    @property
+    def outcomes(self) -> list[Outcome]:
+        return [outcome for found in self.committed for outcome in found]
+
+    def outputs_for_handlers(self) -> Iterable[Output]:
+        """Return what the last round published for a handler, each output once."""
+        found = [output for outcome in self.committed[-1] for output in outcome.outputs]
+        return {each.message_id: each for each in found if self.world.app.routes(each.type)}.values()
+
+    def first_pass(
+        self, *messages: Envelope, before: Step | None = None, after: Step | None = None
+    ) -> list[Outcome]:
+        """Handle messages, each group of one entity after another, and return their outcomes."""
+        return drive(self.handling(*messages, before=before, after=after))
+
+    async def handling(
+        self, *messages: Envelope, before: Step | None = None, after: Step | None = None
+    ) -> list[Outcome]:
+        sent = [await self.world.send(message) for message in messages]
+        self.world.calls.clear()
+        algorithms = self.algorithms(before, after)
+        outcomes: list[Outcome] = []
+        for (handler, business_id), deliveries in self._routed(sent).items():
+            outcomes += await algorithms[handler].process(business_id, deliveries)
+        return outcomes
+
+    def commit(self, outcomes: Sequence[Outcome]) -> None:
+        """Commit the outcomes of a round: by that, what they hold is published."""
+        self.committed.append(list(outcomes))
+
+    def second_pass(self, *, before: Step | None = None, after: Step | None = None) -> None:
+        """Finish the messages of the last round."""
+        drive(self.settling(before=before, after=after))
+
+    async def settling(self, *, before: Step | None = None, after: Step | None = None) -> None:
+        self.world.calls.clear()
+        algorithms = self.algorithms(before, after)
+        for (handler, business_id), keys in self._settled().items():
+            await algorithms[handler].settle(business_id, keys)
+
+    def left_behind(self, latest: int) -> list[Outcome]:
+        """Return what a sweep finds in all entities."""
+        found: list[Outcome] = []
+        for algorithm in self.algorithms().values():
+            entities = algorithm.algorithm.entities
+            for key in drive(_all(entities.unfinished())):
+                found += drive(algorithm.left_behind(entities.business_id(key), latest))
+        return found
+
+    def algorithms(self, before: Step | None = None, after: Step | None = None) -> dict[str, TwoPasses]:
+        world = self.world
+        context = BatchContext(self.batch_id, self.finished, on_error=self.on_error)  # type: ignore[arg-type]
+        return make_two_passes(
+            world.algorithm,
+            Surroundings(
+                world.app,
+                world.watched("states", world.states, before, after),
+                world.watched("evidence", world.evidence, before, after),
+                clock=world.clock,
+                backoff=PATIENCE,
+                batch=context,
+            ),
+        )
+
+    def _routed(self, messages: Iterable[Envelope]) -> dict[Entity, list[Prepared | Outcome]]:
+        groups: dict[Entity, list[Prepared | Outcome]] = {}
+        for message in messages:
+            for route in self.world.app.routes(message.type):
+                business_id = route.business_id(read_body(route, message.body)) or ""
+                handler = self.world.app.handlers[route.handler]
+                groups.setdefault((handler.name, business_id), []).append(
+                    prepare(handler, business_id, message)
+                )
+        return groups
+
+    def _settled(self) -> dict[Entity, set[IdKey]]:
+        entities: dict[Entity, set[IdKey]] = {}
+        for outcome in self.committed[-1]:
+            if outcome.status in _FINISHED:
+                entity = (outcome.handler or "", outcome.business_id or "")
+                entities.setdefault(entity, set()).add(id_key(outcome.envelope.message_id))
+        return entities
+
+
+async def _all(keys: AsyncIterator[str]) -> list[str]:
+    return [key async for key in keys]
