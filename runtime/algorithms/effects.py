@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from typing import NamedTuple, Protocol
 
 from eventstore import (
@@ -73,10 +74,8 @@ class TableEffects(Effects):
             "Published": False,
         }
         split(properties, _CONTENT, content)
-        try:
+        with suppress(RowExistsError):
             await self._table.transact(_key(effect), [Operation.insert(EFFECT, properties)])
-        except RowExistsError:
-            return
         await self._table.barrier()
 
     async def publish(self, effect: Effect) -> None:

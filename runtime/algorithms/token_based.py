@@ -157,6 +157,8 @@ class TokenBased:
         for message_id, attempt in unsettled.items():
             tokens = _tokens(entity.outbox[message_id])
             await self.tokens.create(tokens.incoming, tokens.of_attempt(attempt))
+        if unsettled:
+            await self.tokens.flush()
         return await self.entities.update(entity, partial(_committed, unsettled))
 
     def outputs(self, entry: Entry) -> tuple[Output, ...]:
@@ -181,6 +183,7 @@ class TokenBased:
                 raise ConcurrencyConflictError(entity.key, "its message was finished since it was read")
             for garbage in tokens.garbage():
                 await self.tokens.delete(garbage)
+        await self.tokens.flush()
         return await self.entities.update(entity, lambda current: current.without(message_ids))
 
     async def sweep(self, older_than: timedelta = AT_ONCE) -> int:

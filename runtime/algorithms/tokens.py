@@ -64,14 +64,17 @@ class TokenStore(Protocol):
         """Create tokens for a message from outside, all or none; say whether they are new. Durable on return."""
 
     async def create(self, parent: Token, tokens: Sequence[Token]) -> None:
-        """Create tokens of the parent's chain, while the parent is there. Durable on return.
+        """Create tokens of the parent's chain, while the parent is there; durable from `flush` on.
 
         Raises `ConcurrencyConflictError` when it is not. When it fails some of them may be there all the same, or come
         later, but none once the parent is deleted.
         """
 
     async def delete(self, token: Token) -> None:
-        """Delete a token, if it is there. Durable on return."""
+        """Delete a token, if it is there; durable from `flush` on."""
+
+    async def flush(self) -> None:
+        """Return when all that was created and deleted before, by anybody, survives a power cut."""
 
 
 class TableTokenStore(TokenStore):
@@ -87,12 +90,11 @@ class TableTokenStore(TokenStore):
     async def issue(self, tokens: Sequence[Token]) -> bool:
         """Create tokens for a message from outside."""
         is_new = await self.add(tokens)
-        if is_new:
-            await self._table.barrier()
+        await self.flush()
         return is_new
 
     async def add(self, tokens: Sequence[Token]) -> bool:
-        """Create tokens as `issue` does; they are durable from the next barrier of the table on."""
+        """Create tokens as `issue` does; they are durable from `flush` on."""
         inserts = [Operation.insert(token.row_key, {}) for token in tokens]
         try:
             await self._table.transact(_PARTITION + tokens[0].chain, inserts)
@@ -110,7 +112,6 @@ class TableTokenStore(TokenStore):
                 await self._table.transact(_PARTITION + parent.chain, [still_there, *inserts])
             except (RowNotFoundError, RowExistsError) as error:
                 raise ConcurrencyConflictError(parent.name, str(error)) from error
-        await self._table.barrier()
 
     async def count(self) -> int:
         """Return how many tokens are there. Costs a request for each 1,000."""
@@ -130,6 +131,9 @@ class TableTokenStore(TokenStore):
             await self._table.transact(_PARTITION + token.chain, [Operation.delete(token.row_key)])
         except RowNotFoundError:
             return
+
+    async def flush(self) -> None:
+        """Wait for the disk, where there is one."""
         await self._table.barrier()
 
 
