@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tests.model.explorer import explore
 from tests.model.facts import Scenario
 from tests.model.mistakes import batches, documents, draws, outboxes, protocol, tokens, truncation
+from tests.model.reduction import Reduction
+from tests.model.report import Report
 from tests.model.scenarios.batches import ATTEMPTS, BATCHES, IN_PARTS
 from tests.model.scenarios.deduplication_store import with_store
 from tests.model.scenarios.documents import documents as with_documents
@@ -36,6 +39,14 @@ class Check:
     scenario: Scenario
     bounds: Bounds
     is_quick: bool = False
+    reduction: Reduction | None = None
+
+    def explore(self) -> Report:
+        """Walk it."""
+        return explore(self.scenario, self.bounds, self.reduction)
+
+
+_REDUCED, _TIMELESS = Reduction(), Reduction(timeless=True)
 
 
 _BEGUN = StateBasedScenario(
@@ -152,15 +163,24 @@ TOKENS = (
     Check(with_tokens("x"), Bounds(1, 1), is_quick=True),
     Check(with_tokens("x"), Bounds(1, 2, 1)),
     Check(with_tokens("x", copies=2), Bounds(2), is_quick=True),
-    Check(with_tokens("x", copies=2), Bounds(2, 1)),
+    Check(with_tokens("x", copies=2), Bounds(2, 1), is_quick=True, reduction=_TIMELESS),
+    Check(with_tokens("x", copies=2), Bounds(2, 2, 1), reduction=_TIMELESS),
+    Check(with_tokens("x", copies=3), Bounds(3, 1), reduction=_TIMELESS),
     Check(with_tokens("x", swept=True), Bounds(1, 1), is_quick=True),
+    Check(with_tokens("x", swept=True), Bounds(2, 1), reduction=_REDUCED),
     Check(with_tokens("x", "y"), Bounds(2)),
+    Check(with_tokens("x", "y", copies=2), Bounds(2, 1), reduction=_REDUCED),
 )
+
+_ONE_RACE = Reduction(timeless=True, races=1)
+"""Attempts with documents can refuse each other for ever: walked are those that lose one race of each kind."""
 
 DOCUMENTS = (
     Check(with_documents("x"), Bounds(1, 2), is_quick=True),
     Check(with_documents("x", swept=True), Bounds(1, 2), is_quick=True),
     Check(with_documents("x", copies=2), Bounds(1, 2, 1)),
+    Check(with_documents("x", copies=2), Bounds(2, 1), is_quick=True, reduction=_ONE_RACE),
+    Check(with_documents("x", copies=2), Bounds(2, 2, 1), reduction=_ONE_RACE),
     Check(with_documents("x", "y"), Bounds(1, 1, 1)),
 )
 

@@ -23,6 +23,13 @@ Partitions = Mapping[str, Rows]
 _LOCK = RLock()
 
 
+class _ETag(int):
+    """A number of a write, that is known for one wherever it stands."""
+
+    def __str__(self) -> str:
+        return f"e-tag {int(self)}"
+
+
 class Answer(NamedTuple):
     """What a call gave: a value, or an error to raise."""
 
@@ -41,7 +48,7 @@ class Snapshot(NamedTuple):
 
     def table(self, name: str) -> MemoryTable:
         """Return a table in memory with these rows, free to be changed."""
-        table = MemoryTable(count(self.writes + 1), _LOCK)
+        table = MemoryTable(map(_ETag, count(self.writes + 1)), _LOCK)
         for key, rows in self.tables.get(name, {}).items():
             partition = table._partitions[key] = MemoryPartition()
             partition.rows = dict(rows)

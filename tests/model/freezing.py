@@ -8,6 +8,8 @@ from dataclasses import fields, is_dataclass
 from enum import Enum
 from typing import Any, Generic, TypeVar
 
+from tests.model.processes import IncomparableTime
+
 T = TypeVar("T")
 
 
@@ -15,6 +17,8 @@ def frozen(value: Any) -> Hashable:
     """Return a hashable key of a value. 1, True and 1.0 have different ones."""
     if value is None or isinstance(value, str | bytes | Enum):
         return value
+    if isinstance(value, IncomparableTime):
+        value = int(value)
     kind = type(value).__name__
     if isinstance(value, Mapping):
         return kind, tuple(sorted((name, frozen(each)) for name, each in value.items()))

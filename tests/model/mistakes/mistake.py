@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 import pytest
 
-from tests.model.explorer import Report, explore
+from tests.model.explorer import explore
 from tests.model.facts import Scenario
+from tests.model.report import Report
 from tests.model.schedule import Replayed, replay, seed
 from tests.model.world import Bounds
 

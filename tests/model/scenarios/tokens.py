@@ -48,7 +48,7 @@ def make(table: Callable[[str], Table], publish: Publish, process: Process) -> T
         partial(_send, table(EVIDENCE), publish, process),
         _recipients,
         clock=process.clock,
-        new_id=lambda: process.draw().hex()[:12],
+        new_id=process.draw_id,
         backoff=PATIENCE,
     )
 
@@ -83,7 +83,7 @@ async def _send(table: Table, publish: Publish, process: Process, output: Output
     token = token_of(output.envelope(), READER)
     if token is None:
         return
-    receipt = Operation.insert(f"{_RECEIPT} {output.message_id} {process.number}", {})
+    receipt = Operation.insert(f"{_RECEIPT} {output.message_id} {process.name}", {})
     try:
         await table.transact(f"tokens.{token.chain}", [Operation.delete(token.row_key), receipt])
     except RowNotFoundError:
