@@ -153,18 +153,31 @@ class Histories:
 
     def _again(self, number: int) -> tuple[Started, Process]:
         """Run a coroutine from the start to a moment that it was driven past."""
-        path = []
-        at = number
-        while at >= 0:
-            path.append(self.moments[at])
-            at = self.moments[at].parent
-        coroutine = self._begin(path[0].run, path[0].job)
-        for moment in reversed(path):
+        moments = self._path(self.moments[number])
+        coroutine = self._begin(moments[0].run, moments[0].job)
+        for moment in moments:
             repeated = Moment(moment.run, moment.job, moment.parent, moment.answer)
             self._advance(repeated, coroutine)
             if repeated.call != moment.call:
                 raise NotDeterministicError(self._difference(moment, repeated))
         return coroutine
+
+    def another_way(self, merged: Moment, answer: int) -> Moment:
+        """Drive a coroutine on from a moment that was taken for another, to see that it goes on alike."""
+        coroutine = self._begin(merged.run, merged.job)
+        for moment in [*self._path(merged), Moment(merged.run, merged.job, merged.parent, answer)]:
+            reached = Moment(moment.run, moment.job, moment.parent, moment.answer)
+            self._advance(reached, coroutine)
+        if self._states is not None:
+            self._states.of(reached, merged)
+        return reached
+
+    def _path(self, last: Moment) -> list[Moment]:
+        """Return the moments from the start to one, this one included."""
+        path = [last]
+        while path[-1].parent >= 0:
+            path.append(self.moments[path[-1].parent])
+        return path[::-1]
 
     def _difference(self, moment: Moment, repeated: Moment) -> str:
         first, then = (

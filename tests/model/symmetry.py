@@ -64,6 +64,11 @@ class Symmetry:
         ]
         return array("i", numbers).tobytes()
 
+    def end(self, world: World) -> Shape:
+        """Return the shape of what tables hold and of what happened, without the marks and times in them."""
+        both = self._shapes.joined([self._snapshot(world.snapshot), self._told(world.facts)])
+        return both._replace(marks=(), times=())
+
     def _pattern(self, shared: _Shared, shapes: Sequence[Shape], world: World) -> tuple[int, ...]:
         """Return where else the marks of runs are found, and of times which are later than others."""
         marks = shared.marks.copy()
