@@ -10,6 +10,7 @@ from tests.model.facts import Scenario
 from tests.model.mistakes import batches, documents, draws, outboxes, protocol, tokens, truncation
 from tests.model.reduction import Reduction
 from tests.model.report import Report
+from tests.model.scenarios import eviction
 from tests.model.scenarios.batches import ATTEMPTS, BATCHES, IN_PARTS
 from tests.model.scenarios.deduplication_store import with_store
 from tests.model.scenarios.documents import documents as with_documents
@@ -154,6 +155,7 @@ DEDUPLICATION_STORE = (
     Check(with_store("x", copies=2), Bounds(2, 1), is_quick=True),
     Check(with_store("x", copies=2), Bounds(2, 2, 1)),
     Check(with_store("x", copies=3), Bounds(3, 1)),
+    Check(with_store("x", copies=2), Bounds(1, 1, 1, cuts=1), is_quick=True),
     Check(with_store("x", swept=True), Bounds(2, 1), is_quick=True),
     Check(with_store("x", "y"), Bounds(2, 1)),
     Check(with_store("x", "y", copies=2), Bounds(2, 1)),
@@ -166,6 +168,8 @@ TOKENS = (
     Check(with_tokens("x", copies=2), Bounds(2, 1), is_quick=True, reduction=_TIMELESS),
     Check(with_tokens("x", copies=2), Bounds(2, 2, 1), reduction=_TIMELESS),
     Check(with_tokens("x", copies=3), Bounds(3, 1), reduction=_TIMELESS),
+    Check(with_tokens("x"), Bounds(1, 1, 0, cuts=1), is_quick=True),
+    Check(with_tokens("x"), Bounds(1, 1, 1, cuts=1)),
     Check(with_tokens("x", swept=True), Bounds(1, 1), is_quick=True),
     Check(with_tokens("x", swept=True), Bounds(2, 1), reduction=_REDUCED),
     Check(with_tokens("x", "y"), Bounds(2)),
@@ -181,10 +185,17 @@ DOCUMENTS = (
     Check(with_documents("x", copies=2), Bounds(1, 2, 1)),
     Check(with_documents("x", copies=2), Bounds(2, 1), is_quick=True, reduction=_ONE_RACE),
     Check(with_documents("x", copies=2), Bounds(2, 2, 1), reduction=_ONE_RACE),
+    Check(with_documents("x"), Bounds(1, 1, 0, cuts=1), is_quick=True),
+    Check(with_documents("x"), Bounds(1, 1, 1, cuts=1)),
     Check(with_documents("x", "y"), Bounds(1, 1, 1)),
 )
 
-CHECKS = (*STATE_BASED, *TRUNCATION, *OUTBOX, *DEDUPLICATION_STORE, *TOKENS, *DOCUMENTS)
+EVICTION = (
+    Check(eviction.OUTBOX, Bounds(2, 1), is_quick=True, reduction=_REDUCED),
+    Check(eviction.STORE, Bounds(2, 1), is_quick=True, reduction=_REDUCED),
+)
+
+CHECKS = (*STATE_BASED, *TRUNCATION, *OUTBOX, *DEDUPLICATION_STORE, *EVICTION, *TOKENS, *DOCUMENTS)
 
 SAMPLES = (
     (messages("w", "x", "y", "z", copies=3), Bounds(4, 4, 3)),

@@ -49,9 +49,13 @@ class Numbered(Generic[T]):
     def __getitem__(self, number: int) -> T:
         return self.values[number]
 
+    def key(self, value: T) -> Hashable:
+        """Return a key that is equal for equal values."""
+        return frozen(value)
+
     def number(self, value: T) -> int:
         """Return the number of a value."""
-        key = frozen(value)
+        key = self.key(value)
         number = self._numbers.get(key)
         if number is None:
             number = self._numbers[key] = len(self.values)

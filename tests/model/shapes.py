@@ -10,7 +10,7 @@ import gc
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import fields, is_dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import Enum
 from functools import partial
 from types import (
@@ -29,6 +29,7 @@ import msgpack
 
 from handlers.app import HandlerDefinition
 from handlers.route import Route
+from runtime.preparation import Prepared
 from tests.model.frames import frame_of
 from tests.model.marks import Mark, parts, time_of
 from tests.model.processes import IncomparableTime, Process
@@ -176,6 +177,15 @@ class _Writer:
         for each in value:
             self.write(each)
 
+    def message(self, value: Prepared) -> None:
+        """Write a message, which is the same in all frames of a run, and in which no process has left marks."""
+        known = _MESSAGES.get(id(value))
+        if known is None:
+            writer = _Writer()
+            writer.row(value)
+            known = _MESSAGES[id(value)] = value, (*writer.written, *writer.marks, *writer.times)
+        self.written += ["message", known[1]]
+
     def process(self, value: Process) -> None:
         """Write a process: what it draws next is new, whatever it drew before."""
         if self._is_new(value):
@@ -272,6 +282,7 @@ def _cells(function: FunctionType) -> tuple[Any, ...]:
 
 
 _IDENTICAL: dict[int, object] = {}
+_MESSAGES: dict[int, tuple[Prepared, tuple[Any, ...]]] = {}
 _EXAMPLES: tuple[Any, ...] = ([], (), {}, {}.values(), {}.items(), range(0))
 _ITERATORS = tuple(type(iter(each)) for each in _EXAMPLES)
 _AWAITED = {"async_generator_asend", "coroutine_wrapper"}
@@ -288,11 +299,12 @@ _BY_BASE: tuple[tuple[Any, Callable[[_Writer, Any], None]], ...] = (
     (Enum, _Writer.constant),
     (int, _Writer.number),
     (datetime, _Writer.date),
+    (Prepared, _Writer.message),
     (tuple, _Writer.row),
     (list, _Writer.several),
     (Mapping, _Writer.mapping),
     (AbstractSet, _Writer.group),
-    (range, _Writer.constant),
+    ((range, timedelta), _Writer.constant),
     (CodeType, _Writer.itself),
     ((type, ModuleType, HandlerDefinition, Route), _Writer.identity),
     (BuiltinFunctionType, _Writer.builtin),

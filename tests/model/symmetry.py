@@ -12,6 +12,7 @@ from collections.abc import Hashable, Iterable, Sequence
 from itertools import permutations
 from typing import NamedTuple
 
+from eventstore import Row
 from tests.model.engine import Engine
 from tests.model.marks import Mark
 from tests.model.processes import Process
@@ -39,6 +40,7 @@ class Symmetry:
         self._shapes = shapes
         self._timeless = timeless
         self._numbers: dict[Hashable, int] = {}
+        self._rows: dict[int, tuple[Row, Shape]] = {}
         self._snapshots: dict[int, Shape] = {}
         self._facts: dict[int, Shape] = {}
         self._together: dict[tuple[int, ...], _Shared] = {}
@@ -117,13 +119,20 @@ class Symmetry:
         if shape is None:
             tables = self._engine.contents.snapshots[number].tables
             rows = [
-                self._shapes.of(table, key, row)
+                self._row(table, key, row)
                 for table, partitions in tables.items()
                 for key, partition in partitions.items()
                 for row in partition.values()
             ]
             shape = self._snapshots[number] = self._shapes.joined(_arranged(rows))
         return shape
+
+    def _row(self, table: str, key: str, row: Row) -> Shape:
+        """Return the shape of a row, which most snapshots have in common. It is kept, and so its identity."""
+        known = self._rows.get(id(row))
+        if known is None:
+            known = self._rows[id(row)] = row, self._shapes.of(table, key, row)
+        return known[1]
 
     def _told(self, number: int) -> Shape:
         """Return the facts."""

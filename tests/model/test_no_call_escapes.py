@@ -10,7 +10,7 @@ from tests.model.sources import ROOT, calls_in, shipped
 SOURCES = {
     "runtime/algorithms/dispatching.py": (),
     "runtime/algorithms/entities.py": (),
-    "runtime/algorithms/deduplication_store.py": ("evict", "_forget"),
+    "runtime/algorithms/deduplication_store.py": (),
     "runtime/algorithms/tokens.py": ("issue",),
     "runtime/algorithms/effects.py": ("unpublished", "read"),
     "runtime/id_index.py": (),

@@ -1,12 +1,14 @@
 """Tokens: a message from outside comes with its token, and one of its outputs goes to somebody who needs one too.
 
-That receiver stands at the end of `publish` here: in one transaction it takes the token and leaves a receipt.
+That receiver stands at the end of `publish` here: in one transaction it takes the token and leaves a receipt, and makes
+durable what it found.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator
+from contextlib import suppress
 from functools import partial
 
 from eventstore import Operation, RowNotFoundError, Table, drive
@@ -84,10 +86,9 @@ async def _send(table: Table, publish: Publish, process: Process, output: Output
     if token is None:
         return
     receipt = Operation.insert(f"{_RECEIPT} {output.message_id} {process.name}", {})
-    try:
+    with suppress(RowNotFoundError):
         await table.transact(f"tokens.{token.chain}", [Operation.delete(token.row_key), receipt])
-    except RowNotFoundError:
-        return
+    await table.barrier()
 
 
 def _received_twice_or_never(view: View) -> str | None:
