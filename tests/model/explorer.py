@@ -66,7 +66,7 @@ class Walk:
         self._by: list[tuple[Action, ...]] = [()]
         self._leads = array("q")
         self._ends_of_leads = array("q")
-        self._report = Report(self.engine.scenario.name, self.engine.bounds)
+        self._report = Report(self.engine.scenario.name, self.engine.bounds, reduced=ways.reduced)
 
     def run(self) -> Report:
         """Walk, and report."""
@@ -83,10 +83,9 @@ class Walk:
             number += 1
         report.worlds = len(self._numbers)
         report.runs = engine.histories.executed
-        if report.violation is None and self._ways.are_all:
+        if report.violation is None and not self._ways.reduced:
             report.executions = self._executions()
         elif report.violation is None:
-            report.executions = None
             self._look_for_ends()
         return report
 

@@ -37,6 +37,8 @@ from tests.model.urgency import urgent
 from tests.model.ways import Step, Ways
 from tests.model.world import Action, Bounds, Kind, World
 
+REDUCED = "reduced"
+
 
 @dataclass(frozen=True, slots=True)
 class Reduction:
@@ -58,16 +60,19 @@ class Reduction:
         """Return the ways that are left."""
         contents, shapes = Contents(), Shapes()
         engine = Engine(scenario, bounds, contents, LocalStates(contents, shapes, bounds))
-        return FewerWays(engine, Symmetry(engine, shapes, timeless=self.timeless))
+        return FewerWays(engine, Symmetry(engine, shapes, timeless=self.timeless), self.name)
+
+    @property
+    def name(self) -> str:
+        """What reports call it."""
+        return REDUCED if self.races is None else f"{REDUCED}, races: {self.races}"
 
 
 class FewerWays(Ways):
     """The ways that are left."""
 
-    are_all = False
-
-    def __init__(self, engine: Engine, symmetry: Symmetry) -> None:
-        super().__init__(engine)
+    def __init__(self, engine: Engine, symmetry: Symmetry, reduced: str) -> None:
+        super().__init__(engine, reduced)
         self._symmetry = symmetry
         self._overtaken = Overtaken(engine)
 

@@ -27,16 +27,17 @@ class Report:
     """What an exploration saw.
 
     `worlds` are the distinct states, `steps` the transitions between them; `executions` the number of different
-    schedules from beginning to end, all of which it covers without walking each, None where they cannot be counted.
-    `runs` says how often a coroutine was driven, `crash_points` where in the source one was killed, before or after a
-    call.
+    schedules from beginning to end, all of which it covers without walking each; where they cannot be counted,
+    `reduced` says so. `runs` says how often a coroutine was driven, `crash_points` where in the source one was killed,
+    before or after a call.
     """
 
     scenario: str
     bounds: Bounds
     worlds: int = 0
     ends: int = 0
-    executions: int | None = 0
+    executions: int = 0
+    reduced: str = ""
     runs: int = 0
     steps: Counter[Kind] = field(default_factory=Counter)
     crash_points: set[tuple[Site, ...]] = field(default_factory=set)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from tests.model.histories import Site
 from tests.model.mistakes.mistake import Mistake
 from tests.model.randomly import Sample
+from tests.model.reduction import REDUCED
 from tests.model.report import Report
 from tests.model.sources import shipped
 from tests.model.world import Kind
@@ -33,7 +34,7 @@ class Totals:
 
     def add(self, report: Report) -> None:
         """Count an exploration in."""
-        self.executions += report.executions or 0
+        self.executions += report.executions
         self.worlds += report.worlds
         self.steps += report.steps.total()
         self.crashes += report.steps[Kind.CRASH]
@@ -70,7 +71,7 @@ def check_row(report: Report) -> tuple[str, ...]:
         *[str(bound) for bound in (bounds.workers, bounds.crashes, bounds.losses, bounds.cuts)],
         f"{report.worlds:,}",
         f"{report.steps.total():,}",
-        REDUCED if report.executions is None else short(report.executions),
+        report.reduced or short(report.executions),
         "none" if report.violation is None else report.violation.problem,
     )
 
@@ -113,10 +114,7 @@ CHECKED = (
 PLANTED = ("mistake", "breaks", "steps of the shortest schedule", "states explored until then")
 
 
-REDUCED = "reduced"
-"""What stands in the place of executions that are not counted."""
-
-_NUMBER = re.compile(rf"[\d,.e]+|{REDUCED}")
+_NUMBER = re.compile(rf"[\d,.e]+|{REDUCED}.*")
 
 
 def markdown(names: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

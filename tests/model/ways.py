@@ -18,12 +18,11 @@ class Step(NamedTuple):
 
 
 class Ways:
-    """All ways."""
+    """All ways. `reduced` says in a word or two that it is less, and how much."""
 
-    are_all = True
-
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, reduced: str = "") -> None:
         self.engine = engine
+        self.reduced = reduced
 
     def key(self, world: World) -> Hashable:
         """Return what the worlds have in common that are held for the same."""
