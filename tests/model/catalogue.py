@@ -7,12 +7,13 @@ from dataclasses import dataclass
 
 from tests.model.explorer import explore
 from tests.model.facts import Scenario
-from tests.model.mistakes import batches, documents, draws, outboxes, protocol, tokens, truncation
+from tests.model.mistakes import batches, delivery, documents, draws, outboxes, protocol, tokens, truncation
 from tests.model.reduction import Reduction
 from tests.model.report import Report
 from tests.model.scenarios import eviction
 from tests.model.scenarios.batches import ATTEMPTS, BATCHES, IN_PARTS
 from tests.model.scenarios.deduplication_store import with_store
+from tests.model.scenarios.delivery import at_least_once, at_most_once
 from tests.model.scenarios.documents import documents as with_documents
 from tests.model.scenarios.outbox import outbox
 from tests.model.scenarios.state_based import MIXED, RUNS, Limit, StateBasedScenario, deliver, messages
@@ -30,6 +31,7 @@ MISTAKES = (
     *outboxes.DEDUPLICATION_STORE,
     *tokens.MISTAKES,
     *documents.MISTAKES,
+    *delivery.MISTAKES,
 )
 
 
@@ -196,7 +198,29 @@ EVICTION = (
     Check(eviction.STORE, Bounds(2, 1), is_quick=True, reduction=_REDUCED),
 )
 
-CHECKS = (*STATE_BASED, *TRUNCATION, *OUTBOX, *DEDUPLICATION_STORE, *EVICTION, *TOKENS, *DOCUMENTS)
+DELIVERY = (
+    Check(at_most_once(2), Bounds(2, 2)),
+    Check(at_most_once(2), Bounds(2, 2, 1)),
+    Check(at_most_once(3), Bounds(3, 1), is_quick=True),
+    Check(at_most_once(2), Bounds(1, 1, 0, cuts=1), is_quick=True),
+    Check(at_least_once(2), Bounds(2, 1), is_quick=True),
+    Check(at_least_once(2), Bounds(2, 2)),
+    Check(at_least_once(2), Bounds(2, 0, 1), is_quick=True),
+    Check(at_least_once(2), Bounds(2, 1, 1)),
+    Check(at_least_once(3), Bounds(3)),
+    Check(at_least_once(2), Bounds(1, 1, 1, cuts=1), is_quick=True),
+)
+
+CHECKS = (
+    *STATE_BASED,
+    *TRUNCATION,
+    *OUTBOX,
+    *DEDUPLICATION_STORE,
+    *EVICTION,
+    *TOKENS,
+    *DOCUMENTS,
+    *DELIVERY,
+)
 
 SAMPLES = (
     (messages("w", "x", "y", "z", copies=3), Bounds(4, 4, 3)),

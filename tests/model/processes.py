@@ -72,6 +72,10 @@ class Process:
         is_compared = Surroundings.times_are_compared or not self._lives_now
         return self._now if is_compared else IncomparableTime(self._now)
 
+    def wait_until(self, time: int) -> None:
+        """Do nothing until the clock shows a time."""
+        self._now = max(self._now, time)
+
     def draw(self) -> bytes:
         """Return bytes that no other process, and no other call, gives: as `os.urandom` would."""
         self._drawn += 1

@@ -11,6 +11,7 @@ SOURCES = {
     "runtime/algorithms/dispatching.py": (),
     "runtime/algorithms/entities.py": (),
     "runtime/algorithms/deduplication_store.py": (),
+    "runtime/algorithms/delivery_keys.py": ("forget_expired", "_rows"),
     "runtime/algorithms/tokens.py": ("issue",),
     "runtime/algorithms/effects.py": ("unpublished", "read"),
     "runtime/id_index.py": (),
