@@ -57,7 +57,7 @@ def _explore(*, rewrites: bool) -> int:
 def _check(totals: Totals, *, rewrites: bool) -> bool:
     """Explore all scenarios, and draw random schedules beyond the bounds. Say whether something is broken."""
     rows, broken = [], False
-    for check, report in zip(CHECKS, reports(), strict=True):
+    for check, report in zip(CHECKS, reports(range(len(CHECKS))), strict=True):
         totals.add(report)
         rows.append(_printed(check_row(report)))
         broken |= _told(check.scenario, report.violation)

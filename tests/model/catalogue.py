@@ -178,8 +178,8 @@ TOKENS = (
     Check(with_tokens("x", "y", copies=2), Bounds(2, 1), reduction=_REDUCED),
 )
 
-_ONE_RACE = Reduction(timeless=True, races=1)
-"""Attempts with documents can refuse each other for ever: walked are those that lose one race of each kind."""
+_ONE_RACE, _NO_RACE = Reduction(timeless=True, races=1), Reduction(timeless=True, races=0)
+"""Attempts with documents can refuse each other for ever: walked are those that have lost so many races of each kind."""
 
 DOCUMENTS = (
     Check(with_documents("x"), Bounds(1, 2), is_quick=True),
@@ -188,6 +188,8 @@ DOCUMENTS = (
     Check(with_documents("x", copies=2), Bounds(2, 1), is_quick=True, reduction=_ONE_RACE),
     Check(with_documents("x", copies=2), Bounds(2, 2), reduction=_ONE_RACE),
     Check(with_documents("x", copies=2), Bounds(2, 1, 1), reduction=_ONE_RACE),
+    Check(with_documents("x", copies=2), Bounds(2, 2, 1), reduction=_NO_RACE),
+    Check(with_documents("x", "y", copies=2), Bounds(2, 1), reduction=Reduction(races=0)),
     Check(with_documents("x"), Bounds(1, 1, 0, cuts=1), is_quick=True),
     Check(with_documents("x"), Bounds(1, 1, 1, cuts=1)),
     Check(with_documents("x", "y"), Bounds(1, 1, 1)),
