@@ -179,9 +179,10 @@ TOKENS = (
 )
 
 _ONE_RACE, _NO_RACE = Reduction(timeless=True, races=1), Reduction(timeless=True, races=0)
-"""Attempts with documents can refuse each other for ever: walked are those that have lost so many races of each kind."""
+"""Attempts with documents can refuse each other for ever: walked are those that lost no more races of each kind."""
 
 DOCUMENTS = (
+    Check(with_documents("x", copies=3), Bounds(3, 1), reduction=_ONE_RACE),
     Check(with_documents("x"), Bounds(1, 2), is_quick=True),
     Check(with_documents("x", swept=True), Bounds(1, 2), is_quick=True),
     Check(with_documents("x", copies=2), Bounds(1, 2, 1)),

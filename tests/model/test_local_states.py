@@ -1,10 +1,16 @@
 """What a run knows at a moment: where it stands, what it will still read, and what lies on its value stacks."""
 
+from functools import partial
+
 import pytest
 
 from tests.model.calls import ask
+from tests.model.contents import Contents
+from tests.model.histories import Histories, Job
+from tests.model.local_states import LocalStates
 from tests.model.processes import Process
 from tests.model.shapes import NoShapeError, Shapes
+from tests.model.world import Bounds
 
 
 def shapes_of(*coroutines):
@@ -18,6 +24,9 @@ def asked(coroutine, *answers):
     for answer in answers:
         coroutine.send(answer)
     return coroutine
+
+
+_SHAPES = Shapes()
 
 
 async def _asks(table):
@@ -125,6 +134,25 @@ def test_what_can_change_is_told_apart_even_when_it_is_equal():
     same, different = shapes_of(asked(_waits_with(shared, shared)), asked(_waits_with([1], [1])))
 
     assert same != different
+
+
+def test_who_has_drawn_more_is_in_another_state_or_he_would_draw_the_same_again():
+    async def _draws(process, often):
+        for _ in range(often):
+            process.draw_id()
+        await _asks("first")
+
+    once, again, twice = (_state(partial(_draws, often=often)) for often in (1, 1, 2))
+
+    assert once == again
+    assert once != twice
+
+
+def _state(start):
+    """Return the local state of a first run at its first moment, in the words of always the same shapes."""
+    contents = Contents()
+    histories = Histories((Job("job", start),), contents)
+    return LocalStates(contents, _SHAPES, Bounds()).of(histories[histories.start(0, 0)], None)
 
 
 def test_times_are_marks_in_whatever_form():
