@@ -65,7 +65,10 @@ class DeliveryKeys(Protocol):
     async def put(
         self, key: DeliveryKey, state: KeyState, holder: str, expires_at: int, over: Key | None = None
     ) -> Key | None:
-        """Put a key there if it is absent, or over the one that was read; return None when another is there."""
+        """Put a key there if it is absent, or over the one that was read; return None when another is there.
+
+        Either way, what is there on return is durable.
+        """
 
     async def get(self, key: DeliveryKey) -> Key | None:
         """Read a key, also one that has expired."""
@@ -109,6 +112,8 @@ class TableDeliveryKeys(DeliveryKeys):
         try:
             (etag,) = await self._table.transact(_PARTITION + key.customer, [change])
         except RowError:
+            # The key that is there may be this delivery's own, put there by a call that was not answered.
+            await self._table.barrier()
             return None
         await self._table.barrier()
         return Key(state, holder, expires_at, etag)

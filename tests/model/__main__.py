@@ -10,11 +10,12 @@ import sys
 from collections.abc import Iterable, Sequence
 from textwrap import fill
 
+from tests.model.beside import reports
 from tests.model.catalogue import CHECKS, MISTAKES, SAMPLES
-from tests.model.explorer import Violation, explore
 from tests.model.facts import Scenario
 from tests.model.pages import PAGE, rewrite
 from tests.model.randomly import sample
+from tests.model.report import Violation
 from tests.model.schedule import replay, seed, table
 from tests.model.totals import CHECKED, PLANTED, Totals, check_row, markdown, mistake_row, sample_row
 
@@ -56,8 +57,7 @@ def _explore(*, rewrites: bool) -> int:
 def _check(totals: Totals, *, rewrites: bool) -> bool:
     """Explore all scenarios, and draw random schedules beyond the bounds. Say whether something is broken."""
     rows, broken = [], False
-    for check in CHECKS:
-        report = explore(check.scenario, check.bounds)
+    for check, report in zip(CHECKS, reports(range(len(CHECKS))), strict=True):
         totals.add(report)
         rows.append(_printed(check_row(report)))
         broken |= _told(check.scenario, report.violation)

@@ -27,6 +27,11 @@ class Call(NamedTuple):
         """Whether it may change something, so that a lost answer leaves open whether it did."""
         return self.name not in _READS
 
+    @property
+    def is_barrier(self) -> bool:
+        """Whether it only makes durable what was written before."""
+        return self.name == "barrier"
+
 
 class _Suspended:
     __slots__ = ("call",)

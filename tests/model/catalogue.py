@@ -5,11 +5,26 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tests.model.explorer import explore
 from tests.model.facts import Scenario
-from tests.model.mistakes import batches, documents, draws, outboxes, protocol, tokens, truncation, two_passes
+from tests.model.mistakes import (
+    batches,
+    delivery,
+    documents,
+    draws,
+    outboxes,
+    protocol,
+    tokens,
+    truncation,
+    two_passes,
+)
+from tests.model.reduction import Reduction
+from tests.model.report import Report
+from tests.model.scenarios import eviction
 from tests.model.scenarios import two_passes as passes
 from tests.model.scenarios.batches import ATTEMPTS, BATCHES, IN_PARTS
 from tests.model.scenarios.deduplication_store import with_store
+from tests.model.scenarios.delivery import at_least_once, at_most_once
 from tests.model.scenarios.documents import documents as with_documents
 from tests.model.scenarios.outbox import outbox
 from tests.model.scenarios.state_based import MIXED, RUNS, Limit, StateBasedScenario, deliver, messages
@@ -27,6 +42,7 @@ MISTAKES = (
     *outboxes.DEDUPLICATION_STORE,
     *tokens.MISTAKES,
     *documents.MISTAKES,
+    *delivery.MISTAKES,
     *two_passes.MISTAKES,
 )
 
@@ -38,6 +54,14 @@ class Check:
     scenario: Scenario
     bounds: Bounds
     is_quick: bool = False
+    reduction: Reduction | None = None
+
+    def explore(self) -> Report:
+        """Walk it."""
+        return explore(self.scenario, self.bounds, self.reduction)
+
+
+_REDUCED, _TIMELESS = Reduction(), Reduction(timeless=True)
 
 
 _BEGUN = StateBasedScenario(
@@ -145,6 +169,7 @@ DEDUPLICATION_STORE = (
     Check(with_store("x", copies=2), Bounds(2, 1), is_quick=True),
     Check(with_store("x", copies=2), Bounds(2, 2, 1)),
     Check(with_store("x", copies=3), Bounds(3, 1)),
+    Check(with_store("x", copies=2), Bounds(1, 1, 1, cuts=1), is_quick=True),
     Check(with_store("x", swept=True), Bounds(2, 1), is_quick=True),
     Check(with_store("x", "y"), Bounds(2, 1)),
     Check(with_store("x", "y", copies=2), Bounds(2, 1)),
@@ -153,16 +178,34 @@ DEDUPLICATION_STORE = (
 TOKENS = (
     Check(with_tokens("x"), Bounds(1, 1), is_quick=True),
     Check(with_tokens("x"), Bounds(1, 2, 1)),
-    Check(with_tokens("x", copies=2), Bounds(2), is_quick=True),
-    Check(with_tokens("x", copies=2), Bounds(2, 1)),
+    Check(with_tokens("x", copies=2), Bounds(2)),
+    Check(with_tokens("x", copies=2), Bounds(2, 1), is_quick=True, reduction=_TIMELESS),
+    Check(with_tokens("x", copies=2), Bounds(2, 2, 1), reduction=_TIMELESS),
+    Check(with_tokens("x", copies=3), Bounds(3, 1), reduction=_TIMELESS),
+    Check(with_tokens("x"), Bounds(1, 1, 0, cuts=1), is_quick=True),
+    Check(with_tokens("x"), Bounds(1, 1, 1, cuts=1)),
     Check(with_tokens("x", swept=True), Bounds(1, 1), is_quick=True),
+    Check(with_tokens("x", swept=True), Bounds(2, 1), reduction=_REDUCED),
     Check(with_tokens("x", "y"), Bounds(2)),
+    Check(with_tokens("x", "y", copies=2), Bounds(2, 1), reduction=_REDUCED),
 )
 
+_ONE_RACE, _NO_RACE = Reduction(timeless=True, races=1), Reduction(timeless=True, races=0)
+"""Attempts with documents can refuse each other for ever: walked are those that lost no more races of each kind."""
+
 DOCUMENTS = (
+    Check(with_documents("x", copies=3), Bounds(3, 1), reduction=_ONE_RACE),
     Check(with_documents("x"), Bounds(1, 2), is_quick=True),
     Check(with_documents("x", swept=True), Bounds(1, 2), is_quick=True),
     Check(with_documents("x", copies=2), Bounds(1, 2, 1)),
+    Check(with_documents("x", copies=2), Bounds(2), is_quick=True, reduction=_ONE_RACE),
+    Check(with_documents("x", copies=2), Bounds(2, 1), reduction=_ONE_RACE),
+    Check(with_documents("x", copies=2), Bounds(2, 2), reduction=_ONE_RACE),
+    Check(with_documents("x", copies=2), Bounds(2, 1, 1), reduction=_ONE_RACE),
+    Check(with_documents("x", copies=2), Bounds(2, 2, 1), reduction=_NO_RACE),
+    Check(with_documents("x", "y", copies=2), Bounds(2, 1), reduction=Reduction(races=0)),
+    Check(with_documents("x"), Bounds(1, 1, 0, cuts=1), is_quick=True),
+    Check(with_documents("x"), Bounds(1, 1, 1, cuts=1)),
     Check(with_documents("x", "y"), Bounds(1, 1, 1)),
 )
 
@@ -178,7 +221,35 @@ TWO_PASSES = (
     *(Check(scenario, Bounds(2, 1)) for scenario in _BESIDE[1:]),
 )
 
-CHECKS = (*STATE_BASED, *TRUNCATION, *OUTBOX, *DEDUPLICATION_STORE, *TOKENS, *DOCUMENTS, *TWO_PASSES)
+EVICTION = (
+    Check(eviction.OUTBOX, Bounds(2, 1), is_quick=True, reduction=_REDUCED),
+    Check(eviction.STORE, Bounds(2, 1), is_quick=True, reduction=_REDUCED),
+)
+
+DELIVERY = (
+    Check(at_most_once(2), Bounds(2, 2)),
+    Check(at_most_once(2), Bounds(2, 2, 1)),
+    Check(at_most_once(3), Bounds(3, 1), is_quick=True),
+    Check(at_most_once(2), Bounds(1, 1, 1, cuts=1), is_quick=True),
+    Check(at_least_once(2), Bounds(2, 1), is_quick=True),
+    Check(at_least_once(2), Bounds(2, 2)),
+    Check(at_least_once(2), Bounds(2, 0, 1), is_quick=True),
+    Check(at_least_once(2), Bounds(2, 1, 1)),
+    Check(at_least_once(3), Bounds(3)),
+    Check(at_least_once(2), Bounds(1, 1, 1, cuts=1), is_quick=True),
+)
+
+CHECKS = (
+    *STATE_BASED,
+    *TRUNCATION,
+    *OUTBOX,
+    *DEDUPLICATION_STORE,
+    *EVICTION,
+    *TOKENS,
+    *DOCUMENTS,
+    *TWO_PASSES,
+    *DELIVERY,
+)
 
 SAMPLES = (
     (messages("w", "x", "y", "z", copies=3), Bounds(4, 4, 3)),

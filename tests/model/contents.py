@@ -5,7 +5,7 @@ A call is carried out by the shipped table in memory, on a copy; the same call o
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from itertools import count
 from threading import RLock
 from types import MappingProxyType
@@ -21,6 +21,13 @@ Rows = Mapping[str, Row]
 Partitions = Mapping[str, Rows]
 
 _LOCK = RLock()
+
+
+class _ETag(int):
+    """A number of a write, that is known for one wherever it stands."""
+
+    def __str__(self) -> str:
+        return f"e-tag {int(self)}"
 
 
 class Answer(NamedTuple):
@@ -41,18 +48,44 @@ class Snapshot(NamedTuple):
 
     def table(self, name: str) -> MemoryTable:
         """Return a table in memory with these rows, free to be changed."""
-        table = MemoryTable(count(self.writes + 1), _LOCK)
+        table = MemoryTable(map(_ETag, count(self.writes + 1)), _LOCK)
         for key, rows in self.tables.get(name, {}).items():
             partition = table._partitions[key] = MemoryPartition()
             partition.rows = dict(rows)
         return table
 
 
+class _Snapshots(Numbered[Snapshot]):
+    """Snapshots, which have most rows in common: each row is made into a key once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._rows: Numbered[Row] = Numbered()
+        self._known: dict[int, tuple[Row, int]] = {}
+
+    def key(self, value: Snapshot) -> Hashable:
+        """Return a key that is equal for equal snapshots."""
+        rows = [
+            (name, key, row_key, self._row(row))
+            for name, partitions in value.tables.items()
+            for key, partition in partitions.items()
+            for row_key, row in partition.items()
+        ]
+        return value.writes, tuple(sorted(rows))
+
+    def _row(self, row: Row) -> int:
+        """Return the number of a row. It is kept, so that no other one has its identity."""
+        known = self._known.get(id(row))
+        if known is None:
+            known = self._known[id(row)] = row, self._rows.number(row)
+        return known[1]
+
+
 class Contents:
     """Numbers snapshots, calls and answers, and remembers which call makes which snapshot of which."""
 
     def __init__(self) -> None:
-        self.snapshots: Numbered[Snapshot] = Numbered()
+        self.snapshots = _Snapshots()
         self.calls: Numbered[Call] = Numbered()
         self.answers: Numbered[Answer] = Numbered()
         self._performed: dict[tuple[int, int], tuple[int, int]] = {}

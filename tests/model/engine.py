@@ -9,21 +9,30 @@ from tests.model.calls import OUTSIDE
 from tests.model.chronicle import Chronicle
 from tests.model.contents import Answer, Contents, Snapshot
 from tests.model.facts import Scenario, View
-from tests.model.histories import DONE, Histories
+from tests.model.histories import DONE, GaveUpError, Histories, States
 from tests.model.world import NOT_KEPT, Action, Bounds, Kind, World
 
 LOST = StoreUnavailableError("The answer did not come.", outcome_unknown=True)
+
+_EXCUSED = (StoreUnavailableError, GaveUpError)
+"""Errors that a run may fail with: an answer was lost, or the walk does not go further."""
 
 
 class Engine:
     """Carries out actions on worlds of one scenario, with the shipped code."""
 
-    def __init__(self, scenario: Scenario, bounds: Bounds) -> None:
+    def __init__(
+        self,
+        scenario: Scenario,
+        bounds: Bounds,
+        contents: Contents | None = None,
+        states: States | None = None,
+    ) -> None:
         self.scenario = scenario
         self.bounds = bounds
-        self.contents = Contents()
+        self.contents = contents or Contents()
         self.jobs = (*scenario.earlier, *scenario.jobs)
-        self.histories = Histories(self.jobs, self.contents)
+        self.histories = Histories(self.jobs, self.contents, states)
         self.chronicle = Chronicle(scenario, self.contents)
         self._lost = self.contents.answers.number(Answer(error=LOST))
         self._nothing = self.contents.answers.number(Answer())
@@ -106,7 +115,7 @@ class Engine:
         snapshot, facts, answer = self._perform(world, moment.call)
         runs = self._moved(world.runs, number, self.histories.answer(number, answer))
         stepped = world._replace(snapshot=snapshot, facts=facts, runs=runs)
-        return self._kept(stepped) if self.contents.calls[moment.call].name == "barrier" else stepped
+        return self._kept(stepped) if self.contents.calls[moment.call].is_barrier else stepped
 
     def _lose(self, world: World, number: int, kind: Kind) -> World:
         call = self.histories.moments[number].call
@@ -115,7 +124,7 @@ class Engine:
             snapshot, facts, _ = self._perform(world, call)
         elif kind is Kind.DELAY:
             late = (*late, call)
-        runs = self._moved(world.runs, number, self.histories.answer(number, self._lost, lost=True))
+        runs = self._moved(world.runs, number, self.histories.answer(number, self._lost))
         return world._replace(snapshot=snapshot, facts=facts, runs=runs, late=late, losses=world.losses - 1)
 
     def _kept(self, world: World) -> World:
@@ -156,7 +165,7 @@ class Engine:
         """Say what is wrong with a world: which invariant is broken, and how. None when nothing is."""
         for number in world.runs:
             moment = self.histories.moments[number]
-            if moment.error is not None and not moment.lost:
+            if moment.error is not None and not isinstance(moment.error, _EXCUSED):
                 return f"NoError: {self.jobs[moment.job].name} failed with {moment.error!r}"
         key = world.snapshot, world.facts, world.is_quiescent
         if key not in self._verdicts:

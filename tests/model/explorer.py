@@ -1,65 +1,46 @@
 """The explorer: walks every interleaving within the bounds, breadth first, equal worlds once.
 
-Breadth first, the first violation that it meets has a shortest schedule. The walk ends, because at each step something
-is used up or done, and so no world comes again on one path.
+Breadth first, the first violation that it meets has a shortest schedule. The walk of all worlds ends, because at each
+step something is used up or done, and so no world comes again on one path. A reduced one may come back to where it was.
 """
 
 from __future__ import annotations
 
 import gc
 from array import array
-from collections import Counter
+from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 
+import numpy as np
 import pytest
 
 from tests.model.engine import Engine
 from tests.model.facts import Scenario
-from tests.model.histories import Site
-from tests.model.world import Action, Bounds, Kind, World
+from tests.model.reduction import Reduction
+from tests.model.report import Report, Violation
+from tests.model.ways import Ways
+from tests.model.world import Action, Bounds, World
+
+ENDLESS = "Ends: from here on, nothing leads to an end any more"
 
 
-@dataclass(frozen=True, slots=True)
-class Violation:
-    """What was broken, and a shortest schedule that breaks it."""
-
-    problem: str
-    schedule: tuple[Action, ...]
-
-    @property
-    def invariant(self) -> str:
-        """The name of the broken invariant."""
-        return self.problem.partition(":")[0]
-
-
-@dataclass(slots=True)
-class Report:
-    """What an exploration saw.
-
-    `worlds` are the distinct states, `steps` the transitions between them; `executions` the number of different
-    schedules from beginning to end, all of which it covers without walking each. `runs` says how often a coroutine was
-    driven, `crash_points` where in the source one was killed, before or after a call.
-    """
-
-    scenario: str
-    bounds: Bounds
-    worlds: int = 0
-    ends: int = 0
-    executions: int = 0
-    runs: int = 0
-    steps: Counter[Kind] = field(default_factory=Counter)
-    crash_points: set[tuple[Site, ...]] = field(default_factory=set)
-    violation: Violation | None = None
-
-
-def explore(scenario: Scenario, bounds: Bounds) -> Report:
-    """Walk all worlds, or those up to the first that breaks an invariant."""
+def explore(scenario: Scenario, bounds: Bounds, reduction: Reduction | None = None) -> Report:
+    """Walk all worlds up to the first that breaks an invariant; with a reduction, one of those that are alike."""
     with pytest.MonkeyPatch.context() as patch:
         scenario.patch(patch)
         with without_collections():
-            return Walk(Engine(scenario, bounds)).run()
+            return walk_of(scenario, bounds, reduction, patch).run()
+
+
+def walk_of(
+    scenario: Scenario, bounds: Bounds, reduction: Reduction | None, patch: pytest.MonkeyPatch
+) -> Walk:
+    """Return the walk that explores a scenario, when what a reduction replaces is `patch`ed."""
+    if reduction is None:
+        return Walk(Ways(Engine(scenario, bounds)))
+    reduction.patch(patch)
+    return Walk(reduction.ways(scenario, bounds))
 
 
 @contextmanager
@@ -75,71 +56,94 @@ def without_collections() -> Iterator[None]:
 class Walk:
     """One exploration under way: the worlds found so far, where each came from, and where each leads."""
 
-    def __init__(self, engine: Engine) -> None:
-        self.engine = engine
-        first = engine.first()
-        self._worlds = [first]
-        self._numbers = {first: 0}
+    def __init__(self, ways: Ways) -> None:
+        self.engine = ways.engine
+        self._ways = ways
+        first = self.engine.first()
+        self._numbers = {self._ways.key(first): 0}
+        self._ahead = deque([first])
         self._came = array("q", [-1])
-        self._by: list[Action | None] = [None]
-        self._leads: list[array[int]] = []
-        self._report = Report(engine.scenario.name, engine.bounds)
+        self._by: list[tuple[Action, ...]] = [()]
+        self._leads = array("q")
+        self._ends_of_leads = array("q")
+        self._report = Report(self.engine.scenario.name, self.engine.bounds, reduced=ways.reduced)
 
     def run(self) -> Report:
         """Walk, and report."""
         report, engine = self._report, self.engine
-        for number, world in enumerate(self._worlds):  # grows while it is walked
+        number = 0
+        while self._ahead:
+            world = self._ahead.popleft()
             problem = engine.broken(world)
             if problem is not None:
                 report.violation = Violation(problem, self._schedule(number))
                 break
+            report.ends += world.is_quiescent
             self._expand(number, world)
-        report.worlds = len(self._worlds)
+            number += 1
+        report.worlds = len(self._numbers)
         report.runs = engine.histories.executed
-        if report.violation is None:
-            report.ends = sum(world.is_quiescent for world in self._worlds)
+        if report.violation is None and not self._ways.reduced:
             report.executions = self._executions()
+        elif report.violation is None:
+            self._look_for_ends()
         return report
 
+    def _look_for_ends(self) -> None:
+        """Report a world from which there is no way to an end, if there is one."""
+        nowhere = self._leading_nowhere()
+        if nowhere is not None:
+            self._report.violation = Violation(ENDLESS, self._schedule(nowhere))
+
     def _expand(self, number: int, world: World) -> None:
-        engine, report = self.engine, self._report
-        leads = array("q")
-        for action in engine.actions(world):
-            reached = engine.take(world, action)
-            report.steps[action.kind] += 1
-            if action.kind is Kind.CRASH:
-                report.crash_points.add(engine.histories[engine.at(world, action.subject)].sites)
-            following = self._numbers.get(reached)
+        for step in self._ways.steps(world, self._report):
+            key = self._ways.key(step.world)
+            following = self._numbers.get(key)
             if following is None:
-                following = self._numbers[reached] = len(self._worlds)
-                self._worlds.append(reached)
+                following = self._numbers[key] = len(self._numbers)
+                self._ahead.append(step.world)
                 self._came.append(number)
-                self._by.append(action)
-            leads.append(following)
-        self._leads.append(leads)
+                self._by.append(step.actions)
+            self._leads.append(following)
+        self._ends_of_leads.append(len(self._leads))
 
     def _schedule(self, number: int) -> tuple[Action, ...]:
-        actions = []
+        actions: list[Action] = []
         while number > 0:
-            action = self._by[number]
-            if action is not None:
-                actions.append(action)
+            actions += reversed(self._by[number])
             number = self._came[number]
         return tuple(reversed(actions))
 
+    def _leads_of(self, number: int) -> array[int]:
+        begin = self._ends_of_leads[number - 1] if number else 0
+        return self._leads[begin : self._ends_of_leads[number]]
+
+    def _leading_nowhere(self) -> int | None:
+        """Return the first world from which there is no way to an end, None when all lead to one."""
+        ends = np.frombuffer(self._ends_of_leads, dtype=np.int64)
+        outgoing = np.diff(ends, prepend=0)
+        begins = np.repeat(np.arange(len(ends)), outgoing)
+        leads = np.frombuffer(self._leads, dtype=np.int64)
+        leading = outgoing == 0
+        known = 0
+        while known < leading.sum():
+            known = leading.sum()
+            leading[begins[leading[leads]]] = True
+        return None if leading.all() else int(np.argmin(leading))
+
     def _executions(self) -> int:
         """Count the ways from the first world to the quiescent ones."""
-        entrances = [0] * len(self._worlds)
-        for leads in self._leads:
-            for following in leads:
-                entrances[following] += 1
-        ways = [0] * len(self._worlds)
+        entrances = [0] * len(self._numbers)
+        for following in self._leads:
+            entrances[following] += 1
+        ways = [0] * len(self._numbers)
         ways[0], ready, total = 1, [0], 0
         while ready:
             number = ready.pop()
-            if not self._leads[number]:
+            leads = self._leads_of(number)
+            if not leads:
                 total += ways[number]
-            for following in self._leads[number]:
+            for following in leads:
                 ways[following] += ways[number]
                 entrances[following] -= 1
                 if not entrances[following]:

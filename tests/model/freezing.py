@@ -8,6 +8,8 @@ from dataclasses import fields, is_dataclass
 from enum import Enum
 from typing import Any, Generic, TypeVar
 
+from tests.model.processes import IncomparableTime
+
 T = TypeVar("T")
 
 
@@ -15,6 +17,8 @@ def frozen(value: Any) -> Hashable:
     """Return a hashable key of a value. 1, True and 1.0 have different ones."""
     if value is None or isinstance(value, str | bytes | Enum):
         return value
+    if isinstance(value, IncomparableTime):
+        value = int(value)
     kind = type(value).__name__
     if isinstance(value, Mapping):
         return kind, tuple(sorted((name, frozen(each)) for name, each in value.items()))
@@ -45,9 +49,13 @@ class Numbered(Generic[T]):
     def __getitem__(self, number: int) -> T:
         return self.values[number]
 
+    def key(self, value: T) -> Hashable:
+        """Return a key that is equal for equal values."""
+        return frozen(value)
+
     def number(self, value: T) -> int:
         """Return the number of a value."""
-        key = frozen(value)
+        key = self.key(value)
         number = self._numbers.get(key)
         if number is None:
             number = self._numbers[key] = len(self.values)

@@ -10,14 +10,15 @@ None is closed before the exploration ends, because closing runs `finally`, whic
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Hashable
 from dataclasses import dataclass, field
 from types import CodeType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from tests.model.calls import Call
 from tests.model.contents import Answer, Contents
 from tests.model.processes import Process, Surroundings
+from tests.model.shapes import NO_SHAPE, Shape
 
 Started = Coroutine[Any, Any, object]
 Site = tuple[str, int]
@@ -38,29 +39,52 @@ class NotDeterministicError(Exception):
     """Raised when code was given the same answers twice and asked for different things."""
 
 
+class GaveUpError(Exception):
+    """Raised in a run that has lost too many races to be walked on with."""
+
+
 @dataclass(slots=True)
 class Moment:
-    """A point in a run: where it waits for an answer to `call`, or is `DONE`, with a result or an error."""
+    """A point in a run: where it waits for an answer to `call`, or is `DONE`, with a result or an error.
+
+    `shape` and `has_acted`, whether the call before it may have changed something, are known where states are given.
+    """
 
     run: int
     job: int
     parent: int
     answer: int
-    lost: bool
     call: int = DONE
     result: object = None
     error: Exception | None = None
     sites: tuple[Site, ...] = ()
+    shape: Shape = NO_SHAPE
+    has_acted: bool = True
     following: dict[int, int] = field(default_factory=dict)
     coroutine: tuple[Started, Process] | None = None
+
+
+class States(Protocol):
+    """Says which moments are one."""
+
+    def of(self, moment: Moment, before: Moment | None) -> Hashable:
+        """Return what the moments have in common that go on alike, and note what else is known of this one."""
 
 
 class Histories:
     """All moments of all runs, under numbers; each reached by an answer from the one before it."""
 
-    def __init__(self, jobs: tuple[Job, ...], contents: Contents) -> None:
+    def __init__(
+        self,
+        jobs: tuple[Job, ...],
+        contents: Contents,
+        states: States | None = None,
+    ) -> None:
         self.moments: list[Moment] = []
         self.executed = 0
+        self.merged: list[tuple[Moment, int]] = []
+        self._states = states
+        self._by_state: dict[Hashable, int] = {}
         self._jobs = jobs
         self._contents = contents
         self._starts: dict[tuple[int, int], int] = {}
@@ -73,21 +97,26 @@ class Histories:
         """Return the first moment of a run, which is the `run`th delivery of this exploration."""
         number = self._starts.get((run, job))
         if number is None:
-            number = self._starts[run, job] = self._add(
-                Moment(run, job, -1, -1, lost=False), self._begin(run, job)
-            )
+            number = self._starts[run, job] = self._add(Moment(run, job, -1, -1), self._begin(run, job))
         return number
 
-    def answer(self, number: int, answer: int, *, lost: bool = False) -> int:
-        """Return the moment after an answer; `lost` says that it is the time-out of a lost one."""
+    def answer(self, number: int, answer: int) -> int:
+        """Return the moment after an answer."""
         moment = self.moments[number]
         following = moment.following.get(answer)
         if following is None:
-            coroutine = moment.coroutine or self._again(number)
+            coroutine = self.suspended(number)
             moment.coroutine = None
-            reached = Moment(moment.run, moment.job, number, answer, lost=moment.lost or lost)
+            reached = Moment(moment.run, moment.job, number, answer)
             following = moment.following[answer] = self._add(reached, coroutine)
         return following
+
+    def suspended(self, number: int) -> tuple[Started, Process]:
+        """Return a coroutine that stands at a moment, and its process."""
+        moment = self.moments[number]
+        if moment.coroutine is None:
+            moment.coroutine = self._again(number)
+        return moment.coroutine
 
     def _begin(self, run: int, job: int) -> tuple[Started, Process]:
         process = Process(run)
@@ -96,6 +125,12 @@ class Histories:
 
     def _add(self, moment: Moment, coroutine: tuple[Started, Process]) -> int:
         self._advance(moment, coroutine)
+        if self._states is not None:
+            before = self.moments[moment.parent] if moment.parent >= 0 else None
+            known = self._by_state.setdefault(self._states.of(moment, before), len(self.moments))
+            if known < len(self.moments):
+                self.merged.append((moment, known))
+                return known
         self.moments.append(moment)
         return len(self.moments) - 1
 
@@ -118,18 +153,31 @@ class Histories:
 
     def _again(self, number: int) -> tuple[Started, Process]:
         """Run a coroutine from the start to a moment that it was driven past."""
-        path = []
-        at = number
-        while at >= 0:
-            path.append(self.moments[at])
-            at = self.moments[at].parent
-        coroutine = self._begin(path[0].run, path[0].job)
-        for moment in reversed(path):
-            repeated = Moment(moment.run, moment.job, moment.parent, moment.answer, lost=moment.lost)
+        moments = self._path(self.moments[number])
+        coroutine = self._begin(moments[0].run, moments[0].job)
+        for moment in moments:
+            repeated = Moment(moment.run, moment.job, moment.parent, moment.answer)
             self._advance(repeated, coroutine)
             if repeated.call != moment.call:
                 raise NotDeterministicError(self._difference(moment, repeated))
         return coroutine
+
+    def another_way(self, merged: Moment, answer: int) -> Moment:
+        """Drive a coroutine on from a moment that was taken for another, to see that it goes on alike."""
+        coroutine = self._begin(merged.run, merged.job)
+        for moment in [*self._path(merged), Moment(merged.run, merged.job, merged.parent, answer)]:
+            reached = Moment(moment.run, moment.job, moment.parent, moment.answer)
+            self._advance(reached, coroutine)
+        if self._states is not None:
+            self._states.of(reached, merged)
+        return reached
+
+    def _path(self, last: Moment) -> list[Moment]:
+        """Return the moments from the start to one, this one included."""
+        path = [last]
+        while path[-1].parent >= 0:
+            path.append(self.moments[path[-1].parent])
+        return path[::-1]
 
     def _difference(self, moment: Moment, repeated: Moment) -> str:
         first, then = (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 
 from tests.model.catalogue import CHECKS, MISTAKES, Check
-from tests.model.explorer import Report, explore
+from tests.model.report import Report
 
 QUICK = [number for number, check in enumerate(CHECKS) if check.is_quick]
 
@@ -13,7 +13,7 @@ QUICK = [number for number, check in enumerate(CHECKS) if check.is_quick]
 @cache
 def report_of(number: int) -> Report:
     """Return the report of a check, by its place in the catalogue."""
-    return explore(CHECKS[number].scenario, CHECKS[number].bounds)
+    return CHECKS[number].explore()
 
 
 @cache

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import pytest
 
 from tests.model.engine import Engine
-from tests.model.explorer import Violation
 from tests.model.facts import Scenario
+from tests.model.report import Violation
 from tests.model.world import Action, Bounds, Kind, World
 
 _ACCIDENT = 0.06

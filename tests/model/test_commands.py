@@ -3,8 +3,16 @@
 import pytest
 
 from tests.model.__main__ import main
+from tests.model.beside import reports
+from tests.model.quick import QUICK, report_of
 
 ONE = ["--scenario", "1 message, 1 copy"]
+
+
+def test_walks_beside_each_other_report_what_they_would_alone():
+    numbers = QUICK[:2]
+
+    assert list(reports(numbers)) == [report_of(number) for number in numbers]
 
 
 def test_a_planted_mistake_is_shown_with_its_schedule_and_seed(capsys):

@@ -10,6 +10,7 @@ from tests.model.explorer import Walk, explore
 from tests.model.facts import Invariant, View
 from tests.model.mistakes.truncation import LATE
 from tests.model.scenarios.state_based import messages
+from tests.model.ways import Ways
 from tests.model.world import Bounds
 
 OPPOSITES = {
@@ -55,7 +56,7 @@ def test_a_version_is_cut_and_its_late_copy_refused():
 def test_races_are_lost_in_the_walk():
     engine = Engine(messages("x", "y"), Bounds(2))
 
-    Walk(engine).run()
+    Walk(Ways(engine)).run()
 
     refused = {type(answer.error) for answer in engine.contents.answers.values if answer.error}
     assert refused & {RowChangedError, RowExistsError, RowNotFoundError}

@@ -10,8 +10,9 @@ from tests.model.sources import ROOT, calls_in, shipped
 SOURCES = {
     "runtime/algorithms/dispatching.py": (),
     "runtime/algorithms/entities.py": (),
-    "runtime/algorithms/deduplication_store.py": ("evict", "_forget"),
-    "runtime/algorithms/tokens.py": ("issue", "count"),
+    "runtime/algorithms/deduplication_store.py": (),
+    "runtime/algorithms/delivery_keys.py": ("forget_expired", "_rows"),
+    "runtime/algorithms/tokens.py": ("issue", "add", "count"),
     "runtime/algorithms/effects.py": ("unpublished", "read"),
     "runtime/id_index.py": (),
     "runtime/ledger.py": ("abandon",),

@@ -30,8 +30,14 @@ def test_nothing_is_broken_in_any_interleaving(number):
         ("de-duplication store: x; 2 copies each", 2, 2, 1),
         ("de-duplication store: x, y; 2 copies each", 2, 1, 0),
         ("de-duplication store: x; 3 copies each", 3, 1, 0),
-        ("tokens: x; 2 copies each", 2, 1, 0),
-        ("documents: x; 2 copies each", 1, 2, 1),
+        ("tokens: x; 2 copies each", 2, 2, 1),
+        ("tokens: x, y; 2 copies each", 2, 1, 0),
+        ("tokens: x; 3 copies each", 3, 1, 0),
+        ("documents: x; 2 copies each", 2, 2, 1),
+        ("documents: x, y; 2 copies each", 2, 1, 0),
+        ("documents: x; 3 copies each", 3, 1, 0),
+        ("delivery at most once: 2 copies", 2, 2, 1),
+        ("delivery at least once: 2 copies", 2, 2, 0),
     ],
 )
 def test_the_bounds_that_were_promised_are_in_the_catalogue(scenario, workers, crashes, losses):

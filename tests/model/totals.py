@@ -6,10 +6,11 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from tests.model.explorer import Report
 from tests.model.histories import Site
 from tests.model.mistakes.mistake import Mistake
 from tests.model.randomly import Sample
+from tests.model.reduction import REDUCED
+from tests.model.report import Report
 from tests.model.sources import shipped
 from tests.model.world import Kind
 
@@ -70,7 +71,7 @@ def check_row(report: Report) -> tuple[str, ...]:
         *[str(bound) for bound in (bounds.workers, bounds.crashes, bounds.losses, bounds.cuts)],
         f"{report.worlds:,}",
         f"{report.steps.total():,}",
-        short(report.executions),
+        report.reduced or short(report.executions),
         "none" if report.violation is None else report.violation.problem,
     )
 
@@ -113,7 +114,7 @@ CHECKED = (
 PLANTED = ("mistake", "breaks", "steps of the shortest schedule", "states explored until then")
 
 
-_NUMBER = re.compile(r"[\d,.e]+")
+_NUMBER = re.compile(rf"[\d,.e]+|{REDUCED}.*")
 
 
 def markdown(names: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

@@ -7,8 +7,10 @@ from dataclasses import dataclass
 
 import pytest
 
-from tests.model.explorer import Report, explore
+from tests.model.explorer import explore
 from tests.model.facts import Scenario
+from tests.model.reduction import Reduction
+from tests.model.report import Report
 from tests.model.schedule import Replayed, replay, seed
 from tests.model.world import Bounds
 
@@ -23,11 +25,11 @@ class Mistake:
     bounds: Bounds
     breaks: str
 
-    def look_for(self) -> Report:
+    def look_for(self, reduction: Reduction | None = None) -> Report:
         """Explore the scenario with the mistake planted."""
         with pytest.MonkeyPatch.context() as patch:
             self.plant(patch)
-            return explore(self.scenario, self.bounds)
+            return explore(self.scenario, self.bounds, reduction)
 
     def replay(self, report: Report, *, planted: bool = True) -> Replayed:
         """Carry out the schedule of a report again, with the mistake or without it."""

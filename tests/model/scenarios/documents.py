@@ -41,7 +41,7 @@ def make(table: Callable[[str], Table], publish: Publish, process: Process) -> P
         partial(_render, process),
         publish,
         clock=process.clock,
-        new_id=lambda: process.draw().hex()[:12],
+        new_id=process.draw_id,
         backoff=PATIENCE,
     )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from functools import partial
 from typing import Any
 
@@ -76,6 +77,11 @@ def sweep(make: Make) -> Job:
     return Job("sweep", partial(_sweep, make))
 
 
+def evict(make: Make, older_than: timedelta) -> Job:
+    """Return the job of forgetting the ids of messages that were handled so long ago."""
+    return Job("evict", partial(_evict, make, older_than))
+
+
 def holding(make: Make, leftovers: Leftovers, *more: Invariant) -> Sequence[Invariant]:
     """Return what must hold of an algorithm, with what may be left over of it."""
     garbage = Invariant("NoGarbage", partial(_left_over, make, leftovers))
@@ -112,6 +118,12 @@ async def _process(make: Make, message: Envelope, process: Process) -> Handled:
 
 async def _sweep(make: Make, process: Process) -> Handled:
     await make(SteppedTable, publish, process).sweep()
+    return Handled()
+
+
+async def _evict(make: Make, older_than: timedelta, process: Process) -> Handled:
+    algorithm: Any = make(SteppedTable, publish, process)
+    await algorithm.evict(older_than)
     return Handled()
 
 

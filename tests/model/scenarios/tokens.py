@@ -1,12 +1,14 @@
 """Tokens: a message from outside comes with its token, and one of its outputs goes to somebody who needs one too.
 
-That receiver stands at the end of `publish` here: in one transaction it takes the token and leaves a receipt.
+That receiver stands at the end of `publish` here: in one transaction it takes the token and leaves a receipt, and makes
+durable what it found.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator
+from contextlib import suppress
 from functools import partial
 
 from eventstore import Operation, RowNotFoundError, Table, drive
@@ -48,7 +50,7 @@ def make(table: Callable[[str], Table], publish: Publish, process: Process) -> T
         partial(_send, table(EVIDENCE), publish, process),
         _recipients,
         clock=process.clock,
-        new_id=lambda: process.draw().hex()[:12],
+        new_id=process.draw_id,
         backoff=PATIENCE,
     )
 
@@ -89,11 +91,10 @@ async def _send(table: Table, publish: Publish, process: Process, output: Output
     token = token_of(output.envelope(), READER)
     if token is None:
         return
-    receipt = Operation.insert(f"{_RECEIPT} {output.message_id} {process.number}", {})
-    try:
+    receipt = Operation.insert(f"{_RECEIPT} {output.message_id} {process.name}", {})
+    with suppress(RowNotFoundError):
         await table.transact(f"tokens.{token.chain}", [Operation.delete(token.row_key), receipt])
-    except RowNotFoundError:
-        return
+    await table.barrier()
 
 
 def _received_twice_or_never(view: View) -> str | None:

@@ -44,7 +44,11 @@ def truncated_beside(
 
 def long_ago(*lines: str) -> list[Job]:
     """Return the jobs of handling old messages when they were sent."""
-    jobs = [deliver(old(line)) for line in lines]
+    return at_that_time([deliver(old(line)) for line in lines])
+
+
+def at_that_time(jobs: Sequence[Job]) -> list[Job]:
+    """Return jobs as processes did them whose clocks showed times long ago."""
     return [job._replace(start=partial(_long_ago, job.start)) for job in jobs]
 
 

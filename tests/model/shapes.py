@@ -1,0 +1,319 @@
+"""Shapes: what values are like but for their marks and times, and those in the order in which they stand there.
+
+All values have one that runs keep, suspended coroutines among them. Things that can change are told apart even when
+they are equal, by the order in which they are come upon.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import fields, is_dataclass
+from datetime import datetime, timedelta
+from enum import Enum
+from functools import partial
+from types import (
+    AsyncGeneratorType,
+    BuiltinFunctionType,
+    CodeType,
+    CoroutineType,
+    FunctionType,
+    GeneratorType,
+    MethodType,
+    ModuleType,
+)
+from typing import Any, NamedTuple
+
+import msgpack
+
+from handlers.app import HandlerDefinition
+from handlers.route import Route
+from runtime.preparation import Prepared
+from tests.model.frames import frame_of
+from tests.model.marks import Mark, parts, time_of
+from tests.model.processes import IncomparableTime, Process
+
+
+class Shape(NamedTuple):
+    """The number of a shape, and the marks and the times of the value that has it, each once.
+
+    Which of them stands where, when there are several, belongs to the shape.
+    """
+
+    number: int
+    marks: tuple[Mark, ...]
+    times: tuple[int, ...]
+
+
+NO_SHAPE = Shape(-1, (), ())
+
+
+class Shapes:
+    """Gives shapes numbers, the same one when nothing differs but marks and times."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[tuple[Any, ...], int] = {}
+
+    def of(self, *values: Any) -> Shape:
+        """Return the shape of some values together."""
+        writer = _Writer()
+        for value in values:
+            writer.write(value)
+        number = self._numbers.setdefault(tuple(writer.written), len(self._numbers))
+        return Shape(number, tuple(writer.marks), tuple(writer.times))
+
+    def joined(self, shapes: Sequence[Shape]) -> Shape:
+        """Return several shapes as one."""
+        marks: dict[Mark, int] = {}
+        times: dict[int, int] = {}
+        written: list[Any] = []
+        for shape in shapes:
+            written.append(shape.number)
+            written += [marks.setdefault(mark, len(marks)) for mark in shape.marks]
+            written += [times.setdefault(time, len(times)) for time in shape.times]
+        number = self._numbers.setdefault(("joined", *written), len(self._numbers))
+        return Shape(number, tuple(marks), tuple(times))
+
+
+class NoShapeError(TypeError):
+    """Raised for a value that a run keeps, and of which it is not known here what it consists of."""
+
+
+class _Writer:
+    """Writes down of values what is the same in all processes, and beside it their marks and times."""
+
+    def __init__(self) -> None:
+        self.written: list[Any] = []
+        self.marks: dict[Mark, int] = {}
+        self.times: dict[int, int] = {}
+        self._seen: dict[int, int] = {}
+        self._kept: list[Any] = []
+
+    def write(self, value: Any) -> None:
+        """Write a value, of whatever type."""
+        kind = type(value)
+        method = _METHODS.get(kind)
+        if method is None:
+            method = _METHODS[kind] = _method(kind)
+        method(self, value)
+
+    def itself(self, value: Any) -> None:
+        """Write what is the same thing in all runs, and never changes."""
+        self.written += ["itself", value]
+
+    def identity(self, value: Any) -> None:
+        """Write what is the same thing in all runs and is compared with nothing; it is kept, and so its identity."""
+        _IDENTICAL[id(value)] = value
+        self.written += ["the", id(value)]
+
+    def builtin(self, value: Any) -> None:
+        """Write a function that is not written in Python, and what it is bound to."""
+        self.written += ["builtin", value.__name__]
+        self.write(value.__self__)
+
+    def constant(self, value: Any) -> None:
+        """Write a value that is equal to no value of another type."""
+        self.written += [type(value), value]
+
+    def number(self, value: int) -> None:
+        """Write a number, which may be a time."""
+        if time_of(value) is None:
+            self.written += [type(value), int(value)]
+        else:
+            self.time(int if isinstance(value, IncomparableTime) else type(value), int(value))
+
+    def date(self, value: datetime) -> None:
+        """Write a date, which may be a time of a process."""
+        at = time_of(value)
+        if at is None:
+            self.written += [datetime, value]
+        else:
+            self.time(datetime, at)
+
+    def time(self, form: Any, at: int) -> None:
+        """Write that there is a time in some form, and note it."""
+        self.written += ["time", form, self.times.setdefault(at, len(self.times))]
+
+    def mark(self, form: str, mark: Mark) -> None:
+        """Write that there is a mark in some form, and note it."""
+        self.written += ["mark", form, self.marks.setdefault(mark, len(self.marks))]
+
+    def text(self, value: str) -> None:
+        """Write a text, in which there may be marks and times."""
+        found = parts(value)
+        self.written += [str, len(found)]
+        for part in found:
+            if isinstance(part, str):
+                self.written.append(part)
+            elif isinstance(part.what, int):
+                self.time(part.form, part.what)
+            else:
+                self.mark(part.form, part.what)
+
+    def data(self, value: bytes) -> None:
+        """Write bytes: what was drawn, something packed, a text, or others."""
+        drawn = parts(value.hex())
+        if len(drawn) > 1:
+            self.written.append(bytes)
+            self.text(value.hex())
+            return
+        unpacked = _unpacked(value)
+        if unpacked is not None:
+            self.written.append("packed")
+            self.write(unpacked)
+            return
+        try:
+            text = value.decode()
+        except UnicodeDecodeError:
+            self.constant(value)
+        else:
+            self.written.append("encoded")
+            self.text(text)
+
+    def row(self, value: Sequence[Any]) -> None:
+        """Write a tuple, which has no identity."""
+        self.written += [type(value), len(value)]
+        for each in value:
+            self.write(each)
+
+    def message(self, value: Prepared) -> None:
+        """Write a message, which is the same in all frames of a run, and in which no process has left marks."""
+        known = _MESSAGES.get(id(value))
+        if known is None:
+            writer = _Writer()
+            writer.row(value)
+            known = _MESSAGES[id(value)] = value, (*writer.written, *writer.marks, *writer.times)
+        self.written += ["message", known[1]]
+
+    def process(self, value: Process) -> None:
+        """Write a process: what it draws next is new, whatever it drew before."""
+        if self._is_new(value):
+            self.mark("process", ("run", value.number, 0))
+            self.time("clock", value.now)
+
+    def several(self, value: list[Any]) -> None:
+        """Write a list."""
+        if self._is_new(value):
+            self.row(value)
+
+    def mapping(self, value: Mapping[Any, Any]) -> None:
+        """Write a mapping, in its order."""
+        if self._is_new(value):
+            self.written += [type(value), len(value)]
+            for name, each in value.items():
+                self.write(name)
+                self.write(each)
+
+    def group(self, value: AbstractSet[Any]) -> None:
+        """Write a set, in an order that equal ones have too."""
+        if self._is_new(value):
+            self.written += [type(value), len(value)]
+            for each in sorted(value, key=repr):
+                self.write(each)
+
+    def suspended(self, value: Any) -> None:
+        """Write where a coroutine or generator stands, and what it has there."""
+        if self._is_new(value):
+            frame = frame_of(value)
+            self.written += [frame.code, frame.at, frame.names, len(frame.stack)]
+            for each in (*frame.values, *frame.stack):
+                self.write(each)
+
+    def parts_of(self, value: Any) -> None:
+        """Write a thing by what it consists of."""
+        if self._is_new(value):
+            self.written.append(type(value))
+            for each in _CONSISTS_OF[type(value)](value):
+                self.write(each)
+
+    def _is_new(self, value: Any) -> bool:
+        """Say whether a thing is come upon for the first time; write which one it is if not."""
+        at = self._seen.get(id(value))
+        if at is not None:
+            self.written += ["again", at]
+            return False
+        self._seen[id(value)] = len(self._seen)
+        self._kept.append(value)
+        return True
+
+
+def _unpacked(value: bytes) -> Any:
+    """Return the list or mapping that bytes are when unpacked; None when they are none, or not packed like that."""
+    try:
+        unpacked = msgpack.unpackb(value)
+    except Exception:  # noqa: BLE001 - whatever it is, it was not packed
+        return None
+    return unpacked if isinstance(unpacked, list | dict) and msgpack.packb(unpacked) == value else None
+
+
+def _method(kind: type) -> Callable[[_Writer, Any], None]:
+    """Return how things of a type are written."""
+    for base, method in _BY_BASE:
+        if issubclass(kind, base):
+            return method
+    if kind not in _CONSISTS_OF:
+        _CONSISTS_OF[kind] = _consistence(kind)
+    return _Writer.parts_of
+
+
+def _consistence(kind: type) -> Callable[[Any], tuple[Any, ...]]:
+    """Return what gives the parts of things of a type."""
+    if is_dataclass(kind):
+        names = [field.name for field in fields(kind)]
+        return lambda value: tuple([getattr(value, name) for name in names])
+    if issubclass(kind, BaseException):
+        return lambda value: (value.args, value.__cause__, value.__context__)
+    if issubclass(kind, _ITERATORS):
+        return lambda value: value.__reduce__()[1:]
+    if kind.__name__ in _AWAITED:
+        return lambda value: tuple(gc.get_referents(value))
+    slots = [name for base in kind.__mro__ for name in getattr(base, "__slots__", ()) if name != "__dict__"]
+    if slots or kind.__dictoffset__:
+        return lambda value: (
+            tuple([(name, getattr(value, name, None)) for name in slots]),
+            getattr(value, "__dict__", None),
+        )
+    raise NoShapeError(f"Say in {__name__} what a {kind.__name__} consists of.")
+
+
+def _cells(function: FunctionType) -> tuple[Any, ...]:
+    return tuple(cell.cell_contents for cell in function.__closure__ or ())
+
+
+_IDENTICAL: dict[int, object] = {}
+_MESSAGES: dict[int, tuple[Prepared, tuple[Any, ...]]] = {}
+_EXAMPLES: tuple[Any, ...] = ([], (), {}, {}.values(), {}.items(), range(0))
+_ITERATORS = tuple(type(iter(each)) for each in _EXAMPLES)
+_AWAITED = {"async_generator_asend", "coroutine_wrapper"}
+
+_METHODS: dict[type, Callable[[_Writer, Any], None]] = {
+    type(None): _Writer.constant,
+    bool: _Writer.constant,
+    float: _Writer.constant,
+    str: _Writer.text,
+    bytes: _Writer.data,
+}
+
+_BY_BASE: tuple[tuple[Any, Callable[[_Writer, Any], None]], ...] = (
+    (Enum, _Writer.constant),
+    (int, _Writer.number),
+    (datetime, _Writer.date),
+    (Prepared, _Writer.message),
+    (tuple, _Writer.row),
+    (list, _Writer.several),
+    (Mapping, _Writer.mapping),
+    (AbstractSet, _Writer.group),
+    ((range, timedelta), _Writer.constant),
+    (CodeType, _Writer.itself),
+    ((type, ModuleType, HandlerDefinition, Route), _Writer.identity),
+    (BuiltinFunctionType, _Writer.builtin),
+    (Process, _Writer.process),
+    ((CoroutineType, GeneratorType, AsyncGeneratorType), _Writer.suspended),
+)
+
+_CONSISTS_OF: dict[type, Callable[[Any], tuple[Any, ...]]] = {
+    partial: lambda value: (value.func, value.args, value.keywords),
+    MethodType: lambda value: (value.__func__, value.__self__),
+    FunctionType: lambda value: (value.__code__, value.__defaults__, value.__kwdefaults__, _cells(value)),
+}
