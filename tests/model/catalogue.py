@@ -218,7 +218,8 @@ TWO_PASSES = (
     *(Check(scenario, Bounds(2, 1)) for scenario in _ATTEMPTS[:2]),
     *(Check(scenario, Bounds(2)) for scenario in _BATCHES[:2]),
     *(Check(scenario, Bounds(2, 1, 1)) for scenario in _BESIDE[:1]),
-    *(Check(scenario, Bounds(2, 1)) for scenario in _BESIDE[1:]),
+    *(Check(scenario, Bounds(2, 1)) for scenario in _BESIDE[1:2]),
+    Check(_BESIDE[2], Bounds(1, 2)),
 )
 
 EVICTION = (
