@@ -114,6 +114,7 @@ async def _leave_something(folder: Path) -> None:
             app = load_app("bank:app")
         finally:
             sys.path.remove(str(folder))
+            sys.modules.pop("bank", None)  # other tests have modules of this name
         processor = Processor(app, await store.table("bank"), publish, algorithm="outbox")
         with pytest.raises(ConnectionError):
             await processor.process(Envelope.of(row["message_id"], row["type"], row["body"]))
