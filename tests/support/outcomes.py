@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 from pyspark.sql import DataFrame
 
 from eventstore import connect, drive
-from runtime.algorithms.counts import count_handlers
 from runtime.algorithms.entities import ENTITY
 from runtime.algorithms.entity import read_entity
 from runtime.algorithms.tokens import HEADER, TableTokenStore
+from runtime.counts import count_handlers
 from runtime.spark.batch import outputs
 from runtime.streams import summaries
 

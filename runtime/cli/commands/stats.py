@@ -6,7 +6,6 @@ import asyncio
 
 from eventstore import Table, connect
 from runtime.algorithms.choice import described_algorithm
-from runtime.algorithms.counts import HandlerCount, count_handlers
 from runtime.algorithms.tokens import TableTokenStore
 from runtime.cli.console import Screen
 from runtime.cli.failures import NotPossibleError
@@ -14,6 +13,7 @@ from runtime.cli.options import AsJson, EvidenceStore, EvidenceTable, StoreUrl, 
 from runtime.cli.stores import check_table
 from runtime.cli.tables import make_table
 from runtime.clock import system_clock
+from runtime.counts import HandlerCount, count_handlers
 from runtime.ledger import Ledger
 
 _COLUMNS = ("handler", "algorithm", "objects", "messages", "versions kept", "unfinished")
