@@ -15,7 +15,7 @@ from uuid import UUID
 import pyarrow as pa
 
 from benchmarks.shooting import HANDLER, Delivery
-from runtime.envelope import to_microseconds
+from runtime.clock import to_microseconds
 from samples.shooting_range.log import BEGIN
 from samples.shooting_range.shooting_range import POSITIONS
 

@@ -19,13 +19,13 @@ import typer
 from eventstore import connect, drive
 from handlers import App
 from handlers.guard import guarded
-from runtime.algorithms.state_based import StateBased
-from runtime.backoff import BackoffPolicy
+from runtime.algorithms.state_based.process import StateBased
+from runtime.batches.context import BatchContext
 from runtime.clock import system_clock
-from runtime.envelope import Envelope
-from runtime.fold import BatchContext
-from runtime.outcome import Status
-from runtime.preparation import prepare
+from runtime.messages.envelope import Envelope
+from runtime.messages.outcome import Status
+from runtime.messages.parsing import prepare
+from runtime.retries import RetryPolicy
 from samples.shooting_range import app
 from samples.shooting_range.log import Row, generate
 
@@ -37,7 +37,7 @@ def fold(app_: App, log: list[Row]) -> float:
     """Process a log that is ordered by streams, and return the seconds of processor time."""
     handler = app_.handlers["ShootingRange"]
     table = drive(connect("memory:").table("games"))
-    algorithm = StateBased(table, handler, system_clock, BatchContext("b"), BackoffPolicy())
+    algorithm = StateBased(table, handler, system_clock, BatchContext("b"), RetryPolicy())
     begun = time.process_time()
     for game, rows in groupby(log, key=_game):
         deliveries = [

@@ -50,7 +50,7 @@ def plain(folder: str) -> Seconds:
 def ours(folder: str) -> Seconds:
     """Start as a batch does, up to the fold of no messages."""
     watch = _Watch()
-    from runtime.fold import BatchContext  # noqa: PLC0415 - what is measured
+    from runtime.batches.context import BatchContext  # noqa: PLC0415 - what is measured
     from runtime.spark import build_session  # noqa: PLC0415
     from runtime.spark.connection import open_table  # noqa: PLC0415
     from runtime.spark.job import FoldJob  # noqa: PLC0415

@@ -4,7 +4,6 @@
 """
 
 from runtime.algorithms.algorithm import Publish
-from runtime.envelope import Envelope
 from runtime.errors import (
     AppNotFoundError,
     BatchFailedError,
@@ -13,11 +12,12 @@ from runtime.errors import (
     LogError,
     ReplayFailedError,
     RetriesExhaustedError,
-    RunCorruptError,
     RuntimeFailure,
+    StoredDataError,
     UsageError,
 )
-from runtime.outcome import Outcome, Output, Reason, Status
+from runtime.messages.envelope import Envelope
+from runtime.messages.outcome import Outcome, Output, Reason, Status
 from runtime.processor import Processor
 
 __all__ = [
@@ -34,8 +34,8 @@ __all__ = [
     "Reason",
     "ReplayFailedError",
     "RetriesExhaustedError",
-    "RunCorruptError",
     "RuntimeFailure",
     "Status",
+    "StoredDataError",
     "UsageError",
 ]

@@ -8,7 +8,7 @@ RuntimeFailure
 ├── RetriesExhaustedError     lost races or an unreachable store, too often in a row
 ├── ReplayFailedError         a version whose outputs are not out yet cannot be replayed: the batch must fail
 ├── DifferenceError           a duplicate gave something else than at first, and the batch was told to fail on that
-├── RunCorruptError           a stored run cannot be read
+├── StoredDataError           a stored run cannot be read
 └── BatchFailedError          a Spark job of the batch failed; run it again with its id
 
 Every error survives pickling: its constructor takes exactly its attributes.
@@ -53,7 +53,7 @@ class DifferenceError(RuntimeFailure):
     """Raised when a duplicate gives other outputs or another state than at first, in a batch that fails on that."""
 
 
-class RunCorruptError(RuntimeFailure):
+class StoredDataError(RuntimeFailure):
     """Raised when the stored bytes of a run are not what was written."""
 
 

@@ -14,17 +14,17 @@ from handlers.app import HandlerDefinition
 from handlers.guard import guarded
 from handlers.route import KeyKind, Route
 from runtime.algorithms.algorithm import AT_ONCE, Publish
-from runtime.algorithms.choice import AlgorithmName, Surroundings, handlers_of, make_algorithms
-from runtime.algorithms.outbox import Outbox
-from runtime.algorithms.outbox_with_deduplication_store import OutboxWithDeduplicationStore
-from runtime.algorithms.tokens import TableTokenStore, issue
-from runtime.backoff import BackoffPolicy
+from runtime.algorithms.choice import AlgorithmName, Dependencies, handlers_of, make_algorithms
+from runtime.algorithms.outbox.outbox import Outbox
+from runtime.algorithms.outbox.tokens import TableTokenStore, issue
+from runtime.algorithms.outbox.with_deduplication_store import OutboxWithDeduplicationStore
+from runtime.batches.context import BatchContext
 from runtime.clock import Clock, system_clock
-from runtime.envelope import Envelope
-from runtime.fold import BatchContext
-from runtime.message_ids import canonical
-from runtime.outcome import Outcome, Reason, dead_letter
-from runtime.preparation import prepare, read_body
+from runtime.messages.envelope import Envelope
+from runtime.messages.message_ids import canonical
+from runtime.messages.outcome import Outcome, Reason, dead_letter
+from runtime.messages.parsing import prepare, read_body
+from runtime.retries import RetryPolicy
 
 
 class Processor:
@@ -48,17 +48,17 @@ class Processor:
         *,
         clock: Clock = system_clock,
         batch: BatchContext | None = None,
-        backoff: BackoffPolicy | None = None,
+        retries: RetryPolicy | None = None,
         guard: bool = False,
         algorithm: AlgorithmName = "state-based",
         evidence: Table | None = None,
     ) -> None:
         self._app = app = guarded(app) if guard else app
         self._tokens = TableTokenStore(evidence or table) if algorithm == "tokens" else None
-        surroundings = Surroundings(
-            app, table, evidence or table, publish, clock, backoff or BackoffPolicy(), batch or BatchContext()
+        dependencies = Dependencies(
+            app, table, evidence or table, publish, clock, retries or RetryPolicy(), batch or BatchContext()
         )
-        self._algorithms = make_algorithms(algorithm, surroundings)
+        self._algorithms = make_algorithms(algorithm, dependencies)
 
     async def process(self, message: Envelope) -> list[Outcome]:
         """Handle a message in each handler that takes its type, publish the outputs, and return the outcomes.

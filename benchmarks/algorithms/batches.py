@@ -14,11 +14,11 @@ from benchmarks.algorithms.spent import Spent
 from benchmarks.games import game_id
 from eventstore import drive
 from runtime import Processor, Status
-from runtime.algorithms.choice import AlgorithmName, BatchAlgorithm, Surroundings, make_batch_algorithms
-from runtime.algorithms.two_passes import TwoPasses
-from runtime.fold import BatchContext
-from runtime.message_ids import id_key
-from runtime.preparation import prepare
+from runtime.algorithms.choice import AlgorithmName, BatchAlgorithm, Dependencies, make_batch_algorithms
+from runtime.algorithms.outbox.outbox_batch import OutboxBatch
+from runtime.batches.context import BatchContext
+from runtime.messages.message_ids import id_key
+from runtime.messages.parsing import prepare
 from samples.shooting_range.shooting_range import ShootingRange
 
 TOGETHER = 100
@@ -55,14 +55,14 @@ class BatchPlay:
         algorithm = self._in_batch(batch)
         outcomes = drive(algorithm.process(game_id(0), deliveries))
         check_ends([outcome.status for outcome in outcomes], Status.PROCESSED)
-        if isinstance(algorithm, TwoPasses):
+        if isinstance(algorithm, OutboxBatch):
             drive(algorithm.settle(game_id(0), [id_key(each.message_id) for each in sent]))
         spent = Spent.until_now(self.table, self.app).each(before, 1)
         return spent._replace(stored_bytes=self.table.stored_bytes - unsent)
 
     def _in_batch(self, batch: int) -> BatchAlgorithm:
         context = BatchContext(f"20260101T000000-{batch:06}")
-        given = Surroundings(self.app, self.table, self.table, clock=self._clock, batch=context)
+        given = Dependencies(self.app, self.table, self.table, clock=self._clock, batch=context)
         (algorithm,) = make_batch_algorithms(self._algorithm, given).values()
         return algorithm
 

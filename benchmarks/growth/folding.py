@@ -24,7 +24,7 @@ from benchmarks.growth.measurement import Cost
 from benchmarks.shooting import TABLE, Delivery, final_states
 from eventstore import Table, drive
 from handlers import App
-from runtime.fold import BatchContext
+from runtime.batches.context import BatchContext
 from runtime.spark.batch import new_batch_id
 from runtime.spark.connection import Connection, open_table
 from runtime.spark.job import FoldJob

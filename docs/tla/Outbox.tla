@@ -1,6 +1,6 @@
 ------------------------------ MODULE Outbox ------------------------------
 (* The outbox: business state, outgoing messages and ids of processed messages in one row. The steps are those of     *)
-(* runtime/algorithms/outbox.py: load, invoke, store, dispatch, mark as dispatched.                                   *)
+(* runtime/algorithms/outbox/outbox.py: load, invoke, store, dispatch, mark as dispatched.                                   *)
 EXTENDS Deliveries
 
 VARIABLES

@@ -1,6 +1,6 @@
 ------------------- MODULE OutboxWithDeduplicationStore -------------------
 (* The outbox with a separate de-duplication store: the entity forgets a message once the store knows it. The steps   *)
-(* are those of runtime/algorithms/outbox_with_deduplication_store.py: load, find, invoke, store, dispatch, add,      *)
+(* are those of runtime/algorithms/outbox/with_deduplication_store.py: load, find, invoke, store, dispatch, add,      *)
 (* forget.                                                                                                            *)
 EXTENDS Deliveries
 

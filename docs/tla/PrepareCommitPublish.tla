@@ -1,6 +1,6 @@
 ----------------------- MODULE PrepareCommitPublish -----------------------
 (* Prepare, commit, publish; register, clean up: a document for each message, which its output announces. The steps   *)
-(* are the methods of runtime/algorithms/prepare_commit_publish.py: load, invoke, register, prepare, commit, publish, *)
+(* are the methods of runtime/algorithms/documents/prepare_commit_publish.py: load, invoke, register, prepare, commit, publish, *)
 (* dispatch, mark as dispatched, clean up, withdraw; and collect, which the sweeper does.                             *)
 EXTENDS Deliveries
 

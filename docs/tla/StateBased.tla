@@ -1,6 +1,6 @@
 ---------------------------- MODULE StateBased ----------------------------
 (* State-based consistent messaging: load, invoke, store, publish. The steps are the methods of                      *)
-(* runtime/algorithms/state_based.py. A duplicate is handled again on the version just before its own, with the       *)
+(* runtime/algorithms/state_based/process.py. A duplicate is handled again on the version just before its own, with the       *)
 (* context recorded then, and stores nothing.                                                                         *)
 EXTENDS Deliveries
 

@@ -1,6 +1,6 @@
 ---------------------------- MODULE TokenBased ----------------------------
 (* Token-based de-duplication: a message may be processed only while its token exists. The steps are those of         *)
-(* runtime/algorithms/token_based.py: load, check the token, invoke, store, create tokens, checkpoint, dispatch,      *)
+(* runtime/algorithms/outbox/token_based.py: load, check the token, invoke, store, create tokens, checkpoint, dispatch,      *)
 (* delete the token, clean up. Each message has one output, which goes to a receiver that processes by tokens too.    *)
 EXTENDS Deliveries
 

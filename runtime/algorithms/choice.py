@@ -12,20 +12,20 @@ from eventstore import Table, connect
 from handlers import App
 from handlers.app import HandlerDefinition
 from runtime.algorithms.algorithm import Algorithm, Publish
-from runtime.algorithms.deduplication_store import TableDeduplicationStore
-from runtime.algorithms.outbox import Outbox
-from runtime.algorithms.outbox_with_deduplication_store import OutboxWithDeduplicationStore
-from runtime.algorithms.state_based import StateBased, StateBasedOneByOne
-from runtime.algorithms.token_based import TokenBased
-from runtime.algorithms.tokens import TableTokenStore
-from runtime.algorithms.two_passes import TwoPasses
-from runtime.backoff import BackoffPolicy
+from runtime.algorithms.outbox.deduplication_store import TableDeduplicationStore
+from runtime.algorithms.outbox.outbox import Outbox
+from runtime.algorithms.outbox.outbox_batch import OutboxBatch
+from runtime.algorithms.outbox.token_based import TokenBased
+from runtime.algorithms.outbox.tokens import TableTokenStore
+from runtime.algorithms.outbox.with_deduplication_store import OutboxWithDeduplicationStore
+from runtime.algorithms.state_based.process import StateBased, StateBasedOneByOne
+from runtime.batches.context import BatchContext
 from runtime.clock import Clock, system_clock
 from runtime.errors import UsageError
-from runtime.fold import BatchContext
-from runtime.message_ids import IdKey
-from runtime.outcome import Outcome, Output
-from runtime.preparation import Prepared
+from runtime.messages.message_ids import IdKey
+from runtime.messages.outcome import Outcome, Output
+from runtime.messages.parsing import Delivery
+from runtime.retries import RetryPolicy
 
 AlgorithmName = Literal["state-based", "outbox", "deduplication-store", "tokens"]
 
@@ -39,7 +39,7 @@ class BatchAlgorithm(Protocol):
     async def process(
         self,
         business_id: str,
-        deliveries: Sequence[Prepared | Outcome],
+        deliveries: Sequence[Delivery],
         *,
         delivered: Collection[IdKey] = (),
         stopped: bool = False,
@@ -53,7 +53,7 @@ async def published_by_nobody(_: Output) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class Dependencies:
     """What algorithms are made of.
 
     `table` holds the states, `evidence` the de-duplication store or the tokens. `publish` is for single messages;
@@ -65,30 +65,30 @@ class Surroundings:
     evidence: Table
     publish: Publish = published_by_nobody
     clock: Clock = system_clock
-    backoff: BackoffPolicy = field(default_factory=BackoffPolicy)
+    retries: RetryPolicy = field(default_factory=RetryPolicy)
     batch: BatchContext = field(default_factory=BatchContext)
 
 
-def make_algorithms(name: AlgorithmName, given: Surroundings) -> dict[str, Algorithm]:
+def make_algorithms(name: AlgorithmName, given: Dependencies) -> dict[str, Algorithm]:
     """Return an algorithm for each handler of an app, by the handlers' names. Raises `UsageError` for another name."""
     check_name(name)
     return {handler.name: _make(name, handler, given) for handler in given.app.handlers.values()}
 
 
-def make_batch_algorithms(name: AlgorithmName, given: Surroundings) -> dict[str, BatchAlgorithm]:
+def make_batch_algorithms(name: AlgorithmName, given: Dependencies) -> dict[str, BatchAlgorithm]:
     """Return an algorithm in batches for each handler of an app, by the handlers' names."""
     if name != "state-based":
-        return dict(make_two_passes(name, given))
+        return dict(make_outbox_batches(name, given))
     return {
-        handler.name: StateBased(given.table, handler, given.clock, given.batch, given.backoff)
+        handler.name: StateBased(given.table, handler, given.clock, given.batch, given.retries)
         for handler in given.app.handlers.values()
     }
 
 
-def make_two_passes(name: AlgorithmName, given: Surroundings) -> dict[str, TwoPasses]:
+def make_outbox_batches(name: AlgorithmName, given: Dependencies) -> dict[str, OutboxBatch]:
     """Return an algorithm with an outbox, in batches, for each handler of an app, by the handlers' names."""
     return {
-        handler.name: TwoPasses(_make_outbox(name, handler, given), given.batch)
+        handler.name: OutboxBatch(_make_outbox(name, handler, given), given.batch)
         for handler in given.app.handlers.values()
     }
 
@@ -117,21 +117,21 @@ def handlers_of(app: App, message_type: str) -> list[str]:
     return [route.handler for route in app.routes(message_type)]
 
 
-def _make(name: AlgorithmName, handler: HandlerDefinition, given: Surroundings) -> Algorithm:
+def _make(name: AlgorithmName, handler: HandlerDefinition, given: Dependencies) -> Algorithm:
     if name != "state-based":
         return _make_outbox(name, handler, given)
-    algorithm = StateBased(given.table, handler, given.clock, given.batch, given.backoff)
+    algorithm = StateBased(given.table, handler, given.clock, given.batch, given.retries)
     return StateBasedOneByOne(algorithm, given.publish)
 
 
 def _make_outbox(
-    name: AlgorithmName, handler: HandlerDefinition, given: Surroundings
+    name: AlgorithmName, handler: HandlerDefinition, given: Dependencies
 ) -> Outbox | OutboxWithDeduplicationStore | TokenBased:
-    table, publish, clock, backoff = given.table, given.publish, given.clock, given.backoff
+    table, publish, clock, retries = given.table, given.publish, given.clock, given.retries
     if name == "deduplication-store":
         store = TableDeduplicationStore(given.evidence, clock)
-        return OutboxWithDeduplicationStore(table, store, handler, publish, clock=clock, backoff=backoff)
+        return OutboxWithDeduplicationStore(table, store, handler, publish, clock=clock, retries=retries)
     if name == "tokens":
         tokens, recipients = TableTokenStore(given.evidence), partial(handlers_of, given.app)
-        return TokenBased(table, tokens, handler, publish, recipients, clock=clock, backoff=backoff)
-    return Outbox(table, handler, publish, clock=clock, backoff=backoff)
+        return TokenBased(table, tokens, handler, publish, recipients, clock=clock, retries=retries)
+    return Outbox(table, handler, publish, clock=clock, retries=retries)

@@ -10,10 +10,10 @@ from rich.console import RenderableType
 
 from runtime.cli.commands.batches import describe
 from runtime.cli.tables import make_table
-from runtime.outcome import Status
+from runtime.messages.outcome import Status
 
 if TYPE_CHECKING:
-    from runtime.ledger import BatchRecord
+    from runtime.batches.ledger import BatchRecord
     from runtime.spark.batch import BatchResult
     from runtime.spark.summaries import DeadLetter, OutcomeCount
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from handlers.lint import Target, locate
-from runtime.apps import load_app
+from runtime.cli.apps import load_app
 from runtime.errors import UsageError
 
 _SUFFIX = ".py"

@@ -12,7 +12,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from runtime.envelope import to_datetime
+from runtime.clock import to_datetime
 
 NOTHING = "-"
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import RenderableType
 
+from runtime.algorithms.state_based.verification import Verdict
 from runtime.cli.tables import make_table
-from runtime.verification import Verdict
 
 if TYPE_CHECKING:
     from runtime.spark.verify import FirstDifference, VerdictCount, Verification

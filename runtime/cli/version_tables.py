@@ -10,9 +10,9 @@ from rich.text import Text
 
 from runtime.cli.tables import Cell, compact_json, make_facts, make_table, moment_cell, moment_text
 from runtime.cli.versions import describe_version
-from runtime.head import Head
-from runtime.states import changes, decode
-from runtime.streams import StoredVersion
+from runtime.storage.head import Head
+from runtime.storage.listing import StoredVersion
+from runtime.storage.readable_states import changes, decode
 
 _COLUMNS = ("version", "message", "type", "now", "enqueued at", "batch", "changed")
 _STATES = ("before", "after")

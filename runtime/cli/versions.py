@@ -6,8 +6,8 @@ from dataclasses import asdict
 from typing import Any
 
 from runtime.cli.tables import moment_text
-from runtime.states import changes, decode
-from runtime.streams import StoredVersion
+from runtime.storage.listing import StoredVersion
+from runtime.storage.readable_states import changes, decode
 
 
 def describe_version(stored: StoredVersion, *, whole: bool, diff: bool) -> dict[str, Any]:

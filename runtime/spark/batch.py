@@ -23,12 +23,12 @@ from pyspark.sql import functions as sf
 
 from handlers import App
 from handlers.guard import guarded
-from runtime.algorithms.ages import cut_off
 from runtime.algorithms.algorithm import AT_ONCE
+from runtime.batches.context import BatchContext
+from runtime.batches.ledger import BatchRecord, Ledger
+from runtime.clock import cut_off
 from runtime.errors import BatchFailedError, UsageError
-from runtime.fold import BatchContext
-from runtime.ledger import BatchRecord, Ledger
-from runtime.outcome import Status
+from runtime.messages.outcome import Status
 from runtime.spark.batch_options import BatchOptions
 from runtime.spark.connection import Connection, check_reach, open_table
 from runtime.spark.failures import SPARK_FAILURES, explain

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from runtime.algorithms.choice import AlgorithmName, check_name, described_algorithm
+from runtime.batches.ledger import STATE_BASED
 from runtime.clock import Clock, system_clock
 from runtime.errors import UsageError
-from runtime.ledger import STATE_BASED
 from runtime.spark.connection import TablePlace
 from runtime.spark.job import Wrap
 

@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 
 from eventstore import Scope, Store, Table, connect, drive
 from runtime.errors import UsageError
-from runtime.spark.flight import StreamsInFlight
+from runtime.spark.concurrency import ConcurrencyLimit
 from runtime.spark.session import is_local
 
 T = TypeVar("T")
@@ -68,14 +68,14 @@ class Connection:
         if self._loop is not None:
             self._loop.close()
 
-    def measured(self, table: Table, flight: StreamsInFlight) -> Table:
+    def measured(self, table: Table, concurrency: ConcurrencyLimit) -> Table:
         """Return the table, with its calls taken note of where several coroutines may be under way."""
-        return table if self._loop is None else flight.measured(table)
+        return table if self._loop is None else concurrency.measured(table)
 
     def run_all(
-        self, coroutines: Iterable[Coroutine[Any, Any, T] | None], flight: StreamsInFlight
+        self, coroutines: Iterable[Coroutine[Any, Any, T] | None], concurrency: ConcurrencyLimit
     ) -> Iterator[T]:
-        """Run coroutines, as many at once as `flight` allows, and give their results as they end.
+        """Run coroutines, as many at once as `concurrency` allows, and give their results as they end.
 
         The next coroutine is asked for only when there is room for it. None stands for a wait: what comes after it
         begins when all before it has ended. When one raises, the others are cancelled.
@@ -83,7 +83,7 @@ class Connection:
         if self._loop is None:
             yield from (drive(coroutine) for coroutine in coroutines if coroutine is not None)
             return
-        yield from run_concurrently(self._loop, coroutines, flight)
+        yield from run_concurrently(self._loop, coroutines, concurrency)
 
 
 def open_table(
@@ -131,7 +131,7 @@ def check_scope(scope: Scope, master: str) -> None:
 def run_concurrently(
     loop: asyncio.AbstractEventLoop,
     coroutines: Iterable[Coroutine[Any, Any, T] | None],
-    flight: StreamsInFlight,
+    concurrency: ConcurrencyLimit,
 ) -> Iterator[T]:
     """Run coroutines as `Connection.run_all` does, on an event loop."""
     running: set[asyncio.Task[T]] = set()
@@ -139,7 +139,7 @@ def run_concurrently(
         for coroutine in coroutines:
             if coroutine is not None:
                 running.add(loop.create_task(coroutine))
-            while len(running) >= (flight.limit if coroutine is not None else 1):
+            while len(running) >= (concurrency.limit if coroutine is not None else 1):
                 running = yield from _take_finished(loop, running)
         while running:
             running = yield from _take_finished(loop, running)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from runtime.envelope import Envelope
+from runtime.messages.envelope import Envelope
 
 MAX_DELIVERIES = 49_152
 MAX_BODY_BYTES = 32 * 2**20

@@ -19,8 +19,8 @@ from typing import Any
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import DataFrame, SparkSession
 
+from runtime.batches.ledger import BatchRecord
 from runtime.errors import BatchFailedError, BatchRefusedError, UsageError
-from runtime.ledger import BatchRecord
 from runtime.spark.schemas import STORED_OUTCOME
 
 _MARK = "_batch"

@@ -20,14 +20,13 @@ from pyspark.sql.types import LongType, StructField, StructType
 from eventstore import Operation, RowExistsError, Table
 from handlers import App
 from runtime.algorithms.choice import handlers_of
-from runtime.algorithms.retrying import until_undisturbed
-from runtime.algorithms.tokens import CHAIN_LENGTH, FIRST, HEADER, TableTokenStore, first_tokens
-from runtime.backoff import BackoffPolicy, sleep_for
+from runtime.algorithms.outbox.tokens import CHAIN_LENGTH, FIRST, HEADER, TableTokenStore, first_tokens
 from runtime.errors import BatchFailedError, UsageError
+from runtime.retries import RetryPolicy, sleep_for, until_undisturbed
 from runtime.spark.batch_options import Step
+from runtime.spark.concurrency import ConcurrencyLimit
 from runtime.spark.connection import TablePlace, check_reach, open_table
 from runtime.spark.failures import SPARK_FAILURES, explain
-from runtime.spark.flight import StreamsInFlight
 from runtime.spark.folders import absolute_folder
 from runtime.spark.inputs import describe_input
 from runtime.spark.logs import normalise, read_log
@@ -106,19 +105,19 @@ class IssueJob:
     def run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Issue the tokens of all messages that come in, and give their number."""
         connection = open_table(self.place.store, self.place.table)
-        flight = StreamsInFlight(self.in_flight)
-        store = TableTokenStore(connection.measured(connection.table, flight))
-        backoff = BackoffPolicy(sleep=sleep_for(connection.scope))
-        done = sum(1 for _ in connection.run_all(self._work(store, backoff, batches), flight))
+        concurrency = ConcurrencyLimit(self.in_flight)
+        store = TableTokenStore(connection.measured(connection.table, concurrency))
+        retries = RetryPolicy(sleep=sleep_for(connection.scope))
+        done = sum(1 for _ in connection.run_all(self._work(store, retries, batches), concurrency))
         yield pa.RecordBatch.from_pydict({"messages": pa.array([done], pa.int64())})
 
     def _work(
-        self, store: TableTokenStore, backoff: BackoffPolicy, batches: Iterable[pa.RecordBatch]
+        self, store: TableTokenStore, retries: RetryPolicy, batches: Iterable[pa.RecordBatch]
     ) -> Iterator[Coroutine[Any, Any, bool]]:
         for row in (row for batch in batches for row in batch.to_pylist()):
             tokens = first_tokens(row["message_id"], handlers_of(self.app, row["type"]))
             if tokens:
-                yield until_undisturbed(backoff, lambda tokens=tokens: store.add(tokens))  # type: ignore[misc]
+                yield until_undisturbed(retries, lambda tokens=tokens: store.add(tokens))  # type: ignore[misc]
 
 
 def _has_token() -> Column:

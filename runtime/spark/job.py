@@ -14,16 +14,16 @@ import pyarrow as pa
 
 from eventstore import Table
 from handlers import App
-from runtime.algorithms.choice import AlgorithmName, BatchAlgorithm, Surroundings, make_batch_algorithms
-from runtime.backoff import BackoffPolicy, sleep_for
+from runtime.algorithms.choice import AlgorithmName, BatchAlgorithm, Dependencies, make_batch_algorithms
+from runtime.batches.context import BatchContext
 from runtime.clock import Clock, system_clock
-from runtime.fold import BatchContext
-from runtime.message_ids import IdKey
-from runtime.outcome import Outcome, Reason, Status, dead_letter, delivered_messages
-from runtime.preparation import prepare
+from runtime.messages.message_ids import IdKey
+from runtime.messages.outcome import Outcome, Reason, Status, dead_letter, delivered_messages
+from runtime.messages.parsing import prepare
+from runtime.retries import RetryPolicy, sleep_for
+from runtime.spark.concurrency import ConcurrencyLimit
 from runtime.spark.connection import Connection, TablePlace, open_table
 from runtime.spark.deliveries import Group, groups
-from runtime.spark.flight import StreamsInFlight
 from runtime.spark.garbage import rare_collections
 from runtime.spark.outcomes import OutcomeWriter
 
@@ -34,8 +34,8 @@ class Opened(NamedTuple):
     """What a worker has when it begins: its connection, how many streams may be under way, what algorithms need."""
 
     connection: Connection
-    flight: StreamsInFlight
-    surroundings: Surroundings
+    concurrency: ConcurrencyLimit
+    dependencies: Dependencies
 
 
 @dataclass(frozen=True)
@@ -60,25 +60,25 @@ class FoldJob:
     def open(self) -> Opened:
         """Return this worker's connection, with what the algorithm is made of."""
         connection = open_table(self.store, self.table, self.evidence)
-        flight = StreamsInFlight(self.in_flight)
+        concurrency = ConcurrencyLimit(self.in_flight)
         wrap = self.wrap or _unchanged
-        surroundings = Surroundings(
+        dependencies = Dependencies(
             self.app,
-            connection.measured(wrap(connection.table), flight),
-            connection.measured(wrap(connection.evidence), flight),
+            connection.measured(wrap(connection.table), concurrency),
+            connection.measured(wrap(connection.evidence), concurrency),
             clock=self.clock,
-            backoff=BackoffPolicy(sleep=sleep_for(connection.scope)),
+            retries=RetryPolicy(sleep=sleep_for(connection.scope)),
             batch=self.batch,
         )
-        return Opened(connection, flight, surroundings)
+        return Opened(connection, concurrency, dependencies)
 
     def fold(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Handle the deliveries of a partition, stream by stream, and give their outcomes."""
-        connection, flight, surroundings = self.open()
-        worker = _Worker(self, make_batch_algorithms(self.algorithm, surroundings))
+        connection, concurrency, dependencies = self.open()
+        worker = _Worker(self, make_batch_algorithms(self.algorithm, dependencies))
         writer = OutcomeWriter()
         with rare_collections():
-            for outcomes in connection.run_all(worker.work(batches), flight):
+            for outcomes in connection.run_all(worker.work(batches), concurrency):
                 writer.add(outcomes)
                 del outcomes  # or they would be kept while the next group is handled
                 while writer.is_full:

@@ -26,9 +26,9 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from runtime import message_ids
-from runtime.envelope import EARLIEST, to_microseconds
+from runtime.clock import EARLIEST, to_microseconds
 from runtime.errors import LogError
+from runtime.messages import message_ids
 from runtime.spark.failures import SPARK_FAILURES, explain
 from runtime.spark.schemas import OPTIONAL, REQUIRED
 

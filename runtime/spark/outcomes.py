@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from runtime.outcome import Outcome, Output, Reason, Status
+from runtime.messages.outcome import Outcome, Output, Reason, Status
 from runtime.spark.schemas import ARROW_OUTPUT, OUTCOME
 
 MAX_ROWS = 8192

@@ -11,9 +11,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
-from runtime.algorithms.choice import Surroundings, make_two_passes
-from runtime.message_ids import id_key
-from runtime.outcome import Outcome, Status
+from runtime.algorithms.choice import Dependencies, make_outbox_batches
+from runtime.messages.message_ids import id_key
+from runtime.messages.outcome import Outcome, Status
 from runtime.spark.job import FoldJob
 from runtime.spark.outcomes import to_arrow
 from runtime.spark.schemas import OUTCOME
@@ -39,16 +39,16 @@ def left_behind(spark: SparkSession, job: FoldJob, latest: int, partitions: int)
 
     Single messages count when they were handled at a time, in microseconds, or before.
     """
-    connection, _, surroundings = job.open()
-    keys = connection.run(_unfinished(job, surroundings))
+    connection, _, dependencies = job.open()
+    keys = connection.run(_unfinished(job, dependencies))
     entities = spark.createDataFrame(keys, _ENTITY).repartition(partitions)
     return entities.mapInArrow(TakeUp(job, latest).run, OUTCOME)
 
 
-async def _unfinished(job: FoldJob, surroundings: Surroundings) -> list[tuple[str, str]]:
+async def _unfinished(job: FoldJob, dependencies: Dependencies) -> list[tuple[str, str]]:
     """Return handler and business id of each entity that has something pending."""
     found = []
-    for handler, algorithm in make_two_passes(job.algorithm, surroundings).items():
+    for handler, algorithm in make_outbox_batches(job.algorithm, dependencies).items():
         entities = algorithm.algorithm.entities
         found += [(handler, entities.business_id(key)) async for key in entities.unfinished()]
     return found
@@ -62,14 +62,14 @@ class SecondPass:
 
     def run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Settle the messages of each entity that comes in, and give the number of entities."""
-        connection, flight, surroundings = self.job.open()
-        settled = sum(1 for _ in connection.run_all(self._work(surroundings, batches), flight))
+        connection, concurrency, dependencies = self.job.open()
+        settled = sum(1 for _ in connection.run_all(self._work(dependencies, batches), concurrency))
         yield pa.RecordBatch.from_pydict({"entities": pa.array([settled], pa.int64())})
 
     def _work(
-        self, surroundings: Surroundings, batches: Iterable[pa.RecordBatch]
+        self, dependencies: Dependencies, batches: Iterable[pa.RecordBatch]
     ) -> Iterator[Coroutine[Any, Any, None]]:
-        algorithms = make_two_passes(self.job.algorithm, surroundings)
+        algorithms = make_outbox_batches(self.job.algorithm, dependencies)
         for row in _rows(batches):
             message_ids = [id_key(message_id) for message_id in sorted(row["message_ids"])]
             yield algorithms[row["handler"]].settle(row["business_id"], message_ids)
@@ -84,14 +84,14 @@ class TakeUp:
 
     def run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Give outcomes of what was left behind in each entity that comes in."""
-        connection, flight, surroundings = self.job.open()
-        for outcomes in connection.run_all(self._work(surroundings, batches), flight):
+        connection, concurrency, dependencies = self.job.open()
+        for outcomes in connection.run_all(self._work(dependencies, batches), concurrency):
             yield to_arrow(outcomes)
 
     def _work(
-        self, surroundings: Surroundings, batches: Iterable[pa.RecordBatch]
+        self, dependencies: Dependencies, batches: Iterable[pa.RecordBatch]
     ) -> Iterator[Coroutine[Any, Any, list[Outcome]]]:
-        algorithms = make_two_passes(self.job.algorithm, surroundings)
+        algorithms = make_outbox_batches(self.job.algorithm, dependencies)
         for row in _rows(batches):
             yield algorithms[row["handler"]].left_behind(row["business_id"], self.latest)
 

@@ -11,16 +11,16 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import LongType, StringType, StructField, StructType, TimestampType
 
 from eventstore import KeyRange, split_streams
-from runtime.backoff import BackoffPolicy, sleep_for
+from runtime.algorithms.state_based.truncation import Truncated, TruncationRules, truncate_stream
+from runtime.batches.ledger import Ledger
 from runtime.clock import Clock, system_clock
 from runtime.errors import BatchFailedError
-from runtime.ledger import Ledger
+from runtime.retries import RetryPolicy, sleep_for
+from runtime.spark.concurrency import ConcurrencyLimit
 from runtime.spark.connection import Connection, check_reach, open_table
 from runtime.spark.failures import SPARK_FAILURES, explain
-from runtime.spark.flight import StreamsInFlight
 from runtime.spark.job import Wrap
-from runtime.streams import stream_keys
-from runtime.truncation import Truncated, TruncationRules, truncate_stream
+from runtime.storage.listing import stream_keys
 
 REPORT = StructType(
     [
@@ -52,14 +52,14 @@ class TruncationJob:
     def run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Truncate the streams of the ranges of keys that come in, and report each."""
         connection = open_table(self.store, self.table)
-        flight = StreamsInFlight(self.in_flight)
+        concurrency = ConcurrencyLimit(self.in_flight)
         table = self.wrap(connection.table) if self.wrap else connection.table
-        table = connection.measured(table, flight)
-        backoff = BackoffPolicy(sleep=sleep_for(connection.store.scope))
+        table = connection.measured(table, concurrency)
+        retries = RetryPolicy(sleep=sleep_for(connection.store.scope))
         for row in (row for batch in batches for row in batch.to_pylist()):
             keys = connection.run(stream_keys(connection.table, KeyRange(**row)))
-            work = (truncate_stream(table, key, self.rules, backoff, dry_run=self.dry_run) for key in keys)
-            yield _report([found for found in connection.run_all(work, flight) if found is not None])
+            work = (truncate_stream(table, key, self.rules, retries, dry_run=self.dry_run) for key in keys)
+            yield _report([found for found in connection.run_all(work, concurrency) if found is not None])
 
 
 def truncate(

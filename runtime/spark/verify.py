@@ -17,9 +17,10 @@ from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as sf
 
 from handlers import App
+from runtime.algorithms.state_based.verification import Verdict
+from runtime.batches.ledger import STATE_BASED, Ledger
 from runtime.clock import system_clock
 from runtime.errors import BatchFailedError, LogError, UsageError
-from runtime.ledger import STATE_BASED, Ledger
 from runtime.spark.connection import Connection, check_reach, open_table
 from runtime.spark.failures import SPARK_FAILURES, explain
 from runtime.spark.job import Wrap
@@ -28,7 +29,6 @@ from runtime.spark.routing import Sample, route
 from runtime.spark.schemas import FOUND
 from runtime.spark.session import check_session
 from runtime.spark.verify_job import VerifyJob
-from runtime.verification import Verdict
 
 _KIND = ("handler", "type", "revision", "verdict")
 _DIFFERING = [verdict.value for verdict in Verdict if verdict.is_difference]

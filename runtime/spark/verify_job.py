@@ -14,18 +14,18 @@ import pyarrow as pa
 
 from eventstore import Store, Table
 from handlers import App
-from runtime.backoff import BackoffPolicy, sleep_for
-from runtime.envelope import Envelope
-from runtime.outcome import Outcome, Output
-from runtime.preparation import Prepared, prepare
+from runtime.algorithms.state_based.verification import Finding, Verdict, Verifier
+from runtime.messages.envelope import Envelope
+from runtime.messages.outcome import Outcome, Output
+from runtime.messages.parsing import Delivery, prepare
+from runtime.retries import RetryPolicy, sleep_for
+from runtime.spark.concurrency import ConcurrencyLimit
 from runtime.spark.connection import open_table
 from runtime.spark.deliveries import Group, groups
-from runtime.spark.flight import StreamsInFlight
 from runtime.spark.garbage import rare_collections
 from runtime.spark.job import Wrap
 from runtime.spark.outcomes import outputs_array
 from runtime.spark.schemas import FOUND
-from runtime.verification import Finding, Verdict, Verifier
 
 _MAX_ROWS = 4096
 _MAX_OUTPUTS = 8192
@@ -77,12 +77,12 @@ class VerifyJob:
     def verify(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Compare the deliveries of a partition with their stored versions, and give rows of `FOUND`."""
         connection = open_table(self.store, self.table, make=False)
-        flight = StreamsInFlight(self.in_flight)
+        concurrency = ConcurrencyLimit(self.in_flight)
         table = self.wrap(connection.table) if self.wrap else connection.table
-        worker = _Worker(self, connection.measured(table, flight), connection.store)
+        worker = _Worker(self, connection.measured(table, concurrency), connection.store)
         tally = _Tally()
         with rare_collections():
-            for checked in connection.run_all(worker.work(batches), flight):
+            for checked in connection.run_all(worker.work(batches), concurrency):
                 tally.add(checked)
                 if tally.is_full:
                     yield tally.flush()
@@ -94,9 +94,9 @@ class _Worker:
 
     def __init__(self, job: VerifyJob, table: Table, store: Store) -> None:
         self._app = job.app
-        backoff = BackoffPolicy(sleep=sleep_for(store.scope))
+        retries = RetryPolicy(sleep=sleep_for(store.scope))
         self._verifiers = {
-            name: Verifier(table, handler, backoff, with_outputs=job.with_outputs)
+            name: Verifier(table, handler, retries, with_outputs=job.with_outputs)
             for name, handler in job.app.handlers.items()
         }
 
@@ -197,7 +197,7 @@ def _unroutable(envelope: Envelope, problem: str | None) -> Finding:
     return Finding(None, None, envelope.message_id or "", envelope.type, Verdict.UNKNOWN, error=error)
 
 
-def _without_stream(delivery: Prepared | Outcome, handler: str) -> Finding:
+def _without_stream(delivery: Delivery, handler: str) -> Finding:
     envelope = delivery.envelope
     error = delivery.error if isinstance(delivery, Outcome) else None
     return Finding(handler, None, envelope.message_id, envelope.type, Verdict.UNKNOWN, error=error)

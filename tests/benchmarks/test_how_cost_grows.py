@@ -25,7 +25,7 @@ from benchmarks.growth.table import print_curve
 from benchmarks.growth.turns import measure
 from benchmarks.shooting import final_states
 from eventstore import drive
-from runtime.streams import versions
+from runtime.storage.listing import versions
 
 PLANS = {
     "messages-per-stream": Plan((1, 10, 100), 100, turns=2),

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from runtime.algorithms.entity import MAX_OUTBOX_BYTES
-from runtime.part import MAX_STATE_BYTES
+from runtime.algorithms.outbox.entity import MAX_OUTBOX_BYTES
+from runtime.storage.limits import MAX_STATE_BYTES
 from tests.unit.runtime.algorithms.world import ALGORITHMS
 
 ROOT = Path(__file__).parents[2]

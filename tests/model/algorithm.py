@@ -1,5 +1,5 @@
 """The one place where the module of the algorithm under check is named."""
 
-from runtime.algorithms import state_based
+from runtime.algorithms.state_based import process as state_based
 
 __all__ = ["state_based"]

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, Protocol
 
 from tests.model.calls import Call
 from tests.model.contents import Answer, Contents
-from tests.model.processes import Process, Surroundings
+from tests.model.processes import Dependencies, Process
 from tests.model.shapes import NO_SHAPE, Shape
 
 Started = Coroutine[Any, Any, object]
@@ -136,7 +136,7 @@ class Histories:
 
     def _advance(self, moment: Moment, coroutine: tuple[Started, Process]) -> None:
         """Send a coroutine the answer that leads to this moment, and note what it asks then."""
-        started, Surroundings.process = coroutine
+        started, Dependencies.process = coroutine
         answer = self._contents.answers[moment.answer] if moment.answer >= 0 else Answer()
         try:
             call = started.send(answer.value) if answer.error is None else started.throw(_copy(answer.error))

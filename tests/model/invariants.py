@@ -8,9 +8,9 @@ from collections.abc import Iterator
 
 from eventstore.header import FIRST_VERSION
 from eventstore.partition import EVENT, HEADER
-from runtime.envelope import to_datetime
-from runtime.outcome import Output
-from runtime.properties import number
+from runtime.clock import to_datetime
+from runtime.messages.outcome import Output
+from runtime.storage.properties import number
 from tests.model.facts import Facts, Invariant, View
 from tests.model.scribe import OUTPUTS
 from tests.model.versions import Place, Version, place_of

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from functools import cache
 from typing import NamedTuple
 
-from runtime.envelope import to_datetime
+from runtime.clock import to_datetime
 from tests.model.processes import DRAWN, NOW, SECOND
 
 Mark = tuple[str, int, int]

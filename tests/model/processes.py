@@ -69,7 +69,7 @@ class Process:
     def clock(self) -> int:
         """Return the time, which goes on by a second each time."""
         self._now += SECOND
-        is_compared = Surroundings.times_are_compared or not self._lives_now
+        is_compared = Dependencies.times_are_compared or not self._lives_now
         return self._now if is_compared else IncomparableTime(self._now)
 
     def wait_until(self, time: int) -> None:
@@ -111,7 +111,7 @@ def _drawn(number: int, drawn: int) -> bytes:
     return content
 
 
-class Surroundings:
+class Dependencies:
     """The process whose code runs just now."""
 
     process = Process(0)
@@ -120,4 +120,4 @@ class Surroundings:
 
 def sky() -> str:
     """Look out of the window: each process sees another colour."""
-    return f"colour {Surroundings.process.number}"
+    return f"colour {Dependencies.process.number}"

@@ -22,14 +22,14 @@ from typing import Any
 import pytest
 
 from eventstore import ConcurrencyConflictError
-from runtime.backoff import Backoff
+from runtime.retries import Retries
 from tests.model.contents import Contents
 from tests.model.engine import Engine
 from tests.model.facts import Scenario
 from tests.model.histories import GaveUpError
 from tests.model.local_states import LocalStates
 from tests.model.overtaken import Overtaken
-from tests.model.processes import Surroundings
+from tests.model.processes import Dependencies
 from tests.model.report import Report
 from tests.model.shapes import Shapes
 from tests.model.symmetry import Symmetry
@@ -53,8 +53,8 @@ class Reduction:
 
     def patch(self, patch: pytest.MonkeyPatch) -> None:
         """Let runs try again without counting, or until they have lost too many races."""
-        patch.setattr(Backoff, "pause", _never_mind if self.races is None else _giving_up_after(self.races))
-        patch.setattr(Surroundings, "times_are_compared", not self.timeless)
+        patch.setattr(Retries, "pause", _never_mind if self.races is None else _giving_up_after(self.races))
+        patch.setattr(Dependencies, "times_are_compared", not self.timeless)
 
     def ways(self, scenario: Scenario, bounds: Bounds) -> Ways:
         """Return the ways that are left."""
@@ -117,7 +117,7 @@ class FewerWays(Ways):
         return not self.engine.histories[self.engine.at(world, action.subject)].has_acted
 
 
-async def _never_mind(_: Backoff, __: Exception) -> None:
+async def _never_mind(_: Retries, __: Exception) -> None:
     """Try again, however often that was done."""
 
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import pytest
 
-from runtime.outcome import Output
+from runtime.messages.outcome import Output
 from tests.model.calls import OUTSIDE, Call
 from tests.model.engine import Engine
 from tests.model.facts import Scenario

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from handlers import App, Context, Handler, Message, State, handles
-from runtime.envelope import Envelope
+from runtime.messages.envelope import Envelope
 from tests.model.processes import NOW, sky
 
 BOOK = "b"

@@ -8,14 +8,14 @@ from tests.model.quick import QUICK, report_of
 from tests.model.sources import ROOT, calls_in, shipped
 
 SOURCES = {
-    "runtime/algorithms/dispatching.py": (),
-    "runtime/algorithms/entities.py": (),
-    "runtime/algorithms/deduplication_store.py": (),
-    "runtime/algorithms/delivery_keys.py": ("forget_expired", "_rows"),
-    "runtime/algorithms/tokens.py": ("issue", "add", "count"),
-    "runtime/algorithms/effects.py": ("unpublished", "read"),
-    "runtime/id_index.py": (),
-    "runtime/ledger.py": ("abandon",),
+    "runtime/algorithms/publishing.py": (),
+    "runtime/algorithms/outbox/entities.py": (),
+    "runtime/algorithms/outbox/deduplication_store.py": (),
+    "runtime/algorithms/last_hop/keys.py": ("forget_expired", "_rows"),
+    "runtime/algorithms/outbox/tokens.py": ("issue", "add", "count"),
+    "runtime/algorithms/documents/effects.py": ("unpublished", "read"),
+    "runtime/storage/id_index.py": (),
+    "runtime/batches/ledger.py": ("abandon",),
     "eventstore/writing.py": (),
     "eventstore/reading.py": ("read_header",),
     "eventstore/truncation.py": ("delete",),
@@ -27,9 +27,9 @@ Tokens are issued before anything goes wrong; `unpublished` is a generator, and 
 
 CALL_NO_TABLE = [
     "runtime/processor.py",
-    "runtime/state_stream.py",
-    "runtime/truncation.py",
-    "runtime/algorithms/two_passes.py",
+    "runtime/storage/stream.py",
+    "runtime/algorithms/state_based/truncation.py",
+    "runtime/algorithms/outbox/outbox_batch.py",
     "eventstore/slices.py",
     "eventstore/appending.py",
 ]
@@ -49,7 +49,7 @@ def test_each_call_of_a_table_is_explored_with_a_crash(module, crash_points):
 
 
 def test_publishing_is_a_call_too():
-    dispatching = "runtime/algorithms/dispatching.py"
+    dispatching = "runtime/algorithms/publishing.py"
     lines = (ROOT / dispatching).read_text().splitlines()
     calls = {lines[line - 1].strip() for _, line in calls_in(dispatching)}
 

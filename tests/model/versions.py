@@ -7,8 +7,8 @@ from collections.abc import Hashable, Mapping
 from typing import NamedTuple
 
 from eventstore import drive
-from runtime.outcome import OUTPUT_INDEX_BITS, Output
-from runtime.streams import versions
+from runtime.messages.outcome import OUTPUT_INDEX_BITS, Output
+from runtime.storage.listing import versions
 from tests.model.contents import Snapshot
 from tests.model.scribe import BOOK
 

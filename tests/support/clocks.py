@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from runtime.envelope import to_microseconds
+from runtime.clock import to_microseconds
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from eventstore import Operation, Table
-from runtime.algorithms.entities import ENTITY
+from runtime.algorithms.outbox.entities import ENTITY
 
 
 class WorkerDiedError(Exception):

@@ -9,12 +9,12 @@ from typing import Any, NamedTuple
 from pyspark.sql import DataFrame
 
 from eventstore import connect, drive
-from runtime.algorithms.entities import ENTITY
-from runtime.algorithms.entity import read_entity
-from runtime.algorithms.tokens import HEADER, TableTokenStore
-from runtime.counts import count_handlers
+from runtime.algorithms.counts import count_handlers
+from runtime.algorithms.outbox.entities import ENTITY
+from runtime.algorithms.outbox.entity import read_entity
+from runtime.algorithms.outbox.tokens import HEADER, TableTokenStore
 from runtime.spark.batch import outputs
-from runtime.streams import summaries
+from runtime.storage.listing import summaries
 
 
 def by_status(outcomes: DataFrame) -> Counter[tuple[str, ...]]:

@@ -7,12 +7,12 @@ from typing import Annotated, Any
 import typer
 
 from eventstore import Table
+from runtime.batches.ledger import STATE_BASED, BatchRecord, Ledger
 from runtime.cli.console import Screen
 from runtime.cli.options import AsJson, StoreUrl, TableName
 from runtime.cli.stores import on_table
 from runtime.cli.tables import Cell, iso, make_table
 from runtime.clock import system_clock
-from runtime.ledger import STATE_BASED, BatchRecord, Ledger
 
 Abandon = Annotated[
     str | None,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from runtime.apps import load_app
+from runtime.cli.apps import load_app
 from runtime.cli.console import Screen
 from runtime.cli.demo.folder import DemoFolder
 from runtime.cli.demo.narration import Narration

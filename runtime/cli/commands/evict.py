@@ -12,13 +12,13 @@ import typer
 from eventstore import connect
 from handlers import App
 from runtime.algorithms.choice import described_algorithm, published_by_nobody
-from runtime.apps import load_app
+from runtime.batches.ledger import Ledger
+from runtime.cli.apps import load_app
 from runtime.cli.console import Screen
 from runtime.cli.durations import parse_duration
 from runtime.cli.options import AppSpec, AsJson, EvidenceStore, EvidenceTable, StoreUrl, TableName
 from runtime.cli.stores import check_table
 from runtime.clock import system_clock
-from runtime.ledger import Ledger
 from runtime.processor import Processor
 
 

@@ -16,11 +16,11 @@ from runtime.cli.tables import moment_text
 from runtime.cli.version_tables import facts_of_stream, facts_of_version, table_of_changes, table_of_versions
 from runtime.cli.versions import describe_version
 from runtime.errors import UsageError
-from runtime.head import Head, read_head
-from runtime.message_ids import canonical
-from runtime.state_stream import stream_partition
-from runtime.states import decode
-from runtime.streams import StoredVersion, versions
+from runtime.messages.message_ids import canonical
+from runtime.storage.head import Head, read_head
+from runtime.storage.listing import StoredVersion, versions
+from runtime.storage.readable_states import decode
+from runtime.storage.stream import stream_partition
 
 HandlerName = Annotated[
     str, typer.Argument(metavar="HANDLER", show_default=False, help="The name of the handler.")

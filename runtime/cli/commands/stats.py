@@ -6,15 +6,15 @@ import asyncio
 
 from eventstore import Table, connect
 from runtime.algorithms.choice import described_algorithm
-from runtime.algorithms.tokens import TableTokenStore
+from runtime.algorithms.counts import HandlerCount, count_handlers
+from runtime.algorithms.outbox.tokens import TableTokenStore
+from runtime.batches.ledger import Ledger
 from runtime.cli.console import Screen
 from runtime.cli.failures import NotPossibleError
 from runtime.cli.options import AsJson, EvidenceStore, EvidenceTable, StoreUrl, TableName
 from runtime.cli.stores import check_table
 from runtime.cli.tables import make_table
 from runtime.clock import system_clock
-from runtime.counts import HandlerCount, count_handlers
-from runtime.ledger import Ledger
 
 _COLUMNS = ("handler", "algorithm", "objects", "messages", "versions kept", "unfinished")
 

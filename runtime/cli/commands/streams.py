@@ -11,7 +11,7 @@ from runtime.cli.console import Screen
 from runtime.cli.options import AsJson, Limit, StoreUrl, TableName
 from runtime.cli.stores import on_table
 from runtime.cli.tables import Cell, make_table, moment_cell, moment_text
-from runtime.streams import StreamSummary, summaries
+from runtime.storage.listing import StreamSummary, summaries
 
 Handler = Annotated[
     str | None, typer.Option("--handler", metavar="NAME", help="Only streams of this handler.")

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from runtime.apps import load_app
+from runtime.cli.apps import load_app
 from runtime.cli.batch_report import BatchReport
 from runtime.cli.commands.run import BatchId, Cascade, Out
 from runtime.cli.console import Screen

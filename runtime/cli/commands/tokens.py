@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from runtime.apps import load_app
+from runtime.cli.apps import load_app
 from runtime.cli.console import Screen
 from runtime.cli.message_logs import check_log
 from runtime.cli.options import (

@@ -7,13 +7,13 @@ from typing import Annotated, Any
 import typer
 
 from eventstore import connect
+from runtime.algorithms.state_based.truncation import TruncationRules
 from runtime.cli.console import Screen
 from runtime.cli.options import DEFAULT_MASTER, Age, AsJson, LogFile, Master, StoreUrl, TableName, Window
 from runtime.cli.sessions import working
 from runtime.cli.stores import check_file
 from runtime.cli.truncation_report import TruncationReport
 from runtime.clock import system_clock
-from runtime.truncation import TruncationRules
 
 KeepLast = Annotated[
     int | None,

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from eventstore import connect
-from runtime.apps import load_app
+from runtime.cli.apps import load_app
 from runtime.cli.console import Screen
 from runtime.cli.failures import FAILED
 from runtime.cli.message_logs import check_log

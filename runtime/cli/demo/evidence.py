@@ -9,7 +9,7 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
 from eventstore import Table
-from runtime.streams import summaries
+from runtime.storage.listing import summaries
 
 if TYPE_CHECKING:
     from runtime.spark.batch import BatchResult

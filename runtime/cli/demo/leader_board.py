@@ -9,8 +9,8 @@ from rich.console import RenderableType
 
 from eventstore import Table
 from runtime.cli.tables import make_table
-from runtime.states import decode
-from runtime.streams import summaries
+from runtime.storage.listing import summaries
+from runtime.storage.readable_states import decode
 
 HANDLER = "LeaderBoard"
 SHOWN = 5

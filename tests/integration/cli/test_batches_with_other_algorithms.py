@@ -18,7 +18,7 @@ import pytest
 
 from eventstore import connect
 from runtime import Envelope, Processor
-from runtime.apps import load_app
+from runtime.cli.apps import load_app
 from tests.integration.cli.folder import REPOSITORY, SHORT_LIVED_JAVA, Folder, deposit
 
 APP = ["--app", "bank:app"]

@@ -12,7 +12,7 @@ from uuid import UUID
 
 from eventstore import connect
 from runtime import Envelope
-from runtime.streams import summaries
+from runtime.storage.listing import summaries
 from tests.support.consumer import Consumer, to_line
 
 ROOT = Path(__file__).parents[3]

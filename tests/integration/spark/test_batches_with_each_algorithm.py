@@ -6,7 +6,7 @@ import pytest
 
 from eventstore import connect
 from eventstore.backends.azure.account import account_of
-from runtime.ledger import Ledger
+from runtime.batches.ledger import Ledger
 from runtime.spark.batch_options import BatchOptions
 from runtime.spark.connection import TablePlace
 from tests.integration.spark.conftest import NIGHT

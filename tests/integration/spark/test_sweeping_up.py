@@ -8,7 +8,7 @@ import pytest
 from eventstore import connect
 from runtime import BatchFailedError, Envelope, Processor, UsageError
 from runtime.algorithms.choice import AlgorithmName
-from runtime.ledger import Ledger
+from runtime.batches.ledger import Ledger
 from runtime.spark import Batch
 from runtime.spark.batch_options import BatchOptions
 from samples.shooting_range import app

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from runtime.fold import Fold
+from runtime.algorithms.state_based.decide import Fold
 from tests.model.algorithm import state_based
 from tests.model.mistakes.mistake import Mistake
 from tests.model.scenarios.batches import ATTEMPTS, BATCHES, IN_PARTS

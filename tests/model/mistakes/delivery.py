@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from eventstore import ANY_ETAG, Verb
-from runtime.algorithms.delivery import Delivered, Delivery, End
-from runtime.algorithms.delivery_keys import TableDeliveryKeys
+from runtime.algorithms.last_hop.delivery import Delivered, End, IdempotentDelivery
+from runtime.algorithms.last_hop.keys import TableDeliveryKeys
 from tests.model.calls import SteppedTable
 from tests.model.mistakes.mistake import Mistake
 from tests.model.scenarios.delivery import NOT_LOCKED, SENT_OR_SAID, at_least_once, at_most_once
@@ -17,7 +17,7 @@ from tests.model.world import Bounds
 
 
 def _sent_first(patch: pytest.MonkeyPatch) -> None:
-    at_most_once: Any = Delivery.at_most_once
+    at_most_once: Any = IdempotentDelivery.at_most_once
 
     async def send_and_register(self: Any, key: Any, name: Any, send: Any) -> Any:
         delivered = await self.send(send)
@@ -28,7 +28,7 @@ def _sent_first(patch: pytest.MonkeyPatch) -> None:
         await at_most_once(self, key, name, send_nothing)
         return delivered
 
-    patch.setattr(Delivery, "at_most_once", send_and_register)
+    patch.setattr(IdempotentDelivery, "at_most_once", send_and_register)
 
 
 def _put_over_whatever_is_there(patch: pytest.MonkeyPatch) -> None:
@@ -42,17 +42,17 @@ def _put_over_whatever_is_there(patch: pytest.MonkeyPatch) -> None:
 
 
 def _sealed_first(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Delivery, "at_least_once", Delivery.at_most_once)
+    patch.setattr(IdempotentDelivery, "at_least_once", IdempotentDelivery.at_most_once)
 
 
 def _locked_means_done(patch: pytest.MonkeyPatch) -> None:
-    deliver: Any = Delivery.deliver
+    deliver: Any = IdempotentDelivery.deliver
 
     async def deliver_or_leave(self: Any, *given: Any) -> Delivered:
         delivered: Delivered = await deliver(self, *given)
         return delivered._replace(try_again_at=None) if delivered.end is End.LOCKED else delivered
 
-    patch.setattr(Delivery, "deliver", deliver_or_leave)
+    patch.setattr(IdempotentDelivery, "deliver", deliver_or_leave)
 
 
 def _unlocked_by_whoever(patch: pytest.MonkeyPatch) -> None:
@@ -68,14 +68,14 @@ def _filtered_in_silence(patch: pytest.MonkeyPatch) -> None:
     async def filtered(*_: object) -> Delivered:
         return Delivered(End.FILTERED)
 
-    patch.setattr(Delivery, "filtered", filtered)
+    patch.setattr(IdempotentDelivery, "filtered", filtered)
 
 
 def _never_sealed(patch: pytest.MonkeyPatch) -> None:
     async def close(self: Any, key: Any, name: Any, _: Any, delivered: Any) -> None:
         await self.record(key, name, delivered)
 
-    patch.setattr(Delivery, "close", close)
+    patch.setattr(IdempotentDelivery, "close", close)
 
 
 _ANYWAY = {Verb.INSERT: Verb.INSERT_OR_REPLACE}

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from runtime.algorithms.effects import TableEffects
-from runtime.algorithms.prepare_commit_publish import PrepareCommitPublish
+from runtime.algorithms.documents.effects import TableEffects
+from runtime.algorithms.documents.prepare_commit_publish import PrepareCommitPublish
 from tests.model.mistakes.mistake import Mistake
 from tests.model.mistakes.outboxes import store_whatever_is_there
 from tests.model.scenarios.documents import documents

@@ -11,11 +11,11 @@ import pytest
 from handlers import Context
 from handlers.context import _pack
 from handlers.draws import Seed
-from runtime import fold
-from runtime.fold import Fold
-from runtime.replay import replay
+from runtime.algorithms.state_based import decide as fold
+from runtime.algorithms.state_based.decide import Fold
+from runtime.algorithms.state_based.replay import replay
 from tests.model.mistakes.mistake import Mistake
-from tests.model.processes import Surroundings
+from tests.model.processes import Dependencies
 from tests.model.scenarios.state_based import StateBasedScenario, deliver, messages
 from tests.model.scribe import two_handlers, write
 from tests.model.world import Bounds
@@ -27,17 +27,17 @@ def _compare_no_digests(patch: pytest.MonkeyPatch) -> None:
 
 
 def _ids_of_the_process(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Seed, "guid", lambda *_: UUID(bytes=Surroundings.process.draw()[:16]))
-    patch.setattr(Seed, "guid_text", lambda *_: str(UUID(bytes=Surroundings.process.draw()[:16])))
+    patch.setattr(Seed, "guid", lambda *_: UUID(bytes=Dependencies.process.draw()[:16]))
+    patch.setattr(Seed, "guid_text", lambda *_: str(UUID(bytes=Dependencies.process.draw()[:16])))
 
 
 def _random_of_the_process(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Context, "random", property(lambda _: random.Random(Surroundings.process.draw())))
+    patch.setattr(Context, "random", property(lambda _: random.Random(Dependencies.process.draw())))
 
 
 def _time_of_the_process(patch: pytest.MonkeyPatch) -> None:
     def at_another_time(handler: Any, business_id: str, delivery: Any, known: Any) -> Any:
-        version = known.version._replace(now=Surroundings.process.clock())
+        version = known.version._replace(now=Dependencies.process.clock())
         return replay(handler, business_id, delivery, known._replace(version=version))
 
     patch.setattr(fold, "replay", at_another_time)

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from eventstore import ANY_ETAG, Operation, Row, StoreUnavailableError
-from runtime.algorithms.deduplication_store import TableDeduplicationStore
-from runtime.algorithms.dispatching import dispatch
-from runtime.algorithms.entities import ENTITY, Entities
-from runtime.algorithms.invoking import concluded
-from runtime.algorithms.outbox import Outbox
-from runtime.algorithms.outbox_with_deduplication_store import OutboxWithDeduplicationStore as WithStore
-from runtime.outcome import Status
+from runtime.algorithms.outbox.deduplication_store import TableDeduplicationStore
+from runtime.algorithms.outbox.entities import ENTITY, Entities
+from runtime.algorithms.outbox.invoking import concluded
+from runtime.algorithms.outbox.outbox import Outbox
+from runtime.algorithms.outbox.with_deduplication_store import OutboxWithDeduplicationStore as WithStore
+from runtime.algorithms.publishing import dispatch
+from runtime.messages.outcome import Status
 from tests.model.calls import SteppedTable, ask, publish
 from tests.model.mistakes.mistake import Mistake
 from tests.model.scenarios.deduplication_store import REPLICA, replicated, with_store

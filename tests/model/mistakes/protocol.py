@@ -9,11 +9,12 @@ import pytest
 
 from eventstore import ANY_ETAG, ConcurrencyConflictError, Operation, StoreUnavailableError, Stream
 from eventstore.header import header_row
-from runtime import Processor, state_stream
-from runtime.envelope import Envelope
-from runtime.fold import Fold
-from runtime.outcome import Outcome, Output, Status
-from runtime.state_stream import LoadedStream, load_state
+from runtime import Processor
+from runtime.algorithms.state_based.decide import Fold
+from runtime.messages.envelope import Envelope
+from runtime.messages.outcome import Outcome, Output, Status
+from runtime.storage import stream as state_stream
+from runtime.storage.stream import LoadedStream, load_state
 from tests.model.algorithm import state_based
 from tests.model.calls import SteppedTable, publish
 from tests.model.mistakes.mistake import Mistake

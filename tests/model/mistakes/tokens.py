@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from runtime.algorithms.entry_tokens import EntryTokens
-from runtime.algorithms.token_based import TokenBased, _committed
-from runtime.algorithms.tokens import TableTokenStore, token_of
+from runtime.algorithms.outbox.entry_tokens import EntryTokens
+from runtime.algorithms.outbox.token_based import TokenBased, _committed
+from runtime.algorithms.outbox.tokens import TableTokenStore, token_of
 from tests.model.mistakes.mistake import Mistake
 from tests.model.mistakes.outboxes import store_whatever_is_there
 from tests.model.scenarios.tokens import tokens

@@ -10,8 +10,8 @@ import pytest
 from eventstore import ANY_ETAG, Operation, Stream
 from eventstore import truncation as event_truncation
 from eventstore.writing import transact
-from runtime import truncation
-from runtime.truncation import TruncationRules
+from runtime.algorithms.state_based import truncation
+from runtime.algorithms.state_based.truncation import TruncationRules
 from tests.model.mistakes.mistake import Mistake
 from tests.model.scenarios.batches import ONE_TOKEN, task
 from tests.model.scenarios.state_based import RUNS, StateBasedScenario, deliver

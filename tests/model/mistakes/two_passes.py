@@ -6,33 +6,33 @@ from typing import Any
 
 import pytest
 
-from runtime.algorithms.two_passes import TwoPasses
-from runtime.message_ids import id_key
+from runtime.algorithms.outbox.outbox_batch import OutboxBatch
+from runtime.messages.message_ids import id_key
 from tests.model.mistakes.mistake import Mistake
 from tests.model.scenarios.two_passes import ATTEMPTS, BATCHES
 from tests.model.world import Bounds
 
 
 def _finished_in_the_first_pass(patch: pytest.MonkeyPatch) -> None:
-    attempt: Any = TwoPasses.attempt
+    attempt: Any = OutboxBatch.attempt
 
     async def attempt_and_settle(self: Any, business_id: str, *given: Any, **named: Any) -> Any:
         outcomes = await attempt(self, business_id, *given, **named)
         await self.settle(business_id, [id_key(outcome.envelope.message_id) for outcome in outcomes])
         return outcomes
 
-    patch.setattr(TwoPasses, "attempt", attempt_and_settle)
+    patch.setattr(OutboxBatch, "attempt", attempt_and_settle)
 
 
 def _entries_do_not_know_their_batch(patch: pytest.MonkeyPatch) -> None:
-    begin: Any = TwoPasses.__init__
+    begin: Any = OutboxBatch.__init__
 
     def begin_without_one(self: Any, algorithm: Any, context: Any, *more: Any) -> None:
         begin(self, algorithm, context, *more)
         invoke = algorithm.invoke
         algorithm.invoke = lambda entity, message, _, attempt: invoke(entity, message, None, attempt)
 
-    patch.setattr(TwoPasses, "__init__", begin_without_one)
+    patch.setattr(OutboxBatch, "__init__", begin_without_one)
 
 
 class _Everybody:
@@ -43,7 +43,7 @@ class _Everybody:
 
 
 def _others_are_finished(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(TwoPasses, "_ours", property(lambda _: _Everybody()))
+    patch.setattr(OutboxBatch, "_ours", property(lambda _: _Everybody()))
 
 
 _CRASH = Bounds(1, 1)

@@ -11,13 +11,14 @@ from functools import partial
 from types import SimpleNamespace
 from uuid import UUID
 
-from runtime import ledger, part
+from runtime.algorithms.state_based import transaction as part
+from runtime.batches import ledger
+from runtime.batches.context import BatchContext
+from runtime.batches.ledger import Ledger
 from runtime.clock import Clock
-from runtime.envelope import Envelope
-from runtime.fold import BatchContext
-from runtime.ledger import Ledger
-from runtime.outcome import Outcome
-from runtime.preparation import prepare
+from runtime.messages.envelope import Envelope
+from runtime.messages.outcome import Outcome
+from runtime.messages.parsing import prepare
 from tests.model.algorithm import state_based
 from tests.model.calls import SteppedTable, publish
 from tests.model.histories import Job

@@ -7,9 +7,9 @@ from functools import partial
 
 from eventstore import Operation, Table
 from runtime.algorithms.algorithm import Publish
-from runtime.algorithms.deduplication_store import TableDeduplicationStore
-from runtime.algorithms.outbox_with_deduplication_store import OutboxWithDeduplicationStore
-from runtime.algorithms.row_keys import FIRST, LAST
+from runtime.algorithms.outbox.deduplication_store import TableDeduplicationStore
+from runtime.algorithms.outbox.row_keys import FIRST, LAST
+from runtime.algorithms.outbox.with_deduplication_store import OutboxWithDeduplicationStore
 from tests.model.calls import SteppedTable
 from tests.model.histories import Job
 from tests.model.processes import Process
@@ -36,7 +36,7 @@ def make(table: Callable[[str], Table], publish: Publish, process: Process) -> O
     """Return the outbox of the scribe, with its store."""
     store = TableDeduplicationStore(table(EVIDENCE), process.clock)
     return OutboxWithDeduplicationStore(
-        table(STATES), store, SCRIBE, publish, clock=process.clock, backoff=PATIENCE
+        table(STATES), store, SCRIBE, publish, clock=process.clock, retries=PATIENCE
     )
 
 

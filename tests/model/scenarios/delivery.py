@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 import pytest
 
 from eventstore import Row, StoreUnavailableError
-from runtime.algorithms.delivery import Delivery, End
-from runtime.algorithms.delivery_keys import KeyState, TableDeliveryKeys
-from runtime.algorithms.delivery_settings import DeliverySettings
+from runtime.algorithms.last_hop.delivery import End, IdempotentDelivery
+from runtime.algorithms.last_hop.keys import KeyState, TableDeliveryKeys
+from runtime.algorithms.last_hop.settings import DeliverySettings
 from tests.model.calls import SteppedTable, publish
 from tests.model.contents import Rows, Snapshot
 from tests.model.facts import Invariant, View
@@ -75,13 +75,13 @@ def _deliveries(
 
 
 async def _deliver(settings: DeliverySettings, process: Process) -> Handled:
-    delivery = Delivery(
+    delivery = IdempotentDelivery(
         TableDeliveryKeys(SteppedTable(KEYS)),
         settings,
         is_transient=lambda error: isinstance(error, StoreUnavailableError),
         clock=process.clock,
         new_id=process.draw_id,
-        backoff=PATIENCE,
+        retries=PATIENCE,
     )
     for before in count():
         send = partial(publish, Sent(process.name, before))

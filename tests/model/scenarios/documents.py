@@ -8,10 +8,10 @@ from hashlib import sha256
 
 from eventstore import Row, Table
 from runtime.algorithms.algorithm import Publish
-from runtime.algorithms.effects import EFFECT, TableEffects
-from runtime.algorithms.entity import Entity
-from runtime.algorithms.prepare_commit_publish import DIGEST, DOCUMENT, PrepareCommitPublish
-from runtime.outcome import Output
+from runtime.algorithms.documents.effects import EFFECT, TableEffects
+from runtime.algorithms.documents.prepare_commit_publish import DIGEST, DOCUMENT, PrepareCommitPublish
+from runtime.algorithms.outbox.entity import Entity
+from runtime.messages.outcome import Output
 from tests.model.contents import Snapshot
 from tests.model.facts import Invariant, View
 from tests.model.processes import Process
@@ -42,7 +42,7 @@ def make(table: Callable[[str], Table], publish: Publish, process: Process) -> P
         publish,
         clock=process.clock,
         new_id=process.draw_id,
-        backoff=PATIENCE,
+        retries=PATIENCE,
     )
 
 

@@ -13,12 +13,12 @@ import pytest
 
 from eventstore import Table, drive
 from runtime.algorithms.algorithm import Algorithm, Publish
-from runtime.algorithms.entities import ENTITY
-from runtime.algorithms.entity import Entity, read_entity
-from runtime.envelope import Envelope
-from runtime.outcome import Outcome, Output, Status
-from runtime.preparation import prepare
-from runtime.truncation import DAY
+from runtime.algorithms.outbox.entities import ENTITY
+from runtime.algorithms.outbox.entity import Entity, read_entity
+from runtime.algorithms.state_based.truncation import DAY
+from runtime.messages.envelope import Envelope
+from runtime.messages.outcome import Outcome, Output, Status
+from runtime.messages.parsing import prepare
 from tests.model import invariants
 from tests.model.calls import SteppedTable, publish
 from tests.model.contents import Snapshot

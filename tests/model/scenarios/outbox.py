@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from eventstore import Table
 from runtime.algorithms.algorithm import Publish
-from runtime.algorithms.outbox import Outbox
+from runtime.algorithms.outbox.outbox import Outbox
 from tests.model.processes import Process
 from tests.model.scenarios.entities import (
     SCRIBE,
@@ -23,7 +23,7 @@ from tests.model.scribe import write
 
 def make(table: Callable[[str], Table], publish: Publish, process: Process) -> Outbox:
     """Return the outbox of the scribe."""
-    return Outbox(table(STATES), SCRIBE, publish, clock=process.clock, backoff=PATIENCE)
+    return Outbox(table(STATES), SCRIBE, publish, clock=process.clock, retries=PATIENCE)
 
 
 def outbox(*lines: str, copies: int = 1, swept: bool = False) -> EntityScenario:

@@ -11,9 +11,11 @@ from typing import Any
 import pytest
 
 from handlers import App
-from runtime import Processor, part, tail
-from runtime.backoff import BackoffPolicy
-from runtime.envelope import Envelope
+from runtime import Processor
+from runtime.algorithms.state_based import transaction as part
+from runtime.messages.envelope import Envelope
+from runtime.retries import RetryPolicy
+from runtime.storage import tail
 from tests.model import invariants
 from tests.model.calls import SteppedTable, publish
 from tests.model.contents import Snapshot
@@ -28,7 +30,7 @@ async def no_pause(seconds: float) -> None:
     """Try again at once: how long others take is the explorer's choice."""
 
 
-PATIENCE = BackoffPolicy(sleep=no_pause)
+PATIENCE = RetryPolicy(sleep=no_pause)
 
 
 Limit = tuple[ModuleType, str, object]
@@ -74,6 +76,6 @@ def messages(*lines: str, copies: int = 1) -> StateBasedScenario:
 
 
 async def _process(app: App, message: Envelope, process: Process) -> Handled:
-    processor = Processor(app, SteppedTable(), publish, clock=process.clock, backoff=PATIENCE)
+    processor = Processor(app, SteppedTable(), publish, clock=process.clock, retries=PATIENCE)
     await processor.process(message)
     return Handled((message.message_id,))

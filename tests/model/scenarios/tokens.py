@@ -13,11 +13,11 @@ from functools import partial
 
 from eventstore import Operation, RowNotFoundError, Table, drive
 from runtime.algorithms.algorithm import Publish
-from runtime.algorithms.entity import Entity
-from runtime.algorithms.token_based import TokenBased
-from runtime.algorithms.tokens import TableTokenStore, issue, token_of
-from runtime.envelope import Envelope
-from runtime.outcome import Output
+from runtime.algorithms.outbox.entity import Entity
+from runtime.algorithms.outbox.token_based import TokenBased
+from runtime.algorithms.outbox.tokens import TableTokenStore, issue, token_of
+from runtime.messages.envelope import Envelope
+from runtime.messages.outcome import Output
 from tests.model.calls import SteppedTable
 from tests.model.contents import Snapshot
 from tests.model.facts import Invariant, View
@@ -51,7 +51,7 @@ def make(table: Callable[[str], Table], publish: Publish, process: Process) -> T
         _recipients,
         clock=process.clock,
         new_id=process.draw_id,
-        backoff=PATIENCE,
+        retries=PATIENCE,
     )
 
 

@@ -7,9 +7,9 @@ from functools import partial
 
 from eventstore import truncation as event_truncation
 from eventstore.backends import memory
-from runtime.envelope import Envelope
-from runtime.ledger import Ledger
-from runtime.truncation import DAY, TruncationRules, truncate_stream
+from runtime.algorithms.state_based.truncation import DAY, TruncationRules, truncate_stream
+from runtime.batches.ledger import Ledger
+from runtime.messages.envelope import Envelope
 from tests.model.calls import SteppedTable
 from tests.model.histories import Job, Started
 from tests.model.processes import NOW, Process

@@ -16,13 +16,13 @@ import pytest
 
 from eventstore import Operation, RowExistsError, Table
 from runtime.algorithms.algorithm import Publish
-from runtime.algorithms.two_passes import TwoPasses
-from runtime.envelope import Envelope
-from runtime.fold import BatchContext
-from runtime.ledger import Ledger
-from runtime.message_ids import id_key
-from runtime.outcome import Outcome, Output, Status
-from runtime.preparation import prepare
+from runtime.algorithms.outbox.outbox_batch import OutboxBatch
+from runtime.batches.context import BatchContext
+from runtime.batches.ledger import Ledger
+from runtime.messages.envelope import Envelope
+from runtime.messages.message_ids import id_key
+from runtime.messages.outcome import Outcome, Output, Status
+from runtime.messages.parsing import prepare
 from tests.model.calls import SteppedTable, publish
 from tests.model.contents import Snapshot
 from tests.model.facts import Invariant, View
@@ -78,7 +78,7 @@ async def _attempt(make: Make, batch_id: str, messages: Sequence[Envelope], proc
     if record.is_finished:
         return Handled()
     context = BatchContext(batch_id, await ledger_.finished())
-    passes = TwoPasses(algorithm, context, lambda: process.draw().hex()[:12])
+    passes = OutboxBatch(algorithm, context, lambda: process.draw().hex()[:12])
     if record.rounds == 0:
         if await folders.get(batch_id, _ROUND) is None:
             outcomes = await passes.process(BOOK, [prepare(SCRIBE, BOOK, message) for message in messages])

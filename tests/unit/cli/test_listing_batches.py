@@ -2,7 +2,7 @@
 
 import pytest
 
-from runtime.ledger import Ledger
+from runtime.batches.ledger import Ledger
 from tests.unit.cli.stores import NOW, on_store
 
 ON_STORE = ["--store", "sqlite:///store.db", "--table", "games"]

@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import settings
 
-from runtime import part
+from runtime.algorithms.state_based import transaction as part
 
 settings.register_profile("without a deadline", deadline=None)
 settings.load_profile("without a deadline")

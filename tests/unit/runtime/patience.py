@@ -1,10 +1,10 @@
 """How often the tests try again: often enough, and without pauses."""
 
-from runtime.backoff import BackoffPolicy
+from runtime.retries import RetryPolicy
 
 
 async def no_sleep(seconds: float) -> None:
     """Pause for no time at all."""
 
 
-PATIENCE = BackoffPolicy(attempts=12, sleep=no_sleep)
+PATIENCE = RetryPolicy(attempts=12, sleep=no_sleep)

@@ -7,8 +7,8 @@ from tests.unit.handlers.processes import run_python
 PROGRAM = """
 import os, sys, time
 from eventstore import connect, drive
-from runtime.envelope import Envelope
-from runtime.outcome import Outcome
+from runtime.messages.envelope import Envelope
+from runtime.messages.outcome import Outcome
 from tests.unit.runtime.diary import NOISE, misbehave, ponder, write
 from tests.unit.runtime.games import GAME, fire, start
 from tests.unit.runtime.worker import DAY, NOW, ToldClock, Worker, ends

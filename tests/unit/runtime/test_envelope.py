@@ -5,7 +5,8 @@ from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
-from runtime.envelope import Envelope, to_datetime, to_microseconds
+from runtime.clock import to_datetime, to_microseconds
+from runtime.messages.envelope import Envelope
 
 KEY = "7d444840-9dc0-11d1-b245-5ffdce74fad2"
 

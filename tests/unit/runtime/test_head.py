@@ -4,7 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eventstore import Operation, drive
-from runtime.head import HEAD_PROPERTIES, MAX_STATE_BYTES, Head, read_head
+from runtime.storage.head import HEAD_PROPERTIES, Head, read_head
+from runtime.storage.limits import MAX_HEAD_STATE_BYTES
 from tests.unit.runtime.tables import memory_table
 
 moments = st.integers(-(10**16), 10**17)
@@ -38,7 +39,7 @@ def test_a_head_can_be_written_as_it_is(head):
 
 
 def test_a_state_that_is_too_large_is_left_to_the_newest_run():
-    fits, too_large = Head(b"x" * MAX_STATE_BYTES, 1), Head(b"x" * (MAX_STATE_BYTES + 1), 1)
+    fits, too_large = Head(b"x" * MAX_HEAD_STATE_BYTES, 1), Head(b"x" * (MAX_HEAD_STATE_BYTES + 1), 1)
 
     assert read_head(fits.properties()).state == fits.state
     assert read_head(too_large.properties()).state is None

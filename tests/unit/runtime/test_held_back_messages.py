@@ -1,8 +1,8 @@
 """With `stop-stream`, new messages after a dead letter wait; known ones do not."""
 
 from eventstore import drive
-from runtime.fold import BatchContext
-from runtime.preparation import prepare
+from runtime.batches.context import BatchContext
+from runtime.messages.parsing import prepare
 from tests.unit.runtime.diary import DIARY, delivery, misbehave, write
 from tests.unit.runtime.tables import memory_table
 from tests.unit.runtime.worker import Worker, ends, made_by, outputs

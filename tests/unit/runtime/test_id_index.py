@@ -9,11 +9,18 @@ from hypothesis import strategies as st
 
 from eventstore import Verb
 from eventstore.port import Row
-from runtime import id_index
-from runtime.errors import RunCorruptError
-from runtime.id_index import IndexedRun, IndexRow, candidates, index_changes, prints_of, read_index_row
-from runtime.message_ids import id_key
-from runtime.properties import number
+from runtime.errors import StoredDataError
+from runtime.messages.message_ids import id_key
+from runtime.storage import id_index
+from runtime.storage.id_index import (
+    IndexedRun,
+    IndexRow,
+    candidates,
+    index_changes,
+    prints_of,
+    read_index_row,
+)
+from runtime.storage.properties import number
 from tests.unit.runtime.diary import ponder, write
 from tests.unit.runtime.tables import memory_table, rows
 from tests.unit.runtime.worker import Worker, ends
@@ -57,7 +64,7 @@ def test_each_version_is_found_where_it_is(sizes, data):
 def test_ids_with_one_print_are_told_apart_by_the_run(monkeypatch):
     monkeypatch.setattr(id_index, "crc32", lambda _: 7)
     table = memory_table()
-    monkeypatch.setattr("runtime.part.MAX_TAIL_BYTES", 0)
+    monkeypatch.setattr("runtime.algorithms.state_based.transaction.MAX_TAIL_BYTES", 0)
     for line in "abc":
         Worker(table).process(write(line))
 
@@ -110,7 +117,7 @@ def test_a_damaged_row_is_told(change):
     properties = {**row.properties(), **change}
     properties = {name: value for name, value in properties.items() if value is not None}
 
-    with pytest.raises(RunCorruptError, match="index row"):
+    with pytest.raises(StoredDataError, match="index row"):
         read_index_row(Row("p", row.row_key, "etag", properties))
 
 

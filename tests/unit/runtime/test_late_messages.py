@@ -3,8 +3,8 @@
 import pytest
 
 from eventstore import Table, drive
-from runtime.fold import BatchContext
-from runtime.truncation import TruncationRules, truncate_stream
+from runtime.algorithms.state_based.truncation import TruncationRules, truncate_stream
+from runtime.batches.context import BatchContext
 from tests.unit.runtime.diary import DIARY, ponder, write
 from tests.unit.runtime.patience import PATIENCE
 from tests.unit.runtime.tables import contents, memory_table

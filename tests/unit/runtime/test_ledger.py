@@ -5,8 +5,8 @@ from datetime import UTC, datetime
 import pytest
 
 from eventstore import InterceptedTable, StoreUnavailableError, Table, drive
+from runtime.batches.ledger import PARTITION, BatchRecord, BatchStatus, Ledger
 from runtime.errors import BatchRefusedError
-from runtime.ledger import PARTITION, BatchRecord, BatchStatus, Ledger
 from tests.unit.runtime.diary import write
 from tests.unit.runtime.tables import contents, memory_table, rows
 from tests.unit.runtime.worker import NOW, SECOND, ToldClock, Worker

@@ -3,7 +3,7 @@
 import pytest
 
 from eventstore import InterceptedTable, Operation, RowChangedError, Table, drive
-from runtime.truncation import TruncationRules, truncate_stream
+from runtime.algorithms.state_based.truncation import TruncationRules, truncate_stream
 from tests.unit.runtime.diary import Wrote, ponder, write
 from tests.unit.runtime.patience import PATIENCE
 from tests.unit.runtime.tables import memory_table

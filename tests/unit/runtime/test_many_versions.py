@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from eventstore import InterceptedTable, StoreUnavailableError, Table
 from handlers import App
-from runtime import part
+from runtime.algorithms.state_based import transaction as part
+from runtime.batches.context import BatchContext
 from runtime.errors import RetriesExhaustedError
-from runtime.fold import BatchContext
 from samples.shooting_range.shooting_range import ShootingRange
 from tests.unit.runtime.diary import delivery, misbehave, ponder, write
 from tests.unit.runtime.games import GAME

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eventstore import InterceptedTable, Table
-from runtime import part
-from runtime.run import MAX_RAW_BYTES
+from runtime.algorithms.state_based import transaction as part
+from runtime.storage.run import MAX_RAW_BYTES
 from tests.unit.runtime.diary import NOISE, misbehave, ponder, write
 from tests.unit.runtime.tables import memory_table, rows
 from tests.unit.runtime.worker import Worker, ends, made_by, stored

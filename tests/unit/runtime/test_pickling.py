@@ -8,10 +8,10 @@ import pytest
 
 import runtime.errors
 from runtime import Envelope, Outcome, Output, Reason, RuntimeFailure, Status
-from runtime.fold import BatchContext
-from runtime.invocation import HandlerFailedError
-from runtime.ledger import BatchRecord, BatchStatus
-from runtime.outcome import dead_letter
+from runtime.algorithms.invocation import HandlerFailedError
+from runtime.batches.context import BatchContext
+from runtime.batches.ledger import BatchRecord, BatchStatus
+from runtime.messages.outcome import dead_letter
 from tests.unit.runtime.diary import write
 from tests.unit.runtime.tables import memory_table
 from tests.unit.runtime.worker import Worker
@@ -28,7 +28,7 @@ def copy(value):
 
 
 def test_the_errors_are_found():
-    assert {error.__name__ for error in ERRORS} >= {"RuntimeFailure", "ReplayFailedError", "RunCorruptError"}
+    assert {error.__name__ for error in ERRORS} >= {"RuntimeFailure", "ReplayFailedError", "StoredDataError"}
 
 
 @pytest.mark.parametrize("error", [*ERRORS, HandlerFailedError])

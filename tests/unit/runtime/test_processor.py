@@ -8,7 +8,7 @@ import pytest
 from eventstore import InterceptedTable, Table, drive
 from handlers import App, Context, Handler, Message, State, handles
 from runtime import Envelope, Outcome, Output, Processor
-from runtime.fold import BatchContext
+from runtime.batches.context import BatchContext
 from samples.shooting_range import app as shooting_range
 from tests.unit.runtime import diary
 from tests.unit.runtime.diary import delivery, misbehave, ponder, write

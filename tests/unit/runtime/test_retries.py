@@ -3,9 +3,9 @@
 import pytest
 
 from eventstore import InterceptedTable, StoreUnavailableError, drive
-from runtime import part
-from runtime.backoff import Backoff, BackoffPolicy, blocking_sleep, sleep_for
+from runtime.algorithms.state_based import transaction as part
 from runtime.errors import RetriesExhaustedError
+from runtime.retries import Retries, RetryPolicy, blocking_sleep, sleep_for
 from tests.unit.runtime.diary import write
 from tests.unit.runtime.tables import contents, memory_table
 from tests.unit.runtime.worker import Worker, ends, made_by
@@ -86,15 +86,15 @@ class Pauses:
         self.seconds.append(seconds)
 
 
-def fail_often(backoff: Backoff, times: int) -> None:
+def fail_often(retries: Retries, times: int) -> None:
     for _ in range(times):
-        drive(backoff.pause(StoreUnavailableError("no answer")))
+        drive(retries.pause(StoreUnavailableError("no answer")))
 
 
 def test_pauses_double_up_to_the_longest_and_are_drawn_from_their_upper_half():
     pauses = Pauses()
 
-    fail_often(BackoffPolicy(attempts=9, first=1, longest=8, sleep=pauses).start(), 6)
+    fail_often(RetryPolicy(attempts=9, first=1, longest=8, sleep=pauses).start(), 6)
 
     for seconds, longest in zip(pauses.seconds, [1, 2, 4, 8, 8, 8], strict=True):
         assert longest / 2 <= seconds <= longest
@@ -103,30 +103,30 @@ def test_pauses_double_up_to_the_longest_and_are_drawn_from_their_upper_half():
 def test_pauses_of_two_that_collided_differ():
     one, other = Pauses(), Pauses()
 
-    fail_often(BackoffPolicy(sleep=one).start(), 8)
-    fail_often(BackoffPolicy(sleep=other).start(), 8)
+    fail_often(RetryPolicy(sleep=one).start(), 8)
+    fail_often(RetryPolicy(sleep=other).start(), 8)
 
     assert one.seconds != other.seconds
 
 
 def test_progress_takes_pauses_and_attempts_back_to_the_start():
     pauses = Pauses()
-    backoff = BackoffPolicy(attempts=4, first=1, longest=8, sleep=pauses).start()
+    retries = RetryPolicy(attempts=4, first=1, longest=8, sleep=pauses).start()
 
-    fail_often(backoff, 3)
-    backoff.progress()
-    fail_often(backoff, 3)
+    fail_often(retries, 3)
+    retries.progress()
+    fail_often(retries, 3)
 
     assert pauses.seconds[3] <= 1
     with pytest.raises(RetriesExhaustedError):
-        fail_often(backoff, 1)
+        fail_often(retries, 1)
 
 
 def test_there_is_no_pause_after_the_last_attempt():
     pauses = Pauses()
 
     with pytest.raises(RetriesExhaustedError):
-        fail_often(BackoffPolicy(attempts=3, sleep=pauses).start(), 3)
+        fail_often(RetryPolicy(attempts=3, sleep=pauses).start(), 3)
 
     assert len(pauses.seconds) == 2
 

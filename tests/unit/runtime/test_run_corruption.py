@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eventstore import EventData, RecordedEvent
-from runtime.errors import RunCorruptError
-from runtime.run import read_index, read_run
+from runtime.errors import StoredDataError
+from runtime.storage.run import read_index, read_run
 from tests.unit.runtime.runs import joined, run_of, stored, version
 
 
@@ -28,7 +28,7 @@ DATA, IDS = joined(EVENT, ["Data"]), joined(EVENT, ["Ids"])
 
 @pytest.mark.parametrize("name", sorted(EVENT.properties.keys() - {"Newest"}))
 def test_a_lacking_property_is_told(name):
-    with pytest.raises(RunCorruptError, match="Event 1 is no readable run"):
+    with pytest.raises(StoredDataError, match="Event 1 is no readable run"):
         read_run(altered(EVENT, **{name: None}))
 
 
@@ -58,7 +58,7 @@ def test_a_lacking_property_is_told(name):
     ],
 )
 def test_properties_that_are_not_what_was_written_are_told(changes):
-    with pytest.raises(RunCorruptError, match=r"^Event 1 "):
+    with pytest.raises(StoredDataError, match=r"^Event 1 "):
         read_run(altered(EVENT, **changes))
 
 
@@ -70,7 +70,7 @@ def test_a_flipped_bit_never_gives_another_run(data):
 
     try:
         found = read_run(altered(EVENT, Data=bytes(damaged)))
-    except RunCorruptError:
+    except StoredDataError:
         return
     assert found == read_run(EVENT)
 
@@ -79,7 +79,7 @@ def test_a_format_of_newer_code_is_told():
     columns = msgpack.unpackb(zstandard.ZstdDecompressor().decompress(DATA))
     newer = zstandard.ZstdCompressor().compress(msgpack.packb([3, *columns[1:]]))
 
-    with pytest.raises(RunCorruptError, match="format 3 is unknown; this code reads format 2"):
+    with pytest.raises(StoredDataError, match="format 3 is unknown; this code reads format 2"):
         read_run(altered(EVENT, Data=newer))
 
 
@@ -87,17 +87,17 @@ def test_a_decompression_bomb_is_refused():
     bomb = zstandard.ZstdCompressor().compress(bytes(65 * 2**20))
     assert len(bomb) < 10_000
 
-    with pytest.raises(RunCorruptError, match="are more than a run can have"):
+    with pytest.raises(StoredDataError, match="are more than a run can have"):
         read_run(altered(EVENT, Data=bomb))
 
 
 def test_a_frame_that_does_not_say_its_size_is_refused():
     silent = zstandard.ZstdCompressor(write_content_size=False).compress(bytes(1000))
 
-    with pytest.raises(RunCorruptError, match="are more than a run can have"):
+    with pytest.raises(StoredDataError, match="are more than a run can have"):
         read_run(altered(EVENT, Data=silent))
 
 
 def test_an_event_of_someone_else_is_no_run():
-    with pytest.raises(RunCorruptError, match="Event 4 is no readable run of state versions"):
+    with pytest.raises(StoredDataError, match="Event 4 is no readable run of state versions"):
         read_index(RecordedEvent(4, EventData({"Hits": 1}).properties))

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eventstore import Partition, RecordedEvent, Stream, connect, drive
-from runtime.columns import StateVersion
-from runtime.message_ids import id_key
-from runtime.run import (
+from runtime.messages.message_ids import id_key
+from runtime.storage.columns import StateVersion
+from runtime.storage.run import (
     DATA_PROPERTIES,
     ID_PROPERTIES,
     INDEX_PROPERTIES,

@@ -3,8 +3,8 @@
 import pytest
 
 from handlers import App, CodecError, Context, Handler, Message, State, handles
+from runtime.batches.context import BatchContext
 from runtime.errors import ReplayFailedError
-from runtime.fold import BatchContext
 from tests.unit.runtime.diary import delivery
 from tests.unit.runtime.tables import contents, memory_table, rows
 from tests.unit.runtime.worker import Worker, ends, outputs, stored

@@ -9,11 +9,12 @@ from hypothesis import strategies as st
 
 from eventstore import Table
 from handlers import App, Context, Handler, Message, State, handles
-from runtime import part, tail
-from runtime.errors import RunCorruptError
-from runtime.head import read_head
-from runtime.run import Commit, Run
-from runtime.tail import Segment, Tail, read_tail
+from runtime.algorithms.state_based import transaction as part
+from runtime.errors import StoredDataError
+from runtime.storage import tail
+from runtime.storage.head import read_head
+from runtime.storage.run import Commit, Run
+from runtime.storage.tail import Segment, Tail, read_tail
 from tests.unit.runtime.diary import delivery, ponder, write
 from tests.unit.runtime.indexes import check_index
 from tests.unit.runtime.runs import version
@@ -218,7 +219,7 @@ GOOD = tail_of([version(1, after=b"x")], [version(2)]).pack()
     ],
 )
 def test_bytes_that_are_no_tail_are_told(bad):
-    with pytest.raises(RunCorruptError, match="The tail of the stream cannot be read"):
+    with pytest.raises(StoredDataError, match="The tail of the stream cannot be read"):
         read_tail(bad)
 
 
@@ -228,5 +229,5 @@ def test_a_damaged_segment_is_told(field):
     segment[field] = {0: 2, 6: b"\x02\xc1", 7: b"no zstandard"}[field]
     damaged = read_tail(msgpack.packb([form, first, schema, before, [segment, *others]]))
 
-    with pytest.raises(RunCorruptError, match="The tail of the stream cannot be read"):
+    with pytest.raises(StoredDataError, match="The tail of the stream cannot be read"):
         damaged.run()

@@ -10,7 +10,7 @@ from eventstore import drive
 from handlers import App, Message
 from handlers.testing import HandlerSpec
 from runtime import Processor
-from runtime.streams import versions
+from runtime.storage.listing import versions
 from samples.shooting_range.messages import FireAt, StartNewRound
 from samples.shooting_range.shooting_range import ShootingRange
 from tests.unit.handlers.test_specifications import Bell, Drew

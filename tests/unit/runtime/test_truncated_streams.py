@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eventstore import drive
-from runtime.fold import BatchContext
-from runtime.streams import summaries
+from runtime.batches.context import BatchContext
+from runtime.storage.listing import summaries
 from tests.unit.runtime.diary import DIARY, ponder, write
 from tests.unit.runtime.tables import memory_table
 from tests.unit.runtime.test_truncation_rules import OLD, add, table_with, truncate

@@ -9,8 +9,9 @@ import pytest
 
 from eventstore import InterceptedTable, Operation, StoreUnavailableError, Table, drive
 from eventstore.port import Verb
-from runtime import part, tail
-from runtime.truncation import TruncationRules, truncate_stream
+from runtime.algorithms.state_based import transaction as part
+from runtime.algorithms.state_based.truncation import TruncationRules, truncate_stream
+from runtime.storage import tail
 from tests.unit.runtime.diary import DIARY, ponder, write
 from tests.unit.runtime.indexes import check_index
 from tests.unit.runtime.patience import PATIENCE

@@ -5,9 +5,10 @@ from typing import Any
 import pytest
 
 from eventstore import Table, drive
-from runtime import id_index, part, tail
+from runtime.algorithms.state_based import transaction as part
+from runtime.algorithms.state_based.truncation import Truncated, TruncationRules, truncate_stream
 from runtime.errors import UsageError
-from runtime.truncation import Truncated, TruncationRules, truncate_stream
+from runtime.storage import id_index, tail
 from tests.unit.runtime.diary import ponder, write
 from tests.unit.runtime.indexes import check_index, index_of
 from tests.unit.runtime.patience import PATIENCE

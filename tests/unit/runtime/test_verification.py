@@ -6,9 +6,9 @@ import pytest
 
 from eventstore import InterceptedTable, drive
 from handlers import App, Context, Handler, Message, State, handles
-from runtime.preparation import prepare
-from runtime.truncation import DAY, TruncationRules, truncate_stream
-from runtime.verification import Finding, Verdict, Verifier
+from runtime.algorithms.state_based.truncation import DAY, TruncationRules, truncate_stream
+from runtime.algorithms.state_based.verification import Finding, Verdict, Verifier
+from runtime.messages.parsing import prepare
 from tests.unit.runtime.diary import delivery
 from tests.unit.runtime.patience import PATIENCE
 from tests.unit.runtime.tables import contents, memory_table

@@ -7,13 +7,13 @@ from dataclasses import replace
 
 from eventstore import Table, drive
 from handlers import App
-from runtime.algorithms.state_based import StateBased
+from runtime.algorithms.state_based.process import StateBased
+from runtime.batches.context import BatchContext
 from runtime.clock import Clock
-from runtime.envelope import Envelope
-from runtime.fold import BatchContext
-from runtime.outcome import Outcome, Output
-from runtime.preparation import prepare
-from runtime.streams import StoredVersion, versions
+from runtime.messages.envelope import Envelope
+from runtime.messages.outcome import Outcome, Output
+from runtime.messages.parsing import prepare
+from runtime.storage.listing import StoredVersion, versions
 from tests.unit.runtime import diary
 from tests.unit.runtime.patience import PATIENCE
 
@@ -52,8 +52,8 @@ class Worker:
         self.business_id = business_id
         self.clock = clock or ToldClock()
         context = batch if isinstance(batch, BatchContext) else BatchContext(batch)
-        backoff = replace(PATIENCE, attempts=attempts)
-        self.algorithm = StateBased(table, self.handler, self.clock, context, backoff)
+        retries = replace(PATIENCE, attempts=attempts)
+        self.algorithm = StateBased(table, self.handler, self.clock, context, retries)
 
     async def handle(self, *deliveries: Envelope) -> list[Outcome]:
         """Handle deliveries in their order."""

@@ -12,8 +12,8 @@ import pytest
 from benchmarks.games import by_game, routed_batches
 from eventstore import InterceptedTable, Table
 from eventstore.backends.memory import MemoryStore
-from runtime.fold import BatchContext
-from runtime.outcome import Outcome
+from runtime.batches.context import BatchContext
+from runtime.messages.outcome import Outcome
 from runtime.spark import connection, deliveries
 from runtime.spark import outcomes as writing
 from runtime.spark.job import FoldJob

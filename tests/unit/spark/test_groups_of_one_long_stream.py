@@ -9,7 +9,7 @@ import pytest
 
 from handlers import App, Context, Handler, handles
 from runtime.algorithms.choice import AlgorithmName
-from runtime.fold import BatchContext
+from runtime.batches.context import BatchContext
 from runtime.spark import deliveries
 from runtime.spark.job import FoldJob
 from runtime.spark.verify_job import VerifyJob

@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 
 from eventstore import drive
 from runtime import Envelope, Outcome, Output
-from runtime.algorithms.choice import Surroundings, make_two_passes
-from runtime.algorithms.two_passes import TwoPasses
-from runtime.fold import BatchContext
-from runtime.message_ids import IdKey, id_key
-from runtime.outcome import Status
-from runtime.preparation import Prepared, prepare, read_body
+from runtime.algorithms.choice import Dependencies, make_outbox_batches
+from runtime.algorithms.outbox.outbox_batch import OutboxBatch
+from runtime.batches.context import BatchContext
+from runtime.messages.message_ids import IdKey, id_key
+from runtime.messages.outcome import Status
+from runtime.messages.parsing import Delivery, prepare, read_body
 from tests.unit.runtime.algorithms.world import Step, World
 from tests.unit.runtime.patience import PATIENCE
 
@@ -87,23 +87,23 @@ class Batch:
                 found += drive(algorithm.left_behind(entities.business_id(key), latest))
         return found
 
-    def algorithms(self, before: Step | None = None, after: Step | None = None) -> dict[str, TwoPasses]:
+    def algorithms(self, before: Step | None = None, after: Step | None = None) -> dict[str, OutboxBatch]:
         world = self.world
         context = BatchContext(self.batch_id, self.finished, on_error=self.on_error)  # type: ignore[arg-type]
-        return make_two_passes(
+        return make_outbox_batches(
             world.algorithm,
-            Surroundings(
+            Dependencies(
                 world.app,
                 world.watched("states", world.states, before, after),
                 world.watched("evidence", world.evidence, before, after),
                 clock=world.clock,
-                backoff=PATIENCE,
+                retries=PATIENCE,
                 batch=context,
             ),
         )
 
-    def _routed(self, messages: Iterable[Envelope]) -> dict[Entity, list[Prepared | Outcome]]:
-        groups: dict[Entity, list[Prepared | Outcome]] = {}
+    def _routed(self, messages: Iterable[Envelope]) -> dict[Entity, list[Delivery]]:
+        groups: dict[Entity, list[Delivery]] = {}
         for message in messages:
             for route in self.world.app.routes(message.type):
                 business_id = route.business_id(read_body(route, message.body)) or ""

@@ -10,9 +10,9 @@ from eventstore import Table, drive
 from handlers import App
 from runtime import Envelope, Outcome, Output
 from runtime.algorithms.algorithm import AT_ONCE, Publish
-from runtime.algorithms.effects import TableEffects
-from runtime.algorithms.prepare_commit_publish import DIGEST, DOCUMENT, PrepareCommitPublish
-from runtime.preparation import prepare, read_body
+from runtime.algorithms.documents.effects import TableEffects
+from runtime.algorithms.documents.prepare_commit_publish import DIGEST, DOCUMENT, PrepareCommitPublish
+from runtime.messages.parsing import prepare, read_body
 from tests.unit.runtime.algorithms.world import Step, World
 from tests.unit.runtime.patience import PATIENCE
 from tests.unit.runtime.tables import rows
@@ -26,7 +26,7 @@ class DocumentWorker:
         self.algorithms = {
             name: PrepareCommitPublish(
                 states, TableEffects(effects), handler, world.render, publish,
-                clock=world.clock, new_id=lambda: f"attempt{next(world.numbers)}", backoff=PATIENCE,
+                clock=world.clock, new_id=lambda: f"attempt{next(world.numbers)}", retries=PATIENCE,
             )
             for name, handler in world.app.handlers.items()
         }  # fmt: skip

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from eventstore import InterceptedTable, drive
-from runtime.algorithms.delivery import Delivered, Delivery
-from runtime.algorithms.delivery_keys import Record, TableDeliveryKeys
-from runtime.algorithms.delivery_settings import DeliverySettings
+from runtime.algorithms.last_hop.delivery import Delivered, IdempotentDelivery
+from runtime.algorithms.last_hop.keys import Record, TableDeliveryKeys
+from runtime.algorithms.last_hop.settings import DeliverySettings
 from tests.unit.runtime.algorithms.world import Step
 from tests.unit.runtime.patience import PATIENCE
 from tests.unit.runtime.tables import memory_table
@@ -46,8 +46,8 @@ class Post:
             before=lambda call, *_: self._step(call, before),
             after=lambda call, *_: self._step(call, after, note=False),
         )
-        delivery = Delivery(
-            TableDeliveryKeys(table), self.settings, clock=self.clock, new_id=self._new_id, backoff=PATIENCE
+        delivery = IdempotentDelivery(
+            TableDeliveryKeys(table), self.settings, clock=self.clock, new_id=self._new_id, retries=PATIENCE
         )
         return await delivery.deliver(CUSTOMER, message, send)
 

@@ -4,7 +4,7 @@ import pytest
 
 from handlers import App, Context, Handler, Message, State, handles
 from runtime import Envelope
-from runtime.algorithms.entity import MAX_OUTBOX_BYTES
+from runtime.algorithms.outbox.entity import MAX_OUTBOX_BYTES
 from tests.unit.runtime.algorithms.batches import Batch
 from tests.unit.runtime.algorithms.world import WITH_OUTBOX, World
 from tests.unit.runtime.diary import delivery

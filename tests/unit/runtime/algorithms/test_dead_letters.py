@@ -3,9 +3,9 @@
 import pytest
 
 from eventstore import drive
-from runtime import RunCorruptError, UsageError
-from runtime.algorithms.entity import MAX_OUTBOX_BYTES
-from runtime.part import MAX_STATE_BYTES
+from runtime import StoredDataError, UsageError
+from runtime.algorithms.outbox.entity import MAX_OUTBOX_BYTES
+from runtime.storage.limits import MAX_STATE_BYTES
 from tests.unit.runtime import diary
 from tests.unit.runtime.algorithms.world import ALGORITHMS, WITH_OUTBOX, CrashError, World, crash
 from tests.unit.runtime.diary import DIARY, misbehave, write
@@ -112,5 +112,5 @@ def test_an_outbox_that_cannot_be_read_is_told(damage):
     world.deliver(write("a"))
     drive(world.states.transact("Diary-d-1", [Operation.merge("ENTITY", {"Outbox": damage})]))
 
-    with pytest.raises(RunCorruptError, match="The outbox of an entity"):
+    with pytest.raises(StoredDataError, match="The outbox of an entity"):
         world.deliver(write("b"))

@@ -6,7 +6,7 @@ from itertools import product
 import pytest
 
 from eventstore import StoreUnavailableError, drive
-from runtime.algorithms.delivery import End
+from runtime.algorithms.last_hop.delivery import End
 from tests.unit.runtime.algorithms.post import AT_LEAST_ONCE, AT_MOST_ONCE, CUSTOMER, Post
 from tests.unit.runtime.algorithms.world import At, CrashError, Pause, crash, lose_answer, resume
 from tests.unit.runtime.tables import rows

@@ -7,9 +7,9 @@ import pytest
 
 from eventstore import drive
 from runtime import Outcome, Status
-from runtime.algorithms.effects import MAX_BYTES, Effect, TableEffects
-from runtime.algorithms.prepare_commit_publish import DOCUMENT, PrepareCommitPublish
-from runtime.preparation import Prepared, prepare
+from runtime.algorithms.documents.effects import MAX_BYTES, Effect, TableEffects
+from runtime.algorithms.documents.prepare_commit_publish import DOCUMENT, PrepareCommitPublish
+from runtime.messages.parsing import Prepared, prepare
 from tests.unit.runtime import diary
 from tests.unit.runtime.algorithms.documents import DocumentWorld
 from tests.unit.runtime.algorithms.game import SHOT, WITH_DOCUMENTS, assert_one_hit, begun, calls, shoot
@@ -43,7 +43,7 @@ def writing(render, states=None, effects=None) -> tuple[PrepareCommitPublish, li
         render,
         publish,
         clock=ToldClock(),
-        backoff=PATIENCE,
+        retries=PATIENCE,
     ), published
 
 

@@ -6,12 +6,12 @@ import pytest
 
 from eventstore import Operation, drive
 from eventstore.limits import prepare
-from runtime.algorithms.entity import MAX_OUTBOX_BYTES, Entity, read_entity
-from runtime.algorithms.entry_tokens import EntryTokens
-from runtime.algorithms.intents import Intent, Intents
-from runtime.algorithms.outbox_entry import Entry, outputs_of, pack_entries
-from runtime.algorithms.tokens import Token
-from runtime.part import MAX_STATE_BYTES
+from runtime.algorithms.documents.intents import Intent, Intents
+from runtime.algorithms.outbox.entity import MAX_OUTBOX_BYTES, Entity, read_entity
+from runtime.algorithms.outbox.entry import Entry, outputs_of, pack_entries
+from runtime.algorithms.outbox.entry_tokens import EntryTokens
+from runtime.algorithms.outbox.tokens import Token
+from runtime.storage.limits import MAX_STATE_BYTES
 from tests.unit.runtime.tables import memory_table
 from tests.unit.runtime.worker import NOW
 

@@ -6,7 +6,7 @@ import pytest
 
 from eventstore import ConcurrencyConflictError, drive
 from handlers import App, Context, Handler, Message, State, handles
-from runtime.algorithms.tokens import TableTokenStore, Token, issue
+from runtime.algorithms.outbox.tokens import TableTokenStore, Token, issue
 from runtime.processor import Processor
 from tests.unit.runtime.algorithms.game import SHOT, assert_one_hit, begun, calls, shoot
 from tests.unit.runtime.algorithms.world import At, CrashError, World, crash
@@ -176,8 +176,8 @@ def test_a_token_whose_name_is_none_is_taken_for_no_token(name):
 
 
 def test_the_ids_of_attempts_come_from_where_they_are_said_to_come_from():
-    from runtime.algorithms.token_based import TokenBased
-    from runtime.preparation import Prepared, prepare
+    from runtime.algorithms.outbox.token_based import TokenBased
+    from runtime.messages.parsing import Prepared, prepare
     from samples.shooting_range import app
     from tests.unit.runtime.games import GAME, fire
 

@@ -11,9 +11,9 @@ from eventstore import InterceptedTable, StoreUnavailableError, Table, drive
 from handlers import App
 from runtime import Envelope, Outcome, Output, Processor, Publish
 from runtime.algorithms.choice import AlgorithmName
-from runtime.algorithms.entities import ENTITY
-from runtime.algorithms.entity import Entity, read_entity
-from runtime.head import read_head
+from runtime.algorithms.outbox.entities import ENTITY
+from runtime.algorithms.outbox.entity import Entity, read_entity
+from runtime.storage.head import read_head
 from samples.shooting_range import app as shooting_range
 from tests.unit.runtime.patience import PATIENCE
 from tests.unit.runtime.tables import memory_table, rows
@@ -75,7 +75,7 @@ class World:
             self.watched("states", self.states, before, after),
             self.publisher(before, after),
             clock=self.clock,
-            backoff=PATIENCE,
+            retries=PATIENCE,
             algorithm=self.algorithm,
             evidence=self.watched("evidence", self.evidence, before, after),
         )

@@ -1,0 +1,1 @@
+"""Documents beside outputs: prepare, commit, publish; register, clean up."""

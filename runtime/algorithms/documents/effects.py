@@ -1,0 +1,125 @@
+"""Side effects that are no messages, such as documents: prepared where nobody sees them, then published or deleted."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from typing import NamedTuple, Protocol
+
+from eventstore import (
+    Operation,
+    PayloadTooLargeError,
+    Row,
+    RowChangedError,
+    RowExistsError,
+    RowNotFoundError,
+    Table,
+    Value,
+)
+from runtime.storage.chunks import CHUNK, chunk_names, join, split
+from runtime.storage.properties import number, text
+
+EFFECT = "EFFECT"
+"""The row key of an effect, alone in its partition."""
+
+_PARTITION = "effects."
+_CONTENT = chunk_names("Content", 14)
+MAX_BYTES = len(_CONTENT) * CHUNK
+"""The largest content that a row of a table holds beside what describes it."""
+
+
+class Effect(NamedTuple):
+    """The place of one effect: the key of the entity that it belongs to, the attempt that made it, and its number."""
+
+    owner: str
+    attempt: str
+    number: int
+
+    @property
+    def name(self) -> str:
+        """The name by which it is announced. No two attempts make effects of one name."""
+        return f"{self.attempt}-{self.number}"
+
+
+class Effects(Protocol):
+    """A store of effects."""
+
+    async def prepare(self, effect: Effect, content: bytes) -> None:
+        """Store an effect durably, visible to nobody. Raises `PayloadTooLargeError` before anything is sent."""
+
+    async def publish(self, effect: Effect) -> None:
+        """Make a prepared effect visible, for good. To do it again changes nothing."""
+
+    async def delete(self, effect: Effect) -> None:
+        """Delete an effect, if it is there and not published."""
+
+    def unpublished(self) -> AsyncIterator[Effect]:
+        """Give the effects that are prepared and not published."""
+
+
+class TableEffects(Effects):
+    """Effects in a table: a row for each, up to 896 KiB. A request for each call, two to delete."""
+
+    def __init__(self, table: Table) -> None:
+        self._table = table
+
+    async def prepare(self, effect: Effect, content: bytes) -> None:
+        """Store an effect durably, visible to nobody."""
+        if len(content) > MAX_BYTES:
+            raise PayloadTooLargeError(f"An effect has {len(content):,} bytes; it can have {MAX_BYTES:,}.")
+        properties: dict[str, Value] = {
+            "Owner": effect.owner,
+            "Attempt": effect.attempt,
+            "Number": effect.number,
+            "Published": False,
+        }
+        split(properties, _CONTENT, content)
+        with suppress(RowExistsError):
+            await self._table.transact(_key(effect), [Operation.insert(EFFECT, properties)])
+        await self._table.barrier()
+
+    async def publish(self, effect: Effect) -> None:
+        """Make a prepared effect visible. Raises `RowNotFoundError` when it was never prepared."""
+        await self._table.transact(_key(effect), [Operation.merge(EFFECT, {"Published": True})])
+        await self._table.barrier()
+
+    async def delete(self, effect: Effect) -> None:
+        """Delete an effect, if it is there and not published."""
+        row = await self._table.get(_key(effect), EFFECT)
+        if row is None or row.properties["Published"]:
+            return
+        try:
+            await self._table.transact(_key(effect), [Operation.delete(EFFECT, row.etag)])
+        except (RowChangedError, RowNotFoundError):
+            return
+
+    async def unpublished(self) -> AsyncIterator[Effect]:
+        """Give the effects that are prepared and not published. One request for each 1,000 effects."""
+        continuation = None
+        while True:
+            page = await self._table.scan(
+                EFFECT,
+                _PARTITION,
+                select=["Owner", "Attempt", "Number", "Published"],
+                continuation=continuation,
+            )
+            for row in page.rows:
+                if not row.properties["Published"]:
+                    yield _effect(row)
+            continuation = page.continuation
+            if continuation is None:
+                return
+
+    async def read(self, name: str) -> bytes | None:
+        """Return the content of a published effect by the name that was announced, None when there is none."""
+        row = await self._table.get(_PARTITION + name, EFFECT)
+        return join(row.properties, _CONTENT) if row and row.properties["Published"] else None
+
+
+def _key(effect: Effect) -> str:
+    return _PARTITION + effect.name
+
+
+def _effect(row: Row) -> Effect:
+    properties = row.properties
+    return Effect(text(properties, "Owner"), text(properties, "Attempt"), number(properties, "Number"))

@@ -1,0 +1,197 @@
+"""Keys of deliveries, one for each customer and message, and the records of what became of them.
+
+A key is *unlocked* when it is not there or has expired, *locked* by the delivery that is at it, or *sealed*. Who locked
+it is known by a name that no other delivery has; only that one may seal or unlock it. Key and records stand in one
+partition, so that sealing and recording is one step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from enum import IntEnum
+from typing import NamedTuple, Protocol
+
+from eventstore import Operation, Properties, Row, RowError, Table
+from runtime.algorithms.outbox.row_keys import FIRST, LAST, row_key
+from runtime.clock import to_datetime
+from runtime.messages.message_ids import IdKey, canonical, id_key
+from runtime.storage.properties import microseconds, number, text
+
+_PARTITION = "deliveries."
+_RECORD = "REC-"
+_RECORD_LAST = "REC~"
+
+
+class KeyState(IntEnum):
+    """What the value of a key says."""
+
+    LOCKED = 0
+    SEALED = 1
+
+
+class DeliveryKey(NamedTuple):
+    """One message to one customer."""
+
+    customer: str
+    message: IdKey
+
+    @classmethod
+    def of(cls, customer: str, message_id: str) -> DeliveryKey:
+        """Return the key for a message id in any spelling."""
+        return cls(customer, id_key(canonical(message_id)))
+
+
+class Key(NamedTuple):
+    """A key as it is stored: its state, who put it there, and when it expires, in microseconds. `etag` guards it."""
+
+    state: KeyState
+    holder: str
+    expires_at: int
+    etag: str
+
+
+class Record(NamedTuple):
+    """What became of one delivery: how it ended, why, and when, in microseconds."""
+
+    end: str
+    why: str | None
+    at: int
+
+
+class DeliveryKeys(Protocol):
+    """A store of keys and records. Must be read strongly consistent."""
+
+    async def put(
+        self, key: DeliveryKey, state: KeyState, holder: str, expires_at: int, over: Key | None = None
+    ) -> Key | None:
+        """Put a key there if it is absent, or over the one that was read; return None when another is there.
+
+        Either way, what is there on return is durable.
+        """
+
+    async def get(self, key: DeliveryKey) -> Key | None:
+        """Read a key, also one that has expired."""
+
+    async def end(
+        self, key: DeliveryKey, held: Key | None, sealed_until: int | None, record: Record, name: str
+    ) -> bool:
+        """Record an end under a name, and seal the held key until a time, or unlock it when there is none.
+
+        All or nothing; False says that the key is held by another by now, and nothing was done. Without a key
+        it is only recorded.
+        """
+
+    def records(self, customer: str) -> AsyncIterator[Record]:
+        """Give the records of a customer."""
+
+    def unrecorded(self, customer: str) -> AsyncIterator[str]:
+        """Give the names of the sealed keys of a customer of whose deliveries there is no record.
+
+        Under at most once these are the deliveries that crashed while they sent, and those that are sending.
+        """
+
+
+class TableDeliveryKeys(DeliveryKeys):
+    """Keys and records in a table, a partition for each customer. A request for each call."""
+
+    def __init__(self, table: Table) -> None:
+        self._table = table
+
+    async def put(
+        self, key: DeliveryKey, state: KeyState, holder: str, expires_at: int, over: Key | None = None
+    ) -> Key | None:
+        """Put a key there if it is absent, or over the one that was read."""
+        properties = _properties(state, holder, expires_at)
+        name = row_key(key.message)
+        change = (
+            Operation.insert(name, properties)
+            if over is None
+            else Operation.replace(name, properties, over.etag)
+        )
+        try:
+            (etag,) = await self._table.transact(_PARTITION + key.customer, [change])
+        except RowError:
+            # The key that is there may be this delivery's own, put there by a call that was not answered.
+            await self._table.barrier()
+            return None
+        await self._table.barrier()
+        return Key(state, holder, expires_at, etag)
+
+    async def get(self, key: DeliveryKey) -> Key | None:
+        """Read a key, also one that has expired."""
+        row = await self._table.get(_PARTITION + key.customer, row_key(key.message))
+        return None if row is None else _key(row)
+
+    async def end(
+        self, key: DeliveryKey, held: Key | None, sealed_until: int | None, record: Record, name: str
+    ) -> bool:
+        """Record an end, and seal or unlock the held key."""
+        changes = [Operation.insert_or_replace(f"{_RECORD}{name}", _record_properties(key, record))]
+        if held is not None and sealed_until is None:
+            changes.append(Operation.delete(row_key(key.message), held.etag))
+        elif held is not None and sealed_until is not None:
+            sealed = _properties(KeyState.SEALED, held.holder, sealed_until)
+            changes.append(Operation.replace(row_key(key.message), sealed, held.etag))
+        try:
+            await self._table.transact(_PARTITION + key.customer, changes)
+        except RowError:
+            return False
+        await self._table.barrier()
+        return True
+
+    async def records(self, customer: str) -> AsyncIterator[Record]:
+        """Give the records of a customer."""
+        async for row in self._rows(customer, _RECORD, _RECORD_LAST):
+            why = row.properties.get("Why")
+            at = microseconds(row.properties, "At") or 0
+            yield Record(text(row.properties, "End"), None if why is None else str(why), at)
+
+    async def unrecorded(self, customer: str) -> AsyncIterator[str]:
+        """Give the names of the sealed keys of a customer of whose deliveries there is no record."""
+        recorded = {row.row_key async for row in self._rows(customer, _RECORD, _RECORD_LAST)}
+        async for row in self._rows(customer, FIRST, LAST):
+            key = _key(row)
+            if key.state is KeyState.SEALED and f"{_RECORD}{key.holder}" not in recorded:
+                yield row.row_key
+
+    async def forget_expired(self, customer: str, now: int) -> int:
+        """Delete the keys of a customer that have expired by a time, in microseconds, and return how many."""
+        forgotten = 0
+        async for row in self._rows(customer, FIRST, LAST):
+            if _key(row).expires_at <= now:
+                with suppress(RowError):
+                    await self._table.transact(
+                        _PARTITION + customer, [Operation.delete(row.row_key, row.etag)]
+                    )
+                    forgotten += 1
+        return forgotten
+
+    async def _rows(self, customer: str, first: str, last: str) -> AsyncIterator[Row]:
+        continuation = None
+        while True:
+            page = await self._table.query(_PARTITION + customer, first, last, continuation=continuation)
+            for row in page.rows:
+                yield row
+            continuation = page.continuation
+            if continuation is None:
+                return
+
+
+def _properties(state: KeyState, holder: str, expires_at: int) -> Properties:
+    return {"Value": int(state), "Holder": holder, "ExpiresAt": to_datetime(expires_at)}
+
+
+def _record_properties(key: DeliveryKey, record: Record) -> Properties:
+    properties: Properties = {"Key": row_key(key.message), "End": record.end, "At": to_datetime(record.at)}
+    return properties if record.why is None else {**properties, "Why": record.why}
+
+
+def _key(row: Row) -> Key:
+    properties = row.properties
+    return Key(
+        KeyState(number(properties, "Value")),
+        text(properties, "Holder"),
+        microseconds(properties, "ExpiresAt") or 0,
+        row.etag,
+    )

@@ -1,0 +1,1 @@
+"""The algorithms with an outbox: alone, with a de-duplication store, and with tokens; and their passes in batches."""

@@ -1,0 +1,83 @@
+"""The de-duplication store: which messages were processed, kept apart from the entities.
+
+It may live in another table, account or region than the entities. It must be read strongly consistent: once `add` has
+returned, every `find` sees it, from wherever it asks. Tables of Azure Storage are, in their primary region;
+so is Cosmos DB, but only with strong consistency.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Protocol
+
+from eventstore import Operation, Row, RowNotFoundError, Table
+from eventstore.limits import MAX_OPERATIONS
+from runtime.algorithms.outbox.row_keys import FIRST, LAST, row_key
+from runtime.clock import Clock, cut_off, system_clock, to_datetime
+from runtime.messages.message_ids import IdKey
+from runtime.storage.properties import microseconds
+
+
+class DeduplicationStore(Protocol):
+    """The fingerprints of processed messages, by the key of their entity and their id."""
+
+    async def find(self, entity: str, message_id: IdKey) -> bytes | None:
+        """Return the fingerprint of a message that was processed, None when it was not."""
+
+    async def add(self, entity: str, fingerprints: Mapping[IdKey, bytes]) -> None:
+        """Remember messages by their ids; return when that is durable. To add them again changes nothing."""
+
+    async def evict(self, entity: str, older_than: timedelta, *, dry_run: bool = False) -> int:
+        """Forget the messages of an entity that were added longer ago, and return how many. A dry run forgets none."""
+
+
+class TableDeduplicationStore(DeduplicationStore):
+    """A de-duplication store in a table: one row for each message, one request to find it."""
+
+    def __init__(self, table: Table, clock: Clock = system_clock) -> None:
+        self._table = table
+        self._clock = clock
+
+    async def find(self, entity: str, message_id: IdKey) -> bytes | None:
+        """Return the fingerprint of a message that was processed, None when it was not."""
+        row = await self._table.get(entity, row_key(message_id))
+        if row is None:
+            return None
+        return row.properties["Fingerprint"]  # type: ignore[return-value] # bytes were written
+
+    async def add(self, entity: str, fingerprints: Mapping[IdKey, bytes]) -> None:
+        """Remember messages; return when that is durable. Costs a request for each 100."""
+        added_at = to_datetime(self._clock())
+        rows = [
+            Operation.insert_or_replace(row_key(key), {"Fingerprint": fingerprint, "AddedAt": added_at})
+            for key, fingerprint in fingerprints.items()
+        ]
+        for at in range(0, len(rows), MAX_OPERATIONS):
+            await self._table.transact(entity, rows[at : at + MAX_OPERATIONS])
+        await self._table.barrier()
+
+    async def evict(self, entity: str, older_than: timedelta, *, dry_run: bool = False) -> int:
+        """Forget old messages. Costs a request for each 1,000 messages, and one for each 100 that are forgotten."""
+        latest, forgotten, continuation = cut_off(self._clock, older_than), 0, None
+        while True:
+            page = await self._table.query(entity, FIRST, LAST, select=["AddedAt"], continuation=continuation)
+            old = [row.row_key for row in page.rows if _added_at(row) <= latest]
+            for at in range(0, len(old), MAX_OPERATIONS):
+                some = old[at : at + MAX_OPERATIONS]
+                forgotten += len(some) if dry_run else await self._forget(entity, some)
+            continuation = page.continuation
+            if continuation is None:
+                return forgotten
+
+    async def _forget(self, entity: str, row_keys: list[str]) -> int:
+        """Delete rows in one transaction; none of them when somebody else is at it."""
+        try:
+            await self._table.transact(entity, [Operation.delete(key) for key in row_keys])
+        except RowNotFoundError:
+            return 0
+        return len(row_keys)
+
+
+def _added_at(row: Row) -> int:
+    return microseconds(row.properties, "AddedAt") or 0

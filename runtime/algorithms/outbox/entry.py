@@ -1,0 +1,93 @@
+"""Entries of an outbox: what one message has to send, until it is sent, and that it was processed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import msgpack
+
+from runtime.algorithms.outbox.entry_tokens import EntryTokens
+from runtime.errors import StoredDataError
+from runtime.messages.message_ids import IdKey
+from runtime.messages.outcome import OUTPUT_INDEX_BITS, Output
+from runtime.storage.columns import UNREADABLE
+
+_FORMAT = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """What is kept of one message.
+
+    `fingerprint` tells its copies from another message with its id; `now` is when it was handled, in microseconds,
+    and `version` the version that it made. `outputs` are None once they are dispatched.
+
+    `tokens` says which tokens the outputs have, None where messages have no tokens. `type` is the message's type and
+    `batch` the batch that handled it, None for a single message; both are forgotten with the outputs.
+    """
+
+    fingerprint: bytes
+    now: int
+    version: int
+    outputs: tuple[Output, ...] | None
+    tokens: EntryTokens | None = None
+    type: str = ""
+    batch: str | None = None
+
+    @property
+    def is_pending(self) -> bool:
+        """Whether there is something left to do for it."""
+        return self.outputs is not None
+
+    def dispatched(self) -> Entry:
+        """Return the entry without its outputs."""
+        return replace(self, outputs=None, type="", batch=None)
+
+
+def pack_entries(entries: Mapping[IdKey, Entry]) -> bytes:
+    """Return entries as they are stored."""
+    packed: bytes = msgpack.packb((_FORMAT, [_packed(key, entry) for key, entry in entries.items()]))
+    return packed
+
+
+def packed_size(key: IdKey, entry: Entry) -> int:
+    """Return how many bytes an entry takes among others."""
+    return len(msgpack.packb(_packed(key, entry)))
+
+
+def unpack_entries(data: bytes) -> dict[IdKey, Entry]:
+    """Return entries as they were stored. Raises `StoredDataError`."""
+    try:
+        form, entries = msgpack.unpackb(data)
+        if form == _FORMAT:
+            return {key: _entry(*fields) for key, *fields in entries}
+    except UNREADABLE as error:
+        raise StoredDataError(f"The outbox of an entity cannot be read: {error!r}.") from error
+    raise StoredDataError(f"The outbox of an entity has format {form}; this code reads format {_FORMAT}.")
+
+
+def outputs_of(published: Iterable[tuple[Any, ...]], version: int, now: int) -> tuple[Output, ...]:
+    """Return what was published (id, type, body, headers) as messages of a log."""
+    first = version << OUTPUT_INDEX_BITS
+    return tuple(
+        Output(message_id, name, body, first + index, now, headers)
+        for index, (message_id, name, body, headers) in enumerate(published)
+    )
+
+
+def _packed(key: IdKey, entry: Entry) -> tuple[Any, ...]:
+    fields = (key, entry.fingerprint, entry.now, entry.version)
+    if entry.outputs is None:
+        return fields
+    sent = [(*output[:3], dict(output.headers)) for output in entry.outputs]
+    return (*fields, sent, None if entry.tokens is None else tuple(entry.tokens), entry.type, entry.batch)
+
+
+def _entry(fingerprint: bytes, now: int, version: int, *pending: Any) -> Entry:  # noqa: ANN401 - as it was stored
+    if not pending:
+        return Entry(fingerprint, now, version, None)
+    sent, tokens, type_, batch = pending
+    given = None if tokens is None else EntryTokens.read(*tokens)
+    return Entry(fingerprint, now, version, outputs_of(sent, version, now), given, type_, batch)

@@ -1,0 +1,81 @@
+"""Invoking a handler on an entity: the next entity, with an outbox entry for the message, or a dead letter. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from handlers import Context
+from handlers.app import HandlerDefinition
+from runtime.algorithms.invocation import HandlerFailedError, Invocation, invoke_handler
+from runtime.algorithms.outbox.entity import Entity
+from runtime.algorithms.outbox.entry import Entry, outputs_of
+from runtime.messages.outcome import Outcome, Reason, Status, dead_letter
+from runtime.messages.parsing import Prepared
+from runtime.storage.stored_state import read_state
+
+
+def invoke(
+    handler: HandlerDefinition, entity: Entity, message: Prepared, now: int, batch: str | None = None
+) -> Entity | Outcome:
+    """Handle a message on an entity. Return the entity with what it did, or the dead letter that the message is.
+
+    `batch` is the batch that the message is handled in, None for a single message.
+    """
+    now, version = max(now, entity.last_now), entity.version + 1
+    try:
+        invocation = _invocation(handler, entity, message, now)
+    except HandlerFailedError as error:
+        return refused(handler, message, Reason.HANDLER_ERROR, str(error))
+    published = [
+        (message_id, name, body.decode(), headers) for message_id, name, body, headers in invocation.published
+    ]
+    outputs, type_ = outputs_of(published, version, now), message.envelope.type
+    entry = Entry(message.fingerprint, now, version, outputs, None, type_, batch)
+    changed = replace(
+        entity.with_entry(message.key, entry),
+        state=invocation.after,
+        schema=handler.codec.version,
+        version=version,
+        last_now=now,
+    )
+    return if_it_fits(handler, changed, message)
+
+
+def if_it_fits(handler: HandlerDefinition, entity: Entity, message: Prepared) -> Entity | Outcome:
+    """Return an entity that can be stored, or the dead letter of the message that would make it too large."""
+    if entity.too_large:
+        return refused(handler, message, Reason.STATE_TOO_LARGE, entity.too_large)
+    return entity
+
+
+def concluded(
+    handler: HandlerDefinition, message: Prepared, status: Status, entry: Entry | None = None
+) -> Outcome:
+    """Return the outcome of a message that was handled, now or before; `entry` is what is left of it."""
+    version, outputs = (entry.version, entry.outputs or ()) if entry else (None, ())
+    return Outcome(message.envelope, handler.name, message.business_id, status, None, None, version, outputs)
+
+
+def id_reused(handler: HandlerDefinition, message: Prepared) -> Outcome:
+    """Return the outcome of another message that has the id of one that was handled."""
+    problem = f"Another message with the id {message.envelope.message_id} was processed."
+    return refused(handler, message, Reason.ID_REUSED, problem)
+
+
+def refused(handler: HandlerDefinition, message: Prepared, reason: Reason, problem: str) -> Outcome:
+    """Return the dead letter that a message is."""
+    return dead_letter(message.envelope, reason, problem, handler.name, message.business_id)
+
+
+def _invocation(handler: HandlerDefinition, entity: Entity, message: Prepared, now: int) -> Invocation:
+    before = handler.codec.upcast(entity.state, entity.schema)
+    envelope = message.envelope
+    return invoke_handler(
+        handler,
+        message.route,
+        message.route.newest,
+        state=read_state(handler.codec, before),
+        before=before,
+        message=message.message,
+        context=Context(handler.name, message.business_id, envelope.message_id, now, envelope.headers),
+    )

@@ -1,0 +1,202 @@
+"""Verification: would today's code still give what is stored? Reads, handles again, compares, and writes nothing.
+
+Of each delivery it is found what a batch would make of it as a duplicate. New messages have nothing to be compared
+with, and are counted as such.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from eventstore import InvalidKeyError, StoreUnavailableError, StreamTruncatedError, Table
+from handlers import CodecError
+from handlers.app import HandlerDefinition
+from runtime.algorithms.invocation import HandlerFailedError, outputs_of
+from runtime.algorithms.state_based.replay import RevisionGoneError, find_difference, replay
+from runtime.messages.copies import is_copy
+from runtime.messages.message_ids import IdKey, id_key
+from runtime.messages.outcome import Outcome, Output
+from runtime.messages.parsing import Delivery, Prepared
+from runtime.retries import RetryPolicy
+from runtime.storage.readable_states import Change
+from runtime.storage.stored_state import read_state
+from runtime.storage.stream import KnownVersion, LoadedStream, find_versions
+
+_READ_AGAIN = (StreamTruncatedError, StoreUnavailableError)
+
+
+class Verdict(StrEnum):
+    """What today's code would make of a delivery that comes again."""
+
+    MATCH = "match"
+    NONDETERMINISTIC = "nondeterministic"
+    REPLAY_FAILED = "replay_failed"
+    REVISION_GONE = "revision_gone"
+    STATE_UNREADABLE = "state_unreadable"
+    REFUSED = "refused"
+    ID_REUSED = "id_reused"
+    NOT_KEPT = "not_kept"
+    UNKNOWN = "unknown"
+
+    @property
+    def is_difference(self) -> bool:
+        """Whether a stored version would no longer give what it gave."""
+        return self in _DIFFERENCES
+
+
+_DIFFERENCES = frozenset(
+    {
+        Verdict.NONDETERMINISTIC,
+        Verdict.REPLAY_FAILED,
+        Verdict.REVISION_GONE,
+        Verdict.STATE_UNREADABLE,
+        Verdict.REFUSED,
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """The verdict on one delivery in one handler.
+
+    `version` and `revision` are those of the stored version, None when there is none; `error` says what differs, and
+    `changes` which fields of the next state do. `outputs` are what a match publishes again. A newest state that cannot
+    be read is a finding without a message: no batch can go on from it.
+    """
+
+    handler: str | None
+    business_id: str | None
+    message_id: str | None
+    type: str | None
+    verdict: Verdict
+    version: int | None = None
+    revision: int | None = None
+    error: str | None = None
+    changes: tuple[Change, ...] = ()
+    outputs: tuple[Output, ...] = ()
+
+
+class Verifier:
+    """Verifies the deliveries of one stream at a time, for one handler. `with_outputs` keeps what matches publish."""
+
+    def __init__(
+        self, table: Table, handler: HandlerDefinition, retries: RetryPolicy, *, with_outputs: bool = False
+    ) -> None:
+        self._table = table
+        self._with_outputs = with_outputs
+        self._handler = handler
+        self._retries = retries
+
+    async def verify(self, business_id: str, deliveries: Sequence[Delivery]) -> list[Finding]:
+        """Return a finding for each delivery of a stream, and one more when its newest state cannot be read.
+
+        Costs one query, and one more for each stretch of runs that hold their versions. A newest state that is too
+        large for the header is not looked at. Raises `RetriesExhaustedError` when the store does not answer.
+        """
+        ids = {key for key in map(_key, deliveries) if key is not None}
+        stream = await self._load(business_id, ids)
+        if stream is None:
+            return [self._unknown(delivery, business_id) for delivery in deliveries]
+        return [*self._newest(stream, business_id), *self._findings(stream, business_id, deliveries)]
+
+    async def _load(self, business_id: str, ids: Collection[IdKey]) -> LoadedStream | None:
+        retries = self._retries.start()
+        while True:
+            try:
+                return await find_versions(self._table, self._handler.name, business_id, ids)
+            except InvalidKeyError:
+                return None
+            except _READ_AGAIN as error:
+                await retries.pause(error)
+
+    def _newest(self, stream: LoadedStream, business_id: str) -> Iterator[Finding]:
+        head = stream.head
+        error = None if head.state is None else self._unreadable(head.state, head.schema)
+        if error is not None:
+            name = self._handler.name
+            yield Finding(name, business_id, None, None, Verdict.STATE_UNREADABLE, head.versions, error=error)
+
+    def _unreadable(self, encoded: bytes, schema: int) -> str | None:
+        """Say why a stored state is not what it was for today's code, None when it is."""
+        codec = self._handler.codec
+        try:
+            read_state(codec, codec.upcast(encoded, schema))
+        except CodecError as error:
+            return str(error)
+        return None
+
+    def _findings(
+        self, stream: LoadedStream, business_id: str, deliveries: Sequence[Delivery]
+    ) -> Iterator[Finding]:
+        for delivery in deliveries:
+            key = _key(delivery)
+            known = None if key is None else stream.find(key)
+            if known is not None:
+                yield self._compared(delivery, business_id, known)
+            elif isinstance(delivery, Prepared) and stream.head.is_too_late(delivery.envelope.enqueued_at):
+                yield self._finding(delivery, business_id, Verdict.NOT_KEPT)
+            else:
+                yield self._unknown(delivery, business_id)
+
+    def _compared(self, delivery: Delivery, business_id: str, known: KnownVersion) -> Finding:
+        if isinstance(delivery, Outcome):
+            return self._finding(delivery, business_id, Verdict.REFUSED, known, error=delivery.error)
+        if not is_copy(delivery, known.version.fingerprint):
+            error = f"Version {known.number} was made by another message with this id."
+            return self._finding(delivery, business_id, Verdict.ID_REUSED, known, error=error)
+        try:
+            invocation = replay(self._handler, business_id, delivery, known)
+            difference = find_difference(self._handler, invocation, known)
+        except RevisionGoneError as error:
+            return self._finding(delivery, business_id, Verdict.REVISION_GONE, known, error=str(error))
+        except HandlerFailedError as error:
+            # A state of another shape would look as if the handler had changed it.
+            unreadable = self._unreadable(known.before, known.schema)
+            verdict = Verdict.REPLAY_FAILED if unreadable is None else Verdict.STATE_UNREADABLE
+            return self._finding(delivery, business_id, verdict, known, error=unreadable or str(error))
+        except CodecError as error:
+            return self._finding(delivery, business_id, Verdict.STATE_UNREADABLE, known, error=str(error))
+        found = self._finding(delivery, business_id, Verdict.MATCH, known)
+        if difference is not None:
+            return replace(
+                found,
+                verdict=Verdict.NONDETERMINISTIC,
+                error=str(difference),
+                changes=difference.state or (),
+            )
+        if self._with_outputs:
+            return replace(found, outputs=outputs_of(invocation, known.number, known.version.now))
+        return found
+
+    def _unknown(self, delivery: Delivery, business_id: str) -> Finding:
+        error = delivery.error if isinstance(delivery, Outcome) else None
+        return self._finding(delivery, business_id, Verdict.UNKNOWN, error=error)
+
+    def _finding(
+        self,
+        delivery: Delivery,
+        business_id: str,
+        verdict: Verdict,
+        known: KnownVersion | None = None,
+        *,
+        error: str | None = None,
+    ) -> Finding:
+        return Finding(
+            self._handler.name,
+            business_id,
+            delivery.envelope.message_id,
+            delivery.envelope.type,
+            verdict,
+            None if known is None else known.number,
+            None if known is None else known.version.revision,
+            error,
+        )
+
+
+def _key(delivery: Delivery) -> IdKey | None:
+    """Return the id by which the version of a delivery is found, None when the delivery has none."""
+    if isinstance(delivery, Prepared):
+        return delivery.key
+    return id_key(delivery.envelope.message_id) if delivery.envelope.message_id else None

@@ -1,0 +1,228 @@
+"""The ledger: one row for each batch, in the same table as the streams.
+
+It tells which rounds of a batch are committed and whether it is published. A published batch is immutable; a
+batch that died stands as `started` until it is run again with its id, or abandoned.
+"""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from enum import StrEnum
+
+from eventstore import Int64, Operation, Row, RowChangedError, RowExistsError, Table, Value
+from runtime.clock import Clock, to_datetime
+from runtime.errors import BatchRefusedError
+from runtime.storage.properties import number, text, time
+
+PARTITION = "_batches"
+"""The partition of the ledger: no stream's key is like it, as theirs hold a hyphen after the handler."""
+
+STATE_BASED = "state-based"
+
+_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_FIRST, _LAST = "!", "~"
+_COUNT = "Count_"
+
+
+class BatchStatus(StrEnum):
+    """How far a batch has come."""
+
+    STARTED = "started"
+    PUBLISHED = "published"
+    ABANDONED = "abandoned"
+
+
+@dataclass(frozen=True, slots=True)
+class BatchRecord:
+    """A batch as the ledger has it.
+
+    `input` describes log, app and options: the same id with another one is refused. `rounds` counts the rounds
+    whose outcomes are committed, `last_routable` the outputs of the last one that a handler takes. `token` is
+    drawn when the batch begins, and marks its folders. `algorithm` says how the messages are processed, and where the
+    evidence of that is.
+    """
+
+    batch_id: str
+    input: str
+    out: str
+    token: str
+    status: BatchStatus
+    rounds: int
+    started_at: datetime
+    updated_at: datetime
+    counts: Mapping[str, int]
+    last_routable: int = 0
+    algorithm: str = STATE_BASED
+    etag: str = ""
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether nothing more will be published under this id."""
+        return self.status is not BatchStatus.STARTED
+
+
+class Ledger:
+    """The batches of one table."""
+
+    def __init__(self, table: Table, clock: Clock) -> None:
+        self._table = table
+        self._clock = clock
+
+    async def begin(self, batch_id: str, input_: str, out: str, algorithm: str = STATE_BASED) -> BatchRecord:
+        """Begin a batch, or return the record of one that was begun with the same input. Costs two requests.
+
+        Raises `BatchRefusedError` for an id that was abandoned, or used with other input or another folder.
+        """
+        if not _ID.fullmatch(batch_id):
+            message = f"The batch id {batch_id!r} is not usable: up to 64 letters, digits, '.', '_' and '-'."
+            raise BatchRefusedError(message)
+        now = self._now()
+        record = BatchRecord(
+            batch_id, input_, out, uuid.uuid4().hex, BatchStatus.STARTED, 0, now, now, {}, 0, algorithm
+        )
+        try:
+            (etag,) = await self._table.transact(PARTITION, [Operation.insert(batch_id, _properties(record))])
+        except RowExistsError:
+            return _allowed(await self.get(batch_id), record)
+        return replace(record, etag=etag)
+
+    async def get(self, batch_id: str) -> BatchRecord:
+        """Return the record of a batch. Raises `BatchRefusedError` when there is none."""
+        row = await self._table.get(PARTITION, batch_id)
+        if row is None:
+            message = f"There is no batch {batch_id}: `consistent batches` lists those of a table."
+            raise BatchRefusedError(message)
+        return _record(row)
+
+    async def commit_round(
+        self, record: BatchRecord, number: int, counts: Mapping[str, int], routable: int
+    ) -> BatchRecord:
+        """Note that the outcomes of a round are in place, unless another driver of the batch has done so."""
+        total = {key: record.counts.get(key, 0) + counts.get(key, 0) for key in {**record.counts, **counts}}
+        return await self._update(
+            record, replace(record, rounds=number + 1, counts=total, last_routable=routable)
+        )
+
+    async def publish(self, record: BatchRecord) -> BatchRecord:
+        """Note that all rounds are committed: from now on the batch is immutable."""
+        return await self._update(record, replace(record, status=BatchStatus.PUBLISHED))
+
+    async def abandon(self, batch_id: str) -> BatchRecord:
+        """Give a batch up: what it stored stays, what it did not publish it never will."""
+        record = await self.get(batch_id)
+        if record.status is not BatchStatus.PUBLISHED:
+            record = await self._update(record, replace(record, status=BatchStatus.ABANDONED))
+        if record.status is BatchStatus.PUBLISHED:
+            message = f"Batch {batch_id} is published and cannot be abandoned."
+            raise BatchRefusedError(message)
+        return record
+
+    async def batches(self) -> list[BatchRecord]:
+        """Return all batches, the oldest first."""
+        records: list[BatchRecord] = []
+        continuation = None
+        while True:
+            page = await self._table.query(PARTITION, _FIRST, _LAST, continuation=continuation)
+            records += map(_record, page.rows)
+            continuation = page.continuation
+            if continuation is None:
+                return sorted(records, key=lambda record: (record.started_at, record.batch_id))
+
+    async def check_algorithm(self, algorithm: str) -> None:
+        """Raise `BatchRefusedError` when another algorithm was used for a batch, or with evidence elsewhere.
+
+        It would not find the evidence of what was processed. Costs a request for each 1,000 batches.
+        """
+        for record in await self.batches():
+            if record.algorithm != algorithm:
+                message = (
+                    f"The table was processed with the algorithm {record.algorithm} (batch {record.batch_id}), and "
+                    f"cannot be with {algorithm}, which would not find the evidence of that: use the same, or "
+                    f"another table."
+                )
+                raise BatchRefusedError(message)
+
+    async def finished(self) -> frozenset[str]:
+        """Return the ids of batches that are published or abandoned: their outputs are out, or never will be."""
+        return frozenset(record.batch_id for record in await self.batches() if record.is_finished)
+
+    async def _update(self, record: BatchRecord, wanted: BatchRecord) -> BatchRecord:
+        changed = replace(wanted, updated_at=self._now())
+        try:
+            operation = Operation.replace(record.batch_id, _properties(changed), record.etag)
+            (etag,) = await self._table.transact(PARTITION, [operation])
+        except RowChangedError:
+            return _at_least(await self.get(record.batch_id), changed)
+        await self._table.barrier()
+        return replace(changed, etag=etag)
+
+    def _now(self) -> datetime:
+        return to_datetime(self._clock())
+
+
+def _allowed(found: BatchRecord, asked: BatchRecord) -> BatchRecord:
+    if found.status is BatchStatus.ABANDONED:
+        message = f"Batch {found.batch_id} was abandoned: run its messages under a new id."
+        raise BatchRefusedError(message)
+    if found.input != asked.input:
+        message = (
+            f"Batch {found.batch_id} was begun with other input: {found.input}. Now it is: {asked.input}. "
+            f"Give this input a batch id of its own."
+        )
+        raise BatchRefusedError(message)
+    if found.out != asked.out:
+        message = f"Batch {found.batch_id} writes to {found.out}: run it again with that --out."
+        raise BatchRefusedError(message)
+    return found
+
+
+def _at_least(found: BatchRecord, wanted: BatchRecord) -> BatchRecord:
+    """Return what another driver of the same batch has noted, when it has come as far."""
+    if found.status is BatchStatus.ABANDONED and wanted.status is not BatchStatus.ABANDONED:
+        message = f"Batch {found.batch_id} was abandoned while it ran."
+        raise BatchRefusedError(message)
+    if found.rounds < wanted.rounds or (wanted.is_finished and not found.is_finished):
+        message = (
+            f"Batch {found.batch_id} is being run by someone else: run it again with its id when that ended."
+        )
+        raise BatchRefusedError(message)
+    return found
+
+
+def _properties(record: BatchRecord) -> dict[str, Value]:
+    return {
+        "Input": record.input,
+        "Out": record.out,
+        "Token": record.token,
+        "Status": record.status.value,
+        "Rounds": record.rounds,
+        "LastRoutable": Int64(record.last_routable),
+        "Algorithm": record.algorithm,
+        "StartedAt": record.started_at,
+        "UpdatedAt": record.updated_at,
+        **{f"{_COUNT}{name}": Int64(count) for name, count in record.counts.items()},
+    }
+
+
+def _record(row: Row) -> BatchRecord:
+    values = row.properties
+    return BatchRecord(
+        batch_id=row.row_key,
+        input=text(values, "Input"),
+        out=text(values, "Out"),
+        token=text(values, "Token"),
+        status=BatchStatus(text(values, "Status")),
+        rounds=number(values, "Rounds"),
+        started_at=time(values, "StartedAt"),
+        updated_at=time(values, "UpdatedAt"),
+        counts={
+            name.removeprefix(_COUNT): number(values, name) for name in values if name.startswith(_COUNT)
+        },
+        last_routable=number(values, "LastRoutable"),
+        algorithm=text(values, "Algorithm") if "Algorithm" in values else STATE_BASED,
+        etag=row.etag,
+    )

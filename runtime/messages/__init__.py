@@ -1,0 +1,1 @@
+"""Messages: envelopes, ids, fingerprints, parsing, and what became of a delivery."""

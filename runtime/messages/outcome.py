@@ -1,0 +1,86 @@
+"""Outcomes: what became of one delivery in one handler."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from enum import StrEnum
+from typing import NamedTuple
+
+from runtime.messages.envelope import Envelope
+from runtime.messages.message_ids import IdKey, id_key
+
+OUTPUT_INDEX_BITS = 20
+
+
+class Status(StrEnum):
+    """The four ends of a delivery."""
+
+    PROCESSED = "processed"
+    DUPLICATE = "duplicate"
+    TOO_LATE = "too_late"
+    DEAD_LETTER = "dead_letter"
+
+
+class Reason(StrEnum):
+    """Why a delivery is a dead letter."""
+
+    INVALID_ENVELOPE = "invalid_envelope"
+    UNKNOWN_TYPE = "unknown_type"
+    INVALID_BODY = "invalid_body"
+    NO_BUSINESS_ID = "no_business_id"
+    BUSINESS_ID_MISMATCH = "business_id_mismatch"
+    KEY_TOO_LONG = "key_too_long"
+    HANDLER_ERROR = "handler_error"
+    ID_REUSED = "id_reused"
+    NONDETERMINISTIC = "nondeterministic"
+    REPLAY_FAILED = "replay_failed"
+    ENQUEUED_IN_FUTURE = "enqueued_in_future"
+    STATE_TOO_LARGE = "state_too_large"
+    HELD_BACK = "held_back"
+
+
+class Output(NamedTuple):
+    """A published message, with the columns of a message log.
+
+    `sequence` is the version of the parent shifted by 20 bits, plus the output's index; `enqueued_at` is the
+    recorded time of the parent, in microseconds since 1970 UTC.
+    """
+
+    message_id: str
+    type: str
+    body: str
+    sequence: int
+    enqueued_at: int
+    headers: Mapping[str, str]
+
+    def envelope(self) -> Envelope:
+        """Return the output as a delivery of its own."""
+        return Envelope(
+            self.message_id, self.type, self.body, None, self.sequence, self.enqueued_at, self.headers or None
+        )
+
+
+class Outcome(NamedTuple):
+    """One delivery's end in one handler. `version` counts the versions of the stream from 1."""
+
+    envelope: Envelope
+    handler: str | None
+    business_id: str | None
+    status: Status
+    reason: Reason | None = None
+    error: str | None = None
+    version: int | None = None
+    outputs: tuple[Output, ...] = ()
+
+
+def dead_letter(
+    envelope: Envelope, reason: Reason, error: str, handler: str | None = None, business_id: str | None = None
+) -> Outcome:
+    """Return the outcome of a delivery that is not handled."""
+    shown = error.encode("utf-8", "backslashreplace").decode()
+    return Outcome(envelope, handler, business_id, Status.DEAD_LETTER, reason, shown)
+
+
+def delivered_messages(outcomes: Iterable[Outcome]) -> set[IdKey]:
+    """Return the messages that had an outcome with a version."""
+    return {id_key(outcome.envelope.message_id) for outcome in outcomes if outcome.version is not None}

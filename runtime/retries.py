@@ -1,0 +1,92 @@
+"""Retries: how often, and after what pauses, an attempt is repeated that lost a race or an answer."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import AsyncIterable, Awaitable, Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import TypeVar
+
+from eventstore import ConcurrencyConflictError, Scope, StoreUnavailableError
+from runtime.errors import RetriesExhaustedError
+
+T = TypeVar("T")
+
+Sleep = Callable[[float], Awaitable[None]]
+
+
+READ_AGAIN = (ConcurrencyConflictError, StoreUnavailableError)
+"""What only says that the attempt has to start again: somebody else wrote, or it is not known who did."""
+
+
+async def blocking_sleep(seconds: float) -> None:
+    """Sleep without an event loop: for stores whose calls never suspend."""
+    time.sleep(seconds)  # noqa: ASYNC251 - there is no event loop that it could block
+
+
+def sleep_for(scope: Scope) -> Sleep:
+    """Return the way to sleep beside a store of this scope."""
+    return asyncio.sleep if scope == "network" else blocking_sleep
+
+
+@dataclass(frozen=True, slots=True)
+class RetryPolicy:
+    """At most `attempts` in a row without progress, pauses doubling from `first` to `longest` seconds.
+
+    Each pause is drawn at random from its upper half, so that those who collided once do not collide again.
+    """
+
+    attempts: int = 12
+    first: float = 0.005
+    longest: float = 2.0
+    sleep: Sleep = blocking_sleep
+
+    def start(self) -> Retries:
+        """Begin to count."""
+        return Retries(self)
+
+
+class Retries:
+    """Counts the attempts of one piece of work."""
+
+    __slots__ = ("_failures", "_policy")
+
+    def __init__(self, policy: RetryPolicy) -> None:
+        self._policy = policy
+        self._failures = 0
+
+    async def pause(self, error: Exception) -> None:
+        """Wait before the next attempt. Raises `RetriesExhaustedError` when there is none left."""
+        self._failures += 1
+        if self._failures >= self._policy.attempts:
+            message = f"Gave up after {self._failures} attempts in a row: {error}"
+            raise RetriesExhaustedError(message) from error
+        longest = min(self._policy.longest, self._policy.first * 2 ** (self._failures - 1))
+        await self._policy.sleep(random.uniform(longest / 2, longest))  # noqa: S311 - no secret
+
+    def progress(self) -> None:
+        """Count from the start again: something was stored."""
+        self._failures = 0
+
+
+async def until_undisturbed(retries: RetryPolicy, attempt: Callable[[], Awaitable[T]]) -> T:
+    """Return the result of the first attempt that lost neither a race nor an answer.
+
+    Raises `RetriesExhaustedError` after too many attempts.
+    """
+    tries = retries.start()
+    while True:
+        try:
+            return await attempt()
+        except READ_AGAIN as error:
+            await tries.pause(error)
+
+
+async def count_of_each(
+    keys: AsyncIterable[str], retries: RetryPolicy, work: Callable[[str], Awaitable[int]]
+) -> int:
+    """Do the same for each key, undisturbed, and return the sum of what it gave."""
+    return sum([await until_undisturbed(retries, partial(work, key)) async for key in keys])

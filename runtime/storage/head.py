@@ -1,0 +1,84 @@
+"""The head of a state stream: what its header row says, so that one query tells all a batch needs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from eventstore import Int64, Properties, Value
+from runtime.clock import to_datetime
+from runtime.storage.chunks import chunk_names, join, split
+from runtime.storage.limits import MAX_HEAD_STATE_BYTES
+from runtime.storage.properties import microseconds, number
+from runtime.storage.tail import Tail, read_tail
+
+_TAIL = chunk_names("Tail", 2)
+HEAD_PROPERTIES = [
+    "State",
+    "StateSchema",
+    "StateVersions",
+    "KeptFrom",
+    "LastNow",
+    "Horizon",
+    "UndatedCut",
+    *_TAIL,
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """The newest version of a state, and from where on history is kept.
+
+    `state` is the newest encoded state, None when it is too large for a header and must be read from the newest
+    run. `tail` are the newest versions, None when all are in runs. `versions` counts all versions ever made,
+    `kept_from` is the first that is kept. Of messages enqueued at the `horizon` or before, or without a time when
+    `undated_cut`, no evidence may be left. Times are microseconds since 1970 UTC.
+    """
+
+    state: bytes | None
+    schema: int
+    versions: int = 0
+    kept_from: int = 1
+    last_now: int = 0
+    horizon: int | None = None
+    undated_cut: bool = False
+    tail: Tail | None = None
+
+    def is_too_late(self, enqueued_at: int | None) -> bool:
+        """Say whether an unknown message can no longer be told from a duplicate."""
+        if enqueued_at is None:
+            return self.undated_cut
+        return self.horizon is not None and enqueued_at <= self.horizon
+
+    def properties(self) -> Properties:
+        """Return the header's properties."""
+        properties: dict[str, Value] = {
+            "StateSchema": self.schema,
+            "StateVersions": Int64(self.versions),
+            "LastNow": to_datetime(self.last_now),
+        }
+        if self.state is not None and len(self.state) <= MAX_HEAD_STATE_BYTES:
+            properties["State"] = self.state
+        if self.kept_from > 1:
+            properties["KeptFrom"] = Int64(self.kept_from)
+        if self.horizon is not None:
+            properties["Horizon"] = to_datetime(self.horizon)
+        if self.undated_cut:
+            properties["UndatedCut"] = True
+        if self.tail is not None:
+            split(properties, _TAIL, self.tail.pack())
+        return properties
+
+
+def read_head(properties: Properties) -> Head:
+    """Return the head that a header's properties hold."""
+    state = properties.get("State")
+    return Head(
+        state=state if isinstance(state, bytes) else None,
+        schema=number(properties, "StateSchema"),
+        versions=number(properties, "StateVersions"),
+        kept_from=number(properties, "KeptFrom", 1),
+        last_now=microseconds(properties, "LastNow") or 0,
+        horizon=microseconds(properties, "Horizon"),
+        undated_cut=bool(properties.get("UndatedCut", False)),
+        tail=read_tail(join(properties, _TAIL)) if _TAIL[0] in properties else None,
+    )

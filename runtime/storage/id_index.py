@@ -1,0 +1,215 @@
+"""The index of message ids: tells which versions of a long history may be those of some messages.
+
+Of each id four bytes are kept, a *print*. Equal prints do not mean equal ids, so a version that the index names has
+to be looked up; prints that differ mean that the message is unknown. The prints of stored runs stand in rows between
+the header and the events, so that one range query reads header and index and no event. When rows are added, those
+before that are hardly larger are merged into one: each print is written again a few times at most, and rows stay few.
+"""
+
+from __future__ import annotations
+
+import sys
+from array import array
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+from zlib import crc32
+
+from eventstore import Include, Int64, Partition, Row, Value
+from runtime.errors import StoredDataError
+from runtime.messages.message_ids import IdKey
+from runtime.storage.chunks import CHUNK, chunk_names, join, split
+from runtime.storage.properties import number
+from runtime.storage.run import Run
+
+PREFIX = "SS-IDX-"
+LAST = PREFIX + "~"
+"""The end of the index rows, for a range that begins with the header."""
+
+MAX_PRINTS = 64 * 2**10
+PRINT_BYTES = 4
+_PRINTS = chunk_names("Prints", MAX_PRINTS * PRINT_BYTES // CHUNK)
+_ENDS = chunk_names("Ends", 4)
+PROPERTIES = ["First", "Count", "FirstEvent", *_ENDS, *_PRINTS]
+_FEW = 64
+_DROPPED_AT_ONCE = 16
+
+
+class IndexedRun(NamedTuple):
+    """A run that was or will be stored: how many versions it has, and the prints of their messages."""
+
+    length: int
+    prints: bytes
+
+    @classmethod
+    def of(cls, run: Run) -> IndexedRun:
+        """Return what is indexed of a run."""
+        return cls(len(run.versions), prints_of(run.ids))
+
+
+class Candidate(NamedTuple):
+    """A version that may be that of a message: the event of its run, and its position in the run."""
+
+    key: IdKey
+    event: int
+    position: int
+
+
+@dataclass(frozen=True, slots=True)
+class IndexRow:
+    """The prints of consecutive runs: `ends` are the positions after each, `first` the number of the first version."""
+
+    first: int
+    first_event: int
+    ends: Sequence[int]
+    prints: bytes
+
+    @property
+    def count(self) -> int:
+        """How many versions are indexed."""
+        return len(self.prints) // PRINT_BYTES
+
+    @property
+    def row_key(self) -> str:
+        """The key of the row."""
+        return f"{PREFIX}{self.first:016d}"
+
+    @property
+    def last(self) -> int:
+        """The number of the last version."""
+        return self.first + self.count - 1
+
+    def merged(self, following: IndexRow) -> IndexRow:
+        """Return one row for this and the next one."""
+        ends = [*self.ends, *[self.count + end for end in following.ends]]
+        return IndexRow(self.first, self.first_event, ends, self.prints + following.prints)
+
+    def properties(self) -> dict[str, Value]:
+        """Return the row's properties."""
+        properties: dict[str, Value] = {
+            "First": Int64(self.first),
+            "Count": self.count,
+            "FirstEvent": Int64(self.first_event),
+        }
+        split(properties, _ENDS, _packed(self.ends))
+        split(properties, _PRINTS, self.prints)
+        return properties
+
+    def place(self, position: int) -> tuple[int, int]:
+        """Return the event of a version, and its position in the event's run."""
+        number_of_run = bisect_right(self.ends, position)
+        start = self.ends[number_of_run - 1] if number_of_run else 0
+        return self.first_event + number_of_run, position - start
+
+
+def read_index_row(row: Row) -> IndexRow:
+    """Return an index row. Raises `StoredDataError`."""
+    properties = row.properties
+    try:
+        prints = join(properties, _PRINTS)
+        ends = _unpacked(join(properties, _ENDS))
+        index = IndexRow(number(properties, "First"), number(properties, "FirstEvent"), ends, prints)
+        count = number(properties, "Count")
+    except (KeyError, TypeError, ValueError) as error:
+        message = f"The index row {row.row_key} cannot be read: {error!r}."
+        raise StoredDataError(message) from error
+    if not index.count == count == (ends[-1] if ends else 0):
+        message = f"The index row {row.row_key} has prints of {index.count} versions and counts {count}."
+        raise StoredDataError(message)
+    return index
+
+
+def prints_of(keys: Iterable[IdKey]) -> bytes:
+    """Return the prints of message ids."""
+    return _packed([_print(key) for key in keys])
+
+
+def candidates(rows: Sequence[IndexRow], keys: Collection[IdKey]) -> Iterator[Candidate]:
+    """Give the versions that may be those of the messages with these ids."""
+    wanted: dict[int, list[IdKey]] = defaultdict(list)
+    for key in keys:
+        wanted[_print(key)].append(key)
+    for row in rows:
+        for print_, position in _found(row.prints, wanted.keys()):
+            for key in wanted[print_]:
+                yield Candidate(key, *row.place(position))
+
+
+def index_changes(
+    rows: Sequence[IndexRow], first: int, first_event: int, runs: Sequence[IndexedRun], kept_from: int
+) -> tuple[list[IndexRow], list[Include]]:
+    """Return the index rows with those for new runs, and the changes that bring them about.
+
+    Some rows of versions that are all below `kept_from` are dropped, if there are any.
+    """
+    gone = [row for row in rows if row.last < kept_from][:_DROPPED_AT_ONCE]
+    kept = list(rows[len(gone) :])
+    added = _rows_of(first, first_event, runs)
+    while kept and kept[-1].count <= 2 * added[0].count and kept[-1].count + added[0].count <= MAX_PRINTS:
+        added[0] = kept.pop().merged(added[0])
+    after = [*kept, *added]
+    keys_before, keys_after = {row.row_key for row in rows}, {row.row_key for row in after}
+    changes = [Include.delete(key, "*") for key in sorted(keys_before - keys_after)]
+    changes += [Include.insert_or_replace(row.row_key, row.properties()) for row in added]
+    return after, changes
+
+
+async def drop_index(partition: Partition, kept_from: int) -> list[Include]:
+    """Return the changes that delete the index rows whose versions are all below `kept_from`. One request."""
+    page = await partition.table.query(partition.key, PREFIX, LAST, select=["First", "Count"])
+    ends = {
+        row.row_key: number(row.properties, "First") + number(row.properties, "Count") for row in page.rows
+    }
+    return [Include.delete(row_key, "*") for row_key, end in ends.items() if end <= kept_from]
+
+
+def _rows_of(first: int, first_event: int, runs: Sequence[IndexedRun]) -> list[IndexRow]:
+    rows: list[IndexRow] = []
+    for run in runs:
+        row = IndexRow(first, first_event, [run.length], run.prints)
+        if rows and rows[-1].count + row.count <= MAX_PRINTS:
+            rows[-1] = rows[-1].merged(row)
+        else:
+            rows.append(row)
+        first += run.length
+        first_event += 1
+    return rows
+
+
+def _print(key: IdKey) -> int:
+    return crc32(key if isinstance(key, bytes) else key.encode())
+
+
+def _found(prints: bytes, wanted: Collection[int]) -> Iterator[tuple[int, int]]:
+    """Give the prints that are wanted, with their positions."""
+    if len(prints) <= _FEW * PRINT_BYTES:
+        for position, print_ in enumerate(_unpacked(prints)):
+            if print_ in wanted:
+                yield print_, position
+        return
+    import numpy as np  # noqa: PLC0415 - only for long histories
+
+    column = np.frombuffer(prints, dtype="<u4")
+    # A table of the lower halves leaves few to compare.
+    halves = np.zeros(2**16, dtype=bool)
+    halves[np.fromiter((print_ & 0xFFFF for print_ in wanted), dtype=np.uint16, count=len(wanted))] = True
+    for position in np.flatnonzero(halves[column & 0xFFFF]).tolist():
+        print_ = int(column[position])
+        if print_ in wanted:
+            yield print_, position
+
+
+def _packed(numbers: Iterable[int]) -> bytes:
+    packed = array("I", numbers)
+    if sys.byteorder == "big":
+        packed.byteswap()
+    return packed.tobytes()
+
+
+def _unpacked(data: bytes) -> Sequence[int]:
+    numbers = array("I", data)
+    if sys.byteorder == "big":
+        numbers.byteswap()
+    return numbers

@@ -1,0 +1,118 @@
+"""Looking at state streams: which there are, and what one of them holds."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+
+from eventstore import KeyRange, Stream, Table, list_streams
+from runtime.messages.message_ids import id_text
+from runtime.storage.columns import StateVersion
+from runtime.storage.head import HEAD_PROPERTIES, Head, read_head
+from runtime.storage.run import Run, read_run
+from runtime.storage.stream import stream_partition
+
+
+@dataclass(frozen=True, slots=True)
+class StreamSummary:
+    """A stream as its header describes it."""
+
+    handler: str
+    business_id: str
+    head: Head
+    runs: int
+
+    @property
+    def key(self) -> str:
+        """The partition key of the stream."""
+        return f"{self.handler}-{self.business_id}"
+
+
+@dataclass(frozen=True, slots=True)
+class StoredVersion:
+    """One version of a stream: its number, its record, the states around it, and the run that holds it.
+
+    States are encoded; `schema` is their schema version.
+    """
+
+    number: int
+    version: StateVersion
+    before: bytes
+    after: bytes
+    schema: int
+    batch: str | None
+    written_at: int
+
+    @property
+    def message_id(self) -> str:
+        """The id of the message that made the version."""
+        return id_text(self.version.message_id)
+
+
+async def summaries(
+    table: Table, handler: str | None = None, prefix: str = ""
+) -> AsyncIterator[StreamSummary]:
+    """Give the streams of a table in the order of their keys, of one handler or all.
+
+    `prefix` is what their business ids begin with; without a handler, all headers are read for it.
+    One request for each 1,000 streams.
+    """
+    keys = KeyRange(f"{handler}-{prefix}") if handler else KeyRange()
+    async for stream in list_streams(table, keys, header=HEAD_PROPERTIES):
+        summary = _summary(stream)
+        if summary is not None and summary.business_id.startswith(prefix):
+            yield summary
+
+
+async def stream_keys(table: Table, keys: KeyRange) -> list[str]:
+    """Return the partition keys of the state streams in a range. One request for each 1,000 streams."""
+    found = list_streams(table, keys, header=["StateVersions"])
+    return [stream.partition.key async for stream in found if _is_state_stream(stream)]
+
+
+async def versions(table: Table, handler: str, business_id: str) -> list[StoredVersion] | None:
+    """Return all versions of a stream that are kept, the oldest first; None when there is no stream.
+
+    One request for each 1,000 runs.
+    """
+    slice_ = await Stream.try_read(stream_partition(table, handler, business_id), slice_size=None)
+    if slice_ is None:
+        return None
+    tail = read_head(slice_.stream.properties or {}).tail
+    runs = [read_run(event) for event in slice_.events]
+    if tail is not None:
+        runs.append(tail.run())
+    return [version for run in runs for version in _of_run(run)]
+
+
+def _of_run(run: Run) -> list[StoredVersion]:
+    states = run.states_before()
+    stored = []
+    for position, version in enumerate(run.versions):
+        after = states[position] if version.after is None else version.after
+        commit = run.commit_of(position)
+        stored.append(
+            StoredVersion(
+                run.first + position,
+                version,
+                states[position],
+                after,
+                run.schema,
+                commit.batch,
+                commit.written_at,
+            )
+        )
+    return stored
+
+
+def _summary(stream: Stream) -> StreamSummary | None:
+    if not _is_state_stream(stream):
+        return None
+    handler, _, business_id = stream.partition.key.partition("-")
+    head = read_head(stream.properties or {})
+    runs = stream.version - stream.first_version + 1 + (head.tail is not None)
+    return StreamSummary(handler, business_id, head, runs)
+
+
+def _is_state_stream(stream: Stream) -> bool:
+    return "-" in stream.partition.key and "StateVersions" in (stream.properties or {})

@@ -1,0 +1,202 @@
+"""Runs: consecutive state versions that are stored together in one event.
+
+A run starts with the state before its first version, so that it can be read and replayed, and older runs
+deleted, without the others. Its versions may come from several commits. Message ids stand in a property of their
+own; the rest is msgpack, column by column, compressed with zstandard.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import msgpack
+
+from eventstore import EventData, Int64, Properties, RecordedEvent, Value
+from runtime.clock import to_datetime
+from runtime.errors import StoredDataError
+from runtime.messages.message_ids import IdKey, pack_ids, unpack_ids
+from runtime.storage.chunks import CHUNK, chunk_names, join, split
+from runtime.storage.columns import UNREADABLE, StateVersion, pack_columns, unpack_columns
+from runtime.storage.compression import compress, decompress
+from runtime.storage.properties import microseconds, number
+
+MAX_VERSIONS = 8192
+MAX_RAW_BYTES = 8 * 2**20
+MAX_DATA_BYTES = 700 * 2**10
+ID_CHUNKS = 4
+MAX_ID_BYTES = ID_CHUNKS * CHUNK - 16
+
+
+ID_PROPERTIES = chunk_names("Ids", ID_CHUNKS)
+DATA_PROPERTIES = chunk_names("Data", 14)
+INDEX_PROPERTIES = ["First", "Count", "Commits", "Newest", "Undated"]
+"""What a projected read asks for: everything but the message ids and the states."""
+
+
+class Commit(NamedTuple):
+    """Versions that were stored together: how many, by which batch, and when, in microseconds since 1970 UTC."""
+
+    length: int
+    batch: str | None
+    written_at: int
+
+
+@dataclass(frozen=True, slots=True)
+class RunIndex:
+    """What is known of a stored run without its ids and states.
+
+    `event` is the version of its event in the stream, `first` the number of its first state version. `newest` is
+    the newest `enqueued_at` among them, `undated` says that one had none. Times as in `StateVersion`.
+    """
+
+    event: int
+    first: int
+    count: int
+    commits: Sequence[Commit]
+    newest: int | None
+    undated: bool
+
+    @property
+    def last(self) -> int:
+        """The number of the last state version."""
+        return self.first + self.count - 1
+
+    @property
+    def written_at(self) -> int:
+        """When the newest of the versions was written."""
+        return max(commit.written_at for commit in self.commits)
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """State versions with the state before them, in one schema version."""
+
+    first: int
+    schema: int
+    before: bytes
+    versions: Sequence[StateVersion]
+    commits: Sequence[Commit]
+
+    @property
+    def last(self) -> int:
+        """The number of the last state version."""
+        return self.first + len(self.versions) - 1
+
+    @property
+    def ids(self) -> list[IdKey]:
+        """The ids of the messages that made the versions, in order."""
+        return [version.message_id for version in self.versions]
+
+    def commit_of(self, position: int) -> Commit:
+        """Return the commit of a version, by its position in the run."""
+        for commit in self.commits:
+            if position < commit.length:
+                return commit
+            position -= commit.length
+        raise IndexError(position)
+
+    @property
+    def after(self) -> bytes:
+        """The encoded state after the last version."""
+        changes = (version.after for version in reversed(self.versions) if version.after is not None)
+        return next(changes, self.before)
+
+    def states_before(self) -> list[bytes]:
+        """Return, for each version, the encoded state on which it was made."""
+        state = self.before
+        states = []
+        for version in self.versions:
+            states.append(state)
+            state = state if version.after is None else version.after
+        return states
+
+    def data(self) -> bytes:
+        """Return the compressed columns of the run."""
+        return compress(pack_columns(self.schema, self.before, self.versions))
+
+    def event(self, data: bytes | None = None) -> EventData:
+        """Return the run as an event to write; `data` are its compressed columns, when the caller has them.
+
+        Raises `ValueError` when a row cannot hold it.
+        """
+        newest, undated = dates(self.versions)
+        properties: dict[str, Value] = {
+            "First": Int64(self.first),
+            "Count": len(self.versions),
+            "Commits": msgpack.packb(list(self.commits)),
+            "Undated": undated,
+        }
+        if newest is not None:
+            properties["Newest"] = to_datetime(newest)
+        split(properties, ID_PROPERTIES, pack_ids(self.ids))
+        split(properties, DATA_PROPERTIES, self.data() if data is None else data)
+        return EventData(properties)
+
+
+def dates(versions: Sequence[StateVersion]) -> tuple[int | None, bool]:
+    """Return the newest `enqueued_at` of some versions, and whether one has none."""
+    dated = [version.enqueued_at for version in versions if version.enqueued_at is not None]
+    return max(dated, default=None), len(dated) < len(versions)
+
+
+def read_index(event: RecordedEvent) -> RunIndex:
+    """Return what a run's row says without its ids and states. Raises `StoredDataError`."""
+    properties = event.properties
+    try:
+        index = RunIndex(
+            event=event.version,
+            first=number(properties, "First"),
+            count=number(properties, "Count"),
+            commits=[_commit(*fields) for fields in msgpack.unpackb(_bytes(properties, "Commits"))],
+            newest=microseconds(properties, "Newest"),
+            undated=bool(properties["Undated"]),
+        )
+        counted = sum(commit.length for commit in index.commits)
+    except UNREADABLE as error:
+        raise _corrupt(event, repr(error)) from error
+    if counted != index.count:
+        raise _corrupt(event, f"its commits have {counted} versions and it has {index.count}")
+    return index
+
+
+def read_ids(event: RecordedEvent) -> list[IdKey]:
+    """Return the message ids of a run. Raises `StoredDataError`."""
+    index = read_index(event)
+    try:
+        ids = unpack_ids(join(event.properties, ID_PROPERTIES))
+    except UNREADABLE as error:
+        raise _corrupt(event, repr(error)) from error
+    if len(ids) != index.count:
+        raise _corrupt(event, f"it holds {len(ids)} message ids for {index.count} versions")
+    return ids
+
+
+def read_run(event: RecordedEvent) -> Run:
+    """Return a run with its states. Raises `StoredDataError`."""
+    index, ids = read_index(event), read_ids(event)
+    try:
+        columns = unpack_columns(decompress(join(event.properties, DATA_PROPERTIES)), ids)
+        return Run(index.first, columns.schema, columns.before or b"", columns.versions, index.commits)
+    except UNREADABLE as error:
+        raise _corrupt(event, repr(error)) from error
+
+
+def _corrupt(event: RecordedEvent, problem: str) -> StoredDataError:
+    return StoredDataError(f"Event {event.version} is no readable run of state versions: {problem}.")
+
+
+def _commit(length: object, batch: object, written_at: object) -> Commit:
+    if isinstance(length, int) and isinstance(batch, str | None) and isinstance(written_at, int):
+        return Commit(length, batch, written_at)
+    message = f"{(length, batch, written_at)!r} is no commit"
+    raise TypeError(message)
+
+
+def _bytes(properties: Properties, name: str) -> bytes:
+    value = properties[name]
+    if not isinstance(value, bytes):
+        message = f"the property {name} holds {value!r}"
+        raise TypeError(message)
+    return value

@@ -1,0 +1,154 @@
+"""The tail of a state stream: its newest versions, kept in the header until they are enough for a run.
+
+A few versions at a time would otherwise make a row each time. The tail is a list of segments, one for each commit,
+so that one can be added without reading the others: a segment's states are compressed with the state before it as
+dictionary. A tail that is full becomes a run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate
+from typing import NamedTuple
+
+import msgpack
+
+from runtime.errors import StoredDataError
+from runtime.messages.message_ids import IdKey, pack_ids, unpack_ids
+from runtime.storage.columns import UNREADABLE, StateVersion, pack_columns, unpack_columns
+from runtime.storage.compression import compress, decompress
+from runtime.storage.run import Commit, Run, RunIndex, dates
+
+MAX_BYTES = 32 * 2**10
+"""What all segments of a tail take at most."""
+MAX_RAW_BYTES = 4 * 2**20
+"""What their versions take at most before compression."""
+MAX_SEGMENT_VERSIONS = 400
+NO_EVENT = 0
+"""Stands for the tail where the version of an event is asked for."""
+_FORMAT = 1
+
+
+class Segment(NamedTuple):
+    """Versions that were committed together, their ids apart from the rest. Times as in `RunIndex`."""
+
+    length: int
+    batch: str | None
+    written_at: int
+    newest: int | None
+    undated: bool
+    raw_bytes: int
+    ids: bytes
+    data: bytes
+
+    @property
+    def size(self) -> int:
+        """About how many bytes it takes."""
+        return len(self.ids) + len(self.data) + 32
+
+    @classmethod
+    def of(cls, versions: Sequence[StateVersion], schema: int, before: bytes, commit: Commit) -> Segment:
+        """Return the segment of some versions that follow the encoded state `before`."""
+        columns = pack_columns(schema, None, versions)
+        ids = pack_ids([version.message_id for version in versions])
+        return cls(*commit, *dates(versions), len(columns), ids, compress(columns, before))
+
+
+@dataclass(frozen=True, slots=True)
+class Tail:
+    """The newest versions of a stream, from `first` on, in one schema version, and the state before them."""
+
+    first: int
+    schema: int
+    before: bytes
+    segments: tuple[Segment, ...] = ()
+
+    @property
+    def count(self) -> int:
+        """How many versions there are."""
+        return sum(segment.length for segment in self.segments)
+
+    @property
+    def size(self) -> int:
+        """About how many bytes it takes beside the state before it."""
+        return sum(segment.size for segment in self.segments)
+
+    def takes(self, segment: Segment, schema: int) -> bool:
+        """Say whether there is room for one more segment, in this schema version."""
+        return (
+            schema == self.schema
+            and self.size + segment.size <= MAX_BYTES
+            and sum(each.raw_bytes for each in self.segments) + segment.raw_bytes <= MAX_RAW_BYTES
+        )
+
+    def plus(self, segment: Segment) -> Tail:
+        """Return the tail with one more segment."""
+        return replace(self, segments=(*self.segments, segment))
+
+    def ids(self) -> list[IdKey]:
+        """Return the message ids, in order. Raises `StoredDataError`."""
+        try:
+            ids = [key for segment in self.segments for key in unpack_ids(segment.ids)]
+        except UNREADABLE as error:
+            raise _corrupt(repr(error)) from error
+        if len(ids) != self.count:
+            raise _corrupt(f"it holds {len(ids)} message ids for {self.count} versions")
+        return ids
+
+    def indexes(self) -> list[RunIndex]:
+        """Return what is known of the segments without their states, each as a run without an event."""
+        indexes = []
+        first = self.first
+        for segment in self.segments:
+            commit = Commit(segment.length, segment.batch, segment.written_at)
+            indexes.append(
+                RunIndex(NO_EVENT, first, segment.length, [commit], segment.newest, segment.undated)
+            )
+            first += segment.length
+        return indexes
+
+    def from_version(self, first: int) -> Tail:
+        """Return the tail without the segments before a version, with which one of them begins."""
+        run = self.run()
+        before = run.states_before()[first - self.first]
+        ends = accumulate((segment.length for segment in self.segments), initial=self.first)
+        kept = [segment for segment, start in zip(self.segments, ends, strict=False) if start >= first]
+        return replace(self, first=first, before=before, segments=tuple(kept))
+
+    def run(self) -> Run:
+        """Return the tail as a run. Raises `StoredDataError`."""
+        versions: list[StateVersion] = []
+        state = self.before
+        ids = self.ids()
+        starts = accumulate((segment.length for segment in self.segments), initial=0)
+        for segment, start in zip(self.segments, starts, strict=False):
+            try:
+                columns = unpack_columns(decompress(segment.data, state), ids[start : start + segment.length])
+            except UNREADABLE as error:
+                raise _corrupt(repr(error)) from error
+            versions += columns.versions
+            state = next((made.after for made in reversed(columns.versions) if made.after is not None), state)
+        commits = [Commit(segment.length, segment.batch, segment.written_at) for segment in self.segments]
+        return Run(self.first, self.schema, self.before, versions, commits)
+
+    def pack(self) -> bytes:
+        """Return the tail as it is stored."""
+        packed: bytes = msgpack.packb((_FORMAT, self.first, self.schema, self.before, self.segments))
+        return packed
+
+
+def read_tail(data: bytes) -> Tail:
+    """Return a tail as it was stored. Raises `StoredDataError`."""
+    try:
+        form, first, schema, before, segments = msgpack.unpackb(data)
+        tail = Tail(first, schema, before, tuple(Segment(*fields) for fields in segments))
+    except UNREADABLE as error:
+        raise _corrupt(repr(error)) from error
+    if form != _FORMAT:
+        raise _corrupt(f"format {form} is unknown; this code reads format {_FORMAT}")
+    return tail
+
+
+def _corrupt(problem: str) -> StoredDataError:
+    return StoredDataError(f"The tail of the stream cannot be read: {problem}.")
