@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 HELD_BACK = "An earlier message of its stream is a dead letter, and the batch stops a stream there."
+"""The error of a new message that is held back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,3 +27,8 @@ class BatchContext:
     late: Literal["refuse", "process"] = "refuse"
     on_error: Literal["continue", "stop-stream"] = "continue"
     on_difference: Literal["dead-letter", "fail"] = "dead-letter"
+
+    @property
+    def stops_streams(self) -> bool:
+        """Whether new messages of a stream are held back after a dead letter."""
+        return self.on_error == "stop-stream"

@@ -17,17 +17,11 @@ from eventstore import EventData, Int64, Properties, RecordedEvent, Value
 from runtime.clock import to_datetime
 from runtime.errors import StoredDataError
 from runtime.messages.message_ids import IdKey, pack_ids, unpack_ids
-from runtime.storage.chunks import CHUNK, chunk_names, join, split
+from runtime.storage.chunks import chunk_names, join, split
 from runtime.storage.columns import UNREADABLE, StateVersion, pack_columns, unpack_columns
 from runtime.storage.compression import compress, decompress
+from runtime.storage.limits import ID_CHUNKS
 from runtime.storage.properties import microseconds, number
-
-MAX_VERSIONS = 8192
-MAX_RAW_BYTES = 8 * 2**20
-MAX_DATA_BYTES = 700 * 2**10
-ID_CHUNKS = 4
-MAX_ID_BYTES = ID_CHUNKS * CHUNK - 16
-
 
 ID_PROPERTIES = chunk_names("Ids", ID_CHUNKS)
 DATA_PROPERTIES = chunk_names("Data", 14)

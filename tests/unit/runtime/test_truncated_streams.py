@@ -152,7 +152,7 @@ def test_now_does_not_go_back_after_a_truncation(keep_last):
 
     Worker(table, clock=ToldClock(OLD)).process(write("e", enqueued_at=NOW - DAY * 2))
 
-    assert stored(table)[-1].version.now == OLD + DAY
+    assert stored(table)[-1].record.now == OLD + DAY
 
 
 def test_other_streams_are_left_as_they_are():
