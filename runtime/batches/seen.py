@@ -1,4 +1,4 @@
-"""What earlier deliveries of a stream in this batch have decided for those after them."""
+"""Seen: what earlier deliveries of a stream in this batch have decided for later ones."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Seen:
     def between_groups(self, outcomes: Sequence[Outcome]) -> Seen:
         """Return what the next group of the stream has to know, after the outcomes of a whole group.
 
-        Copies of a message stand together, so of the messages only the last one may be delivered again.
+        Copies of a message are adjacent, so only the last message may have more copies in the next group.
         """
         last = outcomes[-1].envelope.message_id
         copies = [outcome for outcome in outcomes if outcome.envelope.message_id == last]

@@ -1,4 +1,4 @@
-"""State versions as they are stored, column by column: what is alike stands together, and compresses well."""
+"""State versions as they are stored, column by column: similar values are adjacent, and compress well."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The index of message ids: tells which versions of a long history may be those of some messages.
 
 Of each id a hash of four bytes is kept. Equal hashes do not mean equal ids, so a version that the index names is looked
-up; an id whose hash is not there is unknown. The hashes of stored runs stand in rows between the header and the events,
+up; an id whose hash is not there is unknown. The hashes of stored runs are in rows between the header and the events,
 so that one range query reads header and index and no event. A new row is merged with the rows before it that are at
 most twice as large: there are O(log n) rows, and each hash is rewritten O(log n) times.
 """
@@ -143,7 +143,7 @@ def candidates(rows: Sequence[IndexRow], keys: Collection[IdKey]) -> Iterator[Ca
 def index_changes(
     rows: Sequence[IndexRow], first: int, first_event: int, runs: Sequence[IndexedRun], kept_from: int
 ) -> tuple[list[IndexRow], list[Include]]:
-    """Return the index rows with those for new runs, and the changes that bring them about.
+    """Return the index rows after new runs were added, and the changes to write.
 
     Some rows of versions that are all below `kept_from` are dropped, if there are any.
     """

@@ -1,7 +1,7 @@
 """Runs: consecutive state versions that are stored together in one event.
 
 A run starts with the state before its first version, so that it can be read and replayed, and older runs
-deleted, without the others. Its versions may come from several commits. Message ids stand in a property of their
+deleted, without the others. Its versions may come from several commits. Message ids have a property of their
 own; the rest is msgpack, column by column, compressed with zstandard.
 """
 

@@ -1,7 +1,7 @@
-"""State streams: load what is known of some messages, and append new versions.
+"""State streams: load the versions of some messages, and append new ones.
 
 The stream of a business object has the partition key `{Handler}-{business id}`. Its newest versions are in the tail,
-in the header; those before in runs, each in an event of the stream, whose message ids are indexed in rows of
+in the header; older ones are in runs, one event each, whose message ids are indexed in rows of
 their own. Loading costs one query, whatever the history, and one more for each stretch of runs that hold duplicates, or
 for the newest run when the state is too large for the header; appending costs one transaction.
 """

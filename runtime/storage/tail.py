@@ -93,7 +93,7 @@ class Tail:
         return ids
 
     def indexes(self) -> list[RunIndex]:
-        """Return what is known of the segments without their states, each as a run without an event."""
+        """Describe each segment as a run without an event, without its states."""
         indexes = []
         first = self.first
         for segment in self.segments:

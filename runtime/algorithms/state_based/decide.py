@@ -1,4 +1,4 @@
-"""Decisions: what becomes of each delivery of a stream, given what is known of it. Pure but for the clock.
+"""Decisions: the outcome of each delivery of a stream, given its history. Pure but for the clock.
 
 A *new* message is handled on the newest state and adds a version; a *known* one is replayed on the version before its
 own, and compared with the digests of that; all others are *refused*.
@@ -49,7 +49,10 @@ class Decider:
         self._business_id = business_id
 
     def decide(self, delivery: Delivery, transaction: Transaction) -> None:
-        """Add to the transaction what becomes of a delivery. Raises `ReplayFailedError` and `DifferenceError`."""
+        """Add the outcome of a delivery, and the version that it makes, to the transaction.
+
+        Raises `ReplayFailedError` and `DifferenceError`.
+        """
         match self._classified(delivery, transaction):
             case Prepared() as new:
                 self._handle(new, transaction)
@@ -118,7 +121,7 @@ class Decider:
             transaction.reply(self._without_outputs(known, transaction, Reason.REPLAY_FAILED, str(error)))
             return
         if difference is not None:
-            self._fail_if_told(envelope, difference)
+            self._fail_if_asked(envelope, difference)
             refused = self._without_outputs(known, transaction, Reason.NONDETERMINISTIC, str(difference))
             transaction.reply(refused)
             return
@@ -143,14 +146,14 @@ class Decider:
     def _is_in_future(self, enqueued_at: int) -> bool:
         return not self._batch.is_cascade and enqueued_at > self._clock() + FUTURE_TOLERANCE
 
-    def _fail_if_told(self, envelope: Envelope, difference: Difference) -> None:
+    def _fail_if_asked(self, envelope: Envelope, difference: Difference) -> None:
         if self._batch.on_difference == "fail":
             stream = f"{self._handler.name}-{self._business_id}"
             message = f"Message {envelope.message_id} of {stream} was redelivered. {difference}"
             raise DifferenceError(message)
 
     def _without_outputs(self, known: Known, transaction: Transaction, reason: Reason, error: str) -> Outcome:
-        """Return a dead letter for what cannot be replayed; fail the batch when its outputs are not published yet."""
+        """Return a dead letter for what cannot be replayed; fail the batch when its outputs are unpublished."""
         delivery, version = known
         has_outputs = delivery.key in transaction.delivered
         if not has_outputs and not self._is_finished(version.batch):
@@ -198,7 +201,7 @@ def _record(new: Prepared, now: int, revision: int, invocation: Invocation) -> S
 
 
 def _too_large(after: bytes, size: int, record: StateVersion) -> str | None:
-    """Say what cannot be stored: a state, or what is recorded beside it. None when all can."""
+    """Return the problem of a version that is too large to store, None for all others."""
     largest = max(len(after), size - len(record.after or b""))
     if largest <= MAX_STATE_BYTES:
         return None

@@ -61,14 +61,14 @@ class StateBased:
     ) -> list[Outcome]:
         """Handle the deliveries of one stream, in their order, and return an outcome for each.
 
-        `seen` is what deliveries before these have decided. All copies of a message should stand together.
+        `seen` is what deliveries before these have decided. All copies of a message should be adjacent.
 
         Costs one query and one transaction; more when there are duplicates (see `runtime.storage.stream`), or more new
         versions than a transaction holds: then each transaction stores a prefix of the rest, and no outcome is
         returned before its version is stored.
 
-        After a lost race, and after an answer that never came, what was computed is dropped and the stream is
-        loaded again: a version is taken for stored only when it is read. Raises `RetriesExhaustedError` after too
+        After a lost race or a lost answer, the computed outcomes are dropped and the stream is loaded again: a version
+        counts as stored only when it was read. Raises `RetriesExhaustedError` after too
         many of these in a row, and `ReplayFailedError`.
         """
         try:
@@ -111,7 +111,7 @@ class StateBased:
         return transaction.seal(self.clock(), deliveries)
 
     async def store(self, history: History, folded: Folded) -> History:
-        """Append the new versions, on the condition that nobody wrote since the load, and return what is known then."""
+        """Append the new versions, if nobody wrote since the load, and return the history after it."""
         if folded.append is not None:
             history = await append(history, folded.append)
         return replace(history, appended=folded.appended)
@@ -123,7 +123,7 @@ class StateBased:
 
 
 class StateBasedOneByOne:
-    """Processes single messages of one handler, and publishes what they give out.
+    """Processes single messages of one handler, and publishes their outputs.
 
     Costs one query and one transaction for a new message, one or two queries for a duplicate.
     """
@@ -133,12 +133,12 @@ class StateBasedOneByOne:
         self.publish = publish
 
     async def process(self, message: Prepared) -> Outcome:
-        """Handle a message, publish its outputs, and return what became of it and what was published."""
+        """Handle a message, publish its outputs, and return its outcome."""
         (outcome,) = await self.algorithm.process(message.business_id, [message])
         if outcome.version is not None:
             await dispatch(self.algorithm.table, self.publish, outcome.outputs)
         return outcome
 
     async def sweep(self, older_than: timedelta = AT_ONCE) -> int:  # noqa: ARG002 - the interface's
-        """Return 0: what is left to publish is not kept, it is what the message gives when it comes again."""
+        """Return 0: unpublished outputs are not stored; a redelivery of their message publishes them."""
         return 0

@@ -21,8 +21,8 @@ from runtime.storage.version import Version
 class Folded(NamedTuple):
     """A transaction that was sealed: what it appends, if anything, and the outcomes to publish once that is stored.
 
-    `appended` are the versions made since the load of whose messages more copies wait; `seen` is what has been seen
-    after the outcomes.
+    `appended` are the versions made since the load, as far as more copies of their messages wait; `seen` is what has
+    been seen after the outcomes.
     """
 
     outcomes: Sequence[Outcome]

@@ -1,4 +1,4 @@
-"""Verification: would today's code still give what is stored? Reads, handles again, compares, and writes nothing.
+"""Verification: does today's code still replay what is stored? It reads, replays, compares, and writes nothing.
 
 Of each delivery it is found what a batch would make of it as a duplicate. New messages have nothing to be compared
 with, and are counted as such.
@@ -30,7 +30,7 @@ _READ_AGAIN = (StreamTruncatedError, StoreUnavailableError)
 
 
 class Verdict(StrEnum):
-    """What today's code would make of a delivery that comes again."""
+    """What today's code would make of a redelivery."""
 
     MATCH = "match"
     NONDETERMINISTIC = "nondeterministic"

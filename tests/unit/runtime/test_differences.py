@@ -1,4 +1,4 @@
-"""A duplicate that gives something else than at first is told apart field by field, as far as that is known."""
+"""What differs in a replay is told field by field, as far as that is known."""
 
 import pickle
 from typing import Any
@@ -83,7 +83,7 @@ def error_of(monkeypatch: pytest.MonkeyPatch, *, at_first: dict | None = None, *
 
 def test_each_field_of_the_state_that_differs_is_named_with_both_values(monkeypatch):
     assert error_of(monkeypatch, step=2) == (
-        "Handled again, version 1 gives another next state than at first: rings was 1 and is 2. "
+        "The replay of version 1 has another next state than recorded: rings was 1 and is 2. "
         "The handler is not deterministic, or was changed without a new revision."
     )
     assert 'inner.last was "ring" and is "ding"' in error_of(monkeypatch, said=0, word="ding")
@@ -108,10 +108,10 @@ def test_of_many_fields_that_differ_a_few_are_named():
 @pytest.mark.parametrize(
     ("at_first", "now", "said"),
     [
-        (0, 2, "other outputs than at first: Heard, Heard are published, and nothing was."),
-        (0, 1, "other outputs than at first: Heard is published, and nothing was."),
-        (1, 3, "other outputs than at first: Heard, Heard are published after the 1 that were."),
-        (2, 0, "other outputs than at first: nothing is published, and something was."),
+        (0, 2, "other outputs than recorded: Heard, Heard are published, and nothing was."),
+        (0, 1, "other outputs than recorded: Heard is published, and nothing was."),
+        (1, 3, "other outputs than recorded: Heard, Heard are published after the 1 that were."),
+        (2, 0, "other outputs than recorded: nothing is published, and something was."),
         (2, 1, "Heard is published; of what was, only the digest is known."),
         (0, 8, "Heard, Heard, Heard, Heard, Heard and 3 more are published, and nothing was."),
     ],
@@ -124,7 +124,7 @@ def test_outputs_and_state_that_differ_are_both_told(monkeypatch):
     error = error_of(monkeypatch, step=3, said=0)
 
     assert (
-        "gives other outputs and another next state than at first: rings was 1 and is 3; nothing is pub"
+        "has other outputs and another next state than recorded: rings was 1 and is 3; nothing is pub"
         in error
     )
 
@@ -233,7 +233,7 @@ def test_a_batch_can_be_told_to_fail_on_a_difference(monkeypatch):
     strict = BatchContext("night", on_difference="fail")
 
     with pytest.raises(
-        DifferenceError, match=r"^Message a of Bell-east was redelivered\. Handled again, version 1 gives"
+        DifferenceError, match=r"^Message a of Bell-east was redelivered\. The replay of version 1 has"
     ):
         worker(table, strict).process(rang("b"), rang("a"))
 
