@@ -8,8 +8,8 @@ from eventstore import drive
 from runtime.batches.context import BatchContext
 from runtime.storage.listing import summaries
 from tests.unit.runtime.diary import DIARY, ponder, write
+from tests.unit.runtime.state_based.test_truncation_rules import OLD, add, table_with, truncate
 from tests.unit.runtime.tables import memory_table
-from tests.unit.runtime.test_truncation_rules import OLD, add, table_with, truncate
 from tests.unit.runtime.worker import DAY, HOUR, NOW, ToldClock, Worker, ends, made_by, outputs, stored
 
 LATE = BatchContext(late="process")
