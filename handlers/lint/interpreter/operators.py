@@ -3,16 +3,30 @@
 from __future__ import annotations
 
 import ast
-from typing import TYPE_CHECKING
 
-from handlers.lint.arguments import Arguments
-from handlers.lint.classes import members
-from handlers.lint.definitions import FunctionNode
-from handlers.lint.listed import listed
-from handlers.lint.values import UNKNOWN, Function, Object, Value, element_of, join, options
-
-if TYPE_CHECKING:
-    from handlers.lint.checker import Checker
+from handlers.lint.checker import Checker
+from handlers.lint.names import listed
+from handlers.lint.resolution.classes import members
+from handlers.lint.source.bindings import FunctionNode
+from handlers.lint.values import (
+    FLOAT,
+    UNKNOWN,
+    Arguments,
+    Collection,
+    Constant,
+    Function,
+    Instance,
+    Object,
+    Value,
+    collection,
+    element_of,
+    fresh,
+    is_float,
+    join,
+    makes_set,
+    options,
+    type_name,
+)
 
 _OPERATORS = {
     ast.Add: "add",
@@ -29,6 +43,7 @@ _OPERATORS = {
     ast.LShift: "lshift",
     ast.RShift: "rshift",
 }
+_SET_OPERATORS = (ast.BitOr, ast.BitAnd, ast.Sub, ast.BitXor)
 _COMPARISONS = {
     ast.Eq: "__eq__",
     ast.NotEq: "__eq__",
@@ -72,13 +87,6 @@ def call_special(
     return join(*results) if results else UNKNOWN
 
 
-def has_special(value: Value, names: tuple[str, ...], checker: Checker) -> bool:
-    """Say whether a value is an object of the user's with one of these methods."""
-    return any(
-        isinstance(each, Object) and _special(each, names, checker) is not None for each in options(value)
-    )
-
-
 def iterate(value: Value, node: ast.AST, checker: Checker) -> Value:
     """Return what iterating over a value gives, and follow the methods that give it."""
     given = call_special(value, ("__iter__", "__getitem__"), node, checker)
@@ -94,6 +102,20 @@ def follow_operator(
     first = call_special(left, (f"__{name}__",), node, checker, right)
     second = call_special(right, (f"__r{name}__",), node, checker, left)
     return join(first, second)
+
+
+def result_of(left: Value, operator: ast.operator, right: Value) -> Value:
+    """Return what an operator of Python's own types gives."""
+    if isinstance(operator, _SET_OPERATORS) and (makes_set(left) or makes_set(right)):
+        return collection("set", join(element_of(left), element_of(right)))
+    if isinstance(left, Instance) and not left.of.startswith("builtins."):
+        return fresh(left)  # a path, a date, a Decimal
+    if isinstance(operator, ast.Div) or is_float(left) or is_float(right):
+        return FLOAT
+    if isinstance(left, Constant) or isinstance(right, Constant):
+        return _of_constants(left, right, operator)
+    known = left if left != UNKNOWN else right
+    return fresh(known) if isinstance(known, Collection) or type_name(known) else UNKNOWN
 
 
 def follow_comparison(
@@ -124,3 +146,14 @@ def _special(value: Object, names: tuple[str, ...], checker: Checker) -> Functio
             if isinstance(binding, FunctionNode):
                 return Function(base.function(binding), value)
     return None
+
+
+def _of_constants(left: Value, right: Value, operator: ast.operator) -> Value:
+    """Return what an operation on a literal gives: two texts are put together, of the rest the type is known."""
+    match left, right, operator:
+        case Constant(value=str(first)), Constant(value=str(second)), ast.Add():
+            return Constant(first + second)
+    other = right if isinstance(left, Constant) and not isinstance(right, Constant) else left
+    if isinstance(other, Constant):
+        return Instance(type_name(other))
+    return fresh(other)

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import ast
-from typing import TYPE_CHECKING
 
 from handlers.lint import names
-from handlers.lint.arguments import Arguments
-from handlers.lint.bindings import Assigned
-from handlers.lint.classes import is_record, marks_of, members
-from handlers.lint.definitions import ClassDefinition, FunctionNode, Scope
-from handlers.lint.values import UNKNOWN, Class, Function, Object, Outside, Value, options
-
-if TYPE_CHECKING:
-    from handlers.lint.checker import Checker
+from handlers.lint.checker import Checker
+from handlers.lint.resolution.classes import is_record, marks_of, members, mro, users_mro
+from handlers.lint.source.bindings import Assigned, FunctionNode
+from handlers.lint.values import (
+    UNKNOWN,
+    Arguments,
+    Class,
+    ClassDefinition,
+    Function,
+    Object,
+    Outside,
+    Scope,
+    Value,
+    options,
+)
 
 _CONSTRUCTORS = ("__init__", "__post_init__", "model_post_init")
 _VALIDATORS = frozenset(
@@ -54,19 +60,16 @@ def check_fields(definition: ClassDefinition, given: frozenset[str] | None, chec
     if key in checker.known:
         return
     checker.known[key] = UNKNOWN
-    for base in checker.mro(definition):
-        if isinstance(base, ClassDefinition):
-            with checker.within(base.name, base.node, base.module):
-                _check_validators(definition, base, checker)
-                _check_defaults(base, given or frozenset(), checker)
+    for base in users_mro(definition, checker):
+        with checker.within(base.name, base.node, base.module):
+            _check_validators(definition, base, checker)
+            _check_defaults(base, given or frozenset(), checker)
 
 
 def check_model(definition: ClassDefinition, checker: Checker) -> None:
     """Follow all that reading a message or state from storage may call, in nested models too."""
     check_fields(definition, frozenset(), checker)
-    for base in checker.mro(definition):
-        if not isinstance(base, ClassDefinition):
-            continue
+    for base in users_mro(definition, checker):
         for name in base.bindings.names:
             for _, binding in members(base, name, checker):
                 if isinstance(binding, Assigned) and binding.annotation is not None:
@@ -141,6 +144,6 @@ def _call_outside_base(
     definition: ClassDefinition, arguments: Arguments, node: ast.AST, scope: Scope, checker: Checker
 ) -> None:
     has_own = any(True for _ in members(definition, "__init__", checker))
-    for base in checker.mro(definition):
+    for base in mro(definition, checker):
         if isinstance(base, str) and not has_own and (names.called(base) or base == "random.Random"):
             checker.call(Outside(base), arguments, node, scope)

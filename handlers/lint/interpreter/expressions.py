@@ -5,39 +5,35 @@ from __future__ import annotations
 import ast
 from collections.abc import Sequence
 from functools import singledispatch
-from typing import TYPE_CHECKING
 
-from handlers.lint import attributes, calls, operators, order
-from handlers.lint.definitions import FunctionDefinition, Scope
-from handlers.lint.targets import bind_target
+from handlers.lint.checker import Checker
+from handlers.lint.hazards import order
+from handlers.lint.interpreter import calls, operators
+from handlers.lint.interpreter.targets import bind_target
+from handlers.lint.resolution import attributes
+from handlers.lint.resolution.lookup import lookup
 from handlers.lint.values import (
-    FLOAT,
     TEXT,
     UNKNOWN,
     Collection,
     Constant,
     Function,
+    FunctionDefinition,
     Instance,
     Outside,
     Package,
+    Scope,
     Value,
     collection,
     element_of,
     fresh,
-    is_float,
     is_unordered,
     item_of,
     join,
-    makes_set,
     options,
     row,
     type_name,
 )
-
-if TYPE_CHECKING:
-    from handlers.lint.checker import Checker
-
-_SET_OPERATORS = (ast.BitOr, ast.BitAnd, ast.Sub, ast.BitXor)
 
 
 @singledispatch
@@ -56,12 +52,12 @@ def _constant(node: ast.Constant, _scope: Scope, _checker: Checker) -> Value:
 
 @evaluate.register(ast.Name)
 def _name(node: ast.Name, scope: Scope, checker: Checker) -> Value:
-    found = checker.lookup(node.id, scope)
+    found = lookup(node.id, scope, checker)
     if found is None:
         return UNKNOWN
     attributes.check_read(found, node, scope, checker)
     is_top = scope.local(node.id) is None
-    if is_top and node.id in scope.module.changed and not _declares(scope, node.id):
+    if is_top and node.id in scope.module.changed and not scope.is_global(node.id):
         checker.report("CM808", node, scope, node.id)
     return found
 
@@ -142,19 +138,10 @@ def _binary(node: ast.BinOp, scope: Scope, checker: Checker) -> Value:
     special = operators.follow_operator(left, node.op, right, node, checker)
     if special != UNKNOWN:
         return special
-    if isinstance(node.op, _SET_OPERATORS) and (makes_set(left) or makes_set(right)):
-        return collection("set", join(element_of(left), element_of(right)))
     if isinstance(node.op, ast.Mod) and type_name(left) == "builtins.str":
         order.check_text(right, node, scope, checker)
         return TEXT
-    if isinstance(left, Instance) and not left.of.startswith("builtins."):
-        return fresh(left)  # a path, a date, a Decimal
-    if isinstance(node.op, ast.Div) or is_float(left) or is_float(right):
-        return FLOAT
-    if isinstance(left, Constant) or isinstance(right, Constant):
-        return _of_constants(left, right, node.op)
-    known = left if left != UNKNOWN else right
-    return fresh(known) if isinstance(known, Collection) or type_name(known) else UNKNOWN
+    return operators.result_of(left, node.op, right)
 
 
 @evaluate.register(ast.Compare)
@@ -222,17 +209,6 @@ def _yield_from(node: ast.YieldFrom, scope: Scope, checker: Checker) -> Value:
     return UNKNOWN
 
 
-def _of_constants(left: Value, right: Value, operator: ast.operator) -> Value:
-    """Return what an operation on a literal gives: two texts are put together, of the rest the type is known."""
-    match left, right, operator:
-        case Constant(value=str(first)), Constant(value=str(second)), ast.Add():
-            return Constant(first + second)
-    other = right if isinstance(left, Constant) and not isinstance(right, Constant) else left
-    if isinstance(other, Constant):
-        return Instance(type_name(other))
-    return fresh(other)
-
-
 def _member(node: ast.expr, scope: Scope, checker: Checker, *, is_ordered: bool) -> Value:
     """Return a member of a display, or what a starred one adds to it."""
     if not isinstance(node, ast.Starred):
@@ -285,15 +261,3 @@ def _check_format(spec: ast.expr, node: ast.expr, scope: Scope, checker: Checker
     for text in texts:
         if isinstance(text, ast.FormattedValue):
             checker.evaluate(text.value, scope)
-
-
-def _declares(scope: Scope, name: str) -> bool:
-    return any(name in each.globals for each in _outward(scope))
-
-
-def _outward(scope: Scope | None) -> list[Scope]:
-    found = []
-    while scope is not None:
-        found.append(scope)
-        scope = scope.parent
-    return found

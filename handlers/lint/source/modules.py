@@ -10,11 +10,11 @@ from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
 
-from handlers.lint.bindings import Bindings, bindings_of
 from handlers.lint.errors import SourceError
-from handlers.lint.parsing import parse_module
+from handlers.lint.source.bindings import Bindings, bindings_of
+from handlers.lint.source.parsing import parse_module
 
-_HANDLERS = Path(__file__).resolve().parents[1]
+_HANDLERS = Path(__file__).resolve().parents[2]
 _FRAMEWORK = tuple(_HANDLERS.parent / name for name in (_HANDLERS.name, "eventstore", "runtime"))
 _INSTALLED = frozenset({"site-packages", "dist-packages"})
 _PACKAGE = "__init__.py"

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import ast
-from typing import TYPE_CHECKING
 
-from handlers.lint.definitions import Scope
-from handlers.lint.excerpt import excerpt
-from handlers.lint.listed import listed
+from handlers.lint.checker import Checker
+from handlers.lint.names import listed
 from handlers.lint.values import (
     Class,
     Collection,
@@ -17,12 +15,10 @@ from handlers.lint.values import (
     Object,
     Owner,
     Package,
+    Scope,
     Value,
     options,
 )
-
-if TYPE_CHECKING:
-    from handlers.lint.checker import Checker
 
 MUTATORS = listed(
     "append appendleft extend extendleft insert add update pop popleft popitem remove clear discard setdefault sort "
@@ -45,7 +41,7 @@ def check_changed(value: Value, node: ast.AST, scope: Scope, checker: Checker) -
     for option in options(value):
         code = _code(option)
         if code:
-            checker.report(code, node, scope, excerpt(node))
+            checker.report(code, node, scope)
 
 
 def check_target(target: ast.expr, scope: Scope, checker: Checker) -> None:
@@ -78,7 +74,7 @@ def is_changing(method: Method) -> bool:
 def _code(value: Value) -> str | None:
     if isinstance(value, Class):
         return _CODES[Owner.CLASS]
-    if isinstance(value, Package) or (isinstance(value, Function) and value.definition.is_kept):
+    if isinstance(value, Package) or (isinstance(value, Function) and value.definition.is_shared):
         return _CODES[Owner.MODULE]
     if isinstance(value, Collection) and value.kind in _IMMUTABLE:
         return None

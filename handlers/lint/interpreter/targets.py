@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import ast
-from typing import TYPE_CHECKING
 
-from handlers.lint import mutation, order
-from handlers.lint.definitions import Scope
-from handlers.lint.values import Collection, Value, collection, element_of
-
-if TYPE_CHECKING:
-    from handlers.lint.checker import Checker
+from handlers.lint.checker import Checker
+from handlers.lint.hazards import mutation, order
+from handlers.lint.values import Collection, Scope, Value, collection, element_of
 
 
 def bind_target(target: ast.expr, value: Value, scope: Scope, checker: Checker) -> None:

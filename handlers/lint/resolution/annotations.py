@@ -1,12 +1,12 @@
-"""Annotations: what a value of an annotated name may be."""
+"""Annotations: the values that an annotated name may have."""
 
 from __future__ import annotations
 
 import ast
-from typing import TYPE_CHECKING
 
-from handlers.lint.definitions import Scope
-from handlers.lint.parsing import parse_expression
+from handlers.lint.checker import Checker
+from handlers.lint.source.bindings import Assigned
+from handlers.lint.source.parsing import parse_expression
 from handlers.lint.values import (
     UNKNOWN,
     Class,
@@ -14,14 +14,12 @@ from handlers.lint.values import (
     Instance,
     Object,
     Outside,
+    Scope,
     Value,
     collection,
     join,
     row,
 )
-
-if TYPE_CHECKING:
-    from handlers.lint.checker import Checker
 
 _KINDS = {
     "builtins.set": "set",
@@ -60,7 +58,7 @@ _MAPPINGS = 2
 
 
 def annotated(node: ast.expr | None, scope: Scope, checker: Checker) -> Value:
-    """Return what a name of this annotation holds."""
+    """Return the values that a name with this annotation may have."""
     match node:
         case None:
             return UNKNOWN
@@ -72,28 +70,40 @@ def annotated(node: ast.expr | None, scope: Scope, checker: Checker) -> Value:
             arguments = inside.elts if isinstance(inside, ast.Tuple) else [inside]
             return _subscripted(checker.quietly(generic, scope), list(arguments), scope, checker)
         case ast.Name() | ast.Attribute():
-            return instance_of(checker.quietly(node, scope), checker, node, scope)
+            return _instance(checker.quietly(node, scope), node, scope, checker)
         case _:
             return UNKNOWN
 
 
-def instance_of(
-    type_: Value, checker: Checker, node: ast.expr | None = None, scope: Scope | None = None
-) -> Value:
-    """Return an instance of what an expression gave, when that is a class."""
+def _instance(type_: Value, node: ast.expr, scope: Scope, checker: Checker) -> Value:
+    """Return an instance of the type that an annotation evaluated to, or names by an alias."""
+    if isinstance(type_, Class | Outside):
+        return _instance_of(type_)
+    return _alias(node.id, scope, checker) if isinstance(node, ast.Name) else UNKNOWN
+
+
+def _instance_of(type_: Value) -> Value:
     if isinstance(type_, Class):
         return Object(type_.definition)
     if isinstance(type_, Outside):
         kind = _KINDS.get(type_.name)
         return collection(kind) if kind else Instance(type_.name)
-    if isinstance(node, ast.Name) and scope is not None:
-        return checker.alias(node.id, scope)
+    return UNKNOWN
+
+
+def _alias(name: str, scope: Scope, checker: Checker) -> Value:
+    """Return an instance of the type that a name at the top of the module stands for."""
+    for binding in scope.module.bindings.names.get(name, ()):
+        assigned = binding.value if isinstance(binding, Assigned) else None
+        if assigned is not None and not checker.is_too_deep(assigned):
+            with checker.within(name, assigned, scope.module):
+                return annotated(assigned, checker.module_scope(scope.module), checker)
     return UNKNOWN
 
 
 def _subscripted(generic: Value, arguments: list[ast.expr], scope: Scope, checker: Checker) -> Value:
     if not isinstance(generic, Outside):
-        return instance_of(generic, checker)
+        return _instance_of(generic)
     if generic.name in _TRANSPARENT:
         return annotated(arguments[0], scope, checker)
     if generic.name == "typing.Union":

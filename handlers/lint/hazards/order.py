@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import ast
-from typing import TYPE_CHECKING
 
-from handlers.lint.arguments import Arguments
-from handlers.lint.classes import members
-from handlers.lint.definitions import ClassDefinition, Scope
-from handlers.lint.excerpt import excerpt
-from handlers.lint.listed import listed
+from handlers.lint.checker import Checker
+from handlers.lint.names import listed
+from handlers.lint.resolution.annotations import annotated
+from handlers.lint.resolution.classes import members, users_mro
 from handlers.lint.values import (
+    Arguments,
     Collection,
     Constant,
     Function,
     Method,
     Object,
     Outside,
+    Scope,
     Value,
     collection,
     element_of,
@@ -25,9 +25,6 @@ from handlers.lint.values import (
     options,
     sets,
 )
-
-if TYPE_CHECKING:
-    from handlers.lint.checker import Checker
 
 _INDIFFERENT = listed(
     "len sorted min max any all set frozenset sum bool isinstance type print", "builtins."
@@ -76,13 +73,13 @@ def orderless(node: ast.expr, scope: Scope, checker: Checker) -> Value:
 def check_iteration(value: Value, node: ast.AST, scope: Scope, checker: Checker) -> None:
     """Report that the order of something without one is used."""
     if is_unordered(value):
-        checker.report("CM701", node, scope, excerpt(node))
+        checker.report("CM701", node, scope)
 
 
 def check_text(value: Value, node: ast.AST, scope: Scope, checker: Checker) -> None:
     """Report that a set, or a model with a set in it, is written as text."""
     if any(sets(value)) or any(_holds_set(option, checker) for option in options(value)):
-        checker.report("CM703", node, scope, excerpt(node))
+        checker.report("CM703", node, scope)
 
 
 def check_call(name: str, arguments: Arguments, node: ast.AST, scope: Scope, checker: Checker) -> None:
@@ -92,23 +89,23 @@ def check_call(name: str, arguments: Arguments, node: ast.AST, scope: Scope, che
     if not any(map(is_unordered, arguments)):
         return
     if name == "builtins.next":
-        checker.report("CM702", node, scope, excerpt(node))
+        checker.report("CM702", node, scope)
     elif name in _SUMS:
         _check_sum(arguments, node, scope, checker)
     elif name in _TIES and _has_ties(dict(arguments.named).get("key")):
-        checker.report("CM705", node, scope, excerpt(node))
+        checker.report("CM705", node, scope)
     elif name not in _TIES and name not in _LAZY and name.startswith(_ORDERED):
-        checker.report("CM701", node, scope, excerpt(node))
+        checker.report("CM701", node, scope)
 
 
 def check_method(method: Method, arguments: Arguments, node: ast.AST, scope: Scope, checker: Checker) -> None:
     """Report what a method does with the order of a set."""
     if method.name == "pop" and any(each.kind == "set" for each in sets(method.receiver)):
-        checker.report("CM702", node, scope, excerpt(node))
+        checker.report("CM702", node, scope)
     is_dict = any(isinstance(each, Collection) and each.kind == "dict" for each in options(method.receiver))
     uses_order = method.name in _METHODS or (method.name == "update" and is_dict)
     if uses_order and any(map(is_unordered, arguments)):
-        checker.report("CM701", node, scope, excerpt(node))
+        checker.report("CM701", node, scope)
     if method.name in ("__str__", "__repr__", "__format__", "model_dump_json", "json"):
         check_text(method.receiver, node, scope, checker)
     if method.name == "format":
@@ -117,9 +114,9 @@ def check_method(method: Method, arguments: Arguments, node: ast.AST, scope: Sco
     if method.name == "model_dump" and Constant("json") in arguments:
         check_text(method.receiver, node, scope, checker)
     if method.name == "__next__" and is_unordered(method.receiver):
-        checker.report("CM702", node, scope, excerpt(node))
+        checker.report("CM702", node, scope)
     if method.name in ("__iter__", "__reduce__") and is_unordered(method.receiver):
-        checker.report("CM701", node, scope, excerpt(node))
+        checker.report("CM701", node, scope)
 
 
 def is_lazy(name: str) -> bool:
@@ -130,7 +127,7 @@ def is_lazy(name: str) -> bool:
 def _check_sum(arguments: Arguments, node: ast.AST, scope: Scope, checker: Checker) -> None:
     start = arguments.get(1, "start")
     if is_float(element_of(arguments.first())) or (start is not None and is_float(start)):
-        checker.report("CM704", node, scope, excerpt(node))
+        checker.report("CM704", node, scope)
 
 
 def _has_ties(key: Value | None) -> bool:
@@ -160,10 +157,9 @@ def _holds_set(value: Value, checker: Checker) -> bool:
         True for name in ("__str__", "__repr__") for _ in members(value.definition, name, checker)
     ):
         return False
-    bases = (base for base in checker.mro(value.definition) if isinstance(base, ClassDefinition))
     return any(
-        any(sets(checker.annotated(statement.annotation, base.body_scope)))
-        for base in bases
+        any(sets(annotated(statement.annotation, base.body_scope, checker)))
+        for base in users_mro(value.definition, checker)
         for statement in base.node.body
         if isinstance(statement, ast.AnnAssign)
     )

@@ -1,24 +1,19 @@
-"""Decorators: what a decorated function is when it is called."""
+"""Decorators: what the name of a decorated function refers to."""
 
 from __future__ import annotations
 
 import ast
-from typing import TYPE_CHECKING
 
 from handlers.lint import names
-from handlers.lint.arguments import Arguments
-from handlers.lint.definitions import Scope
-from handlers.lint.values import Class, Function, Outside, Value, options
-
-if TYPE_CHECKING:
-    from handlers.lint.checker import Checker
+from handlers.lint.checker import Checker
+from handlers.lint.values import Arguments, Class, Function, Outside, Scope, Value, options
 
 _CACHE = "CM804"
 
 
 def decorated(function: Function, scope: Scope, checker: Checker) -> Value:
-    """Return what the name of a function holds: the function, or what the user's decorators made of it."""
-    if function.definition.is_kept:
+    """Return the value of a function's name: the function, or what the user's decorators return for it."""
+    if function.definition.is_shared:
         with checker.importing():
             return _decorated(function, scope, checker)
     return _decorated(function, scope, checker)

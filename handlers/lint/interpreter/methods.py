@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import ast
-from typing import TYPE_CHECKING
 
-from handlers.lint import mutation, outside
-from handlers.lint.arguments import Arguments
-from handlers.lint.definitions import Scope
+from handlers.lint.checker import Checker
+from handlers.lint.hazards import mutation
+from handlers.lint.interpreter import outside
 from handlers.lint.values import (
     TEXT,
     UNKNOWN,
+    Arguments,
     Class,
     Collection,
     Instance,
@@ -18,6 +18,7 @@ from handlers.lint.values import (
     Object,
     Outside,
     Owner,
+    Scope,
     Value,
     collection,
     element_of,
@@ -29,9 +30,6 @@ from handlers.lint.values import (
     type_name,
 )
 
-if TYPE_CHECKING:
-    from handlers.lint.checker import Checker
-
 _FILE_METHODS = frozenset({"read_text", "write_text", "read_bytes", "write_bytes", "iterdir", "rglob"})
 _COPIES = frozenset({"model_copy", "copy", "__copy__", "__deepcopy__", "replace"})
 _BUILDERS = frozenset({"model_construct", "model_validate", "model_validate_json", "parse_obj"})
@@ -41,12 +39,11 @@ _RANDOM = "random.Random"
 
 def call(method: Method, arguments: Arguments, node: ast.AST, scope: Scope, checker: Checker) -> Value:
     """Return what a method may give."""
-    receiver = method.receiver
-    name = method.name
+    receiver, name = method.receiver, method.name
     if mutation.is_changing(method):
         mutation.check_changed(receiver, node, scope, checker)
     if isinstance(receiver, Instance):
-        return _of_instance(method, arguments, node, scope, checker)
+        return _of_instance(receiver, name, arguments, node, scope, checker)
     if isinstance(receiver, Object | Class):
         return _of_users(receiver, name)
     if isinstance(receiver, Collection):
@@ -60,12 +57,9 @@ def call(method: Method, arguments: Arguments, node: ast.AST, scope: Scope, chec
     return UNKNOWN
 
 
-def _of_instance(
-    method: Method, arguments: Arguments, node: ast.AST, scope: Scope, checker: Checker
+def _of_instance(  # noqa: PLR0917 - what is called first
+    receiver: Instance, name: str, arguments: Arguments, node: ast.AST, scope: Scope, checker: Checker
 ) -> Value:
-    receiver, name = method.receiver, method.name
-    if not isinstance(receiver, Instance):
-        return UNKNOWN
     if receiver.of == _RANDOM and receiver.owner in (Owner.MODULE, Owner.CLASS, Owner.DEFAULT):
         checker.report("CM205", node, scope, f"{_RANDOM}.{name}")
     if receiver.of == _RANDOM and name == "shuffle":

@@ -1,15 +1,13 @@
-"""Definitions of the user's: functions and classes, with the scope in which they stand."""
+"""Definitions of the user's: functions and classes, with the scope that they stand in."""
 
 from __future__ import annotations
 
 import ast
 from functools import cached_property
 
-from handlers.lint.bindings import Bindings, bindings_of
-from handlers.lint.modules import SourceModule
-from handlers.lint.values import Value
-
-FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
+from handlers.lint.source.bindings import Bindings, FunctionNode, bindings_of
+from handlers.lint.source.modules import SourceModule
+from handlers.lint.values.value import Value
 
 
 class Scope:
@@ -33,7 +31,7 @@ class Scope:
         return Scope(self.module, self, function=self.function)
 
     def local(self, name: str) -> Value | None:
-        """Return what a name of this or an enclosing scope holds, None when it is none of theirs."""
+        """Return the value of a name in this or an enclosing scope, None when none of them has it."""
         scope: Scope | None = self
         while scope is not None:
             if name in scope.names and name not in scope.globals:
@@ -44,11 +42,15 @@ class Scope:
         return None
 
     def bind(self, name: str, value: Value) -> None:
-        """Let a name hold a value from here on."""
+        """Bind a name to a value from here on."""
         scope: Scope | None = self.parent if name in self.nonlocals else self
         while scope is not None and name in self.nonlocals and name not in scope.names:
             scope = scope.parent
         (scope or self).names[name] = value
+
+    def is_global(self, name: str) -> bool:
+        """Whether this or an enclosing scope declares a name `global`."""
+        return name in self.globals or (self.parent is not None and self.parent.is_global(name))
 
 
 class FunctionDefinition:
@@ -63,12 +65,12 @@ class FunctionDefinition:
 
     @property
     def module(self) -> SourceModule:
-        """The module in which it stands."""
+        """The module that it stands in."""
         return self.scope.module
 
     @property
-    def is_kept(self) -> bool:
-        """Whether it stands at the top of a module or class, so that it is the same one for all messages."""
+    def is_shared(self) -> bool:
+        """Whether it stands at the top of a module or class, so that all messages share it."""
         return self.scope.function is None
 
     @property
@@ -78,7 +80,7 @@ class FunctionDefinition:
 
     @cached_property
     def is_generator(self) -> bool:
-        """Whether calling it gives an iterator."""
+        """Whether calling it returns an iterator."""
         pending: list[ast.AST] = list(ast.iter_child_nodes(self.node))
         while pending:
             node = pending.pop()
@@ -90,17 +92,18 @@ class FunctionDefinition:
 
 
 class ClassDefinition:
-    """A class of the user's."""
+    """A class of the user's. `mro` is filled in when its bases are first looked up."""
 
     def __init__(self, node: ast.ClassDef, scope: Scope) -> None:
         self.node = node
         self.scope = scope
         self.name = node.name
-        self.functions: dict[ast.AST, FunctionDefinition] = {}
+        self.mro: tuple[ClassDefinition | str, ...] = ()
+        self._functions: dict[ast.AST, FunctionDefinition] = {}
 
     @property
     def module(self) -> SourceModule:
-        """The module in which it stands."""
+        """The module that it stands in."""
         return self.scope.module
 
     @cached_property
@@ -116,7 +119,5 @@ class ClassDefinition:
         return scope
 
     def function(self, node: FunctionNode) -> FunctionDefinition:
-        """Return a method by its syntax tree."""
-        if node not in self.functions:
-            self.functions[node] = FunctionDefinition(node, self.scope, self)
-        return self.functions[node]
+        """Return a method by its syntax tree, the same definition each time."""
+        return self._functions.setdefault(node, FunctionDefinition(node, self.scope, self))

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from handlers.lint import names
-from handlers.lint.arguments import Arguments
-from handlers.lint.order import is_lazy
+from handlers.lint.hazards.order import is_lazy
 from handlers.lint.values import (
     FLOAT,
     NUMBER,
     TEXT,
     UNKNOWN,
+    Arguments,
     Collection,
     Instance,
     Value,

@@ -5,26 +5,28 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Sequence
 from functools import singledispatch
-from typing import TYPE_CHECKING
 
-from handlers.lint import decorators, loops, mutation, operators, order
-from handlers.lint.bindings import imported_names
-from handlers.lint.definitions import FunctionDefinition, Scope
-from handlers.lint.targets import bind_target
+from handlers.lint.checker import Checker
+from handlers.lint.hazards import loops, mutation, order
+from handlers.lint.interpreter import operators
+from handlers.lint.interpreter.targets import bind_target
+from handlers.lint.resolution.annotations import annotated
+from handlers.lint.resolution.decorators import decorated
+from handlers.lint.resolution.lookup import imported
+from handlers.lint.source.bindings import imported_names
 from handlers.lint.values import (
     UNKNOWN,
     Class,
     Collection,
     Function,
+    FunctionDefinition,
+    Scope,
     Value,
     collection,
     element_of,
     join,
     owned,
 )
-
-if TYPE_CHECKING:
-    from handlers.lint.checker import Checker
 
 _PASSES = 2
 _TRUTH = ("__bool__", "__len__")
@@ -52,9 +54,9 @@ def execute(statement: ast.stmt, scope: Scope, checker: Checker) -> None:
 @execute.register(ast.Import)
 @execute.register(ast.ImportFrom)
 def _import(statement: ast.Import | ast.ImportFrom, scope: Scope, checker: Checker) -> None:
-    for name, imported in imported_names(statement):
+    for name, binding in imported_names(statement):
         if name != "*":
-            scope.bind(name, checker.imported(imported, scope.module))
+            scope.bind(name, imported(binding, scope.module, checker))
 
 
 @execute.register(ast.Global)
@@ -75,11 +77,11 @@ def _assign(statement: ast.Assign, scope: Scope, checker: Checker) -> None:
 
 
 @execute.register(ast.AnnAssign)
-def _annotated(statement: ast.AnnAssign, scope: Scope, checker: Checker) -> None:
+def _annotated_assign(statement: ast.AnnAssign, scope: Scope, checker: Checker) -> None:
     if statement.value is None:
         return
     value = checker.evaluate(statement.value, scope)
-    declared = checker.annotated(statement.annotation, scope)
+    declared = annotated(statement.annotation, scope, checker)
     is_open = value == UNKNOWN or (isinstance(value, Collection) and value.element == UNKNOWN)
     is_declared = is_open and declared != UNKNOWN
     bind_target(statement.target, owned(declared, value.owner) if is_declared else value, scope, checker)
@@ -200,7 +202,7 @@ def _match(statement: ast.Match, scope: Scope, checker: Checker) -> None:
 def _function(statement: ast.FunctionDef | ast.AsyncFunctionDef, scope: Scope, checker: Checker) -> None:
     function = Function(FunctionDefinition(statement, scope))
     scope.bind(statement.name, function)
-    scope.bind(statement.name, decorators.decorated(function, scope, checker))
+    scope.bind(statement.name, decorated(function, scope, checker))
 
 
 @execute.register(ast.ClassDef)
