@@ -22,7 +22,7 @@ from eventstore import (
 )
 from handlers.app import HandlerDefinition
 from runtime.algorithms.algorithm import AT_ONCE, Publish
-from runtime.algorithms.publishing import dispatch
+from runtime.algorithms.publishing import publish_all
 from runtime.algorithms.state_based.decide import Fold
 from runtime.algorithms.state_based.transaction import Part
 from runtime.batches.context import BatchContext
@@ -161,11 +161,15 @@ class StateBasedOneByOne:
         """Handle a message, publish its outputs, and return what became of it and what was published."""
         (outcome,) = await self.algorithm.process(message.business_id, [message])
         if outcome.version is not None:
-            await dispatch(self.algorithm.table, self.publish, outcome.outputs)
+            await publish_all(self.algorithm.table, self.publish, outcome.outputs)
         return outcome
 
     async def sweep(self, older_than: timedelta = AT_ONCE) -> int:  # noqa: ARG002 - the interface's
-        """Return 0: what is left to publish is not kept, it is what the message gives when it comes again."""
+        """Return 0: what is left to publish is not kept, it is what the message gives when it is redelivered."""
+        return 0
+
+    async def evict(self, older_than: timedelta, *, dry_run: bool = False) -> int:  # noqa: ARG002 - the interface's
+        """Return 0: ids are kept in the versions, which truncation cuts."""
         return 0
 
 
