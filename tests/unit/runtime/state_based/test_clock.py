@@ -3,14 +3,14 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runtime.storage.listing import StoredVersion
+from runtime.storage.version import Version
 from tests.unit.runtime.diary import ponder, write
 from tests.unit.runtime.tables import memory_table
 from tests.unit.runtime.worker import HOUR, NOW, ToldClock, Worker, stored
 
 
-def times(found: list[StoredVersion]) -> list[int]:
-    return [version.version.now for version in found]
+def times(found: list[Version]) -> list[int]:
+    return [version.record.now for version in found]
 
 
 def test_a_clock_that_goes_back_between_batches_does_not_take_now_back():

@@ -11,13 +11,13 @@ from eventstore import Verb
 from eventstore.port import Row
 from runtime.errors import StoredDataError
 from runtime.messages.message_ids import id_key
-from runtime.storage import id_index
+from runtime.storage import id_index, limits
 from runtime.storage.id_index import (
     IndexedRun,
     IndexRow,
     candidates,
+    id_hashes_of,
     index_changes,
-    prints_of,
     read_index_row,
 )
 from runtime.storage.properties import number
@@ -35,7 +35,7 @@ def grown(sizes, *, kept_from=1):
     index: list[IndexRow] = []
     first, written = 1, 0
     for event, size in enumerate(sizes, 1):
-        run = IndexedRun(size, prints_of(keys(first, size)))
+        run = IndexedRun(size, id_hashes_of(keys(first, size)))
         index, changes = index_changes(index, first, event, [run], kept_from)
         written += sum(number(change.properties, "Count", 0) for change in changes)
         first += size
@@ -64,7 +64,7 @@ def test_each_version_is_found_where_it_is(sizes, data):
 def test_ids_with_one_print_are_told_apart_by_the_run(monkeypatch):
     monkeypatch.setattr(id_index, "crc32", lambda _: 7)
     table = memory_table()
-    monkeypatch.setattr("runtime.algorithms.state_based.transaction.MAX_TAIL_BYTES", 0)
+    monkeypatch.setattr("runtime.storage.limits.MAX_SEGMENT_BYTES", 0)
     for line in "abc":
         Worker(table).process(write(line))
 
@@ -85,13 +85,13 @@ def test_a_full_row_is_not_written_again():
     index, written = grown([8192] * 32)
 
     assert sum(row.count for row in index) == 8192 * 32
-    assert max(row.count for row in index) == id_index.MAX_PRINTS
+    assert max(row.count for row in index) == limits.MAX_INDEX_HASHES
     assert written <= 8192 * 32 * 5
 
 
 def test_rows_of_versions_that_were_cut_are_dropped():
     index, _ = grown([50_000, 50_000, 50_000])
-    run = IndexedRun(10, prints_of(keys(150_001, 10)))
+    run = IndexedRun(10, id_hashes_of(keys(150_001, 10)))
 
     after, changes = index_changes(index, 150_001, 4, [run], 100_001)
 
@@ -105,7 +105,7 @@ def test_rows_of_versions_that_were_cut_are_dropped():
 def test_a_row_comes_back(sizes):
     for row in grown(sizes)[0]:
         assert read_index_row(Row("p", row.row_key, "etag", row.properties())) == IndexRow(
-            row.first, row.first_event, id_index._unpacked(id_index._packed(row.ends)), row.prints
+            row.first, row.first_event, id_index._unpacked(id_index._packed(row.ends)), row.id_hashes
         )
 
 
@@ -124,7 +124,7 @@ def test_a_damaged_row_is_told(change):
 def test_prints_never_change():
     """They are stored: another way to make them would make every message unknown."""
     assert (
-        prints_of([bytes(16), id_key("0f0e0d0c-0b0a-0908-0706-050403020100"), "ä-1"]).hex()
+        id_hashes_of([bytes(16), id_key("0f0e0d0c-0b0a-0908-0706-050403020100"), "ä-1"]).hex()
         == "554bbbec73c9e0b29d3139ea"
     )
 

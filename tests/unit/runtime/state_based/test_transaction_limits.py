@@ -1,4 +1,4 @@
-"""Whatever messages and states are like, what a part writes keeps to the limits of a table.
+"""Whatever messages and states are like, what a transaction writes keeps to the limits of a table.
 
 Every list of events here is really written: the table refuses rows over 1 MiB, properties over 64 KiB, and
 transactions over 100 operations or 4 MiB as sent.
@@ -11,8 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eventstore import InterceptedTable, Table
-from runtime.algorithms.state_based import transaction as part
-from runtime.storage.run import MAX_RAW_BYTES
+from runtime.storage import limits
 from tests.unit.runtime.diary import NOISE, misbehave, ponder, write
 from tests.unit.runtime.tables import memory_table, rows
 from tests.unit.runtime.worker import Worker, ends, made_by, stored
@@ -33,7 +32,7 @@ def data_bytes(table: Table) -> list[int]:
 
 
 def test_a_run_is_closed_at_its_number_of_versions(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(part, "MAX_VERSIONS", 5)
+    monkeypatch.setattr(limits, "MAX_RUN_VERSIONS", 5)
     table = memory_table()
 
     Worker(table).process(*(ponder(str(number)) for number in range(12)))
@@ -48,7 +47,7 @@ def test_a_run_is_closed_at_its_raw_bytes():
 
     Worker(table).process(*messages)
 
-    most = -(-MAX_RAW_BYTES // 300_000)
+    most = -(-limits.MAX_RUN_RAW_BYTES // 300_000)
     assert runs(table) == [most, 40 - most]
     assert max(data_bytes(table)) < 10_000
     assert ends(Worker(table, batch="other").process(*messages)) == ["duplicate"] * 40
@@ -82,8 +81,8 @@ def test_a_run_that_does_not_get_smaller_is_split_into_several_events(monkeypatc
 
 def test_each_split_run_starts_with_the_state_before_its_first_version(monkeypatch: pytest.MonkeyPatch):
     # So that it can be read, and older runs deleted, without the others.
-    monkeypatch.setattr(part, "MAX_DATA_BYTES", 200)
-    monkeypatch.setattr(part, "MAX_TAIL_BYTES", 0)
+    monkeypatch.setattr(limits, "MAX_RUN_DATA_BYTES", 200)
+    monkeypatch.setattr(limits, "MAX_SEGMENT_BYTES", 0)
     table = memory_table()
 
     Worker(table).process(*(write(os.urandom(40).hex(), message_id=str(number)) for number in range(9)))
@@ -96,7 +95,7 @@ def test_each_split_run_starts_with_the_state_before_its_first_version(monkeypat
 @pytest.mark.parametrize("diary", ["d-1", "日" * 506, "/" * 168, "é" * 506])
 def test_a_full_transaction_is_small_enough_however_long_its_key_is(diary, monkeypatch: pytest.MonkeyPatch):
     # The key is sent with each row, escaped, and a row has many properties: both count as bytes of the transaction.
-    monkeypatch.setattr(part, "MAX_VERSIONS", 1)
+    monkeypatch.setattr(limits, "MAX_RUN_VERSIONS", 1)
     monkeypatch.setitem(NOISE, "bytes", 29_000)
     table = memory_table()
     messages = [misbehave("capture noise", message_id=str(number), diary=diary) for number in range(120)]
@@ -108,7 +107,7 @@ def test_a_full_transaction_is_small_enough_however_long_its_key_is(diary, monke
 
 
 def test_the_newest_state_in_the_header_leaves_room_for_the_events(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(part, "MAX_VERSIONS", 1)
+    monkeypatch.setattr(limits, "MAX_RUN_VERSIONS", 1)
     monkeypatch.setitem(NOISE, "bytes", 29_000)
     table = memory_table()
     messages = [misbehave("capture noise", message_id=str(number)) for number in range(120)]
@@ -127,17 +126,17 @@ texts = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=6
         st.tuples(texts, st.integers(0, 3000), st.none() | st.dictionaries(texts, texts)), max_size=25
     ),
     diary=texts.filter(lambda text: len(text.encode()) < 100),
-    limits=st.fixed_dictionaries(
+    smaller=st.fixed_dictionaries(
         {
-            "MAX_VERSIONS": st.integers(1, 9),
-            "MAX_RAW_BYTES": st.integers(1, 9000),
-            "MAX_DATA_BYTES": st.integers(1, 9000),
-            "_TRANSACTION_EVENTS": st.integers(1, 5),
+            "MAX_RUN_VERSIONS": st.integers(1, 9),
+            "MAX_RUN_RAW_BYTES": st.integers(1, 9000),
+            "MAX_RUN_DATA_BYTES": st.integers(1, 9000),
+            "MAX_TRANSACTION_RUNS": st.integers(1, 5),
         }
     ),
 )
 @settings(max_examples=60)
-def test_whatever_the_limits_are_all_is_written_and_replayed(messages, diary, limits):
+def test_whatever_the_limits_are_all_is_written_and_replayed(messages, diary, smaller):
     deliveries = [
         write(os.urandom(size // 2).hex(), message_id=message_id, diary=diary, headers=headers)
         for message_id, size, headers in {
@@ -147,8 +146,8 @@ def test_whatever_the_limits_are_all_is_written_and_replayed(messages, diary, li
     table = memory_table()
 
     with pytest.MonkeyPatch.context() as patched:
-        for name, limit in limits.items():
-            patched.setattr(part, name, limit)
+        for name, limit in smaller.items():
+            patched.setattr(limits, name, limit)
         outcomes = Worker(table, business_id=diary, batch="b").process(*deliveries)
 
     assert ends(outcomes) == ["processed"] * len(deliveries)

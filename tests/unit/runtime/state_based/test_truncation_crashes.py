@@ -9,9 +9,8 @@ import pytest
 
 from eventstore import InterceptedTable, Operation, StoreUnavailableError, Table, drive
 from eventstore.port import Verb
-from runtime.algorithms.state_based import transaction as part
 from runtime.algorithms.state_based.truncation import TruncationRules, truncate_stream
-from runtime.storage import tail
+from runtime.storage import limits
 from tests.unit.runtime.diary import DIARY, ponder, write
 from tests.unit.runtime.indexes import check_index
 from tests.unit.runtime.patience import PATIENCE
@@ -35,9 +34,9 @@ def long_stream(request: pytest.FixtureRequest) -> Table:
     """Give a stream of many commits, all but the newest of which may go; the last but one was enqueued last."""
     table = memory_table()
     worker = Worker(table, clock=ToldClock(OLD))
-    with pytest.MonkeyPatch.context() as limits:
-        limits.setattr(part, "MAX_TAIL_BYTES", request.param)
-        limits.setattr(tail, "MAX_BYTES", 10 * request.param)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(limits, "MAX_SEGMENT_BYTES", request.param)
+        patch.setattr(limits, "MAX_TAIL_BYTES", 10 * request.param)
         for number in range(COUNT):
             worker.process(ponder(f"m-{number}", enqueued_at=OLD + number))
     return table

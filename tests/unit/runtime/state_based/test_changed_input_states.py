@@ -56,7 +56,7 @@ def test_a_result_that_only_looks_changed_is_recorded_as_no_change():
 
     worker.process(misbehave("return a whole number for a real one", message_id="m-2"))
 
-    assert [version.version.after is None for version in stored(table)] == [False, True]
+    assert [version.record.after is None for version in stored(table)] == [False, True]
 
 
 def test_a_handler_that_fails_on_a_replay_only_breaks_nothing_that_is_stored(monkeypatch: pytest.MonkeyPatch):

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from eventstore import InterceptedTable, StoreUnavailableError, Table
 from handlers import App
-from runtime.algorithms.state_based import transaction as part
 from runtime.batches.context import BatchContext
 from runtime.errors import RetriesExhaustedError
+from runtime.storage import limits
 from samples.shooting_range.shooting_range import ShootingRange
 from tests.unit.runtime.diary import delivery, misbehave, ponder, write
 from tests.unit.runtime.games import GAME
@@ -23,8 +23,8 @@ from tests.unit.runtime.worker import Worker, ends, made_by, outputs, stored
 @pytest.fixture
 def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let runs and transactions be so small that a few messages make several parts."""
-    monkeypatch.setattr(part, "MAX_VERSIONS", 2)
-    monkeypatch.setattr(part, "_TRANSACTION_EVENTS", 2)
+    monkeypatch.setattr(limits, "MAX_RUN_VERSIONS", 2)
+    monkeypatch.setattr(limits, "MAX_TRANSACTION_RUNS", 2)
 
 
 deliveries = st.lists(
@@ -52,13 +52,13 @@ def test_parts_give_the_outcomes_of_one_part(known, messages, stop):
         Worker(table, batch="batch-0").process(*known)
     expected = Worker(whole, batch=batch).process(*messages)
 
-    with pytest.MonkeyPatch.context() as limits:
-        limits.setattr(part, "MAX_VERSIONS", 2)
-        limits.setattr(part, "_TRANSACTION_EVENTS", 2)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(limits, "MAX_RUN_VERSIONS", 2)
+        patch.setattr(limits, "MAX_TRANSACTION_RUNS", 2)
         found = Worker(parted, batch=batch).process(*messages)
 
     assert found == expected
-    assert [version.version for version in stored(parted)] == [version.version for version in stored(whole)]
+    assert [version.record for version in stored(parted)] == [version.record for version in stored(whole)]
     check_index(parted)
 
 
@@ -73,10 +73,10 @@ def test_what_does_not_fit_a_transaction_is_forgotten_and_folded_again(sizes, ro
     whole, parted = memory_table(), memory_table()
     expected = Worker(whole).process(*messages)
 
-    with pytest.MonkeyPatch.context() as limits:
-        limits.setattr(part, "MAX_VERSIONS", 1)
-        limits.setattr(part, "_ROW_OVERHEAD", 1000)
-        limits.setattr(part, "_TRANSACTION_BYTES", room)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(limits, "MAX_RUN_VERSIONS", 1)
+        patch.setattr(limits, "ROW_OVERHEAD", 1000)
+        patch.setattr(limits, "MAX_TRANSACTION_BYTES", room)
         found = Worker(parted).process(*messages)
 
     assert found == expected

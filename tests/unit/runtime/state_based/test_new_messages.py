@@ -44,7 +44,7 @@ def test_a_message_that_changes_nothing_is_recorded_all_the_same():
     assert ends([outcome, again]) == ["processed", "duplicate"]
     assert outcome.outputs == again.outputs
     assert made_by(table) == ["p"]
-    assert stored(table)[0].version.after is None
+    assert stored(table)[0].record.after is None
 
 
 def test_outputs_are_messages_of_a_log():
@@ -68,9 +68,9 @@ def test_all_that_the_handler_was_told_is_recorded():
     assert found.batch == "batch-1"
     assert found.written_at == NOW + 7
     assert found.before == b'{"lines":[],"words":[],"weight":0.0}'
-    assert (found.version.now, found.version.enqueued_at) == (NOW + 7, NOW - SECOND)
-    assert (found.version.headers, found.version.revision) == ({"trace": "t-1"}, 1)
-    assert found.version.captured == {"sky": b"\xa4blue"}
+    assert (found.record.now, found.record.enqueued_at) == (NOW + 7, NOW - SECOND)
+    assert (found.record.headers, found.record.revision) == ({"trace": "t-1"}, 1)
+    assert found.record.captured == {"sky": b"\xa4blue"}
 
 
 def test_the_header_tells_the_newest_state():

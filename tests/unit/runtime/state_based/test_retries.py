@@ -3,9 +3,9 @@
 import pytest
 
 from eventstore import InterceptedTable, StoreUnavailableError, drive
-from runtime.algorithms.state_based import transaction as part
 from runtime.errors import RetriesExhaustedError
 from runtime.retries import Retries, RetryPolicy, blocking_sleep, sleep_for
+from runtime.storage import limits
 from tests.unit.runtime.diary import write
 from tests.unit.runtime.tables import contents, memory_table
 from tests.unit.runtime.worker import Worker, ends, made_by
@@ -62,8 +62,8 @@ def test_a_writer_that_loses_every_race_fails_after_the_attempts():
 
 def test_the_bound_starts_anew_after_each_part_that_is_stored(monkeypatch: pytest.MonkeyPatch):
     # Given parts of one version each, and three failures before each of them
-    monkeypatch.setattr(part, "MAX_VERSIONS", 1)
-    monkeypatch.setattr(part, "_TRANSACTION_EVENTS", 1)
+    monkeypatch.setattr(limits, "MAX_RUN_VERSIONS", 1)
+    monkeypatch.setattr(limits, "MAX_TRANSACTION_RUNS", 1)
     table = memory_table()
     flaky = unreachable(table, times=3)
 

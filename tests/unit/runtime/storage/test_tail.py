@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 
 from eventstore import Table
 from handlers import App, Context, Handler, Message, State, handles
-from runtime.algorithms.state_based import transaction as part
 from runtime.errors import StoredDataError
-from runtime.storage import tail
+from runtime.storage import limits
 from runtime.storage.head import read_head
 from runtime.storage.run import Commit, Run
 from runtime.storage.tail import Segment, Tail, read_tail
@@ -103,7 +102,7 @@ def test_small_commits_share_one_row():
 
 
 def test_a_tail_that_is_full_becomes_a_run(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(tail, "MAX_BYTES", 1500)
+    monkeypatch.setattr(limits, "MAX_TAIL_BYTES", 1500)
     table = memory_table()
     for number in range(40):
         Worker(table, batch=str(number)).process(ponder(f"m-{number}"))
@@ -135,20 +134,20 @@ def test_wherever_versions_are_kept_each_message_takes_effect_once(batches, room
     plain, table = memory_table(), memory_table()
     for number, batch in enumerate(batches):
         messages = [write(str(line)) for line in batch]
-        with pytest.MonkeyPatch.context() as limits:
-            limits.setattr(part, "MAX_TAIL_BYTES", 0)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(limits, "MAX_SEGMENT_BYTES", 0)
             expected = Worker(plain, batch=str(number)).process(*messages)
-            limits.setattr(part, "MAX_TAIL_BYTES", room)
-            limits.setattr(part, "MAX_SEGMENT_VERSIONS", few)
-            limits.setattr(tail, "MAX_BYTES", room)
+            patch.setattr(limits, "MAX_SEGMENT_BYTES", room)
+            patch.setattr(limits, "MAX_SEGMENT_VERSIONS", few)
+            patch.setattr(limits, "MAX_TAIL_BYTES", room)
             found = Worker(table, batch=str(number)).process(*messages)
         assert found == expected
 
     check_index(table)
     check_index(plain)
     assert made_by(table) == made_by(plain)
-    assert [(each.number, each.version, each.before, each.batch) for each in stored(table)] == [
-        (each.number, each.version, each.before, each.batch) for each in stored(plain)
+    assert [(each.number, each.record, each.before, each.batch) for each in stored(table)] == [
+        (each.number, each.record, each.before, each.batch) for each in stored(plain)
     ]
 
 

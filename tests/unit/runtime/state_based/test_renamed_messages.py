@@ -71,7 +71,7 @@ def test_a_version_keeps_the_name_that_its_message_had():
     table = memory_table()
     worker(table, NEW).process(rang("a", "Rang"), rang("b", "Chimed"))
 
-    assert [each.version.type for each in stored(table, "Bell", "east")] == ["Rang", "Chimed"]
+    assert [each.record.type for each in stored(table, "Bell", "east")] == ["Rang", "Chimed"]
 
 
 @pytest.mark.parametrize("again", ["Rang", "Chimed"])

@@ -55,7 +55,7 @@ def test_its_outputs_are_those_of_the_clock_that_is_stored(monkeypatch: pytest.M
     (outcome,) = worker.process(write("a"))
 
     told = Wrote.model_validate_json(outcome.outputs[0].body)
-    assert stored(table)[0].version.now == NOW < clock.now
+    assert stored(table)[0].record.now == NOW < clock.now
     assert told.now == "2026-01-01T00:00:00+00:00"
     assert outcome.outputs[0].enqueued_at == NOW
 
@@ -76,7 +76,7 @@ def test_a_message_that_was_not_stored_is_handled_again_with_the_time_that_it_is
 
     assert ends([outcome]) == ["processed"]
     assert made_by(table) == ["a"]
-    assert stored(table)[0].version.now == clock.now == NOW + 60_000_000
+    assert stored(table)[0].record.now == clock.now == NOW + 60_000_000
 
 
 @pytest.mark.parametrize("effect", [True, False])

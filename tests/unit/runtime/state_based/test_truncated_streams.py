@@ -8,8 +8,8 @@ from eventstore import drive
 from runtime.batches.context import BatchContext
 from runtime.storage.listing import summaries
 from tests.unit.runtime.diary import DIARY, ponder, write
+from tests.unit.runtime.state_based.test_truncation_rules import OLD, add, table_with, truncate
 from tests.unit.runtime.tables import memory_table
-from tests.unit.runtime.test_truncation_rules import OLD, add, table_with, truncate
 from tests.unit.runtime.worker import DAY, HOUR, NOW, ToldClock, Worker, ends, made_by, outputs, stored
 
 LATE = BatchContext(late="process")
@@ -152,7 +152,7 @@ def test_now_does_not_go_back_after_a_truncation(keep_last):
 
     Worker(table, clock=ToldClock(OLD)).process(write("e", enqueued_at=NOW - DAY * 2))
 
-    assert stored(table)[-1].version.now == OLD + DAY
+    assert stored(table)[-1].record.now == OLD + DAY
 
 
 def test_other_streams_are_left_as_they_are():

@@ -1,4 +1,4 @@
-"""A duplicate that gives something else than at first is told apart field by field, as far as that is known."""
+"""What differs in a replay is told field by field, as far as that is known."""
 
 import pickle
 from typing import Any
@@ -9,6 +9,7 @@ from eventstore import drive
 from handlers import App, Context, Handler, Message, State, handles
 from runtime.algorithms.state_based.difference import Difference, compare_outputs
 from runtime.batches.context import BatchContext
+from runtime.batches.seen import Seen
 from runtime.errors import DifferenceError
 from runtime.messages.parsing import prepare
 from runtime.storage.readable_states import Change
@@ -82,7 +83,7 @@ def error_of(monkeypatch: pytest.MonkeyPatch, *, at_first: dict | None = None, *
 
 def test_each_field_of_the_state_that_differs_is_named_with_both_values(monkeypatch):
     assert error_of(monkeypatch, step=2) == (
-        "Handled again, version 1 gives another next state than at first: rings was 1 and is 2. "
+        "The replay of version 1 has another next state than recorded: rings was 1 and is 2. "
         "The handler is not deterministic, or was changed without a new revision."
     )
     assert 'inner.last was "ring" and is "ding"' in error_of(monkeypatch, said=0, word="ding")
@@ -107,10 +108,10 @@ def test_of_many_fields_that_differ_a_few_are_named():
 @pytest.mark.parametrize(
     ("at_first", "now", "said"),
     [
-        (0, 2, "other outputs than at first: Heard, Heard are published, and nothing was."),
-        (0, 1, "other outputs than at first: Heard is published, and nothing was."),
-        (1, 3, "other outputs than at first: Heard, Heard are published after the 1 that were."),
-        (2, 0, "other outputs than at first: nothing is published, and something was."),
+        (0, 2, "other outputs than recorded: Heard, Heard are published, and nothing was."),
+        (0, 1, "other outputs than recorded: Heard is published, and nothing was."),
+        (1, 3, "other outputs than recorded: Heard, Heard are published after the 1 that were."),
+        (2, 0, "other outputs than recorded: nothing is published, and something was."),
         (2, 1, "Heard is published; of what was, only the digest is known."),
         (0, 8, "Heard, Heard, Heard, Heard, Heard and 3 more are published, and nothing was."),
     ],
@@ -123,7 +124,7 @@ def test_outputs_and_state_that_differ_are_both_told(monkeypatch):
     error = error_of(monkeypatch, step=3, said=0)
 
     assert (
-        "gives other outputs and another next state than at first: rings was 1 and is 3; nothing is pub"
+        "has other outputs and another next state than recorded: rings was 1 and is 3; nothing is pub"
         in error
     )
 
@@ -177,14 +178,14 @@ def test_after_the_first_delivery_in_a_later_batch_its_outputs_are_compared_too(
 
 
 def test_after_the_first_delivery_in_an_earlier_part_only_the_digest_is_known():
-    # Given a part that does not begin with the first delivery: its copies come without outputs
+    # Given a copy whose first delivery was handled before, in another group: it has no outputs
     table = memory_table()
     worker(table).process(rang())
     later = worker(table, "night", App(Tiring))
     prepared = [prepare(later.handler, "east", rang())] * 2
     Tiring.calls.clear()
 
-    outcomes = drive(later.algorithm.process("east", prepared, delivered={"a"}))
+    outcomes = drive(later.algorithm.process("east", prepared, Seen({"a"})))
 
     assert ends(outcomes) == ["duplicate", "nondeterministic"]
     assert "Heard is published; of what was, only the digest is known" in str(outcomes[1].error)
@@ -232,7 +233,7 @@ def test_a_batch_can_be_told_to_fail_on_a_difference(monkeypatch):
     strict = BatchContext("night", on_difference="fail")
 
     with pytest.raises(
-        DifferenceError, match=r"^Message a of Bell-east came again\. Handled again, version 1 gives"
+        DifferenceError, match=r"^Message a of Bell-east was redelivered\. The replay of version 1 has"
     ):
         worker(table, strict).process(rang("b"), rang("a"))
 

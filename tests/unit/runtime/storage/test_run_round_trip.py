@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from eventstore import Partition, RecordedEvent, Stream, connect, drive
 from runtime.messages.message_ids import id_key
 from runtime.storage.columns import StateVersion
+from runtime.storage.limits import MAX_RUN_ID_BYTES
 from runtime.storage.run import (
     DATA_PROPERTIES,
     ID_PROPERTIES,
     INDEX_PROPERTIES,
-    MAX_ID_BYTES,
     Commit,
     Run,
     read_ids,
@@ -138,7 +138,7 @@ def test_ids_over_64_kib_are_split_and_joined_again():
 
 def test_what_a_row_cannot_hold_is_refused_rather_than_cut():
     too_much = run_of(version(1, captured={"noise": os.urandom(65_536 * len(DATA_PROPERTIES) + 1)}))
-    too_many = run_of(*(version(1, message_id="x" * 255) for _ in range(MAX_ID_BYTES // 255 + 10)))
+    too_many = run_of(*(version(1, message_id="x" * 255) for _ in range(MAX_RUN_ID_BYTES // 255 + 10)))
 
     for run in (too_much, too_many):
         with pytest.raises(ValueError, match="bytes are more than a row of a run can hold"):

@@ -2,6 +2,7 @@
 
 from eventstore import drive
 from runtime.batches.context import BatchContext
+from runtime.batches.seen import Seen
 from runtime.messages.parsing import prepare
 from tests.unit.runtime.diary import DIARY, delivery, misbehave, write
 from tests.unit.runtime.tables import memory_table
@@ -54,7 +55,7 @@ def test_a_stream_that_was_stopped_before_stays_stopped():
     worker = Worker(memory_table(), batch=STOP)
     deliveries = [prepare(worker.handler, DIARY, write("a"))]
 
-    outcomes = drive(worker.algorithm.process(DIARY, deliveries, stopped=True))
+    outcomes = drive(worker.algorithm.process(DIARY, deliveries, Seen(dead_letter=True)))
 
     assert ends(outcomes) == ["held_back"]
 

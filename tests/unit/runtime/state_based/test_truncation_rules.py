@@ -5,10 +5,9 @@ from typing import Any
 import pytest
 
 from eventstore import Table, drive
-from runtime.algorithms.state_based import transaction as part
 from runtime.algorithms.state_based.truncation import Truncated, TruncationRules, truncate_stream
 from runtime.errors import UsageError
-from runtime.storage import id_index, tail
+from runtime.storage import limits
 from tests.unit.runtime.diary import ponder, write
 from tests.unit.runtime.indexes import check_index, index_of
 from tests.unit.runtime.patience import PATIENCE
@@ -215,7 +214,7 @@ def test_truncating_again_changes_nothing():
 
 
 def test_a_run_of_several_batches_goes_only_when_all_of_them_are_finished(monkeypatch):
-    monkeypatch.setattr(tail, "MAX_BYTES", 400)
+    monkeypatch.setattr(limits, "MAX_TAIL_BYTES", 400)
     table = memory_table()
     for number in range(12):
         worker = Worker(table, clock=ToldClock(OLD), batch=f"batch-{number}")
@@ -232,8 +231,8 @@ def test_a_run_of_several_batches_goes_only_when_all_of_them_are_finished(monkey
 
 
 def test_index_rows_go_with_the_last_of_their_versions(monkeypatch):
-    monkeypatch.setattr(part, "MAX_TAIL_BYTES", 0)
-    monkeypatch.setattr(id_index, "MAX_PRINTS", 3)
+    monkeypatch.setattr(limits, "MAX_SEGMENT_BYTES", 0)
+    monkeypatch.setattr(limits, "MAX_INDEX_HASHES", 3)
     table = memory_table()
     for number in range(9):
         worker = Worker(table, clock=ToldClock(OLD))
