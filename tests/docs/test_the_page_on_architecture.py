@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ast
+import inspect
 import re
 from datetime import datetime
 from functools import cache
+from textwrap import dedent
 from typing import Annotated
 from unittest.mock import patch
 
@@ -23,6 +25,7 @@ from runtime.algorithms.outbox.deduplication_store import TableDeduplicationStor
 from runtime.algorithms.outbox.entities import Entities
 from runtime.algorithms.outbox.entity import Entity
 from runtime.algorithms.outbox.entry import Entry
+from runtime.algorithms.state_based.process import StateBased
 from runtime.batches.ledger import Ledger
 from runtime.clock import system_clock
 from runtime.messages.fingerprint import fingerprint
@@ -30,7 +33,7 @@ from runtime.messages.parsing import prepare
 from runtime.retries import RetryPolicy
 from runtime.spark import issuing
 from samples.shooting_range import app
-from tests.docs.pages import ROOT, text
+from tests.docs.pages import ROOT, blocks, text
 from tests.docs.played import KEY, play, rows
 
 PAGE = text("docs/architecture.md")
@@ -77,6 +80,12 @@ def test_nothing_imports_upwards_in_its_drawing():
     upwards = [(lower, upper) for upper, rooms in below.items() for lower in rooms if knows(lower, upper)]
 
     assert [pair for pair in upwards if pair != ("eventstore/port.py", "eventstore")] == []
+
+
+def test_its_loop_is_that_of_the_code():
+    (shown,) = [code for language, code in blocks("docs/architecture.md") if language == "python"]
+
+    assert shown in dedent(inspect.getsource(StateBased.process)).replace("\n    ", "\n")
 
 
 def test_the_port_has_as_many_calls_as_it_says():
