@@ -9,6 +9,7 @@ RuntimeFailure
 ├── ReplayFailedError         a version whose outputs are not out yet cannot be replayed: the batch must fail
 ├── DifferenceError           a duplicate gave something else than at first, and the batch was told to fail on that
 ├── StoredDataError           a stored run cannot be read
+├── MissingExtraError         a package is not installed that one of this project's extras brings
 └── BatchFailedError          a Spark job of the batch failed; run it again with its id
 
 Every error survives pickling: its constructor takes exactly its attributes.
@@ -55,6 +56,10 @@ class DifferenceError(RuntimeFailure):
 
 class StoredDataError(RuntimeFailure):
     """Raised when the stored bytes of a run are not what was written."""
+
+
+class MissingExtraError(RuntimeFailure, ImportError):
+    """Raised when a package is not installed that one of this project's extras brings; names the extra."""
 
 
 class BatchFailedError(RuntimeFailure):

@@ -12,7 +12,7 @@ import sys
 from array import array
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, KeysView, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 from zlib import crc32
@@ -33,7 +33,7 @@ PRINT_BYTES = 4
 _PRINTS = chunk_names("Prints", MAX_PRINTS * PRINT_BYTES // CHUNK)
 _ENDS = chunk_names("Ends", 4)
 PROPERTIES = ["First", "Count", "FirstEvent", *_ENDS, *_PRINTS]
-_FEW = 64
+_FEW = 8
 _DROPPED_AT_ONCE = 16
 
 
@@ -182,23 +182,28 @@ def _print(key: IdKey) -> int:
     return crc32(key if isinstance(key, bytes) else key.encode())
 
 
-def _found(prints: bytes, wanted: Collection[int]) -> Iterator[tuple[int, int]]:
+def _found(prints: bytes, wanted: KeysView[int]) -> Iterator[tuple[int, int]]:
     """Give the prints that are wanted, with their positions."""
-    if len(prints) <= _FEW * PRINT_BYTES:
-        for position, print_ in enumerate(_unpacked(prints)):
-            if print_ in wanted:
+    if len(wanted) <= _FEW:
+        for print_ in wanted:
+            for position in _positions(prints, _packed([print_])):
                 yield print_, position
         return
-    import numpy as np  # noqa: PLC0415 - only for long histories
+    column = _unpacked(prints)
+    known = wanted & column
+    if known:
+        for position, print_ in enumerate(column):
+            if print_ in known:
+                yield print_, position
 
-    column = np.frombuffer(prints, dtype="<u4")
-    # A table of the lower halves leaves few to compare.
-    halves = np.zeros(2**16, dtype=bool)
-    halves[np.fromiter((print_ & 0xFFFF for print_ in wanted), dtype=np.uint16, count=len(wanted))] = True
-    for position in np.flatnonzero(halves[column & 0xFFFF]).tolist():
-        print_ = int(column[position])
-        if print_ in wanted:
-            yield print_, position
+
+def _positions(prints: bytes, print_: bytes) -> Iterator[int]:
+    start = prints.find(print_)
+    while start >= 0:
+        position, offset = divmod(start, PRINT_BYTES)
+        if not offset:
+            yield position
+        start = prints.find(print_, start + 1)
 
 
 def _packed(numbers: Iterable[int]) -> bytes:
