@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 
-from eventstore.header import HEADER_NAMES, is_header, stream_read
+from eventstore.header import HEADER_NAMES, is_header
 from eventstore.keys import PLAIN_CHARACTERS, escape
 from eventstore.partition import HEADER, Partition
 from eventstore.port import Row, Table
-from eventstore.reading import EVERYTHING, Selection
+from eventstore.reading import EVERYTHING, Selection, stream_read
 from eventstore.stream import Stream
 
 _SAMPLES_OF_A_PART = 64

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -20,9 +20,9 @@ from runtime.algorithms.outbox.tokens import TableTokenStore
 from runtime.algorithms.outbox.with_deduplication_store import OutboxWithDeduplicationStore
 from runtime.algorithms.state_based.process import StateBased, StateBasedOneByOne
 from runtime.batches.context import BatchContext
+from runtime.batches.seen import NOTHING, Seen
 from runtime.clock import Clock, system_clock
 from runtime.errors import UsageError
-from runtime.messages.message_ids import IdKey
 from runtime.messages.outcome import Outcome, Output
 from runtime.messages.parsing import Delivery
 from runtime.retries import RetryPolicy
@@ -40,9 +40,7 @@ class BatchAlgorithm(Protocol):
         self,
         business_id: str,
         deliveries: Sequence[Delivery],
-        *,
-        delivered: Collection[IdKey] = (),
-        stopped: bool = False,
+        seen: Seen = NOTHING,
     ) -> list[Outcome]:
         """Handle the deliveries of one stream, in their order, and return an outcome for each."""
 

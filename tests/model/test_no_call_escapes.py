@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.model.algorithm import state_based
+from runtime.algorithms.state_based import process as state_based
 from tests.model.histories import Site
 from tests.model.quick import QUICK, report_of
 from tests.model.sources import ROOT, calls_in, shipped

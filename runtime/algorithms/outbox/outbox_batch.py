@@ -24,6 +24,7 @@ from runtime.algorithms.outbox.entity import Entity
 from runtime.algorithms.outbox.entry import Entry
 from runtime.algorithms.outbox.invoking import concluded, id_reused, refused
 from runtime.batches.context import HELD_BACK, BatchContext
+from runtime.batches.seen import NOTHING, Seen, is_dead_letter
 from runtime.messages.copies import is_copy
 from runtime.messages.envelope import Envelope
 from runtime.messages.message_ids import IdKey, id_text
@@ -62,49 +63,45 @@ class OutboxBatch:
         self.algorithm = algorithm
         self.batch = batch
         self.new_id = new_id
-        self._stops = batch.on_error == "stop-stream"
 
     async def process(
         self,
         business_id: str,
         deliveries: Sequence[Delivery],
-        *,
-        delivered: Collection[IdKey] = (),
-        stopped: bool = False,
+        seen: Seen = NOTHING,
     ) -> list[Outcome]:
         """Handle the deliveries of one entity, in their order, store, and return an outcome for each.
 
-        This is the first pass. `delivered` are messages that had their first delivery in this batch before these;
-        `stopped` says that new messages are held back because of a dead letter before them. The entity is read once
+        This is the first pass. `seen` is what deliveries before these have decided. The entity is read once
         and written once, whatever the number of messages; what is asked of the de-duplication store or of the
         tokens is asked for each message. Raises `RetriesExhaustedError` after too many lost races in a row.
         """
         deliveries = [self._storable(delivery) for delivery in deliveries]
         if not any(isinstance(delivery, Prepared) for delivery in deliveries):
             return [delivery for delivery in deliveries if isinstance(delivery, Outcome)]
-        attempt = partial(self.attempt, business_id, deliveries, frozenset(delivered), stopped=stopped)
+        attempt = partial(self.attempt, business_id, deliveries, seen)
         return await until_undisturbed(self.algorithm.retries, attempt)
 
     async def attempt(
         self,
         business_id: str,
         deliveries: Sequence[Delivery],
-        delivered: Collection[IdKey],
-        *,
-        stopped: bool,
+        seen: Seen,
     ) -> list[Outcome]:
         """Load, invoke for each message that is not known, store, make ready."""
         loaded = entity = await self.algorithm.entities.load(self.algorithm.entities.key(business_id))
         attempts: dict[IdKey, str] = {}
         ends: list[Delivery] = []
+        dead_letter = seen.dead_letter
         for delivery in deliveries:
+            stopped = dead_letter and self.batch.stops_streams
             entity, end = await self._handle(entity, delivery, attempts, stopped=stopped)
             ends.append(end)
-            stopped = stopped or (self._stops and _is_dead(end))
+            dead_letter = dead_letter or (isinstance(end, Outcome) and is_dead_letter(end))
         if entity is not loaded:
             entity = await self.algorithm.entities.store(entity)
         entity = await self.algorithm.make_ready(entity, attempts)
-        return self._outcomes(entity, ends, set(delivered))
+        return self._outcomes(entity, ends, set(seen.delivered))
 
     async def settle(self, business_id: str, message_ids: Collection[IdKey]) -> None:
         """Finish messages of one entity whose outcomes are committed. This is the second pass; again, it does nothing.
@@ -202,7 +199,3 @@ class OutboxBatch:
         if isinstance(delivery, Outcome):
             return delivery
         return self.algorithm.entities.refusal(delivery) or delivery
-
-
-def _is_dead(end: Delivery) -> bool:
-    return isinstance(end, Outcome) and end.status is Status.DEAD_LETTER

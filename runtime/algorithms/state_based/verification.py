@@ -1,4 +1,4 @@
-"""Verification: would today's code still give what is stored? Reads, handles again, compares, and writes nothing.
+"""Verification: does today's code still replay what is stored? It reads, replays, compares, and writes nothing.
 
 Of each delivery it is found what a batch would make of it as a duplicate. New messages have nothing to be compared
 with, and are counted as such.
@@ -20,15 +20,17 @@ from runtime.messages.message_ids import IdKey, id_key
 from runtime.messages.outcome import Outcome, Output
 from runtime.messages.parsing import Delivery, Prepared
 from runtime.retries import RetryPolicy
+from runtime.storage.history import History
 from runtime.storage.readable_states import Change
 from runtime.storage.stored_state import read_state
-from runtime.storage.stream import KnownVersion, LoadedStream, find_versions
+from runtime.storage.stream import find_versions
+from runtime.storage.version import Version
 
 _READ_AGAIN = (StreamTruncatedError, StoreUnavailableError)
 
 
 class Verdict(StrEnum):
-    """What today's code would make of a delivery that comes again."""
+    """What today's code would make of a redelivery."""
 
     MATCH = "match"
     NONDETERMINISTIC = "nondeterministic"
@@ -101,7 +103,7 @@ class Verifier:
             return [self._unknown(delivery, business_id) for delivery in deliveries]
         return [*self._newest(stream, business_id), *self._findings(stream, business_id, deliveries)]
 
-    async def _load(self, business_id: str, ids: Collection[IdKey]) -> LoadedStream | None:
+    async def _load(self, business_id: str, ids: Collection[IdKey]) -> History | None:
         retries = self._retries.start()
         while True:
             try:
@@ -111,7 +113,7 @@ class Verifier:
             except _READ_AGAIN as error:
                 await retries.pause(error)
 
-    def _newest(self, stream: LoadedStream, business_id: str) -> Iterator[Finding]:
+    def _newest(self, stream: History, business_id: str) -> Iterator[Finding]:
         head = stream.head
         error = None if head.state is None else self._unreadable(head.state, head.schema)
         if error is not None:
@@ -128,7 +130,7 @@ class Verifier:
         return None
 
     def _findings(
-        self, stream: LoadedStream, business_id: str, deliveries: Sequence[Delivery]
+        self, stream: History, business_id: str, deliveries: Sequence[Delivery]
     ) -> Iterator[Finding]:
         for delivery in deliveries:
             key = _key(delivery)
@@ -140,10 +142,10 @@ class Verifier:
             else:
                 yield self._unknown(delivery, business_id)
 
-    def _compared(self, delivery: Delivery, business_id: str, known: KnownVersion) -> Finding:
+    def _compared(self, delivery: Delivery, business_id: str, known: Version) -> Finding:
         if isinstance(delivery, Outcome):
             return self._finding(delivery, business_id, Verdict.REFUSED, known, error=delivery.error)
-        if not is_copy(delivery, known.version.fingerprint):
+        if not is_copy(delivery, known.record.fingerprint):
             error = f"Version {known.number} was made by another message with this id."
             return self._finding(delivery, business_id, Verdict.ID_REUSED, known, error=error)
         try:
@@ -167,7 +169,7 @@ class Verifier:
                 changes=difference.state or (),
             )
         if self._with_outputs:
-            return replace(found, outputs=outputs_of(invocation, known.number, known.version.now))
+            return replace(found, outputs=outputs_of(invocation, known.number, known.record.now))
         return found
 
     def _unknown(self, delivery: Delivery, business_id: str) -> Finding:
@@ -179,7 +181,7 @@ class Verifier:
         delivery: Delivery,
         business_id: str,
         verdict: Verdict,
-        known: KnownVersion | None = None,
+        known: Version | None = None,
         *,
         error: str | None = None,
     ) -> Finding:
@@ -190,7 +192,7 @@ class Verifier:
             delivery.envelope.type,
             verdict,
             None if known is None else known.number,
-            None if known is None else known.version.revision,
+            None if known is None else known.record.revision,
             error,
         )
 
