@@ -9,6 +9,7 @@ RuntimeFailure
 ├── ReplayFailedError         a version whose outputs are unpublished cannot be replayed: the batch must fail
 ├── DifferenceError           a replay differs from what was recorded, and the batch fails on that
 ├── StoredDataError           a stored row cannot be read
+├── MissingExtraError         a package is not installed that one of this project's extras brings
 └── BatchFailedError          a Spark job of the batch failed; run it again with its id
 
 Every error survives pickling: its constructor takes exactly its attributes.
@@ -59,6 +60,10 @@ class DifferenceError(RuntimeFailure):
 
 class StoredDataError(RuntimeFailure):
     """Raised when a stored row cannot be read: it was damaged, or written by newer code."""
+
+
+class MissingExtraError(RuntimeFailure, ImportError):
+    """Raised when a package is not installed that one of this project's extras brings; names the extra."""
 
 
 class BatchFailedError(RuntimeFailure):

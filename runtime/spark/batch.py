@@ -36,7 +36,7 @@ from runtime.spark.folders import BatchFolders, absolute_folder
 from runtime.spark.inputs import describe_input
 from runtime.spark.job import FoldJob
 from runtime.spark.logs import normalise, read_log
-from runtime.spark.passes import left_behind, settle
+from runtime.spark.passes import finish, unfinished
 from runtime.spark.routing import route
 from runtime.spark.schemas import OUTCOME
 from runtime.spark.session import check_session
@@ -131,7 +131,7 @@ class Batch:
         check_session(self.spark)
         latest = cut_off(self.options.clock, older_than)
         what = f"what was left behind {older_than} ago"
-        first = partial(left_behind, self.spark, latest=latest, partitions=self._partitions())
+        first = partial(unfinished, self.spark, latest=latest, partitions=self._partitions())
         return self._run(self._connect(), batch_id, what, first)
 
     def _run(self, connection: Connection, batch_id: str | None, what: str, first: Round) -> BatchResult:
@@ -154,7 +154,7 @@ class Batch:
     def _run_rounds(
         self, connection: Connection, ledger: Ledger, record: BatchRecord, first: Round
     ) -> BatchRecord:
-        self._settle(connection, ledger, record)
+        self._finish(connection, ledger, record)
         while not self._is_done(record):
             number = record.rounds
             if number >= self.options.max_rounds:
@@ -170,7 +170,7 @@ class Batch:
             self.options.step(f"Round {number}: counting outcomes")
             counts, routable = self._count(record, number)
             record = connection.run(ledger.commit_round(record, number, counts, routable))
-            self._settle(connection, ledger, record)
+            self._finish(connection, ledger, record)
         return record
 
     def _is_done(self, record: BatchRecord) -> bool:
@@ -224,14 +224,14 @@ class Batch:
         connection.run(connection.table.barrier())
         folders.put_in_place(staged, number)
 
-    def _settle(self, connection: Connection, ledger: Ledger, record: BatchRecord) -> None:
+    def _finish(self, connection: Connection, ledger: Ledger, record: BatchRecord) -> None:
         """Finish the messages of the last round that is committed: the second pass."""
         if not self.options.has_outbox or record.rounds == 0:
             return
         number = record.rounds - 1
         self.options.step(f"Round {number}: finishing messages")
         try:
-            settle(
+            finish(
                 self._folders(record).outcomes(number),
                 self._job(connection, ledger, record),
                 self._partitions(),

@@ -18,13 +18,13 @@ from eventstore import Table, drive
 from handlers import App, Context, Handler, Message, State, handles
 from runtime import Envelope, Output, Processor
 from runtime.algorithms.documents.effects import Effect, TableEffects
-from runtime.algorithms.documents.intents import Intent, Intents
 from runtime.algorithms.last_hop.delivery import IdempotentDelivery
 from runtime.algorithms.last_hop.keys import TableDeliveryKeys
 from runtime.algorithms.outbox.deduplication_store import TableDeduplicationStore
 from runtime.algorithms.outbox.entities import Entities
 from runtime.algorithms.outbox.entity import Entity
 from runtime.algorithms.outbox.entry import Entry
+from runtime.algorithms.outbox.intents import Intent, Intents
 from runtime.algorithms.state_based.process import StateBased
 from runtime.batches.ledger import Ledger
 from runtime.clock import system_clock
