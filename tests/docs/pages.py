@@ -61,7 +61,7 @@ def exists(dotted: str) -> bool:
         if file is None:
             continue
         rest = names[length:]
-        return not rest or (rest[0] in _top_level(file) and _in_class(rest))
+        return not rest or (rest[0] in top_level(file) and _in_class(rest))
     return False
 
 
@@ -70,7 +70,8 @@ def _in_class(names: list[str]) -> bool:
 
 
 @cache
-def _top_level(file: Path) -> frozenset[str]:
+def top_level(file: Path) -> frozenset[str]:
+    """Return the names that a module defines or imports."""
     if not file.exists():
         return frozenset()
     return frozenset(name for node in ast.parse(file.read_text()).body for name in _names(node))

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
-from tests.docs.pages import PAGES, ROOT, anchors, links
+from tests.docs.pages import PAGES, ROOT, anchors, links, text
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -31,3 +33,12 @@ def test_every_page_is_reached_from_the_readme():
                 waiting.append(name)
 
     assert reached == set(PAGES)
+
+
+def test_the_decisions_are_listed_by_their_titles():
+    listed = re.findall(r"^(\d+)\. \[(.+)\]\((.+)\)$", text("docs/decisions/README.md"), re.MULTILINE)
+    files = sorted(path.name for path in (ROOT / "docs" / "decisions").glob("0*.md"))
+
+    assert [file for _, _, file in listed] == files
+    for number, title, file in listed:
+        assert text(f"docs/decisions/{file}").startswith(f"# {number}. {title}\n")
