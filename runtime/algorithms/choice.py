@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -12,6 +12,7 @@ from eventstore import Table, connect
 from handlers import App
 from handlers.app import HandlerDefinition
 from runtime.algorithms.algorithm import Algorithm, Publish
+from runtime.algorithms.outbox.algorithm import OutboxAlgorithm
 from runtime.algorithms.outbox.deduplication_store import TableDeduplicationStore
 from runtime.algorithms.outbox.outbox import Outbox
 from runtime.algorithms.outbox.outbox_batch import OutboxBatch
@@ -20,9 +21,9 @@ from runtime.algorithms.outbox.tokens import TableTokenStore
 from runtime.algorithms.outbox.with_deduplication_store import OutboxWithDeduplicationStore
 from runtime.algorithms.state_based.process import StateBased, StateBasedOneByOne
 from runtime.batches.context import BatchContext
+from runtime.batches.seen import NOTHING, Seen
 from runtime.clock import Clock, system_clock
 from runtime.errors import UsageError
-from runtime.messages.message_ids import IdKey
 from runtime.messages.outcome import Outcome, Output
 from runtime.messages.parsing import Delivery
 from runtime.retries import RetryPolicy
@@ -40,9 +41,7 @@ class BatchAlgorithm(Protocol):
         self,
         business_id: str,
         deliveries: Sequence[Delivery],
-        *,
-        delivered: Collection[IdKey] = (),
-        stopped: bool = False,
+        seen: Seen = NOTHING,
     ) -> list[Outcome]:
         """Handle the deliveries of one stream, in their order, and return an outcome for each."""
 
@@ -124,14 +123,15 @@ def _make(name: AlgorithmName, handler: HandlerDefinition, given: Dependencies) 
     return StateBasedOneByOne(algorithm, given.publish)
 
 
-def _make_outbox(
-    name: AlgorithmName, handler: HandlerDefinition, given: Dependencies
-) -> Outbox | OutboxWithDeduplicationStore | TokenBased:
-    table, publish, clock, retries = given.table, given.publish, given.clock, given.retries
+def _make_outbox(name: AlgorithmName, handler: HandlerDefinition, given: Dependencies) -> OutboxAlgorithm:
+    make: Callable[..., OutboxAlgorithm] = Outbox
     if name == "deduplication-store":
-        store = TableDeduplicationStore(given.evidence, clock)
-        return OutboxWithDeduplicationStore(table, store, handler, publish, clock=clock, retries=retries)
+        make = partial(
+            OutboxWithDeduplicationStore, store=TableDeduplicationStore(given.evidence, given.clock)
+        )
     if name == "tokens":
-        tokens, recipients = TableTokenStore(given.evidence), partial(handlers_of, given.app)
-        return TokenBased(table, tokens, handler, publish, recipients, clock=clock, retries=retries)
-    return Outbox(table, handler, publish, clock=clock, retries=retries)
+        recipients = partial(handlers_of, given.app)
+        make = partial(TokenBased, tokens=TableTokenStore(given.evidence), recipients=recipients)
+    return make(
+        table=given.table, handler=handler, publish=given.publish, clock=given.clock, retries=given.retries
+    )

@@ -89,7 +89,7 @@ def digest_outputs(published: Sequence[Published]) -> bytes:
 
 
 def outputs_of(invocation: Invocation, version: int, now: int) -> tuple[Output, ...]:
-    """Return what was published as messages of a log: in the order of versions, at the recorded time."""
+    """Return the published messages as messages of a log: in the order of versions, at the recorded time."""
     first = version << OUTPUT_INDEX_BITS
     return tuple(
         Output(message_id, name, body.decode(), first + index, now, headers)

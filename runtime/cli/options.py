@@ -169,7 +169,7 @@ class Late(StrEnum):
 
 
 class OnDifference(StrEnum):
-    """What to do when a duplicate gives something else than at first."""
+    """What to do when the replay of a duplicate differs from what was recorded."""
 
     DEAD_LETTER = "dead-letter"
     FAIL = "fail"

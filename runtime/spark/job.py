@@ -16,9 +16,9 @@ from eventstore import Table
 from handlers import App
 from runtime.algorithms.choice import AlgorithmName, BatchAlgorithm, Dependencies, make_batch_algorithms
 from runtime.batches.context import BatchContext
+from runtime.batches.seen import NOTHING
 from runtime.clock import Clock, system_clock
-from runtime.messages.message_ids import IdKey
-from runtime.messages.outcome import Outcome, Reason, Status, dead_letter, delivered_messages
+from runtime.messages.outcome import Outcome, Reason, dead_letter
 from runtime.messages.parsing import prepare
 from runtime.retries import RetryPolicy, sleep_for
 from runtime.spark.concurrency import ConcurrencyLimit
@@ -75,55 +75,45 @@ class FoldJob:
     def fold(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Handle the deliveries of a partition, stream by stream, and give their outcomes."""
         connection, concurrency, dependencies = self.open()
-        worker = _Worker(self, make_batch_algorithms(self.algorithm, dependencies))
+        algorithms = make_batch_algorithms(self.algorithm, dependencies)
         writer = OutcomeWriter()
         with rare_collections():
-            for outcomes in connection.run_all(worker.work(batches), concurrency):
+            for outcomes in connection.run_all(self._work(algorithms, batches), concurrency):
                 writer.add(outcomes)
                 del outcomes  # or they would be kept while the next group is handled
                 while writer.is_full:
                     yield writer.flush()
             yield writer.flush()
 
-
-@dataclass
-class _Progress:
-    """What the groups of one long stream tell the next: who was delivered last, and whether to stop."""
-
-    delivered: frozenset[IdKey] = frozenset()
-    stopped: bool = False
-
-
-class _Worker:
-    """Processes groups of deliveries, each with the algorithm of its handler."""
-
-    def __init__(self, job: FoldJob, algorithms: Mapping[str, BatchAlgorithm]) -> None:
-        self._app = job.app
-        self._progress = _Progress()
-        self._stops = job.batch.on_error == "stop-stream"
-        self._algorithms = algorithms
-
-    def work(
-        self, batches: Iterable[pa.RecordBatch]
+    def _work(
+        self, algorithms: Mapping[str, BatchAlgorithm], batches: Iterable[pa.RecordBatch]
     ) -> Iterator[Coroutine[Any, Any, Sequence[Outcome]] | None]:
         """Give the work on each group. One that goes on with the stream of the group before waits for it."""
+        stream = _Stream(self.app, algorithms)
         for group in groups(batches):
             if group.follows:
                 yield None
             else:
-                self._progress = _Progress()
-            yield self._process(group, self._progress)
-            del group  # likewise
+                stream = _Stream(self.app, algorithms)
+            yield stream.process(group)
+            del group  # or it would be kept while the next one is read
 
-    async def _process(self, group: Group, progress: _Progress) -> Sequence[Outcome]:
-        outcomes = await self._handle(group, progress)
-        last = outcomes[-1].envelope.message_id
-        copies = [outcome for outcome in outcomes if outcome.envelope.message_id == last]
-        progress.delivered |= delivered_messages(copies)
-        progress.stopped |= self._stops and any(each.status is Status.DEAD_LETTER for each in outcomes)
+
+class _Stream:
+    """Processes the groups of one stream, one after another: each is told what has been seen in those before."""
+
+    def __init__(self, app: App, algorithms: Mapping[str, BatchAlgorithm]) -> None:
+        self._app = app
+        self._algorithms = algorithms
+        self._seen = NOTHING
+
+    async def process(self, group: Group) -> Sequence[Outcome]:
+        """Return the outcomes of a group."""
+        outcomes = await self._outcomes(group)
+        self._seen = self._seen.between_groups(outcomes)
         return outcomes
 
-    async def _handle(self, group: Group, progress: _Progress) -> Sequence[Outcome]:
+    async def _outcomes(self, group: Group) -> Sequence[Outcome]:
         if group.handler is None:
             return [
                 dead_letter(envelope, *_why_unroutable(envelope.type, why))
@@ -134,9 +124,7 @@ class _Worker:
         dead = [delivery for delivery in prepared if isinstance(delivery, Outcome)]
         if group.business_id is None or len(dead) == len(prepared):
             return dead
-        return await self._algorithms[handler.name].process(
-            group.business_id, prepared, delivered=progress.delivered, stopped=progress.stopped
-        )
+        return await self._algorithms[handler.name].process(group.business_id, prepared, self._seen)
 
 
 def _unchanged(table: Table) -> Table:

@@ -74,7 +74,7 @@ OnDifferenceOption = Annotated[
     OnDifference,
     typer.Option(
         "--on-difference",
-        help="When a duplicate gives something else than at first, make it a dead letter, or fail the batch there.",
+        help="When the replay of a duplicate differs from what was recorded: make it a dead letter, or fail the batch.",
     ),
 ]
 Guard = Annotated[
