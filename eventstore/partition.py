@@ -65,13 +65,9 @@ class Partition:
 
     def version_of(self, row_key: str) -> int | None:
         """Return the version of the event in this row, None when it holds no event of the stream."""
-        start = len(self.prefix) + len(EVENT)
-        digits = row_key[start:]
-        if (
-            len(digits) != _DIGITS
-            or not row_key.startswith(EVENT, len(self.prefix))
-            or not digits.isdecimal()
-        ):
+        beginning = self.prefix + EVENT
+        digits = row_key[len(beginning) :]
+        if len(digits) != _DIGITS or not row_key.startswith(beginning) or not digits.isdecimal():
             return None
         return int(digits)
 
