@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from eventstore.port import Table
@@ -13,6 +14,9 @@ MAX_VERSION = 9_999_999_999
 SEPARATOR = "|"
 _DIGITS = 10
 
+# A stream is deleted by the beginnings of its row keys: no other stream's rows may begin like them.
+_LIKE_A_STREAM_ROW = re.compile(r"(^|\|)SS-|SS-(HEAD|SE-|UID-)")
+
 
 @dataclass(frozen=True, slots=True, init=False)
 class Partition:
@@ -21,6 +25,8 @@ class Partition:
     `Partition(table, "orders")` is a partition with one stream. `Partition(table, "orders|7")` and
     `Partition(table, "orders", "7")` are the same *virtual* partition: one of many streams under the key
     `orders`, whose rows begin with `7|`. `Partition.exact` takes a key as it is, `|` included.
+
+    A prefix does not begin with `SS-`, as the rows of a stream do.
     """
 
     table: Table
@@ -73,6 +79,10 @@ class Partition:
 
 
 def _fill(partition: Partition, table: Table, key: str, prefix: str) -> None:
+    if _LIKE_A_STREAM_ROW.search(prefix):
+        raise ValueError(
+            f"The partition's prefix {prefix!r} is like the row keys of a stream, which begin with 'SS-'."
+        )
     object.__setattr__(partition, "table", table)
     object.__setattr__(partition, "key", key)
     object.__setattr__(partition, "prefix", prefix)
