@@ -47,14 +47,18 @@ class Partition:
         _fill(self, table, key, prefix + SEPARATOR if prefix else "")
 
     @classmethod
-    def exact(cls, table: Table, key: str) -> Partition:
-        """Return the partition with this very key and no prefix."""
+    def exact(cls, table: Table, key: str, prefix: str = "") -> Partition:
+        """Return the partition with this very key, whose rows begin with this very prefix.
+
+        Streamstone's `Partition(table, "orders", "7")` puts nothing behind the prefix: its rows begin with `7`, and the
+        same place is `Partition.exact(table, "orders", "7")` here.
+        """
         partition = cls.__new__(cls)
-        _fill(partition, table, key, "")
+        _fill(partition, table, key, prefix)
         return partition
 
     def __str__(self) -> str:
-        return f"{self.key}{SEPARATOR}{self.prefix[:-1]}" if self.prefix else self.key
+        return f"{self.key}{SEPARATOR}{self.prefix.removesuffix(SEPARATOR)}" if self.prefix else self.key
 
     @property
     def header(self) -> str:
