@@ -10,12 +10,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from eventstore.errors import PayloadTooLargeError, StreamNotFoundError
-from eventstore.events import VERSION
-from eventstore.header import FIRST_VERSION, header_row, is_tombstone, tombstone_row, versions_of
+from eventstore.header import header_row, is_tombstone, tombstone_row, versions_of
 from eventstore.includes import Include
 from eventstore.limits import MAX_OPERATIONS, prepare
 from eventstore.partition import EVENT_ID, Partition
 from eventstore.port import Operation, Properties, Value
+from eventstore.properties import FIRST_VERSION, VERSION
 from eventstore.reading import read_rows, with_watermark
 from eventstore.stream_value import StreamT, StreamValue
 from eventstore.writing import transact
