@@ -5,21 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
-from pydantic import BaseModel
+from pydantic import BaseModel, ConfigDict
 
-from handlers.codec import FROZEN
+from handlers.codec import JSON
 
 Upcaster = Callable[[dict[str, Any]], dict[str, Any]]
 
 
-class State(BaseModel, frozen=True):  # type: ignore[misc] # said here once more for mypy, which reads no FROZEN
+class State(BaseModel):
     """What a business object is at one moment. All fields have defaults: they are its first version.
 
     A changed shape gets a new schema version, and an upcaster for each older one that turns the stored
     fields into those of the next: `class Account(State, version=2, upcasters={1: add_currency})`.
     """
 
-    model_config = FROZEN
+    model_config = ConfigDict(frozen=True, **JSON)
 
     __schema_version__: ClassVar[int] = 1
     __upcasters__: ClassVar[Mapping[int, Upcaster]] = {}

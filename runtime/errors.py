@@ -9,6 +9,7 @@ RuntimeFailure
 ├── ReplayFailedError         a version whose outputs are unpublished cannot be replayed: the batch must fail
 ├── DifferenceError           a replay differs from what was recorded, and the batch fails on that
 ├── StoredDataError           a stored row cannot be read
+├── MissingExtraError         a package is not installed that one of this project's extras brings
 └── BatchFailedError          a Spark job of the batch failed; run it again with its id
 
 Every error survives pickling: its constructor takes exactly its attributes.
@@ -34,7 +35,11 @@ class AppNotFoundError(UsageError):
 
 
 class BatchRefusedError(UsageError):
-    """Raised when a batch with this id was published, abandoned, or begun with other input."""
+    """Raised when the ledger refuses a batch.
+
+    Its id is unusable, unknown, abandoned, or was begun with other input; or another algorithm has processed the
+    table. A batch that is published is not refused: running it again shows its outcomes.
+    """
 
 
 class RetriesExhaustedError(RuntimeFailure):
@@ -55,6 +60,10 @@ class DifferenceError(RuntimeFailure):
 
 class StoredDataError(RuntimeFailure):
     """Raised when a stored row cannot be read: it was damaged, or written by newer code."""
+
+
+class MissingExtraError(RuntimeFailure, ImportError):
+    """Raised when a package is not installed that one of this project's extras brings; names the extra."""
 
 
 class BatchFailedError(RuntimeFailure):

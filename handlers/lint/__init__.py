@@ -1,24 +1,27 @@
-r"""The linter: finds in the source of handlers what could give something else when a message is handled again.
+r"""The linter: finds nondeterministic code in the source of handlers.
 
     report = check([Target(Path("accounts.py"))])
     print(*report.findings, sep="\n")
 
-The source is read, not run: from each method with `@handles` on, all calls are followed into the user's own modules.
+The source is read, not run: from each method marked with `@handles`, all calls are followed into the user's own
+modules. Each part imports only from those below it:
 
-| what | where |
+| part | what it does |
 |---|---|
-| what is checked, and what was found | `check`, `roots`, `finding`, `noqa` |
-| the rules, and the names that break them | `rules`, `names` |
-| the user's modules, their names and definitions | `modules`, `bindings`, `definitions`, `classes`, `models` |
-| what an expression may hold | `values`, `annotations`, `results`, `attributes` |
-| following statements and calls | `checker`, `statements`, `expressions`, `calls`, `functions`, `methods` |
-| what is wrong | `outside` for calls, `order` and `loops` for sets, `mutation` for changes |
+| `check` | checks files, and reports what was found |
+| `roots`, `noqa` | where the framework calls the user's code; comments that silence findings |
+| `interpreter` | follows statements, expressions and calls |
+| `hazards` | what is wrong with a value: the order of sets, changes of what is shared |
+| `resolution` | the values of names, annotations and attributes |
+| `checker` | what all parts above share, and through which they call each other |
+| `finding`, `values` | a broken rule at its place; what an expression may evaluate to |
+| `rules`, `names`, `source` | the rules; the library names that break them; the user's modules, parsed |
 """
 
 from handlers.lint.check import Report, Target, check
 from handlers.lint.errors import SourceError
 from handlers.lint.finding import Finding
-from handlers.lint.modules import locate
 from handlers.lint.rules import RULES, Rule
+from handlers.lint.source.modules import locate
 
 __all__ = ["RULES", "Finding", "Report", "Rule", "SourceError", "Target", "check", "locate"]

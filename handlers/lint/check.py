@@ -12,10 +12,11 @@ from typing import Any
 
 from handlers.lint import noqa, roots
 from handlers.lint.checker import Checker
-from handlers.lint.definitions import ClassDefinition
 from handlers.lint.errors import SourceError
 from handlers.lint.finding import Finding
-from handlers.lint.modules import Library, SourceModule, shown
+from handlers.lint.interpreter.interpreter import Interpreter
+from handlers.lint.source.modules import Library, SourceModule, shown
+from handlers.lint.values import ClassDefinition
 
 _RECURSION = 6000
 
@@ -53,7 +54,7 @@ def check(targets: Iterable[Target]) -> Report:
     What their handlers call is followed into other modules of the user's, wherever these are. Raises `SourceError`
     when a file cannot be read or parsed, and when a class that is named is not in it.
     """
-    checker = Checker(Library())
+    checker = Interpreter(Library())
     checked: dict[SourceModule, dict[ClassDefinition, None]] = {}
     for target in targets:
         module = checker.library.open(target.path)

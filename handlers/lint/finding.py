@@ -1,21 +1,24 @@
-"""Findings: which rule is broken where, and how a handler comes there."""
+"""Findings: which rule is broken where, and through which calls a handler gets there."""
 
 from __future__ import annotations
 
+import ast
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from handlers.lint.modules import shown
 from handlers.lint.rules import RULES, Rule
+from handlers.lint.source.modules import shown
+
+_LONGEST_EXCERPT = 60
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
     """A place that breaks a rule.
 
-    `line` and `column` count from 1. `what` is what stands there, and `chain` the calls that lead there from a
-    handler's method.
+    `line` and `column` count from 1. `what` is the offending source or name, and `chain` the calls that lead there
+    from a handler's method.
     """
 
     path: Path
@@ -32,7 +35,7 @@ class Finding:
 
     @property
     def order(self) -> tuple[str, int, int, str]:
-        """By what findings are sorted."""
+        """The sort key of findings: file, line, column, code."""
         return str(self.path), self.line, self.column, self.code
 
     def __str__(self) -> str:
@@ -43,7 +46,7 @@ class Finding:
         return f"{place}: {self.code} {note}{rule.name}: {self.what}: {rule.why}; use {rule.instead} instead{way}"
 
     def document(self) -> dict[str, Any]:
-        """Return the finding for JSON."""
+        """Return the finding as a JSON object."""
         rule = self.rule
         return {
             "path": shown(self.path),
@@ -57,3 +60,9 @@ class Finding:
             "instead": rule.instead,
             "chain": [*self.chain, self.what] if self.chain else [],
         }
+
+
+def excerpt(node: ast.AST) -> str:
+    """Return the source of an expression on one line, cut to 60 characters."""
+    text = " ".join(ast.unparse(node).split())
+    return text if len(text) <= _LONGEST_EXCERPT else f"{text[: _LONGEST_EXCERPT - 3]}..."

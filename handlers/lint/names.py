@@ -7,9 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from handlers.lint.listed import listed
-
 FRAMEWORK = "handlers"
+
+
+def listed(words: str, prefix: str = "") -> frozenset[str]:
+    """Return the words of a text, each after the prefix."""
+    return frozenset(f"{prefix}{word}" for word in words.split())
+
 
 _PATH_METHODS = (
     "open read_text read_bytes write_text write_bytes exists is_file is_dir is_symlink is_mount is_socket is_fifo "

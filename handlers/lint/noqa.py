@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from handlers.lint.finding import Finding
-from handlers.lint.modules import SourceModule
+from handlers.lint.source.modules import SourceModule
 
 _COMMENT = re.compile(
     r"#\s*noqa:\s*(?P<codes>[A-Z]+[0-9]+(?:\s*,\s*[A-Z]+[0-9]+)*)(?P<reason>[^#]*)", re.IGNORECASE

@@ -59,7 +59,7 @@ def check_determinism(
 def _stories(app: App, examples: int, seed: int, strategies: Strategies) -> list[Story]:
     try:
         from handlers.testing import strategies as generator  # noqa: PLC0415 - only this needs Hypothesis
-    except ImportError as error:
+    except ModuleNotFoundError as error:
         problem = "check_determinism needs Hypothesis: pip install 'consistent-messaging[testing]'."
         raise SpecError(problem) from error
     return generator.stories(app, examples, seed, strategies)

@@ -1,8 +1,8 @@
 """Batches: run the handlers of an app over a message log, round by round.
 
-A round folds its messages, writes the outcomes once, puts them in place and commits them in the ledger. With
-`cascade`, the outputs of a round are the messages of the next. When no handler takes any of the outputs, the
-batch is published, and from then on immutable.
+A round handles its messages, writes their outcomes once, renames the folder into place and commits it in the ledger.
+With `cascade`, the outputs of a round are the messages of the next. When no handler takes any of the outputs, the
+batch is published; a published batch is immutable.
 
 An algorithm with an outbox has a second pass: once the outcomes of a round are committed, which is how a batch
 dispatches, its messages are finished in their entities, before the next round or the end. A batch that is resumed does
@@ -47,7 +47,10 @@ Round = Callable[[FoldJob], DataFrame]
 
 @dataclass(frozen=True)
 class BatchResult:
-    """A published batch: its row in the ledger and its outcomes. `was_published` says that nothing was run."""
+    """A published batch: its row in the ledger and its outcomes.
+
+    `was_published` says that it was published before, and nothing was run.
+    """
 
     record: BatchRecord
     outcomes: DataFrame
@@ -72,7 +75,7 @@ def run_batch(
     `runtime.spark.schemas.OUTCOME`. `options` are the fields of `BatchOptions`. Costs one query and one
     transaction for each stream of a round.
 
-    Running a batch that died again with its id finishes it; one that is published returns what was published.
+    Run a failed batch again with its id to resume it; a published batch returns its outcomes without running.
     Raises `UsageError` for what cannot be run, and `BatchFailedError` when the work stopped.
     """
     return Batch(spark, app, store, table, out, BatchOptions(**options)).run(messages, batch_id).outcomes
@@ -85,12 +88,12 @@ def outputs(outcomes: DataFrame) -> DataFrame:
 
 
 def dead_letters(outcomes: DataFrame) -> DataFrame:
-    """Return what was not handled: the reason, the error, and the delivery as it was."""
+    """Return the dead letters: reason, error, and the delivery as it was."""
     return outcomes.where(sf.col("status") == Status.DEAD_LETTER.value).drop("version", "outputs")
 
 
 def new_batch_id() -> str:
-    """Return an id that says when the batch began."""
+    """Return a new batch id, which begins with the time."""
     return f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{secrets.token_hex(3)}"
 
 

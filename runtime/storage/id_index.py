@@ -12,7 +12,7 @@ import sys
 from array import array
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, KeysView, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 from zlib import crc32
@@ -33,7 +33,7 @@ LAST = PREFIX + "~"
 _HASHES = chunk_names("Prints", limits.MAX_INDEX_HASHES * HASH_BYTES // CHUNK)
 _ENDS = chunk_names("Ends", 4)
 PROPERTIES = ["First", "Count", "FirstEvent", *_ENDS, *_HASHES]
-_FEW = 64
+_FEW = 8
 _DROPPED_AT_ONCE = 16
 
 
@@ -189,23 +189,28 @@ def _hash(key: IdKey) -> int:
     return crc32(key if isinstance(key, bytes) else key.encode())
 
 
-def _found(id_hashes: bytes, wanted: Collection[int]) -> Iterator[tuple[int, int]]:
+def _found(id_hashes: bytes, wanted: KeysView[int]) -> Iterator[tuple[int, int]]:
     """Give the hashes that are wanted, with their positions."""
-    if len(id_hashes) <= _FEW * HASH_BYTES:
-        for position, hash_ in enumerate(_unpacked(id_hashes)):
-            if hash_ in wanted:
+    if len(wanted) <= _FEW:
+        for hash_ in wanted:
+            for position in _positions(id_hashes, _packed([hash_])):
                 yield hash_, position
         return
-    import numpy as np  # noqa: PLC0415 - only for long histories
+    column = _unpacked(id_hashes)
+    known = wanted & column
+    if known:
+        for position, hash_ in enumerate(column):
+            if hash_ in known:
+                yield hash_, position
 
-    column = np.frombuffer(id_hashes, dtype="<u4")
-    # A table of the lower halves leaves few to compare.
-    halves = np.zeros(2**16, dtype=bool)
-    halves[np.fromiter((hash_ & 0xFFFF for hash_ in wanted), dtype=np.uint16, count=len(wanted))] = True
-    for position in np.flatnonzero(halves[column & 0xFFFF]).tolist():
-        hash_ = int(column[position])
-        if hash_ in wanted:
-            yield hash_, position
+
+def _positions(id_hashes: bytes, hash_: bytes) -> Iterator[int]:
+    start = id_hashes.find(hash_)
+    while start >= 0:
+        position, offset = divmod(start, HASH_BYTES)
+        if not offset:
+            yield position
+        start = id_hashes.find(hash_, start + 1)
 
 
 def _packed(numbers: Iterable[int]) -> bytes:

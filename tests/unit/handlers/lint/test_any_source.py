@@ -1,14 +1,16 @@
 """The linter gets through any source: large modules, and syntax that is seldom used."""
 
+import ast
 import importlib.util
 from pathlib import Path
 
 import pytest
 
 from handlers.lint import SourceError, Target, check
-from handlers.lint.checker import Checker
-from handlers.lint.modules import Library
-from handlers.lint.roots import follow_all
+from handlers.lint.interpreter.interpreter import Interpreter
+from handlers.lint.source.bindings import FunctionNode
+from handlers.lint.source.modules import Library
+from handlers.lint.values import Arguments, Function, FunctionDefinition, Object
 from tests.unit.handlers.lint.conftest import codes
 
 LARGE = [
@@ -61,7 +63,7 @@ def test_large_modules_are_followed_to_their_end(name):
     spec = importlib.util.find_spec(name)
     assert spec is not None
     assert spec.origin is not None
-    checker = Checker(Library())
+    checker = Interpreter(Library())
 
     followed = follow_all(checker.library.open(Path(spec.origin)), checker)
 
@@ -123,3 +125,24 @@ def test_a_class_that_is_not_in_the_source(tmp_path):
 
     with pytest.raises(SourceError, match="There is no class Made in the source"):
         check([Target(tmp_path / "source.py", frozenset({"Made"}))])
+
+
+def follow_all(module, checker):
+    """Follow each function of a module with unknown arguments, and return how many there are."""
+    followed = 0
+    for definition in definitions(module, checker):
+        me = Object(definition.owner) if definition.owner else None
+        checker.call(Function(definition, me), Arguments(is_open=True), definition.node, definition.scope)
+        followed += 1
+    return followed
+
+
+def definitions(module, checker):
+    scope = checker.module_scope(module)
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.ClassDef):
+            owner = checker.class_of(node, scope)
+            yield from (owner.function(each) for each in node.body if isinstance(each, FunctionNode))
+    yield from (
+        FunctionDefinition(node, scope) for node in module.tree.body if isinstance(node, FunctionNode)
+    )

@@ -61,6 +61,17 @@ def test_each_version_is_found_where_it_is(sizes, data):
         assert (found[key].event, found[key].position) == (event, each - starts[event - 1])
 
 
+@pytest.mark.parametrize("others", [0, 100])
+def test_a_hash_is_found_wherever_it_stands_and_never_across_two_others(others, monkeypatch):
+    hashes = {b"asked": 0x01020102, b"low": 0x01020000, b"high": 0x00000102}
+    monkeypatch.setattr(id_index, "crc32", lambda key: hashes.get(key, len(key) + 1000))
+    row = IndexRow(1, 1, [5], id_hashes_of([b"asked", b"low", b"high", b"asked", b"asked"]))
+
+    found = candidates([row], [b"asked", *[b"x" * length for length in range(others)]])
+
+    assert sorted((each.key, each.position) for each in found) == [(b"asked", at) for at in (0, 3, 4)]
+
+
 def test_ids_with_one_print_are_told_apart_by_the_run(monkeypatch):
     monkeypatch.setattr(id_index, "crc32", lambda _: 7)
     table = memory_table()

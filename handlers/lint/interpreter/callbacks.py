@@ -1,0 +1,24 @@
+"""Callbacks: functions among the arguments of a call, which the function that gets them may call."""
+
+from __future__ import annotations
+
+import ast
+
+from handlers.lint import names
+from handlers.lint.checker import Checker
+from handlers.lint.values import UNKNOWN, Arguments, Function, Outside, Partial, Scope, Value, join, options
+
+
+def call_back(arguments: Arguments, given: Value, node: ast.AST, scope: Scope, checker: Checker) -> Value:
+    """Follow the functions among the arguments, each called with a value; return what they may return."""
+    results = [
+        checker.call(option, Arguments((given,), is_open=True), node, scope)
+        for argument in arguments
+        for option in options(argument)
+        if isinstance(option, Function | Partial) or _breaks_a_rule(option)
+    ]
+    return join(*results) if results else UNKNOWN
+
+
+def _breaks_a_rule(value: Value) -> bool:
+    return isinstance(value, Outside) and names.called(value.name) is not None

@@ -1,0 +1,159 @@
+"""Operators and protocols of the user's objects: the special methods that Python calls for them."""
+
+from __future__ import annotations
+
+import ast
+
+from handlers.lint.checker import Checker
+from handlers.lint.names import listed
+from handlers.lint.resolution.classes import members
+from handlers.lint.source.bindings import FunctionNode
+from handlers.lint.values import (
+    FLOAT,
+    UNKNOWN,
+    Arguments,
+    Collection,
+    Constant,
+    Function,
+    Instance,
+    Object,
+    Value,
+    collection,
+    element_of,
+    fresh,
+    is_float,
+    join,
+    makes_set,
+    options,
+    type_name,
+)
+
+_OPERATORS = {
+    ast.Add: "add",
+    ast.Sub: "sub",
+    ast.Mult: "mul",
+    ast.Div: "truediv",
+    ast.FloorDiv: "floordiv",
+    ast.Mod: "mod",
+    ast.Pow: "pow",
+    ast.MatMult: "matmul",
+    ast.BitAnd: "and",
+    ast.BitOr: "or",
+    ast.BitXor: "xor",
+    ast.LShift: "lshift",
+    ast.RShift: "rshift",
+}
+_SET_OPERATORS = (ast.BitOr, ast.BitAnd, ast.Sub, ast.BitXor)
+_COMPARISONS = {
+    ast.Eq: "__eq__",
+    ast.NotEq: "__eq__",
+    ast.Lt: "__lt__",
+    ast.LtE: "__le__",
+    ast.Gt: "__gt__",
+    ast.GtE: "__ge__",
+}
+_OF_BUILTINS = {
+    "builtins.len": ("__len__",),
+    "builtins.str": ("__str__", "__repr__"),
+    "builtins.format": ("__format__", "__str__", "__repr__"),
+    "builtins.repr": ("__repr__",),
+    "builtins.bool": ("__bool__", "__len__"),
+    "builtins.hash": ("__hash__",),
+    "builtins.int": ("__int__", "__index__"),
+    "builtins.float": ("__float__",),
+    "builtins.abs": ("__abs__",),
+    "builtins.round": ("__round__",),
+    "builtins.next": ("__next__",),
+    "builtins.reversed": ("__reversed__",),
+    "copy.copy": ("__copy__",),
+    "copy.deepcopy": ("__deepcopy__",),
+}
+_ITERATING = listed(
+    "list tuple set frozenset sorted sum min max any all iter enumerate zip dict map filter", "builtins."
+)
+_COMPARING = listed("sorted min max", "builtins.")
+TEXT = ("__format__", "__str__", "__repr__")
+
+
+def call_special(
+    value: Value, names: tuple[str, ...], node: ast.AST, checker: Checker, *given: Value
+) -> Value:
+    """Follow the first of these methods that an object of the user's has, and return what it gives."""
+    results = []
+    for option in options(value):
+        found = _special(option, names, checker) if isinstance(option, Object) else None
+        if found is not None:
+            results.append(checker.call(found, Arguments(given), node, found.definition.scope))
+    return join(*results) if results else UNKNOWN
+
+
+def iterate(value: Value, node: ast.AST, checker: Checker) -> Value:
+    """Return what iterating over a value gives, and follow the methods that give it."""
+    given = call_special(value, ("__iter__", "__getitem__"), node, checker)
+    following = call_special(given, ("__next__",), node, checker)
+    return join(element_of(value), *(each for each in (element_of(given), following) if each != UNKNOWN))
+
+
+def follow_operator(
+    left: Value, operator: ast.operator, right: Value, node: ast.AST, checker: Checker
+) -> Value:
+    """Return what an operator of the user's objects gives."""
+    name = _OPERATORS.get(type(operator), "")
+    first = call_special(left, (f"__{name}__",), node, checker, right)
+    second = call_special(right, (f"__r{name}__",), node, checker, left)
+    return join(first, second)
+
+
+def result_of(left: Value, operator: ast.operator, right: Value) -> Value:
+    """Return what an operator of Python's own types gives."""
+    if isinstance(operator, _SET_OPERATORS) and (makes_set(left) or makes_set(right)):
+        return collection("set", join(element_of(left), element_of(right)))
+    if isinstance(left, Instance) and not left.of.startswith("builtins."):
+        return fresh(left)  # a path, a date, a Decimal
+    if isinstance(operator, ast.Div) or is_float(left) or is_float(right):
+        return FLOAT
+    if isinstance(left, Constant) or isinstance(right, Constant):
+        return _of_constants(left, right, operator)
+    known = left if left != UNKNOWN else right
+    return fresh(known) if isinstance(known, Collection) or type_name(known) else UNKNOWN
+
+
+def follow_comparison(
+    left: Value, operator: ast.cmpop, right: Value, node: ast.AST, checker: Checker
+) -> None:
+    """Follow a comparison of the user's objects."""
+    if isinstance(operator, ast.In | ast.NotIn):
+        call_special(right, ("__contains__", "__iter__"), node, checker, left)
+    elif type(operator) in _COMPARISONS:
+        call_special(left, (_COMPARISONS[type(operator)],), node, checker, right)
+
+
+def follow_builtin(name: str, arguments: Arguments, node: ast.AST, checker: Checker) -> None:
+    """Follow what a function of Python's calls of the user's objects that it is given."""
+    first = arguments.first()
+    if name in _OF_BUILTINS:
+        call_special(first, _OF_BUILTINS[name], node, checker)
+    if name in _ITERATING:
+        for argument in arguments.positional:
+            element = iterate(argument, node, checker)
+            if name in _COMPARING:
+                call_special(element, ("__lt__",), node, checker, element)
+
+
+def _special(value: Object, names: tuple[str, ...], checker: Checker) -> Function | None:
+    for name in names:
+        for base, binding in members(value.definition, name, checker):
+            if isinstance(binding, FunctionNode):
+                return Function(base.function(binding), value)
+    return None
+
+
+def _of_constants(left: Value, right: Value, operator: ast.operator) -> Value:
+    """Return what an operation on a literal gives: two texts are put together, of the rest the type is known."""
+    match left, right, operator:
+        case Constant(value=str(first)), Constant(value=str(second)), ast.Add():
+            return Constant(first + second)
+    other = right if isinstance(left, Constant) and not isinstance(right, Constant) else left
+    if isinstance(other, Constant):
+        return Instance(type_name(other))
+    return fresh(other)

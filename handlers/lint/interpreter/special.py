@@ -1,0 +1,156 @@
+"""Functions of Python's own that need more than a rule: they read attributes, import, evaluate, or pass on."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Mapping
+
+from handlers.lint import names
+from handlers.lint.checker import Checker
+from handlers.lint.hazards import mutation
+from handlers.lint.resolution import attributes
+from handlers.lint.source.parsing import parse_expression
+from handlers.lint.values import (
+    UNKNOWN,
+    Accessor,
+    Arguments,
+    Class,
+    Constant,
+    Instance,
+    Object,
+    Outside,
+    Owner,
+    Package,
+    Partial,
+    Scope,
+    Super,
+    Value,
+    join,
+    options,
+    type_name,
+)
+
+
+def _getattr(arguments: Arguments, node: ast.AST, scope: Scope, checker: Checker) -> Value:
+    base, name = arguments.first(), _text(arguments.get(1, ""))
+    if name is not None:
+        found = attributes.attribute(base, name, node, scope, checker)
+        return join(found, *arguments.positional[2:])
+    if any(isinstance(each, Outside | Package) for each in options(base)):
+        checker.report("CM901", node, scope, "getattr() with a name that is computed")
+    return Value(owner=base.owner)
+
+
+def _setattr(arguments: Arguments, node: ast.AST, scope: Scope, checker: Checker) -> Value:
+    mutation.check_changed(arguments.first(), node, scope, checker)
+    return UNKNOWN
+
+
+def _import(arguments: Arguments, node: ast.AST, scope: Scope, checker: Checker) -> Value:
+    name = _text(arguments.first())
+    if name is not None:
+        found = checker.library.find(name)
+        return Package(found) if found else Outside(names.canonical(name))
+    checker.report("CM901", node, scope, "an import of a name that is computed")
+    return UNKNOWN
+
+
+def _eval(arguments: Arguments, node: ast.AST, scope: Scope, checker: Checker) -> Value:
+    text = _text(arguments.first())
+    if text is None:
+        checker.report("CM901", node, scope, "eval() of a text that is computed")
+        return UNKNOWN
+    parsed = parse_expression(text)
+    if parsed is None:
+        return UNKNOWN
+    for each in ast.walk(parsed):
+        if hasattr(each, "lineno"):
+            ast.copy_location(each, node)
+    return checker.evaluate(parsed, scope)
+
+
+def _vars(arguments: Arguments, node: ast.AST, scope: Scope, checker: Checker) -> Value:
+    if not arguments.positional:
+        return UNKNOWN
+    return attributes.attribute(arguments.first(), "__dict__", node, scope, checker)
+
+
+def _globals(_arguments: Arguments, _node: ast.AST, scope: Scope, _checker: Checker) -> Value:
+    return Package(scope.module, owner=Owner.MODULE)
+
+
+def _type(arguments: Arguments, _node: ast.AST, _scope: Scope, _checker: Checker) -> Value:
+    return join(*(_class_of(each) for each in options(arguments.first())))
+
+
+def _super(arguments: Arguments, _node: ast.AST, scope: Scope, _checker: Checker) -> Value:
+    function = scope.function
+    inside: Scope | None = scope
+    while inside is not None and inside.parent is not None and inside.parent.function is function:
+        inside = inside.parent
+    if function is None or function.owner is None or inside is None:
+        return UNKNOWN
+    first = next(iter(inside.names.values()), UNKNOWN)
+    return Super(function.owner, arguments.get(1, "") or first)
+
+
+def _partial(arguments: Arguments, _node: ast.AST, _scope: Scope, _checker: Checker) -> Value:
+    return Partial(arguments.first(), arguments.positional[1:])
+
+
+def _unchanged(arguments: Arguments, _node: ast.AST, _scope: Scope, _checker: Checker) -> Value:
+    return arguments.first()
+
+
+def _cast(arguments: Arguments, _node: ast.AST, _scope: Scope, _checker: Checker) -> Value:
+    return arguments.get(1, "val") or UNKNOWN
+
+
+def _getter(arguments: Arguments, _node: ast.AST, _scope: Scope, _checker: Checker) -> Value:
+    name = arguments.first()
+    return Accessor(str(name.value), calls=False) if isinstance(name, Constant) else UNKNOWN
+
+
+def _caller(arguments: Arguments, _node: ast.AST, _scope: Scope, _checker: Checker) -> Value:
+    name = arguments.first()
+    return Accessor(str(name.value), calls=True) if isinstance(name, Constant) else UNKNOWN
+
+
+def _new_random(_arguments: Arguments, _node: ast.AST, _scope: Scope, _checker: Checker) -> Value:
+    return Instance("random.Random")
+
+
+def _text(value: Value | None) -> str | None:
+    """Return a text that is a literal in the source, None for anything else."""
+    return value.value if isinstance(value, Constant) and isinstance(value.value, str) else None
+
+
+def _class_of(value: Value) -> Value:
+    if isinstance(value, Object):
+        return Class(value.definition)
+    return Outside(type_name(value)) if type_name(value) else UNKNOWN
+
+
+SPECIAL: Mapping[str, Callable[[Arguments, ast.AST, Scope, Checker], Value]] = {
+    "builtins.getattr": _getattr,
+    "builtins.setattr": _setattr,
+    "builtins.delattr": _setattr,
+    "builtins.__import__": _import,
+    "importlib.import_module": _import,
+    "builtins.eval": _eval,
+    "builtins.vars": _vars,
+    "builtins.globals": _globals,
+    "builtins.type": _type,
+    "builtins.super": _super,
+    "functools.partial": _partial,
+    "builtins.staticmethod": _unchanged,
+    "builtins.classmethod": _unchanged,
+    "functools.partialmethod": _unchanged,
+    "functools.lru_cache": _unchanged,
+    "functools.cache": _unchanged,
+    "typing.cast": _cast,
+    "operator.attrgetter": _getter,
+    "operator.methodcaller": _caller,
+    "random.Random": _new_random,
+}
+"""By name; each returns the possible results of a call."""

@@ -1,0 +1,1 @@
+"""Names, annotations and attributes resolved to the values that they may have."""

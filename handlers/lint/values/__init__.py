@@ -1,0 +1,80 @@
+"""What an expression may evaluate to, as far as can be told without running it.
+
+Where several values are possible all are kept, so that each is checked: a value is what *may* be there.
+"""
+
+from handlers.lint.values.arguments import Arguments
+from handlers.lint.values.definitions import ClassDefinition, FunctionDefinition, Scope
+from handlers.lint.values.kinds import (
+    FLOAT,
+    NUMBER,
+    TEXT,
+    Accessor,
+    Class,
+    Collection,
+    Constant,
+    Function,
+    Instance,
+    Method,
+    Object,
+    OneOf,
+    Outside,
+    Package,
+    Partial,
+    Super,
+)
+from handlers.lint.values.operations import (
+    collection,
+    element_of,
+    fresh,
+    is_float,
+    is_unordered,
+    item_of,
+    join,
+    makes_set,
+    options,
+    owned,
+    row,
+    sets,
+    type_name,
+)
+from handlers.lint.values.value import UNKNOWN, Owner, Value
+
+__all__ = [
+    "FLOAT",
+    "NUMBER",
+    "TEXT",
+    "UNKNOWN",
+    "Accessor",
+    "Arguments",
+    "Class",
+    "ClassDefinition",
+    "Collection",
+    "Constant",
+    "Function",
+    "FunctionDefinition",
+    "Instance",
+    "Method",
+    "Object",
+    "OneOf",
+    "Outside",
+    "Owner",
+    "Package",
+    "Partial",
+    "Scope",
+    "Super",
+    "Value",
+    "collection",
+    "element_of",
+    "fresh",
+    "is_float",
+    "is_unordered",
+    "item_of",
+    "join",
+    "makes_set",
+    "options",
+    "owned",
+    "row",
+    "sets",
+    "type_name",
+]

@@ -1,0 +1,26 @@
+"""A value of which nothing is known but its owner: the base of all other values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+
+
+class Owner(Enum):
+    """What a value belongs to, when it is shared: not made by the call that is followed."""
+
+    STATE = "state"
+    MESSAGE = "message"
+    MODULE = "module"
+    CLASS = "class"
+    DEFAULT = "default"
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """Any value; only its owner may be known."""
+
+    owner: Owner | None = field(default=None, kw_only=True)
+
+
+UNKNOWN = Value()
