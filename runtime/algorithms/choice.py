@@ -125,7 +125,8 @@ def _make(name: AlgorithmName, handler: HandlerDefinition, given: Dependencies) 
 def _make_outbox(
     name: AlgorithmName, handler: HandlerDefinition, given: Dependencies
 ) -> Outbox | OutboxWithDeduplicationStore | TokenBased:
-    table, publish, clock, retries = given.table, given.publish, given.clock, given.retries
+    table, publish, clock = given.table, given.publish, given.clock
+    retries = given.retries.beside(table, given.evidence)
     if name == "deduplication-store":
         store = TableDeduplicationStore(given.evidence, clock)
         return OutboxWithDeduplicationStore(table, store, handler, publish, clock=clock, retries=retries)

@@ -49,7 +49,7 @@ class Outbox:
         self.handler = handler
         self.publish = publish
         self.clock = clock
-        self.retries = retries or RetryPolicy()
+        self.retries = (retries or RetryPolicy()).beside(table)
         self.entities = Entities(table, handler, "outbox", self.retries)
 
     async def process(self, message: Prepared) -> Outcome:

@@ -66,7 +66,7 @@ class TokenBased:
         self.recipients = recipients
         self.clock = clock
         self.new_id = new_id
-        self.retries = retries or RetryPolicy()
+        self.retries = (retries or RetryPolicy()).beside(table)
         self.entities = Entities(table, handler, "tokens", self.retries)
 
     async def process(self, message: Prepared) -> Outcome:

@@ -53,7 +53,7 @@ class OutboxWithDeduplicationStore:
         self.handler = handler
         self.publish = publish
         self.clock = clock
-        self.retries = retries or RetryPolicy()
+        self.retries = (retries or RetryPolicy()).beside(table)
         self.entities = Entities(table, handler, "deduplication-store", self.retries)
 
     async def process(self, message: Prepared) -> Outcome:

@@ -112,7 +112,7 @@ async def truncate_stream(
     truncation may have left; and one transaction for each 99 rows. Raises `RetriesExhaustedError` after too many
     lost races in a row.
     """
-    waiting = retries.start()
+    waiting = retries.beside(table).start()
     while True:
         try:
             return await _truncate_once(Partition.exact(table, key), rules, dry_run=dry_run)
