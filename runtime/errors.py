@@ -35,7 +35,11 @@ class AppNotFoundError(UsageError):
 
 
 class BatchRefusedError(UsageError):
-    """Raised when a batch with this id was published, abandoned, or begun with other input."""
+    """Raised when the ledger refuses a batch.
+
+    Its id is unusable, unknown, abandoned, or was begun with other input; or another algorithm has processed the
+    table. A batch that is published is not refused: running it again shows its outcomes.
+    """
 
 
 class RetriesExhaustedError(RuntimeFailure):

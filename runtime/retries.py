@@ -10,16 +10,18 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar
 
-from eventstore import ConcurrencyConflictError, StoreUnavailableError, Table
+from eventstore import ConcurrencyConflictError, StoreUnavailableError, StreamTruncatedError, Table
 from runtime.errors import RetriesExhaustedError
 
 T = TypeVar("T")
 
 Sleep = Callable[[float], Awaitable[None]]
 
+Attempt = Callable[[], Awaitable[T]]
+"""One attempt at some work, which begins by reading what is stored."""
 
-READ_AGAIN = (ConcurrencyConflictError, StoreUnavailableError)
-"""What only says that the attempt has to start again: somebody else wrote, or it is not known who did."""
+READ_AGAIN = (ConcurrencyConflictError, StreamTruncatedError, StoreUnavailableError)
+"""What an attempt is repeated after: somebody else wrote since it read, or the store did not answer."""
 
 
 async def blocking_sleep(seconds: float) -> None:
@@ -76,17 +78,21 @@ class Retries:
         self._failures = 0
 
 
-async def until_undisturbed(retries: RetryPolicy, attempt: Callable[[], Awaitable[T]]) -> T:
-    """Return the result of the first attempt that lost neither a race nor an answer.
+async def until_undisturbed(
+    retries: RetryPolicy, attempt: Attempt[T], *, first: Attempt[T] | None = None
+) -> T:
+    """Return the result of the first attempt that raises none of the errors in `READ_AGAIN`.
 
-    Raises `RetriesExhaustedError` after too many attempts.
+    `first`, if given, is awaited in place of the first attempt. Raises `RetriesExhaustedError` after too many attempts.
     """
     tries = retries.start()
+    work = first or attempt
     while True:
         try:
-            return await attempt()
+            return await work()
         except READ_AGAIN as error:
             await tries.pause(error)
+            work = attempt
 
 
 async def count_of_each(

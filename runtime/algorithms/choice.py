@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -12,6 +12,7 @@ from eventstore import Table, connect
 from handlers import App
 from handlers.app import HandlerDefinition
 from runtime.algorithms.algorithm import Algorithm, Publish
+from runtime.algorithms.outbox.algorithm import OutboxAlgorithm
 from runtime.algorithms.outbox.deduplication_store import TableDeduplicationStore
 from runtime.algorithms.outbox.outbox import Outbox
 from runtime.algorithms.outbox.outbox_batch import OutboxBatch
@@ -122,15 +123,14 @@ def _make(name: AlgorithmName, handler: HandlerDefinition, given: Dependencies) 
     return StateBasedOneByOne(algorithm, given.publish)
 
 
-def _make_outbox(
-    name: AlgorithmName, handler: HandlerDefinition, given: Dependencies
-) -> Outbox | OutboxWithDeduplicationStore | TokenBased:
-    table, publish, clock = given.table, given.publish, given.clock
-    retries = given.retries.beside(table, given.evidence)
+def _make_outbox(name: AlgorithmName, handler: HandlerDefinition, given: Dependencies) -> OutboxAlgorithm:
+    make: Callable[..., OutboxAlgorithm] = Outbox
     if name == "deduplication-store":
-        store = TableDeduplicationStore(given.evidence, clock)
-        return OutboxWithDeduplicationStore(table, store, handler, publish, clock=clock, retries=retries)
+        make = partial(
+            OutboxWithDeduplicationStore, store=TableDeduplicationStore(given.evidence, given.clock)
+        )
     if name == "tokens":
-        tokens, recipients = TableTokenStore(given.evidence), partial(handlers_of, given.app)
-        return TokenBased(table, tokens, handler, publish, recipients, clock=clock, retries=retries)
-    return Outbox(table, handler, publish, clock=clock, retries=retries)
+        recipients = partial(handlers_of, given.app)
+        make = partial(TokenBased, tokens=TableTokenStore(given.evidence), recipients=recipients)
+    retries = given.retries.beside(given.table, given.evidence)
+    return make(table=given.table, handler=handler, publish=given.publish, clock=given.clock, retries=retries)

@@ -12,8 +12,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
+from functools import partial
 
-from eventstore import Int64, Operation, Row, RowChangedError, RowExistsError, Table, Value
+from eventstore import Int64, Operation, Row, RowChangedError, RowExistsError, Table, Value, pages
 from runtime.clock import Clock, to_datetime
 from runtime.errors import BatchRefusedError
 from runtime.storage.properties import number, text, time
@@ -124,13 +125,9 @@ class Ledger:
     async def batches(self) -> list[BatchRecord]:
         """Return all batches, the oldest first."""
         records: list[BatchRecord] = []
-        continuation = None
-        while True:
-            page = await self._table.query(PARTITION, _FIRST, _LAST, continuation=continuation)
+        async for page in pages(partial(self._table.query, PARTITION, _FIRST, _LAST)):
             records += map(_record, page.rows)
-            continuation = page.continuation
-            if continuation is None:
-                return sorted(records, key=lambda record: (record.started_at, record.batch_id))
+        return sorted(records, key=lambda record: (record.started_at, record.batch_id))
 
     async def check_algorithm(self, algorithm: str) -> None:
         """Raise `BatchRefusedError` when another algorithm was used for a batch, or with evidence elsewhere.

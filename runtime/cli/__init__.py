@@ -1,6 +1,6 @@
 """The command line, `consistent`: quiet, quick to start, and without a stack trace for a user's mistake.
 
-Spark, Arrow and Azure's packages are imported only by the commands that need them.
+Spark, Arrow, pandas and Azure's packages are imported only by the commands that need them.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from runtime.algorithms.outbox.row_keys import FIRST
+from runtime.algorithms.row_keys import FIRST
 from tests.model.explorer import explore
 from tests.model.facts import Invariant, View
 from tests.model.scenarios.entities import EVIDENCE, KEY, entity_in

@@ -14,16 +14,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
 
-from eventstore import (
-    ConcurrencyConflictError,
-    InvalidKeyError,
-    StoreUnavailableError,
-    StreamTruncatedError,
-    Table,
-)
+from eventstore import InvalidKeyError, Table
 from handlers.app import HandlerDefinition
 from runtime.algorithms.algorithm import AT_ONCE, Publish
-from runtime.algorithms.publishing import dispatch
+from runtime.algorithms.publishing import publish_all
 from runtime.algorithms.state_based.decide import Decider
 from runtime.algorithms.state_based.transaction import Folded, Transaction
 from runtime.batches.context import BatchContext
@@ -31,12 +25,10 @@ from runtime.batches.seen import NOTHING, Seen
 from runtime.clock import Clock
 from runtime.messages.outcome import Outcome, Reason, dead_letter
 from runtime.messages.parsing import Delivery, Prepared
-from runtime.retries import RetryPolicy
+from runtime.retries import READ_AGAIN, RetryPolicy
 from runtime.storage.history import History
 from runtime.storage.stored_state import read_state
 from runtime.storage.stream import append, load, stream_partition
-
-_READ_AGAIN = (ConcurrencyConflictError, StreamTruncatedError, StoreUnavailableError)
 
 
 class StateBased:
@@ -84,7 +76,7 @@ class StateBased:
                 history = history or await self.load(business_id, waiting)
                 folded = self.invoke(decider, history, waiting, seen)
                 history = await self.store(history, folded)
-            except _READ_AGAIN as error:
+            except READ_AGAIN as error:
                 history = None
                 await retries.pause(error)
                 continue
@@ -136,9 +128,13 @@ class StateBasedOneByOne:
         """Handle a message, publish its outputs, and return its outcome."""
         (outcome,) = await self.algorithm.process(message.business_id, [message])
         if outcome.version is not None:
-            await dispatch(self.algorithm.table, self.publish, outcome.outputs)
+            await publish_all(self.algorithm.table, self.publish, outcome.outputs)
         return outcome
 
     async def sweep(self, older_than: timedelta = AT_ONCE) -> int:  # noqa: ARG002 - the interface's
         """Return 0: unpublished outputs are not stored; a redelivery of their message publishes them."""
+        return 0
+
+    async def evict(self, older_than: timedelta, *, dry_run: bool = False) -> int:  # noqa: ARG002 - the interface's
+        """Return 0: ids are kept in the versions, which truncation cuts."""
         return 0

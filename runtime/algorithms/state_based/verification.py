@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from functools import partial
 
-from eventstore import InvalidKeyError, StoreUnavailableError, StreamTruncatedError, Table
+from eventstore import InvalidKeyError, Table
 from handlers import CodecError
 from handlers.app import HandlerDefinition
 from runtime.algorithms.invocation import HandlerFailedError, outputs_of
@@ -19,14 +20,12 @@ from runtime.messages.copies import is_copy
 from runtime.messages.message_ids import IdKey, id_key
 from runtime.messages.outcome import Outcome, Output
 from runtime.messages.parsing import Delivery, Prepared
-from runtime.retries import RetryPolicy
+from runtime.retries import RetryPolicy, until_undisturbed
 from runtime.storage.history import History
 from runtime.storage.readable_states import Change
 from runtime.storage.stored_state import read_state
 from runtime.storage.stream import find_versions
 from runtime.storage.version import Version
-
-_READ_AGAIN = (StreamTruncatedError, StoreUnavailableError)
 
 
 class Verdict(StrEnum):
@@ -104,14 +103,11 @@ class Verifier:
         return [*self._newest(stream, business_id), *self._findings(stream, business_id, deliveries)]
 
     async def _load(self, business_id: str, ids: Collection[IdKey]) -> History | None:
-        retries = self._retries.start()
-        while True:
-            try:
-                return await find_versions(self._table, self._handler.name, business_id, ids)
-            except InvalidKeyError:
-                return None
-            except _READ_AGAIN as error:
-                await retries.pause(error)
+        attempt = partial(find_versions, self._table, self._handler.name, business_id, ids)
+        try:
+            return await until_undisturbed(self._retries, attempt)
+        except InvalidKeyError:
+            return None
 
     def _newest(self, stream: History, business_id: str) -> Iterator[Finding]:
         head = stream.head

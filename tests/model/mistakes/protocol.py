@@ -99,12 +99,12 @@ def _a_conflict_is_the_end(patch: pytest.MonkeyPatch) -> None:
             return Outcome(message, handler.name, BOOK, Status.DUPLICATE)
         return outcome
 
-    patch.setattr(state_based, "_READ_AGAIN", (StoreUnavailableError,))
+    patch.setattr(state_based, "READ_AGAIN", (StoreUnavailableError,))
     patch.setattr(Processor, "_handle", handle_once)
 
 
 def _a_conflict_is_an_error(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(state_based, "_READ_AGAIN", (StoreUnavailableError,))
+    patch.setattr(state_based, "READ_AGAIN", (StoreUnavailableError,))
 
 
 def _no_answer_means_stored(patch: pytest.MonkeyPatch) -> None:

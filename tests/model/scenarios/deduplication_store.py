@@ -8,8 +8,8 @@ from functools import partial
 from eventstore import Operation, Table
 from runtime.algorithms.algorithm import Publish
 from runtime.algorithms.outbox.deduplication_store import TableDeduplicationStore
-from runtime.algorithms.outbox.row_keys import FIRST, LAST
 from runtime.algorithms.outbox.with_deduplication_store import OutboxWithDeduplicationStore
+from runtime.algorithms.row_keys import FIRST, LAST
 from tests.model.calls import SteppedTable
 from tests.model.histories import Job
 from tests.model.processes import Process
@@ -34,9 +34,14 @@ REPLICA = "replica"
 
 def make(table: Callable[[str], Table], publish: Publish, process: Process) -> OutboxWithDeduplicationStore:
     """Return the outbox of the scribe, with its store."""
-    store = TableDeduplicationStore(table(EVIDENCE), process.clock)
     return OutboxWithDeduplicationStore(
-        table(STATES), store, SCRIBE, publish, clock=process.clock, retries=PATIENCE
+        table=table(STATES),
+        store=TableDeduplicationStore(table(EVIDENCE), process.clock),
+        handler=SCRIBE,
+        publish=publish,
+        clock=process.clock,
+        new_id=process.draw_id,
+        retries=PATIENCE,
     )
 
 

@@ -44,11 +44,11 @@ _RECEIPT = "RECEIPT"
 def make(table: Callable[[str], Table], publish: Publish, process: Process) -> TokenBased:
     """Return the token-based algorithm of the scribe, which draws its ids from its process."""
     return TokenBased(
-        table(STATES),
-        TableTokenStore(table(EVIDENCE)),
-        SCRIBE,
-        partial(_send, table(EVIDENCE), publish, process),
-        _recipients,
+        table=table(STATES),
+        tokens=TableTokenStore(table(EVIDENCE)),
+        handler=SCRIBE,
+        publish=partial(_send, table(EVIDENCE), publish, process),
+        recipients=_recipients,
         clock=process.clock,
         new_id=process.draw_id,
         retries=PATIENCE,

@@ -117,7 +117,7 @@ def test_one_of_two_tables_on_the_network_is_enough(algorithm):
 
 
 async def use_an_outbox_alone(table: Table) -> None:
-    await Outbox(table, DIARIES, publish, retries=POLICY).process(a_line())
+    await Outbox(table=table, handler=DIARIES, publish=publish, retries=POLICY).process(a_line())
 
 
 @pytest.mark.parametrize("work", [process, use_an_outbox_alone, verify, truncate])
@@ -137,7 +137,7 @@ def test_a_policy_may_have_its_own_way_to_pause():
         pauses.append(seconds)
 
     table = failing(network_table(), lambda: None)
-    algorithm = Outbox(table, DIARIES, publish, retries=RetryPolicy(sleep=pause))
+    algorithm = Outbox(table=table, handler=DIARIES, publish=publish, retries=RetryPolicy(sleep=pause))
     drive(algorithm.process(a_line()))
 
     assert len(pauses) == FAILURES

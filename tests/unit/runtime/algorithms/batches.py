@@ -76,7 +76,7 @@ class Batch:
         self.world.calls.clear()
         algorithms = self.algorithms(before, after)
         for (handler, business_id), keys in self._settled().items():
-            await algorithms[handler].settle(business_id, keys)
+            await algorithms[handler].finish(business_id, keys)
 
     def left_behind(self, latest: int) -> list[Outcome]:
         """Return what a sweep finds in all entities."""
@@ -84,7 +84,7 @@ class Batch:
         for algorithm in self.algorithms().values():
             entities = algorithm.algorithm.entities
             for key in drive(_all(entities.unfinished())):
-                found += drive(algorithm.left_behind(entities.business_id(key), latest))
+                found += drive(algorithm.unfinished(entities.business_id(key), latest))
         return found
 
     def algorithms(self, before: Step | None = None, after: Step | None = None) -> dict[str, OutboxBatch]:

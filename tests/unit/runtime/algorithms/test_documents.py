@@ -62,8 +62,8 @@ def test_an_effect_can_be_read_from_when_it_is_published():
 
     drive(effects.prepare(EFFECT, b"text"))
     hidden = drive(effects.read(EFFECT.name))
-    drive(effects.publish(EFFECT))
-    drive(effects.publish(EFFECT))
+    drive(effects.publish(EFFECT.name))
+    drive(effects.publish(EFFECT.name))
 
     assert (hidden, drive(effects.read(EFFECT.name))) == (None, b"text")
 
@@ -71,7 +71,7 @@ def test_an_effect_can_be_read_from_when_it_is_published():
 def test_a_published_effect_is_neither_deleted_nor_written_again():
     effects = TableEffects(memory_table())
     drive(effects.prepare(EFFECT, b"text"))
-    drive(effects.publish(EFFECT))
+    drive(effects.publish(EFFECT.name))
 
     drive(effects.delete(EFFECT))
     drive(effects.prepare(EFFECT, b"other"))
@@ -82,7 +82,7 @@ def test_a_published_effect_is_neither_deleted_nor_written_again():
 def test_an_effect_that_is_published_while_it_is_deleted_stays():
     world = game()
     drive(world.effects.prepare(EFFECT, b"text"))
-    publish = At(2, lambda: world.effects.publish(EFFECT))
+    publish = At(2, lambda: world.effects.publish(EFFECT.name))
 
     drive(TableEffects(world.watched("evidence", world.evidence, publish, None)).delete(EFFECT))
 

@@ -188,8 +188,8 @@ def test_the_ids_of_attempts_come_from_where_they_are_said_to_come_from():
         published.append(output.headers["token"])
 
     algorithm = TokenBased(
-        table, tokens, app.handlers["ShootingRange"], publish, lambda _: ["LeaderBoard"],
-        new_id=lambda: f"attempt{next(numbers)}",
+        table=table, tokens=tokens, handler=app.handlers["ShootingRange"], publish=publish,
+        recipients=lambda _: ["LeaderBoard"], new_id=lambda: f"attempt{next(numbers)}",
     )  # fmt: skip
     message = prepare(algorithm.handler, str(GAME), drive(issue(tokens, fire(1, 1), ["ShootingRange"])))
     assert isinstance(message, Prepared)

@@ -1,7 +1,7 @@
-"""Intents: which attempts may have prepared side effects, registered in the entity before they do.
+"""Intents: which attempts may have prepared side effects, registered in the entity before they prepare them.
 
-Every write of an entity makes the next write of anybody else impossible until he has read it again. So only
-the attempt that registered last can still commit; those that registered before have lost.
+Whoever loaded the entity before somebody wrote it has to load it again before he can write it. So only the attempt that
+registered last can still commit; those that registered before it have lost.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from typing import NamedTuple
 
 import msgpack
 
-from runtime.algorithms.documents.effects import Effect
 from runtime.errors import StoredDataError
 from runtime.storage.columns import UNREADABLE
 
@@ -21,10 +20,6 @@ class Intent(NamedTuple):
     attempt: str
     effects: int
     at: int
-
-    def of(self, owner: str) -> list[Effect]:
-        """Return the effects that it may have prepared for an entity."""
-        return [Effect(owner, self.attempt, index) for index in range(self.effects)]
 
 
 class Intents(NamedTuple):
