@@ -20,7 +20,6 @@ from runtime.batches.seen import NOTHING
 from runtime.clock import Clock, system_clock
 from runtime.messages.outcome import Outcome, Reason, dead_letter
 from runtime.messages.parsing import prepare
-from runtime.retries import RetryPolicy, sleep_for
 from runtime.spark.concurrency import ConcurrencyLimit
 from runtime.spark.connection import Connection, TablePlace, open_table
 from runtime.spark.deliveries import Group, groups
@@ -70,7 +69,6 @@ class FoldJob:
             deduplication_store=other,
             token_store=other,
             clock=self.clock,
-            retries=RetryPolicy(sleep=sleep_for(connection.scope)),
             batch=self.batch,
         )
         return Opened(connection, concurrency, dependencies)
