@@ -54,7 +54,7 @@ def invoke_handler(
         returned = _result(route.revisions[revision](state, message, context), route, revision)
         after = codec.encode(returned)
         _check_unchanged(handler, after if returned is state else codec.encode(state), before)
-        following, after = (codec.reread(before), before) if after == before else codec.settled(after)
+        following, after = (codec.reread(before), before) if after == before else codec.canonical(after)
         outputs_digest = digest_outputs(context.published)
     except HandlersError as error:
         raise HandlerFailedError(str(error)) from error
