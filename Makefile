@@ -102,7 +102,7 @@ endif
 .make/packages: .venv/pyvenv.cfg $(REQUIREMENTS)
 	@echo "Installing Python packages into .venv (about a minute) ..."
 	@$(PIP_INSTALL) setuptools
-	@$(PIP_INSTALL) --no-build-isolation --editable .
+	@$(PIP_INSTALL) --no-build-isolation --editable '.[azure,spark]'
 	@mkdir -p .make && touch $@
 
 .make/packages-test: .venv/pyvenv.cfg $(REQUIREMENTS)
@@ -121,7 +121,7 @@ endif
 	@echo "Installing Python packages, TLC included, into .venv (about a minute) ..."
 	@$(PIP_INSTALL) setuptools
 	@$(PIP_INSTALL) --no-build-isolation --editable '.[tla]'
-	@mkdir -p .make && touch .make/packages $@
+	@mkdir -p .make && touch $@
 
 .make/azurite: .venv/pyvenv.cfg package.json package-lock.json constraints.txt scripts/ensure_node.py
 	@$(BIN)/python scripts/ensure_node.py

@@ -51,6 +51,7 @@ from eventstore.port import (
     Table,
     Value,
     Verb,
+    pages,
 )
 from eventstore.results import StreamSlice, StreamWriteResult
 from eventstore.shard import Shard
@@ -102,5 +103,6 @@ __all__ = [
     "connect",
     "drive",
     "list_streams",
+    "pages",
     "split_streams",
 ]

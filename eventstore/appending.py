@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from eventstore.errors import ConcurrencyConflictError, DuplicateEventError, StoreUnavailableError
 from eventstore.events import EventData
@@ -16,10 +15,8 @@ from eventstore.port import Operation, Properties, Value
 from eventstore.reading import read_header
 from eventstore.recognition import recorded_before
 from eventstore.results import StreamWriteResult
+from eventstore.stream_value import StreamT, StreamValue
 from eventstore.writing import all_includes, event_operations, recorded, transact, with_etags
-
-if TYPE_CHECKING:
-    from eventstore.stream import Stream
 
 ANY_ATTEMPTS = 32
 """How often a write on any version is tried while others write to the stream."""
@@ -46,7 +43,7 @@ class Draft:
         own = None if properties is None else stream_properties(properties)
         return cls(events, all_includes(events, includes), own)
 
-    def operations(self, stream: Stream) -> list[Operation]:
+    def operations(self, stream: StreamValue) -> list[Operation]:
         """Return the transaction that writes to a stream: header, events with their ids, included rows.
 
         Raises `DuplicateEventError` when two of the events have one id.
@@ -56,12 +53,14 @@ class Draft:
         events = event_operations(stream.partition, version, self.events)
         return [header, *events, *[include.operation() for include in self.includes]]
 
-    def check(self, blank: Stream) -> None:
+    def check(self, blank: StreamValue) -> None:
         """Raise the error of a write that no stream could take: `PayloadTooLargeError`, or a wrong value."""
         prepare(blank.partition.key, self.operations(blank))
 
 
-async def append(draft: Draft, target: Stream, expected: int | ExpectedVersion | None) -> StreamWriteResult:
+async def append(
+    draft: Draft, target: StreamT, expected: int | ExpectedVersion | None
+) -> StreamWriteResult[StreamT]:
     """Write to a stream as it was read, or, given what is expected of it, as it is now.
 
     Raises `ConcurrencyConflictError`, else `DuplicateEventError`, else `IncludeConflictError`.
@@ -81,8 +80,8 @@ async def append(draft: Draft, target: Stream, expected: int | ExpectedVersion |
 
 
 async def append_once(
-    draft: Draft, target: Stream, expected: int | ExpectedVersion | None
-) -> StreamWriteResult:
+    draft: Draft, target: StreamT, expected: int | ExpectedVersion | None
+) -> StreamWriteResult[StreamT]:
     """Write unless the very same events, ids and bytes, stand where they would be written.
 
     A refused write, and one whose outcome is unknown, is looked up in the stream.
@@ -104,7 +103,7 @@ async def append_once(
     return found
 
 
-def first_version(target: Stream, expected: int | ExpectedVersion | None) -> int | None:
+def first_version(target: StreamValue, expected: int | ExpectedVersion | None) -> int | None:
     """Return the version that the first event is to have, None for any."""
     if expected is None:
         return target.version + 1
@@ -113,7 +112,7 @@ def first_version(target: Stream, expected: int | ExpectedVersion | None) -> int
     return expected + 1
 
 
-async def _append_to(draft: Draft, stream: Stream) -> StreamWriteResult:
+async def _append_to(draft: Draft, stream: StreamT) -> StreamWriteResult[StreamT]:
     etags = await transact(stream.partition, draft.operations(stream))
     written = stream_written(stream, etags[0], stream.version + len(draft.events), draft.properties)
     return StreamWriteResult(
@@ -121,7 +120,7 @@ async def _append_to(draft: Draft, stream: Stream) -> StreamWriteResult:
     )
 
 
-async def _expected_stream(blank: Stream, expected: int | ExpectedVersion) -> Stream:
+async def _expected_stream(blank: StreamT, expected: int | ExpectedVersion) -> StreamT:
     """Return the stream to write to. Raises `ConcurrencyConflictError` when it is not as expected.
 
     Costs a request, unless the stream is expected not to be there: the write itself sees to that.

@@ -43,10 +43,18 @@ def connect(url: str) -> Store:
 
         return open_memory(url)
     if url == "azurite" or url.startswith(("azurite://", "https://")) or _is_connection_string(url):
-        from eventstore.backends.azure import AzureStore  # noqa: PLC0415 - loaded when asked for
-
-        return AzureStore.connect(url)
+        return _connect_to_service(url)
     raise StoreUrlError(_FORMS)
+
+
+def _connect_to_service(url: str) -> Store:
+    try:
+        from eventstore.backends.azure import AzureStore  # noqa: PLC0415 - loaded when asked for
+    except ModuleNotFoundError as error:
+        raise StoreUrlError(
+            f"A table service needs {error.name}: pip install 'consistent-messaging[azure]'."
+        ) from error
+    return AzureStore.connect(url)
 
 
 def _connect_from_environment(name: str) -> Store:

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING
 
-from eventstore.errors import EventStoreError, StreamDeletedError
+from eventstore.errors import EventStoreError
 from eventstore.events import RESERVED_NAMES, VERSION, own_copy
 from eventstore.port import Operation, Properties, Row, Value
-
-if TYPE_CHECKING:
-    from eventstore.reading import Selection
-    from eventstore.stream import Stream
+from eventstore.stream_value import StreamT, StreamValue
 
 FIRST_VERSION = "FirstVersion"
 TOMBSTONE = "Tombstone"
@@ -42,7 +38,7 @@ def tombstone_row(version: int) -> dict[str, Value]:
     return {VERSION: version, FIRST_VERSION: version + 1, TOMBSTONE: True}
 
 
-def header_operation(stream: Stream, version: int, own: Properties | None) -> Operation:
+def header_operation(stream: StreamValue, version: int, own: Properties | None) -> Operation:
     """Return the header's part of a write to a stream; properties that are not known are kept."""
     row_key = stream.partition.header
     if own is None and not stream.partial:
@@ -54,27 +50,7 @@ def header_operation(stream: Stream, version: int, own: Properties | None) -> Op
     return Operation.replace(row_key, header_row(version, stream.first_version, own), stream.etag)
 
 
-def stream_read(blank: Stream, row: Row, selection: Selection) -> Stream:
-    """Return the stream whose header was read. Raises `StreamDeletedError` when it is a tombstone."""
-    if is_tombstone(row):
-        raise StreamDeletedError(str(blank.partition))
-    version, first_version = versions_of(row)
-    properties = None
-    if selection.events is None:
-        properties = _properties_of(row)
-    elif selection.header is not None:
-        properties = _properties_of(row, selection.header)
-    return replace(
-        blank,
-        etag=row.etag,
-        version=version,
-        first_version=first_version,
-        properties=properties,
-        partial=selection.header is not None,
-    )
-
-
-def stream_written(stream: Stream, etag: str, version: int, own: Properties | None) -> Stream:
+def stream_written(stream: StreamT, etag: str, version: int, own: Properties | None) -> StreamT:
     """Return the stream as it is after a write."""
     written = replace(stream, etag=etag, version=version)
     if own is not None:
@@ -102,13 +78,3 @@ def versions_of(row: Row) -> tuple[int, int]:
             f"The row {row.row_key!r} of {row.partition_key!r} is no header: its version is no number."
         )
     return version, first_version
-
-
-def _properties_of(row: Row, names: Container[str] | None = None) -> Properties:
-    return MappingProxyType(
-        {
-            name: value
-            for name, value in row.properties.items()
-            if name not in HEADER_NAMES and (names is None or name in names)
-        }
-    )

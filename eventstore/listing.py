@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
-from eventstore.header import HEADER_NAMES, is_header, stream_read
+from eventstore.header import HEADER_NAMES, is_header
 from eventstore.keys import PLAIN_CHARACTERS, escape
 from eventstore.partition import HEADER, Partition
-from eventstore.port import Row, Table
-from eventstore.reading import EVERYTHING, Selection
+from eventstore.port import Row, Table, pages
+from eventstore.reading import EVERYTHING, Selection, stream_read
 from eventstore.stream import Stream
 
 _SAMPLES_OF_A_PART = 64
@@ -86,16 +87,11 @@ class _Sample:
 async def _headers(table: Table, keys: KeyRange, select: Sequence[str] | None) -> AsyncIterator[Row]:
     first = keys.first or keys.prefix
     last = _bound_after(keys.prefix) if keys.before is None else keys.before
-    continuation = None
-    while True:
-        page = await table.scan(HEADER, first, last, select=select, continuation=continuation)
+    async for page in pages(partial(table.scan, HEADER, first, last, select=select)):
         for row in page.rows:
             key = row.partition_key
             if key.startswith(keys.prefix) and key != keys.before and is_header(row):
                 yield row
-        continuation = page.continuation
-        if continuation is None:
-            return
 
 
 def _bound_after(prefix: str) -> str | None:

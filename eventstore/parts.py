@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from eventstore.appending import Draft, append, append_once, first_version
 from eventstore.errors import EventStoreError, PartialWriteError, StoreUnavailableError
@@ -19,27 +18,25 @@ from eventstore.limits import MAX_OPERATIONS, MAX_TRANSACTION_BYTES, prepare_row
 from eventstore.port import Operation, Properties
 from eventstore.results import StreamWriteResult
 from eventstore.sent_size import sent_size
+from eventstore.stream_value import StreamT, StreamValue
 from eventstore.writing import event_operations
-
-if TYPE_CHECKING:
-    from eventstore.stream import Stream
 
 
 async def append_in_parts(
     events: Sequence[EventData],
-    target: Stream,
+    target: StreamT,
     expected: int | ExpectedVersion | None,
     properties: Properties | None,
     *,
     idempotent: bool,
-) -> StreamWriteResult:
+) -> StreamWriteResult[StreamT]:
     """Write the parts in turn, the stream's new properties with the last one.
 
     Raises `PartialWriteError` when a part fails after others were stored, or fails with an unknown outcome.
     """
     write = append_once if idempotent else append
     first = first_version(target, expected)
-    done: list[StreamWriteResult] = []
+    done: list[StreamWriteResult[StreamT]] = []
     for draft in _drafts(target, events, properties):
         try:
             result = await write(draft, target, expected)
@@ -60,7 +57,7 @@ async def append_in_parts(
     )
 
 
-def _drafts(target: Stream, events: Sequence[EventData], properties: Properties | None) -> list[Draft]:
+def _drafts(target: StreamValue, events: Sequence[EventData], properties: Properties | None) -> list[Draft]:
     """Return the parts, each of them checked."""
     # Sees an id that stands twice, in whatever parts.
     event_operations(target.partition, target.version, events)
@@ -79,7 +76,7 @@ def _drafts(target: Stream, events: Sequence[EventData], properties: Properties 
 
 
 def _split(
-    target: Stream, events: Sequence[EventData], properties: Properties | None
+    target: StreamValue, events: Sequence[EventData], properties: Properties | None
 ) -> Iterator[list[EventData]]:
     """Give the events in stretches that fit into a transaction, each as long as possible."""
     headers = [header_operation(target, target.version, own) for own in (None, properties)]
@@ -99,12 +96,12 @@ def _split(
     yield part
 
 
-def _sent_bytes(target: Stream, operations: Sequence[Operation]) -> int:
+def _sent_bytes(target: StreamValue, operations: Sequence[Operation]) -> int:
     prepared = [prepare_row(operation.properties)[0] for operation in operations]
     return sent_size(target.partition.key, operations, prepared)
 
 
-def _position_after(result: StreamWriteResult) -> tuple[Stream, int | None]:
+def _position_after(result: StreamWriteResult[StreamT]) -> tuple[StreamT, int | None]:
     """Return where the next part goes: on the stream as it is, or, when that is further on, on the last event."""
     last = result.events[-1].version
     return result.stream, None if result.stream.version == last else last

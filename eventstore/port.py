@@ -10,7 +10,7 @@ Property types: `str`, `bool`, `int` (32 bits), `Int64`, `float`, `datetime` (UT
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import Enum
@@ -49,6 +49,23 @@ class Page:
 
     rows: tuple[Row, ...]
     continuation: str | None = None
+
+
+async def pages(read: Callable[..., Awaitable[Page]]) -> AsyncIterator[Page]:
+    """Give the pages of a query or a scan, from the first to the last. Costs one request for each.
+
+        async for page in pages(partial(table.query, "orders", "A", "Z")):
+            ...
+
+    `read` takes the keyword `continuation`, None for the first page.
+    """
+    continuation = None
+    while True:
+        page = await read(continuation=continuation)
+        yield page
+        continuation = page.continuation
+        if continuation is None:
+            return
 
 
 class Verb(Enum):
@@ -104,6 +121,9 @@ class Operation:
 
 class Table(Protocol):
     """Rows of one table. Keys are given unescaped; the backends escape and unescape them."""
+
+    scope: Scope
+    """That of its store."""
 
     async def get(self, partition_key: str, row_key: str) -> Row | None:
         """Read one row, or None."""

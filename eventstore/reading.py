@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Container, Iterable, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from operator import attrgetter
 from types import MappingProxyType
-from typing import TYPE_CHECKING
 
+from eventstore.errors import StreamDeletedError
 from eventstore.events import VERSION, RecordedEvent
-from eventstore.header import HEADER_NAMES, stream_read
+from eventstore.header import HEADER_NAMES, is_tombstone, versions_of
 from eventstore.partition import Partition
-from eventstore.port import Row
-
-if TYPE_CHECKING:
-    from eventstore.stream import Stream
+from eventstore.port import Properties, Row
+from eventstore.stream_value import StreamT
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,11 +71,31 @@ async def read_rows(
     return RowRange(rows, pages)
 
 
-async def read_header(blank: Stream) -> Stream | None:
+async def read_header(blank: StreamT) -> StreamT | None:
     """Read the header of a stream, None when there is no stream. Raises `StreamDeletedError`."""
     partition = blank.partition
     row = await partition.table.get(partition.key, partition.header)
     return None if row is None else stream_read(blank, row, EVERYTHING)
+
+
+def stream_read(blank: StreamT, row: Row, selection: Selection) -> StreamT:
+    """Return the stream whose header was read. Raises `StreamDeletedError` when it is a tombstone."""
+    if is_tombstone(row):
+        raise StreamDeletedError(str(blank.partition))
+    version, first_version = versions_of(row)
+    properties = None
+    if selection.events is None:
+        properties = _properties_of(row)
+    elif selection.header is not None:
+        properties = _properties_of(row, selection.header)
+    return replace(
+        blank,
+        etag=row.etag,
+        version=version,
+        first_version=first_version,
+        properties=properties,
+        partial=selection.header is not None,
+    )
 
 
 def events_in(
@@ -100,3 +118,13 @@ def events_in(
         events.append(RecordedEvent(version, MappingProxyType(properties)))
         expected += 1
     return tuple(events) if expected > last else None
+
+
+def _properties_of(row: Row, names: Container[str] | None = None) -> Properties:
+    return MappingProxyType(
+        {
+            name: value
+            for name, value in row.properties.items()
+            if name not in HEADER_NAMES and (names is None or name in names)
+        }
+    )

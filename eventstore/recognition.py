@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from eventstore.events import VERSION, EventData
 from eventstore.limits import prepare_row
@@ -17,14 +16,12 @@ from eventstore.port import Properties, Value
 from eventstore.reading import EVERYTHING
 from eventstore.results import StreamWriteResult
 from eventstore.slices import Reader
-
-if TYPE_CHECKING:
-    from eventstore.stream import Stream
+from eventstore.stream_value import StreamT
 
 
 async def recorded_before(
-    blank: Stream, events: Sequence[EventData], first_version: int | None
-) -> StreamWriteResult | None:
+    blank: StreamT, events: Sequence[EventData], first_version: int | None
+) -> StreamWriteResult[StreamT] | None:
     """Return the result of the write that stored these events, None when no write did.
 
     They stand one after the other, from `first_version` on if it is given. The stream of the result is the stream as it

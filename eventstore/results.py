@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Generic
 
 from eventstore.events import RecordedEvent
 from eventstore.includes import Include
-
-if TYPE_CHECKING:
-    from eventstore.stream import Stream
+from eventstore.stream_value import StreamT_co
 
 
 @dataclass(frozen=True, slots=True)
-class StreamSlice:
+class StreamSlice(Generic[StreamT_co]):
     """Consecutive events of a stream, with the stream as it was when they were read.
 
     `is_end_of_stream` says that no event follows in the direction of the read.
     """
 
-    stream: Stream
+    stream: StreamT_co
     events: tuple[RecordedEvent, ...]
     is_end_of_stream: bool
 
@@ -30,14 +28,14 @@ class StreamSlice:
 
 
 @dataclass(frozen=True, slots=True)
-class StreamWriteResult:
+class StreamWriteResult(Generic[StreamT_co]):
     """A stream after a write, the events with their versions, and the included rows with their ETags.
 
     `repeated` says that an idempotent write found its events stored: the stream is as it is now then, which may be
     further on, and there are no includes.
     """
 
-    stream: Stream
+    stream: StreamT_co
     events: tuple[RecordedEvent, ...]
     includes: tuple[Include, ...] = ()
     repeated: bool = False

@@ -10,18 +10,16 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from typing import Generic, TypeVar
 
 from eventstore.errors import ConcurrencyConflictError, StreamNotFoundError, StreamTruncatedError
 from eventstore.events import VERSION, RecordedEvent
-from eventstore.header import HEADER_NAMES, stream_read
+from eventstore.header import HEADER_NAMES
 from eventstore.partition import MAX_VERSION
 from eventstore.port import PAGE_SIZE, Row
-from eventstore.reading import RowRange, Selection, events_in, read_rows
+from eventstore.reading import RowRange, Selection, events_in, read_rows, stream_read
 from eventstore.results import StreamSlice
-
-if TYPE_CHECKING:
-    from eventstore.stream import Stream
+from eventstore.stream_value import StreamT, StreamValue
 
 READ_ATTEMPTS = 8
 
@@ -33,27 +31,29 @@ class _ChangedMeanwhileError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Reader:
+class Reader(Generic[StreamT]):
     """Reads one stream, given as a transient value, and of each row what is selected."""
 
-    blank: Stream
+    blank: StreamT
     selection: Selection
 
-    async def forwards(self, start_version: int, slice_size: int | None) -> StreamSlice | None:
+    async def forwards(self, start_version: int, slice_size: int | None) -> StreamSlice[StreamT] | None:
         """Read events from a version on, None when there is no stream."""
         _check(start_version, slice_size)
         return await self._until_consistent(lambda: self._forwards(start_version, slice_size))
 
-    async def backwards(self, start_version: int | None, slice_size: int | None) -> StreamSlice | None:
+    async def backwards(
+        self, start_version: int | None, slice_size: int | None
+    ) -> StreamSlice[StreamT] | None:
         """Read events from a version, or the newest, down; None when there is no stream."""
         _check(start_version, slice_size)
         return await self._until_consistent(lambda: self._backwards(start_version, slice_size))
 
-    async def with_rows(self, last: str) -> tuple[Stream, tuple[Row, ...]] | None:
+    async def with_rows(self, last: str) -> tuple[StreamT, tuple[Row, ...]] | None:
         """Read the header and the rows behind it up to a row key, None when there is no stream."""
         return await self._until_consistent(lambda: self._with_rows(last))
 
-    async def events(self, stream: Stream, first: int, last: int) -> tuple[RecordedEvent, ...]:
+    async def events(self, stream: StreamValue, first: int, last: int) -> tuple[RecordedEvent, ...]:
         """Read some events of a stream that was read before. Raises `StreamTruncatedError`."""
         if first < stream.first_version:
             raise StreamTruncatedError(str(stream.partition), first)
@@ -84,7 +84,7 @@ class Reader:
                 return await read()
         raise ConcurrencyConflictError(str(self.blank.partition), "it changed each time that it was read")
 
-    async def _forwards(self, start_version: int, slice_size: int | None) -> StreamSlice | None:
+    async def _forwards(self, start_version: int, slice_size: int | None) -> StreamSlice[StreamT] | None:
         partition, selection = self.blank.partition, self.selection
         size = MAX_VERSION if slice_size is None else slice_size
         covered = min(size, MAX_VERSION) if start_version == 1 else 0
@@ -103,7 +103,7 @@ class Reader:
             )
         return StreamSlice(stream, events, last >= stream.version)
 
-    async def _with_rows(self, last: str) -> tuple[Stream, tuple[Row, ...]] | None:
+    async def _with_rows(self, last: str) -> tuple[StreamT, tuple[Row, ...]] | None:
         partition = self.blank.partition
         reading = await read_rows(partition, partition.header, last, self.selection.query)
         if not reading.rows or reading.rows[0].row_key != partition.header:
@@ -113,7 +113,9 @@ class Reader:
             raise _ChangedMeanwhileError
         return stream, tuple(reading.rows[1:])
 
-    async def _backwards(self, start_version: int | None, slice_size: int | None) -> StreamSlice | None:
+    async def _backwards(
+        self, start_version: int | None, slice_size: int | None
+    ) -> StreamSlice[StreamT] | None:
         partition = self.blank.partition
         reading = await read_rows(partition, partition.header, partition.header, self._header_query())
         if not reading.rows:
@@ -126,13 +128,13 @@ class Reader:
         events = await self._promised(stream, first, last) if first <= last else ()
         return StreamSlice(stream, events[::-1], first <= stream.first_version)
 
-    async def _promised(self, stream: Stream, first: int, last: int) -> tuple[RecordedEvent, ...]:
+    async def _promised(self, stream: StreamValue, first: int, last: int) -> tuple[RecordedEvent, ...]:
         """Read events that the header says are there."""
         reading, events = await self._read(stream, first, last)
         return await _consistent(stream, reading, events)
 
     async def _read(
-        self, stream: Stream, first: int, last: int
+        self, stream: StreamValue, first: int, last: int
     ) -> tuple[RowRange, tuple[RecordedEvent, ...] | None]:
         partition = stream.partition
         reading = await read_rows(
@@ -154,7 +156,7 @@ def _check(start_version: int | None, slice_size: int | None) -> None:
 
 
 async def _consistent(
-    stream: Stream, reading: RowRange, events: tuple[RecordedEvent, ...] | None
+    stream: StreamValue, reading: RowRange, events: tuple[RecordedEvent, ...] | None
 ) -> tuple[RecordedEvent, ...]:
     """Return the events that were read. Raises when they do not belong together with the stream."""
     if events is None or (reading.pages > 1 and not await _is_unchanged(stream)):
@@ -162,7 +164,7 @@ async def _consistent(
     return events
 
 
-async def _is_unchanged(stream: Stream) -> bool:
+async def _is_unchanged(stream: StreamValue) -> bool:
     header = stream.partition.header
     reading = await read_rows(stream.partition, header, header, (VERSION,))
     return bool(reading.rows) and reading.rows[0].etag == stream.etag

@@ -8,7 +8,6 @@ After any conflict, and after a `StoreUnavailableError` whose outcome is unknown
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TypeVar
 
 from eventstore.appending import Draft, append, append_once
@@ -27,34 +26,27 @@ from eventstore.header import (
 from eventstore.includes import Include
 from eventstore.partition import Partition
 from eventstore.parts import append_in_parts
-from eventstore.port import Operation, Properties, Row, Value
+from eventstore.port import Operation, Row, Value
 from eventstore.reading import Selection, read_header, read_rows
 from eventstore.results import StreamSlice, StreamWriteResult
 from eventstore.slices import Reader
+from eventstore.stream_value import StreamValue
 from eventstore.truncation import delete, truncate
 from eventstore.writing import all_includes, transact
 
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class Stream:
-    """What is known of a stream: the value that each verb takes and gives back.
+class Stream(StreamValue):
+    """What is known of a stream, with the verbs that read and change streams.
 
-    Without an ETag it is *transient*: not written yet. To restore a value that was kept elsewhere, give its
-    parts to the constructor; nothing is read for that. Every verb that meets a stream which was deleted raises
-    `StreamDeletedError`, or `ConcurrencyConflictError` when it did not read the header.
+    Each verb takes such a value, or a `Partition`, and gives back a new one. Without an ETag it is *transient*: not
+    written yet. To restore a value that was kept elsewhere, give its parts to the constructor; nothing is read for
+    that. Every verb that meets a stream which was deleted raises `StreamDeletedError`, or
+    `ConcurrencyConflictError` when it did not read the header.
     """
 
-    partition: Partition
-    etag: str | None = None
-    version: int = 0
-    first_version: int = 1
-    """The low watermark: the version of the first event that has not been cut away."""
-    properties: Properties | None = None
-    """The stream's own properties, None when they were not read."""
-    partial: bool = False
-    """True when only some of the properties were read; a write keeps the others then."""
+    __slots__ = ()
 
     @classmethod
     async def provision(
@@ -110,7 +102,7 @@ class Stream:
         properties: Mapping[str, Value | None] | None = None,
         includes: Iterable[Include] = (),
         idempotent: bool = False,
-    ) -> StreamWriteResult:
+    ) -> StreamWriteResult[Stream]:
         """Append events, in one transaction with their includes and, if given, new stream properties.
 
         `target` is a stream value, or a partition with the version that its stream is expected to have; 0
@@ -140,7 +132,7 @@ class Stream:
         expected_version: int | ExpectedVersion | None = None,
         properties: Mapping[str, Value | None] | None = None,
         idempotent: bool = False,
-    ) -> StreamWriteResult:
+    ) -> StreamWriteResult[Stream]:
         """Append events that may be too many for one transaction, in as few of them as possible.
 
         Each part is atomic, all together are not. The last one sets the properties, if they are given. Every part is
@@ -174,7 +166,7 @@ class Stream:
         *,
         select: Sequence[str] | None = None,
         header: Sequence[str] | None = None,
-    ) -> StreamSlice:
+    ) -> StreamSlice[Stream]:
         """Read a stream's header and its events from a version on. Raises `StreamNotFoundError`.
 
         See `try_read`.
@@ -191,7 +183,7 @@ class Stream:
         *,
         select: Sequence[str] | None = None,
         header: Sequence[str] | None = None,
-    ) -> StreamSlice | None:
+    ) -> StreamSlice[Stream] | None:
         """Read a stream's header and its events from a version on, None when there is no stream.
 
         `slice_size` is the number of events to read, None for all. `select` names the event properties to
@@ -213,7 +205,7 @@ class Stream:
         *,
         select: Sequence[str] | None = None,
         header: Sequence[str] | None = None,
-    ) -> StreamSlice:
+    ) -> StreamSlice[Stream]:
         """Read a stream's header and its events from a version down, None for the newest; the newest comes first.
 
         Two requests, and one more for each further 1,000 events. Raises `StreamNotFoundError`; otherwise like
@@ -230,7 +222,7 @@ class Stream:
         *,
         select: Sequence[str] | None = None,
         header: Sequence[str] | None = None,
-    ) -> StreamSlice:
+    ) -> StreamSlice[Stream]:
         """Read a stream's header and its last events, the oldest of them first. Like `read_backwards`."""
         found = await cls.read_backwards(partition, None, count, select=select, header=header)
         return StreamSlice(found.stream, found.events[::-1], is_end_of_stream=True)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from eventstore.errors import StreamNotFoundError
 from eventstore.events import VERSION
@@ -18,17 +17,15 @@ from eventstore.limits import MAX_OPERATIONS
 from eventstore.partition import EVENT_ID, Partition
 from eventstore.port import Operation, Properties, Value
 from eventstore.reading import read_rows
+from eventstore.stream_value import StreamT, StreamValue
 from eventstore.writing import transact
-
-if TYPE_CHECKING:
-    from eventstore.stream import Stream
 
 _CHANGES = MAX_OPERATIONS - 1
 
 
 async def truncate(
-    stream: Stream, first_version: int, properties: Properties | None, includes: Sequence[Include]
-) -> Stream:
+    stream: StreamT, first_version: int, properties: Properties | None, includes: Sequence[Include]
+) -> StreamT:
     """Cut away the events before a version, and return the stream as it is then."""
     if stream.etag is None:
         raise ValueError("The stream is transient: it has nothing to cut away.")
@@ -52,7 +49,7 @@ async def truncate(
     return replace(stream, etag=etag, first_version=first_version)
 
 
-async def delete(target: Stream) -> None:
+async def delete(target: StreamValue) -> None:
     """Put a tombstone in place of a header, and delete all events and ids.
 
     A transient value stands for the stream as it is now, also one whose deletion was broken off.

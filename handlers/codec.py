@@ -14,14 +14,18 @@ from pydantic_core import PydanticSerializationError, to_json
 from handlers.errors import CodecError
 from handlers.fields import holds_frozenset
 
-FROZEN = ConfigDict(
-    frozen=True,
+JSON = ConfigDict(
     extra="ignore",
     ser_json_bytes="base64",
     val_json_bytes="base64",
     ser_json_inf_nan="constants",
     hide_input_in_errors=False,
 )
+"""What is common to the models of messages and states, which add `frozen=True` in their own bodies.
+
+There pydantic's mypy plugin reads it. As an argument of the class, type checkers without the plugin would want it of
+every subclass too.
+"""
 
 M = TypeVar("M", bound=BaseModel)
 

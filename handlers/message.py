@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from pydantic import BaseModel
+from pydantic import BaseModel, ConfigDict
 
-from handlers.codec import FROZEN
+from handlers.codec import JSON
 from handlers.errors import AppError
 from handlers.names import stable_name
 
 
-class Message(BaseModel, frozen=True):  # type: ignore[misc] # repeated for mypy, which does not read FROZEN
+class Message(BaseModel):
     """Base of messages, which are sent from one business object to another.
 
     The name on the wire is the class's, or the given one: `class FireAt(Message, name="FireAt")` keeps the name when
@@ -20,7 +20,7 @@ class Message(BaseModel, frozen=True):  # type: ignore[misc] # repeated for mypy
     are ignored when a message is read.
     """
 
-    model_config = FROZEN
+    model_config = ConfigDict(frozen=True, **JSON)
 
     __message_name__: ClassVar[str] = "Message"
     __message_aliases__: ClassVar[tuple[str, ...]] = ()

@@ -5,21 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
-from pydantic import BaseModel
+from pydantic import BaseModel, ConfigDict
 
-from handlers.codec import FROZEN
+from handlers.codec import JSON
 
 Upcaster = Callable[[dict[str, Any]], dict[str, Any]]
 
 
-class State(BaseModel, frozen=True):  # type: ignore[misc] # repeated for mypy, which does not read FROZEN
+class State(BaseModel):
     """Base of states. All fields have defaults, which are the initial state of a business object.
 
     A changed shape gets a new schema version, and an upcaster for each older version, which turns its stored fields
     into those of the next version: `class Account(State, version=2, upcasters={1: add_currency})`.
     """
 
-    model_config = FROZEN
+    model_config = ConfigDict(frozen=True, **JSON)
 
     __schema_version__: ClassVar[int] = 1
     __upcasters__: ClassVar[Mapping[int, Upcaster]] = {}

@@ -6,9 +6,10 @@ RuntimeFailure
 │   ├── AppNotFoundError      `--app` names no App
 │   └── BatchRefusedError     the ledger does not allow to run this batch
 ├── RetriesExhaustedError     lost races or an unreachable store, too often in a row
-├── ReplayFailedError         a version whose outputs are not out yet cannot be replayed: the batch must fail
-├── DifferenceError           a duplicate gave something else than at first, and the batch was told to fail on that
-├── StoredDataError           a stored run cannot be read
+├── ReplayFailedError         a version whose outputs are unpublished cannot be replayed: the batch must fail
+├── DifferenceError           a replay differs from what was recorded, and the batch fails on that
+├── StoredDataError           a stored row cannot be read
+├── MissingExtraError         a package is not installed that one of this project's extras brings
 └── BatchFailedError          a Spark job of the batch failed; run it again with its id
 
 Every error survives pickling: its constructor takes exactly its attributes.
@@ -34,7 +35,11 @@ class AppNotFoundError(UsageError):
 
 
 class BatchRefusedError(UsageError):
-    """Raised when a batch with this id was published, abandoned, or begun with other input."""
+    """Raised when the ledger refuses a batch.
+
+    Its id is unusable, unknown, abandoned, or was begun with other input; or another algorithm has processed the
+    table. A batch that is published is not refused: running it again shows its outcomes.
+    """
 
 
 class RetriesExhaustedError(RuntimeFailure):
@@ -44,17 +49,21 @@ class RetriesExhaustedError(RuntimeFailure):
 class ReplayFailedError(RuntimeFailure):
     """Raised when a stored version whose batch has not published cannot be replayed to its digests.
 
-    Its outputs were never given out and cannot be had again with the present code, so nothing may go on
+    Its outputs were never published and the present code cannot produce them again, so the batch must not go on
     as if they had been.
     """
 
 
 class DifferenceError(RuntimeFailure):
-    """Raised when a duplicate gives other outputs or another state than at first, in a batch that fails on that."""
+    """Raised when the replay of a duplicate has other outputs or another state, in a batch that fails on that."""
 
 
 class StoredDataError(RuntimeFailure):
-    """Raised when the stored bytes of a run are not what was written."""
+    """Raised when a stored row cannot be read: it was damaged, or written by newer code."""
+
+
+class MissingExtraError(RuntimeFailure, ImportError):
+    """Raised when a package is not installed that one of this project's extras brings; names the extra."""
 
 
 class BatchFailedError(RuntimeFailure):

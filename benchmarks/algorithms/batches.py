@@ -56,13 +56,13 @@ class BatchPlay:
         outcomes = drive(algorithm.process(game_id(0), deliveries))
         check_ends([outcome.status for outcome in outcomes], Status.PROCESSED)
         if isinstance(algorithm, OutboxBatch):
-            drive(algorithm.settle(game_id(0), [id_key(each.message_id) for each in sent]))
+            drive(algorithm.finish(game_id(0), [id_key(each.message_id) for each in sent]))
         spent = Spent.until_now(self.table, self.app).each(before, 1)
         return spent._replace(stored_bytes=self.table.stored_bytes - unsent)
 
     def _in_batch(self, batch: int) -> BatchAlgorithm:
         context = BatchContext(f"20260101T000000-{batch:06}")
-        given = Dependencies(self.app, self.table, self.table, clock=self._clock, batch=context)
+        given = Dependencies(self.app, self.table, clock=self._clock, batch=context)
         (algorithm,) = make_batch_algorithms(self._algorithm, given).values()
         return algorithm
 

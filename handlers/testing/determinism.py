@@ -60,7 +60,7 @@ def check_determinism(
 def _scenarios(app: App, examples: int, seed: int, strategies: Strategies) -> list[Scenario]:
     try:
         from handlers.testing import strategies as generator  # noqa: PLC0415 - only this needs Hypothesis
-    except ImportError as error:
+    except ModuleNotFoundError as error:
         problem = "check_determinism needs Hypothesis: pip install 'consistent-messaging[testing]'."
         raise SpecError(problem) from error
     return generator.scenarios(app, examples, seed, strategies)

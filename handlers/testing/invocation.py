@@ -33,7 +33,7 @@ def handle(handler: HandlerDefinition, before: bytes, message: Message, context:
     method = route.revisions[route.newest]
     returned = method(state, seen, context)
     if returned is None:
-        problem = f"{method.__qualname__} returned None: return the next state, or the given one if it does not change."
+        problem = f"{method.__qualname__} returned None: return the next state, or the input state unchanged."
         raise CodecError(problem)
     after = codec.encode(returned)
     if codec.encode(state) != before:

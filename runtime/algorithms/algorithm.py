@@ -1,8 +1,8 @@
-"""The interface of the algorithms that make the effect of each message happen exactly once.
+"""The interface of the algorithms that process each message exactly once.
 
-All of them await nothing but tables, their stores (which are made of tables) and `publish`. Each call of a table is
-one atomic operation. Clocks, fresh ids and pauses are given to them, so that a model checker can step the real
-coroutine through all interleavings.
+An algorithm awaits nothing but tables, stores made of tables, and `publish`; each call of a table is one atomic
+operation. Clocks, ids and the sleep between two attempts are passed in. So a model checker can step the shipped
+coroutine through all interleavings of its calls.
 """
 
 from __future__ import annotations
@@ -15,26 +15,34 @@ from runtime.messages.outcome import Outcome, Output
 from runtime.messages.parsing import Prepared
 
 Publish = Callable[[Output], Awaitable[None]]
-"""Sends one output. It may be called again with the same output, and whatever it raises ends the attempt."""
+"""Sends one output. It may be called again with the same output. Whatever it raises ends the attempt."""
 
 AT_ONCE = timedelta()
-"""No age: also what was begun a moment ago."""
+"""No age: what was begun a moment ago counts too."""
 
 
 class Algorithm(Protocol):
     """Processes the messages of one handler, one at a time."""
 
     async def process(self, message: Prepared) -> Outcome:
-        """Handle a message, publish its outputs, and return what became of it and what was published.
+        """Handle a message, publish its outputs, and return the outcome with the outputs that were published.
 
-        When it returns, what the message did is stored durably and the message can be acknowledged. It may be
-        cancelled, or its process killed, between any two calls: the next copy of the message goes on from there.
-        Raises `RetriesExhaustedError` when races were lost, or the store did not answer, too often in a row.
+        On return the effect of the message is stored durably, and the message can be acknowledged. The call may be
+        cancelled, or its process killed, at any await: the next delivery of the message completes the work.
+
+        Raises `RetriesExhaustedError` after too many attempts in a row that lost a race or got no answer.
         """
 
     async def sweep(self, older_than: timedelta = AT_ONCE) -> int:
-        """Finish the messages whose attempts died and that do not come again. Return how many there were.
+        """Publish and finish messages whose worker died and that will not be redelivered. Return how many.
 
-        What was begun less than `older_than` ago is left alone: its attempt may still run. To finish it too does no
-        harm but that its outputs are published once more.
+        Messages handled less than `older_than` ago are left out, as their attempt may still run. To sweep them too is
+        safe: their outputs may then be published once more.
+        """
+
+    async def evict(self, older_than: timedelta, *, dry_run: bool = False) -> int:
+        """Forget the ids of messages processed longer ago than `older_than`. Return how many.
+
+        A later copy of such a message is processed again. With `dry_run` nothing is deleted. Algorithms that keep no
+        ids by age return 0.
         """

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from functools import partial
 from typing import NamedTuple
 
-from eventstore import Row, Table
+from eventstore import Row, Table, pages
 from runtime.algorithms.outbox.entities import ENTITY
 from runtime.batches.ledger import STATE_BASED
 from runtime.storage.listing import summaries
@@ -44,14 +45,9 @@ async def _each(table: Table) -> AsyncIterator[HandlerCount]:
         yield HandlerCount(
             stream.handler, STATE_BASED, 1, head.versions, head.versions - head.kept_from + 1, 0
         )
-    continuation = None
-    while True:
-        page = await table.scan(ENTITY, select=["Algorithm", "Version", "Pending"], continuation=continuation)
+    async for page in pages(partial(table.scan, ENTITY, select=["Algorithm", "Version", "Pending"])):
         for row in page.rows:
             yield _of_entity(row)
-        continuation = page.continuation
-        if continuation is None:
-            return
 
 
 def _of_entity(row: Row) -> HandlerCount:

@@ -89,7 +89,7 @@ def digest_outputs(published: Sequence[Published]) -> bytes:
 
 
 def outputs_of(invocation: Invocation, version: int, now: int) -> tuple[Output, ...]:
-    """Return what was published as messages of a log: in the order of versions, at the recorded time."""
+    """Return the published messages as messages of a log: in the order of versions, at the recorded time."""
     first = version << OUTPUT_INDEX_BITS
     return tuple(
         Output(message_id, name, body.decode(), first + index, now, headers)
@@ -119,12 +119,14 @@ def _describe(error: BaseException) -> str:
 def _result(returned: State | None, route: Route, revision: int) -> State:
     if returned is None:
         name = getattr(route.revisions[revision], "__qualname__", "The handler")
-        message = f"{name} returned None: return the next state, or the given one when nothing changes."
+        message = f"{name} returned None: return the next state, or the input state unchanged."
         raise CodecError(message)
     return returned
 
 
 def _check_unchanged(handler: HandlerDefinition, state: bytes, before: bytes) -> None:
     if state != before:
-        message = f"{handler.name} changed the state that it was given: return a changed copy (model_copy)."
+        message = (
+            f"{handler.name} mutated its input state: return a changed copy, state.model_copy(update=...)."
+        )
         raise InputStateChangedError(message)

@@ -1,4 +1,4 @@
-"""Dispatching outputs, once what they speak of is stored durably."""
+"""Publishing outputs, once what they speak of is stored durably."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from runtime.algorithms.algorithm import Publish
 from runtime.messages.outcome import Output
 
 
-async def dispatch(table: Table, publish: Publish, outputs: Iterable[Output]) -> None:
-    """Make what was committed to a table durable, and publish outputs, one after another."""
+async def publish_all(table: Table, publish: Publish, outputs: Iterable[Output]) -> None:
+    """Make what was committed to a table durable, then publish outputs, one after another."""
     await table.barrier()
     for output in outputs:
         await publish(output)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 HELD_BACK = "An earlier message of its stream is a dead letter, and the batch stops a stream there."
+"""The error of a new message that is held back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,11 +14,11 @@ class BatchContext:
     """What a batch decides for all its messages.
 
     `batch_id` is None when messages are processed one at a time. `finished` names the batches that are published
-    or abandoned: the outputs of any other may not be out yet; None when that is not known. `is_cascade` says that
+    or abandoned: the outputs of any other may be unpublished; None when that is not known. `is_cascade` says that
     the messages are outputs of this batch, whose times are the framework's own. `late` says what to do with a
-    message that cannot be told from a duplicate, `on_error` whether later new messages of a stream wait when one is
-    a dead letter, `on_difference` whether a duplicate that gives something else than at first is a dead letter or
-    fails the batch.
+    message that cannot be told from a duplicate, `on_error` whether later new messages of a stream are held back
+    when one is a dead letter, `on_difference` whether a duplicate whose replay differs from what was recorded is a dead
+    letter or fails the batch.
     """
 
     batch_id: str | None = None
@@ -26,3 +27,8 @@ class BatchContext:
     late: Literal["refuse", "process"] = "refuse"
     on_error: Literal["continue", "stop-stream"] = "continue"
     on_difference: Literal["dead-letter", "fail"] = "dead-letter"
+
+    @property
+    def stops_streams(self) -> bool:
+        """Whether new messages of a stream are held back after a dead letter."""
+        return self.on_error == "stop-stream"

@@ -1,13 +1,19 @@
 """The command line, `consistent`: quiet, quick to start, and without a stack trace for a user's mistake.
 
-Only typer and rich are imported before a command runs; Spark, Arrow and Azure when the command needs them.
+Spark, Arrow, pandas and Azure's packages are imported only by the commands that need them.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 
 __all__ = ["main"]
+
+_MISSING = (
+    "Error: The command line needs {}: pip install 'consistent-messaging[spark]', or 'consistent-messaging[cli]' for "
+    "the commands that do without Spark."
+)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -15,8 +21,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
     The exit code is 0 when it was done, 1 when it failed, 2 when it was asked for wrongly, 130 after Ctrl-C.
     """
-    from runtime.cli.application import application
-    from runtime.cli.failures import answered
-
+    try:
+        from runtime.cli.application import application
+        from runtime.cli.failures import answered
+    except ModuleNotFoundError as error:
+        sys.exit(_MISSING.format(error.name))
     with answered():
         application(args=None if arguments is None else list(arguments), prog_name="consistent")

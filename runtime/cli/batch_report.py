@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import RenderableType
 
-from runtime.cli.commands.batches import describe
+from runtime.cli.batch_record import describe
 from runtime.cli.tables import make_table
 from runtime.messages.outcome import Status
 

@@ -22,12 +22,3 @@ def parse_duration(text: str) -> int:
     if match is None:
         raise typer.BadParameter(f"{text!r} is no duration: write {FORMS}.")
     return int(match[1]) * _SECONDS[match[2]] * _MICROSECONDS
-
-
-def format_duration(microseconds: int) -> str:
-    """Return a duration in the largest unit that it is a whole number of."""
-    seconds = microseconds // _MICROSECONDS
-    for unit, size in reversed(_SECONDS.items()):
-        if seconds and seconds % size == 0:
-            return f"{seconds // size}{unit}"
-    return f"{seconds}s"

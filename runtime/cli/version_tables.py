@@ -11,8 +11,8 @@ from rich.text import Text
 from runtime.cli.tables import Cell, compact_json, make_facts, make_table, moment_cell, moment_text
 from runtime.cli.versions import describe_version
 from runtime.storage.head import Head
-from runtime.storage.listing import StoredVersion
 from runtime.storage.readable_states import changes, decode
+from runtime.storage.version import Version
 
 _COLUMNS = ("version", "message", "type", "now", "enqueued at", "batch", "changed")
 _STATES = ("before", "after")
@@ -31,13 +31,13 @@ def facts_of_stream(title: str, head: Head) -> RenderableType:
     )
 
 
-def table_of_versions(title: str, listed: Sequence[StoredVersion], *, diff: bool) -> RenderableType:
+def table_of_versions(title: str, listed: Sequence[Version], *, diff: bool) -> RenderableType:
     """Return a row for each version, with its state or with what it changed."""
     last = "changes" if diff else "state"
     return make_table(title, [*_COLUMNS, last], (_row(stored, diff=diff) for stored in listed))
 
 
-def facts_of_version(title: str, stored: StoredVersion, *, with_states: bool) -> Iterator[RenderableType]:
+def facts_of_version(title: str, stored: Version, *, with_states: bool) -> Iterator[RenderableType]:
     """Give all that is recorded of a version, and the states before and after it."""
     described = describe_version(stored, whole=True, diff=False)
     states = {name: described.pop(name) for name in _STATES}
@@ -49,7 +49,7 @@ def facts_of_version(title: str, stored: StoredVersion, *, with_states: bool) ->
             yield json.dumps(state, indent=2, ensure_ascii=False)
 
 
-def table_of_changes(stored: StoredVersion) -> RenderableType:
+def table_of_changes(stored: Version) -> RenderableType:
     """Return a row for each field that a version changed."""
     found = changes(decode(stored.before), decode(stored.after))
     if not found:
@@ -58,8 +58,8 @@ def table_of_changes(stored: StoredVersion) -> RenderableType:
     return make_table("\nChanges of the state", ("field", "before", "after"), rows)
 
 
-def _row(stored: StoredVersion, *, diff: bool) -> tuple[Cell, ...]:
-    version = stored.version
+def _row(stored: Version, *, diff: bool) -> tuple[Cell, ...]:
+    version = stored.record
     return (
         stored.number,
         stored.message_id,
@@ -72,7 +72,7 @@ def _row(stored: StoredVersion, *, diff: bool) -> tuple[Cell, ...]:
     )
 
 
-def _changes_text(stored: StoredVersion) -> str | None:
+def _changes_text(stored: Version) -> str | None:
     found = changes(decode(stored.before), decode(stored.after))
     return (
         ", ".join(f"{each.field}: {compact_json(each.before)} → {compact_json(each.after)}" for each in found)

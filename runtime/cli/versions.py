@@ -6,13 +6,13 @@ from dataclasses import asdict
 from typing import Any
 
 from runtime.cli.tables import moment_text
-from runtime.storage.listing import StoredVersion
 from runtime.storage.readable_states import changes, decode
+from runtime.storage.version import Version
 
 
-def describe_version(stored: StoredVersion, *, whole: bool, diff: bool) -> dict[str, Any]:
+def describe_version(stored: Version, *, whole: bool, diff: bool) -> dict[str, Any]:
     """Return a version for JSON: `whole` with all that is recorded, with `diff` what it changed."""
-    version = stored.version
+    version = stored.record
     before, after = decode(stored.before), decode(stored.after)
     described: dict[str, Any] = {
         "version": stored.number,

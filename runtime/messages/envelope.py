@@ -1,4 +1,4 @@
-"""Envelopes: messages as they stand in a log."""
+"""Envelopes: messages as a log holds them."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Envelope(NamedTuple):
         )
 
     def to_json(self) -> str:
-        """Return the delivery as one line of JSON, as it may stand in a log."""
+        """Return the delivery as one line of JSON, as a log may hold it."""
         body = self.body if isinstance(self.body, str) else self.body.hex()
         fields: dict[str, Any] = {"message_id": self.message_id, "type": self.type, "body": body}
         if self.business_id is not None:

@@ -7,6 +7,7 @@ or 1.0 for 1 is still the same message. Defaults are not filled in: what was sen
 from __future__ import annotations
 
 from hashlib import sha256
+from types import NoneType
 from typing import Any
 
 import msgpack
@@ -18,6 +19,7 @@ MAX_DEPTH = 200
 
 _INT64 = 2**63
 _LARGE_INTEGER = 1
+_NORMAL = frozenset({str, bool, NoneType})
 
 
 def fingerprint(message_type: str, body: str | bytes, *, packed: bool = False) -> bytes:
@@ -25,8 +27,28 @@ def fingerprint(message_type: str, body: str | bytes, *, packed: bool = False) -
 
     `packed` says that the body is msgpack and not JSON. Raises `ValueError` when the body does not parse.
     """
-    parsed = msgpack.unpackb(body) if packed else from_json(body)
-    return sha256(msgpack.packb((message_type, _normalised(parsed, 0)))).digest()[:SIZE]
+    if packed:
+        normal = _normalised(msgpack.unpackb(body), 0)
+    else:
+        parsed = from_json(body)
+        normal = _sorted(parsed) if _is_plain(parsed) else _normalised(parsed, 0)
+    return sha256(msgpack.packb((message_type, normal))).digest()[:SIZE]
+
+
+def _is_plain(parsed: Any) -> bool:  # noqa: ANN401 - parsed JSON
+    """Say whether JSON is an object whose values are normal as they are, as nearly all bodies are."""
+    if type(parsed) is not dict:
+        return False
+    for value in parsed.values():
+        kind = type(value)
+        if kind not in _NORMAL and not (kind is int and -_INT64 <= value < _INT64):
+            return False
+    return True
+
+
+def _sorted(parsed: dict[str, Any]) -> dict[str, Any]:
+    names = sorted(parsed)
+    return parsed if names == list(parsed) else {name: parsed[name] for name in names}
 
 
 def _normalised(value: Any, depth: int) -> Any:  # noqa: ANN401 - parsed JSON

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import NamedTuple
 
 from runtime.messages.envelope import Envelope
-from runtime.messages.message_ids import IdKey, id_key
 
 OUTPUT_INDEX_BITS = 20
 
@@ -79,8 +78,3 @@ def dead_letter(
     """Return the outcome of a delivery that is not handled."""
     shown = error.encode("utf-8", "backslashreplace").decode()
     return Outcome(envelope, handler, business_id, Status.DEAD_LETTER, reason, shown)
-
-
-def delivered_messages(outcomes: Iterable[Outcome]) -> set[IdKey]:
-    """Return the messages that had an outcome with a version."""
-    return {id_key(outcome.envelope.message_id) for outcome in outcomes if outcome.version is not None}

@@ -1,11 +1,18 @@
 """The Spark jobs: batches over message logs, their verification, and truncation of all streams of a table."""
 
-from runtime.spark.batch import Batch, BatchResult, dead_letters, outputs, run_batch
-from runtime.spark.batch_options import BatchOptions
-from runtime.spark.connection import TablePlace
-from runtime.spark.session import build_session
-from runtime.spark.truncate import truncate
-from runtime.spark.verify import Verification, VerifyOptions, verify
+from runtime.errors import MissingExtraError
+
+try:
+    from runtime.spark.batch import Batch, BatchResult, dead_letters, outputs, run_batch
+    from runtime.spark.batch_options import BatchOptions
+    from runtime.spark.connection import TablePlace
+    from runtime.spark.session import build_session
+    from runtime.spark.truncate import truncate
+    from runtime.spark.verify import Verification, VerifyOptions, verify
+except ModuleNotFoundError as error:
+    raise MissingExtraError(
+        f"Batches on Spark need {error.name}: pip install 'consistent-messaging[spark]'."
+    ) from error
 
 __all__ = [
     "Batch",

@@ -1,8 +1,8 @@
 """Batches: run the handlers of an app over a message log, round by round.
 
-A round folds its messages, writes the outcomes once, puts them in place and commits them in the ledger. With
-`cascade`, the outputs of a round are the messages of the next. When no handler takes any of the outputs, the
-batch is published, and from then on immutable.
+A round handles its messages, writes their outcomes once, renames the folder into place and commits it in the ledger.
+With `cascade`, the outputs of a round are the messages of the next. When no handler takes any of the outputs, the
+batch is published; a published batch is immutable.
 
 An algorithm with an outbox has a second pass: once the outcomes of a round are committed, which is how a batch
 dispatches, its messages are finished in their entities, before the next round or the end. A batch that is resumed does
@@ -36,7 +36,7 @@ from runtime.spark.folders import BatchFolders, absolute_folder
 from runtime.spark.inputs import describe_input
 from runtime.spark.job import FoldJob
 from runtime.spark.logs import normalise, read_log
-from runtime.spark.passes import left_behind, settle
+from runtime.spark.passes import finish, unfinished
 from runtime.spark.routing import route
 from runtime.spark.schemas import OUTCOME
 from runtime.spark.session import check_session
@@ -47,7 +47,10 @@ Round = Callable[[FoldJob], DataFrame]
 
 @dataclass(frozen=True)
 class BatchResult:
-    """A published batch: its row in the ledger and its outcomes. `was_published` says that nothing was run."""
+    """A published batch: its row in the ledger and its outcomes.
+
+    `was_published` says that it was published before, and nothing was run.
+    """
 
     record: BatchRecord
     outcomes: DataFrame
@@ -72,7 +75,7 @@ def run_batch(
     `runtime.spark.schemas.OUTCOME`. `options` are the fields of `BatchOptions`. Costs one query and one
     transaction for each stream of a round.
 
-    Running a batch that died again with its id finishes it; one that is published returns what was published.
+    Run a failed batch again with its id to resume it; a published batch returns its outcomes without running.
     Raises `UsageError` for what cannot be run, and `BatchFailedError` when the work stopped.
     """
     return Batch(spark, app, store, table, out, BatchOptions(**options)).run(messages, batch_id).outcomes
@@ -85,12 +88,12 @@ def outputs(outcomes: DataFrame) -> DataFrame:
 
 
 def dead_letters(outcomes: DataFrame) -> DataFrame:
-    """Return what was not handled: the reason, the error, and the delivery as it was."""
+    """Return the dead letters: reason, error, and the delivery as it was."""
     return outcomes.where(sf.col("status") == Status.DEAD_LETTER.value).drop("version", "outputs")
 
 
 def new_batch_id() -> str:
-    """Return an id that says when the batch began."""
+    """Return a new batch id, which begins with the time."""
     return f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{secrets.token_hex(3)}"
 
 
@@ -131,7 +134,7 @@ class Batch:
         check_session(self.spark)
         latest = cut_off(self.options.clock, older_than)
         what = f"what was left behind {older_than} ago"
-        first = partial(left_behind, self.spark, latest=latest, partitions=self._partitions())
+        first = partial(unfinished, self.spark, latest=latest, partitions=self._partitions())
         return self._run(self._connect(), batch_id, what, first)
 
     def _run(self, connection: Connection, batch_id: str | None, what: str, first: Round) -> BatchResult:
@@ -154,7 +157,7 @@ class Batch:
     def _run_rounds(
         self, connection: Connection, ledger: Ledger, record: BatchRecord, first: Round
     ) -> BatchRecord:
-        self._settle(connection, ledger, record)
+        self._finish(connection, ledger, record)
         while not self._is_done(record):
             number = record.rounds
             if number >= self.options.max_rounds:
@@ -170,7 +173,7 @@ class Batch:
             self.options.step(f"Round {number}: counting outcomes")
             counts, routable = self._count(record, number)
             record = connection.run(ledger.commit_round(record, number, counts, routable))
-            self._settle(connection, ledger, record)
+            self._finish(connection, ledger, record)
         return record
 
     def _is_done(self, record: BatchRecord) -> bool:
@@ -205,7 +208,8 @@ class Batch:
             options.in_flight,
             options.wrap,
             options.algorithm,
-            options.evidence,
+            options.deduplication_store,
+            options.token_store,
         )
 
     def _run_round(
@@ -224,14 +228,14 @@ class Batch:
         connection.run(connection.table.barrier())
         folders.put_in_place(staged, number)
 
-    def _settle(self, connection: Connection, ledger: Ledger, record: BatchRecord) -> None:
+    def _finish(self, connection: Connection, ledger: Ledger, record: BatchRecord) -> None:
         """Finish the messages of the last round that is committed: the second pass."""
         if not self.options.has_outbox or record.rounds == 0:
             return
         number = record.rounds - 1
         self.options.step(f"Round {number}: finishing messages")
         try:
-            settle(
+            finish(
                 self._folders(record).outcomes(number),
                 self._job(connection, ledger, record),
                 self._partitions(),
@@ -280,7 +284,7 @@ class Batch:
         return counts, sum(row["routable"] for row in rows)
 
     def _connect(self) -> Connection:
-        connection = open_table(self.store, self.table, self.options.evidence)
+        connection = open_table(self.store, self.table, self.options.other_table)
         check_reach(connection, self.spark)
         return connection
 

@@ -1,7 +1,7 @@
-"""The folders of a batch's outcomes: written out of sight, then renamed into place.
+"""The folders of a batch's outcomes: written to a hidden staging folder, then renamed into place.
 
-`OUT/batch_id=ID/round=N` holds the outcomes of a round as Parquet. They are staged under `OUT/_staging`, where Spark
-does not look, so that a folder in place is always whole. Works on any file system that Hadoop knows; the rename
+`OUT/batch_id=ID/round=N` holds the outcomes of a round as Parquet. They are staged under `OUT/_staging`, which Spark
+ignores, so that a folder in place is always complete. Works on any file system that Hadoop knows; the rename
 is atomic on local disks and HDFS.
 """
 
@@ -45,7 +45,7 @@ class BatchFolders:
     def is_in_place(self, number: int) -> bool:
         """Say whether the outcomes of a round are there as a whole, from an earlier attempt of this batch.
 
-        What is there in part, as a file system without an atomic rename may leave it, is deleted. Raises
+        An incomplete folder, which a file system without atomic rename may leave, is deleted. Raises
         `BatchRefusedError` when another store's batch of the same id has left its outcomes there.
         """
         path = self._path(self.round(number))
@@ -66,7 +66,7 @@ class BatchFolders:
         return False
 
     def put_in_place(self, staged: str, number: int) -> None:
-        """Rename a staged folder into place, unless another driver of the batch was faster."""
+        """Rename a staged folder into place, unless another driver of the same batch has done so."""
         source, target = self._path(staged), self._path(self.round(number))
         files = self._files(target)
         files.create(self._path(f"{staged}/{self._mark(self._data_files(source))}")).close()
@@ -86,10 +86,10 @@ class BatchFolders:
         _flush_to_disk(self.record.out, self._batch(), self.round(number))
 
     def remove_staging(self) -> None:
-        """Delete what attempts that died have left of this batch, as far as nobody is in the way.
+        """Delete the staging folders of failed attempts of this batch; a concurrent change is ignored.
 
-        Another batch may make its folder beside ours, or remove the empty folder of all, at the same moment. What is
-        left then is out of sight.
+        Another batch may create its folder beside this one, or remove the empty parent, at the same moment. What is
+        left then is hidden.
         """
         with suppress(Py4JJavaError):
             self._remove_staging()
@@ -138,9 +138,9 @@ class BatchFolders:
 
 
 def absolute_folder(folder: str) -> str:
-    """Return a folder under a name that means the same in every working directory.
+    """Return the absolute path of a folder.
 
-    Raises `UsageError` for a name in which Spark would see a pattern.
+    Raises `UsageError` for a name that Spark would read as a pattern.
     """
     if any(character in folder for character in _PATTERN):
         signs = " ".join(_PATTERN)

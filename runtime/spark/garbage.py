@@ -1,7 +1,7 @@
 """Python's cyclic garbage collector in workers.
 
-The fold makes no cycles, but many objects that live for a while: the collector would look at all of them, and at
-all modules that are loaded, again and again, for a tenth of the fold's time. It still runs, for the handlers' sake,
+Handling messages makes no reference cycles, but many objects that live for a while: the collector would traverse them,
+and all loaded modules, repeatedly, which takes a tenth of the time. It still runs, in case a handler makes cycles,
 only less often.
 """
 
@@ -20,7 +20,7 @@ _settled: set[int] = set()
 
 @contextmanager
 def rare_collections() -> Iterator[None]:
-    """Let the collector run rarely, and never over what a process had before its first fold."""
+    """Let the collector run rarely, and never over objects older than the first use in a process."""
     if os.getpid() not in _settled:
         gc.collect()
         gc.freeze()

@@ -1,4 +1,4 @@
-"""What a batch reads, in a few words that change when its content does."""
+"""The identity of a batch's input: it changes when the content does."""
 
 from __future__ import annotations
 

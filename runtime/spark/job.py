@@ -16,11 +16,10 @@ from eventstore import Table
 from handlers import App
 from runtime.algorithms.choice import AlgorithmName, BatchAlgorithm, Dependencies, make_batch_algorithms
 from runtime.batches.context import BatchContext
+from runtime.batches.seen import NOTHING
 from runtime.clock import Clock, system_clock
-from runtime.messages.message_ids import IdKey
-from runtime.messages.outcome import Outcome, Reason, Status, dead_letter, delivered_messages
+from runtime.messages.outcome import Outcome, Reason, dead_letter
 from runtime.messages.parsing import prepare
-from runtime.retries import RetryPolicy, sleep_for
 from runtime.spark.concurrency import ConcurrencyLimit
 from runtime.spark.connection import Connection, TablePlace, open_table
 from runtime.spark.deliveries import Group, groups
@@ -44,7 +43,7 @@ class FoldJob:
 
     `in_flight` bounds how many streams a worker works on at once when the store is on the network; there are fewer
     when the store answers slowly. `wrap` is put around each table, for example to count its requests or to place
-    faults. `evidence` is where the de-duplication store or the tokens are, None where they are with the states.
+    faults. `deduplication_store` and `token_store` are where these are, None for the table of the states.
     """
 
     app: App
@@ -55,19 +54,21 @@ class FoldJob:
     in_flight: int = 32
     wrap: Wrap | None = None
     algorithm: AlgorithmName = "state-based"
-    evidence: TablePlace | None = None
+    deduplication_store: TablePlace | None = None
+    token_store: TablePlace | None = None
 
     def open(self) -> Opened:
         """Return this worker's connection, with what the algorithm is made of."""
-        connection = open_table(self.store, self.table, self.evidence)
+        connection = open_table(self.store, self.table, self.deduplication_store or self.token_store)
         concurrency = ConcurrencyLimit(self.in_flight)
         wrap = self.wrap or _unchanged
+        other = connection.measured(wrap(connection.other), concurrency)
         dependencies = Dependencies(
             self.app,
             connection.measured(wrap(connection.table), concurrency),
-            connection.measured(wrap(connection.evidence), concurrency),
+            deduplication_store=other,
+            token_store=other,
             clock=self.clock,
-            retries=RetryPolicy(sleep=sleep_for(connection.scope)),
             batch=self.batch,
         )
         return Opened(connection, concurrency, dependencies)
@@ -75,55 +76,45 @@ class FoldJob:
     def fold(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Handle the deliveries of a partition, stream by stream, and give their outcomes."""
         connection, concurrency, dependencies = self.open()
-        worker = _Worker(self, make_batch_algorithms(self.algorithm, dependencies))
+        algorithms = make_batch_algorithms(self.algorithm, dependencies)
         writer = OutcomeWriter()
         with rare_collections():
-            for outcomes in connection.run_all(worker.work(batches), concurrency):
+            for outcomes in connection.run_all(self._work(algorithms, batches), concurrency):
                 writer.add(outcomes)
                 del outcomes  # or they would be kept while the next group is handled
                 while writer.is_full:
                     yield writer.flush()
             yield writer.flush()
 
-
-@dataclass
-class _Progress:
-    """What the groups of one long stream tell the next: who was delivered last, and whether to stop."""
-
-    delivered: frozenset[IdKey] = frozenset()
-    stopped: bool = False
-
-
-class _Worker:
-    """Processes groups of deliveries, each with the algorithm of its handler."""
-
-    def __init__(self, job: FoldJob, algorithms: Mapping[str, BatchAlgorithm]) -> None:
-        self._app = job.app
-        self._progress = _Progress()
-        self._stops = job.batch.on_error == "stop-stream"
-        self._algorithms = algorithms
-
-    def work(
-        self, batches: Iterable[pa.RecordBatch]
+    def _work(
+        self, algorithms: Mapping[str, BatchAlgorithm], batches: Iterable[pa.RecordBatch]
     ) -> Iterator[Coroutine[Any, Any, Sequence[Outcome]] | None]:
         """Give the work on each group. One that goes on with the stream of the group before waits for it."""
+        stream = _Stream(self.app, algorithms)
         for group in groups(batches):
             if group.follows:
                 yield None
             else:
-                self._progress = _Progress()
-            yield self._process(group, self._progress)
-            del group  # likewise
+                stream = _Stream(self.app, algorithms)
+            yield stream.process(group)
+            del group  # or it would be kept while the next one is read
 
-    async def _process(self, group: Group, progress: _Progress) -> Sequence[Outcome]:
-        outcomes = await self._handle(group, progress)
-        last = outcomes[-1].envelope.message_id
-        copies = [outcome for outcome in outcomes if outcome.envelope.message_id == last]
-        progress.delivered |= delivered_messages(copies)
-        progress.stopped |= self._stops and any(each.status is Status.DEAD_LETTER for each in outcomes)
+
+class _Stream:
+    """Processes the groups of one stream, one after another: each is told what has been seen in those before."""
+
+    def __init__(self, app: App, algorithms: Mapping[str, BatchAlgorithm]) -> None:
+        self._app = app
+        self._algorithms = algorithms
+        self._seen = NOTHING
+
+    async def process(self, group: Group) -> Sequence[Outcome]:
+        """Return the outcomes of a group."""
+        outcomes = await self._outcomes(group)
+        self._seen = self._seen.between_groups(outcomes)
         return outcomes
 
-    async def _handle(self, group: Group, progress: _Progress) -> Sequence[Outcome]:
+    async def _outcomes(self, group: Group) -> Sequence[Outcome]:
         if group.handler is None:
             return [
                 dead_letter(envelope, *_why_unroutable(envelope.type, why))
@@ -134,9 +125,7 @@ class _Worker:
         dead = [delivery for delivery in prepared if isinstance(delivery, Outcome)]
         if group.business_id is None or len(dead) == len(prepared):
             return dead
-        return await self._algorithms[handler.name].process(
-            group.business_id, prepared, delivered=progress.delivered, stopped=progress.stopped
-        )
+        return await self._algorithms[handler.name].process(group.business_id, prepared, self._seen)
 
 
 def _unchanged(table: Table) -> Table:

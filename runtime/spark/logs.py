@@ -1,8 +1,8 @@
-"""Message logs: read Parquet or JSON lines into one form, and find what is no message.
+"""Message logs: read Parquet or JSON lines into one form, and find rows that are no messages.
 
 The form has the columns of a log (message_id, type, body, business_id, sequence, enqueued_at, headers), plus
-`problem`, which says what is wrong with a row, and `line`, which keeps the row as it was when something is. Nothing is
-turned into NULL on the way.
+`problem`, the error of a row that is no message, and `line`, which keeps such a row as it was. No value is silently
+turned into NULL.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _HEADERS = MapType(StringType(), StringType())
 
 
 def read_log(spark: SparkSession, path: str, format_: str | None = None) -> DataFrame:
-    """Read the log at a path: Parquet, or JSON lines; by default what the names of its files say.
+    """Read the log at a path: Parquet, or JSON lines; by default as the names of its files say.
 
     Raises `LogError` when there is nothing there.
     """

@@ -1,4 +1,4 @@
-"""What batches do beside folding when their algorithm has an outbox: the second pass, and taking up what was left."""
+"""Batches with an outbox: the second pass, which finishes messages, and the sweep, which publishes what was left."""
 
 from __future__ import annotations
 
@@ -18,34 +18,34 @@ from runtime.spark.job import FoldJob
 from runtime.spark.outcomes import to_arrow
 from runtime.spark.schemas import OUTCOME
 
-_SETTLED = StructType([StructField("entities", LongType())])
+_FINISHED = StructType([StructField("entities", LongType())])
 _ENTITY = StructType([StructField(name, StringType()) for name in ("handler", "business_id")])
 
 
-def settle(outcomes: DataFrame, job: FoldJob, partitions: int) -> None:
-    """Finish, in their entities, the messages of outcomes that are committed. Done again it does nothing."""
+def finish(outcomes: DataFrame, job: FoldJob, partitions: int) -> None:
+    """Finish, in their entities, the messages of committed outcomes. Repeating it changes nothing."""
     known = outcomes.where(sf.col("status").isin(Status.PROCESSED.value, Status.DUPLICATE.value))
     by_entity = (
         known.repartition(partitions, "handler", "business_id")
         .groupBy("handler", "business_id")
         .agg(sf.collect_set("message_id").alias("message_ids"))
     )
-    settled = by_entity.mapInArrow(SecondPass(job).run, _SETTLED)
-    settled.write.format("noop").mode("overwrite").save()
+    finished = by_entity.mapInArrow(SecondPass(job).run, _FINISHED)
+    finished.write.format("noop").mode("overwrite").save()
 
 
-def left_behind(spark: SparkSession, job: FoldJob, latest: int, partitions: int) -> DataFrame:
-    """Return outcomes of the messages that nobody is going to finish: duplicates, with what they have to publish.
+def unfinished(spark: SparkSession, job: FoldJob, latest: int, partitions: int) -> DataFrame:
+    """Return outcomes of the messages whose worker or batch died for good: duplicates with their outputs.
 
     Single messages count when they were handled at a time, in microseconds, or before.
     """
     connection, _, dependencies = job.open()
-    keys = connection.run(_unfinished(job, dependencies))
+    keys = connection.run(_keys(job, dependencies))
     entities = spark.createDataFrame(keys, _ENTITY).repartition(partitions)
-    return entities.mapInArrow(TakeUp(job, latest).run, OUTCOME)
+    return entities.mapInArrow(Sweep(job, latest).run, OUTCOME)
 
 
-async def _unfinished(job: FoldJob, dependencies: Dependencies) -> list[tuple[str, str]]:
+async def _keys(job: FoldJob, dependencies: Dependencies) -> list[tuple[str, str]]:
     """Return handler and business id of each entity that has something pending."""
     found = []
     for handler, algorithm in make_outbox_batches(job.algorithm, dependencies).items():
@@ -61,10 +61,10 @@ class SecondPass:
     job: FoldJob
 
     def run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Settle the messages of each entity that comes in, and give the number of entities."""
+        """Finish the messages of each entity that comes in, and give the number of entities."""
         connection, concurrency, dependencies = self.job.open()
-        settled = sum(1 for _ in connection.run_all(self._work(dependencies, batches), concurrency))
-        yield pa.RecordBatch.from_pydict({"entities": pa.array([settled], pa.int64())})
+        finished = sum(1 for _ in connection.run_all(self._work(dependencies, batches), concurrency))
+        yield pa.RecordBatch.from_pydict({"entities": pa.array([finished], pa.int64())})
 
     def _work(
         self, dependencies: Dependencies, batches: Iterable[pa.RecordBatch]
@@ -72,18 +72,18 @@ class SecondPass:
         algorithms = make_outbox_batches(self.job.algorithm, dependencies)
         for row in _rows(batches):
             message_ids = [id_key(message_id) for message_id in sorted(row["message_ids"])]
-            yield algorithms[row["handler"]].settle(row["business_id"], message_ids)
+            yield algorithms[row["handler"]].finish(row["business_id"], message_ids)
 
 
 @dataclass(frozen=True)
-class TakeUp:
-    """Takes up what attempts that died have left in the entities of a partition."""
+class Sweep:
+    """Looks for unfinished messages in the entities of a partition."""
 
     job: FoldJob
     latest: int
 
     def run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Give outcomes of what was left behind in each entity that comes in."""
+        """Give the outcomes of the unfinished messages of each entity that comes in."""
         connection, concurrency, dependencies = self.job.open()
         for outcomes in connection.run_all(self._work(dependencies, batches), concurrency):
             yield to_arrow(outcomes)
@@ -93,7 +93,7 @@ class TakeUp:
     ) -> Iterator[Coroutine[Any, Any, list[Outcome]]]:
         algorithms = make_outbox_batches(self.job.algorithm, dependencies)
         for row in _rows(batches):
-            yield algorithms[row["handler"]].left_behind(row["business_id"], self.latest)
+            yield algorithms[row["handler"]].unfinished(row["business_id"], self.latest)
 
 
 def _rows(batches: Iterable[pa.RecordBatch]) -> Iterator[dict[str, Any]]:

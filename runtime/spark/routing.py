@@ -1,7 +1,7 @@
 """Routing in the JVM: which handler takes a message, and which business object it is for.
 
 Each message gets one row for each of its routes. Rows that reach the same stream are shuffled to the same
-partition and sorted there: copies of one message stand together, at the smallest position of any of them.
+partition and sorted there: copies of one message are adjacent, at the smallest position of any of them.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ def route(messages: DataFrame, app: App, partitions: int, sample: Sample | None 
 
     Messages that no handler takes, and those with a problem, keep one row without a handler. The business id is
     read from the body with one schema for each message type, as text in its canonical form, and is null when
-    it cannot be found. Copies of a message stand together, the first delivery first. With a sample, the messages of
-    all other streams are left out before they are shuffled.
+    it cannot be found. Copies of a message are adjacent, the first delivery first. With a sample, the messages of
+    all other streams are dropped before the shuffle.
     """
     packed = isinstance(messages.schema["body"].dataType, BinaryType)
     keys = {path: f"key_{number}" for number, path in enumerate(_types_by_path(app))}
@@ -97,7 +97,7 @@ def _types_by_path(app: App) -> dict[tuple[str, ...], list[str]]:
 
 
 def _keys(app: App, names: Mapping[tuple[str, ...], str], *, packed: bool) -> list[Column]:
-    """Return the business ids as the sender names them, or else as they stand in the body, a column for each place."""
+    """Return the business ids as the sender names them, or else as the body has them, a column for each place."""
     given = sf.col("given")
     return [
         (given if packed else sf.when(sf.col("type").isin(types), sf.coalesce(given, _read(path)))).alias(

@@ -1,4 +1,4 @@
-"""What came of batches and truncations, in numbers: small results of the DataFrames that the jobs return."""
+"""Counts of outcomes and of truncated streams: small results of the DataFrames that the jobs return."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from runtime.spark.batch import dead_letters
 
 @dataclass(frozen=True, slots=True)
 class OutcomeCount:
-    """How many deliveries of a round came to the same end in a handler, and how many outputs they gave."""
+    """How many deliveries of a round had the same outcome in a handler, and how many outputs."""
 
     round: int
     handler: str | None
@@ -66,7 +66,7 @@ def first_dead_letters(outcomes: DataFrame, limit: int) -> list[DeadLetter]:
 
 
 def count_truncated(report: DataFrame) -> list[TruncatedCount]:
-    """Sum up a truncation by handler. The report is what `truncate` returned."""
+    """Sum up a truncation by handler, from the report that `truncate` returned."""
     counted = (
         report.groupBy(sf.substring_index("stream", "-", 1).alias("handler"))
         .agg(

@@ -1,7 +1,7 @@
-"""Verification: replay a log against what is stored with today's handlers, and write nothing.
+"""Verification: replay a log with today's handlers against the stored versions, and write nothing.
 
-It tells before handlers are deployed which stored versions they would break. What is read is the log and the
-streams that it names; neither a table, nor an entry in the ledger, nor a folder is made.
+It shows before handlers are deployed which stored versions they would break. It reads the log and the streams that the
+log names, and creates neither a table, nor a row in the ledger, nor a folder.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class VerifyOptions:
     """How a log is verified.
 
     `sample` takes a share of all streams, chosen by a hash of handler, business id and `seed`: the same ones in every
-    run. With `cascade` what the replays publish is verified too, round by round. `source`, `partitions` and
+    run. With `cascade` the outputs of the replays are verified too, round by round. `source`, `partitions` and
     `in_flight` are those of a batch. `step` is called with a sentence when the work goes on to its next step.
     """
 
@@ -65,7 +65,7 @@ class VerifyOptions:
 
 @dataclass(frozen=True, slots=True)
 class VerdictCount:
-    """How many deliveries of a kind came to the same verdict, in how many streams, with an example."""
+    """How many deliveries of a kind have the same verdict, in how many streams, with an example."""
 
     handler: str | None
     type: str | None
@@ -102,12 +102,12 @@ class Verification:
 
     @property
     def is_clean(self) -> bool:
-        """Whether all stored versions that were looked at still give what they gave."""
+        """Whether the replays of all stored versions match what was recorded."""
         return not any(count.verdict.is_difference for count in self.counts)
 
     @property
     def deliveries(self) -> int:
-        """How many deliveries were looked at, once for each handler that takes them."""
+        """How many deliveries were verified, counted once for each handler that takes them."""
         return sum(count.deliveries for count in self.counts)
 
     def first_differences(self, limit: int = 0) -> list[FirstDifference]:

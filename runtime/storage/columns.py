@@ -1,4 +1,4 @@
-"""State versions as they are stored, column by column: what is alike stands together, and compresses well."""
+"""State versions as they are stored, column by column: similar values are adjacent, and compress well."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def unpack_columns(data: bytes, ids: Sequence[IdKey]) -> Columns:
     if columns[0] != FORMAT:
         message = f"format {columns[0]} is unknown; this code reads format {FORMAT}"
         raise ValueError(message)
-    (_, schema, before, types, prints, outputs, states, start, nows, enqueued, headers, captured, revisions,
+    (_, schema, before, types, fingerprints, outputs, states, start, nows, enqueued, headers, captured, revisions,
      afters) = columns  # fmt: skip
     count = len(ids)
     versions = [
@@ -102,7 +102,7 @@ def unpack_columns(data: bytes, ids: Sequence[IdKey]) -> Columns:
         for fields in zip(
             ids,
             types,
-            _digests(prints),
+            _digests(fingerprints),
             [start + delta for delta in nows],
             _undeltas(enqueued),
             headers or [None] * count,

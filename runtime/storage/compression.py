@@ -1,4 +1,4 @@
-"""Compression of what is stored, with zstandard; a checksum tells damage, and what is decompressed is bounded."""
+"""Compression with zstandard: a checksum detects damage, and the decompressed size is bounded."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _zstandard = _Zstandard()
 
 
 def compress(data: bytes, dictionary: bytes = b"") -> bytes:
-    """Return compressed bytes; what is in the dictionary, at least 512 bytes, takes no room in them."""
+    """Return compressed bytes. Text that also occurs in the dictionary, of at least 512 bytes, takes almost none."""
     if len(dictionary) < _MIN_DICTIONARY:
         return _zstandard.compressor.compress(data)
     known = zstandard.ZstdCompressionDict(dictionary, dict_type=zstandard.DICT_TYPE_RAWCONTENT)
@@ -31,7 +31,7 @@ def compress(data: bytes, dictionary: bytes = b"") -> bytes:
 
 
 def decompress(data: bytes, dictionary: bytes = b"") -> bytes:
-    """Return what was compressed with the same dictionary. Raises `ValueError` and `ZstdError`."""
+    """Decompress bytes that were compressed with the same dictionary. Raises `ValueError` and `ZstdError`."""
     size = zstandard.frame_content_size(data)
     if not 0 <= size <= _MAX_BYTES:
         message = f"{size} bytes after decompression are more than a run can have"

@@ -30,8 +30,9 @@ class Head:
 
     `state` is the newest encoded state, None when it is too large for a header and must be read from the newest
     run. `tail` are the newest versions, None when all are in runs. `versions` counts all versions ever made,
-    `kept_from` is the first that is kept. Of messages enqueued at the `horizon` or before, or without a time when
-    `undated_cut`, no evidence may be left. Times are microseconds since 1970 UTC.
+    `kept_from` is the first that is kept. History up to the `horizon` may be gone: an older unknown message
+    cannot be told from a duplicate, nor can one without a time when `undated_cut`. Times are microseconds since 1970
+    UTC.
     """
 
     state: bytes | None

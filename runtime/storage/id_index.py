@@ -1,9 +1,9 @@
 """The index of message ids: tells which versions of a long history may be those of some messages.
 
-Of each id four bytes are kept, a *print*. Equal prints do not mean equal ids, so a version that the index names has
-to be looked up; prints that differ mean that the message is unknown. The prints of stored runs stand in rows between
-the header and the events, so that one range query reads header and index and no event. When rows are added, those
-before that are hardly larger are merged into one: each print is written again a few times at most, and rows stay few.
+Of each id a hash of four bytes is kept. Equal hashes do not mean equal ids, so a version that the index names is looked
+up; an id whose hash is not there is unknown. The hashes of stored runs are in rows between the header and the events,
+so that one range query reads header and index and no event. A new row is merged with the rows before it that are at
+most twice as large: there are O(log n) rows, and each hash is rewritten O(log n) times.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import sys
 from array import array
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, KeysView, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 from zlib import crc32
@@ -20,7 +20,9 @@ from zlib import crc32
 from eventstore import Include, Int64, Partition, Row, Value
 from runtime.errors import StoredDataError
 from runtime.messages.message_ids import IdKey
+from runtime.storage import limits
 from runtime.storage.chunks import CHUNK, chunk_names, join, split
+from runtime.storage.limits import HASH_BYTES
 from runtime.storage.properties import number
 from runtime.storage.run import Run
 
@@ -28,25 +30,23 @@ PREFIX = "SS-IDX-"
 LAST = PREFIX + "~"
 """The end of the index rows, for a range that begins with the header."""
 
-MAX_PRINTS = 64 * 2**10
-PRINT_BYTES = 4
-_PRINTS = chunk_names("Prints", MAX_PRINTS * PRINT_BYTES // CHUNK)
+_HASHES = chunk_names("Prints", limits.MAX_INDEX_HASHES * HASH_BYTES // CHUNK)
 _ENDS = chunk_names("Ends", 4)
-PROPERTIES = ["First", "Count", "FirstEvent", *_ENDS, *_PRINTS]
-_FEW = 64
+PROPERTIES = ["First", "Count", "FirstEvent", *_ENDS, *_HASHES]
+_FEW = 8
 _DROPPED_AT_ONCE = 16
 
 
 class IndexedRun(NamedTuple):
-    """A run that was or will be stored: how many versions it has, and the prints of their messages."""
+    """A run that was or will be stored: how many versions it has, and the hashes of their messages' ids."""
 
     length: int
-    prints: bytes
+    id_hashes: bytes
 
     @classmethod
     def of(cls, run: Run) -> IndexedRun:
         """Return what is indexed of a run."""
-        return cls(len(run.versions), prints_of(run.ids))
+        return cls(len(run.versions), id_hashes_of(run.ids))
 
 
 class Candidate(NamedTuple):
@@ -59,17 +59,20 @@ class Candidate(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class IndexRow:
-    """The prints of consecutive runs: `ends` are the positions after each, `first` the number of the first version."""
+    """The hashes of the ids of consecutive runs.
+
+    `first` is the number of the first version, `first_event` the event of its run, `ends` the position after each run.
+    """
 
     first: int
     first_event: int
     ends: Sequence[int]
-    prints: bytes
+    id_hashes: bytes
 
     @property
     def count(self) -> int:
         """How many versions are indexed."""
-        return len(self.prints) // PRINT_BYTES
+        return len(self.id_hashes) // HASH_BYTES
 
     @property
     def row_key(self) -> str:
@@ -84,7 +87,7 @@ class IndexRow:
     def merged(self, following: IndexRow) -> IndexRow:
         """Return one row for this and the next one."""
         ends = [*self.ends, *[self.count + end for end in following.ends]]
-        return IndexRow(self.first, self.first_event, ends, self.prints + following.prints)
+        return IndexRow(self.first, self.first_event, ends, self.id_hashes + following.id_hashes)
 
     def properties(self) -> dict[str, Value]:
         """Return the row's properties."""
@@ -94,7 +97,7 @@ class IndexRow:
             "FirstEvent": Int64(self.first_event),
         }
         split(properties, _ENDS, _packed(self.ends))
-        split(properties, _PRINTS, self.prints)
+        split(properties, _HASHES, self.id_hashes)
         return properties
 
     def place(self, position: int) -> tuple[int, int]:
@@ -108,46 +111,50 @@ def read_index_row(row: Row) -> IndexRow:
     """Return an index row. Raises `StoredDataError`."""
     properties = row.properties
     try:
-        prints = join(properties, _PRINTS)
+        id_hashes = join(properties, _HASHES)
         ends = _unpacked(join(properties, _ENDS))
-        index = IndexRow(number(properties, "First"), number(properties, "FirstEvent"), ends, prints)
+        index = IndexRow(number(properties, "First"), number(properties, "FirstEvent"), ends, id_hashes)
         count = number(properties, "Count")
     except (KeyError, TypeError, ValueError) as error:
         message = f"The index row {row.row_key} cannot be read: {error!r}."
         raise StoredDataError(message) from error
     if not index.count == count == (ends[-1] if ends else 0):
-        message = f"The index row {row.row_key} has prints of {index.count} versions and counts {count}."
+        message = f"The index row {row.row_key} has hashes of {index.count} versions and counts {count}."
         raise StoredDataError(message)
     return index
 
 
-def prints_of(keys: Iterable[IdKey]) -> bytes:
-    """Return the prints of message ids."""
-    return _packed([_print(key) for key in keys])
+def id_hashes_of(keys: Iterable[IdKey]) -> bytes:
+    """Return the hashes of message ids, joined."""
+    return _packed([_hash(key) for key in keys])
 
 
 def candidates(rows: Sequence[IndexRow], keys: Collection[IdKey]) -> Iterator[Candidate]:
     """Give the versions that may be those of the messages with these ids."""
     wanted: dict[int, list[IdKey]] = defaultdict(list)
     for key in keys:
-        wanted[_print(key)].append(key)
+        wanted[_hash(key)].append(key)
     for row in rows:
-        for print_, position in _found(row.prints, wanted.keys()):
-            for key in wanted[print_]:
+        for hash_, position in _found(row.id_hashes, wanted.keys()):
+            for key in wanted[hash_]:
                 yield Candidate(key, *row.place(position))
 
 
 def index_changes(
     rows: Sequence[IndexRow], first: int, first_event: int, runs: Sequence[IndexedRun], kept_from: int
 ) -> tuple[list[IndexRow], list[Include]]:
-    """Return the index rows with those for new runs, and the changes that bring them about.
+    """Return the index rows after new runs were added, and the changes to write.
 
     Some rows of versions that are all below `kept_from` are dropped, if there are any.
     """
     gone = [row for row in rows if row.last < kept_from][:_DROPPED_AT_ONCE]
     kept = list(rows[len(gone) :])
     added = _rows_of(first, first_event, runs)
-    while kept and kept[-1].count <= 2 * added[0].count and kept[-1].count + added[0].count <= MAX_PRINTS:
+    while (
+        kept
+        and kept[-1].count <= 2 * added[0].count
+        and kept[-1].count + added[0].count <= limits.MAX_INDEX_HASHES
+    ):
         added[0] = kept.pop().merged(added[0])
     after = [*kept, *added]
     keys_before, keys_after = {row.row_key for row in rows}, {row.row_key for row in after}
@@ -168,8 +175,8 @@ async def drop_index(partition: Partition, kept_from: int) -> list[Include]:
 def _rows_of(first: int, first_event: int, runs: Sequence[IndexedRun]) -> list[IndexRow]:
     rows: list[IndexRow] = []
     for run in runs:
-        row = IndexRow(first, first_event, [run.length], run.prints)
-        if rows and rows[-1].count + row.count <= MAX_PRINTS:
+        row = IndexRow(first, first_event, [run.length], run.id_hashes)
+        if rows and rows[-1].count + row.count <= limits.MAX_INDEX_HASHES:
             rows[-1] = rows[-1].merged(row)
         else:
             rows.append(row)
@@ -178,27 +185,32 @@ def _rows_of(first: int, first_event: int, runs: Sequence[IndexedRun]) -> list[I
     return rows
 
 
-def _print(key: IdKey) -> int:
+def _hash(key: IdKey) -> int:
     return crc32(key if isinstance(key, bytes) else key.encode())
 
 
-def _found(prints: bytes, wanted: Collection[int]) -> Iterator[tuple[int, int]]:
-    """Give the prints that are wanted, with their positions."""
-    if len(prints) <= _FEW * PRINT_BYTES:
-        for position, print_ in enumerate(_unpacked(prints)):
-            if print_ in wanted:
-                yield print_, position
+def _found(id_hashes: bytes, wanted: KeysView[int]) -> Iterator[tuple[int, int]]:
+    """Give the hashes that are wanted, with their positions."""
+    if len(wanted) <= _FEW:
+        for hash_ in wanted:
+            for position in _positions(id_hashes, _packed([hash_])):
+                yield hash_, position
         return
-    import numpy as np  # noqa: PLC0415 - only for long histories
+    column = _unpacked(id_hashes)
+    known = wanted & column
+    if known:
+        for position, hash_ in enumerate(column):
+            if hash_ in known:
+                yield hash_, position
 
-    column = np.frombuffer(prints, dtype="<u4")
-    # A table of the lower halves leaves few to compare.
-    halves = np.zeros(2**16, dtype=bool)
-    halves[np.fromiter((print_ & 0xFFFF for print_ in wanted), dtype=np.uint16, count=len(wanted))] = True
-    for position in np.flatnonzero(halves[column & 0xFFFF]).tolist():
-        print_ = int(column[position])
-        if print_ in wanted:
-            yield print_, position
+
+def _positions(id_hashes: bytes, hash_: bytes) -> Iterator[int]:
+    start = id_hashes.find(hash_)
+    while start >= 0:
+        position, offset = divmod(start, HASH_BYTES)
+        if not offset:
+            yield position
+        start = id_hashes.find(hash_, start + 1)
 
 
 def _packed(numbers: Iterable[int]) -> bytes:

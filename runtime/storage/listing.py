@@ -6,11 +6,10 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
 from eventstore import KeyRange, Stream, Table, list_streams
-from runtime.messages.message_ids import id_text
-from runtime.storage.columns import StateVersion
 from runtime.storage.head import HEAD_PROPERTIES, Head, read_head
-from runtime.storage.run import Run, read_run
+from runtime.storage.run import read_run
 from runtime.storage.stream import stream_partition
+from runtime.storage.version import RunVersions, Version
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,27 +25,6 @@ class StreamSummary:
     def key(self) -> str:
         """The partition key of the stream."""
         return f"{self.handler}-{self.business_id}"
-
-
-@dataclass(frozen=True, slots=True)
-class StoredVersion:
-    """One version of a stream: its number, its record, the states around it, and the run that holds it.
-
-    States are encoded; `schema` is their schema version.
-    """
-
-    number: int
-    version: StateVersion
-    before: bytes
-    after: bytes
-    schema: int
-    batch: str | None
-    written_at: int
-
-    @property
-    def message_id(self) -> str:
-        """The id of the message that made the version."""
-        return id_text(self.version.message_id)
 
 
 async def summaries(
@@ -70,7 +48,7 @@ async def stream_keys(table: Table, keys: KeyRange) -> list[str]:
     return [stream.partition.key async for stream in found if _is_state_stream(stream)]
 
 
-async def versions(table: Table, handler: str, business_id: str) -> list[StoredVersion] | None:
+async def versions(table: Table, handler: str, business_id: str) -> list[Version] | None:
     """Return all versions of a stream that are kept, the oldest first; None when there is no stream.
 
     One request for each 1,000 runs.
@@ -82,27 +60,7 @@ async def versions(table: Table, handler: str, business_id: str) -> list[StoredV
     runs = [read_run(event) for event in slice_.events]
     if tail is not None:
         runs.append(tail.run())
-    return [version for run in runs for version in _of_run(run)]
-
-
-def _of_run(run: Run) -> list[StoredVersion]:
-    states = run.states_before()
-    stored = []
-    for position, version in enumerate(run.versions):
-        after = states[position] if version.after is None else version.after
-        commit = run.commit_of(position)
-        stored.append(
-            StoredVersion(
-                run.first + position,
-                version,
-                states[position],
-                after,
-                run.schema,
-                commit.batch,
-                commit.written_at,
-            )
-        )
-    return stored
+    return [version for run in runs for version in RunVersions(run)]
 
 
 def _summary(stream: Stream) -> StreamSummary | None:

@@ -21,7 +21,7 @@ class Change:
 
 
 def decode(encoded: bytes) -> Any:  # noqa: ANN401 - any JSON value
-    """Return the JSON value of an encoded state or captured value; what is no JSON as hexadecimal digits."""
+    """Return the JSON value of an encoded state or captured value; hexadecimal digits for bytes that are no JSON."""
     try:
         return json.loads(encoded)
     except ValueError:
@@ -29,7 +29,7 @@ def decode(encoded: bytes) -> Any:  # noqa: ANN401 - any JSON value
 
 
 def changes(before: Any, after: Any, path: str = "") -> list[Change]:  # noqa: ANN401 - any JSON values
-    """Return the fields that differ, in the order of the state; objects are gone into, lists compared as a whole."""
+    """Return the fields that differ, in the state's order; objects are compared by field, lists as a whole."""
     return list(_changes(before, after, path))
 
 

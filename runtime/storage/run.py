@@ -1,7 +1,7 @@
 """Runs: consecutive state versions that are stored together in one event.
 
 A run starts with the state before its first version, so that it can be read and replayed, and older runs
-deleted, without the others. Its versions may come from several commits. Message ids stand in a property of their
+deleted, without the others. Its versions may come from several commits. Message ids have a property of their
 own; the rest is msgpack, column by column, compressed with zstandard.
 """
 
@@ -17,17 +17,11 @@ from eventstore import EventData, Int64, Properties, RecordedEvent, Value
 from runtime.clock import to_datetime
 from runtime.errors import StoredDataError
 from runtime.messages.message_ids import IdKey, pack_ids, unpack_ids
-from runtime.storage.chunks import CHUNK, chunk_names, join, split
+from runtime.storage.chunks import chunk_names, join, split
 from runtime.storage.columns import UNREADABLE, StateVersion, pack_columns, unpack_columns
 from runtime.storage.compression import compress, decompress
+from runtime.storage.limits import ID_CHUNKS
 from runtime.storage.properties import microseconds, number
-
-MAX_VERSIONS = 8192
-MAX_RAW_BYTES = 8 * 2**20
-MAX_DATA_BYTES = 700 * 2**10
-ID_CHUNKS = 4
-MAX_ID_BYTES = ID_CHUNKS * CHUNK - 16
-
 
 ID_PROPERTIES = chunk_names("Ids", ID_CHUNKS)
 DATA_PROPERTIES = chunk_names("Data", 14)

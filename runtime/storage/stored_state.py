@@ -7,7 +7,7 @@ from handlers.state_codec import StateCodec
 
 
 def read_state(codec: StateCodec, encoded: bytes) -> State:
-    """Return a stored state in today's schema version. Raises `CodecError` when it does not come back as it was."""
+    """Return a stored state in today's schema version. Raises `CodecError` when it does not survive a round trip."""
     state = codec.reread(encoded)
     if codec.encode(state) != encoded:
         name = codec.model_type.__name__

@@ -16,15 +16,11 @@ import msgpack
 
 from runtime.errors import StoredDataError
 from runtime.messages.message_ids import IdKey, pack_ids, unpack_ids
+from runtime.storage import limits
 from runtime.storage.columns import UNREADABLE, StateVersion, pack_columns, unpack_columns
 from runtime.storage.compression import compress, decompress
 from runtime.storage.run import Commit, Run, RunIndex, dates
 
-MAX_BYTES = 32 * 2**10
-"""What all segments of a tail take at most."""
-MAX_RAW_BYTES = 4 * 2**20
-"""What their versions take at most before compression."""
-MAX_SEGMENT_VERSIONS = 400
 NO_EVENT = 0
 """Stands for the tail where the version of an event is asked for."""
 _FORMAT = 1
@@ -78,8 +74,8 @@ class Tail:
         """Say whether there is room for one more segment, in this schema version."""
         return (
             schema == self.schema
-            and self.size + segment.size <= MAX_BYTES
-            and sum(each.raw_bytes for each in self.segments) + segment.raw_bytes <= MAX_RAW_BYTES
+            and self.size + segment.size <= limits.MAX_TAIL_BYTES
+            and sum(each.raw_bytes for each in self.segments) + segment.raw_bytes <= limits.MAX_TAIL_RAW_BYTES
         )
 
     def plus(self, segment: Segment) -> Tail:
@@ -97,7 +93,7 @@ class Tail:
         return ids
 
     def indexes(self) -> list[RunIndex]:
-        """Return what is known of the segments without their states, each as a run without an event."""
+        """Describe each segment as a run without an event, without its states."""
         indexes = []
         first = self.first
         for segment in self.segments:

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.docs.pages import classes, top_level
+
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "docs" / "tla"
 PAGE = (FOLDER / "README.md").read_text()
@@ -49,6 +51,16 @@ def test_a_configuration_that_does_not_exist_is_refused_with_a_sentence():
 
 def test_the_table_lists_every_configuration():
     assert sorted(set(ROWS) - {"configuration"}) == NAMES
+
+
+def test_the_steps_of_the_code_that_it_names_exist():
+    table = PAGE.partition("| specification | action | code |")[2].partition("\n\n")[0]
+    named = [
+        name for line in table.splitlines() for name in re.findall(r"`([\w.]+)`", line.rpartition("| ")[2])
+    ]
+    known = set(classes()).union(*classes().values(), *map(top_level, (ROOT / "runtime").rglob("*.py")))
+
+    assert {part for name in named for part in name.split(".")} <= known
 
 
 def test_the_table_says_that_all_did_what_is_expected():

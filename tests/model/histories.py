@@ -12,7 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Hashable
 from dataclasses import dataclass, field
-from types import CodeType
+from gc import get_referents
+from types import AsyncGeneratorType, CoroutineType
 from typing import Any, NamedTuple, Protocol
 
 from tests.model.calls import Call
@@ -196,11 +197,18 @@ def _sites(coroutine: Any) -> tuple[Site, ...]:
     """Return where a suspended coroutine stands, from the outermost call to the innermost."""
     sites = []
     while coroutine is not None:
-        code: CodeType | None = getattr(coroutine, "cr_code", None)
-        frame = getattr(coroutine, "cr_frame", None)
-        if code is not None and frame is not None:
-            sites.append((code.co_filename, frame.f_lineno))
-        coroutine = getattr(coroutine, "cr_await", None)
+        if isinstance(coroutine, CoroutineType) and coroutine.cr_frame is not None:
+            sites.append((coroutine.cr_code.co_filename, coroutine.cr_frame.f_lineno))
+            coroutine = coroutine.cr_await
+        elif isinstance(coroutine, AsyncGeneratorType) and coroutine.ag_frame is not None:
+            sites.append((coroutine.ag_code.co_filename, coroutine.ag_frame.f_lineno))
+            coroutine = coroutine.ag_await
+        elif type(coroutine).__name__ == "async_generator_asend":
+            coroutine = next(
+                each for each in get_referents(coroutine) if isinstance(each, AsyncGeneratorType)
+            )
+        else:
+            break
     return tuple(sites)
 
 

@@ -36,12 +36,19 @@ def shipped(sites: tuple[Site, ...]) -> tuple[Site, ...]:
 
 def _lines(tree: ast.AST) -> Iterator[int]:
     for node in ast.walk(tree):
+        if isinstance(node, ast.AsyncFor) and _is_pages(node.iter):
+            yield node.lineno
         if isinstance(node, ast.Await) and isinstance(node.value, ast.Call):
             called = node.value.func
             if isinstance(called, ast.Name) and called.id in _FUNCTIONS:
                 yield node.lineno
             if isinstance(called, ast.Attribute) and _is_table_call(called):
                 yield node.lineno
+
+
+def _is_pages(node: ast.expr) -> bool:
+    """Say whether this reads a table page by page."""
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "pages"
 
 
 def _is_named(node: ast.AST, names: Collection[str]) -> bool:

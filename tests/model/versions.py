@@ -48,7 +48,7 @@ def committed_versions(snapshot: Snapshot) -> Mapping[Hashable, Version]:
     table = snapshot.table("states")
     return {
         Place(handler, stored.number): Version(
-            stored.message_id, stored.version.type, stored.version.now, _lines(stored.before), _lines(stored.after)
+            stored.message_id, stored.record.type, stored.record.now, _lines(stored.before), _lines(stored.after)
         )
         for handler in HANDLERS
         for stored in drive(versions(table, handler, BOOK)) or ()

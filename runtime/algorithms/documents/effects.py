@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import suppress
+from functools import partial
 from typing import NamedTuple, Protocol
 
 from eventstore import (
@@ -15,6 +16,7 @@ from eventstore import (
     RowNotFoundError,
     Table,
     Value,
+    pages,
 )
 from runtime.storage.chunks import CHUNK, chunk_names, join, split
 from runtime.storage.properties import number, text
@@ -47,7 +49,7 @@ class Effects(Protocol):
     async def prepare(self, effect: Effect, content: bytes) -> None:
         """Store an effect durably, visible to nobody. Raises `PayloadTooLargeError` before anything is sent."""
 
-    async def publish(self, effect: Effect) -> None:
+    async def publish(self, name: str) -> None:
         """Make a prepared effect visible, for good. To do it again changes nothing."""
 
     async def delete(self, effect: Effect) -> None:
@@ -75,49 +77,36 @@ class TableEffects(Effects):
         }
         split(properties, _CONTENT, content)
         with suppress(RowExistsError):
-            await self._table.transact(_key(effect), [Operation.insert(EFFECT, properties)])
+            await self._table.transact(_PARTITION + effect.name, [Operation.insert(EFFECT, properties)])
         await self._table.barrier()
 
-    async def publish(self, effect: Effect) -> None:
+    async def publish(self, name: str) -> None:
         """Make a prepared effect visible. Raises `RowNotFoundError` when it was never prepared."""
-        await self._table.transact(_key(effect), [Operation.merge(EFFECT, {"Published": True})])
+        await self._table.transact(_PARTITION + name, [Operation.merge(EFFECT, {"Published": True})])
         await self._table.barrier()
 
     async def delete(self, effect: Effect) -> None:
         """Delete an effect, if it is there and not published."""
-        row = await self._table.get(_key(effect), EFFECT)
+        row = await self._table.get(_PARTITION + effect.name, EFFECT)
         if row is None or row.properties["Published"]:
             return
         try:
-            await self._table.transact(_key(effect), [Operation.delete(EFFECT, row.etag)])
+            await self._table.transact(_PARTITION + effect.name, [Operation.delete(EFFECT, row.etag)])
         except (RowChangedError, RowNotFoundError):
             return
 
     async def unpublished(self) -> AsyncIterator[Effect]:
         """Give the effects that are prepared and not published. One request for each 1,000 effects."""
-        continuation = None
-        while True:
-            page = await self._table.scan(
-                EFFECT,
-                _PARTITION,
-                select=["Owner", "Attempt", "Number", "Published"],
-                continuation=continuation,
-            )
+        select = ["Owner", "Attempt", "Number", "Published"]
+        async for page in pages(partial(self._table.scan, EFFECT, _PARTITION, select=select)):
             for row in page.rows:
                 if not row.properties["Published"]:
                     yield _effect(row)
-            continuation = page.continuation
-            if continuation is None:
-                return
 
     async def read(self, name: str) -> bytes | None:
         """Return the content of a published effect by the name that was announced, None when there is none."""
         row = await self._table.get(_PARTITION + name, EFFECT)
         return join(row.properties, _CONTENT) if row and row.properties["Published"] else None
-
-
-def _key(effect: Effect) -> str:
-    return _PARTITION + effect.name
 
 
 def _effect(row: Row) -> Effect:

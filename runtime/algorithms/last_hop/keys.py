@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from enum import IntEnum
+from functools import partial
 from typing import NamedTuple, Protocol
 
-from eventstore import Operation, Properties, Row, RowError, Table
-from runtime.algorithms.outbox.row_keys import FIRST, LAST, row_key
+from eventstore import Operation, Properties, Row, RowError, Table, pages
+from runtime.algorithms.row_keys import FIRST, LAST, row_key
 from runtime.clock import to_datetime
 from runtime.messages.message_ids import IdKey, canonical, id_key
 from runtime.storage.properties import microseconds, number, text
@@ -168,14 +169,9 @@ class TableDeliveryKeys(DeliveryKeys):
         return forgotten
 
     async def _rows(self, customer: str, first: str, last: str) -> AsyncIterator[Row]:
-        continuation = None
-        while True:
-            page = await self._table.query(_PARTITION + customer, first, last, continuation=continuation)
+        async for page in pages(partial(self._table.query, _PARTITION + customer, first, last)):
             for row in page.rows:
                 yield row
-            continuation = page.continuation
-            if continuation is None:
-                return
 
 
 def _properties(state: KeyState, holder: str, expires_at: int) -> Properties:

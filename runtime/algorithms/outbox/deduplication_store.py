@@ -8,13 +8,13 @@ so is Cosmos DB, but only with strong consistency.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import timedelta
+from functools import partial
 from typing import Protocol
 
-from eventstore import Operation, Row, RowNotFoundError, Table
+from eventstore import Operation, Row, RowNotFoundError, Table, pages
 from eventstore.limits import MAX_OPERATIONS
-from runtime.algorithms.outbox.row_keys import FIRST, LAST, row_key
-from runtime.clock import Clock, cut_off, system_clock, to_datetime
+from runtime.algorithms.row_keys import FIRST, LAST, row_key
+from runtime.clock import Clock, system_clock, to_datetime
 from runtime.messages.message_ids import IdKey
 from runtime.storage.properties import microseconds
 
@@ -28,8 +28,11 @@ class DeduplicationStore(Protocol):
     async def add(self, entity: str, fingerprints: Mapping[IdKey, bytes]) -> None:
         """Remember messages by their ids; return when that is durable. To add them again changes nothing."""
 
-    async def evict(self, entity: str, older_than: timedelta, *, dry_run: bool = False) -> int:
-        """Forget the messages of an entity that were added longer ago, and return how many. A dry run forgets none."""
+    async def evict(self, entity: str, latest: int, *, dry_run: bool = False) -> int:
+        """Forget the messages of an entity that were added at a time, in microseconds, or before. Return how many.
+
+        With `dry_run` none is forgotten.
+        """
 
 
 class TableDeduplicationStore(DeduplicationStore):
@@ -57,18 +60,15 @@ class TableDeduplicationStore(DeduplicationStore):
             await self._table.transact(entity, rows[at : at + MAX_OPERATIONS])
         await self._table.barrier()
 
-    async def evict(self, entity: str, older_than: timedelta, *, dry_run: bool = False) -> int:
-        """Forget old messages. Costs a request for each 1,000 messages, and one for each 100 that are forgotten."""
-        latest, forgotten, continuation = cut_off(self._clock, older_than), 0, None
-        while True:
-            page = await self._table.query(entity, FIRST, LAST, select=["AddedAt"], continuation=continuation)
+    async def evict(self, entity: str, latest: int, *, dry_run: bool = False) -> int:
+        """Forget old messages. Costs one request for each 1,000 messages, and one for each 100 that are forgotten."""
+        forgotten = 0
+        async for page in pages(partial(self._table.query, entity, FIRST, LAST, select=["AddedAt"])):
             old = [row.row_key for row in page.rows if _added_at(row) <= latest]
             for at in range(0, len(old), MAX_OPERATIONS):
                 some = old[at : at + MAX_OPERATIONS]
                 forgotten += len(some) if dry_run else await self._forget(entity, some)
-            continuation = page.continuation
-            if continuation is None:
-                return forgotten
+        return forgotten
 
     async def _forget(self, entity: str, row_keys: list[str]) -> int:
         """Delete rows in one transaction; none of them when somebody else is at it."""

@@ -3,73 +3,72 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 
-from eventstore import ConcurrencyConflictError, InvalidKeyError, Operation, Row, RowError, Table
+from eventstore import ConcurrencyConflictError, InvalidKeyError, Operation, Page, Row, RowError, Table, pages
 from eventstore.keys import escape
 from handlers.app import HandlerDefinition
 from runtime.algorithms.outbox.entity import Entity, read_entity
 from runtime.errors import UsageError
 from runtime.messages.outcome import Outcome, Reason, dead_letter
 from runtime.messages.parsing import Prepared
-from runtime.retries import READ_AGAIN, RetryPolicy, until_undisturbed
+from runtime.retries import RetryPolicy, until_undisturbed
 from runtime.storage.properties import number
 
 ENTITY = "ENTITY"
 """The row key of an entity, alone in its partition but for what a store may keep beside it."""
 
 
+@dataclass(frozen=True, slots=True)
 class Entities:
-    """The entities of one handler, written by one algorithm."""
+    """The entities of one handler, written by the algorithm of this name."""
 
-    def __init__(
-        self, table: Table, handler: HandlerDefinition, algorithm: str, retries: RetryPolicy
-    ) -> None:
-        self.table = table
-        self._handler = handler
-        self._algorithm = algorithm
-        self._retries = retries
+    table: Table
+    handler: HandlerDefinition
+    algorithm: str
+    retries: RetryPolicy
 
     def key(self, business_id: str) -> str:
         """Return the partition key of an entity."""
-        return f"{self._handler.name}-{business_id}"
+        return f"{self.handler.name}-{business_id}"
 
     def business_id(self, key: str) -> str:
         """Return the business id that a partition key is made of."""
         return key.removeprefix(self.key(""))
 
     def refusal(self, message: Prepared) -> Outcome | None:
-        """Return the dead letter of a message whose entity no table can hold, None for all others."""
+        """Return the dead letter of a message whose business id is too long for a key, None for all others."""
         business_id = message.business_id
         try:
             escape(self.key(business_id))
         except InvalidKeyError as error:
             return dead_letter(
-                message.envelope, Reason.KEY_TOO_LONG, str(error), self._handler.name, business_id
+                message.envelope, Reason.KEY_TOO_LONG, str(error), self.handler.name, business_id
             )
         return None
 
     async def load(self, key: str) -> Entity:
         """Read an entity, or return the one that was never written. Costs one request.
 
-        Raises `UsageError` when another algorithm wrote it: it would not find the evidence of what was processed.
+        Raises `UsageError` when another algorithm wrote it: this one would not recognise what was processed.
         """
         row = await self.table.get(key, ENTITY)
         if row is None:
-            return Entity(key, self._algorithm, self._handler.initial, self._handler.codec.version)
+            return Entity(key, self.algorithm, self.handler.initial, self.handler.codec.version)
         entity = read_entity(row)
-        if entity.algorithm != self._algorithm:
+        if entity.algorithm != self.algorithm:
             raise UsageError(
-                f"{key} is processed with the algorithm {entity.algorithm}, and cannot be with {self._algorithm}: "
+                f"{key} is processed with the algorithm {entity.algorithm}, and cannot be with {self.algorithm}: "
                 "use the same, or another table."
             )
         return entity
 
     async def store(self, entity: Entity) -> Entity:
-        """Write an entity, on the condition that nobody did since it was read. Costs one request.
+        """Write an entity on the condition that nobody wrote it since it was read. Costs one request.
 
-        Raises `ConcurrencyConflictError` when somebody did. Then, and when no answer came, read again.
+        Raises `ConcurrencyConflictError` when somebody did. Then, and when no answer came, the entity must be read
+        again.
         """
         properties = entity.properties()
         change = (
@@ -84,20 +83,25 @@ class Entities:
         return replace(entity, etag=etag)
 
     async def update(self, entity: Entity, change: Callable[[Entity], Entity]) -> Entity:
-        """Change an entity, and when somebody else wrote since, what is there then; nothing when nothing changes."""
-        tries = self._retries.start()
-        loaded: Entity | None = entity
-        while True:
-            try:
-                loaded = loaded or await self.load(entity.key)
-                changed = change(loaded)
-                return loaded if changed is loaded else await self.store(changed)
-            except READ_AGAIN as error:
-                loaded = None
-                await tries.pause(error)
+        """Store the entity as `change` returns it, again from what is stored whenever somebody else wrote in between.
+
+        Costs one request, none when `change` returns the same entity, two more for each lost race.
+        """
+        return await until_undisturbed(
+            self.retries,
+            partial(self._load_and_change, entity.key, change),
+            first=partial(self._change, entity, change),
+        )
+
+    async def _change(self, entity: Entity, change: Callable[[Entity], Entity]) -> Entity:
+        changed = change(entity)
+        return entity if changed is entity else await self.store(changed)
+
+    async def _load_and_change(self, key: str, change: Callable[[Entity], Entity]) -> Entity:
+        return await self._change(await self.load(key), change)
 
     async def unfinished(self) -> AsyncIterator[str]:
-        """Give the keys of the entities with pending entries. One request for each 1,000 entities."""
+        """Give the keys of the entities with pending entries. Costs one request for each 1,000 entities."""
         async for row in self._scan():
             if number(row.properties, "Pending"):
                 yield row.partition_key
@@ -108,19 +112,12 @@ class Entities:
             yield row.partition_key
 
     async def _scan(self) -> AsyncIterator[Row]:
-        prefix = self.key("")
-        after = (
-            f"{self._handler.name}."  # the character after the hyphen: all keys with the prefix come before
-        )
-        continuation = None
-        while True:
-            read = partial(
-                self.table.scan, ENTITY, prefix, after, select=["Pending"], continuation=continuation
-            )
-            page = await until_undisturbed(self._retries, read)
+        async for page in pages(self._scan_page):
             for row in page.rows:
-                if row.partition_key.startswith(prefix):
+                if row.partition_key.startswith(self.key("")):
                     yield row
-            continuation = page.continuation
-            if continuation is None:
-                return
+
+    async def _scan_page(self, *, continuation: str | None) -> Page:
+        after = f"{self.handler.name}."  # "." follows "-": all keys of the handler's entities come before
+        scan = partial(self.table.scan, ENTITY, self.key(""), after, select=["Pending"])
+        return await until_undisturbed(self.retries, partial(scan, continuation=continuation))

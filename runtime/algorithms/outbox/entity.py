@@ -6,8 +6,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
 from eventstore import Int64, Properties, Row, Value
-from runtime.algorithms.documents.intents import NO_INTENTS, Intents, read_intents
 from runtime.algorithms.outbox.entry import Entry, pack_entries, packed_size, unpack_entries
+from runtime.algorithms.outbox.intents import NO_INTENTS, Intents, read_intents
 from runtime.clock import to_datetime
 from runtime.messages.message_ids import IdKey
 from runtime.storage.chunks import CHUNK, chunk_names, join, split
@@ -56,10 +56,10 @@ class Entity:
         rest = {key: entry for key, entry in self.outbox.items() if key not in message_ids}
         return self if len(rest) == len(self.outbox) else replace(self, outbox=rest, outbox_bytes=None)
 
-    def dispatched(self, message_ids: Collection[IdKey]) -> Entity:
-        """Return the entity with nothing left to send for messages; the same when there is nothing."""
-        pending = {key: self.outbox[key] for key in message_ids if key in self.outbox}
-        done = {key: entry.dispatched() for key, entry in pending.items() if entry.is_pending}
+    def finished(self, message_ids: Collection[IdKey]) -> Entity:
+        """Return the entity with nothing left to publish for messages; the same when there is nothing."""
+        found = {key: self.outbox[key] for key in message_ids if key in self.outbox}
+        done = {key: entry.finished() for key, entry in found.items() if entry.is_pending}
         return replace(self, outbox={**self.outbox, **done}, outbox_bytes=None) if done else self
 
     def without_old(self, latest: int) -> Entity:

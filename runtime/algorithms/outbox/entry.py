@@ -1,4 +1,4 @@
-"""Entries of an outbox: what one message has to send, until it is sent, and that it was processed."""
+"""Entries of an outbox: that a message was processed, and its outputs until they are published."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Entry:
     """What is kept of one message.
 
     `fingerprint` tells its copies from another message with its id; `now` is when it was handled, in microseconds,
-    and `version` the version that it made. `outputs` are None once they are dispatched.
+    and `version` the version that it made. `outputs` are None once the message is finished.
 
     `tokens` says which tokens the outputs have, None where messages have no tokens. `type` is the message's type and
     `batch` the batch that handled it, None for a single message; both are forgotten with the outputs.
@@ -38,11 +38,17 @@ class Entry:
 
     @property
     def is_pending(self) -> bool:
-        """Whether there is something left to do for it."""
+        """Whether the message is not finished."""
         return self.outputs is not None
 
-    def dispatched(self) -> Entry:
-        """Return the entry without its outputs."""
+    @property
+    def to_publish(self) -> tuple[Output, ...]:
+        """The outputs that are still to be published, with the names of their tokens."""
+        outputs = self.outputs or ()
+        return outputs if self.tokens is None else self.tokens.put_into(outputs)
+
+    def finished(self) -> Entry:
+        """Return the entry of the finished message, without outputs."""
         return replace(self, outputs=None, type="", batch=None)
 
 

@@ -33,7 +33,7 @@ class EntryTokens(NamedTuple):
         return cls(Token(*incoming), tuple(map(tuple, recipients)), tuple(attempts), committed)
 
     @property
-    def are_settled(self) -> bool:
+    def are_decided(self) -> bool:
         """Whether it is decided which tokens the outputs carry, or they need none."""
         return self.committed is not None or not any(self.recipients)
 

@@ -9,7 +9,7 @@ from handlers.app import HandlerDefinition
 from runtime.algorithms.invocation import HandlerFailedError, Invocation, invoke_handler
 from runtime.algorithms.outbox.entity import Entity
 from runtime.algorithms.outbox.entry import Entry, outputs_of
-from runtime.messages.outcome import Outcome, Reason, Status, dead_letter
+from runtime.messages.outcome import Outcome, Output, Reason, Status, dead_letter
 from runtime.messages.parsing import Prepared
 from runtime.storage.stored_state import read_state
 
@@ -49,10 +49,13 @@ def if_it_fits(handler: HandlerDefinition, entity: Entity, message: Prepared) ->
 
 
 def concluded(
-    handler: HandlerDefinition, message: Prepared, status: Status, entry: Entry | None = None
+    handler: HandlerDefinition,
+    message: Prepared,
+    status: Status,
+    version: int | None = None,
+    outputs: tuple[Output, ...] = (),
 ) -> Outcome:
-    """Return the outcome of a message that was handled, now or before; `entry` is what is left of it."""
-    version, outputs = (entry.version, entry.outputs or ()) if entry else (None, ())
+    """Return the outcome of a message that was handled, now or before, with the outputs that were published now."""
     return Outcome(message.envelope, handler.name, message.business_id, status, None, None, version, outputs)
 
 

@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping, Sequence
+from functools import partial
 from hashlib import sha256
 from typing import NamedTuple, Protocol
 
-from eventstore import ConcurrencyConflictError, Operation, RowExistsError, RowNotFoundError, Table
+from eventstore import ConcurrencyConflictError, Operation, RowExistsError, RowNotFoundError, Table, pages
 from eventstore.limits import MAX_OPERATIONS
 from runtime.messages.envelope import Envelope
 
@@ -115,15 +116,8 @@ class TableTokenStore(TokenStore):
 
     async def count(self) -> int:
         """Return how many tokens are there. Costs a request for each 1,000."""
-        found, continuation = 0, None
-        while True:
-            page = await self._table.scan(
-                None, _PARTITION, _LAST_PARTITION, select=[], continuation=continuation
-            )
-            found += len(page.rows)
-            continuation = page.continuation
-            if continuation is None:
-                return found
+        found = pages(partial(self._table.scan, None, _PARTITION, _LAST_PARTITION, select=[]))
+        return sum([len(page.rows) async for page in found])
 
     async def delete(self, token: Token) -> None:
         """Delete a token, if it is there."""

@@ -1,214 +1,215 @@
-"""The fold: what becomes of each delivery of a stream, given what was loaded. Pure but for the clock.
+"""Decisions: the outcome of each delivery of a stream, given its history. Pure but for the clock.
 
-New messages extend a part; duplicates are handled again on their own version and compared with its digests.
+A *new* message is handled on the newest state and adds a version; a *known* one is replayed on the version before its
+own, and compared with the digests of that; all others are *refused*.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
+from typing import NamedTuple
 
-from handlers import CodecError, Context, State
+from handlers import CodecError, Context
 from handlers.app import HandlerDefinition
 from runtime.algorithms.invocation import HandlerFailedError, Invocation, invoke_handler, outputs_of
 from runtime.algorithms.state_based.difference import Difference
 from runtime.algorithms.state_based.replay import find_difference, replay
-from runtime.algorithms.state_based.transaction import Part
+from runtime.algorithms.state_based.transaction import Transaction
 from runtime.batches.context import HELD_BACK, BatchContext
 from runtime.clock import Clock, shown_time
 from runtime.errors import DifferenceError, ReplayFailedError
 from runtime.messages.copies import is_copy
 from runtime.messages.envelope import Envelope
-from runtime.messages.message_ids import IdKey
 from runtime.messages.outcome import Outcome, Output, Reason, Status, dead_letter
 from runtime.messages.parsing import Delivery, Prepared
 from runtime.storage.columns import StateVersion
 from runtime.storage.limits import MAX_STATE_BYTES
-from runtime.storage.stored_state import read_state
-from runtime.storage.stream import KnownVersion, LoadedStream
+from runtime.storage.version import Version
 
 FUTURE_TOLERANCE = 3600 * 1_000_000
 """How far ahead of the clock, in microseconds, a message may say that it was enqueued."""
 
 
-class Fold:
-    """Folds deliveries of one stream, in their order, onto what was loaded of it.
+class Known(NamedTuple):
+    """A delivery of a message that made a version before."""
 
-    `delivered` are the messages that had their first delivery in this batch already; `stopped` that new messages
-    are held back because of an earlier dead letter.
-    """
+    delivery: Prepared
+    version: Version
+
+
+class Decider:
+    """Decides on the deliveries of one stream, one after another, in a transaction."""
 
     def __init__(
-        self,
-        handler: HandlerDefinition,
-        clock: Clock,
-        batch: BatchContext,
-        stream: LoadedStream,
-        business_id: str,
-        *,
-        fresh: dict[IdKey, KnownVersion],
-        delivered: Collection[IdKey],
-        stopped: bool,
+        self, handler: HandlerDefinition, clock: Clock, batch: BatchContext, business_id: str
     ) -> None:
         self._handler = handler
         self._clock = clock
         self._batch = batch
-        self._stream = stream
         self._business_id = business_id
-        self._delivered = set(delivered)
-        self._delivered_before = delivered
-        self._stopped = stopped
-        head = stream.head
-        before = head.state or b""
-        self.part = Part(
-            head,
-            read_state(handler.codec, before),
-            before,
-            head.versions,
-            head.last_now,
-            head.schema,
-            batch.batch_id,
-            fresh,
-        )
 
-    def handle(self, delivery: Delivery) -> None:
-        """Handle one delivery and add its outcome to the part."""
-        outcome = delivery if isinstance(delivery, Outcome) else self._handle(delivery)
-        if outcome.status is Status.DEAD_LETTER and self._batch.on_error == "stop-stream":
-            self._stopped = True
-        self.part.outcomes.append(outcome)
+    def decide(self, delivery: Delivery, transaction: Transaction) -> None:
+        """Add the outcome of a delivery, and the version that it makes, to the transaction.
 
-    def _handle(self, delivery: Prepared) -> Outcome:
-        known = self.part.fresh.get(delivery.key) or self._stream.find(delivery.key)
-        if known is not None:
-            return self._handle_duplicate(delivery, known)
-        return self._refusal(delivery.envelope) or self._handle_new(delivery)
+        Raises `ReplayFailedError` and `DifferenceError`.
+        """
+        match self._classified(delivery, transaction):
+            case Prepared() as new:
+                self._handle(new, transaction)
+            case Known() as known:
+                self._replay(known, transaction)
+            case Outcome() as refused:
+                transaction.reply(refused)
 
-    def _handle_new(self, delivery: Prepared) -> Outcome:
-        part, envelope = self.part, delivery.envelope
-        now = max(self._clock(), part.last_now)
-        revision = delivery.route.newest
+    def _classified(self, delivery: Delivery, transaction: Transaction) -> Prepared | Known | Outcome:
+        """Return a delivery as what it is: new, known, or refused."""
+        if isinstance(delivery, Outcome):
+            return delivery
+        version = transaction.find(delivery.key)
+        if version is not None:
+            return Known(delivery, version)
+        return self._refusal(delivery.envelope, transaction) or delivery
+
+    def _handle(self, new: Prepared, transaction: Transaction) -> None:
+        """Handle a new message on the newest state, and add the version that it makes."""
+        envelope, revision = new.envelope, new.route.newest
+        now = max(self._clock(), transaction.last_now)
         context = Context(self._handler.name, self._business_id, envelope.message_id, now, envelope.headers)
         try:
-            invocation = self._invoke(delivery, revision, part.state, part.before, context)
+            invocation = invoke_handler(
+                self._handler,
+                new.route,
+                revision,
+                state=transaction.state,
+                before=transaction.before,
+                message=new.message,
+                context=context,
+            )
         except HandlerFailedError as error:
-            part.state = self._state(part.before)
-            return self._dead(envelope, Reason.HANDLER_ERROR, str(error))
-        version = StateVersion(
-            delivery.key,
-            envelope.type,
-            delivery.fingerprint,
-            now,
-            envelope.enqueued_at,
-            dict(envelope.headers) if envelope.headers else None,
-            invocation.captured,
-            revision,
-            invocation.outputs_digest,
-            invocation.state_digest,
-            invocation.after if invocation.changed else None,
+            # The handler may have changed the state before it failed.
+            transaction.state = self._handler.codec.reread(transaction.before)
+            transaction.reply(self._dead_letter(envelope, Reason.HANDLER_ERROR, str(error)))
+            return
+        record = _record(new, now, revision, invocation)
+        size = record.raw_size()
+        problem = _too_large(invocation.after, size, record)
+        if problem is not None:
+            transaction.reply(self._dead_letter(envelope, Reason.STATE_TOO_LARGE, problem))
+            return
+        transaction.add(record, size, invocation.state, invocation.after)
+        outputs = outputs_of(invocation, transaction.number, now)
+        transaction.reply(
+            self._outcome(envelope, Status.PROCESSED, transaction.number, outputs), delivered=new.key
         )
-        size = version.raw_size()
-        largest = max(len(invocation.after), size - len(version.after or b""))
-        if largest > MAX_STATE_BYTES:
-            problem = f"The version would take {largest} bytes; up to {MAX_STATE_BYTES} can be stored."
-            return self._dead(envelope, Reason.STATE_TOO_LARGE, problem)
-        part.close_full_run(now)
-        part.add(version, size, invocation.state, invocation.after)
-        self._delivered.add(delivery.key)
-        outputs = outputs_of(invocation, part.number, now)
-        return self._outcome(envelope, Status.PROCESSED, part.number, outputs)
 
-    def _handle_duplicate(self, delivery: Prepared, known: KnownVersion) -> Outcome:
-        envelope, version = delivery.envelope, known.version
-        if not is_copy(delivery, version.fingerprint):
-            problem = f"Version {known.number} was made by another message with the id {envelope.message_id}."
-            return self._dead(envelope, Reason.ID_REUSED, problem)
+    def _replay(self, known: Known, transaction: Transaction) -> None:
+        """Handle a known message again on the version before its own, and compare. Nothing is added."""
+        delivery, version = known
+        envelope, key = delivery.envelope, delivery.key
+        if not is_copy(delivery, version.record.fingerprint):
+            problem = (
+                f"Version {version.number} was made by another message with the id {envelope.message_id}."
+            )
+            transaction.reply(self._dead_letter(envelope, Reason.ID_REUSED, problem))
+            return
         try:
-            invocation = replay(self._handler, self._business_id, delivery, known)
+            invocation = replay(self._handler, self._business_id, delivery, version)
             difference = find_difference(
-                self._handler, invocation, known, lambda: self._first_outputs(delivery, known.number)
+                self._handler, invocation, version, lambda: _first_outputs(known, transaction)
             )
         except (HandlerFailedError, CodecError) as error:
-            return self._without_outputs(delivery, known, Reason.REPLAY_FAILED, str(error))
-        if difference:
-            self._fail_if_told(delivery, difference)
-            return self._without_outputs(delivery, known, Reason.NONDETERMINISTIC, str(difference))
-        first = delivery.key not in self._delivered
-        self._delivered.add(delivery.key)
-        ours = known.batch is not None and known.batch == self._batch.batch_id
-        status = Status.PROCESSED if first and ours else Status.DUPLICATE
-        outputs = outputs_of(invocation, known.number, version.now) if first else ()
-        return self._outcome(envelope, status, known.number, outputs)
+            transaction.reply(self._without_outputs(known, transaction, Reason.REPLAY_FAILED, str(error)))
+            return
+        if difference is not None:
+            self._fail_if_asked(envelope, difference)
+            refused = self._without_outputs(known, transaction, Reason.NONDETERMINISTIC, str(difference))
+            transaction.reply(refused)
+            return
+        is_first = key not in transaction.delivered
+        is_ours = version.batch is not None and version.batch == self._batch.batch_id
+        status = Status.PROCESSED if is_first and is_ours else Status.DUPLICATE
+        outputs = outputs_of(invocation, version.number, version.record.now) if is_first else ()
+        transaction.reply(self._outcome(envelope, status, version.number, outputs), delivered=key)
 
-    def _invoke(
-        self, delivery: Prepared, revision: int, state: State, before: bytes, context: Context
-    ) -> Invocation:
-        return invoke_handler(
-            self._handler,
-            delivery.route,
-            revision,
-            state=state,
-            before=before,
-            message=delivery.message,
-            context=context,
-        )
+    def _refusal(self, envelope: Envelope, transaction: Transaction) -> Outcome | None:
+        """Return the outcome of an unknown message that must not be handled, None for all others."""
+        enqueued_at = envelope.enqueued_at
+        if enqueued_at is not None and self._is_in_future(enqueued_at):
+            error = f"It was enqueued at {shown_time(enqueued_at)}, more than an hour ahead of the clock."
+            return self._dead_letter(envelope, Reason.ENQUEUED_IN_FUTURE, error)
+        if self._batch.late != "process" and transaction.head.is_too_late(enqueued_at):
+            return self._outcome(envelope, Status.TOO_LATE)
+        if transaction.dead_letter and self._batch.stops_streams:
+            return self._dead_letter(envelope, Reason.HELD_BACK, HELD_BACK)
+        return None
 
-    def _fail_if_told(self, delivery: Prepared, difference: Difference) -> None:
+    def _is_in_future(self, enqueued_at: int) -> bool:
+        return not self._batch.is_cascade and enqueued_at > self._clock() + FUTURE_TOLERANCE
+
+    def _fail_if_asked(self, envelope: Envelope, difference: Difference) -> None:
         if self._batch.on_difference == "fail":
             stream = f"{self._handler.name}-{self._business_id}"
-            message = f"Message {delivery.envelope.message_id} of {stream} came again. {difference}"
+            message = f"Message {envelope.message_id} of {stream} was redelivered. {difference}"
             raise DifferenceError(message)
 
-    def _first_outputs(self, delivery: Prepared, number: int) -> Sequence[Output] | None:
-        """Return the outputs of a message's first delivery in this batch, None when they are not in hand."""
-        if delivery.key in self._delivered_before:
-            return None
-        return next((each.outputs for each in self.part.outcomes if each.version == number), None)
-
-    def _without_outputs(
-        self, delivery: Prepared, known: KnownVersion, reason: Reason, error: str
-    ) -> Outcome:
-        """Give a dead letter for what cannot be replayed; fail the batch when its outputs are not out yet."""
-        in_hand = delivery.key in self._delivered
-        if not in_hand and not self._is_finished(known.batch):
+    def _without_outputs(self, known: Known, transaction: Transaction, reason: Reason, error: str) -> Outcome:
+        """Return a dead letter for what cannot be replayed; fail the batch when its outputs are unpublished."""
+        delivery, version = known
+        has_outputs = delivery.key in transaction.delivered
+        if not has_outputs and not self._is_finished(version.batch):
             problem = (
-                f"Message {delivery.envelope.message_id} made version {known.number} of "
-                f"{self._handler.name}-{self._business_id} in batch {known.batch}, whose outputs were never "
+                f"Message {delivery.envelope.message_id} made version {version.number} of "
+                f"{self._handler.name}-{self._business_id} in batch {version.batch}, whose outputs were never "
                 f"published, and cannot be replayed: {error} Run with the handlers that made it, or abandon "
                 f"that batch."
             )
             raise ReplayFailedError(problem)
-        return self._dead(delivery.envelope, reason, error)
+        return self._dead_letter(delivery.envelope, reason, error)
 
     def _is_finished(self, batch: str | None) -> bool:
         finished = self._batch.finished
         return batch is None or finished is None or batch in finished
 
-    def _is_in_future(self, enqueued_at: int | None) -> bool:
-        if enqueued_at is None or self._batch.is_cascade:
-            return False
-        return enqueued_at > self._clock() + FUTURE_TOLERANCE
-
-    def _refusal(self, envelope: Envelope) -> Outcome | None:
-        """Give the outcome of an unknown message that must not be handled, None for all others."""
-        enqueued_at = envelope.enqueued_at
-        if self._is_in_future(enqueued_at):
-            error = (
-                f"It was enqueued at {shown_time(enqueued_at or 0)}, more than an hour ahead of the clock."
-            )
-            return self._dead(envelope, Reason.ENQUEUED_IN_FUTURE, error)
-        if self._batch.late != "process" and self._stream.head.is_too_late(enqueued_at):
-            return self._outcome(envelope, Status.TOO_LATE, None, ())
-        if self._stopped:
-            return self._dead(envelope, Reason.HELD_BACK, HELD_BACK)
-        return None
-
-    def _state(self, encoded: bytes) -> State:
-        return self._handler.codec.reread(encoded)
-
     def _outcome(
-        self, envelope: Envelope, status: Status, version: int | None, outputs: tuple[Output, ...]
+        self,
+        envelope: Envelope,
+        status: Status,
+        version: int | None = None,
+        outputs: tuple[Output, ...] = (),
     ) -> Outcome:
         return Outcome(envelope, self._handler.name, self._business_id, status, None, None, version, outputs)
 
-    def _dead(self, envelope: Envelope, reason: Reason, error: str) -> Outcome:
+    def _dead_letter(self, envelope: Envelope, reason: Reason, error: str) -> Outcome:
         return dead_letter(envelope, reason, error, self._handler.name, self._business_id)
+
+
+def _record(new: Prepared, now: int, revision: int, invocation: Invocation) -> StateVersion:
+    envelope = new.envelope
+    return StateVersion(
+        new.key,
+        envelope.type,
+        new.fingerprint,
+        now,
+        envelope.enqueued_at,
+        dict(envelope.headers) if envelope.headers else None,
+        invocation.captured,
+        revision,
+        invocation.outputs_digest,
+        invocation.state_digest,
+        invocation.after if invocation.changed else None,
+    )
+
+
+def _too_large(after: bytes, size: int, record: StateVersion) -> str | None:
+    """Return the problem of a version that is too large to store, None for all others."""
+    largest = max(len(after), size - len(record.after or b""))
+    if largest <= MAX_STATE_BYTES:
+        return None
+    return f"The version would take {largest} bytes; up to {MAX_STATE_BYTES} can be stored."
+
+
+def _first_outputs(known: Known, transaction: Transaction) -> Sequence[Output] | None:
+    """Return the outputs of a message's first delivery in this batch, None when they are not in memory."""
+    if known.delivery.key in transaction.seen.delivered:
+        return None
+    return transaction.outputs_of(known.version.number)

@@ -1,7 +1,7 @@
-"""Differences: what a version gives otherwise than at first when its message is handled again.
+"""Differences between a replay and what was recorded of the version.
 
 The next state is recorded, so its fields are compared one by one. Of the outputs only a digest is recorded: which of
-them differ is known where those of the first delivery are in hand, or where the digest fits some of today's outputs.
+them differ is known where those of the first delivery are in memory, or where the digest fits some of today's outputs.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Difference:
         what = " and ".join(kind for kind, found in kinds if found is not None)
         details = "; ".join(filter(None, (self._state_text(), self.outputs)))
         return (
-            f"Handled again, version {self.number} gives {what} than at first: {details}. The handler is not "
+            f"The replay of version {self.number} has {what} than recorded: {details}. The handler is not "
             f"deterministic, or was changed without a new revision."
         )
 
@@ -62,7 +62,7 @@ def compare_states(recorded: bytes, now: bytes) -> tuple[Change, ...]:
 
 
 def compare_outputs(now: Sequence[Published], digest: bytes, first: Sequence[Output] | None = None) -> str:
-    """Say how today's outputs differ from those with this digest, or from the `first`, where they are in hand."""
+    """Say how today's outputs differ from those with this digest, or from the `first`, where they are in memory."""
     if first is not None:
         return "; ".join(_each_difference(first, now)) or "the outputs have other ids"
     if not now:
@@ -73,7 +73,7 @@ def compare_outputs(now: Sequence[Published], digest: bytes, first: Sequence[Out
 
 
 def _new_outputs(now: Sequence[Published], digest: bytes) -> str | None:
-    """Say which outputs are new, when the others are what was published at first."""
+    """Say which outputs are new, when those before them are what was published."""
     for kept in range(len(now) - 1, max(0, len(now) - _TRIED), -1):
         if digest_outputs(now[:kept]) == digest:
             return f"{_listed(now[kept:])} published after the {kept} that were"

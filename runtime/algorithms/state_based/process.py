@@ -2,7 +2,7 @@
 
 A new message is handled on the newest state and adds a version. A duplicate is handled again on the version just
 before the one that it made, with the context recorded then, so that it gives the same outputs with the same
-ids, and stores nothing. Outcomes are given out last: a writer that lost a race has its append refused before
+ids, and stores nothing. Outcomes are returned last: a writer that lost a race has its append refused before
 anybody sees what it computed.
 
 After Masternak and Pobiega, "State-based consistent messaging" (exactly-once.github.io).
@@ -10,30 +10,25 @@ After Masternak and Pobiega, "State-based consistent messaging" (exactly-once.gi
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from datetime import timedelta
 
-from eventstore import (
-    ConcurrencyConflictError,
-    InvalidKeyError,
-    StoreUnavailableError,
-    StreamTruncatedError,
-    Table,
-)
+from eventstore import InvalidKeyError, Table
 from handlers.app import HandlerDefinition
 from runtime.algorithms.algorithm import AT_ONCE, Publish
-from runtime.algorithms.publishing import dispatch
-from runtime.algorithms.state_based.decide import Fold
-from runtime.algorithms.state_based.transaction import Part
+from runtime.algorithms.publishing import publish_all
+from runtime.algorithms.state_based.decide import Decider
+from runtime.algorithms.state_based.transaction import Folded, Transaction
 from runtime.batches.context import BatchContext
+from runtime.batches.seen import NOTHING, Seen
 from runtime.clock import Clock
-from runtime.messages.message_ids import IdKey
-from runtime.messages.outcome import Outcome, Reason, Status, dead_letter, delivered_messages
+from runtime.messages.outcome import Outcome, Reason, dead_letter
 from runtime.messages.parsing import Delivery, Prepared
-from runtime.retries import RetryPolicy
-from runtime.storage.stream import KnownVersion, LoadedStream, append, load_state, stream_partition
-
-_READ_AGAIN = (ConcurrencyConflictError, StreamTruncatedError, StoreUnavailableError)
+from runtime.retries import READ_AGAIN, RetryPolicy
+from runtime.storage.history import History
+from runtime.storage.stored_state import read_state
+from runtime.storage.stream import append, load, stream_partition
 
 
 class StateBased:
@@ -51,104 +46,76 @@ class StateBased:
         self.handler = handler
         self.clock = clock
         self.batch = batch
-        self.retries = retries
+        self.retries = retries.beside(table)
 
     async def process(
-        self,
-        business_id: str,
-        deliveries: Sequence[Delivery],
-        *,
-        delivered: Collection[IdKey] = (),
-        stopped: bool = False,
+        self, business_id: str, deliveries: Sequence[Delivery], seen: Seen = NOTHING
     ) -> list[Outcome]:
         """Handle the deliveries of one stream, in their order, and return an outcome for each.
 
-        `delivered` are messages that had their first delivery in this batch before these; `stopped` says that new
-        messages are held back because of a dead letter before them.
+        `seen` is what deliveries before these have decided. All copies of a message should be adjacent.
 
-        All copies of a message should stand together. Costs one query and one transaction; more when there are
-        duplicates (see `load_state`), or more new versions than a transaction holds: then they are stored in
-        parts, and no outcome is returned before its part is stored.
+        Costs one query and one transaction; more when there are duplicates (see `runtime.storage.stream`), or more new
+        versions than a transaction holds: then each transaction stores a prefix of the rest, and no outcome is
+        returned before its version is stored.
 
-        After a lost race, and after an answer that never came, what was computed is dropped and the stream is
-        read again: a version is taken for stored only when it is read. Raises `RetriesExhaustedError` after too
+        After a lost race or a lost answer, the computed outcomes are dropped and the stream is loaded again: a version
+        counts as stored only when it was read. Raises `RetriesExhaustedError` after too
         many of these in a row, and `ReplayFailedError`.
         """
         try:
             stream_partition(self.table, self.handler.name, business_id)
         except InvalidKeyError as error:
             return [self._key_too_long(delivery, business_id, str(error)) for delivery in deliveries]
+        decider = Decider(self.handler, self.clock, self.batch, business_id)
         outcomes: list[Outcome] = []
+        history: History | None = None
         retries = self.retries.start()
-        stream: LoadedStream | None = None
-        fresh: dict[IdKey, KnownVersion] = {}
-        while len(outcomes) < len(deliveries):
-            waiting = deliveries[len(outcomes) :]
+        while waiting := deliveries[len(outcomes) :]:
             try:
-                stream = stream or await self.load_state(business_id, waiting)
-                fold = self.fold(stream, business_id, outcomes, fresh, delivered=delivered, stopped=stopped)
-                part = self.invoke_handlers(fold, waiting)
-                await self.store_state(stream, part)
-            except _READ_AGAIN as error:
-                stream, fresh = None, {}
+                history = history or await self.load(business_id, waiting)
+                folded = self.invoke(decider, history, waiting, seen)
+                history = await self.store(history, folded)
+            except READ_AGAIN as error:
+                history = None
                 await retries.pause(error)
                 continue
-            outcomes += part.outcomes
-            fresh = _still_needed(fresh, deliveries[len(outcomes) :])
+            outcomes += folded.outcomes
+            seen = folded.seen
             retries.progress()
         return outcomes
+
+    async def load(self, business_id: str, deliveries: Sequence[Delivery]) -> History:
+        """Load the newest state, and for each duplicate the version just before its own."""
+        ids = {delivery.key for delivery in deliveries if isinstance(delivery, Prepared)}
+        return await load(self.table, self.handler, business_id, ids)
+
+    def invoke(
+        self, decider: Decider, history: History, deliveries: Sequence[Delivery], seen: Seen
+    ) -> Folded:
+        """Handle deliveries until there are no more, or a transaction is full. Pure but for the clock."""
+        state = read_state(self.handler.codec, history.head.state or b"")
+        transaction = Transaction(history, seen, state, self.batch.batch_id)
+        for delivery in deliveries:
+            decider.decide(delivery, transaction)
+            if transaction.is_full:
+                break
+        return transaction.seal(self.clock(), deliveries)
+
+    async def store(self, history: History, folded: Folded) -> History:
+        """Append the new versions, if nobody wrote since the load, and return the history after it."""
+        if folded.append is not None:
+            history = await append(history, folded.append)
+        return replace(history, appended=folded.appended)
 
     def _key_too_long(self, delivery: Delivery, business_id: str, error: str) -> Outcome:
         if isinstance(delivery, Outcome):
             return delivery
         return dead_letter(delivery.envelope, Reason.KEY_TOO_LONG, error, self.handler.name, business_id)
 
-    async def load_state(self, business_id: str, deliveries: Sequence[Delivery]) -> LoadedStream:
-        """Load the newest state, and for each duplicate the version just before its own."""
-        ids = {delivery.key for delivery in deliveries if isinstance(delivery, Prepared)}
-        return await load_state(self.table, self.handler, business_id, ids)
-
-    def fold(
-        self,
-        stream: LoadedStream,
-        business_id: str,
-        earlier: Sequence[Outcome],
-        fresh: dict[IdKey, KnownVersion],
-        *,
-        delivered: Collection[IdKey],
-        stopped: bool,
-    ) -> Fold:
-        """Return the fold that goes on after the `earlier` outcomes."""
-        if self.batch.on_error == "stop-stream":
-            stopped = stopped or any(outcome.status is Status.DEAD_LETTER for outcome in earlier)
-        return Fold(
-            self.handler,
-            self.clock,
-            self.batch,
-            stream,
-            business_id,
-            fresh=fresh,
-            delivered={*delivered, *delivered_messages(earlier)},
-            stopped=stopped,
-        )
-
-    def invoke_handlers(self, fold: Fold, deliveries: Sequence[Delivery]) -> Part:
-        """Handle deliveries until there are no more, or a transaction is full."""
-        for delivery in deliveries:
-            fold.handle(delivery)
-            if fold.part.is_full:
-                break
-        return fold.part
-
-    async def store_state(self, stream: LoadedStream, part: Part) -> None:
-        """Append the new versions of a part, on the condition that nobody wrote since the load."""
-        addition = part.finish(self.clock())
-        if addition is not None:
-            await append(stream, addition)
-
 
 class StateBasedOneByOne:
-    """Processes single messages of one handler, and publishes what they give out.
+    """Processes single messages of one handler, and publishes their outputs.
 
     Costs one query and one transaction for a new message, one or two queries for a duplicate.
     """
@@ -158,18 +125,16 @@ class StateBasedOneByOne:
         self.publish = publish
 
     async def process(self, message: Prepared) -> Outcome:
-        """Handle a message, publish its outputs, and return what became of it and what was published."""
+        """Handle a message, publish its outputs, and return its outcome."""
         (outcome,) = await self.algorithm.process(message.business_id, [message])
         if outcome.version is not None:
-            await dispatch(self.algorithm.table, self.publish, outcome.outputs)
+            await publish_all(self.algorithm.table, self.publish, outcome.outputs)
         return outcome
 
     async def sweep(self, older_than: timedelta = AT_ONCE) -> int:  # noqa: ARG002 - the interface's
-        """Return 0: what is left to publish is not kept, it is what the message gives when it comes again."""
+        """Return 0: unpublished outputs are not stored; a redelivery of their message publishes them."""
         return 0
 
-
-def _still_needed(fresh: dict[IdKey, KnownVersion], waiting: Sequence[Delivery]) -> dict[IdKey, KnownVersion]:
-    """Return the versions of messages of which more copies wait; the others need no memory."""
-    keys = {delivery.key for delivery in waiting if isinstance(delivery, Prepared)}
-    return {key: known for key, known in fresh.items() if key in keys}
+    async def evict(self, older_than: timedelta, *, dry_run: bool = False) -> int:  # noqa: ARG002 - the interface's
+        """Return 0: ids are kept in the versions, which truncation cuts."""
+        return 0

@@ -10,17 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
-from eventstore import (
-    ConcurrencyConflictError,
-    Partition,
-    StoreUnavailableError,
-    Stream,
-    StreamTruncatedError,
-    Table,
-)
+from eventstore import Partition, Stream, Table
 from runtime.errors import UsageError
-from runtime.retries import RetryPolicy
+from runtime.retries import RetryPolicy, until_undisturbed
 from runtime.storage.head import HEAD_PROPERTIES, Head, read_head
 from runtime.storage.id_index import drop_index
 from runtime.storage.run import INDEX_PROPERTIES, RunIndex, read_index
@@ -29,8 +23,6 @@ from runtime.storage.tail import NO_EVENT
 DAY = 24 * 3600 * 1_000_000
 MINIMUM_AGE = DAY
 _LONGEST_WINDOW = 3650 * DAY
-
-_READ_AGAIN = (ConcurrencyConflictError, StreamTruncatedError, StoreUnavailableError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,12 +104,8 @@ async def truncate_stream(
     truncation may have left; and one transaction for each 99 rows. Raises `RetriesExhaustedError` after too many
     lost races in a row.
     """
-    waiting = retries.start()
-    while True:
-        try:
-            return await _truncate_once(Partition.exact(table, key), rules, dry_run=dry_run)
-        except _READ_AGAIN as error:
-            await waiting.pause(error)
+    attempt = partial(_truncate_once, Partition.exact(table, key), rules, dry_run=dry_run)
+    return await until_undisturbed(retries.beside(table), attempt)
 
 
 async def _truncate_once(partition: Partition, rules: TruncationRules, *, dry_run: bool) -> Truncated | None:

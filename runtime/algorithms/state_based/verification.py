@@ -1,4 +1,4 @@
-"""Verification: would today's code still give what is stored? Reads, handles again, compares, and writes nothing.
+"""Verification: does today's code still replay what is stored? It reads, replays, compares, and writes nothing.
 
 Of each delivery it is found what a batch would make of it as a duplicate. New messages have nothing to be compared
 with, and are counted as such.
@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from functools import partial
 
-from eventstore import InvalidKeyError, StoreUnavailableError, StreamTruncatedError, Table
+from eventstore import InvalidKeyError, Table
 from handlers import CodecError
 from handlers.app import HandlerDefinition
 from runtime.algorithms.invocation import HandlerFailedError, outputs_of
@@ -19,16 +20,16 @@ from runtime.messages.copies import is_copy
 from runtime.messages.message_ids import IdKey, id_key
 from runtime.messages.outcome import Outcome, Output
 from runtime.messages.parsing import Delivery, Prepared
-from runtime.retries import RetryPolicy
+from runtime.retries import RetryPolicy, until_undisturbed
+from runtime.storage.history import History
 from runtime.storage.readable_states import Change
 from runtime.storage.stored_state import read_state
-from runtime.storage.stream import KnownVersion, LoadedStream, find_versions
-
-_READ_AGAIN = (StreamTruncatedError, StoreUnavailableError)
+from runtime.storage.stream import find_versions
+from runtime.storage.version import Version
 
 
 class Verdict(StrEnum):
-    """What today's code would make of a delivery that comes again."""
+    """What today's code would make of a redelivery."""
 
     MATCH = "match"
     NONDETERMINISTIC = "nondeterministic"
@@ -87,7 +88,7 @@ class Verifier:
         self._table = table
         self._with_outputs = with_outputs
         self._handler = handler
-        self._retries = retries
+        self._retries = retries.beside(table)
 
     async def verify(self, business_id: str, deliveries: Sequence[Delivery]) -> list[Finding]:
         """Return a finding for each delivery of a stream, and one more when its newest state cannot be read.
@@ -101,17 +102,14 @@ class Verifier:
             return [self._unknown(delivery, business_id) for delivery in deliveries]
         return [*self._newest(stream, business_id), *self._findings(stream, business_id, deliveries)]
 
-    async def _load(self, business_id: str, ids: Collection[IdKey]) -> LoadedStream | None:
-        retries = self._retries.start()
-        while True:
-            try:
-                return await find_versions(self._table, self._handler.name, business_id, ids)
-            except InvalidKeyError:
-                return None
-            except _READ_AGAIN as error:
-                await retries.pause(error)
+    async def _load(self, business_id: str, ids: Collection[IdKey]) -> History | None:
+        attempt = partial(find_versions, self._table, self._handler.name, business_id, ids)
+        try:
+            return await until_undisturbed(self._retries, attempt)
+        except InvalidKeyError:
+            return None
 
-    def _newest(self, stream: LoadedStream, business_id: str) -> Iterator[Finding]:
+    def _newest(self, stream: History, business_id: str) -> Iterator[Finding]:
         head = stream.head
         error = None if head.state is None else self._unreadable(head.state, head.schema)
         if error is not None:
@@ -128,7 +126,7 @@ class Verifier:
         return None
 
     def _findings(
-        self, stream: LoadedStream, business_id: str, deliveries: Sequence[Delivery]
+        self, stream: History, business_id: str, deliveries: Sequence[Delivery]
     ) -> Iterator[Finding]:
         for delivery in deliveries:
             key = _key(delivery)
@@ -140,10 +138,10 @@ class Verifier:
             else:
                 yield self._unknown(delivery, business_id)
 
-    def _compared(self, delivery: Delivery, business_id: str, known: KnownVersion) -> Finding:
+    def _compared(self, delivery: Delivery, business_id: str, known: Version) -> Finding:
         if isinstance(delivery, Outcome):
             return self._finding(delivery, business_id, Verdict.REFUSED, known, error=delivery.error)
-        if not is_copy(delivery, known.version.fingerprint):
+        if not is_copy(delivery, known.record.fingerprint):
             error = f"Version {known.number} was made by another message with this id."
             return self._finding(delivery, business_id, Verdict.ID_REUSED, known, error=error)
         try:
@@ -167,7 +165,7 @@ class Verifier:
                 changes=difference.state or (),
             )
         if self._with_outputs:
-            return replace(found, outputs=outputs_of(invocation, known.number, known.version.now))
+            return replace(found, outputs=outputs_of(invocation, known.number, known.record.now))
         return found
 
     def _unknown(self, delivery: Delivery, business_id: str) -> Finding:
@@ -179,7 +177,7 @@ class Verifier:
         delivery: Delivery,
         business_id: str,
         verdict: Verdict,
-        known: KnownVersion | None = None,
+        known: Version | None = None,
         *,
         error: str | None = None,
     ) -> Finding:
@@ -190,7 +188,7 @@ class Verifier:
             delivery.envelope.type,
             verdict,
             None if known is None else known.number,
-            None if known is None else known.version.revision,
+            None if known is None else known.record.revision,
             error,
         )
 

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from eventstore import Table
 from runtime.batches.ledger import STATE_BASED, BatchRecord, Ledger
+from runtime.cli.batch_record import counts_text, describe
 from runtime.cli.console import Screen
 from runtime.cli.options import AsJson, StoreUrl, TableName
 from runtime.cli.stores import on_table
-from runtime.cli.tables import Cell, iso, make_table
+from runtime.cli.tables import Cell, make_table
 from runtime.clock import system_clock
 
 Abandon = Annotated[
@@ -50,28 +51,6 @@ def batches(*, store: StoreUrl, table: TableName, abandon: Abandon = None, as_js
     for record in records:
         if not record.is_finished:
             screen.show(_how_to_go_on(record))
-
-
-def describe(record: BatchRecord) -> dict[str, Any]:
-    """Return a batch for JSON."""
-    return {
-        "batch_id": record.batch_id,
-        "status": record.status.value,
-        "algorithm": record.algorithm,
-        "rounds": record.rounds,
-        "started_at": iso(record.started_at),
-        "updated_at": iso(record.updated_at),
-        "counts": dict(sorted(record.counts.items())),
-        "out": record.out,
-        "input": record.input,
-    }
-
-
-def counts_text(record: BatchRecord) -> str:
-    """Return the counts of a batch in one line."""
-    return ", ".join(
-        f"{count:,} {name.replace('_', ' ')}" for name, count in sorted(record.counts.items()) if count
-    )
 
 
 async def _batches(table: Table) -> list[BatchRecord]:

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import importlib
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from runtime.cli.console import Screen
 from runtime.cli.failures import NotPossibleError
 from runtime.cli.options import AsJson
-
-SHOOTING_RANGE_LOG = "samples.shooting_range.log"
-"""By name: the runtime stands without the samples."""
+from runtime.cli.sample_log import generate_log
 
 Games = Annotated[int, typer.Option("--games", metavar="N", min=1, help="How many games are played at once.")]
 Messages = Annotated[int, typer.Option("--messages", metavar="N", min=1, help="How many different messages.")]
@@ -75,11 +71,3 @@ def shooting_range(
         f"Run them: consistent run --app samples.shooting_range:app --messages {out} --cascade "
         f"--store sqlite:///store.db --table games --out outcomes",
     )
-
-
-def generate_log(games: int, messages: int, **options: Any) -> Iterator[dict[str, Any]]:  # noqa: ANN401 - of the sample
-    """Give the rows of a shooting range log."""
-    rows: Iterator[dict[str, Any]] = importlib.import_module(SHOOTING_RANGE_LOG).generate(
-        games, messages, **options
-    )
-    return rows

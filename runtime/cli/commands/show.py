@@ -18,9 +18,10 @@ from runtime.cli.versions import describe_version
 from runtime.errors import UsageError
 from runtime.messages.message_ids import canonical
 from runtime.storage.head import Head, read_head
-from runtime.storage.listing import StoredVersion, versions
+from runtime.storage.listing import versions
 from runtime.storage.readable_states import decode
 from runtime.storage.stream import stream_partition
+from runtime.storage.version import Version
 
 HandlerName = Annotated[
     str, typer.Argument(metavar="HANDLER", show_default=False, help="The name of the handler.")
@@ -28,7 +29,7 @@ HandlerName = Annotated[
 BusinessId = Annotated[
     str, typer.Argument(metavar="BUSINESS_ID", show_default=False, help="The id of the business object.")
 ]
-Version = Annotated[
+VersionNumber = Annotated[
     int | None, typer.Option("--version", metavar="V", min=1, help="Show all of this version.")
 ]
 MessageId = Annotated[
@@ -46,7 +47,7 @@ def show(
     *,
     store: StoreUrl,
     table: TableName,
-    version: Version = None,
+    version: VersionNumber = None,
     message: MessageId = None,
     diff: Diff = False,
     limit: Limit = 20,
@@ -83,7 +84,7 @@ def show(
 
 
 def _show_stream(
-    screen: Screen, handler: str, business_id: str, head: Head, listed: Sequence[StoredVersion], *, diff: bool
+    screen: Screen, handler: str, business_id: str, head: Head, listed: Sequence[Version], *, diff: bool
 ) -> None:
     screen.give(
         {
@@ -103,9 +104,7 @@ def _show_stream(
     screen.show(table_of_versions(title, listed, diff=diff))
 
 
-def _find(
-    kept: Sequence[StoredVersion], head: Head, number: int | None, message: str | None
-) -> StoredVersion:
+def _find(kept: Sequence[Version], head: Head, number: int | None, message: str | None) -> Version:
     wanted = None if message is None else canonical(message)
     for version in kept:
         if version.number == number or (wanted is not None and version.message_id == wanted):
@@ -116,7 +115,7 @@ def _find(
     raise NotPossibleError(f"No version that is kept was made by message {message}.{cut}")
 
 
-async def _read(table: Table, handler: str, business_id: str) -> tuple[str, Head, list[StoredVersion]] | None:
+async def _read(table: Table, handler: str, business_id: str) -> tuple[str, Head, list[Version]] | None:
     """Read a stream by its business id, or by the one spelling of it when it is a UUID, and return which it was."""
     for spelling in dict.fromkeys([business_id, canonical(business_id)]):
         stream = await Stream.try_open(stream_partition(table, handler, spelling))

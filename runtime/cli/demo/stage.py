@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from handlers import App
 from runtime.cli.batch_report import BatchReport
-from runtime.cli.commands.sample import SHOOTING_RANGE_LOG, generate_log
 from runtime.cli.demo.evidence import StateEvidence
 from runtime.cli.demo.folder import DemoFolder
 from runtime.cli.demo.leader_board import Score, best_scores
+from runtime.cli.sample_log import SHOOTING_RANGE_LOG, generate_log
 from runtime.cli.stores import on_table
 from runtime.cli.truncation_report import TruncationReport
 

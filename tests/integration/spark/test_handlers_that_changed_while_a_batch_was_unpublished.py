@@ -66,7 +66,7 @@ def test_resuming_it_fails_with_a_sentence(place, stopped):
 
 
 def test_another_batch_with_its_messages_fails_too(place, stopped):
-    with pytest.raises(BatchFailedError, match="gives other outputs than at first"):
+    with pytest.raises(BatchFailedError, match="has other outputs than recorded"):
         place.run(stopped, batch_id="morning")
 
 

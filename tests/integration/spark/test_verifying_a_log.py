@@ -155,7 +155,7 @@ def test_a_changed_rule_is_found_with_the_first_version_of_each_stream(place, lo
     (difference,) = found.first_differences()
     assert (difference.business_id, difference.version, difference.deliveries) == ("a", 2, 3)
     assert difference.changes == [{"field": "total", "before": 70, "after": 69}]
-    assert "other outputs and another next state than at first: total was 70 and is 69" in difference.error
+    assert "other outputs and another next state than recorded: total was 70 and is 69" in difference.error
 
 
 def test_each_stream_that_differs_is_in_the_result_and_examples_can_be_limited(place):

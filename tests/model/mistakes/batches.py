@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from runtime.algorithms.state_based.decide import Fold
-from tests.model.algorithm import state_based
+from runtime.algorithms.state_based import process as state_based
+from runtime.algorithms.state_based.decide import Decider
+from runtime.algorithms.state_based.transaction import Transaction
 from tests.model.mistakes.mistake import Mistake
 from tests.model.scenarios.batches import ATTEMPTS, BATCHES, IN_PARTS
 from tests.model.world import Bounds
@@ -16,32 +18,46 @@ StateBased: Any = state_based.StateBased
 
 
 def _batches_are_not_told_apart(patch: pytest.MonkeyPatch) -> None:
-    handle: Any = Fold._handle_duplicate
-    patch.setattr(
-        Fold,
-        "_handle_duplicate",
-        lambda fold, delivery, known: handle(fold, delivery, known._replace(batch=None)),
-    )
+    replay: Any = Decider._replay
+
+    def replay_of_no_batch(self: Any, known: Any, transaction: Any) -> None:
+        replay(self, known._replace(version=known.version._replace(batch=None)), transaction)
+
+    patch.setattr(Decider, "_replay", replay_of_no_batch)
 
 
 def _what_was_refused_is_kept(patch: pytest.MonkeyPatch) -> None:
-    fold: Any = StateBased.fold
+    invoke: Any = StateBased.invoke
+    _all_versions_are_appended(patch)
 
-    def fold_on(self: Any, stream: Any, business_id: str, earlier: Any, fresh: Any, **given: Any) -> Any:
-        self.kept = {**getattr(self, "kept", {}), **fresh}
-        return fold(self, stream, business_id, earlier, self.kept, **given)
+    def invoke_on(self: Any, decider: Any, history: Any, *given: Any) -> Any:
+        kept = {**getattr(self, "kept", {}), **history.appended}
+        folded = invoke(self, decider, replace(history, appended=kept), *given)
+        self.kept = folded.appended
+        return folded
 
-    patch.setattr(StateBased, "fold", fold_on)
+    patch.setattr(StateBased, "invoke", invoke_on)
 
 
-def _parts_forget_each_other(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(state_based, "_still_needed", lambda *_: {})
+def _all_versions_are_appended(patch: pytest.MonkeyPatch) -> None:
+    seal: Any = Transaction.seal
+
+    def seal_all(self: Any, *given: Any) -> Any:
+        folded = seal(self, *given)
+        return folded._replace(appended={**self._history.appended, **self._added})
+
+    patch.setattr(Transaction, "seal", seal_all)
+
+
+def _transactions_forget_each_other(patch: pytest.MonkeyPatch) -> None:
+    seal: Any = Transaction.seal
+    patch.setattr(Transaction, "seal", lambda *given: seal(*given)._replace(appended={}))
 
 
 MISTAKES = (
     Mistake(
-        "what an earlier part stored is forgotten",
-        _parts_forget_each_other,
+        "what an earlier transaction stored is forgotten",
+        _transactions_forget_each_other,
         IN_PARTS,
         Bounds(1),
         "AtMostOneStateChange",

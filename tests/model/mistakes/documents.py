@@ -26,10 +26,10 @@ def _one_name(patch: pytest.MonkeyPatch) -> None:
 def _published_before_commit(patch: pytest.MonkeyPatch) -> None:
     commit: Any = PrepareCommitPublish.commit
 
-    async def publish_and_commit(self: Any, entity: Any, changed: Any, message_id: Any, found: Any) -> Any:
-        for effect, _ in found.values():
-            await self.effects.publish(effect)
-        return await commit(self, entity, changed, message_id, found)
+    async def publish_and_commit(self: Any, entity: Any, draft: Any) -> Any:
+        for effect, _ in draft.documents:
+            await self.effects.publish(effect.name)
+        return await commit(self, entity, draft)
 
     patch.setattr(PrepareCommitPublish, "commit", publish_and_commit)
 
@@ -41,9 +41,9 @@ def _committed_before_prepared(patch: pytest.MonkeyPatch) -> None:
     async def prepare_later(*_: object) -> None:
         """Leave it until after the commit."""
 
-    async def commit_and_prepare(self: Any, entity: Any, changed: Any, message_id: Any, found: Any) -> Any:
-        committed = await commit(self, entity, changed, message_id, found)
-        await prepare(self, found, [])
+    async def commit_and_prepare(self: Any, entity: Any, draft: Any) -> Any:
+        committed = await commit(self, entity, draft)
+        await prepare(self, draft, [])
         return committed
 
     patch.setattr(PrepareCommitPublish, "prepare", prepare_later)
@@ -76,11 +76,11 @@ def _refused_means_lost(patch: pytest.MonkeyPatch) -> None:
     """Delete what was prepared as soon as the commit fails, whatever became of it."""
     commit: Any = PrepareCommitPublish.commit
 
-    async def commit_or_delete(self: Any, entity: Any, changed: Any, message_id: Any, found: Any) -> Any:
+    async def commit_or_delete(self: Any, entity: Any, draft: Any) -> Any:
         try:
-            return await commit(self, entity, changed, message_id, found)
+            return await commit(self, entity, draft)
         except Exception:
-            for effect, _ in found.values():
+            for effect, _ in draft.documents:
                 await self.effects.delete(effect)
             raise
 

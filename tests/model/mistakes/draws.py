@@ -11,8 +11,8 @@ import pytest
 from handlers import Context
 from handlers.context import _pack
 from handlers.draws import Seed
-from runtime.algorithms.state_based import decide as fold
-from runtime.algorithms.state_based.decide import Fold
+from runtime.algorithms.state_based import decide
+from runtime.algorithms.state_based.decide import Decider
 from runtime.algorithms.state_based.replay import replay
 from tests.model.mistakes.mistake import Mistake
 from tests.model.processes import Dependencies
@@ -23,7 +23,7 @@ from tests.model.world import Bounds
 
 def _compare_no_digests(patch: pytest.MonkeyPatch) -> None:
     """Take away the second defence: a replay that gives something else is not noticed."""
-    patch.setattr(fold, "find_difference", lambda *_: None)
+    patch.setattr(decide, "find_difference", lambda *_: None)
 
 
 def _ids_of_the_process(patch: pytest.MonkeyPatch) -> None:
@@ -37,10 +37,10 @@ def _random_of_the_process(patch: pytest.MonkeyPatch) -> None:
 
 def _time_of_the_process(patch: pytest.MonkeyPatch) -> None:
     def at_another_time(handler: Any, business_id: str, delivery: Any, known: Any) -> Any:
-        version = known.version._replace(now=Dependencies.process.clock())
-        return replay(handler, business_id, delivery, known._replace(version=version))
+        record = known.record._replace(now=Dependencies.process.clock())
+        return replay(handler, business_id, delivery, known._replace(record=record))
 
-    patch.setattr(fold, "replay", at_another_time)
+    patch.setattr(decide, "replay", at_another_time)
 
 
 def _capture_anew(patch: pytest.MonkeyPatch) -> None:
@@ -52,12 +52,13 @@ def _capture_anew(patch: pytest.MonkeyPatch) -> None:
 
 
 def _latest_state(patch: pytest.MonkeyPatch) -> None:
-    handle: Any = Fold._handle_duplicate
+    replay_known: Any = Decider._replay
 
-    def on_the_latest_state(self: Any, delivery: Any, known: Any) -> Any:
-        return handle(self, delivery, known._replace(before=self.part.before))
+    def on_the_latest_state(self: Any, known: Any, transaction: Any) -> None:
+        version = known.version._replace(before=transaction.before)
+        replay_known(self, known._replace(version=version), transaction)
 
-    patch.setattr(Fold, "_handle_duplicate", on_the_latest_state)
+    patch.setattr(Decider, "_replay", on_the_latest_state)
 
 
 def _ids_of_the_message_alone(patch: pytest.MonkeyPatch) -> None:

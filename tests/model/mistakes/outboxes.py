@@ -14,12 +14,12 @@ from runtime.algorithms.outbox.entities import ENTITY, Entities
 from runtime.algorithms.outbox.invoking import concluded
 from runtime.algorithms.outbox.outbox import Outbox
 from runtime.algorithms.outbox.with_deduplication_store import OutboxWithDeduplicationStore as WithStore
-from runtime.algorithms.publishing import dispatch
+from runtime.algorithms.publishing import publish_all
 from runtime.messages.outcome import Status
 from tests.model.calls import SteppedTable, ask, publish
 from tests.model.mistakes.mistake import Mistake
 from tests.model.scenarios.deduplication_store import REPLICA, replicated, with_store
-from tests.model.scenarios.entities import EVIDENCE
+from tests.model.scenarios.entities import OTHER
 from tests.model.scenarios.outbox import outbox
 from tests.model.world import Bounds
 
@@ -57,25 +57,25 @@ def no_answer_means_stored(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Entities, "store", store_surely)
 
 
-def _marked_first(patch: pytest.MonkeyPatch) -> None:
-    async def finish(self: Any, entity: Any, message_id: Any) -> Any:
-        entry = entity.outbox[message_id]
-        marked = await self.entities.update(entity, lambda current: current.dispatched([message_id]))
-        await dispatch(self.entities.table, self.publish, entry.outputs or ())
-        return marked
+def _finished_first(patch: pytest.MonkeyPatch) -> None:
+    publish_outputs: Any = Outbox.publish_outputs
 
-    patch.setattr(Outbox, "finish", finish)
+    async def finish_and_publish(self: Any, entity: Any, message_id: Any) -> Any:
+        await self.finish(entity, [message_id])
+        return await publish_outputs(self, entity, message_id)
+
+    patch.setattr(Outbox, "publish_outputs", finish_and_publish)
 
 
-def _dispatched_first(patch: pytest.MonkeyPatch) -> None:
+def _published_first(patch: pytest.MonkeyPatch) -> None:
     store: Any = Entities.store
 
-    async def dispatch_and_store(self: Any, entity: Any) -> Any:
+    async def publish_and_store(self: Any, entity: Any) -> Any:
         for entry in entity.outbox.values():
-            await dispatch(self.table, publish, entry.outputs or ())
+            await publish_all(self.table, publish, entry.to_publish)
         return await store(self, entity)
 
-    patch.setattr(Entities, "store", dispatch_and_store)
+    patch.setattr(Entities, "store", publish_and_store)
 
 
 def _duplicates_are_silent(patch: pytest.MonkeyPatch) -> None:
@@ -114,13 +114,10 @@ class _Told:
 
 
 def _removed_before_it_is_added(patch: pytest.MonkeyPatch) -> None:
-    async def finish(self: Any, entity: Any, message_id: Any) -> Any:
-        entry = entity.outbox.get(message_id)
-        if entry is None:
-            return entity
-        await dispatch(self.entities.table, self.publish, entry.outputs or ())
-        rest = await self.forget(entity, [message_id])
-        await self.store.add(entity.key, {message_id: entry.fingerprint})
+    async def finish(self: Any, entity: Any, message_ids: Any) -> Any:
+        done = {key: entity.outbox[key].fingerprint for key in message_ids}
+        rest = await self.forget(entity, message_ids)
+        await self.store.add(entity.key, done)
         return rest
 
     patch.setattr(WithStore, "finish", finish)
@@ -148,7 +145,7 @@ def _stale_reads(patch: pytest.MonkeyPatch) -> None:
     get: Any = SteppedTable.get
 
     async def get_from_replica(self: Any, partition_key: str, row_key: str) -> Row | None:
-        if self.name != EVIDENCE:
+        if self.name != OTHER:
             row: Row | None = await get(self, partition_key, row_key)
         else:
             row = await ask(REPLICA, "get", partition_key, row_key)
@@ -171,12 +168,20 @@ OUTBOX = (
         "NoLostUpdate",
     ),
     Mistake(
-        "outbox: marked before it is dispatched", _marked_first, outbox("x"), _CRASH, "DoneWhenAcknowledged"
+        "outbox: finished before it is published",
+        _finished_first,
+        outbox("x"),
+        _CRASH,
+        "DoneWhenAcknowledged",
     ),
-    Mistake("outbox: dispatched before it is stored", _dispatched_first, outbox("x"), _CALM, "NoGhost"),
+    Mistake("outbox: published before it is stored", _published_first, outbox("x"), _CALM, "NoGhost"),
     Mistake("outbox: no answer is taken for stored", no_answer_means_stored, outbox("x"), _LOSS, "NoGhost"),
     Mistake(
-        "outbox: duplicates send nothing", _duplicates_are_silent, outbox("x"), _CRASH, "DoneWhenAcknowledged"
+        "outbox: duplicates publish nothing",
+        _duplicates_are_silent,
+        outbox("x"),
+        _CRASH,
+        "DoneWhenAcknowledged",
     ),
 )
 

@@ -10,12 +10,15 @@ import pytest
 from eventstore import ANY_ETAG, ConcurrencyConflictError, Operation, StoreUnavailableError, Stream
 from eventstore.header import header_row
 from runtime import Processor
-from runtime.algorithms.state_based.decide import Fold
+from runtime.algorithms.state_based import process as state_based
+from runtime.algorithms.state_based.decide import Decider
+from runtime.algorithms.state_based.transaction import Transaction
 from runtime.messages.envelope import Envelope
+from runtime.messages.message_ids import id_key
 from runtime.messages.outcome import Outcome, Output, Status
 from runtime.storage import stream as state_stream
-from runtime.storage.stream import LoadedStream, load_state
-from tests.model.algorithm import state_based
+from runtime.storage.history import FoundVersions
+from runtime.storage.stream import load
 from tests.model.calls import SteppedTable, publish
 from tests.model.mistakes.mistake import Mistake
 from tests.model.scenarios.state_based import FULL_TAIL, RUNS, StateBasedScenario, deliver, messages
@@ -26,34 +29,35 @@ StateBased: Any = state_based.StateBased
 
 
 def _publish_first(patch: pytest.MonkeyPatch) -> None:
-    store = StateBased.store_state
+    store: Any = StateBased.store
 
-    async def publish_and_store(self: Any, stream: Any, part: Any) -> None:
-        for outcome in part.outcomes:
+    async def publish_and_store(self: Any, history: Any, folded: Any) -> Any:
+        for outcome in folded.outcomes:
             for output in outcome.outputs:
                 await publish(output)
-        await store(self, stream, part)
+        return await store(self, history, folded)
 
-    patch.setattr(StateBased, "store_state", publish_and_store)
+    patch.setattr(StateBased, "store", publish_and_store)
 
 
 def _record_only_changes(patch: pytest.MonkeyPatch) -> None:
-    store = StateBased.store_state
+    store: Any = StateBased.store
 
-    async def store_changes(self: Any, stream: Any, part: Any) -> None:
-        if part.before != stream.head.state:
-            await store(self, stream, part)
+    async def store_changes(self: Any, history: Any, folded: Any) -> Any:
+        if folded.append is None or folded.append.head.state == history.head.state:
+            return history
+        return await store(self, history, folded)
 
-    patch.setattr(StateBased, "store_state", store_changes)
+    patch.setattr(StateBased, "store", store_changes)
 
 
 def _append_whatever_is_there(patch: pytest.MonkeyPatch) -> None:
     append = state_stream.append
 
-    async def append_anyway(loaded: Any, addition: Any) -> None:
-        if loaded.stream.etag is not None:
-            loaded.stream = replace(loaded.stream, etag=ANY_ETAG)
-        await append(loaded, addition)
+    async def append_anyway(history: Any, new: Any) -> Any:
+        if history.stream.etag is not None:
+            history = replace(history, stream=replace(history.stream, etag=ANY_ETAG))
+        return await append(history, new)
 
     patch.setattr(state_based, "append", append_anyway)
 
@@ -61,10 +65,10 @@ def _append_whatever_is_there(patch: pytest.MonkeyPatch) -> None:
 def _begin_whatever_is_there(patch: pytest.MonkeyPatch) -> None:
     write_header: Any = state_stream._write_header
 
-    async def write_anyway(stream: Any, head: Any) -> Any:
+    async def write_anyway(stream: Any, own: Any) -> Any:
         if stream.etag is not None:
-            return await write_header(stream, head)
-        properties = header_row(0, 1, head.properties())
+            return await write_header(stream, own)
+        properties = header_row(0, 1, own)
         operation = Operation.insert_or_replace(stream.partition.header, properties)
         (etag,) = await stream.partition.table.transact(stream.partition.key, [operation])
         return replace(stream, etag=etag, properties=properties)
@@ -73,16 +77,16 @@ def _begin_whatever_is_there(patch: pytest.MonkeyPatch) -> None:
 
 
 def _only_the_etag_is_read_again(patch: pytest.MonkeyPatch) -> None:
-    store = StateBased.store_state
+    store: Any = StateBased.store
 
-    async def store_on_any(self: Any, stream: Any, part: Any) -> None:
+    async def store_on_any(self: Any, history: Any, folded: Any) -> Any:
         try:
-            await store(self, stream, part)
+            return await store(self, history, folded)
         except ConcurrencyConflictError:
-            stream.stream = (await load_state(self.table, self.handler, BOOK, ())).stream
-            await store(self, stream, part)
+            now = await load(self.table, self.handler, BOOK, ())
+            return await store(self, replace(history, stream=now.stream), folded)
 
-    patch.setattr(StateBased, "store_state", store_on_any)
+    patch.setattr(StateBased, "store", store_on_any)
 
 
 def _a_conflict_is_the_end(patch: pytest.MonkeyPatch) -> None:
@@ -95,64 +99,69 @@ def _a_conflict_is_the_end(patch: pytest.MonkeyPatch) -> None:
             return Outcome(message, handler.name, BOOK, Status.DUPLICATE)
         return outcome
 
-    patch.setattr(state_based, "_READ_AGAIN", (StoreUnavailableError,))
+    patch.setattr(state_based, "READ_AGAIN", (StoreUnavailableError,))
     patch.setattr(Processor, "_handle", handle_once)
 
 
 def _a_conflict_is_an_error(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(state_based, "_READ_AGAIN", (StoreUnavailableError,))
+    patch.setattr(state_based, "READ_AGAIN", (StoreUnavailableError,))
 
 
 def _no_answer_means_stored(patch: pytest.MonkeyPatch) -> None:
-    store = StateBased.store_state
+    store: Any = StateBased.store
 
-    async def store_surely(self: Any, stream: Any, part: Any) -> None:
+    async def store_surely(self: Any, history: Any, folded: Any) -> Any:
         try:
-            await store(self, stream, part)
+            return await store(self, history, folded)
         except StoreUnavailableError:
-            return
+            return history
 
-    patch.setattr(StateBased, "store_state", store_surely)
+    patch.setattr(StateBased, "store", store_surely)
 
 
 def _ones_id_means_ones_version(patch: pytest.MonkeyPatch) -> None:
-    store = StateBased.store_state
+    store: Any = StateBased.store
 
-    async def store_and_look(self: Any, stream: Any, part: Any) -> None:
+    async def store_and_look(self: Any, history: Any, folded: Any) -> Any:
         try:
-            await store(self, stream, part)
+            return await store(self, history, folded)
         except StoreUnavailableError:
-            found = await load_state(self.table, self.handler, BOOK, set(part.fresh))
-            if not part.fresh.keys() <= found.places.keys():
+            ids = {id_key(outcome.envelope.message_id) for outcome in folded.outcomes}
+            now = await load(self.table, self.handler, BOOK, ids)
+            if not all(map(now.found.find, ids)):
                 raise
+            return now
 
-    patch.setattr(StateBased, "store_state", store_and_look)
+    patch.setattr(StateBased, "store", store_and_look)
 
 
 def _duplicates_are_silent(patch: pytest.MonkeyPatch) -> None:
-    handle: Any = Fold._handle_duplicate
-    patch.setattr(Fold, "_handle_duplicate", lambda *given: handle(*given)._replace(outputs=()))
+    outcome: Any = Decider._outcome
+
+    def without_outputs(self: Any, envelope: Any, status: Any, *given: Any) -> Any:
+        made = outcome(self, envelope, status, *given)
+        return made._replace(outputs=()) if status is Status.DUPLICATE else made
+
+    patch.setattr(Decider, "_outcome", without_outputs)
 
 
 def _nothing_is_known(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(LoadedStream, "find", lambda *_: None)
+    patch.setattr(FoundVersions, "find", lambda *_: None)
 
 
 def _only_the_tail_is_looked_at(patch: pytest.MonkeyPatch) -> None:
-    async def find_nothing(*_: object) -> None:
-        """Leave the runs alone."""
-
-    patch.setattr(state_stream, "_find_in_runs", find_nothing)
+    patch.setattr(state_stream, "candidates", lambda *_: ())
 
 
 def _a_full_tail_is_emptied_first(patch: pytest.MonkeyPatch) -> None:
     append = state_stream.append
 
-    async def empty_and_append(loaded: Any, addition: Any) -> None:
-        if loaded.head.tail is not None:
-            properties = replace(loaded.head, tail=None).properties()
-            loaded.stream = await Stream.set_properties(loaded.stream, properties)
-        await append(loaded, addition)
+    async def empty_and_append(history: Any, new: Any) -> Any:
+        if history.head.tail is not None:
+            properties = replace(history.head, tail=None).properties()
+            stream = await Stream.set_properties(history.stream, properties)
+            history = replace(history, stream=stream)
+        return await append(history, new)
 
     patch.setattr(state_based, "append", empty_and_append)
 
@@ -192,13 +201,13 @@ def _only_what_is_new_is_made_durable(patch: pytest.MonkeyPatch) -> None:
 
 
 def _time_goes_back(patch: pytest.MonkeyPatch) -> None:
-    begin: Any = Fold.__init__
+    begin: Any = Transaction.__init__
 
-    def begin_without_time(self: Any, *given: Any, **named: Any) -> None:
-        begin(self, *given, **named)
-        self.part.last_now = 0
+    def begin_without_time(self: Any, *given: Any) -> None:
+        begin(self, *given)
+        self.last_now = 0
 
-    patch.setattr(Fold, "__init__", begin_without_time)
+    patch.setattr(Transaction, "__init__", begin_without_time)
 
 
 _ONE, _TWICE, _TWO = messages("x"), messages("x", copies=2), messages("x", "y")

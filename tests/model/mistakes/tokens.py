@@ -83,7 +83,7 @@ def _never_deleted(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(TableTokenStore, "delete", delete)
 
 
-def _deleted_before_dispatch(patch: pytest.MonkeyPatch) -> None:
+def _deleted_before_published(patch: pytest.MonkeyPatch) -> None:
     make_ready: Any = TokenBased.make_ready
 
     async def make_ready_and_delete(self: Any, entity: Any, attempts: Any) -> Any:
@@ -114,8 +114,8 @@ MISTAKES = (
     Mistake("tokens: created though the message is finished", _created_whenever, _TWICE, _CALM, "NoGarbage"),
     Mistake("tokens: never deleted", _never_deleted, _ONE, Bounds(1), "NoGarbage"),
     Mistake(
-        "tokens: deleted before the outputs are dispatched",
-        _deleted_before_dispatch,
+        "tokens: deleted before the outputs are published",
+        _deleted_before_published,
         _ONE,
         _CRASH,
         "DoneWhenAcknowledged",

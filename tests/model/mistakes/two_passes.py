@@ -16,12 +16,12 @@ from tests.model.world import Bounds
 def _finished_in_the_first_pass(patch: pytest.MonkeyPatch) -> None:
     attempt: Any = OutboxBatch.attempt
 
-    async def attempt_and_settle(self: Any, business_id: str, *given: Any, **named: Any) -> Any:
+    async def attempt_and_finish(self: Any, business_id: str, *given: Any, **named: Any) -> Any:
         outcomes = await attempt(self, business_id, *given, **named)
-        await self.settle(business_id, [id_key(outcome.envelope.message_id) for outcome in outcomes])
+        await self.finish(business_id, [id_key(outcome.envelope.message_id) for outcome in outcomes])
         return outcomes
 
-    patch.setattr(OutboxBatch, "attempt", attempt_and_settle)
+    patch.setattr(OutboxBatch, "attempt", attempt_and_finish)
 
 
 def _entries_do_not_know_their_batch(patch: pytest.MonkeyPatch) -> None:
@@ -30,7 +30,7 @@ def _entries_do_not_know_their_batch(patch: pytest.MonkeyPatch) -> None:
     def begin_without_one(self: Any, algorithm: Any, context: Any, *more: Any) -> None:
         begin(self, algorithm, context, *more)
         invoke = algorithm.invoke
-        algorithm.invoke = lambda entity, message, _, attempt: invoke(entity, message, None, attempt)
+        algorithm.invoke = lambda entity, message, attempt, _: invoke(entity, message, attempt)
 
     patch.setattr(OutboxBatch, "__init__", begin_without_one)
 

@@ -11,7 +11,7 @@ from functools import partial
 from types import SimpleNamespace
 from uuid import UUID
 
-from runtime.algorithms.state_based import transaction as part
+from runtime.algorithms.state_based import process as state_based
 from runtime.batches import ledger
 from runtime.batches.context import BatchContext
 from runtime.batches.ledger import Ledger
@@ -19,7 +19,7 @@ from runtime.clock import Clock
 from runtime.messages.envelope import Envelope
 from runtime.messages.outcome import Outcome
 from runtime.messages.parsing import prepare
-from tests.model.algorithm import state_based
+from runtime.storage import limits
 from tests.model.calls import SteppedTable, publish
 from tests.model.histories import Job
 from tests.model.processes import NOW, Process
@@ -30,7 +30,7 @@ from tests.model.versions import Handled
 ONE_TOKEN: list[Limit] = [(ledger, "uuid", SimpleNamespace(uuid4=lambda: UUID(int=0)))]
 """The token of a batch is drawn when it begins; here it is always the same, as nothing hangs on it."""
 
-PARTS: list[Limit] = [*RUNS, (part, "_TRANSACTION_EVENTS", 1), (part, "MAX_VERSIONS", 1)]
+PARTS: list[Limit] = [*RUNS, (limits, "MAX_TRANSACTION_RUNS", 1), (limits, "MAX_RUN_VERSIONS", 1)]
 """A transaction takes one version."""
 
 

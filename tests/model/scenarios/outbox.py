@@ -23,7 +23,14 @@ from tests.model.scribe import write
 
 def make(table: Callable[[str], Table], publish: Publish, process: Process) -> Outbox:
     """Return the outbox of the scribe."""
-    return Outbox(table(STATES), SCRIBE, publish, clock=process.clock, retries=PATIENCE)
+    return Outbox(
+        table=table(STATES),
+        handler=SCRIBE,
+        publish=publish,
+        clock=process.clock,
+        new_id=process.draw_id,
+        retries=PATIENCE,
+    )
 
 
 def outbox(*lines: str, copies: int = 1, swept: bool = False) -> EntityScenario:

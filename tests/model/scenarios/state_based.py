@@ -12,10 +12,9 @@ import pytest
 
 from handlers import App
 from runtime import Processor
-from runtime.algorithms.state_based import transaction as part
 from runtime.messages.envelope import Envelope
 from runtime.retries import RetryPolicy
-from runtime.storage import tail
+from runtime.storage import limits
 from tests.model import invariants
 from tests.model.calls import SteppedTable, publish
 from tests.model.contents import Snapshot
@@ -36,11 +35,11 @@ PATIENCE = RetryPolicy(sleep=no_pause)
 Limit = tuple[ModuleType, str, object]
 """A constant of a module of the shipped code, by its name, and what it is in a scenario."""
 
-RUNS: list[Limit] = [(part, "MAX_TAIL_BYTES", 0)]
+RUNS: list[Limit] = [(limits, "MAX_SEGMENT_BYTES", 0)]
 """Each commit becomes a run, in a row of its own."""
-FULL_TAIL: list[Limit] = [(tail, "MAX_BYTES", 1)]
+FULL_TAIL: list[Limit] = [(limits, "MAX_TAIL_BYTES", 1)]
 """The tail is full after each commit: the next one turns it into a run."""
-MIXED: list[Limit] = [(part, "MAX_TAIL_BYTES", 400), (tail, "MAX_BYTES", 400)]
+MIXED: list[Limit] = [(limits, "MAX_SEGMENT_BYTES", 400), (limits, "MAX_TAIL_BYTES", 400)]
 """A tail takes two commits or so; then it becomes a run."""
 
 

@@ -78,7 +78,7 @@ async def _attempt(make: Make, batch_id: str, messages: Sequence[Envelope], proc
     if record.is_finished:
         return Handled()
     context = BatchContext(batch_id, await ledger_.finished())
-    passes = OutboxBatch(algorithm, context, lambda: process.draw().hex()[:12])
+    passes = OutboxBatch(algorithm, context)
     if record.rounds == 0:
         if await folders.get(batch_id, _ROUND) is None:
             outcomes = await passes.process(BOOK, [prepare(SCRIBE, BOOK, message) for message in messages])
@@ -90,7 +90,7 @@ async def _attempt(make: Make, batch_id: str, messages: Sequence[Envelope], proc
     ends, outputs = msgpack.unpackb(row.properties["Content"])
     for output in outputs:
         await algorithm.publish(Output(*output))
-    await passes.settle(BOOK, [id_key(message_id) for message_id, _ in ends])
+    await passes.finish(BOOK, [id_key(message_id) for message_id, _ in ends])
     await ledger_.publish(record)
     return Handled()
 

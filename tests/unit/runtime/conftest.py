@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import settings
 
-from runtime.algorithms.state_based import transaction as part
+from runtime.storage import limits
 
 settings.register_profile("without a deadline", deadline=None)
 settings.load_profile("without a deadline")
@@ -12,4 +12,4 @@ settings.load_profile("without a deadline")
 @pytest.fixture
 def no_tail(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let each commit become a run of its own, however few versions it has."""
-    monkeypatch.setattr(part, "MAX_TAIL_BYTES", 0)
+    monkeypatch.setattr(limits, "MAX_SEGMENT_BYTES", 0)

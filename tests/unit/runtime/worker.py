@@ -13,7 +13,8 @@ from runtime.clock import Clock
 from runtime.messages.envelope import Envelope
 from runtime.messages.outcome import Outcome, Output
 from runtime.messages.parsing import prepare
-from runtime.storage.listing import StoredVersion, versions
+from runtime.storage.listing import versions
+from runtime.storage.version import Version
 from tests.unit.runtime import diary
 from tests.unit.runtime.patience import PATIENCE
 
@@ -75,7 +76,7 @@ def outputs(outcomes: Sequence[Outcome]) -> list[Output]:
     return [output for outcome in outcomes for output in outcome.outputs]
 
 
-def stored(table: Table, handler: str = "Diary", business_id: str = diary.DIARY) -> list[StoredVersion]:
+def stored(table: Table, handler: str = "Diary", business_id: str = diary.DIARY) -> list[Version]:
     """Return the stored versions of a stream, none when there is no stream."""
     return drive(versions(table, handler, business_id)) or []
 

@@ -76,7 +76,7 @@ class Batch:
         self.world.calls.clear()
         algorithms = self.algorithms(before, after)
         for (handler, business_id), keys in self._settled().items():
-            await algorithms[handler].settle(business_id, keys)
+            await algorithms[handler].finish(business_id, keys)
 
     def left_behind(self, latest: int) -> list[Outcome]:
         """Return what a sweep finds in all entities."""
@@ -84,18 +84,20 @@ class Batch:
         for algorithm in self.algorithms().values():
             entities = algorithm.algorithm.entities
             for key in drive(_all(entities.unfinished())):
-                found += drive(algorithm.left_behind(entities.business_id(key), latest))
+                found += drive(algorithm.unfinished(entities.business_id(key), latest))
         return found
 
     def algorithms(self, before: Step | None = None, after: Step | None = None) -> dict[str, OutboxBatch]:
         world = self.world
+        other = world.watched("other", world.other, before, after)
         context = BatchContext(self.batch_id, self.finished, on_error=self.on_error)  # type: ignore[arg-type]
         return make_outbox_batches(
             world.algorithm,
             Dependencies(
                 world.app,
                 world.watched("states", world.states, before, after),
-                world.watched("evidence", world.evidence, before, after),
+                deduplication_store=other,
+                token_store=other,
                 clock=world.clock,
                 retries=PATIENCE,
                 batch=context,

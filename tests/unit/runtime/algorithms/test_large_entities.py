@@ -6,10 +6,10 @@ import pytest
 
 from eventstore import Operation, drive
 from eventstore.limits import prepare
-from runtime.algorithms.documents.intents import Intent, Intents
 from runtime.algorithms.outbox.entity import MAX_OUTBOX_BYTES, Entity, read_entity
 from runtime.algorithms.outbox.entry import Entry, outputs_of, pack_entries
 from runtime.algorithms.outbox.entry_tokens import EntryTokens
+from runtime.algorithms.outbox.intents import Intent, Intents
 from runtime.algorithms.outbox.tokens import Token
 from runtime.storage.limits import MAX_STATE_BYTES
 from tests.unit.runtime.tables import memory_table

@@ -1,0 +1,89 @@
+"""Histories: what is known of a stream while its messages are handled."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from eventstore import RecordedEvent, Stream
+from runtime.messages.message_ids import IdKey
+from runtime.storage.head import Head
+from runtime.storage.id_index import Candidate, IndexRow
+from runtime.storage.run import Run, read_ids, read_run
+from runtime.storage.tail import NO_EVENT, Tail
+from runtime.storage.version import RunVersions, Version
+
+
+class FoundVersions:
+    """The versions of some messages, as they were read. One run is decoded at a time, when a version is asked for."""
+
+    __slots__ = ("_decoded", "_events", "_places", "_tail")
+
+    def __init__(self, tail: Tail | None = None, events: Iterable[RecordedEvent] = ()) -> None:
+        self._tail = tail
+        self._events = {event.version: event for event in events}
+        self._places: dict[IdKey, tuple[int, int]] = {}
+        self._decoded: tuple[int, RunVersions] | None = None
+
+    @classmethod
+    def of(
+        cls,
+        wanted: Collection[IdKey],
+        tail: Tail | None,
+        candidates: Iterable[Candidate],
+        events: Iterable[RecordedEvent],
+    ) -> FoundVersions:
+        """Look for messages in the tail, and at the places in runs that the index names."""
+        found = cls(tail, events)
+        if tail is not None:
+            places = enumerate(tail.ids())
+            found._places = {key: (NO_EVENT, position) for position, key in places if key in wanted}
+        ids = {number: read_ids(event) for number, event in found._events.items()}
+        for candidate in candidates:
+            if ids[candidate.event][candidate.position] == candidate.key:
+                found._places[candidate.key] = (candidate.event, candidate.position)
+        return found
+
+    def find(self, message_id: IdKey) -> Version | None:
+        """Return the version that a message made, None when it made none that is kept."""
+        place = self._places.get(message_id)
+        if place is None:
+            return None
+        event, position = place
+        if self._decoded is None or self._decoded[0] != event:
+            self._decoded = (event, RunVersions(self._run(event)))
+        return self._decoded[1].at(position)
+
+    def __contains__(self, message_id: object) -> bool:
+        return message_id in self._places
+
+    def event(self, number: int) -> RecordedEvent | None:
+        """Return the event of a run, if it was read."""
+        return self._events.get(number)
+
+    def _run(self, event: int) -> Run:
+        if event != NO_EVENT:
+            return read_run(self._events[event])
+        if self._tail is None:
+            raise AssertionError("Places in the tail are found by reading it.")
+        return self._tail.run()
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """What is known of a stream: as it was loaded, and what was appended to it since.
+
+    `head` and `index` belong to the `stream` value, on which the next append is conditional. `found` are the versions
+    of the messages that it was loaded for; `appended` are the versions appended since, by message, as far as more
+    copies of their messages wait.
+    """
+
+    stream: Stream
+    head: Head
+    index: Sequence[IndexRow] = ()
+    found: FoundVersions = field(default_factory=FoundVersions)
+    appended: Mapping[IdKey, Version] = field(default_factory=dict)
+
+    def find(self, message_id: IdKey) -> Version | None:
+        """Return the version that a message made, None when it made none that is kept."""
+        return self.appended.get(message_id) or self.found.find(message_id)

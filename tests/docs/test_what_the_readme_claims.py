@@ -1,0 +1,119 @@
+"""What the README claims: its picture, its figures, its length, and where its comparisons can be checked."""
+
+from __future__ import annotations
+
+import re
+from configparser import ConfigParser
+from xml.etree import ElementTree as ET
+
+from eventstore import drive
+from handlers import App
+from runtime import Envelope, Outcome
+from runtime.algorithms.choice import Dependencies, make_batch_algorithms
+from runtime.messages.parsing import prepare
+from runtime.storage.limits import MAX_STATE_BYTES
+from tests.docs.pages import ROOT, blocks, text
+from tests.unit.runtime.tables import memory_table
+
+README = text("README.md")
+PICTURE = ROOT / "docs" / "overview.svg"
+SVG = "{http://www.w3.org/2000/svg}"
+WORDS_IN_A_MINUTE = 300
+CORES = 2
+
+
+def drawn(left: float) -> list[str]:
+    """Return the texts of the picture that stand from a place on, by their rows: what the log or the outcomes show."""
+    texts = [each for each in ET.parse(PICTURE).iter(f"{SVG}text") if 78 < float(each.get("y", 0)) < 340]
+    texts = [each for each in texts if left <= float(each.get("x", 0)) < left + 200]
+    rows: dict[str, list[str]] = {}
+    for each in texts:
+        rows.setdefault(each.get("y", ""), []).append(each.text or "")
+    return [" ".join(row) for row in rows.values()]
+
+
+def raffle() -> App:
+    names: dict[str, App] = {"__name__": "raffle"}  # type: ignore[dict-item] # a module has its name beside its app
+    (code,) = [code for _, code in blocks("README.md") if "app = App(Raffle)" in code]
+    exec(code, names)
+    return names["app"]
+
+
+def handled(log: list[str]) -> list[Outcome]:
+    """Handle the deliveries of a log as a batch does: stream by stream, each in the order of its ids."""
+    app, table = raffle(), memory_table()
+    (handler,) = app.handlers.values()
+    algorithms = make_batch_algorithms("state-based", Dependencies(app, table, table))
+    outcomes = []
+    for stream in ("spring", "autumn"):
+        deliveries = [
+            prepare(
+                handler,
+                stream,
+                Envelope.of(message_id, kind, f'{{"raffle": "{stream}", "name": "{message_id}"}}'),
+            )
+            for message_id, kind, raffle, *_ in sorted(line.split() for line in log)
+            if raffle == stream
+        ]
+        outcomes += drive(algorithms["Raffle"].process(stream, deliveries))
+    return outcomes
+
+
+def test_its_picture_shows_what_happens_to_its_log():
+    log, outcomes = drawn(24), drawn(782)
+    assert log == ["m2 Entered spring", "m1 Entered spring", "m4 Entered autumn", "m3 Drawn spring",
+                   "m2 Entered spring copy", "m3 Drawn spring copy"]  # fmt: skip
+
+    shown = [
+        " ".join([each.envelope.message_id, each.status, *(output.type for output in each.outputs)])
+        for each in handled(log)
+    ]
+
+    assert shown == outcomes
+    assert "m3 processed Won" in shown
+
+
+def test_its_picture_is_text_and_shapes_for_light_and_dark():
+    picture = PICTURE.read_text()
+    kinds = {each.tag.removeprefix(SVG) for each in ET.parse(PICTURE).iter()}
+
+    assert kinds <= {"svg", "title", "desc", "style", "defs", "marker", "path", "rect", "text", "tspan"}
+    assert "@media (prefers-color-scheme: dark)" in picture
+    assert "](docs/overview.svg)" in README
+
+
+def test_it_is_read_in_five_minutes():
+    prose = re.sub(r"```.*?```|<!--.*?-->|\]\([^)]*\)", " ", README, flags=re.DOTALL)
+
+    assert len(re.findall(r"[A-Za-z]\S*", prose)) <= 5 * WORDS_IN_A_MINUTE
+
+
+def test_its_two_commands_come_before_anything_else():
+    headings = re.findall(r"^## (.*)$", README, re.MULTILINE)
+
+    assert headings[0] == "Two commands"
+
+
+def test_each_of_its_six_comparisons_says_where_it_can_be_checked():
+    table = README.partition("## Beside what you may have in mind")[2].partition("## ")[0]
+    rows = [line for line in table.splitlines() if line.startswith("| ")][1:]
+
+    assert len(rows) == 6
+    assert all("](https://" in row.split(" | ")[0] for row in rows)
+
+
+def test_its_extras_are_those_of_the_package():
+    config = ConfigParser()
+    config.read(ROOT / "setup.cfg")
+    named = re.findall(r"`\[(\w+)\]`", README)
+    (installed,) = re.findall(r"pip install '.*\[(.*)\]'", README)
+
+    assert {*named, *installed.split(",")} <= set(config["options.extras_require"])
+
+
+def test_its_figures_are_those_of_the_code_and_of_the_benchmarks():
+    (rate,) = re.findall(r"^\| `consistent` \|.*\| ([\d,]+) \|$", text("docs/performance.md"), re.MULTILINE)
+
+    assert f"objects whose state exceeds {MAX_STATE_BYTES // 1024} KiB" in README
+    assert "a core handles some [ten thousand messages a second]" in README
+    assert 8_000 < int(rate.replace(",", "")) / CORES < 15_000

@@ -1,0 +1,38 @@
+"""Building the source distribution and the wheel, away from the working tree and without the network."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+
+from tests.packaging.extras import REPOSITORY
+
+_LEFT_OUT = shutil.ignore_patterns(".*", "node_modules", "build", "dist", "*.egg-info", "__pycache__")
+
+
+def build_sdist(folder: Path) -> Path:
+    """Build the source distribution of the working tree, with the setuptools that is installed here."""
+    shutil.copytree(REPOSITORY, folder / "tree", ignore=_LEFT_OUT)
+    return _build("sdist", folder / "tree")
+
+
+def build_wheel(sdist: Path, folder: Path) -> Path:
+    """Build the wheel from the source distribution."""
+    with tarfile.open(sdist) as archive:
+        archive.extractall(folder, filter="data")
+    return _build("wheel", folder / sdist.name.removesuffix(".tar.gz"))
+
+
+def _build(what: str, tree: Path) -> Path:
+    """Call the build back-end as pip does without build isolation."""
+    out = tree.with_name(what)
+    program = f"from setuptools import build_meta; build_meta.build_{what}({str(out)!r})"
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=tree, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    (built,) = out.iterdir()
+    return built

@@ -1,0 +1,135 @@
+"""Handlers are written, tested and run with little installed, and what is missing is named with its extra.
+
+The other packages are installed here, and hidden; `test_an_installation.py` installs for real.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from tests.packaging.extras import run_with
+from tests.packaging.programs import GAME
+
+STORE = ["--store", "sqlite:///games.db", "--table", "games"]
+APP = ["--app", "samples.shooting_range:app"]
+LOG = ["--messages", "log.jsonl"]
+
+
+def told(installed: Sequence[str], folder: Path, program: str) -> str:
+    """Return what a program printed, one of the functions of `tests.packaging.programs`."""
+    done = run_with(installed, f"from tests.packaging.programs import *\n{program}", folder)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def commands(installed: Sequence[str], folder: Path, *given: Sequence[str]) -> list[list[object]]:
+    """Return exit code, output and errors of commands, one after another in one process."""
+    found: list[list[object]] = json.loads(told(installed, folder, f"run_commands({json.dumps(given)!r})"))
+    return found
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Give a folder with a store of one game, and an empty log."""
+    told([], tmp_path, "consume('sqlite:///games.db')")
+    (tmp_path / "log.jsonl").touch()
+    return tmp_path
+
+
+@pytest.mark.parametrize("url", ["memory:", "sqlite:///games.db"])
+def test_handlers_are_tested_and_run_with_the_core_alone(tmp_path, url):
+    done = told([], tmp_path, f"try_handlers(); consume({url!r})")
+
+    assert done.split() == ["processed", "Hit", "processed", "Hit", "duplicate"]
+
+
+BATCHES = "from runtime.spark import run_batch"
+TABLE_SERVICE = (
+    "from eventstore import connect; connect('azurite'); connect('https://a.table.core.windows.net')"
+)
+DETERMINISM = (
+    "from handlers.testing import check_determinism; from samples.shooting_range import app; "
+    "check_determinism(app, examples=3)"
+)
+
+
+@pytest.mark.parametrize(
+    ("installed", "program", "what", "extra"),
+    [
+        ([], BATCHES, "MissingExtraError: Batches on Spark need pyspark", "spark"),
+        ([], TABLE_SERVICE, "StoreUrlError: A table service needs aiohttp", "azure"),
+        (
+            ["azure"],
+            TABLE_SERVICE,
+            "StoreUrlError: A store url without a key or signature needs azure-identity",
+            "identity",
+        ),
+        ([], DETERMINISM, "SpecError: check_determinism needs Hypothesis", "testing"),
+    ],
+)
+def test_what_is_missing_is_named_with_its_extra(tmp_path, installed, program, what, extra):
+    done = run_with(installed, program, tmp_path)
+
+    assert done.returncode == 1
+    assert done.stderr.endswith(f".errors.{what}: pip install 'consistent-messaging[{extra}]'.\n")
+
+
+def test_the_extra_for_testing_checks_determinism(tmp_path):
+    done = run_with(["testing"], DETERMINISM, tmp_path)
+
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_command_line_without_its_packages_is_one_sentence(tmp_path):
+    done = run_with([], "from runtime.cli import main; main(['--version'])", tmp_path)
+
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == (
+        "Error: The command line needs typer: pip install 'consistent-messaging[spark]', or "
+        "'consistent-messaging[cli]' for the commands that do without Spark.\n"
+    )
+
+
+def test_commands_that_look_into_a_store_or_into_source_need_no_spark(folder):
+    ended = commands(
+        ["cli"],
+        folder,
+        ["--version"],
+        ["run", "--help"],
+        ["lint", "samples.shooting_range:app"],
+        ["streams", *STORE],
+        ["show", *STORE, "ShootingRange", GAME],
+        ["batches", *STORE],
+        ["stats", *STORE],
+        ["evict", *STORE, *APP, "--algorithm", "outbox", "--older-than", "7d", "--dry-run"],
+    )
+
+    assert [(code, err) for code, _, err in ended] == [(0, "")] * len(ended)
+
+
+def test_commands_that_need_spark_say_so_in_one_sentence(folder):
+    ended = commands(
+        ["cli", "azure"],
+        folder,
+        ["demo"],
+        ["sample", "shooting-range", "--out", "other.jsonl"],
+        ["run", *STORE, *APP, *LOG, "--out", "outcomes"],
+        ["verify", *STORE, *APP, *LOG],
+        ["truncate", *STORE, "--older-than", "7d"],
+        ["sweep", *STORE, *APP, "--algorithm", "outbox", "--out", "outcomes"],
+        ["tokens", "issue", *STORE, *APP, *LOG, "--out", "tokens"],
+    )
+
+    sentence = "Error: Batches on Spark need pyspark: pip install 'consistent-messaging[spark]'.\n"
+    assert ended == [[1, "", sentence]] * len(ended)
+
+
+def test_a_command_on_a_table_service_names_the_extra_too(tmp_path):
+    ended = commands(["cli"], tmp_path, ["streams", "--store", "azurite", "--table", "games"])
+
+    sentence = "Error: A table service needs aiohttp: pip install 'consistent-messaging[azure]'.\n"
+    assert ended == [[2, "", sentence]]

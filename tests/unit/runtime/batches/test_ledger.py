@@ -1,0 +1,360 @@
+"""The ledger: a batch begins once, its rounds are committed once, and what is published stays as it is."""
+
+from datetime import UTC, datetime
+
+import pytest
+
+from eventstore import InterceptedTable, Operation, StoreUnavailableError, Table, drive
+from runtime.batches.ledger import PARTITION, BatchRecord, BatchStatus, Ledger
+from runtime.errors import BatchRefusedError
+from tests.unit.runtime.diary import write
+from tests.unit.runtime.tables import contents, memory_table, rows
+from tests.unit.runtime.worker import NOW, SECOND, ToldClock, Worker
+
+INPUT, OUT = "100 messages, checksum 7", "/out"
+
+
+class Driver:
+    """Keeps the ledger of a table, as the driver of a batch does."""
+
+    def __init__(self, table: Table) -> None:
+        self.clock = ToldClock()
+        self.ledger = Ledger(table, self.clock)
+
+    def begin(self, batch_id: str = "batch-1", input_: str = INPUT, out: str = OUT) -> BatchRecord:
+        return drive(self.ledger.begin(batch_id, input_, out))
+
+    def get(self, batch_id: str = "batch-1") -> BatchRecord:
+        return drive(self.ledger.get(batch_id))
+
+    def commit(self, record: BatchRecord, number: int, routable: int = 0, **counts: int) -> BatchRecord:
+        return drive(self.ledger.commit_round(record, number, counts, routable))
+
+    def publish(self, record: BatchRecord) -> BatchRecord:
+        return drive(self.ledger.publish(record))
+
+    def abandon(self, batch_id: str = "batch-1") -> BatchRecord:
+        return drive(self.ledger.abandon(batch_id))
+
+
+@pytest.fixture
+def table() -> Table:
+    return memory_table()
+
+
+@pytest.fixture
+def driver(table: Table) -> Driver:
+    return Driver(table)
+
+
+def test_a_batch_that_begins_is_started_and_has_no_rounds(driver: Driver):
+    record = driver.begin()
+
+    assert (record.batch_id, record.input, record.out) == ("batch-1", INPUT, OUT)
+    assert (record.status, record.rounds, record.counts, record.last_routable) == (
+        BatchStatus.STARTED,
+        0,
+        {},
+        0,
+    )
+    assert record.started_at == record.updated_at == datetime(2026, 1, 1, tzinfo=UTC)
+    assert not record.is_finished
+    assert record == driver.get()
+
+
+def test_a_batch_begun_again_with_the_same_input_is_the_same(driver: Driver):
+    first = driver.begin()
+    driver.clock.now += SECOND
+
+    assert driver.begin() == first
+
+
+def test_each_batch_has_a_token_of_its_own(driver: Driver):
+    assert driver.begin("batch-1").token != driver.begin("batch-2").token
+
+
+def test_a_batch_begun_with_other_input_is_refused(driver: Driver):
+    driver.begin()
+
+    expected = f"^Batch batch-1 was begun with other input: {INPUT}. Now it is: 99 messages. Give this input a batch id"
+    with pytest.raises(BatchRefusedError, match=expected):
+        driver.begin(input_="99 messages")
+
+
+def test_a_published_batch_with_other_input_is_refused_too(driver: Driver):
+    driver.publish(driver.begin())
+
+    with pytest.raises(BatchRefusedError, match="was begun with other input"):
+        driver.begin(input_="99 messages")
+
+
+def test_a_batch_begun_with_another_folder_is_refused(driver: Driver):
+    driver.begin()
+
+    with pytest.raises(
+        BatchRefusedError, match=r"^Batch batch-1 writes to /out: run it again with that --out.$"
+    ):
+        driver.begin(out="/elsewhere")
+
+
+def test_an_abandoned_batch_is_not_begun_again(driver: Driver):
+    driver.begin()
+    driver.abandon()
+
+    with pytest.raises(
+        BatchRefusedError, match=r"^Batch batch-1 was abandoned: run its messages under a new id.$"
+    ):
+        driver.begin()
+
+
+def test_a_published_batch_begun_again_is_found_published(driver: Driver):
+    published = driver.publish(driver.commit(driver.begin(), 0, processed=3))
+
+    assert driver.begin() == published
+    assert published.is_finished
+
+
+@pytest.mark.parametrize("batch_id", ["", "-a", ".a", "a b", "a/b", "ä", "a" * 65, "a\n"])
+def test_an_id_that_could_not_name_a_folder_is_refused(driver: Driver, table: Table, batch_id):
+    with pytest.raises(
+        BatchRefusedError, match=r"is not usable: up to 64 letters, digits, '.', '_' and '-'.$"
+    ):
+        driver.begin(batch_id)
+
+    assert contents(table) == {}
+
+
+@pytest.mark.parametrize("batch_id", ["a", "2026-01-01T00.00", "A_b-c.d", "a" * 64, "SS-HEAD"])
+def test_other_ids_are_taken(driver: Driver, batch_id):
+    assert driver.begin(batch_id) == driver.get(batch_id)
+
+
+def test_a_batch_that_is_not_there_is_told(driver: Driver):
+    with pytest.raises(
+        BatchRefusedError, match=r"^There is no batch batch-9: `consistent batches` lists those"
+    ):
+        driver.get("batch-9")
+
+
+def test_rounds_are_counted_and_their_counts_summed(driver: Driver):
+    driver.clock.now += SECOND
+    record = driver.commit(driver.begin(), 0, routable=5, processed=10, duplicate=2)
+
+    record = driver.commit(record, 1, routable=0, processed=5, too_late=1)
+
+    assert (record.rounds, record.last_routable) == (2, 0)
+    assert record.counts == {"processed": 15, "duplicate": 2, "too_late": 1}
+    assert record == driver.get()
+    assert driver.get().status is BatchStatus.STARTED
+
+
+def test_an_update_moves_its_time_but_not_that_of_the_beginning(driver: Driver):
+    record = driver.begin()
+    driver.clock.now += SECOND
+
+    record = driver.commit(record, 0)
+
+    assert record.updated_at > record.started_at == datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def test_of_two_drivers_that_commit_a_round_one_does_and_the_other_finds_it_done(
+    driver: Driver, table: Table
+):
+    ours = driver.begin()
+    theirs = Driver(table).begin()
+    committed = Driver(table).commit(theirs, 0, routable=4, processed=3)
+
+    found = driver.commit(ours, 0, routable=4, processed=3)
+
+    assert found == committed
+    assert driver.get().counts == {"processed": 3}
+
+
+def test_a_driver_that_is_overtaken_by_rounds_finds_them(driver: Driver, table: Table):
+    ours = driver.begin()
+    other = Driver(table)
+    last = other.publish(other.commit(other.commit(other.begin(), 0), 1))
+
+    assert driver.commit(ours, 0) == last
+    assert driver.publish(ours) == last
+
+
+def test_a_driver_that_is_ahead_of_another_that_changed_the_row_is_refused(driver: Driver, table: Table):
+    ours = driver.commit(driver.begin(), 0)
+    other = Driver(table)
+    other.clock.now += SECOND
+    other.commit(other.begin(), 0)
+
+    with pytest.raises(
+        BatchRefusedError, match=r"^Batch batch-1 is being run by someone else: run it again with its id"
+    ):
+        driver.commit(ours, 1)
+    with pytest.raises(BatchRefusedError, match="is being run by someone else"):
+        driver.publish(ours)
+    assert driver.get().status is BatchStatus.STARTED
+
+
+def test_a_batch_that_is_abandoned_while_it_runs_is_not_published(driver: Driver, table: Table):
+    ours = driver.begin()
+    Driver(table).abandon()
+
+    with pytest.raises(BatchRefusedError, match=r"^Batch batch-1 was abandoned while it ran.$"):
+        driver.commit(ours, 0)
+    with pytest.raises(BatchRefusedError, match=r"^Batch batch-1 was abandoned while it ran.$"):
+        driver.publish(ours)
+    assert driver.get().status is BatchStatus.ABANDONED
+
+
+def test_a_published_batch_cannot_be_abandoned(driver: Driver):
+    driver.publish(driver.begin())
+
+    with pytest.raises(BatchRefusedError, match=r"^Batch batch-1 is published and cannot be abandoned.$"):
+        driver.abandon()
+
+
+def test_a_batch_that_is_published_while_it_is_being_abandoned_cannot_be(driver: Driver, table: Table):
+    # What is out cannot be taken back, so nobody must believe that it was.
+    record = driver.begin()
+
+    def publish(name: str, *_: object):
+        return driver.ledger.publish(record) if name == "transact" else None
+
+    abandoning = Ledger(InterceptedTable(table, before=publish), driver.clock)
+
+    with pytest.raises(BatchRefusedError, match=r"^Batch batch-1 is published and cannot be abandoned.$"):
+        drive(abandoning.abandon("batch-1"))
+    assert driver.get().status is BatchStatus.PUBLISHED
+
+
+def test_a_batch_that_goes_on_while_it_is_being_abandoned_is_not(driver: Driver, table: Table):
+    record = driver.begin()
+
+    def commit(name: str, *_: object):
+        return driver.ledger.commit_round(record, 0, {}, 0) if name == "transact" else None
+
+    abandoning = Ledger(InterceptedTable(table, before=commit), driver.clock)
+
+    with pytest.raises(BatchRefusedError, match="is being run by someone else"):
+        drive(abandoning.abandon("batch-1"))
+    assert driver.get().status is BatchStatus.STARTED
+
+
+def test_abandoning_twice_is_abandoning_once(driver: Driver):
+    driver.begin()
+    driver.abandon()
+
+    assert driver.abandon().status is BatchStatus.ABANDONED
+
+
+@pytest.mark.parametrize("step", ["commit", "publish"])
+def test_a_step_whose_answer_was_lost_is_found_done_when_it_is_taken_again(
+    driver: Driver, table: Table, step
+):
+    def lose(name: str, *_: object) -> None:
+        if name == "transact":
+            raise StoreUnavailableError("no answer", outcome_unknown=True)
+
+    losing = Driver(InterceptedTable(table, after=lose))
+    record = driver.begin()
+    with pytest.raises(StoreUnavailableError):
+        losing.commit(record, 0, processed=3) if step == "commit" else losing.publish(record)
+
+    found = driver.commit(record, 0, processed=3) if step == "commit" else driver.publish(record)
+
+    assert found == driver.get()
+    assert found.counts == ({"processed": 3} if step == "commit" else {})
+
+
+def test_beginning_after_a_lost_answer_finds_the_batch(driver: Driver, table: Table):
+    def lose(name: str, *_: object) -> None:
+        if name == "transact":
+            raise StoreUnavailableError("no answer", outcome_unknown=True)
+
+    with pytest.raises(StoreUnavailableError):
+        Driver(InterceptedTable(table, after=lose)).begin()
+
+    assert driver.begin() == driver.get()
+
+
+def test_what_is_committed_or_published_is_made_durable(table: Table):
+    counted = InterceptedTable(table)
+    driver = Driver(counted)
+
+    record = driver.begin()
+    assert counted.counts["barrier"] == 0
+    driver.publish(driver.commit(record, 0))
+
+    assert counted.counts == {"transact": 3, "barrier": 2}
+
+
+def test_batches_are_listed_the_oldest_first(driver: Driver):
+    for seconds, batch_id in ((3, "a"), (1, "z"), (2, "SS-HEAD")):
+        driver.clock.now = NOW + seconds * SECOND
+        driver.begin(batch_id)
+
+    assert [record.batch_id for record in drive(driver.ledger.batches())] == ["z", "SS-HEAD", "a"]
+
+
+def test_all_of_very_many_batches_are_listed(driver: Driver):
+    for number in range(1100):
+        driver.begin(f"batch-{number}")
+
+    assert len(drive(driver.ledger.batches())) == 1100
+
+
+def test_batches_that_will_publish_no_more_are_finished(driver: Driver):
+    for batch_id in ("started", "published", "abandoned", "halfway"):
+        driver.begin(batch_id)
+    driver.publish(driver.get("published"))
+    driver.abandon("abandoned")
+    driver.commit(driver.get("halfway"), 0)
+
+    assert drive(driver.ledger.finished()) == {"published", "abandoned"}
+
+
+@pytest.mark.parametrize(
+    ("written", "described"),
+    [
+        (
+            "tokens, evidence in seen of sqlite:///a, evidence in b.db",
+            "tokens in seen of sqlite:///a, evidence in b.db",
+        ),
+        ("deduplication-store, evidence in ids of azurite", "deduplication-store in ids of azurite"),
+        ("outbox, evidence in ids of azurite", "outbox"),
+        ("tokens", "tokens"),
+    ],
+)
+def test_a_batch_of_an_older_version_is_recognised_by_its_algorithm_and_its_input(
+    driver: Driver, table: Table, written: str, described: str
+):
+    # Given a row as older versions wrote it: with "evidence" for the table of the store
+    driver.begin(input_=f"a log; source=None, algorithm={described}")
+    old = {"Algorithm": written, "Input": f"a log; source=None, algorithm={written}"}
+    drive(table.transact(PARTITION, [Operation.merge("batch-1", old)]))
+
+    # Then it is the same batch, of the same algorithm
+    assert driver.get().algorithm == described
+    assert driver.begin(input_=f"a log; source=None, algorithm={described}") == driver.get()
+    drive(driver.ledger.check_algorithm(described))
+
+
+def test_a_table_of_another_algorithm_is_refused(driver: Driver):
+    drive(driver.ledger.begin("batch-1", INPUT, OUT, "tokens in seen of azurite"))
+
+    with pytest.raises(
+        BatchRefusedError, match=r"tokens in seen of azurite \(batch batch-1\), and cannot be with tokens,"
+    ):
+        drive(driver.ledger.check_algorithm("tokens"))
+
+
+def test_a_ledger_without_batches_is_empty(driver: Driver):
+    assert drive(driver.ledger.batches()) == []
+    assert drive(driver.ledger.finished()) == frozenset()
+
+
+def test_the_ledger_stands_beside_the_streams_of_its_table(driver: Driver, table: Table):
+    driver.begin("SS-HEAD")
+    Worker(table).process(write("a"))
+
+    assert [record.batch_id for record in drive(driver.ledger.batches())] == ["SS-HEAD"]
+    assert {partition for partition, _ in rows(table)} == {PARTITION, "Diary-d-1"}

@@ -1,0 +1,150 @@
+"""The index of message ids: whatever is in it is found, rows stay few, and prints are rarely written again."""
+
+import math
+from itertools import accumulate
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from eventstore import Verb
+from eventstore.port import Row
+from runtime.errors import StoredDataError
+from runtime.messages.message_ids import id_key
+from runtime.storage import id_index, limits
+from runtime.storage.id_index import (
+    IndexedRun,
+    IndexRow,
+    candidates,
+    id_hashes_of,
+    index_changes,
+    read_index_row,
+)
+from runtime.storage.properties import number
+from tests.unit.runtime.diary import ponder, write
+from tests.unit.runtime.tables import memory_table, rows
+from tests.unit.runtime.worker import Worker, ends
+
+
+def keys(first, count):
+    return [each.to_bytes(16, "big") for each in range(first, first + count)]
+
+
+def grown(sizes, *, kept_from=1):
+    """Return an index that got a run of each size, one write after the other, and the prints written for it."""
+    index: list[IndexRow] = []
+    first, written = 1, 0
+    for event, size in enumerate(sizes, 1):
+        run = IndexedRun(size, id_hashes_of(keys(first, size)))
+        index, changes = index_changes(index, first, event, [run], kept_from)
+        written += sum(number(change.properties, "Count", 0) for change in changes)
+        first += size
+    return index, written
+
+
+@given(st.lists(st.integers(1, 300), min_size=1, max_size=25), st.data())
+def test_each_version_is_found_where_it_is(sizes, data):
+    index, _ = grown(sizes)
+    starts = list(accumulate(sizes, initial=1))
+    total = sum(sizes)
+    asked = data.draw(st.sets(st.integers(1, 2 * total), min_size=1, max_size=10))
+
+    found = {
+        candidate.key: candidate for candidate in candidates(index, [n.to_bytes(16, "big") for n in asked])
+    }
+
+    for each in asked:
+        key = each.to_bytes(16, "big")
+        if each > total:
+            continue
+        event = max(place for place, start in enumerate(starts, 1) if start <= each and place <= len(sizes))
+        assert (found[key].event, found[key].position) == (event, each - starts[event - 1])
+
+
+@pytest.mark.parametrize("others", [0, 100])
+def test_a_hash_is_found_wherever_it_stands_and_never_across_two_others(others, monkeypatch):
+    hashes = {b"asked": 0x01020102, b"low": 0x01020000, b"high": 0x00000102}
+    monkeypatch.setattr(id_index, "crc32", lambda key: hashes.get(key, len(key) + 1000))
+    row = IndexRow(1, 1, [5], id_hashes_of([b"asked", b"low", b"high", b"asked", b"asked"]))
+
+    found = candidates([row], [b"asked", *[b"x" * length for length in range(others)]])
+
+    assert sorted((each.key, each.position) for each in found) == [(b"asked", at) for at in (0, 3, 4)]
+
+
+def test_ids_with_one_print_are_told_apart_by_the_run(monkeypatch):
+    monkeypatch.setattr(id_index, "crc32", lambda _: 7)
+    table = memory_table()
+    monkeypatch.setattr("runtime.storage.limits.MAX_SEGMENT_BYTES", 0)
+    for line in "abc":
+        Worker(table).process(write(line))
+
+    assert ends(Worker(table).process(write("b"), write("d"))) == ["duplicate", "processed"]
+
+
+@pytest.mark.parametrize("sizes", [[100] * 500, list(range(500, 1, -1)), [1, 400] * 250, [1] * 500])
+def test_rows_stay_few_and_prints_are_written_a_few_times(sizes):
+    index, written = grown(sizes)
+
+    total = sum(sizes)
+    assert len(index) <= 2 + math.log2(total)
+    assert written <= total * (2 + math.log2(total))
+    assert [row.first for row in index] == [1, *[row.last + 1 for row in index[:-1]]]
+
+
+def test_a_full_row_is_not_written_again():
+    index, written = grown([8192] * 32)
+
+    assert sum(row.count for row in index) == 8192 * 32
+    assert max(row.count for row in index) == limits.MAX_INDEX_HASHES
+    assert written <= 8192 * 32 * 5
+
+
+def test_rows_of_versions_that_were_cut_are_dropped():
+    index, _ = grown([50_000, 50_000, 50_000])
+    run = IndexedRun(10, id_hashes_of(keys(150_001, 10)))
+
+    after, changes = index_changes(index, 150_001, 4, [run], 100_001)
+
+    assert [row.first for row in after] == [100_001, 150_001]
+    assert [change.row_key for change in changes if change.verb is Verb.DELETE] == [
+        row.row_key for row in index[:2]
+    ]
+
+
+@given(st.lists(st.integers(1, 300), min_size=1, max_size=12))
+def test_a_row_comes_back(sizes):
+    for row in grown(sizes)[0]:
+        assert read_index_row(Row("p", row.row_key, "etag", row.properties())) == IndexRow(
+            row.first, row.first_event, id_index._unpacked(id_index._packed(row.ends)), row.id_hashes
+        )
+
+
+@pytest.mark.parametrize(
+    "change", [{"Count": 3}, {"Prints": None}, {"Prints": b"123"}, {"First": "1"}, {"Ends": b""}]
+)
+def test_a_damaged_row_is_told(change):
+    (row,) = grown([2])[0]
+    properties = {**row.properties(), **change}
+    properties = {name: value for name, value in properties.items() if value is not None}
+
+    with pytest.raises(StoredDataError, match="index row"):
+        read_index_row(Row("p", row.row_key, "etag", properties))
+
+
+def test_prints_never_change():
+    """They are stored: another way to make them would make every message unknown."""
+    assert (
+        id_hashes_of([bytes(16), id_key("0f0e0d0c-0b0a-0908-0706-050403020100"), "ä-1"]).hex()
+        == "554bbbec73c9e0b29d3139ea"
+    )
+
+
+def test_a_long_history_is_a_few_rows_beside_its_runs():
+    table = memory_table()
+    for batch in range(20):
+        Worker(table).process(*(ponder(f"{batch}-{number}") for number in range(1000)))
+
+    index = [key for _, key in rows(table) if key.startswith("SS-IDX-")]
+    assert len(index) <= 4
+    assert ends(Worker(table).process(*(ponder(f"{batch}-7") for batch in range(20)))) == ["duplicate"] * 20

@@ -1,0 +1,232 @@
+"""The tail: newest versions in the header, segment by segment, until they are enough for a run."""
+
+import os
+
+import msgpack
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from eventstore import Table
+from handlers import App, Context, Handler, Message, State, handles
+from runtime.errors import StoredDataError
+from runtime.storage import limits
+from runtime.storage.head import read_head
+from runtime.storage.run import Commit, Run
+from runtime.storage.tail import Segment, Tail, read_tail
+from tests.unit.runtime.diary import delivery, ponder, write
+from tests.unit.runtime.indexes import check_index
+from tests.unit.runtime.runs import version
+from tests.unit.runtime.tables import memory_table, rows
+from tests.unit.runtime.worker import Worker, ends, made_by, outputs, stored
+
+LARGE = os.urandom(2000)
+
+
+def tail_of(*commits: list, before: bytes = b"{}") -> Tail:
+    """Return a tail of some commits, each with its versions."""
+    made = Tail(1, 1, before)
+    for versions in commits:
+        made = made.plus(Segment.of(versions, 1, state_after(made), Commit(len(versions), "b", 7)))
+    return made
+
+
+def state_after(made: Tail) -> bytes:
+    if not made.segments:
+        return made.before
+    run = made.run()
+    newest = run.versions[-1].after
+    return run.states_before()[-1] if newest is None else newest
+
+
+@given(
+    st.lists(
+        st.lists(st.none() | st.binary(max_size=40) | st.just(LARGE), min_size=1, max_size=4),
+        min_size=1,
+        max_size=5,
+    ),
+    st.sampled_from([b"{}", LARGE]),
+)
+def test_a_tail_comes_back_as_the_run_that_it_is(commits, before):
+    numbers = iter(range(1, 100))
+    versions = [[version(next(numbers), after=after) for after in commit] for commit in commits]
+
+    back = read_tail(tail_of(*versions, before=before).pack())
+
+    assert back.run() == Run(
+        1,
+        1,
+        before,
+        [made for commit in versions for made in commit],
+        [Commit(len(commit), "b", 7) for commit in versions],
+    )
+    assert [index.first for index in back.indexes()] == [commit[0].message_id[-1] for commit in versions]
+
+
+@given(st.lists(st.integers(1, 4), min_size=2, max_size=5), st.data())
+def test_what_is_left_of_a_tail_is_what_it_was(lengths, data):
+    numbers = iter(range(1, 100))
+    commits = [[version(next(numbers), after=os.urandom(600)) for _ in range(length)] for length in lengths]
+    whole = tail_of(*commits)
+    cut = data.draw(st.integers(0, len(lengths) - 1))
+
+    left = whole.from_version(1 + sum(lengths[:cut]))
+
+    assert left.count == sum(lengths[cut:])
+    assert left.run().versions == whole.run().versions[sum(lengths[:cut]) :]
+    assert left.run().states_before() == whole.run().states_before()[sum(lengths[:cut]) :]
+
+
+def header(table: Table) -> Tail | None:
+    return read_head(rows(table)["Diary-d-1", "SS-HEAD"]).tail
+
+
+def test_a_tail_is_full_of_bytes_before_and_after_compression():
+    one = Segment.of([version(1, after=bytes(3 * 2**20))], 1, b"{}", Commit(1, None, 7))
+    assert one.size < 1000
+
+    assert Tail(1, 1, b"{}").takes(one, 1)
+    assert not Tail(1, 1, b"{}").plus(one).takes(one, 1)
+    noise = Segment.of([version(1, after=os.urandom(20_000))], 1, b"{}", Commit(1, None, 7))
+    assert not Tail(1, 1, b"{}").plus(noise).takes(noise, 1)
+
+
+def test_small_commits_share_one_row():
+    table = memory_table()
+    for line in "abcde":
+        Worker(table, batch=line).process(write(line), write(line * 2))
+
+    assert [key for _, key in rows(table)] == ["SS-HEAD"]
+    assert made_by(table) == [text for line in "abcde" for text in (line, line * 2)]
+    assert [found.batch for found in stored(table)] == [line for line in "abcde" for _ in range(2)]
+
+
+def test_a_tail_that_is_full_becomes_a_run(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(limits, "MAX_TAIL_BYTES", 1500)
+    table = memory_table()
+    for number in range(40):
+        Worker(table, batch=str(number)).process(ponder(f"m-{number}"))
+
+    runs = [row for (_, key), row in sorted(rows(table).items()) if key.startswith("SS-SE-")]
+    assert 2 < len(runs) < 10
+    assert min(row["Count"] for row in runs) > 3
+    assert made_by(table) == [f"m-{number}" for number in range(40)]
+    assert [found.batch for found in stored(table)] == [str(number) for number in range(40)]
+    assert (header(table) or tail_of()).count == 40 - sum(row["Count"] for row in runs)
+
+
+def test_a_large_commit_goes_past_the_tail():
+    table = memory_table()
+    Worker(table).process(write("a"))
+    Worker(table).process(*(ponder(f"m-{number}") for number in range(2000)))
+
+    assert header(table) is None
+    counts = [row["Count"] for (_, key), row in sorted(rows(table).items()) if key.startswith("SS-SE-")]
+    assert counts == [1, 2000]
+
+
+@given(
+    batches=st.lists(st.lists(st.integers(0, 30), min_size=1, max_size=6), max_size=12),
+    room=st.sampled_from([0, 300, 900, 32_768]),
+    few=st.integers(1, 6),
+)
+def test_wherever_versions_are_kept_each_message_takes_effect_once(batches, room, few):
+    plain, table = memory_table(), memory_table()
+    for number, batch in enumerate(batches):
+        messages = [write(str(line)) for line in batch]
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(limits, "MAX_SEGMENT_BYTES", 0)
+            expected = Worker(plain, batch=str(number)).process(*messages)
+            patch.setattr(limits, "MAX_SEGMENT_BYTES", room)
+            patch.setattr(limits, "MAX_SEGMENT_VERSIONS", few)
+            patch.setattr(limits, "MAX_TAIL_BYTES", room)
+            found = Worker(table, batch=str(number)).process(*messages)
+        assert found == expected
+
+    check_index(table)
+    check_index(plain)
+    assert made_by(table) == made_by(plain)
+    assert [(each.number, each.record, each.before, each.batch) for each in stored(table)] == [
+        (each.number, each.record, each.before, each.batch) for each in stored(plain)
+    ]
+
+
+class Grew(Message):
+    """A byte of a large state changes."""
+
+    garden: str
+    place: int
+
+
+class Beds(State):
+    """A large state."""
+
+    beds: tuple[int, ...] = tuple(number * 2654435761 % 2**32 for number in range(800))
+
+
+class Garden(Handler[Beds]):
+    """Keeps 8 KB of which little changes."""
+
+    @handles(by="garden")
+    def grew(self, state: Beds, message: Grew, context: Context) -> Beds:
+        """Change one bed."""
+        beds = list(state.beds)
+        beds[message.place] += 1
+        return state.model_copy(update={"beds": tuple(beds)})
+
+
+def test_a_small_change_of_a_large_state_takes_few_bytes_also_one_by_one():
+    table = memory_table()
+    count = 400
+    for number in range(count):
+        grew = delivery(f"{number:032x}", "Grew", {"garden": "g", "place": number})
+        (outcome,) = Worker(table, App(Garden), business_id="g", batch="batch-1").process(grew)
+        assert ends([outcome]) == ["processed"]
+
+    found = rows(table)
+    state = found["Garden-g", "SS-HEAD"]["State"]
+    assert len(state) > 7000
+    stored_bytes = sum(
+        len(value) for row in found.values() for value in row.values() if isinstance(value, bytes)
+    )
+    # The newest state is in the header, and so is the one before the tail.
+    assert (stored_bytes - 2 * len(state)) / count < 200
+
+
+def test_a_duplicate_in_the_tail_gives_the_outputs_that_it_gave():
+    table = memory_table()
+    first = [Worker(table, batch=line).process(write(line)) for line in "abc"]
+
+    for line, made in zip("abc", first, strict=True):
+        again = Worker(table, batch="later").process(write(line))
+        assert ends(again) == ["duplicate"]
+        assert outputs(again) == outputs(made)
+
+
+GOOD = tail_of([version(1, after=b"x")], [version(2)]).pack()
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        b"",
+        b"\xc1",
+        msgpack.packb(7),
+        msgpack.packb([1, 1, 1, b"", [[1]]]),
+        msgpack.packb([2, *msgpack.unpackb(GOOD)[1:]]),
+        GOOD[:-1],
+    ],
+)
+def test_bytes_that_are_no_tail_are_told(bad):
+    with pytest.raises(StoredDataError, match="The tail of the stream cannot be read"):
+        read_tail(bad)
+
+
+@pytest.mark.parametrize("field", [0, 6, 7])
+def test_a_damaged_segment_is_told(field):
+    form, first, schema, before, (segment, *others) = msgpack.unpackb(GOOD)
+    segment[field] = {0: 2, 6: b"\x02\xc1", 7: b"no zstandard"}[field]
+    damaged = read_tail(msgpack.packb([form, first, schema, before, [segment, *others]]))
+
+    with pytest.raises(StoredDataError, match="The tail of the stream cannot be read"):
+        damaged.run()
