@@ -49,7 +49,7 @@ class Scope:
         (scope or self).names[name] = value
 
     def is_global(self, name: str) -> bool:
-        """Whether this or an enclosing scope declares a name `global`."""
+        """Return whether this or an enclosing scope declares a name `global`."""
         return name in self.globals or (self.parent is not None and self.parent.is_global(name))
 
 
