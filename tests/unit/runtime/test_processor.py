@@ -95,7 +95,7 @@ def test_a_duplicate_publishes_the_same_outputs_again():
 
 
 def test_a_crash_between_store_and_publish_loses_nothing():
-    # The crash window: the state is stored, nothing is out. The message comes again, and its outputs go out then.
+    # The crash window: the state is stored, nothing is published. A redelivery publishes its outputs.
     log = Log()
 
     async def die(output: Output) -> None:

@@ -104,7 +104,7 @@ def test_a_message_for_several_handlers_is_processed_by_each_of_them_once():
     world = World("tokens", App(Bell, Ear, OtherEar))
 
     world.deliver(delivery("m", "Rang", {"tower": "east"}))
-    world.settle()
+    world.consume()
     for output in list(world.published):
         assert ends(world.deliver(output.envelope())) == ["duplicate", "duplicate"]
 
@@ -127,7 +127,7 @@ def test_each_attempt_has_tokens_of_its_own_and_those_that_lost_are_deleted():
     left = {key[1] for key in rows(world.other) if "LeaderBoard" in key[1]}
     assert left == {Token.named(output.headers["token"], "LeaderBoard").row_key}
     assert lost[1] not in left
-    world.settle()
+    world.consume()
     assert_one_hit(world)
 
 
@@ -137,7 +137,7 @@ def test_a_slow_attempt_cannot_create_tokens_when_others_have_cleaned_up():
 
     async def others() -> None:
         await world.process(SHOT)
-        await world.settling()
+        await world.consuming()
 
     # When it goes on
     shoot(world, before=At(calls("tokens").index("other transact") + 1, others))
@@ -160,7 +160,7 @@ def test_copies_with_different_tokens_of_a_message_that_is_not_finished_leave_no
     with pytest.raises(CrashError):
         drive(world.process(second, before=At(crashed, crash)))
     assert ends(world.deliver(second, SHOT)) == ["duplicate", "duplicate"]
-    world.settle()
+    world.consume()
 
     # Then the message has its effect once
     assert_one_hit(world)
