@@ -18,8 +18,8 @@ from runtime.cli.stores import on_table
 from runtime.cli.truncation_report import TruncationReport
 
 if TYPE_CHECKING:
+    from runtime.cli.sessions import ShownSession
     from runtime.spark.batch import BatchResult
-    from runtime.spark.progress import ShownSession
 
 TABLE = "games"
 GAMES, MESSAGES, DUPLICATES, SEED = 500, 20_000, 0.1, 1
