@@ -208,7 +208,8 @@ class Batch:
             options.in_flight,
             options.wrap,
             options.algorithm,
-            options.evidence,
+            options.deduplication_store,
+            options.token_store,
         )
 
     def _run_round(
@@ -283,7 +284,7 @@ class Batch:
         return counts, sum(row["routable"] for row in rows)
 
     def _connect(self) -> Connection:
-        connection = open_table(self.store, self.table, self.options.evidence)
+        connection = open_table(self.store, self.table, self.options.other_table)
         check_reach(connection, self.spark)
         return connection
 

@@ -19,7 +19,7 @@ from runtime.messages.outcome import Status
 from tests.model.calls import SteppedTable, ask, publish
 from tests.model.mistakes.mistake import Mistake
 from tests.model.scenarios.deduplication_store import REPLICA, replicated, with_store
-from tests.model.scenarios.entities import EVIDENCE
+from tests.model.scenarios.entities import OTHER
 from tests.model.scenarios.outbox import outbox
 from tests.model.world import Bounds
 
@@ -145,7 +145,7 @@ def _stale_reads(patch: pytest.MonkeyPatch) -> None:
     get: Any = SteppedTable.get
 
     async def get_from_replica(self: Any, partition_key: str, row_key: str) -> Row | None:
-        if self.name != EVIDENCE:
+        if self.name != OTHER:
             row: Row | None = await get(self, partition_key, row_key)
         else:
             row = await ask(REPLICA, "get", partition_key, row_key)

@@ -89,13 +89,15 @@ class Batch:
 
     def algorithms(self, before: Step | None = None, after: Step | None = None) -> dict[str, OutboxBatch]:
         world = self.world
+        other = world.watched("other", world.other, before, after)
         context = BatchContext(self.batch_id, self.finished, on_error=self.on_error)  # type: ignore[arg-type]
         return make_outbox_batches(
             world.algorithm,
             Dependencies(
                 world.app,
                 world.watched("states", world.states, before, after),
-                world.watched("evidence", world.evidence, before, after),
+                deduplication_store=other,
+                token_store=other,
                 clock=world.clock,
                 retries=PATIENCE,
                 batch=context,

@@ -86,7 +86,7 @@ def test_a_sweep_of_nothing_costs_one_scan(algorithm):
     world.calls.clear()
 
     assert sweep(world) == 0
-    scans = ["states scan", "evidence scan"] if algorithm == WITH_DOCUMENTS else ["states scan"]
+    scans = ["states scan", "other scan"] if algorithm == WITH_DOCUMENTS else ["states scan"]
     assert world.calls == scans * 2  # for each of the two handlers
 
 

@@ -116,15 +116,15 @@ def test_each_attempt_has_tokens_of_its_own_and_those_that_lost_are_deleted():
     # Given an attempt that died when its tokens were created, before they were committed
     world = begun("tokens")
     with pytest.raises(CrashError):
-        shoot(world, after=At(calls("tokens").index("evidence transact") + 1, crash))
-    (lost,) = [key for key in rows(world.evidence) if "LeaderBoard" in key[1]]
+        shoot(world, after=At(calls("tokens").index("other transact") + 1, crash))
+    (lost,) = [key for key in rows(world.other) if "LeaderBoard" in key[1]]
 
     # When the next one finishes the message
     world.deliver(SHOT)
 
     # Then the message carries a token of that attempt, and the other is gone
     (output,) = world.published
-    left = {key[1] for key in rows(world.evidence) if "LeaderBoard" in key[1]}
+    left = {key[1] for key in rows(world.other) if "LeaderBoard" in key[1]}
     assert left == {Token.named(output.headers["token"], "LeaderBoard").row_key}
     assert lost[1] not in left
     world.settle()
@@ -140,7 +140,7 @@ def test_a_slow_attempt_cannot_create_tokens_when_others_have_cleaned_up():
         await world.settling()
 
     # When it goes on
-    shoot(world, before=At(calls("tokens").index("evidence transact") + 1, others))
+    shoot(world, before=At(calls("tokens").index("other transact") + 1, others))
 
     # Then it has created none, and published nothing again
     assert len(world.published) == 1
@@ -153,7 +153,7 @@ def test_copies_with_different_tokens_of_a_message_that_is_not_finished_leave_no
     world = begun("tokens")
     with pytest.raises(CrashError):
         shoot(world, before=At(calls("tokens").index("publish") + 1, crash))
-    drive(TableTokenStore(world.evidence).issue([Token("second", "first", "ShootingRange")]))
+    drive(TableTokenStore(world.other).issue([Token("second", "first", "ShootingRange")]))
     second = SHOT._replace(headers={"token": "second/first"})
 
     # When that one is processed, with a crash, and both come again

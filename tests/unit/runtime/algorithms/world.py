@@ -33,6 +33,7 @@ class CrashError(BaseException):
 class World:
     """The tables of an app and one algorithm, and what was published there.
 
+    The `other` table holds the ids of the de-duplication store, the tokens, or the effects.
     Each message from outside gets its token when it is first sent, as the token-based algorithm wants it.
     """
 
@@ -42,12 +43,12 @@ class World:
         app: App = shooting_range,
         *,
         states: Table | None = None,
-        evidence: Table | None = None,
+        other: Table | None = None,
     ) -> None:
         self.algorithm: AlgorithmName = algorithm
         self.app = app
         self.states = states or memory_table()
-        self.evidence = evidence or memory_table()
+        self.other = other or memory_table()
         self.clock = ToldClock()
         self.published: list[Output] = []
         self.calls: list[str] = []
@@ -70,6 +71,7 @@ class World:
 
     def worker(self, before: Step | None = None, after: Step | None = None) -> Processor:
         """Return a worker of its own."""
+        other = self.watched("other", self.other, before, after)
         return Processor(
             self.app,
             self.watched("states", self.states, before, after),
@@ -77,7 +79,8 @@ class World:
             clock=self.clock,
             retries=PATIENCE,
             algorithm=self.algorithm,
-            evidence=self.watched("evidence", self.evidence, before, after),
+            deduplication_store=other if self.algorithm == "deduplication-store" else None,
+            token_store=other if self.algorithm == "tokens" else None,
         )
 
     def publisher(self, before: Step | None, after: Step | None) -> Publish:
@@ -137,7 +140,7 @@ class World:
             for (key, row_key), properties in rows(self.states).items()
             if row_key == ENTITY and properties["Pending"]
         ]
-        tokens = [f"{key} {row_key}" for key, row_key in rows(self.evidence) if key.startswith("tokens.")]
+        tokens = [f"{key} {row_key}" for key, row_key in rows(self.other) if key.startswith("tokens.")]
         return unfinished + tokens
 
     def watched(self, name: str, table: Table, before: Step | None, after: Step | None) -> Table:
