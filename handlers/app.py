@@ -34,11 +34,13 @@ class HandlerDefinition:
             return self.codec.canonical(self.codec.encode(self.state_type()))[1]
         except ValidationError as error:
             missing = ", ".join(str(problem["loc"][0]) for problem in error.errors() if problem["loc"])
-            message = f"{self.state_type.__name__} needs a default for {missing}: the defaults are the initial state."
-            raise AppError(message) from error
+            raise AppError(
+                f"{self.state_type.__name__} needs a default for {missing}: the defaults are the initial state."
+            ) from error
         except CodecError as error:
-            message = f"The defaults of {self.state_type.__name__} cannot be the initial state: {error}"
-            raise AppError(message) from error
+            raise AppError(
+                f"The defaults of {self.state_type.__name__} cannot be the initial state: {error}"
+            ) from error
 
     def _find_routes(self) -> Iterator[tuple[str, Route]]:
         found: dict[str, Route] = {}
@@ -55,20 +57,19 @@ class HandlerDefinition:
             other = found.get(name)
             revisions = dict(other.revisions) if other else {}
             if mark.revision in revisions:
-                message = (
+                raise AppError(
                     f"{self.name} has two methods for {name}, revision {mark.revision}: number them apart."
                 )
-                raise AppError(message)
             if other and (other.path != tuple(mark.by.split(".")) or other.message_type is not message_type):
-                message = f"{self.name}: all revisions for {name} must take the same type and the same `by`."
-                raise AppError(message)
+                raise AppError(
+                    f"{self.name}: all revisions for {name} must take the same type and the same `by`."
+                )
             revisions[mark.revision] = getattr(instance, attribute)
             found[name] = Route(
                 self.name, message_type, tuple(mark.by.split(".")), wire_path, kind, revisions
             )
         if not found:
-            message = f"{self.name} handles no message: mark its methods with @handles(by=...)."
-            raise AppError(message)
+            raise AppError(f"{self.name} handles no message: mark its methods with @handles(by=...).")
         for route in list(found.values()):
             for alias in message_aliases(route.message_type):
                 other = found.setdefault(alias, route)
@@ -89,8 +90,7 @@ class App:
         for handler_type in handlers:
             self._add(handler_type)
         if not self.handlers:
-            message = "An App needs at least one handler: App(ShootingRange)."
-            raise AppError(message)
+            raise AppError("An App needs at least one handler: App(ShootingRange).")
 
     def routes(self, message_type: str) -> tuple[Route, ...]:
         """Return the routes of a message type, by its name or an alias; empty when no handler takes it."""
@@ -103,15 +103,13 @@ class App:
     def _add(self, handler_type: type[Handler[Any]]) -> None:
         given: object = handler_type
         if not (isinstance(given, type) and issubclass(given, Handler)):
-            message = f"App takes handler classes, not {handler_type!r}."
-            raise AppError(message)
+            raise AppError(f"App takes handler classes, not {handler_type!r}.")
         definition = HandlerDefinition(handler_type)
         if definition.name in self.handlers:
-            message = (
+            raise AppError(
                 f"Two handlers are named {definition.name} and would share their streams: give one of them another "
                 f"name, as in class {definition.name}(Handler[...], name=...)."
             )
-            raise AppError(message)
         self.handlers[definition.name] = definition
         for name, route in definition.routes.items():
             _check_one_type(name, self.message_types.setdefault(name, route.message_type), route.message_type)
@@ -122,24 +120,21 @@ def _check_one_type(name: str, one: type[Message], other: type[Message]) -> None
     if one is other:
         return
     if message_name(one) == message_name(other):
-        message = f"Two message types are named {name}: give one of them another name."
-        raise AppError(message)
-    message = (
+        raise AppError(f"Two message types are named {name}: give one of them another name.")
+    raise AppError(
         f"The message types {message_name(one)} and {message_name(other)} both take messages named {name}: remove "
         f"the alias from one of them."
     )
-    raise AppError(message)
 
 
 def _instance(handler_type: type[Handler[Any]]) -> Handler[Any]:
     try:
         return handler_type()
     except Exception as error:
-        message = (
+        raise AppError(
             f"{handler_type.__name__}() failed: {error}. Remove its __init__: a handler keeps nothing between "
             f"messages, and reads all it needs from its state and its messages."
-        )
-        raise AppError(message) from error
+        ) from error
 
 
 def _state_type(handler_type: type[Handler[Any]]) -> type[State]:
@@ -148,7 +143,6 @@ def _state_type(handler_type: type[Handler[Any]]) -> type[State]:
             arguments = get_args(base)
             if arguments and isinstance(arguments[0], type) and issubclass(arguments[0], State):
                 return arguments[0]
-    message = (
+    raise AppError(
         f"{handler_type.__name__} must name its state: class {handler_type.__name__}(Handler[SomeState])."
     )
-    raise AppError(message)

@@ -49,8 +49,7 @@ class Codec(Generic[M]):
         `model_copy(update=...)` checks neither.
         """
         if type(model) is not self.model_type:
-            message = f"Expected {self.model_type.__name__}, got {type(model).__name__}."
-            raise CodecError(message)
+            raise CodecError(f"Expected {self.model_type.__name__}, got {type(model).__name__}.")
         if len(model.__dict__) != self._fields:
             raise CodecError(self._unknown_fields(model))
         try:
@@ -58,11 +57,11 @@ class Codec(Generic[M]):
                 return to_json(_sorted(model), bytes_mode="base64", inf_nan_mode="constants")
             return self._serialize(model, by_alias=True, warnings=False)
         except KeyError as error:
-            message = f"A model in {self.model_type.__name__} has no field {error.args[0]}."
-            raise CodecError(message) from error
+            raise CodecError(
+                f"A model in {self.model_type.__name__} has no field {error.args[0]}."
+            ) from error
         except (PydanticSerializationError, TypeError, ValueError) as error:
-            message = f"{self.model_type.__name__} cannot be encoded: {error}"
-            raise CodecError(message) from error
+            raise CodecError(f"{self.model_type.__name__} cannot be encoded: {error}") from error
 
     def decode(self, data: bytes | str) -> M:
         """Return the model for its JSON. Raises pydantic's `ValidationError`."""
@@ -74,8 +73,9 @@ class Codec(Generic[M]):
         try:
             return self.decode(data)
         except ValidationError as error:
-            message = f"{self.model_type.__name__} holds a value that its type does not allow: {first_problem(error)}"
-            raise CodecError(message) from error
+            raise CodecError(
+                f"{self.model_type.__name__} holds a value that its type does not allow: {first_problem(error)}"
+            ) from error
 
     def canonical(self, encoded: bytes) -> tuple[M, bytes]:
         """Return what `encode` returned in canonical form: the model as storage returns it, and the bytes to store.
@@ -87,10 +87,9 @@ class Codec(Generic[M]):
         model = self.reread(encoded)
         again = self.encode(model)
         if again != encoded and self.encode(self.reread(again)) != again:
-            message = (
+            raise CodecError(
                 f"{self.model_type.__name__} changes with every encoding and decoding: check its validators."
             )
-            raise CodecError(message)
         return model, again
 
     def _unknown_fields(self, model: M) -> str:

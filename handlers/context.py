@@ -107,11 +107,9 @@ class Context:
         among the recorded ones.
         """
         if not is_text(name):
-            message = f"capture() takes a name that is a str, valid as UTF-8, not {name!r}."
-            raise CaptureError(message)
+            raise CaptureError(f"capture() takes a name that is a str, valid as UTF-8, not {name!r}.")
         if name in self.captured:
-            message = f"The handler captures {name!r} twice: use another name for each value."
-            raise CaptureError(message)
+            raise CaptureError(f"The handler captures {name!r} twice: use another name for each value.")
         self.captured[name] = (
             self._recorded_value(name) if self._recorded is not None else _pack(name, function())
         )
@@ -124,14 +122,12 @@ class Context:
         when the message cannot be encoded.
         """
         if not isinstance(message, Message):
-            problem = f"publish() takes a Message, not a {type(message).__name__}."
-            raise PublishError(problem)
+            raise PublishError(f"publish() takes a Message, not a {type(message).__name__}.")
         sent = dict(headers) if headers else {}
         if sent and not all(map(is_text, (*sent, *sent.values()))):
-            problem = (
+            raise PublishError(
                 f"The headers of a {message_name(type(message))} must be str, valid as UTF-8, not {sent!r}."
             )
-            raise PublishError(problem)
         message_id = self._seed.guid_text("message", len(self.published))
         body = message_codec(type(message)).encode(message)
         self.published.append(Published(message_id, message_name(type(message)), body, sent))
@@ -140,11 +136,10 @@ class Context:
         try:
             return self._recorded[name]  # type: ignore[index] # only called when there are recorded values
         except KeyError:
-            message = (
+            raise CaptureError(
                 f"A replay captures {name!r}, which was not captured when the message was first handled: handle new "
                 f"messages by a new revision."
-            )
-            raise CaptureError(message) from None
+            ) from None
 
 
 @cache
@@ -159,9 +154,8 @@ def _pack(name: str, value: Any) -> bytes:  # noqa: ANN401 - plain data of any k
         packed: bytes = msgpack.packb(value)
         msgpack.unpackb(packed, strict_map_key=False)
     except (TypeError, ValueError, OverflowError) as error:
-        message = (
+        raise CaptureError(
             f"The value captured as {name!r} cannot be recorded: {error}. Return None, bool, int, float, str or bytes, "
             f"or a list or dict of these."
-        )
-        raise CaptureError(message) from error
+        ) from error
     return packed

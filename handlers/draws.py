@@ -83,8 +83,7 @@ class SeededRandom(random.Random):
     def getrandbits(self, k: int, /) -> int:
         """Return `k` random bits."""
         if k < 0:
-            message = "The number of bits must not be negative."
-            raise ValueError(message)
+            raise ValueError("The number of bits must not be negative.")
         while self._count < k:
             block = int.from_bytes(self._seed.draw("random", self._counter), "big")
             self._bits |= block << self._count
@@ -112,8 +111,7 @@ class SeededRandom(random.Random):
         numbers = range(start) if stop is None else range(start, stop, step)
         count = _length(numbers)
         if count < 1:
-            message = f"{numbers} is empty: there is no number to draw."
-            raise ValueError(message)
+            raise ValueError(f"{numbers} is empty: there is no number to draw.")
         return numbers.start + numbers.step * self._below(count)
 
     def randint(self, a: int, b: int) -> int:
@@ -123,8 +121,7 @@ class SeededRandom(random.Random):
     def choice(self, seq: _Sized[T]) -> T:
         """Return an item of a sequence. Raises `IndexError` for an empty one."""
         if not len(seq):
-            message = "The sequence is empty: there is no item to choose."
-            raise IndexError(message)
+            raise IndexError("The sequence is empty: there is no item to choose.")
         return seq[self._below(len(seq))]
 
     def choices(
@@ -142,19 +139,16 @@ class SeededRandom(random.Random):
         """
         count = len(population)
         if weights is not None and cum_weights is not None:
-            message = "Give weights or cumulative weights, not both."
-            raise TypeError(message)
+            raise TypeError("Give weights or cumulative weights, not both.")
         if weights is not None:
             cum_weights = list(accumulate(weights))
         if cum_weights is None:
             return [population[int(self.random() * count)] for _ in range(k)]
         if len(cum_weights) != count:
-            message = f"There are {len(cum_weights)} weights for {count} items: give one for each."
-            raise ValueError(message)
+            raise ValueError(f"There are {len(cum_weights)} weights for {count} items: give one for each.")
         total = float(cum_weights[-1])
         if not 0 < total < float("inf"):
-            message = f"The weights add up to {total}: the sum must be positive and finite."
-            raise ValueError(message)
+            raise ValueError(f"The weights add up to {total}: the sum must be positive and finite.")
         return [population[bisect(cum_weights, self.random() * total, 0, count - 1)] for _ in range(k)]
 
     def shuffle(self, x: MutableSequence[Any]) -> None:
@@ -170,16 +164,14 @@ class SeededRandom(random.Random):
         counts, and for a sample larger than the population.
         """
         if not isinstance(population, Sequence):
-            message = (
+            raise TypeError(
                 f"sample() takes a sequence; a {type(population).__name__} has no order: use sorted(...)."
             )
-            raise TypeError(message)
         if counts is None:
             return [population[place] for place in self._places(len(population), k)]
         ends = list(accumulate(counts))
         if len(ends) != len(population):
-            message = f"There are {len(ends)} counts for {len(population)} items: give one for each."
-            raise ValueError(message)
+            raise ValueError(f"There are {len(ends)} counts for {len(population)} items: give one for each.")
         return [population[bisect(ends, place)] for place in self._places(ends[-1] if ends else 0, k)]
 
     def seed(self, *_: Any, **__: Any) -> None:  # noqa: ANN401 - random.Random's
@@ -187,13 +179,13 @@ class SeededRandom(random.Random):
 
     def getstate(self) -> Any:  # noqa: ANN401 - random.Random's
         """Raise `NotImplementedError`: a replay draws the same numbers, so there is no state to save."""
-        message = "context.random has no state to save: a replay draws the same numbers."
-        raise NotImplementedError(message)
+        raise NotImplementedError("context.random has no state to save: a replay draws the same numbers.")
 
     def setstate(self, _: Any) -> None:  # noqa: ANN401 - random.Random's
         """Raise `NotImplementedError`: the numbers are derived from the message."""
-        message = "context.random has no state to set: its numbers are derived from the message."
-        raise NotImplementedError(message)
+        raise NotImplementedError(
+            "context.random has no state to set: its numbers are derived from the message."
+        )
 
     def _below(self, count: int) -> int:
         """Return a number from 0 to below `count`: bits are drawn until their value is below it."""
@@ -206,8 +198,7 @@ class SeededRandom(random.Random):
     def _places(self, count: int, k: int) -> list[int]:
         """Return `k` different numbers below `count`: few of many by drawing until they differ, others from a pool."""
         if not 0 <= k <= count:
-            message = f"A sample of {k} items needs as many in the population: there are {count}."
-            raise ValueError(message)
+            raise ValueError(f"A sample of {k} items needs as many in the population: there are {count}.")
         small = _SMALL_POOL
         if k > _FEW:
             small += 4 ** (((3 * k - 1).bit_length() + 1) // 2)  # the first power of 4 that is not below 3 k
@@ -229,11 +220,10 @@ class SeededRandom(random.Random):
 
 def _refusal(name: str) -> Callable[..., Any]:
     def refuse(self: SeededRandom, *_: Any, **__: Any) -> Any:  # noqa: ANN401 - takes what any of them takes
-        message = (
+        raise NotImplementedError(
             f"context.random has no {name}(): its results may differ between machines and versions of Python. Record "
             f"it with the version: context.capture({name!r}, lambda: random.{name}(...))."
         )
-        raise NotImplementedError(message)
 
     return refuse
 

@@ -54,11 +54,10 @@ def check_defaults(model_type: type[BaseModel]) -> None:
                 continue
             if isinstance(factory, type) and issubclass(factory, BaseModel):
                 continue
-            message = (
+            raise AppError(
                 f"{model.__name__}.{name} has a default_factory, which may return another value in a replay: give it a "
                 f"default, or let the handler set it, for example with context.new_guid()."
             )
-            raise AppError(message)
 
 
 def holds_frozenset(model_type: type[BaseModel]) -> bool:
@@ -73,29 +72,26 @@ def holds_frozenset(model_type: type[BaseModel]) -> bool:
 
 def _check_complete(model: type[BaseModel]) -> None:
     if not model.__pydantic_complete__ and not model.model_rebuild(raise_errors=False):
-        message = (
+        raise AppError(
             f"{model.__name__} has an annotation that cannot be resolved: import its type at run time, not under "
             f"TYPE_CHECKING."
         )
-        raise AppError(message)
 
 
 def _check_settings(model: type[BaseModel]) -> None:
     name = model.__name__
     if not model.model_config.get("frozen"):
-        message = f"{name} is not frozen: set model_config = ConfigDict(frozen=True)."
-        raise AppError(message)
+        raise AppError(f"{name} is not frozen: set model_config = ConfigDict(frozen=True).")
     if model.model_config.get("extra") == "allow":
-        message = f"{name} allows extra fields: declare each field, so that its type is known."
-        raise AppError(message)
+        raise AppError(f"{name} allows extra fields: declare each field, so that its type is known.")
     if model.__private_attributes__:
         private = ", ".join(sorted(model.__private_attributes__))
-        message = f"{name} has the private attribute {private}, which is not stored: make it a field."
-        raise AppError(message)
+        raise AppError(f"{name} has the private attribute {private}, which is not stored: make it a field.")
     if model.model_computed_fields:
         computed = ", ".join(sorted(model.model_computed_fields))
-        message = f"{name} has the computed field {computed}, which is stored and never read: make it a plain property."
-        raise AppError(message)
+        raise AppError(
+            f"{name} has the computed field {computed}, which is stored and never read: make it a plain property."
+        )
 
 
 def _check_type(annotation: Any, where: str) -> None:  # noqa: ANN401 - a type expression
@@ -104,26 +100,24 @@ def _check_type(annotation: Any, where: str) -> None:  # noqa: ANN401 - a type e
             shown = getattr(part, "__name__", None) or str(part)
             instead = _INSTEAD.get(get_origin(part) or part)
             hint = f"use {instead}" if instead else f"allowed are {_ALLOWED}"
-            message = f"{where} is of type {shown}, which is mutable or not supported: {hint}."
-            raise AppError(message)
+            raise AppError(f"{where} is of type {shown}, which is mutable or not supported: {hint}.")
 
 
 def _check_storage(model: type[BaseModel], name: str, field: FieldInfo, where: str) -> None:
     if field.exclude:
-        message = f"{where} is excluded, so it would not be stored: remove exclude."
-        raise AppError(message)
+        raise AppError(f"{where} is excluded, so it would not be stored: remove exclude.")
     written = field.serialization_alias or name
     if written not in _names_read(model, name, field):
-        message = f"{where} is stored as {written!r} and read by another name: give it one alias for both."
-        raise AppError(message)
+        raise AppError(
+            f"{where} is stored as {written!r} and read by another name: give it one alias for both."
+        )
     config = model.model_config
     if bytes in _parts(field.annotation) and not (
         config.get("ser_json_bytes") == config.get("val_json_bytes") == "base64"
     ):
-        message = (
+        raise AppError(
             f"{where} is bytes: add ser_json_bytes='base64' and val_json_bytes='base64' to its model_config."
         )
-        raise AppError(message)
 
 
 def _names_read(model: type[BaseModel], name: str, field: FieldInfo) -> set[object]:

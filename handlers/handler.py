@@ -42,11 +42,11 @@ def handles(*, by: str, revision: int = 1) -> Mark:
     the one that handled the message first. Raises `AppError` for anything else.
     """
     if not isinstance(by, str) or not all(by.split(".")):  # type: ignore[redundant-expr] # whatever is given
-        message = f"@handles(by=...) takes the name of the field that holds the business id, not {by!r}."
-        raise AppError(message)
+        raise AppError(
+            f"@handles(by=...) takes the name of the field that holds the business id, not {by!r}."
+        )
     if type(revision) is not int or revision < 1:
-        message = f"@handles(revision=...) takes an int from 1, not {revision!r}."
-        raise AppError(message)
+        raise AppError(f"@handles(revision=...) takes an int from 1, not {revision!r}.")
 
     def mark(method: Callable[[H, S, M, Context], S], /) -> Callable[[H, S, M, Context], S]:
         setattr(method, _MARK, Handles(by, revision))
@@ -77,8 +77,9 @@ class Handler(Generic[S]):
 
     def __setattr__(self, name: str, value: object) -> None:
         where = f"{type(self).__name__}.{name}"
-        message = f"{where} cannot be set, as a handler keeps nothing between messages: return it in the next state."
-        raise AttributeError(message)
+        raise AttributeError(
+            f"{where} cannot be set, as a handler keeps nothing between messages: return it in the next state."
+        )
 
 
 def handler_name(handler_type: type[Handler[Any]]) -> str:

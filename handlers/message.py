@@ -59,10 +59,10 @@ def message_aliases(message_type: type[Message]) -> tuple[str, ...]:
 
 def _aliases(given: object, name: str, owner: str) -> tuple[str, ...]:
     if not isinstance(given, tuple) or not all(isinstance(alias, str) for alias in given):
-        problem = f'{owner} has aliases {given!r}: use a tuple of names, such as aliases=("Shoot",).'
-        raise AppError(problem)
+        raise AppError(f'{owner} has aliases {given!r}: use a tuple of names, such as aliases=("Shoot",).')
     aliases = tuple(stable_name(alias, f"An alias of {owner[0].lower()}{owner[1:]}") for alias in given)
     if name in aliases or len(set(aliases)) < len(aliases):
-        problem = f"{owner} is named {name} and has the aliases {', '.join(aliases)}: use each name once."
-        raise AppError(problem)
+        raise AppError(
+            f"{owner} is named {name} and has the aliases {', '.join(aliases)}: use each name once."
+        )
     return aliases

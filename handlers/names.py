@@ -16,6 +16,7 @@ def stable_name(name: str, owner: str) -> str:
     letters, digits and underscores. `owner` is what the error calls the class.
     """
     if not _NAME.fullmatch(name):
-        message = f"{owner} is named {name!r}: use ASCII letters, digits and _ only, and no digit first."
-        raise AppError(message)
+        raise AppError(
+            f"{owner} is named {name!r}: use ASCII letters, digits and _ only, and no digit first."
+        )
     return name

@@ -71,24 +71,22 @@ def message_type_of(method: Callable[..., Any], state_type: type[State]) -> type
     where = method.__qualname__
     parameters = inspect.signature(method).parameters
     if len(parameters) != len(("self", "state", "message", "context")) or not _is_plain(method):
-        problem = (
+        raise AppError(
             f"{where} must be a plain method (self, state, message, context) that returns the next state."
         )
-        raise AppError(problem)
     hints = _hints(method, where)
     _, state, message, context = parameters
     if hints.get(state, state_type) is not state_type or hints.get("return", state_type) is not state_type:
-        problem = f"{where} must take and return a {state_type.__name__}, the state of its handler."
-        raise AppError(problem)
+        raise AppError(f"{where} must take and return a {state_type.__name__}, the state of its handler.")
     if hints.get(context, Context) is not Context:
-        problem = f"{where} must take a Context as its last argument: ({context}: Context)."
-        raise AppError(problem)
+        raise AppError(f"{where} must take a Context as its last argument: ({context}: Context).")
     message_type = hints.get(message)
     if not (
         isinstance(message_type, type) and issubclass(message_type, Message) and message_type is not Message
     ):
-        problem = f"{where} must annotate its message with a subclass of Message: ({message}: SomeMessage)."
-        raise AppError(problem)
+        raise AppError(
+            f"{where} must annotate its message with a subclass of Message: ({message}: SomeMessage)."
+        )
     return message_type
 
 
@@ -113,10 +111,9 @@ def business_id_of(message_type: type[Message], by: str, where: str) -> tuple[tu
     for position, name in enumerate(by.split(".")):
         field = model.model_fields.get(name) if _is_model(model) else None
         if field is None:
-            problem = (
+            raise AppError(
                 f"{where}: {message_type.__name__} has no field {'.'.join(by.split('.')[: position + 1])!r}."
             )
-            raise AppError(problem)
         wire.append(_wire_name(field, name, where))
         strict = bool(model.model_config.get("strict")) or any(
             isinstance(mark, Strict) and mark.strict for mark in field.metadata
@@ -138,8 +135,7 @@ def _key_kind(annotation: Any, where: str, *, strict: bool) -> KeyKind:  # noqa:
         if annotation is int
         else ""
     )
-    problem = f"{where} is a {shown}: a business id must be a str, a UUID or a strict int{hint}."
-    raise AppError(problem)
+    raise AppError(f"{where} is a {shown}: a business id must be a str, a UUID or a strict int{hint}.")
 
 
 def _is_model(annotation: Any) -> bool:  # noqa: ANN401 - a type expression
@@ -149,8 +145,7 @@ def _is_model(annotation: Any) -> bool:  # noqa: ANN401 - a type expression
 def _wire_name(field: FieldInfo, name: str, where: str) -> str:
     alias = field.validation_alias
     if isinstance(alias, AliasPath | AliasChoices):
-        problem = f"{where}: the field {name} of the business id has several aliases: give it one."
-        raise AppError(problem)
+        raise AppError(f"{where}: the field {name} of the business id has several aliases: give it one.")
     return alias or name
 
 
@@ -158,5 +153,6 @@ def _hints(method: Callable[..., Any], where: str) -> dict[str, Any]:
     try:
         return typing.get_type_hints(method)
     except NameError as error:
-        problem = f"{where}: {error}. Import the types of a handler at run time, not under TYPE_CHECKING."
-        raise AppError(problem) from error
+        raise AppError(
+            f"{where}: {error}. Import the types of a handler at run time, not under TYPE_CHECKING."
+        ) from error

@@ -30,36 +30,33 @@ class StateCodec(Codec[State]):
             return data
         name = self.model_type.__name__
         if version > self.version:
-            message = (
+            raise CodecError(
                 f"{name} was stored in schema version {version}; this code knows versions up to {self.version}: deploy "
                 f"newer code."
             )
-            raise CodecError(message)
         fields: Any = json.loads(data)
         for step in range(version, self.version):
             if step not in self._upcasters:
-                message = (
+                raise CodecError(
                     f"{name} was stored in schema version {version}, and there is no upcaster from version {step}: "
                     f"bring it back."
                 )
-                raise CodecError(message)
             try:
                 fields = self._upcasters[step](fields)
             except Exception as error:
-                message = (
+                raise CodecError(
                     f"The upcaster of {name} from version {step} failed: {type(error).__name__}: {error}"
-                )
-                raise CodecError(message) from error
+                ) from error
         return self.encode(self.reread(json.dumps(fields).encode()))
 
 
 def _check_upcasters(name: str, version: int, upcasters: dict[int, Upcaster]) -> None:
     if version < 1:
-        message = f"{name} has schema version {version}: use an int from 1."
-        raise AppError(message)
+        raise AppError(f"{name} has schema version {version}: use an int from 1.")
     oldest = min(upcasters, default=version)
     missing = sorted(set(range(oldest, version)) ^ set(upcasters))
     if missing or (version > 1 and not upcasters):
         steps = ", ".join(map(str, missing)) or str(version - 1)
-        message = f"{name} has schema version {version}: add the missing upcasters, or remove those too many ({steps})."
-        raise AppError(message)
+        raise AppError(
+            f"{name} has schema version {version}: add the missing upcasters, or remove those too many ({steps})."
+        )

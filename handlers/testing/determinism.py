@@ -51,18 +51,18 @@ def check_determinism(
     failures = list(_failures(scenarios, here, there))
     if failures:
         _, problem = min(failures)
-        message = (
+        raise AssertionError(
             f"{problem}\n(in another process with {_shown(environment)}; {len(failures)} messages differ)"
         )
-        raise AssertionError(message)
 
 
 def _scenarios(app: App, examples: int, seed: int, strategies: Strategies) -> list[Scenario]:
     try:
         from handlers.testing import strategies as generator  # noqa: PLC0415 - only this needs Hypothesis
     except ModuleNotFoundError as error:
-        problem = "check_determinism needs Hypothesis: pip install 'consistent-messaging[testing]'."
-        raise SpecError(problem) from error
+        raise SpecError(
+            "check_determinism needs Hypothesis: pip install 'consistent-messaging[testing]'."
+        ) from error
     return generator.scenarios(app, examples, seed, strategies)
 
 
@@ -88,8 +88,7 @@ def _run_elsewhere(
     )
     if done.returncode:
         last = done.stderr.decode(errors="replace").strip().rpartition("\n")[2]
-        problem = f"The other process failed: {last} {_BY_IMPORT}"
-        raise SpecError(problem)
+        raise SpecError(f"The other process failed: {last} {_BY_IMPORT}")
     results: list[list[tuple[Result, Result]]] = pickle.loads(done.stdout)  # noqa: S301 - from the process above
     return results
 
@@ -101,8 +100,7 @@ def _pickled(*what: object) -> bytes:
     try:
         return pickle.dumps(what)
     except (pickle.PicklingError, AttributeError, TypeError) as error:
-        problem = f"The app cannot be sent to another process: {error}. {_BY_IMPORT}"
-        raise SpecError(problem) from error
+        raise SpecError(f"The app cannot be sent to another process: {error}. {_BY_IMPORT}") from error
 
 
 def _refuse_violations(scenarios: Sequence[Scenario], results: Sequence[Sequence[Result]]) -> None:
@@ -110,8 +108,7 @@ def _refuse_violations(scenarios: Sequence[Scenario], results: Sequence[Sequence
     for scenario, found in zip(scenarios, results, strict=True):
         for at, result in enumerate(found):
             if result.violation:
-                message = f"{_described(scenario, at)}: {result.violation}"
-                raise AssertionError(message)
+                raise AssertionError(f"{_described(scenario, at)}: {result.violation}")
 
 
 def _failures(

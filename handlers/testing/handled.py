@@ -23,7 +23,11 @@ S = TypeVar("S", bound=State)
 
 
 class Handled(Generic[S]):
-    """A message that was handled, or whose handler raised. Each expectation returns the same object, to chain calls."""
+    """A message that was handled, or whose handler raised.
+
+    Each expectation returns the same object, to chain calls. All but `then_raises` raise `AssertionError` when the
+    handler raised; so do `state` and `published`.
+    """
 
     def __init__(
         self,
@@ -130,8 +134,7 @@ class Handled(Generic[S]):
 
 def _expected(message: object) -> Message:
     if not isinstance(message, Message):
-        problem = f"publishes=[...] takes messages and message types, not {message!r}."
-        raise SpecError(problem)
+        raise SpecError(f"publishes=[...] takes messages and message types, not {message!r}.")
     return round_trip(message)
 
 

@@ -33,14 +33,14 @@ def handle(handler: HandlerDefinition, before: bytes, message: Message, context:
     method = route.revisions[route.newest]
     returned = method(state, seen, context)
     if returned is None:
-        problem = f"{method.__qualname__} returned None: return the next state, or the input state unchanged."
-        raise CodecError(problem)
+        raise CodecError(
+            f"{method.__qualname__} returned None: return the next state, or the input state unchanged."
+        )
     after = codec.encode(returned)
     if codec.encode(state) != before:
-        problem = (
+        raise InputStateChangedError(
             f"{handler.name} mutated its input state: return a changed copy, state.model_copy(update=...)."
         )
-        raise InputStateChangedError(problem)
     after = before if after == before else codec.canonical(after)[1]
     return Handling(after, tuple(context.published), dict(context.captured))
 

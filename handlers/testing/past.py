@@ -31,23 +31,20 @@ class Past:
         try:
             return self.definition.codec.canonical(self.definition.codec.encode(state))[1]
         except CodecError as error:
-            problem = f"This is not a valid state of {self.definition.name}: {error}"
-            raise SpecError(problem) from error
+            raise SpecError(f"This is not a valid state of {self.definition.name}: {error}") from error
 
     def business_id_of(self, message: Message) -> str:
         """Return the business id of a message. Raises `SpecError` when it is not that of the messages so far."""
         business_id = self._named_by(message)
         if self.messages and business_id != self._named_by(self.messages[0]):
-            problem = (
+            raise SpecError(
                 f"{message!r} is for {business_id!r}, and the messages before for "
                 f"{self._named_by(self.messages[0])!r}: use one business object in a specification."
             )
-            raise SpecError(problem)
         return business_id
 
     def _named_by(self, message: Message) -> str:
         route = self.definition.routes.get(getattr(message, "__message_name__", ""))
         if route is None or route.message_type is not type(message):
-            problem = f"{self.definition.name} does not handle {message!r}."
-            raise SpecError(problem)
+            raise SpecError(f"{self.definition.name} does not handle {message!r}.")
         return route.business_id(message)

@@ -43,11 +43,9 @@ class HandlerSpec(Generic[S]):
     def at(self, now: datetime) -> HandlerSpec[S]:
         """Set `context.now` of the messages that follow. The time needs a time zone, and must not go back."""
         if now.tzinfo is None:
-            problem = f"at({now!r}) has no time zone: pass one, such as tzinfo=UTC."
-            raise SpecError(problem)
+            raise SpecError(f"at({now!r}) has no time zone: pass one, such as tzinfo=UTC.")
         if self._past.messages and now < self._now:
-            problem = "at(...) goes back in time: context.now of a business object never decreases."
-            raise SpecError(problem)
+            raise SpecError("at(...) goes back in time: context.now of a business object never decreases.")
         return self._with(_now=now)
 
     def drawing(self, *values: Any) -> HandlerSpec[S]:  # noqa: ANN401 - what the handler draws
@@ -100,8 +98,9 @@ class HandlerSpec(Generic[S]):
         try:
             handling = handle(past.definition, past.state, message, context)
         except FAILURES as error:
-            problem = f"The handler failed for the given {message!r}: {type(error).__name__}: {error}"
-            raise SpecError(problem) from error
+            raise SpecError(
+                f"The handler failed for the given {message!r}: {type(error).__name__}: {error}"
+            ) from error
         return past.followed_by(message, handling.after)
 
     def _context(

@@ -42,11 +42,10 @@ def scenarios(app: App, examples: int, seed: int, given: Strategies) -> list[Sce
     with suppress(hypothesis.errors.Unsatisfiable):
         keep()
     if not found:
-        problem = (
+        raise SpecError(
             "No valid messages were generated: pass check_determinism(..., strategies={SomeMessage: ...}) for the "
             "message types whose validators check more than the limits of their fields."
         )
-        raise SpecError(problem)
     return found
 
 

@@ -47,8 +47,9 @@ class StubbedContext(Context):
         if guids is None:
             return super().new_guid()
         if self._taken_guids == len(guids):
-            problem = f"The handler takes more than the {len(guids)} guids of with_guids(...): add one for each call."
-            raise SpecError(problem)
+            raise SpecError(
+                f"The handler takes more than the {len(guids)} guids of with_guids(...): add one for each call."
+            )
         self._taken_guids += 1
         return guids[self._taken_guids - 1]
 
@@ -66,16 +67,15 @@ class StubbedContext(Context):
         """Raise `SpecError` when a stub was not used."""
         left = self._stubbed_random.left if self._stubbed_random else 0
         if left:
-            problem = f"The handler does not draw the last {left} values of drawing(...): remove them."
-            raise SpecError(problem)
+            raise SpecError(f"The handler does not draw the last {left} values of drawing(...): remove them.")
         left = len(self._stubs.guids or ()) - self._taken_guids
         if left:
-            problem = f"The handler does not take the last {left} guids of with_guids(...): remove them."
-            raise SpecError(problem)
+            raise SpecError(
+                f"The handler does not take the last {left} guids of with_guids(...): remove them."
+            )
         unused = sorted(set(self._stubs.captured) - set(self.captured))
         if unused:
-            problem = f"The handler captures nothing as {unused[0]!r}: remove it from capturing(...)."
-            raise SpecError(problem)
+            raise SpecError(f"The handler captures nothing as {unused[0]!r}: remove it from capturing(...).")
 
 
 class StubbedRandom(SeededRandom):
@@ -154,18 +154,16 @@ class StubbedRandom(SeededRandom):
 
     def _draw(self, call: str, is_valid: Callable[[Any], bool]) -> Any:  # noqa: ANN401 - a stub
         if not self._draws:
-            problem = (
+            raise SpecError(
                 f"The handler calls {call} after all {self._number} values of drawing(...): add one for it."
             )
-            raise SpecError(problem)
         value = self._draws.pop(0)
         try:
             possible = is_valid(value)
         except TypeError:
             possible = False
         if not possible:
-            problem = f"{call} cannot return {value!r}: change that value of drawing(...)."
-            raise SpecError(problem)
+            raise SpecError(f"{call} cannot return {value!r}: change that value of drawing(...).")
         return value
 
 
@@ -178,6 +176,5 @@ def as_guids(guids: Iterable[Any]) -> tuple[UUID, ...]:
     stubs = tuple(guids)
     for guid in stubs:
         if not isinstance(guid, UUID):
-            problem = f"with_guids takes UUIDs, not {guid!r}."
-            raise SpecError(problem)
+            raise SpecError(f"with_guids takes UUIDs, not {guid!r}.")
     return stubs
