@@ -13,11 +13,11 @@ from handlers import App
 from handlers.app import HandlerDefinition
 from runtime.algorithms.algorithm import Algorithm, Publish
 from runtime.algorithms.outbox.algorithm import OutboxAlgorithm
-from runtime.algorithms.outbox.deduplication_store import TableDeduplicationStore
+from runtime.algorithms.outbox.deduplication_store import DeduplicationStore
 from runtime.algorithms.outbox.outbox import Outbox
 from runtime.algorithms.outbox.outbox_batch import OutboxBatch
 from runtime.algorithms.outbox.token_based import TokenBased
-from runtime.algorithms.outbox.tokens import TableTokenStore
+from runtime.algorithms.outbox.tokens import TokenStore
 from runtime.algorithms.outbox.with_deduplication_store import OutboxWithDeduplicationStore
 from runtime.algorithms.state_based.process import StateBased, StateBasedOneByOne
 from runtime.batches.context import BatchContext
@@ -138,11 +138,11 @@ def _make(name: AlgorithmName, handler: HandlerDefinition, given: Dependencies) 
 def _make_outbox(name: AlgorithmName, handler: HandlerDefinition, given: Dependencies) -> OutboxAlgorithm:
     make: Callable[..., OutboxAlgorithm] = Outbox
     if name == "deduplication-store":
-        store = TableDeduplicationStore(given.deduplication_store or given.table, given.clock)
+        store = DeduplicationStore(given.deduplication_store or given.table, given.clock)
         make = partial(OutboxWithDeduplicationStore, store=store)
     if name == "tokens":
         tokens, recipients = (
-            TableTokenStore(given.token_store or given.table),
+            TokenStore(given.token_store or given.table),
             partial(handlers_of, given.app),
         )
         make = partial(TokenBased, tokens=tokens, recipients=recipients)
