@@ -6,7 +6,7 @@ import pytest
 
 from eventstore import ConcurrencyConflictError, drive
 from handlers import App, Context, Handler, Message, State, handles
-from runtime.algorithms.outbox.tokens import TableTokenStore, Token, issue
+from runtime.algorithms.outbox.tokens import Token, TokenStore, issue
 from runtime.processor import Processor
 from tests.unit.runtime.algorithms.game import SHOT, assert_one_hit, begun, calls, shoot
 from tests.unit.runtime.algorithms.world import At, CrashError, World, crash
@@ -48,8 +48,8 @@ class OtherEar(Ear):
 
 
 @pytest.fixture
-def store() -> TableTokenStore:
-    return TableTokenStore(memory_table())
+def store() -> TokenStore:
+    return TokenStore(memory_table())
 
 
 def tokens_of(attempt: str, number: int = 2) -> list[Token]:
@@ -153,7 +153,7 @@ def test_copies_with_different_tokens_of_a_message_that_is_not_finished_leave_no
     world = begun("tokens")
     with pytest.raises(CrashError):
         shoot(world, before=At(calls("tokens").index("publish") + 1, crash))
-    drive(TableTokenStore(world.other).issue([Token("second", "first", "ShootingRange")]))
+    drive(TokenStore(world.other).issue([Token("second", "first", "ShootingRange")]))
     second = SHOT._replace(headers={"token": "second/first"})
 
     # When that one is processed, with a crash, and both come again
@@ -181,7 +181,7 @@ def test_the_ids_of_attempts_come_from_where_they_are_said_to_come_from():
     from samples.shooting_range import app
     from tests.unit.runtime.games import GAME, fire
 
-    table, tokens, numbers = memory_table(), TableTokenStore(memory_table()), count(1)
+    table, tokens, numbers = memory_table(), TokenStore(memory_table()), count(1)
     published = []
 
     async def publish(output) -> None:
