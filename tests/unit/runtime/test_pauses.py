@@ -111,7 +111,8 @@ def test_other_work_on_a_table_service_goes_on_with_other_tasks_too(work):
 def test_one_of_two_tables_on_the_network_is_enough(algorithm):
     network = network_table()
 
-    turns = turns_in_pauses(memory_table(), lambda table: process(table, algorithm, evidence=network))
+    store = {"deduplication-store": "deduplication_store", "tokens": "token_store"}[algorithm]
+    turns = turns_in_pauses(memory_table(), lambda table: process(table, algorithm, **{store: network}))
 
     assert turns == [1] * FAILURES
 
