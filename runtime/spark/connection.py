@@ -33,24 +33,24 @@ _connections: dict[tuple[int, int, TablePlace, TablePlace | None], Connection] =
 
 
 class Connection:
-    """A table, a second one for evidence, which is the same unless it is somewhere else, and the way to await them.
+    """A table, and the way to await its calls; and a second table, the same one unless another place is given.
 
     A store of this machine never suspends, so its coroutines need no event loop and are run one after another.
     For a store on the network one loop lives as long as the process, and several coroutines are under way at once.
     """
 
-    def __init__(self, place: TablePlace, evidence: TablePlace | None = None, *, make: bool = True) -> None:
+    def __init__(self, place: TablePlace, other: TablePlace | None = None, *, make: bool = True) -> None:
         self.store = connect(place.store)
-        elsewhere = None if evidence is None else connect(evidence.store)
+        elsewhere = None if other is None else connect(other.store)
         self.stores: list[Store] = [self.store] if elsewhere is None else [self.store, elsewhere]
         self.scope: Scope = (
             "network" if any(store.scope == "network" for store in self.stores) else self.store.scope
         )
         self._loop = asyncio.new_event_loop() if self.scope == "network" else None
         self.table: Table = self.run(self.store.table(place.table, make=make))
-        self.evidence = self.table
-        if elsewhere is not None and evidence is not None:
-            self.evidence = self.run(elsewhere.table(evidence.table, make=make))
+        self.other = self.table
+        if elsewhere is not None and other is not None:
+            self.other = self.run(elsewhere.table(other.table, make=make))
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Run one coroutine to its end."""
@@ -87,14 +87,14 @@ class Connection:
 
 
 def open_table(
-    store_url: str, table_name: str, evidence: TablePlace | None = None, *, make: bool = True
+    store_url: str, table_name: str, other: TablePlace | None = None, *, make: bool = True
 ) -> Connection:
-    """Return this thread's connection to a table, and to the one of evidence: an event loop belongs to one thread.
+    """Return this thread's connection to a table, and to a second one: an event loop belongs to one thread.
 
     With `make=False` a table that is not there is not made: raises `TableNotFoundError`.
     """
     place = TablePlace(store_url, table_name)
-    key = (os.getpid(), threading.get_ident(), place, None if evidence == place else evidence)
+    key = (os.getpid(), threading.get_ident(), place, None if other == place else other)
     if key not in _connections:
         _connections[key] = Connection(place, key[-1], make=make)
     return _connections[key]

@@ -20,7 +20,6 @@ from runtime.batches.seen import NOTHING
 from runtime.clock import Clock, system_clock
 from runtime.messages.outcome import Outcome, Reason, dead_letter
 from runtime.messages.parsing import prepare
-from runtime.retries import RetryPolicy, sleep_for
 from runtime.spark.concurrency import ConcurrencyLimit
 from runtime.spark.connection import Connection, TablePlace, open_table
 from runtime.spark.deliveries import Group, groups
@@ -44,7 +43,7 @@ class FoldJob:
 
     `in_flight` bounds how many streams a worker works on at once when the store is on the network; there are fewer
     when the store answers slowly. `wrap` is put around each table, for example to count its requests or to place
-    faults. `evidence` is where the de-duplication store or the tokens are, None where they are with the states.
+    faults. `deduplication_store` and `token_store` are where these are, None for the table of the states.
     """
 
     app: App
@@ -55,19 +54,21 @@ class FoldJob:
     in_flight: int = 32
     wrap: Wrap | None = None
     algorithm: AlgorithmName = "state-based"
-    evidence: TablePlace | None = None
+    deduplication_store: TablePlace | None = None
+    token_store: TablePlace | None = None
 
     def open(self) -> Opened:
         """Return this worker's connection, with what the algorithm is made of."""
-        connection = open_table(self.store, self.table, self.evidence)
+        connection = open_table(self.store, self.table, self.deduplication_store or self.token_store)
         concurrency = ConcurrencyLimit(self.in_flight)
         wrap = self.wrap or _unchanged
+        other = connection.measured(wrap(connection.other), concurrency)
         dependencies = Dependencies(
             self.app,
             connection.measured(wrap(connection.table), concurrency),
-            connection.measured(wrap(connection.evidence), concurrency),
+            deduplication_store=other,
+            token_store=other,
             clock=self.clock,
-            retries=RetryPolicy(sleep=sleep_for(connection.scope)),
             batch=self.batch,
         )
         return Opened(connection, concurrency, dependencies)

@@ -15,6 +15,9 @@ from pyspark.sql import SparkSession
 from runtime.errors import UsageError
 from runtime.spark.java import JAVA_MISSING, find_java
 
+Session = SparkSession
+"""What batches run on, for those who import no PySpark themselves."""
+
 DEFAULT_MASTER = "local[*,4]"
 TASK_FAILURES = 4
 

@@ -12,13 +12,13 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from eventstore import Store, Table
+from eventstore import Table
 from handlers import App
 from runtime.algorithms.state_based.verification import Finding, Verdict, Verifier
 from runtime.messages.envelope import Envelope
 from runtime.messages.outcome import Outcome, Output
 from runtime.messages.parsing import Delivery, prepare
-from runtime.retries import RetryPolicy, sleep_for
+from runtime.retries import RetryPolicy
 from runtime.spark.concurrency import ConcurrencyLimit
 from runtime.spark.connection import open_table
 from runtime.spark.deliveries import Group, groups
@@ -79,7 +79,7 @@ class VerifyJob:
         connection = open_table(self.store, self.table, make=False)
         concurrency = ConcurrencyLimit(self.in_flight)
         table = self.wrap(connection.table) if self.wrap else connection.table
-        worker = _Worker(self, connection.measured(table, concurrency), connection.store)
+        worker = _Worker(self, connection.measured(table, concurrency))
         tally = _Tally()
         with rare_collections():
             for checked in connection.run_all(worker.work(batches), concurrency):
@@ -92,11 +92,10 @@ class VerifyJob:
 class _Worker:
     """Verifies groups of deliveries, each with the code of its handler."""
 
-    def __init__(self, job: VerifyJob, table: Table, store: Store) -> None:
+    def __init__(self, job: VerifyJob, table: Table) -> None:
         self._app = job.app
-        retries = RetryPolicy(sleep=sleep_for(store.scope))
         self._verifiers = {
-            name: Verifier(table, handler, retries, with_outputs=job.with_outputs)
+            name: Verifier(table, handler, RetryPolicy(), with_outputs=job.with_outputs)
             for name, handler in job.app.handlers.items()
         }
 

@@ -33,9 +33,18 @@ def run(code: str, folder: Path) -> list[str]:
     return done.stdout.splitlines()
 
 
+def with_algorithm(example: str, algorithm: str) -> str:
+    """Return the example of a processor with another algorithm, and the store that it uses, if any."""
+    (store,) = re.findall(r"^ *token_store=.*\n", example, re.MULTILINE)
+    stores = {"tokens": store, "deduplication-store": store.replace("token_store", "deduplication_store")}
+    return example.replace('algorithm="tokens"', f'algorithm="{algorithm}"').replace(
+        store, stores.get(algorithm, "")
+    )
+
+
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_its_first_example_runs_with_each_algorithm(algorithm, tmp_path):
-    lines = run(EXAMPLES[0].replace('algorithm="tokens"', f'algorithm="{algorithm}"'), tmp_path)
+    lines = run(with_algorithm(EXAMPLES[0], algorithm), tmp_path)
 
     assert lines[0].startswith("Hit ")
     others = [line for line in lines if not line.startswith("Hit ")]

@@ -76,7 +76,7 @@ def _row(record: BatchRecord) -> tuple[Cell, ...]:
 def _what_is_left(record: BatchRecord) -> str:
     if record.algorithm == STATE_BASED:
         return "Its messages can be run under another id."
-    left = "What waits in outboxes goes out by `consistent sweep`, or when its messages are run under another id."
+    left = "`consistent sweep` publishes what waits in outboxes, and so does another batch with its messages."
     if record.rounds == 0:
         return left
     return (

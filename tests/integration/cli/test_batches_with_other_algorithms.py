@@ -23,7 +23,7 @@ from tests.integration.cli.folder import REPOSITORY, SHORT_LIVED_JAVA, Folder, d
 
 APP = ["--app", "bank:app"]
 SPARK = ["--master", "local[2]"]
-ELSEWHERE = ["--evidence-store", "sqlite:///evidence.db", "--evidence-table", "seen"]
+ELSEWHERE = ["--deduplication-store", "sqlite:///ids.db", "--deduplication-table", "seen"]
 
 
 @dataclass(frozen=True)
@@ -153,15 +153,15 @@ def test_a_table_of_another_algorithm_is_refused(said):
     assert "only state-based tables can be verified" in said["verify"].error
 
 
-def test_evidence_elsewhere_than_before_is_refused(said):
+def test_a_store_elsewhere_than_before_is_refused(said):
     assert said["store elsewhere"].code == 1
-    assert "deduplication-store, evidence in seen of sqlite:///" in said["store elsewhere"].error
+    assert "deduplication-store in seen of sqlite:///" in said["store elsewhere"].error
 
 
-def test_the_ledger_says_the_algorithm_and_where_its_evidence_is(said):
+def test_the_ledger_says_the_algorithm_and_where_its_store_is(said):
     (batch,) = said["store listed"].document["batches"]
-    assert batch["algorithm"].startswith("deduplication-store, evidence in seen of sqlite:////")
-    assert batch["algorithm"].endswith("/evidence.db")
+    assert batch["algorithm"].startswith("deduplication-store in seen of sqlite:////")
+    assert batch["algorithm"].endswith("/ids.db")
 
 
 def test_tokens_are_issued_for_a_log_and_dead_letters_keep_theirs(said):

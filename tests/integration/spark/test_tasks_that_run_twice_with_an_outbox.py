@@ -6,8 +6,8 @@ from tests.integration.spark.conftest import NIGHT
 from tests.support.faults import (
     DieOnceAfter,
     creates_tokens,
-    moves_evidence,
-    settles_an_entity,
+    finishes_an_entity,
+    finishes_elsewhere,
     stores_an_entity,
 )
 from tests.support.outcomes import entities, left, without_tokens
@@ -18,8 +18,8 @@ from tests.support.outcomes import entities, left, without_tokens
     [
         ("deduplication-store", stores_an_entity),
         ("tokens", creates_tokens),
-        ("outbox", settles_an_entity),
-        ("tokens", moves_evidence),
+        ("outbox", finishes_an_entity),
+        ("tokens", finishes_elsewhere),
     ],
 )
 def test_it_gives_what_tasks_give_that_ran_once(place, night, algorithm, sign):

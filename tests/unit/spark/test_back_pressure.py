@@ -12,13 +12,13 @@ import pytest
 
 from benchmarks.games import by_game, routed_batches
 from eventstore import InterceptedTable, Table
-from eventstore.backends.memory import MemoryStore
 from runtime.batches.context import BatchContext
 from runtime.messages.outcome import Outcome
 from runtime.spark import concurrency, connection, deliveries
 from runtime.spark import outcomes as writing
 from runtime.spark.job import FoldJob
 from samples.shooting_range import app
+from tests.support.network_store import NetworkStore
 
 STREAMS = 40
 TURNS = 5
@@ -80,12 +80,6 @@ def in_small_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBat
     for batch in batches:
         for start in range(0, batch.num_rows, ROWS_IN_A_BATCH):
             yield batch.slice(start, ROWS_IN_A_BATCH)
-
-
-class NetworkStore(MemoryStore):
-    """A store in memory that says of itself that it is on the network: its calls may suspend."""
-
-    scope = "network"
 
 
 @pytest.fixture
