@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 from collections.abc import Iterable, Iterator
+from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
@@ -13,7 +14,7 @@ from benchmarks.games import by_game, routed_batches
 from eventstore import InterceptedTable, Table
 from runtime.batches.context import BatchContext
 from runtime.messages.outcome import Outcome
-from runtime.spark import connection, deliveries
+from runtime.spark import concurrency, connection, deliveries
 from runtime.spark import outcomes as writing
 from runtime.spark.job import FoldJob
 from samples.shooting_range import app
@@ -83,6 +84,8 @@ def in_small_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBat
 
 @pytest.fixture
 def network_store(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    # Its calls take no time, however busy the machine is: slower ones would lower the limit below `IN_FLIGHT`.
+    monkeypatch.setattr(concurrency, "time", SimpleNamespace(perf_counter=lambda: 0.0))
     store = NetworkStore("memory:")
     monkeypatch.setattr(connection, "connect", lambda url: store)
     connections: dict[tuple[int, int, str, str], connection.Connection] = {}
