@@ -10,7 +10,7 @@ from handlers.lint import RULES, Report, SourceError, check
 from runtime.cli.console import Screen
 from runtime.cli.lint_targets import find_targets
 from runtime.cli.options import AsJson
-from runtime.cli.tables import make_table
+from runtime.cli.reports.tables import make_table
 from runtime.errors import AppNotFoundError, UsageError
 
 FOUND = 1

@@ -9,13 +9,13 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from handlers import App
-from runtime.cli.batch_report import BatchReport
 from runtime.cli.demo.comparison import StateDigest
 from runtime.cli.demo.folder import DemoFolder
 from runtime.cli.demo.leader_board import Score, best_scores
+from runtime.cli.reports.batch import BatchReport
+from runtime.cli.reports.truncation import TruncationReport
 from runtime.cli.sample_log import SHOOTING_RANGE_LOG, generate_log
 from runtime.cli.stores import on_table
-from runtime.cli.truncation_report import TruncationReport
 
 if TYPE_CHECKING:
     from runtime.cli.sessions import ShownSession
