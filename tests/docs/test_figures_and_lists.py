@@ -16,8 +16,8 @@ from runtime.batches.ledger import BatchStatus
 from runtime.cli import failures
 from runtime.cli.options import DEFAULT_MASTER, STORE_VARIABLE, TABLE_VARIABLE
 from runtime.messages.outcome import Reason, Status
-from runtime.spark.outcomes import MAX_ROWS
-from runtime.spark.session import with_retries
+from runtime.spark.sessions.session import with_retries
+from runtime.spark.workers.outcomes import MAX_ROWS
 from runtime.storage import limits
 from tests.docs.pages import text
 
