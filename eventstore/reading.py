@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from operator import attrgetter
 from types import MappingProxyType
 
@@ -12,7 +12,7 @@ from eventstore.errors import StreamDeletedError
 from eventstore.events import VERSION, RecordedEvent
 from eventstore.header import HEADER_NAMES, is_tombstone, versions_of
 from eventstore.partition import Partition
-from eventstore.port import Properties, Row
+from eventstore.port import Properties, Row, pages
 from eventstore.stream_value import StreamT
 
 
@@ -58,17 +58,14 @@ async def read_rows(
     select: Sequence[str] | None,
 ) -> RowRange:
     """Read the rows between two keys, both included, page by page."""
-    query, key = partition.table.query, partition.key
-    page = await query(key, first, last, select=select)
-    if page.continuation is None:
-        return RowRange(page.rows, 1)
-    rows, pages = list(page.rows), 1
-    while page.continuation is not None:
-        page = await query(key, first, last, select=select, continuation=page.continuation)
+    rows: list[Row] = []
+    number = 0
+    async for page in pages(partial(partition.table.query, partition.key, first, last, select=select)):
         rows.extend(page.rows)
-        pages += 1
-    rows.sort(key=attrgetter("row_key"))  # Cosmos DB promises no order
-    return RowRange(rows, pages)
+        number += 1
+    if number > 1:
+        rows.sort(key=attrgetter("row_key"))  # Cosmos DB promises no order
+    return RowRange(rows, number)
 
 
 async def read_header(blank: StreamT) -> StreamT | None:
@@ -100,24 +97,24 @@ def stream_read(blank: StreamT, row: Row, selection: Selection) -> StreamT:
 
 def events_in(
     partition: Partition, rows: Iterable[Row], first: int, last: int, selection: Selection
-) -> tuple[RecordedEvent, ...] | None:
-    """Return the events `first` to `last`, None when one of them is missing among the rows."""
+) -> tuple[RecordedEvent, ...]:
+    """Return the events `first` to `last` that are among the rows, up to the first that is missing there."""
     events: list[RecordedEvent] = []
     expected = first
     names = selection.events
     for row in rows:
         version = partition.version_of(row.row_key)
-        if version is None or version < first or version > last:
+        if version is None or version < first:
             continue
-        if version != expected:
-            return None
+        if version != expected or version > last:
+            break
         if names is None:
             properties = {name: value for name, value in row.properties.items() if name != VERSION}
         else:
             properties = {name: value for name, value in row.properties.items() if name in names}
         events.append(RecordedEvent(version, MappingProxyType(properties)))
         expected += 1
-    return tuple(events) if expected > last else None
+    return tuple(events)
 
 
 def _properties_of(row: Row, names: Container[str] | None = None) -> Properties:

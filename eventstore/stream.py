@@ -190,9 +190,9 @@ class Stream(StreamValue):
         read and `header` the stream's own ones; with `select` alone none of the stream's own are read.
         Events below the low watermark are not there.
 
-        From version 1 on it takes one request for each 1,000 rows; from a later version on one more, and
-        one more when the read took several pages, to see that the stream did not change meanwhile. Raises
-        `ConcurrencyConflictError` when it changed each time that it was read.
+        From version 1 on it takes one request for each 1,000 rows, from a later version on one more. Events that are
+        appended meanwhile are not given. Raises `ConcurrencyConflictError` when events were cut away meanwhile each
+        time that it was read.
         """
         return await Reader(cls(partition), Selection.of(select, header)).forwards(start_version, slice_size)
 

@@ -13,11 +13,11 @@ from handlers import App
 from handlers.app import HandlerDefinition
 from runtime.algorithms.algorithm import Algorithm, Publish
 from runtime.algorithms.outbox.algorithm import OutboxAlgorithm
-from runtime.algorithms.outbox.deduplication_store import TableDeduplicationStore
+from runtime.algorithms.outbox.deduplication_store import DeduplicationStore
 from runtime.algorithms.outbox.outbox import Outbox
 from runtime.algorithms.outbox.outbox_batch import OutboxBatch
 from runtime.algorithms.outbox.token_based import TokenBased
-from runtime.algorithms.outbox.tokens import TableTokenStore
+from runtime.algorithms.outbox.tokens import TokenStore
 from runtime.algorithms.outbox.with_deduplication_store import OutboxWithDeduplicationStore
 from runtime.algorithms.state_based.process import StateBased, StateBasedOneByOne
 from runtime.batches.context import BatchContext
@@ -140,11 +140,11 @@ def _make_outbox(name: AlgorithmName, handler: HandlerDefinition, given: Depende
     tables = [given.table]
     if name == "deduplication-store":
         tables.append(given.deduplication_store or given.table)
-        store = TableDeduplicationStore(tables[-1], given.clock)
+        store = DeduplicationStore(tables[-1], given.clock)
         make = partial(OutboxWithDeduplicationStore, store=store)
     if name == "tokens":
         tables.append(given.token_store or given.table)
         recipients = partial(handlers_of, given.app)
-        make = partial(TokenBased, tokens=TableTokenStore(tables[-1]), recipients=recipients)
+        make = partial(TokenBased, tokens=TokenStore(tables[-1]), recipients=recipients)
     retries = given.retries.beside(*tables)
     return make(table=given.table, handler=handler, publish=given.publish, clock=given.clock, retries=retries)

@@ -143,7 +143,7 @@ class OutboxChoice(StrEnum):
     TOKENS = "tokens"
 
 
-DeduplicationStore = Annotated[
+DeduplicationStoreUrl = Annotated[
     str | None,
     typer.Option(
         "--deduplication-store",
@@ -151,7 +151,7 @@ DeduplicationStore = Annotated[
         help="With --algorithm deduplication-store: the store of the ids, if it is not --store.",
     ),
 ]
-DeduplicationTable = Annotated[
+DeduplicationTableName = Annotated[
     str | None,
     typer.Option(
         "--deduplication-table",
@@ -159,7 +159,7 @@ DeduplicationTable = Annotated[
         help="With --algorithm deduplication-store: the table of the ids, if it is not --table.",
     ),
 ]
-TokenStore = Annotated[
+TokenStoreUrl = Annotated[
     str | None,
     typer.Option(
         "--token-store",
@@ -167,7 +167,7 @@ TokenStore = Annotated[
         help="With --algorithm tokens: the store of the tokens, if it is not --store.",
     ),
 ]
-TokenTable = Annotated[
+TokenTableName = Annotated[
     str | None,
     typer.Option(
         "--token-table",

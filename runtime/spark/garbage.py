@@ -15,16 +15,16 @@ from contextlib import contextmanager
 _NEW_OBJECTS = 50_000
 """How many new objects there are before the collector looks at them; Python's default is 700."""
 
-_settled: set[int] = set()
+_frozen: set[int] = set()
 
 
 @contextmanager
 def rare_collections() -> Iterator[None]:
     """Let the collector run rarely, and never over objects older than the first use in a process."""
-    if os.getpid() not in _settled:
+    if os.getpid() not in _frozen:
         gc.collect()
         gc.freeze()
-        _settled.add(os.getpid())
+        _frozen.add(os.getpid())
     before = gc.get_threshold()
     gc.set_threshold(_NEW_OBJECTS, *before[1:])
     try:

@@ -20,7 +20,7 @@ from pyspark.sql.types import LongType, StructField, StructType
 from eventstore import Operation, RowExistsError, Table
 from handlers import App
 from runtime.algorithms.choice import handlers_of
-from runtime.algorithms.outbox.tokens import CHAIN_LENGTH, FIRST, HEADER, TableTokenStore, first_tokens
+from runtime.algorithms.outbox.tokens import CHAIN_LENGTH, FIRST, HEADER, TokenStore, first_tokens
 from runtime.errors import BatchFailedError, UsageError
 from runtime.retries import RetryPolicy, until_undisturbed
 from runtime.spark.batch_options import Step
@@ -106,13 +106,13 @@ class IssueJob:
         """Issue the tokens of all messages that come in, and give their number."""
         connection = open_table(self.place.store, self.place.table)
         concurrency = ConcurrencyLimit(self.in_flight)
-        store = TableTokenStore(connection.measured(connection.table, concurrency))
+        store = TokenStore(connection.measured(connection.table, concurrency))
         retries = RetryPolicy().beside(connection.table)
         done = sum(1 for _ in connection.run_all(self._work(store, retries, batches), concurrency))
         yield pa.RecordBatch.from_pydict({"messages": pa.array([done], pa.int64())})
 
     def _work(
-        self, store: TableTokenStore, retries: RetryPolicy, batches: Iterable[pa.RecordBatch]
+        self, store: TokenStore, retries: RetryPolicy, batches: Iterable[pa.RecordBatch]
     ) -> Iterator[Coroutine[Any, Any, bool]]:
         for row in (row for batch in batches for row in batch.to_pylist()):
             tokens = first_tokens(row["message_id"], handlers_of(self.app, row["type"]))

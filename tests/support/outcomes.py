@@ -12,7 +12,7 @@ from eventstore import connect, drive
 from runtime.algorithms.counts import count_handlers
 from runtime.algorithms.outbox.entities import ENTITY
 from runtime.algorithms.outbox.entity import read_entity
-from runtime.algorithms.outbox.tokens import HEADER, TableTokenStore
+from runtime.algorithms.outbox.tokens import HEADER, TokenStore
 from runtime.spark.batch import outputs
 from runtime.storage.listing import summaries
 
@@ -78,7 +78,7 @@ class Left(NamedTuple):
 async def _left(url: str, table: str, other: tuple[str, str]) -> Left:
     async with connect(url) as store, connect(other[0]) as opened:
         counts = await count_handlers(await store.table(table))
-        tokens = await TableTokenStore(await opened.table(other[1])).count()
+        tokens = await TokenStore(await opened.table(other[1])).count()
     return Left(
         {each.handler: each.versions for each in counts}, sum(each.unfinished for each in counts), tokens
     )

@@ -16,7 +16,14 @@ from runtime.batches.ledger import Ledger
 from runtime.cli.apps import load_app
 from runtime.cli.console import Screen
 from runtime.cli.durations import parse_duration
-from runtime.cli.options import AppSpec, AsJson, DeduplicationStore, DeduplicationTable, StoreUrl, TableName
+from runtime.cli.options import (
+    AppSpec,
+    AsJson,
+    DeduplicationStoreUrl,
+    DeduplicationTableName,
+    StoreUrl,
+    TableName,
+)
 from runtime.cli.places import Named, Place, check_named
 from runtime.cli.stores import check_table
 from runtime.clock import system_clock
@@ -56,8 +63,8 @@ def evict(
     store: StoreUrl,
     table: TableName,
     older_than: OlderThan,
-    deduplication_store: DeduplicationStore = None,
-    deduplication_table: DeduplicationTable = None,
+    deduplication_store: DeduplicationStoreUrl = None,
+    deduplication_table: DeduplicationTableName = None,
     dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> None:

@@ -8,7 +8,6 @@ from typing import Annotated
 import typer
 
 from runtime.cli.apps import load_app
-from runtime.cli.batch_report import BatchReport
 from runtime.cli.console import Screen
 from runtime.cli.message_logs import check_log
 from runtime.cli.options import (
@@ -16,8 +15,8 @@ from runtime.cli.options import (
     AlgorithmChoice,
     AppSpec,
     AsJson,
-    DeduplicationStore,
-    DeduplicationTable,
+    DeduplicationStoreUrl,
+    DeduplicationTableName,
     Format,
     Late,
     LogFile,
@@ -30,10 +29,11 @@ from runtime.cli.options import (
     Source,
     StoreUrl,
     TableName,
-    TokenStore,
-    TokenTable,
+    TokenStoreUrl,
+    TokenTableName,
 )
 from runtime.cli.places import Named, Place, Stores
+from runtime.cli.reports.batch import BatchReport
 from runtime.cli.sessions import working
 
 Out = Annotated[
@@ -116,10 +116,10 @@ def run(
     partitions: Partitions = None,
     guard: Guard = False,
     algorithm: AlgorithmOption = AlgorithmChoice.STATE_BASED,
-    deduplication_store: DeduplicationStore = None,
-    deduplication_table: DeduplicationTable = None,
-    token_store: TokenStore = None,
-    token_table: TokenTable = None,
+    deduplication_store: DeduplicationStoreUrl = None,
+    deduplication_table: DeduplicationTableName = None,
+    token_store: TokenStoreUrl = None,
+    token_table: TokenTableName = None,
     master: Master = DEFAULT_MASTER,
     log_file: LogFile = None,
     as_json: AsJson = False,

@@ -7,14 +7,14 @@ import asyncio
 from eventstore import Table, connect
 from runtime.algorithms.choice import described_algorithm
 from runtime.algorithms.counts import HandlerCount, count_handlers
-from runtime.algorithms.outbox.tokens import TableTokenStore
+from runtime.algorithms.outbox.tokens import TokenStore
 from runtime.batches.ledger import Ledger
 from runtime.cli.console import Screen
 from runtime.cli.failures import NotPossibleError
-from runtime.cli.options import AsJson, StoreUrl, TableName, TokenStore, TokenTable
+from runtime.cli.options import AsJson, StoreUrl, TableName, TokenStoreUrl, TokenTableName
 from runtime.cli.places import Named, Place
+from runtime.cli.reports.tables import make_table
 from runtime.cli.stores import check_table
-from runtime.cli.tables import make_table
 from runtime.clock import system_clock
 
 _COLUMNS = ("handler", "algorithm", "objects", "messages", "versions kept", "unfinished")
@@ -24,8 +24,8 @@ def stats(
     *,
     store: StoreUrl,
     table: TableName,
-    token_store: TokenStore = None,
-    token_table: TokenTable = None,
+    token_store: TokenStoreUrl = None,
+    token_table: TokenTableName = None,
     as_json: AsJson = False,
 ) -> None:
     """Count what a table holds: objects, messages processed, what is unfinished, and live tokens.
@@ -56,7 +56,7 @@ async def _count(states: Place, tokens: Place) -> tuple[list[HandlerCount], int]
         table = await store.table(states.table)
         await _check_tokens(table, described_algorithm("tokens", None if tokens == states else tokens))
         counts = await count_handlers(table)
-        return counts, await TableTokenStore(await other.table(tokens.table)).count()
+        return counts, await TokenStore(await other.table(tokens.table)).count()
 
 
 async def _check_tokens(table: Table, described: str) -> None:

@@ -9,7 +9,6 @@ from typing import Annotated
 import typer
 
 from runtime.cli.apps import load_app
-from runtime.cli.batch_report import BatchReport
 from runtime.cli.commands.run import BatchId, Cascade, Out
 from runtime.cli.console import Screen
 from runtime.cli.durations import parse_duration
@@ -17,19 +16,20 @@ from runtime.cli.options import (
     DEFAULT_MASTER,
     AppSpec,
     AsJson,
-    DeduplicationStore,
-    DeduplicationTable,
+    DeduplicationStoreUrl,
+    DeduplicationTableName,
     LogFile,
     Master,
     MaxRounds,
     Partitions,
     StoreUrl,
     TableName,
-    TokenStore,
-    TokenTable,
+    TokenStoreUrl,
+    TokenTableName,
     WithOutbox,
 )
 from runtime.cli.places import Named, Place, Stores
+from runtime.cli.reports.batch import BatchReport
 from runtime.cli.sessions import working
 from runtime.cli.stores import check_table
 
@@ -54,10 +54,10 @@ def sweep(
     older_than: OlderThan = "1h",  # type: ignore[assignment] # parsed like what is typed
     cascade: Cascade = False,
     batch_id: BatchId = None,
-    deduplication_store: DeduplicationStore = None,
-    deduplication_table: DeduplicationTable = None,
-    token_store: TokenStore = None,
-    token_table: TokenTable = None,
+    deduplication_store: DeduplicationStoreUrl = None,
+    deduplication_table: DeduplicationTableName = None,
+    token_store: TokenStoreUrl = None,
+    token_table: TokenTableName = None,
     max_rounds: MaxRounds = 100,
     partitions: Partitions = None,
     master: Master = DEFAULT_MASTER,

@@ -21,8 +21,8 @@ from runtime.cli.options import (
     Source,
     StoreUrl,
     TableName,
-    TokenStore,
-    TokenTable,
+    TokenStoreUrl,
+    TokenTableName,
 )
 from runtime.cli.places import Named, Place, place
 from runtime.cli.sessions import working
@@ -45,8 +45,8 @@ def issue(
     store: StoreUrl,
     table: TableName,
     out: Out,
-    token_store: TokenStore = None,
-    token_table: TokenTable = None,
+    token_store: TokenStoreUrl = None,
+    token_table: TokenTableName = None,
     log_format: Format = None,
     source: Source = None,
     master: Master = DEFAULT_MASTER,

@@ -26,9 +26,9 @@ from runtime.cli.options import (
     StoreUrl,
     TableName,
 )
+from runtime.cli.reports.verification import VerifyReport
 from runtime.cli.sessions import working
 from runtime.cli.stores import check_table
-from runtime.cli.verify_report import VerifyReport
 
 SampleOption = Annotated[
     float,

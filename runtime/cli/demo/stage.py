@@ -9,13 +9,13 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from handlers import App
-from runtime.cli.batch_report import BatchReport
-from runtime.cli.demo.evidence import StateEvidence
+from runtime.cli.demo.comparison import StateDigest
 from runtime.cli.demo.folder import DemoFolder
 from runtime.cli.demo.leader_board import Score, best_scores
+from runtime.cli.reports.batch import BatchReport
+from runtime.cli.reports.truncation import TruncationReport
 from runtime.cli.sample_log import SHOOTING_RANGE_LOG, generate_log
 from runtime.cli.stores import on_table
-from runtime.cli.truncation_report import TruncationReport
 
 if TYPE_CHECKING:
     from runtime.cli.sessions import ShownSession
@@ -76,9 +76,9 @@ class Stage:
         progress.done()
         return report
 
-    def states(self) -> StateEvidence:
-        """Return the evidence of all states as they are now."""
-        return on_table(self.folder.store, TABLE, StateEvidence.of)
+    def states(self) -> StateDigest:
+        """Return the digest of all states as they are now."""
+        return on_table(self.folder.store, TABLE, StateDigest.of)
 
     def best_scores(self) -> list[Score]:
         """Return the top of the leader board."""

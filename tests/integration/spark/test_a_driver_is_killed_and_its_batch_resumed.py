@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[3]
 @pytest.mark.parametrize(
     ("step", "rounds"),
     [
-        ("Round 0: committing outcomes", 0),  # all is appended, nothing of it is given out
+        ("Round 0: committing outcomes", 0),  # all is appended, nothing of it is published
         ("Round 0: counting outcomes", 0),  # the outcomes are in place and not committed
         ("Round 1: handling messages", 1),  # between two rounds of the cascade
     ],

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from eventstore import ANY_ETAG, Operation, Row, StoreUnavailableError
-from runtime.algorithms.outbox.deduplication_store import TableDeduplicationStore
+from runtime.algorithms.outbox.deduplication_store import DeduplicationStore
 from runtime.algorithms.outbox.entities import ENTITY, Entities
 from runtime.algorithms.outbox.invoking import concluded
 from runtime.algorithms.outbox.outbox import Outbox
@@ -127,7 +127,7 @@ def _never_added(patch: pytest.MonkeyPatch) -> None:
     async def add(*_: object) -> None:
         """Remember nothing."""
 
-    patch.setattr(TableDeduplicationStore, "add", add)
+    patch.setattr(DeduplicationStore, "add", add)
 
 
 def _leftovers_stay(patch: pytest.MonkeyPatch) -> None:

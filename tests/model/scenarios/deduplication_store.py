@@ -7,7 +7,7 @@ from functools import partial
 
 from eventstore import Operation, Table
 from runtime.algorithms.algorithm import Publish
-from runtime.algorithms.outbox.deduplication_store import TableDeduplicationStore
+from runtime.algorithms.outbox.deduplication_store import DeduplicationStore
 from runtime.algorithms.outbox.with_deduplication_store import OutboxWithDeduplicationStore
 from runtime.algorithms.row_keys import FIRST, LAST
 from tests.model.calls import SteppedTable
@@ -36,7 +36,7 @@ def make(table: Callable[[str], Table], publish: Publish, process: Process) -> O
     """Return the outbox of the scribe, with its store."""
     return OutboxWithDeduplicationStore(
         table=table(STATES),
-        store=TableDeduplicationStore(table(OTHER), process.clock),
+        store=DeduplicationStore(table(OTHER), process.clock),
         handler=SCRIBE,
         publish=publish,
         clock=process.clock,

@@ -122,7 +122,7 @@ def test_workers_that_live_leave_nothing_for_the_sweeper():
         world.deliver(SHOT)
         assert not resume(slow)
         assert world.unpublished() == []
-        world.settle()
+        world.consume()
         assert_one_hit(world)
 
 
@@ -285,7 +285,7 @@ def test_the_next_copy_deletes_what_an_attempt_that_died_has_prepared():
     world.deliver(SHOT)
 
     assert world.unpublished() == []
-    world.settle()
+    world.consume()
     assert_one_hit(world)
 
 
@@ -328,5 +328,5 @@ def test_a_sweep_deletes_what_was_prepared_when_others_had_cleaned_up_already():
     drive(world.worker().sweep())
 
     assert world.unpublished() == []
-    world.settle()
+    world.consume()
     assert_one_hit(world)

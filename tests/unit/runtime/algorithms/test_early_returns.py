@@ -17,7 +17,7 @@ def crashed_before_the_last_step(algorithm):
     with pytest.raises(CrashError):
         shoot(world, before=At(last, crash))
     assert world.garbage()
-    world.settle()
+    world.consume()
     return world
 
 
@@ -59,7 +59,7 @@ def test_an_early_return_leaves_the_entry_of_another_token_alone():
     assert entity is not None
     assert entity.pending == 1
     world.deliver(SHOT)
-    world.settle()
+    world.consume()
     assert_one_hit(world)
 
 
@@ -76,5 +76,5 @@ def test_an_early_return_does_not_take_the_tokens_of_a_winner_for_garbage():
     assert not resume(copy)
 
     # Then the tokens of what was sent are there, and it is processed
-    world.settle()
+    world.consume()
     assert_one_hit(world)

@@ -99,7 +99,7 @@ def test_a_write_that_takes_effect_when_all_is_over_changes_nothing(algorithm):
         world = begun(algorithm)
         late = Late(number, NEVER)
         shoot_with(world, late)
-        world.settle()
+        world.consume()
         drive(late.release())
         for output in list(world.published):
             drive(world.worker().process(output.envelope()))

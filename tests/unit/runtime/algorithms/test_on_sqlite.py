@@ -35,7 +35,7 @@ def test_crashes_and_copies_lose_and_repeat_nothing(algorithm, tmp_path):
         with pytest.raises(CrashError):
             drive(world.process(SHOT, after=At(number, crash)))
         drive(world.process(SHOT, before=At(2, partial(world.process, SHOT))))
-        world.settle()
+        world.consume()
 
         assert_one_hit(world)
         drive(states.close())

@@ -53,7 +53,7 @@ class World:
         self.published: list[Output] = []
         self.calls: list[str] = []
         self.sent: list[Counter[str]] = []
-        self._settled = 0
+        self._consumed = 0
         self._headers: dict[str, Mapping[str, str] | None] = {}
 
     def deliver(self, *messages: Envelope) -> list[Outcome]:
@@ -103,15 +103,15 @@ class World:
             self.sent.append(Counter(call for call in self.calls if not call.endswith("barrier")))
         return message._replace(headers=self._headers[message.message_id])
 
-    def settle(self) -> None:
+    def consume(self) -> None:
         """Let workers process all that was published, each copy, until nothing more is."""
-        drive(self.settling())
+        drive(self.consuming())
 
-    async def settling(self) -> None:
-        """Do what `settle` does, within another coroutine."""
-        while self._settled < len(self.published):
-            output = self.published[self._settled]
-            self._settled += 1
+    async def consuming(self) -> None:
+        """Do what `consume` does, within another coroutine."""
+        while self._consumed < len(self.published):
+            output = self.published[self._consumed]
+            self._consumed += 1
             if self.app.routes(output.type):
                 await self.worker().process(output.envelope())
 

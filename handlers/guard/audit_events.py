@@ -1,4 +1,4 @@
-"""Files, sockets, processes and other devices, guarded by Python's audit events, whichever function leads to them."""
+"""Files, sockets, processes and other I/O, guarded through Python's audit events, whatever function raises them."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from collections.abc import Callable
 from threading import get_ident
 from typing import Any
 
-from handlers.guard.entrances import DEVICES, EVENTS, OUTSIDE
+from handlers.guard.nondeterministic import EVENT_FAMILIES, EVENTS, IO
 from handlers.guard.running import running
 from handlers.guard.violation import check
 
 
-def guard_devices() -> None:
-    """Listen to audit events, once for this process. Costs a tenth of a microsecond for each."""
+def guard_audit_events() -> None:
+    """Listen to audit events, once for this process. Costs a tenth of a microsecond for each event."""
     sys.addaudithook(_hear)
 
 
 def _hear(
     event: str,
     given: tuple[Any, ...],
-    # Bound here, as modules are emptied before the last events come.
+    # Bound here, as the interpreter empties modules before it raises the last events.
     threads: dict[int, Any] = running,
     get_thread: Callable[[], int] = get_ident,
 ) -> None:
@@ -29,10 +29,10 @@ def _hear(
         return
     if event in EVENTS:
         check(f"{event.removeprefix('builtins.')}()", EVENTS[event])
-    elif event.partition(".")[0] in DEVICES and not _is_time_zone(event, given):
-        check(f"{event.removesuffix('.__new__')}()", OUTSIDE)
+    elif event.partition(".")[0] in EVENT_FAMILIES and not _is_time_zone(event, given):
+        check(f"{event.removesuffix('.__new__')}()", IO)
 
 
 def _is_time_zone(event: str, given: tuple[Any, ...]) -> bool:
-    """Say whether a file of the time zones is opened, which `ZoneInfo` does when it first meets one."""
+    """Return whether a time zone file is opened, which `ZoneInfo` does once for each zone."""
     return event == "open" and isinstance(given[0], str) and given[0].startswith(tuple(zoneinfo.TZPATH))

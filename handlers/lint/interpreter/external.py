@@ -1,4 +1,4 @@
-"""Calls of functions and classes that are not the user's."""
+"""Calls of functions and classes of libraries, by name."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from handlers.lint.values import (
     UNKNOWN,
     Arguments,
     Constant,
+    External,
     Function,
-    Outside,
     Owner,
     Scope,
     Value,
@@ -57,7 +57,7 @@ _PURE_WITH = {
 _LOCAL_TIMES = frozenset({"time.localtime", "time.ctime"})
 
 
-def call(callee: Outside, arguments: Arguments, node: ast.AST, scope: Scope, checker: Checker) -> Value:
+def call(callee: External, arguments: Arguments, node: ast.AST, scope: Scope, checker: Checker) -> Value:
     """Return the possible results of a function, and report it when it breaks a rule."""
     name = callee.name
     code = _code(name, arguments)

@@ -1,4 +1,4 @@
-"""Clock, chance and surroundings, from the context or the message."""
+"""Clock, random numbers and environment, from the context or the message."""
 
 import os
 import random

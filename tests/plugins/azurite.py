@@ -1,6 +1,6 @@
 """Azurite, the emulator of Azure Storage, for the tests that need a table service.
 
-Each test process starts its own, in memory, on a port of its own, and ends it; no other process is touched.
+Each worker of a test run starts its own, in memory, on a port of its own, and ends it; no other process is touched.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-REPOSITORY = Path(__file__).parent.parent
+REPOSITORY = Path(__file__).parents[2]
 START_SECONDS = 60
 ATTEMPTS = 5
 

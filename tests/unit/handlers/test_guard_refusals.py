@@ -1,4 +1,4 @@
-"""While a handler runs under guard, the well-known entrances raise what names the call, the line and the way to go."""
+"""Under guard, nondeterministic calls raise an error that names the call, the line and what to use instead."""
 
 import inspect
 import re
@@ -64,8 +64,8 @@ def test_the_error_names_the_line_of_the_handler():
         look("now")
 
     assert str(refused.value).endswith(
-        f", called by Onlooker.look (onlooker.py, line {here}) may give something else each time that the message "
-        f"is handled: use context.now."
+        f", called by Onlooker.look (onlooker.py, line {here}) is not allowed, as a replay may differ: "
+        f"use context.now."
     )
 
 

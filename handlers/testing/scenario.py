@@ -1,7 +1,7 @@
-"""Trials: stories of business objects played through their handlers, with what came of each message.
+"""Scenarios: messages for one business object, run through its handler, with the result of each.
 
-`main` is what another process runs: it plays the stories that it is given in the opposite order, delivers each
-message twice, and gives back what came of it.
+`main` is the program of the other process: it runs scenarios in reverse order, delivers each message twice, and
+returns the results.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ _NOW = 1_767_225_600_000_000
 _SECOND = 1_000_000
 
 
-class Story(NamedTuple):
-    """What happens to one business object: messages by the name of their type and their JSON body."""
+class Scenario(NamedTuple):
+    """Messages for one business object, each with the name of its type and its JSON body."""
 
     handler: str
     business_id: str
@@ -31,7 +31,7 @@ class Story(NamedTuple):
 
 
 class Result(NamedTuple):
-    """What came of a message: the error that was raised, or outputs, encoded next state and captured values."""
+    """The result of a message: the error that was raised, or outputs, encoded next state and captured values."""
 
     error: str | None
     violation: str | None
@@ -40,34 +40,35 @@ class Result(NamedTuple):
     captured: Mapping[str, bytes]
 
 
-def play(app: App, stories: Sequence[Story]) -> list[list[Result]]:
-    """Play stories one after another, and return the results of each."""
+def run(app: App, scenarios: Sequence[Scenario]) -> list[list[Result]]:
+    """Run scenarios one after another, and return the results of each."""
     return [
-        [first for first, _ in _play_one(app, number, story, None)] for number, story in enumerate(stories)
+        [first for first, _ in _run_one(app, number, scenario, None)]
+        for number, scenario in enumerate(scenarios)
     ]
 
 
-def play_again(
-    app: App, stories: Sequence[Story], earlier: Sequence[Sequence[Result]]
+def rerun(
+    app: App, scenarios: Sequence[Scenario], earlier: Sequence[Sequence[Result]]
 ) -> list[list[tuple[Result, Result]]]:
-    """Play stories from the last to the first with the values captured earlier; each message comes twice."""
-    numbers = range(len(stories))
+    """Run scenarios from last to first with the values captured earlier, and deliver each message twice."""
+    numbers = range(len(scenarios))
     results = {
-        number: _play_one(app, number, stories[number], earlier[number]) for number in reversed(numbers)
+        number: _run_one(app, number, scenarios[number], earlier[number]) for number in reversed(numbers)
     }
     return [results[number] for number in numbers]
 
 
-def _play_one(
-    app: App, number: int, story: Story, earlier: Sequence[Result] | None
+def _run_one(
+    app: App, number: int, scenario: Scenario, earlier: Sequence[Result] | None
 ) -> list[tuple[Result, Result]]:
-    handler = app.handlers[story.handler]
+    handler = app.handlers[scenario.handler]
     state = handler.initial
     results = []
-    for at, (name, body) in enumerate(story.messages):
+    for at, (name, body) in enumerate(scenario.messages):
         message = message_codec(handler.routes[name].message_type).decode(body)
         deliver = partial(
-            _deliver, handler, state, message, story.business_id, f"{number}-{at}", _NOW + at * _SECOND
+            _deliver, handler, state, message, scenario.business_id, f"{number}-{at}", _NOW + at * _SECOND
         )
         first = deliver(None if earlier is None else earlier[at].captured)
         results.append((first, first if earlier is None else deliver(earlier[at].captured)))
@@ -75,7 +76,7 @@ def _play_one(
     return results
 
 
-def _deliver(  # noqa: PLR0917 - what is known of the message first
+def _deliver(  # noqa: PLR0917 - `recorded` is last, as a partial fills in the others
     handler: HandlerDefinition,
     state: bytes,
     message: Message,
@@ -99,8 +100,8 @@ def _result(handler: HandlerDefinition, state: bytes, message: Message, context:
 
 
 def main() -> None:
-    """Read an app, stories and results from the standard input, and write the results of another trial."""
+    """Read an app, scenarios and results from standard input, and write the results of a rerun to standard output."""
     answers = sys.stdout.buffer
     sys.stdout = sys.stderr  # a handler may print
-    app, stories, earlier = pickle.load(sys.stdin.buffer)  # noqa: S301 - from the process that started this one
-    pickle.dump(play_again(app, stories, earlier), answers)
+    app, scenarios, earlier = pickle.load(sys.stdin.buffer)  # noqa: S301 - from the process that started this one
+    pickle.dump(rerun(app, scenarios, earlier), answers)

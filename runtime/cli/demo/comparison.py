@@ -1,4 +1,4 @@
-"""Evidence that two runs gave the same: digests of all outputs, and of all states."""
+"""Comparison of two runs: digests of all outputs, and of all states."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ OUTPUT_COLUMNS = ("message_id", "type", "body", "sequence", "enqueued_at", "head
 
 
 @dataclass(frozen=True, slots=True)
-class OutputEvidence:
+class OutputDigest:
     """How many outputs a batch published, and the SHA-256 of their sorted rows: all columns of all of them."""
 
     count: int
     sha256: str
 
     @classmethod
-    def of(cls, result: BatchResult) -> OutputEvidence:
+    def of(cls, result: BatchResult) -> OutputDigest:
         """Read the outputs of a batch that is small enough to be held in memory."""
         from runtime.spark import outputs
         from runtime.spark.summaries import rows_of
@@ -37,7 +37,7 @@ class OutputEvidence:
 
 
 @dataclass(frozen=True, slots=True)
-class StateEvidence:
+class StateDigest:
     """How many streams and state versions a table has, and the SHA-256 of all heads: states, versions and times."""
 
     streams: int
@@ -45,7 +45,7 @@ class StateEvidence:
     sha256: str
 
     @classmethod
-    async def of(cls, table: Table) -> StateEvidence:
+    async def of(cls, table: Table) -> StateDigest:
         """Read the header of each stream, in the order of their keys. One request for each 1,000."""
         digest, streams, versions = sha256(), 0, 0
         async for summary in summaries(table):
@@ -59,8 +59,8 @@ class StateEvidence:
 class Comparison:
     """What the first run and the second one gave."""
 
-    outputs: tuple[OutputEvidence, OutputEvidence]
-    states: tuple[StateEvidence, StateEvidence]
+    outputs: tuple[OutputDigest, OutputDigest]
+    states: tuple[StateDigest, StateDigest]
 
     @property
     def same_outputs(self) -> bool:
