@@ -8,7 +8,7 @@ from functools import lru_cache, partial
 from operator import attrgetter
 from types import MappingProxyType
 
-from eventstore.errors import StreamDeletedError
+from eventstore.errors import ConcurrencyConflictError, StreamDeletedError
 from eventstore.events import VERSION, RecordedEvent
 from eventstore.header import HEADER_NAMES, is_tombstone, versions_of
 from eventstore.partition import Partition
@@ -73,6 +73,19 @@ async def read_header(blank: StreamT) -> StreamT | None:
     partition = blank.partition
     row = await partition.table.get(partition.key, partition.header)
     return None if row is None else stream_read(blank, row, EVERYTHING)
+
+
+async def with_watermark(stream: StreamT) -> StreamT:
+    """Return a stream value that knows its low watermark, which is needed to replace a header or to cut events.
+
+    One request when the value was restored without it. Raises `ConcurrencyConflictError` when the header has changed.
+    """
+    if stream.first_version:
+        return stream
+    found = await read_header(stream)
+    if found is None or found.etag != stream.etag:
+        raise ConcurrencyConflictError(str(stream.partition), "its header has been changed since it was read")
+    return replace(stream, first_version=found.first_version)
 
 
 def stream_read(blank: StreamT, row: Row, selection: Selection) -> StreamT:

@@ -11,7 +11,7 @@ from tests.support.network_store import NetworkStore
 
 @pytest.fixture
 def network_store(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    # Its calls take no time, however busy the machine is: slower ones would lower the number of concurrent streams.
+    # Its calls take no time, however busy the machine is: slower ones would lower the concurrency limit.
     monkeypatch.setattr(concurrency, "time", SimpleNamespace(perf_counter=lambda: 0.0))
     store = NetworkStore("memory:")
     monkeypatch.setattr(connection, "connect", lambda url: store)
