@@ -16,7 +16,8 @@ MAX_TEXT_BYTES = 32 * 2**20
 DELIVERY_BYTES = 2048
 """What a delivery takes in memory beside its text, from when it is read until its outcome is written; measured."""
 
-_HARD_LIMIT = 2
+HARD_LIMIT = 2
+"""How many times as large copies of its last message may make a group."""
 
 
 @dataclass(slots=True)
@@ -49,9 +50,7 @@ class Group:
             return True
         is_copy = self.deliveries[-1][0].message_id == message_id
         return (
-            is_copy
-            and count < _HARD_LIMIT * MAX_DELIVERIES
-            and self.text_bytes < _HARD_LIMIT * MAX_TEXT_BYTES
+            is_copy and count < HARD_LIMIT * MAX_DELIVERIES and self.text_bytes < HARD_LIMIT * MAX_TEXT_BYTES
         )
 
 

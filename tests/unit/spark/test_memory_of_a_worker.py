@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+import tracemalloc
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
+from benchmarks.games import by_game, routed_batches
 from eventstore import InterceptedTable, Table
 from runtime.batches.context import BatchContext
 from runtime.messages.envelope import Envelope
@@ -177,6 +179,33 @@ def test_the_size_of_a_group_is_its_text_and_something_for_each_delivery():
     (group,) = groups(log(LENGTH))
 
     assert (group.text_bytes, group.size) == (LENGTH * TEXT, SIZE)
+
+
+def test_what_a_delivery_counts_for_is_about_what_it_takes(tmp_path, monkeypatch):
+    count = 3000
+    monkeypatch.setattr(writing, "MAX_ROWS", 2 * count)
+    given = routed_batches(by_game([0], range(count)))
+    taken: list[int] = []
+
+    def measure(name: str, *_: object) -> None:
+        if name == "transact":
+            taken.append(tracemalloc.get_traced_memory()[0])
+
+    job = FoldJob(
+        app,
+        f"sqlite:///{tmp_path}/store.db",
+        "games",
+        BatchContext("night"),
+        wrap=lambda table: InterceptedTable(table, before=measure),
+    )
+    tracemalloc.start()
+    try:
+        done = list(job.fold(given))
+    finally:
+        tracemalloc.stop()
+
+    assert sum(batch.num_rows for batch in done) == count
+    assert 0.5 < taken[0] / count / DELIVERY_BYTES < 1.5
 
 
 @pytest.mark.parametrize("large", ["body", "output"])
