@@ -31,9 +31,9 @@ from runtime.errors import BatchFailedError, UsageError
 from runtime.messages.outcome import Status
 from runtime.spark.batch_options import BatchOptions
 from runtime.spark.folders import BatchFolders, absolute_folder
-from runtime.spark.logs.log.inputs import describe_input
-from runtime.spark.logs.log.log import normalise, read_log
-from runtime.spark.logs.log.routing import route
+from runtime.spark.logs.inputs import describe_input
+from runtime.spark.logs.log import normalise, read_log
+from runtime.spark.logs.routing import route
 from runtime.spark.passes import finish, unfinished
 from runtime.spark.schemas import OUTCOME
 from runtime.spark.sessions.failures import SPARK_FAILURES, explain

@@ -25,8 +25,8 @@ from runtime.errors import BatchFailedError, UsageError
 from runtime.retries import RetryPolicy, until_undisturbed
 from runtime.spark.batch_options import Step
 from runtime.spark.folders import absolute_folder
-from runtime.spark.logs.log.inputs import describe_input
-from runtime.spark.logs.log.log import normalise, read_log
+from runtime.spark.logs.inputs import describe_input
+from runtime.spark.logs.log import normalise, read_log
 from runtime.spark.sessions.failures import SPARK_FAILURES, explain
 from runtime.spark.workers.concurrency import ConcurrencyLimit
 from runtime.spark.workers.connection import TablePlace, check_reach, open_table

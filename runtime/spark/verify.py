@@ -21,8 +21,8 @@ from runtime.algorithms.state_based.verification import Verdict
 from runtime.batches.ledger import STATE_BASED, Ledger
 from runtime.clock import system_clock
 from runtime.errors import BatchFailedError, LogError, UsageError
-from runtime.spark.logs.log.log import normalise, read_log
-from runtime.spark.logs.log.routing import Sample, route
+from runtime.spark.logs.log import normalise, read_log
+from runtime.spark.logs.routing import Sample, route
 from runtime.spark.schemas import FOUND
 from runtime.spark.sessions.failures import SPARK_FAILURES, explain
 from runtime.spark.sessions.session import check_session
