@@ -14,8 +14,9 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from concurrent.futures import Future
 from functools import wraps
-from typing import Any, Concatenate, ParamSpec, Self, TypeVar
+from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
 
 from eventstore.connect import connect
 from eventstore.driving import drive
@@ -128,15 +129,48 @@ class _LoopThread:
         self._thread.start()
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine in the loop. Interrupted, it is cancelled."""
-        future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+        """Run a coroutine in the loop. Interrupted, also while the loop is being told of it, it is cancelled."""
+        call = _Call(coroutine)
         try:
-            return future.result()
-        finally:
-            future.cancel()
+            self._loop.call_soon_threadsafe(call.start)
+            return call.done.result()
+        except BaseException:
+            self._loop.call_soon_threadsafe(call.cancel)
+            raise
 
     def end(self) -> None:
         """Stop the loop and wait for the thread."""
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
+
+
+class _Call(Generic[T]):
+    """A coroutine of the loop, made before the loop knows of it: there is no moment when it cannot be cancelled."""
+
+    def __init__(self, coroutine: Coroutine[Any, Any, T]) -> None:
+        self.done: Future[T] = Future()
+        self._coroutine = coroutine
+        self._task: asyncio.Task[T] | None = None
+
+    def start(self) -> None:
+        """Begin, in the loop."""
+        self._task = asyncio.get_running_loop().create_task(self._coroutine)
+        self._task.add_done_callback(self._tell)
+
+    def cancel(self) -> None:
+        """Cancel what has begun, in the loop; nothing happens to what is done."""
+        if self._task is None:
+            self._coroutine.close()
+        else:
+            self._task.cancel()
+
+    def _tell(self, task: asyncio.Task[T]) -> None:
+        if task.cancelled():
+            self.done.cancel()
+            return
+        error = task.exception()
+        if error is None:
+            self.done.set_result(task.result())
+        else:
+            self.done.set_exception(error)

@@ -38,16 +38,24 @@ def tombstone_row(version: int) -> dict[str, Value]:
     return {VERSION: version, FIRST_VERSION: version + 1, TOMBSTONE: True}
 
 
-def header_operation(stream: StreamValue, version: int, own: Properties | None) -> Operation:
-    """Return the header's part of a write to a stream; properties that are not known are kept."""
+def header_operation(
+    stream: StreamValue, version: int, own: Properties | None, *, keep: bool = False
+) -> Operation:
+    """Return the header's part of a write to a stream, with its new properties if they are given.
+
+    What is not known of the header is kept, and so is what is known to stand there already (`keep`). To replace the
+    properties takes a value that knows its watermark.
+    """
     row_key = stream.partition.header
-    if own is None and not stream.partial:
-        own = stream.properties
     if stream.etag is None:
-        return Operation.insert(row_key, header_row(version, 1, own or NO_PROPERTIES))
-    if own is None:
+        return Operation.insert(row_key, header_row(version, 1, own or stream.properties or NO_PROPERTIES))
+    if own is not None:
+        return Operation.replace(row_key, header_row(version, stream.first_version, own), stream.etag)
+    if keep or stream.partial or stream.properties is None:
         return Operation.merge(row_key, {VERSION: version}, stream.etag)
-    return Operation.replace(row_key, header_row(version, stream.first_version, own), stream.etag)
+    row = header_row(version, stream.first_version, stream.properties)
+    change = Operation.replace if stream.first_version else Operation.merge
+    return change(row_key, row, stream.etag)
 
 
 def stream_written(stream: StreamT, etag: str, version: int, own: Properties | None) -> StreamT:

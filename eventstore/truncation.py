@@ -16,7 +16,7 @@ from eventstore.includes import Include
 from eventstore.limits import MAX_OPERATIONS
 from eventstore.partition import EVENT_ID, Partition
 from eventstore.port import Operation, Properties, Value
-from eventstore.reading import read_rows
+from eventstore.reading import read_rows, with_watermark
 from eventstore.stream_value import StreamT, StreamValue
 from eventstore.writing import transact
 
@@ -27,8 +27,10 @@ async def truncate(
     stream: StreamT, first_version: int, properties: Properties | None, includes: Sequence[Include]
 ) -> StreamT:
     """Cut away the events before a version, and return the stream as it is then."""
-    if stream.etag is None:
+    etag = stream.etag
+    if etag is None:
         raise ValueError("The stream is transient: it has nothing to cut away.")
+    stream = await with_watermark(stream)
     if not stream.first_version <= first_version <= stream.version + 1:
         raise ValueError(
             f"The stream's events {stream.first_version} to {stream.version} cannot be cut up to {first_version}."
@@ -39,11 +41,10 @@ async def truncate(
         return stream
     mark: dict[str, Value] = {FIRST_VERSION: first_version}
     if properties is None:
-        header = Operation.merge(partition.header, mark, stream.etag)
+        header = Operation.merge(partition.header, mark, etag)
     else:
-        header = Operation.replace(
-            partition.header, header_row(stream.version, first_version, properties), stream.etag
-        )
+        row = header_row(stream.version, first_version, properties)
+        header = Operation.replace(partition.header, row, etag)
         stream = replace(stream, properties=properties, partial=False)
     etag = await _delete(partition, header, mark, doomed, includes)
     return replace(stream, etag=etag, first_version=first_version)

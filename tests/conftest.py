@@ -1,1 +1,1 @@
-pytest_plugins = ["tests.azurite"]
+pytest_plugins = ["tests.plugins.azurite", "tests.plugins.chance", "tests.plugins.workers"]

@@ -22,14 +22,14 @@ from handlers import App
 from runtime.algorithms.choice import handlers_of
 from runtime.algorithms.outbox.tokens import CHAIN_LENGTH, FIRST, HEADER, TokenStore, first_tokens
 from runtime.errors import BatchFailedError, UsageError
-from runtime.retries import RetryPolicy, sleep_for, until_undisturbed
+from runtime.retries import RetryPolicy, until_undisturbed
 from runtime.spark.batch_options import Step
-from runtime.spark.concurrency import ConcurrencyLimit
-from runtime.spark.connection import TablePlace, check_reach, open_table
-from runtime.spark.failures import SPARK_FAILURES, explain
 from runtime.spark.folders import absolute_folder
-from runtime.spark.inputs import describe_input
-from runtime.spark.logs import normalise, read_log
+from runtime.spark.logs.inputs import describe_input
+from runtime.spark.logs.log import normalise, read_log
+from runtime.spark.sessions.failures import SPARK_FAILURES, explain
+from runtime.spark.workers.concurrency import ConcurrencyLimit
+from runtime.spark.workers.connection import TablePlace, check_reach, open_table
 
 _PARTITION = "_issued"
 """The partition of the logs that have their tokens. No stream or entity has this key, as theirs have a hyphen."""
@@ -107,7 +107,7 @@ class IssueJob:
         connection = open_table(self.place.store, self.place.table)
         concurrency = ConcurrencyLimit(self.in_flight)
         store = TokenStore(connection.measured(connection.table, concurrency))
-        retries = RetryPolicy(sleep=sleep_for(connection.scope))
+        retries = RetryPolicy().beside(connection.table)
         done = sum(1 for _ in connection.run_all(self._work(store, retries, batches), concurrency))
         yield pa.RecordBatch.from_pydict({"messages": pa.array([done], pa.int64())})
 

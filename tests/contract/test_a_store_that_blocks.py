@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import os
-import signal
 import threading
+from concurrent.futures import Future
 
 import pytest
 
@@ -87,33 +86,39 @@ def test_the_url_shows_no_secret(blocking, store_url):
     assert blocking.url == connect(store_url).url
 
 
-@pytest.fixture
-def interruptible():
-    """Let Ctrl-C interrupt, also where a shell has started the tests in the background, without it."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
-
-
 @pytest.mark.parametrize("store_url", ["azurite"], indirect=True)  # the others never wait
-def test_an_interrupted_call_is_cancelled(blocking, interruptible):
+@pytest.mark.parametrize("moment", ["the loop does not know of it", "the loop was told", "it waits"])
+def test_an_interrupted_call_is_cancelled(blocking, monkeypatch, moment):
     async def wait():
+        begun.set()
         try:
-            waiting.set()
             await asyncio.Event().wait()
-        except asyncio.CancelledError:
-            cancelled.set()
-            raise
+        finally:
+            ended.set()
 
-    def interrupt():
-        waiting.wait()
-        os.kill(os.getpid(), signal.SIGINT)
+    def tell_the_loop(callback):
+        monkeypatch.undo()
+        if moment == "the loop was told":
+            tell(callback)
+        raise KeyboardInterrupt
 
-    waiting, cancelled = threading.Event(), threading.Event()
-    thread = threading.Thread(target=interrupt)
-    thread.start()
+    def wait_for_the_result(future):
+        monkeypatch.undo()
+        begun.wait()
+        raise KeyboardInterrupt
+
+    begun, ended = threading.Event(), threading.Event()
+    loop = blocking._thread._loop
+    tell = loop.call_soon_threadsafe
+    if moment == "it waits":
+        monkeypatch.setattr(Future, "result", wait_for_the_result)
+    else:
+        monkeypatch.setattr(loop, "call_soon_threadsafe", tell_the_loop)
+    coroutine = wait()
+
     with pytest.raises(KeyboardInterrupt):
-        blocking.run(wait())
-    thread.join()
+        blocking.run(coroutine)
 
-    assert cancelled.wait(timeout=60)
+    blocking.run(asyncio.sleep(0))  # what the loop was told before is done then
+    assert inspect.getcoroutinestate(coroutine) == inspect.CORO_CLOSED
+    assert ended.is_set() == begun.is_set()

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from eventstore import (
@@ -177,7 +179,7 @@ def test_a_crash_at_any_call_leaves_a_stream_that_can_be_read_and_truncated_agai
     crashing = Partition(InterceptedTable(partition.table, **crash(call, before=before)), partition.key)
 
     with pytest.raises(CrashedError):
-        run(Stream.truncate(Stream(crashing, stream.etag, stream.version), 150, {"Cut": True}))
+        run(Stream.truncate(replace(stream, partition=crashing), 150, {"Cut": True}))
 
     found = run(Stream.read(partition, slice_size=None))
     took_effect = call - 1 if before else call
@@ -195,7 +197,7 @@ def test_a_crash_at_any_call_leaves_a_stream_that_can_be_read_and_truncated_agai
 def test_a_truncation_without_a_crash_takes_as_many_calls_as_were_crashed_at(run, table, long_stream):
     watched = InterceptedTable(table)
 
-    run(Stream.truncate(Stream(Partition(watched, "orders-7"), long_stream.etag, long_stream.version), 150))
+    run(Stream.truncate(replace(long_stream, partition=Partition(watched, "orders-7")), 150))
 
     assert watched.calls == CALLS
     assert watched.counts["query"] == FIRST_TRANSACTION - 1
@@ -210,7 +212,7 @@ def test_a_writer_in_the_middle_of_a_long_truncation_stops_it(run, table, long_s
 
     watched = Partition(InterceptedTable(table, before=write), partition.key)
     with pytest.raises(ConcurrencyConflictError):
-        run(Stream.truncate(Stream(watched, long_stream.etag, long_stream.version), 150))
+        run(Stream.truncate(replace(long_stream, partition=watched), 150))
 
     found = run(Stream.read(partition, slice_size=None))
     assert versions(found) == list(range(150, long_stream.version + 2))

@@ -82,7 +82,7 @@ def test_its_notebook_code_runs(folder):
     (code,) = [block for block in python_blocks() if "run_batch" in block]
     code = code.replace("raffle.db", "other.db").replace('"outcomes"', '"others"')
     done = subprocess.run(
-        [sys.executable, "-c", f"from raffle import app\n{code}"],
+        [sys.executable, "-c", code],
         cwd=folder,
         capture_output=True,
         text=True,

@@ -84,7 +84,7 @@ _CALM, _CRASH = Bounds(), Bounds(1, 1)
 MISTAKES = (
     Mistake("delivery: sent before the key is registered", _sent_first, at_most_once(), _CRASH, "SentOnce"),
     Mistake(
-        "delivery: the key is put over what is there",
+        "delivery: the key overwrites another",
         _put_over_whatever_is_there,
         at_most_once(2),
         _CALM,
@@ -99,14 +99,14 @@ MISTAKES = (
         "SentOrSaid",
     ),
     Mistake(
-        "delivery: unlocked by whoever does not hold the lock any more",
+        "delivery: unlocked by a former holder",
         _unlocked_by_whoever,
         at_least_once(2),
         Bounds(2, losses=1, late_writes=False),
         "UnlockedByItsHolder",
     ),
     Mistake(
-        "delivery: what is filtered leaves no record",
+        "delivery: a filtered delivery leaves no record",
         _filtered_in_silence,
         at_most_once(2),
         _CALM,

@@ -158,10 +158,14 @@ _CALM, _CRASH, _LOSS = Bounds(), Bounds(1, 1), Bounds(1, losses=1, late_writes=F
 
 OUTBOX = (
     Mistake(
-        "outbox: stored whatever is there", store_whatever_is_there, outbox("x", "y"), _CALM, "NoLostUpdate"
+        "outbox: stored without checking for another entity",
+        store_whatever_is_there,
+        outbox("x", "y"),
+        _CALM,
+        "NoLostUpdate",
     ),
     Mistake(
-        "outbox: replaced whatever is there",
+        "outbox: replaced without checking the ETag",
         _replace_whatever_is_there,
         outbox("x", "y"),
         _CALM,
@@ -175,7 +179,9 @@ OUTBOX = (
         "DoneWhenAcknowledged",
     ),
     Mistake("outbox: published before it is stored", _published_first, outbox("x"), _CALM, "NoGhost"),
-    Mistake("outbox: no answer is taken for stored", no_answer_means_stored, outbox("x"), _LOSS, "NoGhost"),
+    Mistake(
+        "outbox: a lost answer is taken for success", no_answer_means_stored, outbox("x"), _LOSS, "NoGhost"
+    ),
     Mistake(
         "outbox: duplicates publish nothing",
         _duplicates_are_silent,
@@ -204,12 +210,12 @@ DEDUPLICATION_STORE = (
     ),
     Mistake("store: stale reads", _stale_reads, replicated(), _CALM, "AtMostOneStateChange"),
     Mistake(
-        "store: the entity is stored whatever is there",
+        "store: the entity is stored without checking the ETag",
         store_whatever_is_there,
         with_store("x", "y"),
         _CALM,
         "NoLostUpdate",
     ),
     Mistake("store: nothing is added", _never_added, _TWICE, _CALM, "AtMostOneStateChange"),
-    Mistake("store: what a crash left stays", _leftovers_stay, with_store("x"), _CRASH, "NoGarbage"),
+    Mistake("store: an entry left by a crash stays", _leftovers_stay, with_store("x"), _CRASH, "NoGarbage"),
 )

@@ -121,7 +121,7 @@ MISTAKES = (
         "DoneWhenAcknowledged",
     ),
     Mistake(
-        "tokens: the entity is stored whatever is there",
+        "tokens: the entity is stored without checking the ETag",
         store_whatever_is_there,
         tokens("x", "y"),
         _CALM,

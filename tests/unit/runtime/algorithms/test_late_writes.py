@@ -43,6 +43,7 @@ class LateTable:
     """A table one of whose writes comes late."""
 
     def __init__(self, table: Table, late: Late) -> None:
+        self.scope = table.scope
         self.table = table
         self.late = late
 
