@@ -24,12 +24,12 @@ from runtime.algorithms.outbox.tokens import CHAIN_LENGTH, FIRST, HEADER, TokenS
 from runtime.errors import BatchFailedError, UsageError
 from runtime.retries import RetryPolicy, until_undisturbed
 from runtime.spark.batch_options import Step
-from runtime.spark.concurrency import ConcurrencyLimit
-from runtime.spark.connection import TablePlace, check_reach, open_table
-from runtime.spark.failures import SPARK_FAILURES, explain
 from runtime.spark.folders import absolute_folder
-from runtime.spark.inputs import describe_input
-from runtime.spark.logs import normalise, read_log
+from runtime.spark.logs.inputs import describe_input
+from runtime.spark.logs.log import normalise, read_log
+from runtime.spark.sessions.failures import SPARK_FAILURES, explain
+from runtime.spark.workers.concurrency import ConcurrencyLimit
+from runtime.spark.workers.connection import TablePlace, check_reach, open_table
 
 _PARTITION = "_issued"
 """The partition that notes which logs have their tokens; no stream or entity is like it, as theirs hold a hyphen."""

@@ -19,14 +19,14 @@ from runtime.messages.envelope import Envelope
 from runtime.messages.outcome import Outcome, Output
 from runtime.messages.parsing import Delivery, prepare
 from runtime.retries import RetryPolicy
-from runtime.spark.buffer import Buffer
-from runtime.spark.concurrency import ConcurrencyLimit, Wait
-from runtime.spark.connection import open_table
-from runtime.spark.deliveries import Group, groups
-from runtime.spark.garbage import rare_collections
-from runtime.spark.job import Wrap
-from runtime.spark.outcomes import MAX_BYTES, outputs_array, outputs_bytes
 from runtime.spark.schemas import FOUND
+from runtime.spark.workers.buffer import Buffer
+from runtime.spark.workers.concurrency import ConcurrencyLimit, Wait
+from runtime.spark.workers.connection import open_table
+from runtime.spark.workers.deliveries import Group, groups
+from runtime.spark.workers.garbage import rare_collections
+from runtime.spark.workers.job import Wrap
+from runtime.spark.workers.outcomes import MAX_BYTES, outputs_array, outputs_bytes
 
 _MAX_ROWS = 4096
 

@@ -16,10 +16,10 @@ from runtime.batches.ledger import BatchStatus
 from runtime.cli import failures
 from runtime.cli.options import DEFAULT_MASTER, STORE_VARIABLE, TABLE_VARIABLE
 from runtime.messages.outcome import Reason, Status
-from runtime.spark.buffer import MAX_BUFFERED_BYTES
-from runtime.spark.deliveries import DELIVERY_BYTES, HARD_LIMIT, MAX_DELIVERIES, MAX_TEXT_BYTES
-from runtime.spark.outcomes import MAX_BYTES, MAX_ROWS
-from runtime.spark.session import with_retries
+from runtime.spark.sessions.session import with_retries
+from runtime.spark.workers.buffer import MAX_BUFFERED_BYTES
+from runtime.spark.workers.deliveries import DELIVERY_BYTES, HARD_LIMIT, MAX_DELIVERIES, MAX_TEXT_BYTES
+from runtime.spark.workers.outcomes import MAX_BYTES, MAX_ROWS
 from runtime.storage import limits
 from tests.docs.pages import text
 

@@ -13,7 +13,7 @@ from pyspark import SparkContext
 from pyspark.java_gateway import launch_gateway
 
 from runtime.cli import main
-from runtime.spark import session
+from runtime.spark.sessions import session
 
 
 def running_gateway(*arguments, **options):

@@ -70,9 +70,9 @@ def truncate(
     TruncationRules.of(system_clock(), (), **rules)  # what cannot be is refused before Spark is started
     opened = connect(store)
     check_file(opened)
-    from runtime.spark.connection import check_scope
     from runtime.spark.summaries import count_truncated
     from runtime.spark.truncate import truncate as cut
+    from runtime.spark.workers.connection import check_scope
 
     check_scope(opened.scope, master)
     screen = Screen(as_json)

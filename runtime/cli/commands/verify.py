@@ -79,9 +79,9 @@ def verify(
     are counted, and the exit code is 0. One query for each stream, more for versions that are not in its header.
     """
     loaded = load_app(app)
-    from runtime.spark.connection import check_scope
     from runtime.spark.verify import VerifyOptions
     from runtime.spark.verify import verify as compare
+    from runtime.spark.workers.connection import check_scope
 
     options: dict[str, Any] = {
         "sample": sample,

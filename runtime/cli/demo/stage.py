@@ -47,7 +47,7 @@ class Stage:
 
     def write(self, name: str, rows: Iterable[dict[str, Any]]) -> int:
         """Write a log, and return how many deliveries it has."""
-        from runtime.spark.log_files import write_log
+        from runtime.spark.logs.files import write_log
 
         return write_log(rows, self.folder.log(name))
 

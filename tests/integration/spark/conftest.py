@@ -14,9 +14,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 from handlers import App
 from runtime.spark import run_batch
-from runtime.spark.connection import TablePlace
 from runtime.spark.issuing import Issued, issue_tokens
-from runtime.spark.session import build_session
+from runtime.spark.sessions.session import build_session
+from runtime.spark.workers.connection import TablePlace
 from samples.shooting_range import app as shooting_range
 from tests.support.clocks import FrozenClock
 from tests.support.logs import generated

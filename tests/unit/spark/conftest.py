@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from runtime.spark import concurrency, connection
+from runtime.spark.workers import concurrency, connection
 from tests.support.network_store import NetworkStore
 
 

@@ -12,9 +12,9 @@ from benchmarks.games import by_game, routed_batches
 from eventstore import InterceptedTable, Table
 from runtime.batches.context import BatchContext
 from runtime.messages.outcome import Outcome
-from runtime.spark import deliveries
-from runtime.spark import outcomes as writing
-from runtime.spark.job import FoldJob
+from runtime.spark.workers import deliveries
+from runtime.spark.workers import outcomes as writing
+from runtime.spark.workers.job import FoldJob
 from samples.shooting_range import app
 
 STREAMS = 40

@@ -16,12 +16,12 @@ from eventstore import InterceptedTable, Table
 from runtime.batches.context import BatchContext
 from runtime.messages.envelope import Envelope
 from runtime.messages.outcome import Outcome, Output, Status
-from runtime.spark import buffer, deliveries
-from runtime.spark import outcomes as writing
-from runtime.spark.deliveries import DELIVERY_BYTES, groups, text_bytes
-from runtime.spark.job import FoldJob
-from runtime.spark.outcomes import OutcomeWriter
 from runtime.spark.verify_job import VerifyJob
+from runtime.spark.workers import buffer, deliveries
+from runtime.spark.workers import outcomes as writing
+from runtime.spark.workers.deliveries import DELIVERY_BYTES, groups, text_bytes
+from runtime.spark.workers.job import FoldJob
+from runtime.spark.workers.outcomes import OutcomeWriter
 from samples.shooting_range import app
 from tests.support.logs import message_id
 

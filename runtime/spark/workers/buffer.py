@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from runtime.spark.concurrency import Wait
+from runtime.spark.workers.concurrency import Wait
 
 MAX_BUFFERED_BYTES = 128 * 2**20
 """How much the groups in process may take together; one that takes more is processed alone."""

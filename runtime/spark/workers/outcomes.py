@@ -9,8 +9,8 @@ from typing import Any
 import pyarrow as pa
 
 from runtime.messages.outcome import Outcome, Output, Reason, Status
-from runtime.spark.deliveries import text_bytes
 from runtime.spark.schemas import ARROW_OUTPUT, OUTCOME
+from runtime.spark.workers.deliveries import text_bytes
 
 MAX_ROWS = 8192
 MAX_BYTES = 8 * 2**20

@@ -15,8 +15,8 @@ from pyspark.sql import SparkSession
 
 from eventstore import Scope, Store, Table, connect, drive
 from runtime.errors import UsageError
-from runtime.spark.concurrency import ConcurrencyLimit, Wait
-from runtime.spark.session import is_local
+from runtime.spark.sessions.session import is_local
+from runtime.spark.workers.concurrency import ConcurrencyLimit, Wait
 
 T = TypeVar("T")
 

@@ -20,12 +20,12 @@ from runtime.batches.seen import NOTHING
 from runtime.clock import Clock, system_clock
 from runtime.messages.outcome import Outcome, Reason, dead_letter
 from runtime.messages.parsing import prepare
-from runtime.spark.buffer import Buffer
-from runtime.spark.concurrency import ConcurrencyLimit, Wait
-from runtime.spark.connection import Connection, TablePlace, open_table
-from runtime.spark.deliveries import Group, groups
-from runtime.spark.garbage import rare_collections
-from runtime.spark.outcomes import OutcomeWriter
+from runtime.spark.workers.buffer import Buffer
+from runtime.spark.workers.concurrency import ConcurrencyLimit, Wait
+from runtime.spark.workers.connection import Connection, TablePlace, open_table
+from runtime.spark.workers.deliveries import Group, groups
+from runtime.spark.workers.garbage import rare_collections
+from runtime.spark.workers.outcomes import OutcomeWriter
 
 Wrap = Callable[[Table], Table]
 
