@@ -6,16 +6,21 @@
 # The first of these that is Python 3.11 or newer makes .venv; choose another with `make PYTHON=/path/to/python3 ...`.
 PYTHON ?= python3 python3.11 python3.12 python3.13 python3.14
 
+# What tests draw at random, and the order of sets, follows from this.
+SEED ?= 1
+
 # What the caller's shell has active must not reach into .venv, nor another Spark into PySpark.
 unexport VIRTUAL_ENV PYTHONHOME PYTHONPATH SPARK_HOME PYSPARK_PYTHON PYSPARK_DRIVER_PYTHON
 
 MAKEFLAGS += --no-builtin-rules
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup setup-test demo test differential model tla bench bench-guard startup growth skew algorithms lint format constraints clean distclean
+.PHONY: help setup setup-test demo test test-rest test-all differential model tla bench bench-guard startup growth skew algorithms lint format constraints clean distclean
 
 BIN := .venv/bin
 PIP_INSTALL := scripts/quietly.sh $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-input -c constraints.txt
+PYTEST = PATH="$(CURDIR)/.make/node:$$PATH" PYTHONHASHSEED=$(SEED) $(BIN)/python -m pytest --seed $(SEED) $(PARALLEL)
+PARALLEL := --numprocesses auto --maxprocesses 4 --dist loadgroup --no-loadscope-reorder
 REQUIREMENTS := setup.cfg pyproject.toml constraints.txt
 
 help:  ## list what make can do
@@ -28,8 +33,13 @@ setup-test: .make/java .make/packages-test .make/azurite  ## also install what t
 demo: setup  ## run the ShootingRange sample from message log to leader board
 	@$(BIN)/consistent demo
 
-test: setup-test  ## run all tests; ARGS="tests/unit -k name" runs some
-	@PATH="$(CURDIR)/.make/node:$$PATH" $(BIN)/python -m pytest $(ARGS)
+test: setup-test  ## run the tests, in five minutes; ARGS="tests/unit -k name" runs some, SEED=2 draws other numbers
+	@$(PYTEST) -m "not thorough" $(ARGS)
+
+test-rest: setup-test  ## run what `make test` leaves out: what takes long, and properties with many more examples
+	@$(PYTEST) -m "thorough or hypothesis" --hypothesis-profile thorough $(ARGS)
+
+test-all: test test-rest  ## run all tests
 
 bench: .make/java .make/packages-bench .make/azurite  ## compare with others; SIZE=full takes longer, ARGS="--only NAME" runs some
 	@PATH="$(CURDIR)/.make/node:$$PATH" $(BIN)/python -m benchmarks $(if $(SIZE),--size $(SIZE)) $(ARGS)
@@ -53,7 +63,7 @@ tla: .make/java .make/packages-tla  ## check the specifications in docs/tla with
 	@$(BIN)/python scripts/check_tla.py $(or $(ARGS),--write)
 
 differential: setup-test  ## compare the store's backends by random programs for longer: PROGRAMS=2000
-	@PATH="$(CURDIR)/.make/node:$$PATH" DIFFERENTIAL_PROGRAMS=$(or $(PROGRAMS),2000) $(BIN)/python -m pytest tests/differential $(ARGS)
+	@DIFFERENTIAL_PROGRAMS=$(or $(PROGRAMS),2000) $(PYTEST) tests/differential $(ARGS)
 
 model: .make/packages-test  ## walk every interleaving of the shipped code; rewrites docs/verification.md, ARGS=--dry does not
 	@$(BIN)/python -m tests.model $(ARGS)
@@ -94,7 +104,7 @@ endif
 .venv/pyvenv.cfg:
 	@scripts/make_venv.sh $(PYTHON)
 
-.make/java: .venv/pyvenv.cfg scripts/ensure_java.py runtime/spark/java.py
+.make/java: .venv/pyvenv.cfg scripts/ensure_java.py runtime/spark/sessions/java.py
 	@$(BIN)/python scripts/ensure_java.py
 	@mkdir -p .make && touch $@
 
@@ -120,8 +130,8 @@ endif
 .make/packages-tla: .venv/pyvenv.cfg $(REQUIREMENTS)
 	@echo "Installing Python packages, TLC included, into .venv (about a minute) ..."
 	@$(PIP_INSTALL) setuptools
-	@$(PIP_INSTALL) --no-build-isolation --editable '.[tla]'
-	@mkdir -p .make && touch $@
+	@$(PIP_INSTALL) --no-build-isolation --editable '.[azure,spark,tla]'
+	@mkdir -p .make && touch .make/packages $@
 
 .make/azurite: .venv/pyvenv.cfg package.json package-lock.json constraints.txt scripts/ensure_node.py
 	@$(BIN)/python scripts/ensure_node.py

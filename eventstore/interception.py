@@ -25,7 +25,10 @@ T = TypeVar("T")
 class InterceptedTable(Table):
     """A table that counts its calls and runs a hook before and after each of them."""
 
+    scope: Scope
+
     def __init__(self, table: Table, before: Before | None = None, after: After | None = None) -> None:
+        self.scope = table.scope
         self.counts: Counter[str] = Counter()
         self._table = table
         self._before = before

@@ -122,6 +122,9 @@ class Operation:
 class Table(Protocol):
     """Rows of one table. Keys are given unescaped; the backends escape and unescape them."""
 
+    scope: Scope
+    """That of its store."""
+
     async def get(self, partition_key: str, row_key: str) -> Row | None:
         """Read one row, or None."""
 

@@ -1,4 +1,4 @@
-"""The app: the handlers that belong together, checked when it is made."""
+"""The app: handlers that run together, validated when it is constructed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from handlers.state_codec import StateCodec
 
 
 class HandlerDefinition:
-    """One handler of an app: its name, the codec of its state, and its routes by message type name and alias."""
+    """One handler of an app: its name, the codec of its state, and its routes by message name and alias."""
 
     def __init__(self, handler_type: type[Handler[Any]]) -> None:
         self.name = handler_name(handler_type)
@@ -31,16 +31,16 @@ class HandlerDefinition:
 
     def _initial_state(self) -> bytes:
         try:
-            return self.codec.settled(self.codec.encode(self.state_type()))[1]
+            return self.codec.canonical(self.codec.encode(self.state_type()))[1]
         except ValidationError as error:
             missing = ", ".join(str(problem["loc"][0]) for problem in error.errors() if problem["loc"])
-            message = (
-                f"{self.state_type.__name__} needs a default for {missing}: its defaults are the first state."
-            )
-            raise AppError(message) from error
+            raise AppError(
+                f"{self.state_type.__name__} needs a default for {missing}: the defaults are the initial state."
+            ) from error
         except CodecError as error:
-            message = f"The defaults of {self.state_type.__name__} cannot be a first state: {error}"
-            raise AppError(message) from error
+            raise AppError(
+                f"The defaults of {self.state_type.__name__} cannot be the initial state: {error}"
+            ) from error
 
     def _find_routes(self) -> Iterator[tuple[str, Route]]:
         found: dict[str, Route] = {}
@@ -57,20 +57,19 @@ class HandlerDefinition:
             other = found.get(name)
             revisions = dict(other.revisions) if other else {}
             if mark.revision in revisions:
-                message = (
+                raise AppError(
                     f"{self.name} has two methods for {name}, revision {mark.revision}: number them apart."
                 )
-                raise AppError(message)
             if other and (other.path != tuple(mark.by.split(".")) or other.message_type is not message_type):
-                message = f"{self.name}: all revisions for {name} must take the same type and the same `by`."
-                raise AppError(message)
+                raise AppError(
+                    f"{self.name}: all revisions for {name} must take the same type and the same `by`."
+                )
             revisions[mark.revision] = getattr(instance, attribute)
             found[name] = Route(
                 self.name, message_type, tuple(mark.by.split(".")), wire_path, kind, revisions
             )
         if not found:
-            message = f"{self.name} handles nothing: mark its methods with @handles(by=...)."
-            raise AppError(message)
+            raise AppError(f"{self.name} handles no message: mark its methods with @handles(by=...).")
         for route in list(found.values()):
             for alias in message_aliases(route.message_type):
                 other = found.setdefault(alias, route)
@@ -81,9 +80,8 @@ class HandlerDefinition:
 class App:
     """Handlers that run together: `app = App(ShootingRange, LeaderBoard)`.
 
-    Raises `AppError`, with one sentence that says what to change, for anything that could not work later:
-    names used twice, methods of another form, business ids of other types, fields that could change, gaps
-    between schema versions.
+    Raises `AppError`, with one sentence that says what to change: for duplicate names, methods with another
+    signature, business ids of unsupported types, mutable fields, and gaps between schema versions.
     """
 
     def __init__(self, *handlers: type[Handler[Any]]) -> None:
@@ -92,11 +90,10 @@ class App:
         for handler_type in handlers:
             self._add(handler_type)
         if not self.handlers:
-            message = "An App needs at least one handler: App(ShootingRange)."
-            raise AppError(message)
+            raise AppError("An App needs at least one handler: App(ShootingRange).")
 
     def routes(self, message_type: str) -> tuple[Route, ...]:
-        """Return the routes of a message type, by its name or an alias; none when no handler takes it."""
+        """Return the routes of a message type, by its name or an alias; empty when no handler takes it."""
         found = (definition.routes.get(message_type) for definition in self.handlers.values())
         return tuple(route for route in found if route)
 
@@ -106,40 +103,38 @@ class App:
     def _add(self, handler_type: type[Handler[Any]]) -> None:
         given: object = handler_type
         if not (isinstance(given, type) and issubclass(given, Handler)):
-            message = f"App takes handler classes, not {handler_type!r}."
-            raise AppError(message)
+            raise AppError(f"App takes handler classes, not {handler_type!r}.")
         definition = HandlerDefinition(handler_type)
         if definition.name in self.handlers:
-            message = f"Two handlers are named {definition.name}: their streams would be the same."
-            raise AppError(message)
+            raise AppError(
+                f"Two handlers are named {definition.name} and would share their streams: give one of them another "
+                f"name, as in class {definition.name}(Handler[...], name=...)."
+            )
         self.handlers[definition.name] = definition
         for name, route in definition.routes.items():
             _check_one_type(name, self.message_types.setdefault(name, route.message_type), route.message_type)
 
 
 def _check_one_type(name: str, one: type[Message], other: type[Message]) -> None:
-    """Raise `AppError` when two types would take the messages of one name."""
+    """Raise `AppError` when two types take messages of the same name."""
     if one is other:
         return
     if message_name(one) == message_name(other):
-        message = f"Two message types are named {name}: give one of them another name."
-        raise AppError(message)
-    message = (
-        f"The message types {message_name(one)} and {message_name(other)} both take messages named {name}: take the "
-        f"alias away from one of them."
+        raise AppError(f"Two message types are named {name}: give one of them another name.")
+    raise AppError(
+        f"The message types {message_name(one)} and {message_name(other)} both take messages named {name}: remove "
+        f"the alias from one of them."
     )
-    raise AppError(message)
 
 
 def _instance(handler_type: type[Handler[Any]]) -> Handler[Any]:
     try:
         return handler_type()
     except Exception as error:
-        message = (
-            f"{handler_type.__name__}() cannot be made: {error}. A handler keeps nothing between messages, so it "
-            f"needs no __init__; what it needs to know stands in its state and its messages."
-        )
-        raise AppError(message) from error
+        raise AppError(
+            f"{handler_type.__name__}() failed: {error}. Remove its __init__: a handler keeps nothing between "
+            f"messages, and reads all it needs from its state and its messages."
+        ) from error
 
 
 def _state_type(handler_type: type[Handler[Any]]) -> type[State]:
@@ -148,7 +143,6 @@ def _state_type(handler_type: type[Handler[Any]]) -> type[State]:
             arguments = get_args(base)
             if arguments and isinstance(arguments[0], type) and issubclass(arguments[0], State):
                 return arguments[0]
-    message = (
+    raise AppError(
         f"{handler_type.__name__} must name its state: class {handler_type.__name__}(Handler[SomeState])."
     )
-    raise AppError(message)

@@ -1,7 +1,7 @@
-"""The codec of messages and states: models to JSON bytes and back, the same bytes on every machine.
+"""The codec of messages and states: encodes models as JSON, to the same bytes on every machine.
 
-Everything that a handler sees has been through the codec, on the first run too, so that a replay from stored
-bytes cannot differ from it. "Unchanged" means: the same bytes.
+Every state and message that a handler gets was decoded from bytes, also the first time, so that a replay from stored
+bytes gets the same. Two states are equal when their bytes are.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ M = TypeVar("M", bound=BaseModel)
 
 
 class Codec(Generic[M]):
-    """Encode and decode models of one type. Costs about a microsecond a call for a small model."""
+    """Encode and decode models of one type. A call costs about a microsecond for a small model."""
 
     __slots__ = ("_fields", "_serialize", "_sorted", "_validate", "model_type")
 
@@ -43,14 +43,13 @@ class Codec(Generic[M]):
         self._serialize = model_type.__pydantic_serializer__.to_json
 
     def encode(self, model: M) -> bytes:
-        """Return the JSON of a model: fields in their order, sets sorted by the bytes of their members.
+        """Return the JSON of a model: fields in declared order, sets sorted by the bytes of their members.
 
-        Raises `CodecError` when a field holds what its type cannot, or there is a field that the model does
-        not have: `model_copy(update=...)` checks neither.
+        Raises `CodecError` for a value that its field's type does not allow, and for unknown or missing fields:
+        `model_copy(update=...)` checks neither.
         """
         if type(model) is not self.model_type:
-            message = f"{self.model_type.__name__} is expected, not {type(model).__name__}."
-            raise CodecError(message)
+            raise CodecError(f"Expected {self.model_type.__name__}, got {type(model).__name__}.")
         if len(model.__dict__) != self._fields:
             raise CodecError(self._unknown_fields(model))
         try:
@@ -58,38 +57,40 @@ class Codec(Generic[M]):
                 return to_json(_sorted(model), bytes_mode="base64", inf_nan_mode="constants")
             return self._serialize(model, by_alias=True, warnings=False)
         except KeyError as error:
-            message = f"A model in {self.model_type.__name__} has no field {error.args[0]}."
-            raise CodecError(message) from error
+            raise CodecError(
+                f"A model in {self.model_type.__name__} has no field {error.args[0]}."
+            ) from error
         except (PydanticSerializationError, TypeError, ValueError) as error:
-            message = f"{self.model_type.__name__} cannot be encoded: {error}"
-            raise CodecError(message) from error
+            raise CodecError(f"{self.model_type.__name__} cannot be encoded: {error}") from error
 
     def decode(self, data: bytes | str) -> M:
-        """Return the model that the JSON holds. Raises pydantic's `ValidationError`."""
+        """Return the model for its JSON. Raises pydantic's `ValidationError`."""
         decoded: M = self._validate(data)
         return decoded
 
     def reread(self, data: bytes) -> M:
-        """Decode what `encode` gave. Raises `CodecError` when it does not come back."""
+        """Decode what `encode` returned. Raises `CodecError` when it is not valid."""
         try:
             return self.decode(data)
         except ValidationError as error:
-            message = f"{self.model_type.__name__} holds what its type does not allow: {first_problem(error)}"
-            raise CodecError(message) from error
+            raise CodecError(
+                f"{self.model_type.__name__} holds a value that its type does not allow: {first_problem(error)}"
+            ) from error
 
-    def settled(self, encoded: bytes) -> tuple[M, bytes]:
-        """Return what `encode` gave as it comes back from storage, and the bytes of that, which are stored.
+    def canonical(self, encoded: bytes) -> tuple[M, bytes]:
+        """Return what `encode` returned in canonical form: the model as storage returns it, and the bytes to store.
 
-        A value that was not validated may be written in another form than its type is: 1.0 in a field of
-        type int, 0 in a Decimal. Encoded again after it came back, it would look like a change. Raises
-        `CodecError` when it does not come back, or comes back as something else each time.
+        A value that was not validated may be encoded in another form than its type's: 1.0 in a field of type int, 0
+        in a Decimal. Decoded and encoded once more it would look changed. Raises `CodecError` when the bytes cannot be
+        decoded, or change with each decoding.
         """
-        settled = self.reread(encoded)
-        again = self.encode(settled)
+        model = self.reread(encoded)
+        again = self.encode(model)
         if again != encoded and self.encode(self.reread(again)) != again:
-            message = f"{self.model_type.__name__} comes back as something else each time that it is read."
-            raise CodecError(message)
-        return settled, again
+            raise CodecError(
+                f"{self.model_type.__name__} changes with every encoding and decoding: check its validators."
+            )
+        return model, again
 
     def _unknown_fields(self, model: M) -> str:
         known = set(self.model_type.model_fields)
@@ -100,7 +101,7 @@ class Codec(Generic[M]):
 
 
 def first_problem(error: ValidationError) -> str:
-    """Say in one line what a `ValidationError` found first, without the documentation link."""
+    """Return the first problem of a `ValidationError` as one line, without the documentation link."""
     problem = error.errors(include_url=False, include_context=False, include_input=False)[0]
     where = ".".join(str(part) for part in problem["loc"])
     more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
@@ -108,7 +109,7 @@ def first_problem(error: ValidationError) -> str:
 
 
 def _sorted(value: Any) -> Any:  # noqa: ANN401 - any field value
-    """Give a value in which models are dicts and sets are lists sorted by the JSON of their members."""
+    """Return a value with models as dicts, and sets as lists sorted by the JSON of their members."""
     if isinstance(value, BaseModel):
         fields = type(value).model_fields
         return {

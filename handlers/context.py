@@ -1,7 +1,7 @@
-"""The context: all that a handler may know beside its state and message, and the way to publish.
+"""The context: a handler's clock, guids, random numbers, captured values and outputs.
 
-Whatever a handler takes from its context is either drawn from the message (guids, random numbers) or recorded
-with the version that the message makes (clock, captured values), so that a duplicate is handled with the same.
+All that a handler reads from its context is either derived from the message (guids, random numbers) or recorded
+with the version that the message creates (clock, captured values), so that a replay reads the same.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 
 
 class Published(NamedTuple):
-    """An output as the handler gave it: its id, the name of its type, its JSON body and its headers."""
+    """A published message: its id, the name of its type, its JSON body and its headers."""
 
     message_id: str
     type: str
@@ -37,10 +37,10 @@ class Published(NamedTuple):
 
 
 class Context:
-    """What a handler method gets as its third argument.
+    """The third argument of a handler method.
 
-    `recorded` holds the captured values of an earlier run when the message is a duplicate, None otherwise.
-    `now` is in microseconds since 1970 UTC, the precision at which it is stored.
+    `now` is in microseconds since 1970 UTC, the precision at which it is stored. `recorded` holds the captured values
+    of the version when the message is replayed, packed with msgpack; None for a new message.
     """
 
     __slots__ = ("_business_id", "_guids", "_headers", "_message_id", "_now", "_random", "_recorded", "_seed",
@@ -84,50 +84,50 @@ class Context:
 
     @property
     def now(self) -> datetime:
-        """The time in UTC at which the message was first handled; never before that of an earlier version."""
+        """When the message was first handled, in UTC; never earlier than in the version before."""
         return _EPOCH + timedelta(microseconds=self._now)
 
     @property
     def random(self) -> random.Random:
-        """A random generator seeded by the message."""
+        """A random generator seeded by the message: see `SeededRandom` for the methods that it has."""
         if self._random is None:
             self._random = SeededRandom(self._seed)
         return self._random
 
     def new_guid(self) -> UUID:
-        """Return a new guid, the same one each time that the message is handled."""
+        """Return a new guid, the same one in every replay of the message."""
         self._guids += 1
         return self._seed.guid("guid", self._guids - 1)
 
     def capture(self, name: str, function: Callable[[], Any]) -> Any:  # noqa: ANN401 - plain data of any kind
-        """Return what `function` gave when the message was first handled.
+        """Return the result of `function`, called once and recorded with the version; a replay returns the record.
 
-        It is called once for a version and its value recorded: None, bool, int (64 bits), float, str, bytes, or
-        lists and dicts of these. Tuples come back as lists. Raises `CaptureError` for a name used twice, for
-        other values, and when a replay asks for a name that was not recorded.
+        The result is None, a bool, int (64 bits), float, str or bytes, or a list or dict of these; a tuple is
+        returned as a list. Raises `CaptureError` for a name used twice, for other results, and for a name that is not
+        among the recorded ones.
         """
         if not is_text(name):
-            message = f"A value is captured under a name, which is text, not {name!r}."
-            raise CaptureError(message)
+            raise CaptureError(f"capture() takes a name that is a str, valid as UTF-8, not {name!r}.")
         if name in self.captured:
-            message = f"The name {name!r} is captured already in this handling of the message."
-            raise CaptureError(message)
+            raise CaptureError(f"The handler captures {name!r} twice: use another name for each value.")
         self.captured[name] = (
             self._recorded_value(name) if self._recorded is not None else _pack(name, function())
         )
         return msgpack.unpackb(self.captured[name], strict_map_key=False)
 
     def publish(self, message: Message, *, headers: Mapping[str, str] | None = None) -> None:
-        """Send a message when this one is handled. It gets its id from the context."""
+        """Publish a message once the next state is stored. Its id is derived from the handled message.
+
+        Headers are str to str. Raises `PublishError` for anything but a message, and for other headers; `CodecError`
+        when the message cannot be encoded.
+        """
         if not isinstance(message, Message):
-            problem = f"Only a Message can be published, not a {type(message).__name__}."
-            raise PublishError(problem)
+            raise PublishError(f"publish() takes a Message, not a {type(message).__name__}.")
         sent = dict(headers) if headers else {}
         if sent and not all(map(is_text, (*sent, *sent.values()))):
-            problem = (
-                f"The headers of a {message_name(type(message))} hold something other than text: {sent!r}."
+            raise PublishError(
+                f"The headers of a {message_name(type(message))} must be str, valid as UTF-8, not {sent!r}."
             )
-            raise PublishError(problem)
         message_id = self._seed.guid_text("message", len(self.published))
         body = message_codec(type(message)).encode(message)
         self.published.append(Published(message_id, message_name(type(message)), body, sent))
@@ -136,13 +136,15 @@ class Context:
         try:
             return self._recorded[name]  # type: ignore[index] # only called when there are recorded values
         except KeyError:
-            message = f"The name {name!r} was not captured when the message was first handled."
-            raise CaptureError(message) from None
+            raise CaptureError(
+                f"A replay captures {name!r}, which was not captured when the message was first handled: handle new "
+                f"messages by a new revision."
+            ) from None
 
 
 @cache
 def message_codec(message_type: type[Message]) -> Codec[Message]:
-    """Return the codec of a message type, made once. Raises `AppError` for defaults that differ each time."""
+    """Return the codec of a message type, cached. Raises `AppError` for a nondeterministic default_factory."""
     check_defaults(message_type)
     return Codec(message_type)
 
@@ -152,6 +154,8 @@ def _pack(name: str, value: Any) -> bytes:  # noqa: ANN401 - plain data of any k
         packed: bytes = msgpack.packb(value)
         msgpack.unpackb(packed, strict_map_key=False)
     except (TypeError, ValueError, OverflowError) as error:
-        message = f"The value captured as {name!r} is no plain data: {error}."
-        raise CaptureError(message) from error
+        raise CaptureError(
+            f"The value captured as {name!r} cannot be recorded: {error}. Return None, bool, int, float, str or bytes, "
+            f"or a list or dict of these."
+        ) from error
     return packed

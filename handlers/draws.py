@@ -1,9 +1,9 @@
-"""Guids, message ids and random numbers drawn from a message, the same on every machine and process.
+"""Guids, message ids and random numbers derived from a message, the same on every machine and in every process.
 
-Each draw is SHA-256 over (message id, handler, business id, kind of draw, counter), every part preceded by
-its length. Two handlers of one message draw different values, and each kind has its own counter, so that one
-more draw of one kind never shifts another. The values are part of the storage contract: they never change. This
-module needs nothing but the standard library, so that every Python at hand can be asked for them.
+Each draw is SHA-256 over (message id, handler, business id, kind of draw, counter), each part preceded by its length.
+Two handlers of one message draw different values, and each kind has its own counter, so that one more draw of one
+kind never shifts another. The values are part of the storage contract: they never change. This module imports only
+the standard library, so that tests can run it under every version of Python.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _FEW = 5
 
 
 class _Sized(Protocol[T_co]):
-    """A sequence, as far as one item of it is chosen."""
+    """A sequence with a length and items by index."""
 
     def __len__(self) -> int: ...
 
@@ -41,7 +41,7 @@ class _Sized(Protocol[T_co]):
 
 
 class Seed:
-    """What the draws of one message in one handler begin with."""
+    """The source of all draws for one message in one handler."""
 
     __slots__ = ("_prefix",)
 
@@ -49,28 +49,28 @@ class Seed:
         self._prefix = _with_length(message_id) + _stream_prefix(handler, business_id)
 
     def draw(self, kind: str, counter: int) -> bytes:
-        """Return the 32 bytes that are number `counter`, from 0, of a kind."""
+        """Return draw number `counter`, from 0, of a kind: 32 bytes."""
         return sha256(self._prefix + _suffix(kind, counter)).digest()
 
     def guid(self, kind: str, counter: int) -> UUID:
-        """Return a draw as a UUID of version 8, the version for values of one's own making (RFC 9562)."""
+        """Return a draw as a UUID of version 8, the version for custom values (RFC 9562)."""
         bits = int.from_bytes(self.draw(kind, counter)[:16], "big")
         return UUID(int=bits & _UUID_FIXED_BITS | _UUID_VERSION_8 | _UUID_VARIANT)
 
     def guid_text(self, kind: str, counter: int) -> str:
-        """Return `str(guid(kind, counter))`, in half the time."""
+        """Return `str(guid(kind, counter))` in half the time."""
         digits = self.draw(kind, counter).hex()
         variant = _VARIANT_DIGITS[digits[16]]
         return f"{digits[:8]}-{digits[8:12]}-8{digits[13:16]}-{variant}{digits[17:20]}-{digits[20:32]}"
 
 
 class SeededRandom(random.Random):
-    """A `random.Random` whose bits are draws, so that none depends on Python's own generator.
+    """A `random.Random` whose bits are draws of the message.
 
-    What is offered is computed here by whole numbers and the four rules of arithmetic, so that it is the same under
-    every version of Python and on every machine: random, getrandbits, randbytes, randrange, randint, choice, choices,
-    shuffle, sample and uniform. All else that `random.Random` has, such as gauss, is refused: it takes logarithms and
-    cosines, whose last digit is the machine's, by ways that a version of Python may change.
+    It has random, getrandbits, randbytes, randrange, randint, choice, choices, shuffle, sample and uniform. They are
+    implemented here with integers and basic arithmetic, so that their results are the same under every version of
+    Python and on every machine. All other methods of `random.Random`, such as gauss, raise `NotImplementedError`: they
+    use logarithms and cosines, whose last digit depends on the machine, and Python may change their algorithms.
     """
 
     def __init__(self, seed: Seed) -> None:
@@ -83,8 +83,7 @@ class SeededRandom(random.Random):
     def getrandbits(self, k: int, /) -> int:
         """Return `k` random bits."""
         if k < 0:
-            message = "The number of bits must not be negative."
-            raise ValueError(message)
+            raise ValueError("The number of bits must not be negative.")
         while self._count < k:
             block = int.from_bytes(self._seed.draw("random", self._counter), "big")
             self._bits |= block << self._count
@@ -100,7 +99,7 @@ class SeededRandom(random.Random):
         return self.getrandbits(_FLOAT_BITS) / (1 << _FLOAT_BITS)
 
     def uniform(self, a: float, b: float) -> float:
-        """Return a float between `a` and `b`."""
+        """Return a float from `a` to `b`."""
         return a + (b - a) * self.random()
 
     def randbytes(self, n: int) -> bytes:
@@ -108,12 +107,11 @@ class SeededRandom(random.Random):
         return self.getrandbits(n * 8).to_bytes(n, "little")
 
     def randrange(self, start: int, stop: int | None = None, step: int = 1) -> int:
-        """Return a number of `range(start, stop, step)`, or of `range(start)`. Raises `ValueError` for an empty one."""
+        """Return a number of `range(start, stop, step)`, or `range(start)`. Raises `ValueError` for an empty range."""
         numbers = range(start) if stop is None else range(start, stop, step)
         count = _length(numbers)
         if count < 1:
-            message = f"There is no number in {numbers}."
-            raise ValueError(message)
+            raise ValueError(f"{numbers} is empty: there is no number to draw.")
         return numbers.start + numbers.step * self._below(count)
 
     def randint(self, a: int, b: int) -> int:
@@ -121,10 +119,9 @@ class SeededRandom(random.Random):
         return self.randrange(a, b + 1)
 
     def choice(self, seq: _Sized[T]) -> T:
-        """Return one of a sequence's items. Raises `IndexError` for an empty one."""
+        """Return an item of a sequence. Raises `IndexError` for an empty one."""
         if not len(seq):
-            message = "There is nothing to choose from."
-            raise IndexError(message)
+            raise IndexError("The sequence is empty: there is no item to choose.")
         return seq[self._below(len(seq))]
 
     def choices(
@@ -135,58 +132,63 @@ class SeededRandom(random.Random):
         cum_weights: Sequence[float | Fraction] | None = None,
         k: int = 1,
     ) -> list[T]:
-        """Return `k` items, each chosen from all of them, by their weights if there are any."""
+        """Return `k` items drawn with replacement, by weight if weights are given.
+
+        Raises `TypeError` for both kinds of weights, `ValueError` for the wrong number of weights, or a sum that is not
+        positive and finite.
+        """
         count = len(population)
         if weights is not None and cum_weights is not None:
-            message = "Give weights or cumulative weights, not both."
-            raise TypeError(message)
+            raise TypeError("Give weights or cumulative weights, not both.")
         if weights is not None:
             cum_weights = list(accumulate(weights))
         if cum_weights is None:
             return [population[int(self.random() * count)] for _ in range(k)]
         if len(cum_weights) != count:
-            message = f"There are {len(cum_weights)} weights for {count} items."
-            raise ValueError(message)
+            raise ValueError(f"There are {len(cum_weights)} weights for {count} items: give one for each.")
         total = float(cum_weights[-1])
         if not 0 < total < float("inf"):
-            message = f"The weights add up to {total}: the sum must be above zero and finite."
-            raise ValueError(message)
+            raise ValueError(f"The weights add up to {total}: the sum must be positive and finite.")
         return [population[bisect(cum_weights, self.random() * total, 0, count - 1)] for _ in range(k)]
 
     def shuffle(self, x: MutableSequence[Any]) -> None:
-        """Put a list into random order, in place."""
+        """Shuffle a list in place."""
         for place in reversed(range(1, len(x))):
             other = self._below(place + 1)
             x[place], x[other] = x[other], x[place]
 
     def sample(self, population: Sequence[T], k: int, *, counts: Iterable[int] | None = None) -> list[T]:
-        """Return `k` different items; with `counts`, each stands in the population so many times."""
+        """Return `k` items drawn without replacement; with `counts`, each item is in the population so many times.
+
+        Raises `TypeError` for a population that is no sequence, such as a set; `ValueError` for the wrong number of
+        counts, and for a sample larger than the population.
+        """
         if not isinstance(population, Sequence):
-            message = f"A sample is taken of a sequence; a {type(population).__name__} has no order: sort it."
-            raise TypeError(message)
+            raise TypeError(
+                f"sample() takes a sequence; a {type(population).__name__} has no order: use sorted(...)."
+            )
         if counts is None:
             return [population[place] for place in self._places(len(population), k)]
         ends = list(accumulate(counts))
         if len(ends) != len(population):
-            message = f"There are {len(ends)} counts for {len(population)} items."
-            raise ValueError(message)
+            raise ValueError(f"There are {len(ends)} counts for {len(population)} items: give one for each.")
         return [population[bisect(ends, place)] for place in self._places(ends[-1] if ends else 0, k)]
 
     def seed(self, *_: Any, **__: Any) -> None:  # noqa: ANN401 - random.Random's
-        """Do nothing: the seed is the message's. `random.Random` calls this when it is made."""
+        """Do nothing: the message is the seed. `random.Random` calls this when it is constructed."""
 
     def getstate(self) -> Any:  # noqa: ANN401 - random.Random's
-        """Refuse: there is nothing to save, as replay gives the same numbers."""
-        message = "The random numbers of a context have no state to save: a replay draws the same ones."
-        raise NotImplementedError(message)
+        """Raise `NotImplementedError`: a replay draws the same numbers, so there is no state to save."""
+        raise NotImplementedError("context.random has no state to save: a replay draws the same numbers.")
 
     def setstate(self, _: Any) -> None:  # noqa: ANN401 - random.Random's
-        """Refuse: the numbers are those of the message."""
-        message = "The random numbers of a context cannot be set: they are those of the message."
-        raise NotImplementedError(message)
+        """Raise `NotImplementedError`: the numbers are derived from the message."""
+        raise NotImplementedError(
+            "context.random has no state to set: its numbers are derived from the message."
+        )
 
     def _below(self, count: int) -> int:
-        """Return a number from 0 up to `count`, which is excluded: bits are drawn until they are below it."""
+        """Return a number from 0 to below `count`: bits are drawn until their value is below it."""
         bits = count.bit_length()
         drawn = self.getrandbits(bits)
         while drawn >= count:
@@ -194,10 +196,9 @@ class SeededRandom(random.Random):
         return drawn
 
     def _places(self, count: int, k: int) -> list[int]:
-        """Return `k` different numbers below `count`; few of many are drawn until they differ, others from a pool."""
+        """Return `k` different numbers below `count`: few of many by drawing until they differ, others from a pool."""
         if not 0 <= k <= count:
-            message = f"A sample of {k} cannot be taken of {count} items."
-            raise ValueError(message)
+            raise ValueError(f"A sample of {k} items needs as many in the population: there are {count}.")
         small = _SMALL_POOL
         if k > _FEW:
             small += 4 ** (((3 * k - 1).bit_length() + 1) // 2)  # the first power of 4 that is not below 3 k
@@ -219,11 +220,10 @@ class SeededRandom(random.Random):
 
 def _refusal(name: str) -> Callable[..., Any]:
     def refuse(self: SeededRandom, *_: Any, **__: Any) -> Any:  # noqa: ANN401 - takes what any of them takes
-        message = (
-            f"context.random has no {name}: its values are not the same on every machine and Python. Record it with "
-            f"the version: context.capture({name!r}, lambda: random.{name}(...))."
+        raise NotImplementedError(
+            f"context.random has no {name}(): its results may differ between machines and versions of Python. Record "
+            f"it with the version: context.capture({name!r}, lambda: random.{name}(...))."
         )
-        raise NotImplementedError(message)
 
     return refuse
 
@@ -238,20 +238,20 @@ for _name in vars(random.Random):
 
 
 def _length(numbers: range) -> int:
-    """Return how many numbers there are, below 1 when there are none: more than `len` can say, maybe."""
+    """Return the length of a range, below 1 when it is empty; `len` fails for lengths over 63 bits."""
     towards_zero = 1 if numbers.step > 0 else -1
     return (numbers.stop - numbers.start + numbers.step - towards_zero) // numbers.step
 
 
 @lru_cache(maxsize=64)
 def _stream_prefix(handler: str, business_id: str) -> bytes:
-    """Return what the messages of one stream have in common; a worker handles many of them in a row."""
+    """Return the part that all messages of a stream share; cached, as a worker handles many of them in a row."""
     return _with_length(handler) + _with_length(business_id)
 
 
 @lru_cache(maxsize=1024)
 def _suffix(kind: str, counter: int) -> bytes:
-    """Return the end of what is hashed for a draw; nearly all draws are the first few of a kind."""
+    """Return the end of the hashed bytes of a draw; cached, as nearly all draws are the first few of a kind."""
     return _with_length(kind) + counter.to_bytes(8, "big")
 
 

@@ -1,13 +1,13 @@
-"""What can be wrong with handlers, in one place.
+"""The errors of this package.
 
 HandlersError
-├── AppError                what was given to `App` cannot work; found at import, with one clear sentence
-├── CodecError              a value does not survive being stored
-├── CaptureError            `Context.capture` was used wrongly
-├── InputStateChangedError  a handler changed the state that it was given
-├── NondeterminismError     a handler under guard looked at the clock, at chance or at the outside
-├── PublishError            what was given to `Context.publish` is no message
-└── SpecError               what was asked of `handlers.testing` cannot be
+├── AppError                messages, states or handlers are declared wrongly; found when the app is constructed
+├── CodecError              a state or message cannot be encoded or decoded
+├── CaptureError            wrong use of `Context.capture`
+├── InputStateChangedError  a handler mutated its input state
+├── NondeterminismError     a handler under guard called a nondeterministic function
+├── PublishError            `Context.publish` got something other than a message
+└── SpecError               wrong use of `handlers.testing`
 
 Every error survives pickling: its constructor takes one sentence.
 """
@@ -20,28 +20,28 @@ class HandlersError(Exception):
 
 
 class AppError(HandlersError):
-    """Raised when messages, states or handlers are declared in a way that cannot work."""
+    """Raised when messages, states or handlers are declared wrongly; says what to change."""
 
 
 class CodecError(HandlersError):
-    """Raised when a state or message cannot be encoded, or comes back as something else."""
+    """Raised when a state or message cannot be encoded or decoded, or changes by it."""
 
 
 class CaptureError(HandlersError):
-    """Raised when a name is captured twice, or a captured value is not plain data."""
+    """Raised when a name is captured twice, a replay captures a new one, or a value cannot be recorded."""
 
 
 class InputStateChangedError(HandlersError):
-    """Raised when the state given to a handler was not the same after the call."""
+    """Raised when a handler mutated its input state."""
 
 
 class NondeterminismError(HandlersError):
-    """Raised when a handler under guard calls what gives something else each time; says what to use instead."""
+    """Raised when a handler under guard calls a nondeterministic function; says what to use instead."""
 
 
 class PublishError(HandlersError):
-    """Raised when something other than a `Message` is published."""
+    """Raised when a handler publishes something other than a `Message`, or headers that are not text."""
 
 
 class SpecError(HandlersError):
-    """Raised when a specification of a test is given what its handler cannot have; says what to change."""
+    """Raised when a test gives its handler something impossible; says what to change."""

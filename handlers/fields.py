@@ -1,7 +1,7 @@
-"""Which types a field of a message or state may have: values that nobody can change.
+"""The types that a field of a message or state may have: immutable ones, all the way down.
 
-A frozen model with a list in it can still be changed through the list, and a replay would then see
-something else than the first run did. So only immutable types are allowed, all the way down.
+A frozen model with a list in it can still be mutated through the list, and a replay would then get another input
+than the first run did.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _INSTEAD = {
 
 
 def check_model(model_type: type[BaseModel]) -> None:
-    """Raise `AppError` when an instance of the model could change, or keep what is not stored."""
+    """Raise `AppError` when an instance of the model could be mutated, or hold data that is not stored."""
     for model in _models(model_type, set()):
         _check_complete(model)
         _check_settings(model)
@@ -46,7 +46,7 @@ def check_model(model_type: type[BaseModel]) -> None:
 
 
 def check_defaults(model_type: type[BaseModel]) -> None:
-    """Raise `AppError` when a field of the model has a default that may be another one each time."""
+    """Raise `AppError` when a field of the model has a default_factory that may be nondeterministic."""
     for model in _models(model_type, set()):
         for name, field in model.model_fields.items():
             factory = field.default_factory
@@ -54,15 +54,14 @@ def check_defaults(model_type: type[BaseModel]) -> None:
                 continue
             if isinstance(factory, type) and issubclass(factory, BaseModel):
                 continue
-            message = (
-                f"{model.__name__}.{name} has a default_factory, which may give something else each time: give it a "
-                f"default, or let the handler set it, with what its context offers."
+            raise AppError(
+                f"{model.__name__}.{name} has a default_factory, which may return another value in a replay: give it a "
+                f"default, or let the handler set it, for example with context.new_guid()."
             )
-            raise AppError(message)
 
 
 def holds_frozenset(model_type: type[BaseModel]) -> bool:
-    """Say whether there is a set anywhere in the model: its order is another one in every process."""
+    """Return whether there is a set anywhere in the model: its order differs between processes."""
     return any(
         frozenset in (part, get_origin(part))
         for model in _models(model_type, set())
@@ -73,28 +72,26 @@ def holds_frozenset(model_type: type[BaseModel]) -> bool:
 
 def _check_complete(model: type[BaseModel]) -> None:
     if not model.__pydantic_complete__ and not model.model_rebuild(raise_errors=False):
-        message = f"{model.__name__} names a type that is not there: import it at run time, not under TYPE_CHECKING."
-        raise AppError(message)
+        raise AppError(
+            f"{model.__name__} has an annotation that cannot be resolved: import its type at run time, not under "
+            f"TYPE_CHECKING."
+        )
 
 
 def _check_settings(model: type[BaseModel]) -> None:
     name = model.__name__
     if not model.model_config.get("frozen"):
-        message = f"{name} is not frozen: give it model_config = ConfigDict(frozen=True)."
-        raise AppError(message)
+        raise AppError(f"{name} is not frozen: set model_config = ConfigDict(frozen=True).")
     if model.model_config.get("extra") == "allow":
-        message = f"{name} allows extra fields: declare each field, so that its type is known."
-        raise AppError(message)
+        raise AppError(f"{name} allows extra fields: declare each field, so that its type is known.")
     if model.__private_attributes__:
         private = ", ".join(sorted(model.__private_attributes__))
-        message = f"{name} has the private attribute {private}, which is not stored: make it a field."
-        raise AppError(message)
+        raise AppError(f"{name} has the private attribute {private}, which is not stored: make it a field.")
     if model.model_computed_fields:
         computed = ", ".join(sorted(model.model_computed_fields))
-        message = (
-            f"{name} has the computed field {computed}, written and never read: make it a plain property."
+        raise AppError(
+            f"{name} has the computed field {computed}, which is stored and never read: make it a plain property."
         )
-        raise AppError(message)
 
 
 def _check_type(annotation: Any, where: str) -> None:  # noqa: ANN401 - a type expression
@@ -103,26 +100,24 @@ def _check_type(annotation: Any, where: str) -> None:  # noqa: ANN401 - a type e
             shown = getattr(part, "__name__", None) or str(part)
             instead = _INSTEAD.get(get_origin(part) or part)
             hint = f"use {instead}" if instead else f"allowed are {_ALLOWED}"
-            message = f"{where} is of type {shown}, whose values could change after they were stored: {hint}."
-            raise AppError(message)
+            raise AppError(f"{where} is of type {shown}, which is mutable or not supported: {hint}.")
 
 
 def _check_storage(model: type[BaseModel], name: str, field: FieldInfo, where: str) -> None:
     if field.exclude:
-        message = f"{where} is excluded, so it would not be stored: take exclude away."
-        raise AppError(message)
+        raise AppError(f"{where} is excluded, so it would not be stored: remove exclude.")
     written = field.serialization_alias or name
     if written not in _names_read(model, name, field):
-        message = f"{where} is written as {written!r}, which is not read: give it one alias."
-        raise AppError(message)
+        raise AppError(
+            f"{where} is stored as {written!r} and read by another name: give it one alias for both."
+        )
     config = model.model_config
     if bytes in _parts(field.annotation) and not (
         config.get("ser_json_bytes") == config.get("val_json_bytes") == "base64"
     ):
-        message = (
+        raise AppError(
             f"{where} is bytes: add ser_json_bytes='base64' and val_json_bytes='base64' to its model_config."
         )
-        raise AppError(message)
 
 
 def _names_read(model: type[BaseModel], name: str, field: FieldInfo) -> set[object]:
@@ -142,7 +137,7 @@ def _is_allowed(part: Any) -> bool:  # noqa: ANN401 - a type expression
 
 
 def _parts(annotation: Any) -> Iterator[Any]:  # noqa: ANN401 - a type expression
-    """Give a type expression and the ones inside it, aliases and new types resolved."""
+    """Yield a type expression and those inside it, aliases and new types resolved."""
     annotation = resolve_alias(annotation)
     if get_origin(annotation) is Annotated:
         yield from _parts(get_args(annotation)[0])
@@ -156,7 +151,7 @@ def _parts(annotation: Any) -> Iterator[Any]:  # noqa: ANN401 - a type expressio
 
 
 def resolve_alias(annotation: Any) -> Any:  # noqa: ANN401 - a type expression
-    """Follow `NewType` and `type X = ...` to what they stand for."""
+    """Resolve `NewType` and `type X = ...` to the types that they name."""
     while True:
         if hasattr(annotation, "__supertype__"):
             annotation = annotation.__supertype__

@@ -21,14 +21,14 @@ _MARK = "__handles__"
 
 @dataclass(frozen=True, slots=True)
 class Handles:
-    """What `@handles` says of a method: the path of the business id in the message, and the revision."""
+    """The mark of a handler method: the path of the business id in the message, and the revision."""
 
     by: str
     revision: int
 
 
 class Mark(Protocol):
-    """What `@handles(...)` gives: it marks a method, and lets a type checker compare its types with each other."""
+    """The decorator that `@handles(...)` returns. Its type makes a type checker compare the method's types."""
 
     def __call__(self, method: Callable[[H, S, M, Context], S], /) -> Callable[[H, S, M, Context], S]:
         """Mark a method."""
@@ -37,16 +37,16 @@ class Mark(Protocol):
 def handles(*, by: str, revision: int = 1) -> Mark:
     """Mark a method as the one that handles the message type of its second argument.
 
-    `by` names the field of the message that holds the business id; a dotted path reaches into a nested model.
-    `revision` tells two methods for one message type apart: new messages take the highest, a duplicate is
-    handled by the one that handled it first. Raises `AppError` when these cannot be.
+    `by` names the field of the message that holds the business id; a dotted path names a field of a nested model.
+    `revision`, from 1, tells two methods for one message type apart: new messages take the highest, a replay takes
+    the one that handled the message first. Raises `AppError` for anything else.
     """
     if not isinstance(by, str) or not all(by.split(".")):  # type: ignore[redundant-expr] # whatever is given
-        message = f"@handles(by=...) takes the name of the field with the business id, not {by!r}."
-        raise AppError(message)
+        raise AppError(
+            f"@handles(by=...) takes the name of the field that holds the business id, not {by!r}."
+        )
     if type(revision) is not int or revision < 1:
-        message = f"@handles(revision=...) counts from 1: {revision!r} is no revision."
-        raise AppError(message)
+        raise AppError(f"@handles(revision=...) takes an int from 1, not {revision!r}.")
 
     def mark(method: Callable[[H, S, M, Context], S], /) -> Callable[[H, S, M, Context], S]:
         setattr(method, _MARK, Handles(by, revision))
@@ -56,17 +56,17 @@ def handles(*, by: str, revision: int = 1) -> Mark:
 
 
 def mark_of(method: object) -> Handles | None:
-    """Return what `@handles` said of a method, None for any other attribute."""
+    """Return the mark that `@handles` put on a method, None for any other attribute."""
     mark = getattr(method, _MARK, None)
     return mark if isinstance(mark, Handles) else None
 
 
 class Handler(Generic[S]):
-    """The rules of one kind of business object, whose state is an `S`.
+    """Base of handlers: the rules of one kind of business object, whose state is an `S`.
 
-    A handler is pure: it takes all it needs from its arguments and keeps nothing between messages. Its name
-    begins the key of every stream it writes; `class Range(Handler[Data], name="ShootingRange")` keeps the name
-    when the class is renamed.
+    A handler is pure: it reads all it needs from its arguments and keeps nothing between messages. Its name is the
+    prefix of the key of every stream that it writes; `class Range(Handler[Data], name="ShootingRange")` keeps the
+    name when the class is renamed.
     """
 
     __handler_name__: ClassVar[str] = "Handler"
@@ -76,10 +76,12 @@ class Handler(Generic[S]):
         cls.__handler_name__ = stable_name(name or cls.__name__, f"The handler {cls.__qualname__}")
 
     def __setattr__(self, name: str, value: object) -> None:
-        message = f"{type(self).__name__}.{name} cannot be set: a handler keeps nothing between messages."
-        raise AttributeError(message)
+        where = f"{type(self).__name__}.{name}"
+        raise AttributeError(
+            f"{where} cannot be set, as a handler keeps nothing between messages: return it in the next state."
+        )
 
 
 def handler_name(handler_type: type[Handler[Any]]) -> str:
-    """Return the name that begins the keys of the handler's streams."""
+    """Return the name of a handler, the prefix of its streams' keys."""
     return handler_type.__handler_name__

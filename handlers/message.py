@@ -1,4 +1,4 @@
-"""Messages: frozen models that come in on a log and go out through the context."""
+"""Messages: frozen models, read from a log and published through the context."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from handlers.names import stable_name
 
 
 class Message(BaseModel):
-    """What is sent from one business object to another.
+    """Base of messages, which are sent from one business object to another.
 
-    The name on the wire is the class's, or the one given: `class FireAt(Message, name="FireAt")` keeps the
-    name when the class is renamed. `class FireAt(Message, aliases=("Shoot",))` also takes messages that stand on the
-    wire under another name, as they do in logs from before a type was renamed; what is published has the name, never
-    an alias. Fields unknown to the class are ignored when a message is read.
+    The name on the wire is the class's, or the given one: `class FireAt(Message, name="FireAt")` keeps the name when
+    the class is renamed. `class FireAt(Message, aliases=("Shoot",))` also takes messages under another name, such as
+    those in logs from before a renaming; a message is published under its name, never under an alias. Unknown fields
+    are ignored when a message is read.
     """
 
     model_config = ConfigDict(frozen=True, **JSON)
@@ -31,7 +31,7 @@ class Message(BaseModel):
         aliases: tuple[str, ...] = (),
         **kwargs: Any,  # noqa: ANN401 - pydantic's
     ) -> None:
-        """Let `type` accept name and aliases; they are taken up below, once pydantic has made the class."""
+        """Accept name and aliases, which are used below, once pydantic has built the class."""
         super().__init_subclass__(**kwargs)
 
     @classmethod
@@ -48,21 +48,21 @@ class Message(BaseModel):
 
 
 def message_name(message_type: type[Message]) -> str:
-    """Return the name that stands on the wire for messages of this type."""
+    """Return the name of a message type on the wire."""
     return message_type.__message_name__
 
 
 def message_aliases(message_type: type[Message]) -> tuple[str, ...]:
-    """Return the other names under which messages of this type may stand on the wire."""
+    """Return the other names under which messages of this type are read."""
     return message_type.__message_aliases__
 
 
 def _aliases(given: object, name: str, owner: str) -> tuple[str, ...]:
     if not isinstance(given, tuple) or not all(isinstance(alias, str) for alias in given):
-        problem = f'{owner} has aliases {given!r}: give a tuple of names, like aliases=("Shoot",).'
-        raise AppError(problem)
+        raise AppError(f'{owner} has aliases {given!r}: use a tuple of names, such as aliases=("Shoot",).')
     aliases = tuple(stable_name(alias, f"An alias of {owner[0].lower()}{owner[1:]}") for alias in given)
     if name in aliases or len(set(aliases)) < len(aliases):
-        problem = f"{owner} is named {name} and has the aliases {', '.join(aliases)}: give each name once."
-        raise AppError(problem)
+        raise AppError(
+            f"{owner} is named {name} and has the aliases {', '.join(aliases)}: use each name once."
+        )
     return aliases

@@ -1,4 +1,4 @@
-"""Stable names of handlers and messages: they stand in stored keys and on the wire."""
+"""Stable names of handlers and messages: they are part of stored keys and of messages on the wire."""
 
 from __future__ import annotations
 
@@ -10,14 +10,13 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 def stable_name(name: str, owner: str) -> str:
-    """Return `name` when it may stand in keys and on the wire.
+    """Return `name` when it is valid in keys and on the wire.
 
-    Raises `AppError` otherwise: a handler's name is followed by "-" and the business id in a key, so it
-    can hold letters, digits and underscores only.
+    Raises `AppError` otherwise: in a key, a handler's name is followed by "-" and the business id, so it consists of
+    letters, digits and underscores. `owner` is what the error calls the class.
     """
     if not _NAME.fullmatch(name):
-        message = (
-            f"{owner} is named {name!r}: a name has ASCII letters, digits and _ and begins with no digit."
+        raise AppError(
+            f"{owner} is named {name!r}: use ASCII letters, digits and _ only, and no digit first."
         )
-        raise AppError(message)
     return name

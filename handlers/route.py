@@ -1,4 +1,4 @@
-"""Routes: which method handles a message, and where the message says which business object it is for."""
+"""Routes: which method handles a message, and which field of the message holds the business id."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ class KeyKind(Enum):
 
 @dataclass(frozen=True)
 class Route:
-    """How messages of one type reach one handler.
+    """The way of messages of one type to one handler.
 
-    `path` leads to the business id through the model's attributes, `wire_path` through the JSON of the body.
-    `revisions` holds the methods by their revision.
+    `path` is the business id's path in the model's attributes, `wire_path` the one in the JSON of the body.
+    `revisions` holds the methods by revision.
     """
 
     handler: str
@@ -52,11 +52,11 @@ class Route:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names under which its messages stand on the wire: that of the type, and its aliases."""
+        """The names of its messages on the wire: the name of the type, and its aliases."""
         return (message_name(self.message_type), *message_aliases(self.message_type))
 
     def business_id(self, message: Message) -> str:
-        """Return the business id of a message as text: a UUID in small letters with hyphens."""
+        """Return the business id of a message as text: a UUID in lower case with hyphens."""
         value: Any = message
         for name in self.path:
             value = getattr(value, name)
@@ -64,36 +64,34 @@ class Route:
 
 
 def message_type_of(method: Callable[..., Any], state_type: type[State]) -> type[Message]:
-    """Read the message type from the annotations of a handler method.
+    """Return the message type from the annotations of a handler method.
 
-    Raises `AppError` when the method does not have the form `(self, state, message, context) -> state`.
+    Raises `AppError` when its signature is not `(self, state, message, context) -> state`.
     """
     where = method.__qualname__
     parameters = inspect.signature(method).parameters
     if len(parameters) != len(("self", "state", "message", "context")) or not _is_plain(method):
-        problem = (
+        raise AppError(
             f"{where} must be a plain method (self, state, message, context) that returns the next state."
         )
-        raise AppError(problem)
     hints = _hints(method, where)
     _, state, message, context = parameters
     if hints.get(state, state_type) is not state_type or hints.get("return", state_type) is not state_type:
-        problem = f"{where} must take and return a {state_type.__name__}, the state of its handler."
-        raise AppError(problem)
+        raise AppError(f"{where} must take and return a {state_type.__name__}, the state of its handler.")
     if hints.get(context, Context) is not Context:
-        problem = f"{where} must take a Context as its last argument: ({context}: Context)."
-        raise AppError(problem)
+        raise AppError(f"{where} must take a Context as its last argument: ({context}: Context).")
     message_type = hints.get(message)
     if not (
         isinstance(message_type, type) and issubclass(message_type, Message) and message_type is not Message
     ):
-        problem = f"{where} must say by an annotation which Message it handles: ({message}: SomeMessage)."
-        raise AppError(problem)
+        raise AppError(
+            f"{where} must annotate its message with a subclass of Message: ({message}: SomeMessage)."
+        )
     return message_type
 
 
 def _is_plain(method: Callable[..., Any]) -> bool:
-    """Say whether a method can be called with its arguments in their order, and returns at once."""
+    """Return whether a method is synchronous and takes positional arguments."""
     if any(
         kind(method)
         for kind in (inspect.iscoroutinefunction, inspect.isgeneratorfunction, inspect.isasyncgenfunction)
@@ -104,7 +102,7 @@ def _is_plain(method: Callable[..., Any]) -> bool:
 
 
 def business_id_of(message_type: type[Message], by: str, where: str) -> tuple[tuple[str, ...], KeyKind]:
-    """Find the field that `by` names. Return its path in the JSON of the body, and the kind of its type.
+    """Return the path of the field that `by` names in the JSON of the body, and the kind of its type.
 
     Raises `AppError` when there is no such field, or its type is not str, UUID or a strict int.
     """
@@ -113,10 +111,9 @@ def business_id_of(message_type: type[Message], by: str, where: str) -> tuple[tu
     for position, name in enumerate(by.split(".")):
         field = model.model_fields.get(name) if _is_model(model) else None
         if field is None:
-            problem = (
+            raise AppError(
                 f"{where}: {message_type.__name__} has no field {'.'.join(by.split('.')[: position + 1])!r}."
             )
-            raise AppError(problem)
         wire.append(_wire_name(field, name, where))
         strict = bool(model.model_config.get("strict")) or any(
             isinstance(mark, Strict) and mark.strict for mark in field.metadata
@@ -134,12 +131,11 @@ def _key_kind(annotation: Any, where: str, *, strict: bool) -> KeyKind:  # noqa:
         return KeyKind.INTEGER
     shown = getattr(annotation, "__name__", str(annotation))
     hint = (
-        '; declare it as pydantic.StrictInt, so that 7, 7.0 and "7" are not one object'
+        '; use pydantic.StrictInt, which does not take 7, 7.0 and "7" for the same id'
         if annotation is int
         else ""
     )
-    problem = f"{where} is a {shown}: a business id is a str, a UUID or a strict int{hint}."
-    raise AppError(problem)
+    raise AppError(f"{where} is a {shown}: a business id must be a str, a UUID or a strict int{hint}.")
 
 
 def _is_model(annotation: Any) -> bool:  # noqa: ANN401 - a type expression
@@ -149,8 +145,7 @@ def _is_model(annotation: Any) -> bool:  # noqa: ANN401 - a type expression
 def _wire_name(field: FieldInfo, name: str, where: str) -> str:
     alias = field.validation_alias
     if isinstance(alias, AliasPath | AliasChoices):
-        problem = f"{where}: the field {name} of the business id has several aliases; give it one."
-        raise AppError(problem)
+        raise AppError(f"{where}: the field {name} of the business id has several aliases: give it one.")
     return alias or name
 
 
@@ -158,5 +153,6 @@ def _hints(method: Callable[..., Any], where: str) -> dict[str, Any]:
     try:
         return typing.get_type_hints(method)
     except NameError as error:
-        problem = f"{where}: {error}. Import the types of a handler at run time, not under TYPE_CHECKING."
-        raise AppError(problem) from error
+        raise AppError(
+            f"{where}: {error}. Import the types of a handler at run time, not under TYPE_CHECKING."
+        ) from error

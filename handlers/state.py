@@ -1,4 +1,4 @@
-"""States: frozen models, one for each business object, of which every version is kept."""
+"""States: frozen models, one for each business object; every version is stored."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ Upcaster = Callable[[dict[str, Any]], dict[str, Any]]
 
 
 class State(BaseModel):
-    """What a business object is at one moment. All fields have defaults: they are its first version.
+    """Base of states. All fields have defaults, which are the initial state of a business object.
 
-    A changed shape gets a new schema version, and an upcaster for each older one that turns the stored
-    fields into those of the next: `class Account(State, version=2, upcasters={1: add_currency})`.
+    A changed shape gets a new schema version, and an upcaster for each older version, which turns its stored fields
+    into those of the next version: `class Account(State, version=2, upcasters={1: add_currency})`.
     """
 
     model_config = ConfigDict(frozen=True, **JSON)
@@ -30,7 +30,7 @@ class State(BaseModel):
         upcasters: Mapping[int, Upcaster] | None = None,
         **kwargs: Any,  # noqa: ANN401 - pydantic's
     ) -> None:
-        """Let `type` accept version and upcasters; they are taken up below, once pydantic has made the class."""
+        """Accept version and upcasters, which are used below, once pydantic has built the class."""
         super().__init_subclass__(**kwargs)
 
     @classmethod

@@ -1,4 +1,4 @@
-"""The codec of a state, which also reads what an earlier schema version stored."""
+"""The codec of a state, which also upcasts states stored in earlier schema versions."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from handlers.state import State, Upcaster
 
 
 class StateCodec(Codec[State]):
-    """Encode states in today's schema version and decode them from any version that can be upcast."""
+    """Encode states in the current schema version, and upcast those stored in earlier ones."""
 
     __slots__ = ("_upcasters", "version")
 
@@ -22,40 +22,41 @@ class StateCodec(Codec[State]):
         _check_upcasters(state_type.__name__, self.version, self._upcasters)
 
     def upcast(self, data: bytes, version: int) -> bytes:
-        """Return a stored state in today's schema version; the same bytes when it is in it already.
+        """Return the bytes of a stored state in the current schema version, unchanged when it has that version.
 
-        Raises `CodecError` when it was stored by a newer version of the code, or an upcaster fails.
+        Raises `CodecError` when the stored version is newer, or an upcaster is missing or fails.
         """
         if version == self.version:
             return data
         name = self.model_type.__name__
         if version > self.version:
-            message = f"{name} was stored in schema version {version}; this code knows versions up to {self.version}."
-            raise CodecError(message)
+            raise CodecError(
+                f"{name} was stored in schema version {version}; this code knows versions up to {self.version}: deploy "
+                f"newer code."
+            )
         fields: Any = json.loads(data)
         for step in range(version, self.version):
             if step not in self._upcasters:
-                message = (
-                    f"{name} was stored in schema version {version}, and no upcaster for {step} is left."
+                raise CodecError(
+                    f"{name} was stored in schema version {version}, and there is no upcaster from version {step}: "
+                    f"bring it back."
                 )
-                raise CodecError(message)
             try:
                 fields = self._upcasters[step](fields)
             except Exception as error:
-                message = (
+                raise CodecError(
                     f"The upcaster of {name} from version {step} failed: {type(error).__name__}: {error}"
-                )
-                raise CodecError(message) from error
+                ) from error
         return self.encode(self.reread(json.dumps(fields).encode()))
 
 
 def _check_upcasters(name: str, version: int, upcasters: dict[int, Upcaster]) -> None:
     if version < 1:
-        message = f"{name} has schema version {version}: versions count from 1."
-        raise AppError(message)
+        raise AppError(f"{name} has schema version {version}: use an int from 1.")
     oldest = min(upcasters, default=version)
     missing = sorted(set(range(oldest, version)) ^ set(upcasters))
     if missing or (version > 1 and not upcasters):
         steps = ", ".join(map(str, missing)) or str(version - 1)
-        message = f"{name} is at schema version {version}: its upcasters must lead there without a gap (see {steps})."
-        raise AppError(message)
+        raise AppError(
+            f"{name} has schema version {version}: add the missing upcasters, or remove those too many ({steps})."
+        )

@@ -1,10 +1,10 @@
-"""Text that can be stored and sent."""
+"""Text that can be encoded as UTF-8."""
 
 from __future__ import annotations
 
 
 def is_text(value: object) -> bool:
-    """Say whether a value is text that can be written as UTF-8: a str may also hold half of a character."""
+    """Return whether a value is a str that can be encoded as UTF-8: one with a lone surrogate cannot."""
     if not isinstance(value, str):
         return False
     try:

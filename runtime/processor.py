@@ -1,7 +1,7 @@
 """The processor: handles messages one at a time, without Spark.
 
-For a consumer of a queue: acknowledge a message after `process` has returned. A crash before that brings the
-message again, and the copy publishes the same outputs again.
+For a consumer of a queue: acknowledge a message after `process` has returned. A message that is redelivered after a
+crash publishes the same outputs again.
 """
 
 from __future__ import annotations
@@ -14,9 +14,8 @@ from handlers.app import HandlerDefinition
 from handlers.guard import guarded
 from handlers.route import KeyKind, Route
 from runtime.algorithms.algorithm import AT_ONCE, Publish
-from runtime.algorithms.choice import AlgorithmName, Dependencies, handlers_of, make_algorithms
-from runtime.algorithms.outbox.tokens import TableTokenStore, issue
-from runtime.batches.context import BatchContext
+from runtime.algorithms.choice import AlgorithmName, Dependencies, check_stores, handlers_of, make_algorithms
+from runtime.algorithms.outbox.tokens import TokenStore, issue
 from runtime.clock import Clock, system_clock
 from runtime.messages.envelope import Envelope
 from runtime.messages.message_ids import canonical
@@ -28,14 +27,16 @@ from runtime.retries import RetryPolicy
 class Processor:
     """Runs the handlers of an app on single messages.
 
-    `publish` is awaited once for each output, after what it speaks of is stored durably; it may be
-    called again with the same output when a message comes again. When `process` returns, what the message did is
-    stored durably, whether it has outputs or not. With `guard`, a handler that looks at a clock, at chance or at the
-    outside makes a dead letter of its message.
+    `publish` is awaited once for each output, after the effect of its message is stored durably; it may be called again
+    with the same output when the message is redelivered. When `process` returns, the effect of the message is stored
+    durably, whether it has outputs or not. With `guard`, a handler that looks at a clock, at chance or at the outside
+    makes a dead letter of its message.
 
-    `algorithm` is one of the family in docs/algorithms.md: one table is processed with the same one for ever.
-    `evidence` is the table of the de-duplication store or of the tokens, which may be in another store; by default they
-    stand in the table of the states. `batch` counts for the state-based algorithm alone.
+    `algorithm` is one of those in docs/algorithms.md; one table is processed with the same one for ever.
+    `deduplication_store` and `token_store` are tables for the algorithms that use them, which may be in another store;
+    by default they are the table of the states.
+
+    Raises `UsageError` for an unknown algorithm, and for a store that the algorithm does not use.
     """
 
     def __init__(
@@ -45,16 +46,23 @@ class Processor:
         publish: Publish,
         *,
         clock: Clock = system_clock,
-        batch: BatchContext | None = None,
         retries: RetryPolicy | None = None,
         guard: bool = False,
         algorithm: AlgorithmName = "state-based",
-        evidence: Table | None = None,
+        deduplication_store: Table | None = None,
+        token_store: Table | None = None,
     ) -> None:
+        check_stores(algorithm, deduplication_store=deduplication_store, token_store=token_store)
         self._app = app = guarded(app) if guard else app
-        self._tokens = TableTokenStore(evidence or table) if algorithm == "tokens" else None
+        self._tokens = TokenStore(token_store or table) if algorithm == "tokens" else None
         dependencies = Dependencies(
-            app, table, evidence or table, publish, clock, retries or RetryPolicy(), batch or BatchContext()
+            app,
+            table,
+            deduplication_store,
+            token_store,
+            publish,
+            clock,
+            retries or RetryPolicy(),
         )
         self._algorithms = make_algorithms(algorithm, dependencies)
 

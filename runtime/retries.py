@@ -6,11 +6,11 @@ import asyncio
 import random
 import time
 from collections.abc import AsyncIterable, Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar
 
-from eventstore import ConcurrencyConflictError, Scope, StoreUnavailableError, StreamTruncatedError
+from eventstore import ConcurrencyConflictError, StoreUnavailableError, StreamTruncatedError, Table
 from runtime.errors import RetriesExhaustedError
 
 T = TypeVar("T")
@@ -29,22 +29,25 @@ async def blocking_sleep(seconds: float) -> None:
     time.sleep(seconds)  # noqa: ASYNC251 - there is no event loop that it could block
 
 
-def sleep_for(scope: Scope) -> Sleep:
-    """Return the way to sleep beside a store of this scope."""
-    return asyncio.sleep if scope == "network" else blocking_sleep
-
-
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
     """At most `attempts` in a row without progress, pauses doubling from `first` to `longest` seconds.
 
-    Each pause is drawn at random from its upper half, so that those who collided once do not collide again.
+    Each pause is drawn at random from its upper half, so that those who collided once do not collide again. Without a
+    `sleep` of its own, the policy takes that which suits the tables that the work is on.
     """
 
     attempts: int = 12
     first: float = 0.005
     longest: float = 2.0
-    sleep: Sleep = blocking_sleep
+    sleep: Sleep | None = None
+
+    def beside(self, *tables: Table) -> RetryPolicy:
+        """Return the policy for work on these tables: other tasks go on in its pauses if one is on the network."""
+        if self.sleep is not None:
+            return self
+        is_on_network = any(table.scope == "network" for table in tables)
+        return replace(self, sleep=asyncio.sleep if is_on_network else blocking_sleep)
 
     def start(self) -> Retries:
         """Begin to count."""
@@ -67,7 +70,8 @@ class Retries:
             message = f"Gave up after {self._failures} attempts in a row: {error}"
             raise RetriesExhaustedError(message) from error
         longest = min(self._policy.longest, self._policy.first * 2 ** (self._failures - 1))
-        await self._policy.sleep(random.uniform(longest / 2, longest))  # noqa: S311 - no secret
+        sleep = self._policy.sleep or asyncio.sleep
+        await sleep(random.uniform(longest / 2, longest))  # noqa: S311 - no secret
 
     def progress(self) -> None:
         """Count from the start again: something was stored."""

@@ -62,7 +62,7 @@ class BatchPlay:
 
     def _in_batch(self, batch: int) -> BatchAlgorithm:
         context = BatchContext(f"20260101T000000-{batch:06}")
-        given = Dependencies(self.app, self.table, self.table, clock=self._clock, batch=context)
+        given = Dependencies(self.app, self.table, clock=self._clock, batch=context)
         (algorithm,) = make_batch_algorithms(self._algorithm, given).values()
         return algorithm
 

@@ -32,23 +32,23 @@ FIGURES: Mapping[str, Figure] = {
 }
 
 WORDS: Mapping[str, Mapping[AlgorithmName, str]] = {
-    "where evidence is kept": {
-        "state-based": "in the versions, which hold the states",
-        "outbox": "in the entity's row",
-        "deduplication-store": "in a row of its own",
-        "tokens": "in a row for each handler that is to process it",
+    "what shows that a message was processed": {
+        "state-based": "its version, which may hold the state",
+        "outbox": "its id in the entity's row",
+        "deduplication-store": "its id in a row of its own",
+        "tokens": "that its token is gone",
     },
-    "evidence disappears": {
-        "state-based": "when `consistent truncate` cuts the version",
-        "outbox": "when `evict` forgets it by age",
-        "deduplication-store": "when `evict` forgets it by age",
-        "tokens": "at once",
+    "a duplicate is recognised": {
+        "state-based": "until `consistent truncate` cuts the version",
+        "outbox": "until `evict` forgets the id by age",
+        "deduplication-store": "until `evict` forgets the id by age",
+        "tokens": "always",
     },
-    "a copy that comes after that": {
+    "a copy that is delivered after that": {
         "state-based": "is refused as `too_late`",
         "outbox": "is processed again",
         "deduplication-store": "is processed again",
-        "tokens": "is a duplicate: it has no token any more",
+        "tokens": "is a duplicate",
     },
     "handlers must be deterministic": {
         "state-based": "yes",

@@ -9,7 +9,7 @@ from benchmarks.algorithms.metered_table import MeteredTable
 from benchmarks.algorithms.play import check_ends, ticking_clock
 from eventstore import drive
 from runtime.algorithms.last_hop.delivery import End, IdempotentDelivery, Send
-from runtime.algorithms.last_hop.keys import TableDeliveryKeys
+from runtime.algorithms.last_hop.keys import DeliveryKeys
 from runtime.algorithms.last_hop.settings import DeliverySettings
 
 PART = "deliveries"
@@ -28,7 +28,7 @@ class Post:
 
     def __init__(self, settings: DeliverySettings) -> None:
         self.table = MeteredTable()
-        self._delivery = IdempotentDelivery(TableDeliveryKeys(self.table), settings, clock=ticking_clock())
+        self._delivery = IdempotentDelivery(DeliveryKeys(self.table), settings, clock=ticking_clock())
 
     async def deliver(self, message_id: str, end: End, send: Send) -> int:
         """Deliver a message and return the requests. Raises `DisagreementError` when that ends otherwise."""

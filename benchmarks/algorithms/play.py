@@ -24,7 +24,7 @@ _BETWEEN = 10_007
 
 
 class Play:
-    """Some handlers of the sample, one algorithm, and a table for its states and its evidence."""
+    """Some handlers of the sample, one algorithm, and a table for its states, ids and tokens."""
 
     def __init__(self, algorithm: AlgorithmName, *handlers: type[Handler[Any]]) -> None:
         self.table = MeteredTable()

@@ -1,6 +1,6 @@
 ------------------------------ MODULE Outbox ------------------------------
 (* The outbox: business state, outgoing messages and ids of processed messages in one row. The steps are those of     *)
-(* runtime/algorithms/outbox/outbox.py: load, invoke, store, dispatch, mark as dispatched.                                   *)
+(* runtime/algorithms/outbox/algorithm.py and outbox.py: load, invoke, store, publish, finish.                           *)
 EXTENDS Deliveries
 
 VARIABLES
@@ -11,10 +11,10 @@ VARIABLES
 
 vars == <<deliveries, entity, commits, published, clock>>
 
-(* An entry is absent, pending (with its output) or dispatched. *)
+(* An entry is absent, pending (with its output) or finished. *)
 Absent == [is |-> "absent", context |-> 0]
 Pending(context) == [is |-> "pending", context |-> context]
-Dispatched == [is |-> "dispatched", context |-> 0]
+Finished == [is |-> "finished", context |-> 0]
 
 NewEntity == [state |-> <<>>, outbox |-> [m \in Messages |-> Absent], version |-> 0]
 Nothing == [entity |-> NewEntity, changed |-> NewEntity]
@@ -30,7 +30,7 @@ Init ==
 
 Load(w) ==
     /\ At(w, "load")
-    /\ LET next == IF entity.outbox[message[w]] = Absent THEN "invoke" ELSE "dispatch"
+    /\ LET next == IF entity.outbox[message[w]] = Absent THEN "invoke" ELSE "publish"
        IN GoOn(w, next, [entity |-> entity, changed |-> entity])
     /\ UNCHANGED <<entity, commits, published, clock>>
 
@@ -38,7 +38,7 @@ Invoke(w) ==
     /\ At(w, "invoke")
     /\ LET m == message[w]
            changed == [memory[w].entity EXCEPT !.state = Append(@, m), !.outbox[m] = Pending(clock)]
-           next == IF Mistake = "dispatch before store" THEN "dispatch" ELSE "store"
+           next == IF Mistake = "publish before store" THEN "publish" ELSE "store"
        IN GoOn(w, next, [memory[w] EXCEPT !.changed = changed])
     /\ clock' = clock + 1
     /\ UNCHANGED <<entity, commits, published>>
@@ -46,7 +46,7 @@ Invoke(w) ==
 (* Write state and entry together if nobody wrote since the load, else read again. *)
 Store(w) ==
     /\ At(w, "store")
-    /\ LET next == IF Mistake = "dispatch before store" THEN "mark_dispatched" ELSE "dispatch"
+    /\ LET next == IF Mistake = "publish before store" THEN "finish" ELSE "publish"
        IN IF entity.version = memory[w].entity.version \/ Mistake = "no CAS"
           THEN /\ entity' = [memory[w].changed EXCEPT !.version = entity.version + 1]
                /\ commits' = Append(commits, message[w])
@@ -55,28 +55,28 @@ Store(w) ==
                /\ UNCHANGED <<entity, commits>>
     /\ UNCHANGED <<published, clock>>
 
-(* Publish what the entry still has, which is nothing once it is marked. *)
-Dispatch(w) ==
-    /\ At(w, "dispatch")
+(* Publish what the entry still has, which is nothing once the message is finished. *)
+Publish(w) ==
+    /\ At(w, "publish")
     /\ LET m == message[w]
            entry == memory[w].changed.outbox[m]
            stored == memory[w].entity.outbox[m] # Absent
-       IN IF Mistake = "mark before dispatch" /\ entry.is = "pending" /\ entity.outbox[m].is = "pending"
-          THEN /\ GoOn(w, "mark_dispatched", memory[w])
+       IN IF Mistake = "finish before publish" /\ entry.is = "pending" /\ entity.outbox[m].is = "pending"
+          THEN /\ GoOn(w, "finish", memory[w])
                /\ UNCHANGED published
           ELSE /\ published' = IF entry.is = "pending" THEN published \union {Output(m, entry)} ELSE published
-               /\ GoOn(w, IF stored THEN "mark_dispatched" ELSE "store", memory[w])
+               /\ GoOn(w, IF stored THEN "finish" ELSE "store", memory[w])
     /\ UNCHANGED <<entity, commits, clock>>
 
 (* Write the entry without its output, and keep the id. An update is tried again until nobody came in between. *)
-MarkDispatched(w) ==
-    /\ At(w, "mark_dispatched")
+Finish(w) ==
+    /\ At(w, "finish")
     /\ LET m == message[w]
-           marked == IF Mistake = "id not kept" THEN Absent ELSE Dispatched
-           next == IF Mistake = "mark before dispatch" /\ entity.outbox[m].is = "pending"
-                   THEN "dispatch" ELSE "acknowledge"
+           finished == IF Mistake = "id not kept" THEN Absent ELSE Finished
+           next == IF Mistake = "finish before publish" /\ entity.outbox[m].is = "pending"
+                   THEN "publish" ELSE "acknowledge"
        IN /\ entity' = IF entity.outbox[m].is = "pending"
-                       THEN [entity EXCEPT !.outbox[m] = marked, !.version = @ + 1]
+                       THEN [entity EXCEPT !.outbox[m] = finished, !.version = @ + 1]
                        ELSE entity
           /\ GoOn(w, next, memory[w])
     /\ UNCHANGED <<commits, published, clock>>
@@ -88,8 +88,8 @@ Step(w) ==
     \/ Load(w)
     \/ Invoke(w)
     \/ Store(w)
-    \/ Dispatch(w)
-    \/ MarkDispatched(w)
+    \/ Publish(w)
+    \/ Finish(w)
 
 Next ==
     \/ \E w \in Workers : Step(w)
@@ -113,7 +113,7 @@ NoLost ==
 ConsistentOutput == \A one, other \in published : one.message = other.message => one = other
 
 (* In the end no entry waits for anything. *)
-NoGarbage == Quiescent => \A m \in Messages : entity.outbox[m] = Dispatched
+NoGarbage == Quiescent => \A m \in Messages : entity.outbox[m] = Finished
 
 EveryMessageIsAcknowledged == <>[]Quiescent
 ============================================================================

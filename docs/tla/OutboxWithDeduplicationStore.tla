@@ -1,6 +1,6 @@
 ------------------- MODULE OutboxWithDeduplicationStore -------------------
 (* The outbox with a separate de-duplication store: the entity forgets a message once the store knows it. The steps   *)
-(* are those of runtime/algorithms/outbox/with_deduplication_store.py: load, find, invoke, store, dispatch, add,      *)
+(* are those of runtime/algorithms/outbox/with_deduplication_store.py: load, find, invoke, store, publish, add,       *)
 (* forget.                                                                                                            *)
 EXTENDS Deliveries
 
@@ -35,7 +35,7 @@ AfterBoth(w, loaded, found) ==
     IN CASE found /\ (entry = Absent \/ Mistake = "leftover entry kept") -> "acknowledge"
          [] found -> "forget"
          [] entry = Absent -> "invoke"
-         [] OTHER -> "dispatch"
+         [] OTHER -> "publish"
 
 Load(w) ==
     /\ At(w, "load")
@@ -65,13 +65,13 @@ Store(w) ==
     /\ IF entity.version = memory[w].entity.version \/ Mistake = "no CAS"
        THEN /\ entity' = [memory[w].changed EXCEPT !.version = entity.version + 1]
             /\ commits' = Append(commits, message[w])
-            /\ GoOn(w, "dispatch", memory[w])
+            /\ GoOn(w, "publish", memory[w])
        ELSE /\ GoOn(w, First, Nothing)
             /\ UNCHANGED <<entity, commits>>
     /\ UNCHANGED <<known, published, clock>>
 
-Dispatch(w) ==
-    /\ At(w, "dispatch")
+Publish(w) ==
+    /\ At(w, "publish")
     /\ published' = published \union {[message |-> message[w], context |-> memory[w].changed.outbox[message[w]]]}
     /\ GoOn(w, IF Mistake = "forget before add" THEN "forget" ELSE "add", memory[w])
     /\ UNCHANGED <<entity, known, commits, clock>>
@@ -99,7 +99,7 @@ Step(w) ==
     \/ Find(w)
     \/ Invoke(w)
     \/ Store(w)
-    \/ Dispatch(w)
+    \/ Publish(w)
     \/ Add(w)
     \/ Forget(w)
 
@@ -115,8 +115,8 @@ AtMostOneStateChange == \A m \in Messages : Count(commits, m) <= 1
 (* No write overwrites what another message did. *)
 NoLostUpdate == entity.state = commits
 
-(* From the commit onward there is evidence of a message in at least one place. *)
-EvidenceWithoutAGap == \A m \in Messages : Count(commits, m) > 0 => (entity.outbox[m] # Absent \/ m \in known)
+(* From the commit on a message is known in at least one place. *)
+KnownWithoutAGap == \A m \in Messages : Count(commits, m) > 0 => (entity.outbox[m] # Absent \/ m \in known)
 
 NoGhost == \A output \in published : Count(commits, output.message) > 0
 

@@ -1,7 +1,7 @@
 ----------------------- MODULE PrepareCommitPublish -----------------------
 (* Prepare, commit, publish; register, clean up: a document for each message, which its output announces. The steps   *)
-(* are the methods of runtime/algorithms/documents/prepare_commit_publish.py: load, invoke, register, prepare, commit, publish, *)
-(* dispatch, mark as dispatched, clean up, withdraw; and collect, which the sweeper does.                             *)
+(* are the methods of runtime/algorithms/documents/prepare_commit_publish.py: load, invoke, register, prepare, commit, publish   *)
+(* the document, publish, finish, clean up, withdraw; and collect, which the sweeper does.                            *)
 EXTENDS Deliveries
 
 CONSTANTS
@@ -12,8 +12,8 @@ VARIABLES
     entity,     \* the row: business state, outbox, intents (latest and lost), and a version in place of the ETag
     effects,    \* the documents that are stored
     commits,    \* the messages in the order in which a write of theirs changed the state: nothing reads it
-    published,  \* the outputs that were dispatched: nothing reads it
-    attempts,   \* how many ids of attempts were given out
+    published,  \* the outputs that were published: nothing reads it
+    attempts,   \* how many ids of attempts were drawn
     sweeper     \* its next step, and the document that it looks at
 
 vars == <<deliveries, entity, effects, commits, published, attempts, sweeper>>
@@ -21,7 +21,7 @@ rest == <<commits, published, attempts, sweeper>>
 
 None == 0
 Absent == [is |-> "absent", effect |-> None, content |-> None]
-Dispatched == [is |-> "dispatched", effect |-> None, content |-> None]
+Finished == [is |-> "finished", effect |-> None, content |-> None]
 Pending(effect, content) == [is |-> "pending", effect |-> effect, content |-> content]
 
 NewEntity ==
@@ -46,7 +46,7 @@ Init ==
 AfterLoad(w, loaded) ==
     CASE loaded.latest # None /\ loaded.latest \in memory[w].prepared -> "give_up"
       [] loaded.outbox[message[w]] = Absent -> "invoke"
-      [] OTHER -> "publish"
+      [] OTHER -> "publish_document"
 
 AllLost(row) == [row EXCEPT !.lost = @ \union ({row.latest} \ {None}), !.latest = None, !.version = @ + 1]
 
@@ -63,7 +63,7 @@ GiveUp(w) ==
     /\ At(w, "give_up")
     /\ IF entity.version = memory[w].entity.version
        THEN /\ entity' = AllLost(entity)
-            /\ GoOn(w, IF entity.outbox[message[w]] = Absent THEN "invoke" ELSE "publish",
+            /\ GoOn(w, IF entity.outbox[message[w]] = Absent THEN "invoke" ELSE "publish_document",
                     [memory[w] EXCEPT !.entity = entity'])
        ELSE /\ Again(w)
             /\ UNCHANGED entity
@@ -93,8 +93,8 @@ Register(w) ==
 Prepare(w) ==
     /\ At(w, "prepare")
     /\ LET attempt == memory[w].attempt
-           next == CASE Mistake = "commit before prepare" -> "publish"
-                     [] Mistake = "publish before commit" -> "publish"
+           next == CASE Mistake = "commit before prepare" -> "publish_document"
+                     [] Mistake = "publish before commit" -> "publish_document"
                      [] OTHER -> "commit"
        IN /\ effects' = (effects \ Stored(NameOf(attempt)))
                         \union {[name |-> NameOf(attempt), content |-> attempt, published |-> FALSE]}
@@ -112,7 +112,7 @@ Commit(w) ==
     /\ IF entity.version = memory[w].entity.version
        THEN /\ entity' = Committed(w)
             /\ commits' = Append(commits, message[w])
-            /\ GoOn(w, IF Mistake = "commit before prepare" THEN "prepare" ELSE "publish",
+            /\ GoOn(w, IF Mistake = "commit before prepare" THEN "prepare" ELSE "publish_document",
                     [memory[w] EXCEPT !.entity = entity'])
        ELSE /\ Again(w)
             /\ UNCHANGED <<entity, commits>>
@@ -134,32 +134,32 @@ CommitWithoutAnswer(w) ==
     /\ UNCHANGED <<inFlight, message, published, attempts, sweeper>>
 
 (* Make the document of the entry visible, if it is there. *)
-Publish(w) ==
-    /\ At(w, "publish")
+PublishDocument(w) ==
+    /\ At(w, "publish_document")
     /\ LET entry == memory[w].entity.outbox[message[w]]
            early == Mistake = "publish before commit" /\ entry = Absent
            names == IF early THEN {NameOf(memory[w].attempt)}
                     ELSE IF entry.is = "pending" THEN {entry.effect} ELSE {}
            visible == {[effect EXCEPT !.published = TRUE] : effect \in Unpublished(names)}
        IN /\ effects' = (effects \ Unpublished(names)) \union visible
-          /\ GoOn(w, IF early THEN "commit" ELSE "dispatch", [memory[w] EXCEPT !.announced = entry.effect])
+          /\ GoOn(w, IF early THEN "commit" ELSE "publish", [memory[w] EXCEPT !.announced = entry.effect])
     /\ UNCHANGED <<entity, rest>>
 
-Dispatch(w) ==
-    /\ At(w, "dispatch")
+Publish(w) ==
+    /\ At(w, "publish")
     /\ LET m == message[w]
            entry == memory[w].entity.outbox[m]
            output == [message |-> m, effect |-> entry.effect, content |-> entry.content]
        IN published' = IF entry.is = "pending" THEN published \union {output} ELSE published
-    /\ GoOn(w, "mark_dispatched", memory[w])
+    /\ GoOn(w, "finish", memory[w])
     /\ UNCHANGED <<entity, effects, commits, attempts, sweeper>>
 
 (* An update is tried again until nobody came in between; it gives the entity as it is then. *)
-MarkDispatched(w) ==
-    /\ At(w, "mark_dispatched")
+Finish(w) ==
+    /\ At(w, "finish")
     /\ LET m == message[w]
        IN entity' = IF entity.outbox[m].is = "pending"
-                    THEN [entity EXCEPT !.outbox[m] = Dispatched, !.version = @ + 1]
+                    THEN [entity EXCEPT !.outbox[m] = Finished, !.version = @ + 1]
                     ELSE entity
     /\ GoOn(w, "clean_up", [memory[w] EXCEPT !.entity = entity', !.lost = entity'.lost])
     /\ UNCHANGED <<effects, rest>>
@@ -223,9 +223,9 @@ Step(w) ==
     \/ Register(w)
     \/ Prepare(w)
     \/ Commit(w)
+    \/ PublishDocument(w)
     \/ Publish(w)
-    \/ Dispatch(w)
-    \/ MarkDispatched(w)
+    \/ Finish(w)
     \/ CleanUp(w)
     \/ ForgetIntents(w)
     \/ Withdraw(w)
@@ -273,7 +273,7 @@ NoGarbage ==
     AtRest =>
         /\ \A effect \in effects : effect.published
         /\ entity.latest = None /\ entity.lost = {}
-        /\ \A m \in Messages : entity.outbox[m] = Dispatched
+        /\ \A m \in Messages : entity.outbox[m] = Finished
 
 EveryMessageIsAcknowledged == <>[]AtRest
 ============================================================================

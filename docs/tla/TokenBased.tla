@@ -1,6 +1,6 @@
 ---------------------------- MODULE TokenBased ----------------------------
 (* Token-based de-duplication: a message may be processed only while its token exists. The steps are those of         *)
-(* runtime/algorithms/outbox/token_based.py: load, check the token, invoke, store, create tokens, checkpoint, dispatch,      *)
+(* runtime/algorithms/outbox/token_based.py: load, check the token, invoke, store, create tokens, checkpoint, publish,       *)
 (* delete the token, clean up. Each message has one output, which goes to a receiver that processes by tokens too.    *)
 EXTENDS Deliveries
 
@@ -8,10 +8,10 @@ VARIABLES
     entity,     \* the row: business state, outbox, and a version in place of the ETag
     tokens,     \* the tokens that exist, each named by the message that sends it on and the attempt that created it
     commits,    \* the messages in the order in which a write of theirs changed the state: nothing reads it
-    published,  \* the outputs that were dispatched, with their tokens: nothing reads it
+    published,  \* the outputs that were published, with their tokens: nothing reads it
     arriving,   \* the outputs on their way to the receiver
     received,   \* the outputs that the receiver processed, in order: nothing reads it
-    attempts    \* how many ids of attempts were given out
+    attempts    \* how many ids of attempts were drawn
 
 vars == <<deliveries, entity, tokens, commits, published, arriving, received, attempts>>
 rest == <<commits, published, arriving, received>>
@@ -61,8 +61,8 @@ Exists(w) ==
 (* The token is gone and an entry is left: clean up, or read again when it is not known yet who lost. *)
 ReturnEarly(w) ==
     /\ At(w, "return_early")
-    /\ LET settled == memory[w].entity.outbox[message[w]].committed # None \/ ~Committing
-       IN GoOn(w, IF settled THEN "delete_garbage" ELSE First, IF settled THEN memory[w] ELSE Nothing)
+    /\ LET decided == memory[w].entity.outbox[message[w]].committed # None \/ ~Committing
+       IN GoOn(w, IF decided THEN "delete_garbage" ELSE First, IF decided THEN memory[w] ELSE Nothing)
     /\ UNCHANGED <<entity, tokens, attempts, rest>>
 
 (* Handle the message, and register the id of this attempt in the entry. *)
@@ -87,7 +87,7 @@ Store(w) ==
             /\ UNCHANGED <<entity, commits>>
     /\ UNCHANGED <<tokens, attempts, published, arriving, received>>
 
-(* Another attempt has stored the message: register the id of this one, unless it is settled whose tokens count. An   *)
+(* Another attempt has stored the message: register the id of this one, unless it is decided whose tokens count. An   *)
 (* update is tried again until nobody came in between.                                                                *)
 Register(w) ==
     /\ At(w, "register")
@@ -96,7 +96,7 @@ Register(w) ==
            attempt == attempts + 1
            registered == [entity EXCEPT !.outbox[m].attempts = @ \union {attempt}, !.version = @ + 1]
        IN IF entry = Absent \/ entry.committed # None
-          THEN /\ GoOn(w, IF entry = Absent THEN "acknowledge" ELSE "dispatch", [memory[w] EXCEPT !.entity = entity])
+          THEN /\ GoOn(w, IF entry = Absent THEN "acknowledge" ELSE "publish", [memory[w] EXCEPT !.entity = entity])
                /\ UNCHANGED <<entity, attempts>>
           ELSE /\ entity' = IF Mistake = "attempts not registered" THEN entity ELSE registered
                /\ attempts' = attempt
@@ -111,7 +111,7 @@ Create(w) ==
            allowed == Incoming(m) \in tokens \/ Mistake = "late tokens not refused"
        IN IF allowed
           THEN /\ tokens' = tokens \union {<<m, attempt>>}
-               /\ GoOn(w, IF Committing THEN "checkpoint" ELSE "dispatch", [memory[w] EXCEPT !.attempt = attempt])
+               /\ GoOn(w, IF Committing THEN "checkpoint" ELSE "publish", [memory[w] EXCEPT !.attempt = attempt])
           ELSE /\ GoOn(w, First, Nothing)
                /\ UNCHANGED tokens
     /\ UNCHANGED <<entity, attempts, rest>>
@@ -125,11 +125,11 @@ Checkpoint(w) ==
        IN /\ entity' = IF open
                        THEN [entity EXCEPT !.outbox[m].committed = memory[w].attempt, !.version = @ + 1]
                        ELSE entity
-          /\ GoOn(w, IF entry = Absent THEN "acknowledge" ELSE "dispatch", [memory[w] EXCEPT !.entity = entity'])
+          /\ GoOn(w, IF entry = Absent THEN "acknowledge" ELSE "publish", [memory[w] EXCEPT !.entity = entity'])
     /\ UNCHANGED <<tokens, attempts, rest>>
 
-Dispatch(w) ==
-    /\ At(w, "dispatch")
+Publish(w) ==
+    /\ At(w, "publish")
     /\ LET m == message[w]
            entry == memory[w].entity.outbox[m]
            attempt == IF Committing THEN entry.committed ELSE memory[w].attempt
@@ -189,7 +189,7 @@ Step(w) ==
     \/ Register(w)
     \/ Create(w)
     \/ Checkpoint(w)
-    \/ Dispatch(w)
+    \/ Publish(w)
     \/ Delete(w)
     \/ DeleteGarbage(w)
     \/ Forget(w)

@@ -184,8 +184,8 @@ Published == UNION {folder[b].outputs : b \in Batches}
 
 AtMostOneStateChange == commits <= 1
 
-(* From the commit of the entity onward there is evidence of the message in at least one place. *)
-EvidenceWithoutAGap == entity.changes > 0 => (entity.entry # Absent \/ known)
+(* From the commit of the entity on the message is known in at least one place. *)
+KnownWithoutAGap == entity.changes > 0 => (entity.entry # Absent \/ known)
 
 NoGhost == Published # {} => entity.changes > 0
 

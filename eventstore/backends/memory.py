@@ -55,6 +55,8 @@ class MemoryPartition:
 class MemoryTable(Table):
     """A table in memory."""
 
+    scope: Scope = "process"
+
     def __init__(self, etags: Iterable[int], lock: RLock) -> None:
         self._partitions: dict[str, MemoryPartition] = {}
         self._etags = iter(etags)

@@ -34,6 +34,8 @@ _URL = "sqlite:///"
 class SqliteTable(Table):
     """A table in a SQLite file."""
 
+    scope: Scope = "machine"
+
     def __init__(self, file: SqliteFile, name: str) -> None:
         self._file = file
         self._sql = Statements(name)

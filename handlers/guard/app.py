@@ -1,4 +1,4 @@
-"""The app under guard."""
+"""The guarded app: an app whose handlers run under guard."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from types import MappingProxyType
 from typing import Any
 
 from handlers.app import App, HandlerDefinition
+from handlers.guard.audit_events import guard_audit_events
 from handlers.guard.bindings import Bindings
-from handlers.guard.devices import guard_devices
 from handlers.guard.modules import guard_modules
 from handlers.guard.running import guard_method
 from handlers.handler import Handler
@@ -19,7 +19,7 @@ _preparing = Lock()
 
 
 class GuardedApp(App):
-    """An app whose handlers run under guard; also where it arrives after it was pickled."""
+    """An app whose handlers run under guard, also after unpickling in another process."""
 
     def __init__(self, *handlers: type[Handler[Any]]) -> None:
         super().__init__(*handlers)
@@ -29,10 +29,10 @@ class GuardedApp(App):
 
 
 def guarded(app: App) -> App:
-    """Return the app with its handlers under guard.
+    """Return the app with its handlers under guard; the given app stays without.
 
-    It costs each message about a microsecond. The process stays prepared, which costs those who look at a clock
-    or the environment a fifth of a microsecond; the app that was given stays without guard.
+    Each message costs a little more, and so does each lookup in the guarded modules for the rest of the process:
+    docs/testing.md has the figures.
     """
     if isinstance(app, GuardedApp):
         return app
@@ -47,7 +47,7 @@ def _guard_process() -> None:
 @functools.cache
 def _guard_process_once() -> None:
     guard_modules()
-    guard_devices()
+    guard_audit_events()
 
 
 def _guard_routes(definition: HandlerDefinition) -> None:
@@ -55,13 +55,13 @@ def _guard_routes(definition: HandlerDefinition) -> None:
     methods = [method for route in routes for method in route.revisions.values()]
     classes = [definition.handler_type, definition.state_type, *(route.message_type for route in routes)]
     bindings = Bindings(classes, methods)
-    bindings.keep_up()
+    bindings.rebind()
     definition.routes = MappingProxyType(
         {
             name: replace(
                 route,
                 revisions={
-                    revision: guard_method(method, bindings.keep_up)
+                    revision: guard_method(method, bindings.rebind)
                     for revision, method in route.revisions.items()
                 },
             )

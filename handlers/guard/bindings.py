@@ -1,6 +1,6 @@
-"""The names in a user's own modules that lead straight to an entrance, such as `from uuid import uuid4`.
+"""Names in the user's own modules that are bound to a nondeterministic function, as by `from uuid import uuid4`.
 
-They are bound to the guard's functions, which do the same as before except while a handler runs.
+They are bound to the guard's functions instead, which behave as the original except while a handler runs.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _clock = vars(sys.modules[datetime.__module__])
 
 
 class Bindings:
-    """The names of the modules that some handlers live in, and of the user's modules that these use."""
+    """The names of the modules that define some handlers, and of the user's modules that these use."""
 
     def __init__(self, classes: Iterable[type], methods: Iterable[Callable[..., Any]]) -> None:
         self._roots = [found for each in classes for found in map(_module_of, each.__mro__) if found]
@@ -28,15 +28,15 @@ class Bindings:
         self._seen_modules = 0
         self._seen_clock: object = None
 
-    def keep_up(self) -> None:
-        """Bind the names anew when modules were imported, or a test put another clock in place, since the last time."""
+    def rebind(self) -> None:
+        """Bind the names again if modules were imported, or a test replaced the clock, since the last time."""
         if self._seen_clock is not _clock["datetime"] or self._seen_modules != len(sys.modules):
             self._seen_clock, self._seen_modules = _clock["datetime"], len(sys.modules)
-            self.bind()
+            self._bind()
 
-    def bind(self) -> None:
-        """Let each name that leads to an entrance lead to its guard."""
-        guards = _guards_by_entrance()
+    def _bind(self) -> None:
+        """Bind each name of a guarded function to its guard."""
+        guards = _guards_by_original()
         for names in (*self._globals, *map(vars, self._modules())):
             for name, value in list(names.items()):
                 guard = guards.get(id(value))
@@ -64,7 +64,7 @@ class Bindings:
 
 
 def _module_of(value: object) -> ModuleType | None:
-    """Return the module that a value is, or in which it or its class is defined; a value itself is asked nothing."""
+    """Return the module that a value is, or that defines it or its class; reads no attribute of an instance."""
     kind = type(value)
     if issubclass(kind, ModuleType):
         return value  # type: ignore[return-value] # as was just asked
@@ -72,8 +72,8 @@ def _module_of(value: object) -> ModuleType | None:
     return sys.modules.get(name) if isinstance(name, str) else None
 
 
-def _guards_by_entrance() -> dict[int, Any]:
-    """Return the guards by the identity of what they stand for, also of what a test put in its place."""
+def _guards_by_original() -> dict[int, Any]:
+    """Return the guards by the identity of what they replace, also of what a test has replaced it by."""
     guards = {id(original): GUARDS[key] for key, original in ORIGINALS.items()}
     guards |= {id(vars(sys.modules[module])[name]): guard for (module, name), guard in GUARDS.items()}
     return guards

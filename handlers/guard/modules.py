@@ -1,7 +1,7 @@
-"""Guarded modules: `time.time` is the guard's while a handler runs in the thread that asks, and Python's otherwise.
+"""Guarded modules: `time.time` is the guard's function in a thread that runs a handler, and Python's in all others.
 
-The modules themselves keep all that they hold, so that other threads, and whoever replaces their functions
-for a test, find them as they are. A lookup in them costs a fifth of a microsecond more.
+The modules' dicts stay as they are, for other threads and for tests that replace functions in them. An attribute
+lookup in a guarded module costs a fifth of a microsecond more.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from types import MappingProxyType, ModuleType
 from typing import Any
 
 from handlers.guard.dates import GuardedDate, GuardedDatetime
-from handlers.guard.entrances import CHANCE, FUNCTIONS, OUTSIDE, PURE_WITH
+from handlers.guard.nondeterministic import FUNCTIONS, IO, PURE_WITH, RANDOM
 from handlers.guard.running import running
 from handlers.guard.violation import check
 
@@ -25,9 +25,9 @@ _look_up = ModuleType.__getattribute__
 
 
 class GuardedModule(ModuleType):
-    """A module whose entrances are guarded in threads that run a handler.
+    """A module whose nondeterministic functions are guarded in threads that run a handler.
 
-    That it looks each name up itself also keeps Python 3.14 from reading the module's dict past it.
+    Overriding `__getattribute__` also keeps Python 3.14 from reading the module's dict directly.
     """
 
     def __getattribute__(self, name: str) -> Any:  # noqa: ANN401 - whatever a module holds
@@ -38,12 +38,12 @@ class GuardedModule(ModuleType):
         return _look_up(self, name)
 
     def __reduce__(self) -> tuple[Callable[[str], ModuleType], tuple[str]]:
-        """Let Spark's pickler name the module, as it does with others."""
+        """Make Spark's pickler store the name of the module, as it does for others."""
         return importlib.import_module, (self.__name__,)
 
 
 def guard_modules() -> None:
-    """Guard the modules and classes of the entrances, once for this process."""
+    """Guard the modules and classes of the nondeterministic functions, once for this process."""
     for module in {name for name, _ in _guards}:
         importlib.import_module(module).__class__ = GuardedModule
     _guard_method(type(os.environ), "__getitem__", "os.environ")
@@ -51,7 +51,7 @@ def guard_modules() -> None:
     _guard_method(type(os.environ), "__len__", "os.environ")
     random.Random.seed = _guarded_seed  # type: ignore[method-assign]
     for name in ("random", "getrandbits", "randbytes"):
-        _guard_method(random.SystemRandom, name, "random.SystemRandom()", CHANCE)
+        _guard_method(random.SystemRandom, name, "random.SystemRandom()", RANDOM)
     _guard_method(threading.Thread, "start", "threading.Thread.start()")
 
 
@@ -68,7 +68,7 @@ def _guard_function(module: ModuleType, name: str, instead: str) -> Callable[...
     return guarded
 
 
-def _guard_method(owner: type, name: str, call: str, instead: str = OUTSIDE) -> None:
+def _guard_method(owner: type, name: str, call: str, instead: str = IO) -> None:
     original = getattr(owner, name)
 
     @functools.wraps(original)
@@ -86,7 +86,7 @@ _seed = random.Random.seed
 @functools.wraps(_seed)
 def _guarded_seed(self: random.Random, a: Any = None, version: int = 2) -> None:  # noqa: ANN401 - Python's own
     if running and a is None:
-        check("random.Random()", CHANCE)
+        check("random.Random()", RANDOM)
     _seed(self, a, version)
 
 
@@ -105,6 +105,6 @@ def _make_guards() -> dict[tuple[str, str], Any]:
 
 _guards = _make_guards()
 GUARDS = MappingProxyType(_guards)
-"""What stands for an entrance while a handler runs, by module and name."""
+"""The guards by module and name of the function that they replace while a handler runs."""
 ORIGINALS = MappingProxyType({key: vars(importlib.import_module(key[0]))[key[1]] for key in _guards})
-"""The entrances as they were when the guard was imported."""
+"""The guarded functions as they were when the guard was imported."""

@@ -1,4 +1,4 @@
-"""Which threads run a handler at this moment, and what the handlers did there that they must not."""
+"""The threads that run a handler now, and the violations of these handlers."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from typing import Any
 from handlers.errors import NondeterminismError
 
 running: dict[int, list[NondeterminismError]] = {}
-"""The threads that run a handler under guard, each with what it did that it must not. Most often empty."""
+"""The violations by thread that runs a handler under guard; mostly empty."""
 
 
-def guard_method(method: Callable[..., Any], keep_up: Callable[[], None]) -> Callable[..., Any]:
-    """Return a handler's method under guard, which raises the first violation even if the method catches it.
+def guard_method(method: Callable[..., Any], before: Callable[[], None]) -> Callable[..., Any]:
+    """Return a handler's method under guard: it raises its first violation even if the method catches it.
 
-    `keep_up` is called before each call, to mend what others changed since the last one.
+    `before` is called before each call.
     """
 
     @functools.wraps(method)
     def run(state: Any, message: Any, context: Any) -> Any:  # noqa: ANN401 - a handler's own
-        keep_up()
+        before()
         thread = get_ident()
         violations: list[NondeterminismError] = []
         running[thread] = violations

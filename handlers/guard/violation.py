@@ -1,4 +1,4 @@
-"""Violations: a call of an entrance by a handler, with the line it stands on."""
+"""Violations: a handler's call of a nondeterministic function, with its line."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from types import FrameType
 from handlers.context import Context
 from handlers.errors import NondeterminismError
 from handlers.guard import running
-from handlers.guard.entrances import PASSING
+from handlers.guard.nondeterministic import EXEMPT
 
 _PATHS = ("genericpath", "posixpath", "ntpath")
 _INSTALLED = ("site-packages", "dist-packages")
@@ -18,16 +18,16 @@ _PACKAGE = __name__.rpartition(".")[0]
 
 
 def check(call: str, instead: str) -> None:
-    """Raise `NondeterminismError` when the handler of this thread makes a call that it must not.
+    """Raise `NondeterminismError` when this thread runs a handler that makes a nondeterministic call.
 
-    It may while a value is captured; and importing, logging and the like may for it. `call` is how the entrance
-    is shown unless a function of a library leads to it, which is shown then.
+    It is allowed while a value is captured, and within importing, logging and the like. `call` is the name of the
+    function that was called; when a library called it, the error names the library's function.
     """
     violations = running.running.get(get_ident())
     if violations is None:
         return
     frames = list(_frames())
-    if any(_passes(frame) for frame in frames):
+    if any(_is_exempt(frame) for frame in frames):
         return
     error = NondeterminismError(_sentence(call, instead, frames))
     violations.append(error)
@@ -35,16 +35,16 @@ def check(call: str, instead: str) -> None:
 
 
 def _frames() -> Iterator[FrameType]:
-    """Give the frames from the entrance out to the handler's method."""
-    frame: FrameType | None = sys._getframe(2)  # noqa: SLF001 - the way to a frame
+    """Yield the frames from the guarded function out to the handler's method."""
+    frame: FrameType | None = sys._getframe(2)  # noqa: SLF001 - the documented way to a frame
     while frame is not None and _module(frame) != running.__name__:
         if not _module(frame).startswith(_PACKAGE):
             yield frame
         frame = frame.f_back
 
 
-def _passes(frame: FrameType) -> bool:
-    return frame.f_code is Context.capture.__code__ or _top(_module(frame)) in PASSING
+def _is_exempt(frame: FrameType) -> bool:
+    return frame.f_code is Context.capture.__code__ or _top(_module(frame)) in EXEMPT
 
 
 def _sentence(call: str, instead: str, frames: list[FrameType]) -> str:
@@ -53,7 +53,7 @@ def _sentence(call: str, instead: str, frames: list[FrameType]) -> str:
         call = _function(frames[own - 1]) or call
     handler, line = frames[-1], frames[own]
     where = _place(line) if line is handler else f"{_place(line)}, called by {_place(handler)}"
-    return f"{call} in {where} may give something else each time that the message is handled: {instead}."
+    return f"{call} in {where} is not allowed, as a replay may differ: {instead}."
 
 
 def _place(frame: FrameType) -> str:
@@ -64,7 +64,7 @@ def _place(frame: FrameType) -> str:
 
 
 def _function(frame: FrameType) -> str | None:
-    """Return how a library's function is shown, None for an inner one that nobody calls by its name."""
+    """Return the public name of a library's function, None for an internal one."""
     module, name = _module(frame), frame.f_code.co_qualname.removesuffix(".__init__")
     if module.startswith(("_", "collections.abc")) or name.endswith("__"):
         return None

@@ -1,4 +1,4 @@
-"""Checking files: which of their classes are checked, and what was found in all."""
+"""Checks: files and their classes in, a report out."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from handlers.lint.checker import Checker
 from handlers.lint.errors import SourceError
 from handlers.lint.finding import Finding
 from handlers.lint.interpreter.interpreter import Interpreter
-from handlers.lint.source.modules import Library, SourceModule, shown
+from handlers.lint.source.modules import Modules, SourceModule, shown
 from handlers.lint.values import ClassDefinition
 
 _RECURSION = 6000
@@ -23,7 +23,7 @@ _RECURSION = 6000
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A file to check: all its handlers, states and messages, or only the classes that are named."""
+    """A file to check: all its handlers, states and messages, or only the named classes."""
 
     path: Path
     classes: frozenset[str] | None = None
@@ -31,7 +31,7 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What was found, in the order of files and lines, and how many handlers and files were checked."""
+    """Findings and notes, sorted by file and line, and the numbers of handlers and files that were checked."""
 
     findings: tuple[Finding, ...]
     notes: tuple[Finding, ...]
@@ -39,7 +39,7 @@ class Report:
     files: int
 
     def document(self) -> dict[str, Any]:
-        """Return the report for JSON."""
+        """Return the report as a JSON object."""
         return {
             "findings": [finding.document() for finding in self.findings],
             "notes": [note.document() for note in self.notes],
@@ -51,18 +51,19 @@ class Report:
 def check(targets: Iterable[Target]) -> Report:
     """Check files without importing them.
 
-    What their handlers call is followed into other modules of the user's, wherever these are. Raises `SourceError`
-    when a file cannot be read or parsed, and when a class that is named is not in it.
+    Calls are followed into the user's other modules: those of the same package or folder, under the working directory,
+    or on Python's path, but for installed packages. Raises `SourceError` when a file cannot be read or parsed, and when
+    it does not define a named class. Takes some milliseconds for a handler.
     """
-    checker = Interpreter(Library())
+    checker = Interpreter(Modules())
     checked: dict[SourceModule, dict[ClassDefinition, None]] = {}
     for target in targets:
-        module = checker.library.open(target.path)
+        module = checker.modules.open(target.path)
         checked.setdefault(module, {}).update(dict.fromkeys(_chosen(module, target, checker)))
     with _deep_recursion():
         for definition in chain.from_iterable(checked.values()):
             roots.check_class(definition, checker)
-    found = sorted(_left(checker, checked), key=lambda finding: finding.order)
+    found = sorted(_not_silenced(checker, checked), key=lambda finding: finding.order)
     return Report(
         findings=tuple(finding for finding in found if not finding.rule.is_note),
         notes=tuple(finding for finding in found if finding.rule.is_note),
@@ -73,7 +74,7 @@ def check(targets: Iterable[Target]) -> Report:
 
 @contextmanager
 def _deep_recursion() -> Iterator[None]:
-    """Let calls go deeper: each call that is followed takes a dozen of Python's own."""
+    """Raise Python's recursion limit: each call that is followed takes a dozen of Python's own."""
     before = sys.getrecursionlimit()
     sys.setrecursionlimit(max(before, _RECURSION))
     try:
@@ -89,16 +90,18 @@ def _chosen(module: SourceModule, target: Target, checker: Checker) -> list[Clas
     missing = target.classes - {definition.name for definition in found}
     if missing:
         raise SourceError(
-            f"There is no class {', '.join(sorted(missing))} in the source of {shown(module.path)}: a handler that "
-            f"is made while the program runs cannot be checked."
+            f"There is no class {', '.join(sorted(missing))} in the source of {shown(module.path)}: a handler can be "
+            f"checked when a class statement defines it."
         )
     return [definition for definition in found if definition.name in target.classes]
 
 
-def _left(checker: Checker, checked: dict[SourceModule, dict[ClassDefinition, None]]) -> list[Finding]:
-    left: list[Finding] = []
-    for module in checker.library:
+def _not_silenced(
+    checker: Checker, checked: dict[SourceModule, dict[ClassDefinition, None]]
+) -> list[Finding]:
+    stay: list[Finding] = []
+    for module in checker.modules:
         found = [finding for finding in checker.findings.values() if finding.path == module.path]
         if found or module in checked:
-            left += noqa.silence(module, found, [definition.node for definition in checked.get(module, ())])
-    return left
+            stay += noqa.silence(module, found, [definition.node for definition in checked.get(module, ())])
+    return stay

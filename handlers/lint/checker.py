@@ -15,7 +15,7 @@ from contextlib import contextmanager
 
 from handlers.lint.finding import Finding, excerpt
 from handlers.lint.source.bindings import FunctionNode
-from handlers.lint.source.modules import Library, SourceModule
+from handlers.lint.source.modules import Modules, SourceModule
 from handlers.lint.values import Arguments, ClassDefinition, FunctionDefinition, Scope, Value
 
 _DEEPEST = 30
@@ -29,8 +29,8 @@ class Checker(ABC):
     `known` holds the values of names and calls that were followed already, and `counts` how often.
     """
 
-    def __init__(self, library: Library) -> None:
-        self.library = library
+    def __init__(self, modules: Modules) -> None:
+        self.modules = modules
         self.findings: dict[Hashable, Finding] = {}
         self.known: dict[Hashable, Value] = {}
         self.counts: dict[Hashable, int] = {}
@@ -100,7 +100,7 @@ class Checker(ABC):
             self._chain.pop()
 
     def is_too_deep(self, node: ast.AST) -> bool:
-        """Whether a function calls itself again, or the calls go too deep to be followed."""
+        """Return whether a function calls itself again, or the calls go too deep to be followed."""
         return len(self._chain) >= _DEEPEST or sum(each is node for _, each in self._chain) >= _RE_ENTRIES
 
     def module_scope(self, module: SourceModule) -> Scope:

@@ -1,4 +1,4 @@
-"""What can keep source from being checked.
+"""The errors of the linter.
 
 HandlersError
 └── SourceError   source cannot be found, read or parsed; one sentence says which and where

@@ -1,6 +1,6 @@
-"""Names that are not the user's, and the rule that each breaks when it is called or read.
+"""Names of libraries, and the rule that each breaks when it is called or read.
 
-The longest name that fits decides: `random` breaks a rule with all that is in it, but `random.Random` does not.
+The longest matching prefix decides: all names of `random` break a rule, but `random.Random` does not.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ _CALLED: dict[str, str] = {
     "sys.setswitchinterval atexit warnings.filterwarnings warnings.simplefilter contextvars numpy.seterr "
     "numpy.set_printoptions sys.set_int_max_str_digits faulthandler",
     "CM901": "builtins.exec builtins.compile runpy importlib.reload",
-    # What deterministic code may well use, from modules of which the rest is none.
+    # Deterministic names in modules whose other names break a rule.
     "": "random.Random time.struct_time time.strptime socket.inet_aton socket.inet_ntoa socket.inet_pton "
     "socket.inet_ntop socket.htons socket.ntohs socket.htonl socket.ntohl numpy.random.SeedSequence "
     "threading.Lock threading.RLock asyncio.CancelledError urllib3.util datetime.datetime datetime.date "
@@ -128,11 +128,11 @@ def _by_name(table: Mapping[str, str]) -> dict[str, str]:
 _WHEN_CALLED = _by_name(_CALLED)
 _WHEN_READ = _by_name(_READ)
 STAR_MODULES = frozenset(name.partition(".")[0] for name in (*_WHEN_CALLED, *_WHEN_READ))
-"""Modules of whose public names it matters which they are."""
+"""Modules for which there are rules, so that star imports of them are looked up."""
 
 
 def canonical(name: str) -> str:
-    """Return the name under which something is listed here: there may be several ways to it."""
+    """Return the name under which something is listed here, for a name that is an alias of it."""
     for prefix in _prefixes(name):
         if prefix in _SAME:
             return _SAME[prefix] + name[len(prefix) :]
@@ -140,7 +140,7 @@ def canonical(name: str) -> str:
 
 
 def called(name: str) -> str | None:
-    """Return the code of the rule that calling something breaks."""
+    """Return the code of the rule that a call breaks, None when it breaks none."""
     for prefix in _prefixes(name):
         if prefix in _WHEN_CALLED:
             return _WHEN_CALLED[prefix] or None
@@ -148,12 +148,12 @@ def called(name: str) -> str | None:
 
 
 def read(name: str) -> str | None:
-    """Return the code of the rule that reading something breaks."""
+    """Return the code of the rule that reading a name breaks, None when it breaks none."""
     return _WHEN_READ.get(name)
 
 
 def _prefixes(name: str) -> Iterator[str]:
-    """Give a dotted name and what it begins with, the longest first."""
+    """Yield a dotted name and its prefixes, the longest first."""
     while name:
         yield name
         name = name.rpartition(".")[0]

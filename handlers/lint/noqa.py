@@ -1,4 +1,4 @@
-"""`# noqa: CODE reason`: silences these rules on its line, or in the statement that begins there."""
+"""Comments `# noqa: CODE reason`, which silence rules on their line, or in the statement that begins there."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _OURS = "CM"
 
 @dataclass(frozen=True, slots=True)
 class Noqa:
-    """One such comment: where it is, the codes of this linter in it, and the reason."""
+    """A comment: its place, the codes of this linter in it, and the reason."""
 
     line: int
     column: int
@@ -29,9 +29,9 @@ class Noqa:
 
 
 def silence(module: SourceModule, found: Iterable[Finding], checked: Iterable[ast.AST]) -> Iterator[Finding]:
-    """Give the findings of a module that stay, and what is wrong with its comments.
+    """Yield the findings of a module that are not silenced, and those about its comments.
 
-    That a comment silences nothing is told only within what was checked: elsewhere the linter may not have looked.
+    An unused comment is reported only within the classes that were checked: other code may not have been followed.
     """
     comments = list(_comments(module))
     starts = _starts(module.tree) if comments else {}
@@ -70,7 +70,7 @@ def _comments(module: SourceModule) -> Iterator[Noqa]:
 
 
 def _starts(tree: ast.Module) -> dict[int, int]:
-    """Return the first line of the innermost statement by the lines that it takes."""
+    """Return, by line, the first line of the innermost statement on it."""
     starts: dict[int, int] = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.stmt):

@@ -41,7 +41,7 @@ def classes_in(module: SourceModule, checker: Checker) -> Iterator[ClassDefiniti
 
 
 def is_handler(definition: ClassDefinition, checker: Checker) -> bool:
-    """Whether a class is a handler."""
+    """Return whether a class is a handler."""
     return classes.is_a(definition, _HANDLER, checker)
 
 

@@ -1,4 +1,4 @@
-"""The kit for tests of handlers: pure, without store or Spark, and always under guard.
+"""Testing of handlers, without a store and without Spark, and always under guard.
 
 HandlerSpec(ShootingRange).given(StartNewRound(game_id=GAME, position=7)).when(
 FireAt(game_id=GAME, position=7)

@@ -1,4 +1,4 @@
-"""Determinism: the same messages give the same, to the byte, in another process, order, time zone and hash seed."""
+"""The check of determinism: results must be equal, byte for byte, in a process with another hash seed and time zone."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from handlers.app import App
 from handlers.errors import SpecError
 from handlers.guard import guarded
 from handlers.message import Message
-from handlers.testing.trial import Result, Story, play
+from handlers.testing.scenario import Result, Scenario, run
 
 if TYPE_CHECKING:
     from handlers.testing.strategies import Strategies
@@ -31,38 +31,39 @@ def check_determinism(
 ) -> None:
     """Handle generated messages here and in another process, and compare outputs, ids and states byte by byte.
 
-    `examples` is the number of business objects, with up to six messages each, which Hypothesis makes from the types
-    of the fields. For a message type that checks more than its fields' limits, give a strategy of your own. The
-    other process has another hash seed, time zone and locale, takes the objects in the opposite order, and gets
-    each message twice. Captured values are those of the first time, as they would be for a duplicate.
+    `examples` is the number of business objects, with up to six messages each, which Hypothesis generates from the
+    types of the fields; the same `seed` generates the same messages. `strategies` holds a strategy of your own for a
+    message type whose validators check more than the limits of its fields. The other process has another hash seed,
+    time zone and locale, handles the objects in reverse order, and gets each message twice. Captured values are
+    recorded here and replayed there.
 
-    Raises `AssertionError`, which names the handler, the message and what differs; also for a call that the guard
-    refuses. Raises `SpecError` when the other process cannot import the handlers, when no valid messages are
-    found, and when Hypothesis is not installed. Takes about a second, and a millisecond for each message.
+    Raises `AssertionError`, which names the handler, the message and what differs, and for a call that the guard does
+    not allow. Raises `SpecError` when the other process cannot import the handlers, when no valid messages are found,
+    and when Hypothesis is not installed. Takes about a second, and a millisecond for each message.
     """
     __tracebackhide__ = True
-    stories = _stories(app, examples, seed, strategies or {})
+    scenarios = _scenarios(app, examples, seed, strategies or {})
     app = guarded(app)
-    here = play(app, stories)
-    _refuse_violations(stories, here)
+    here = run(app, scenarios)
+    _refuse_violations(scenarios, here)
     environment = _other_environment()
-    there = _play_elsewhere(app, stories, here, environment)
-    failures = list(_failures(stories, here, there))
+    there = _run_elsewhere(app, scenarios, here, environment)
+    failures = list(_failures(scenarios, here, there))
     if failures:
         _, problem = min(failures)
-        message = (
-            f"{problem}\n(in another process, with {_shown(environment)}; {len(failures)} messages differ)"
+        raise AssertionError(
+            f"{problem}\n(in another process with {_shown(environment)}; {len(failures)} messages differ)"
         )
-        raise AssertionError(message)
 
 
-def _stories(app: App, examples: int, seed: int, strategies: Strategies) -> list[Story]:
+def _scenarios(app: App, examples: int, seed: int, strategies: Strategies) -> list[Scenario]:
     try:
         from handlers.testing import strategies as generator  # noqa: PLC0415 - only this needs Hypothesis
     except ModuleNotFoundError as error:
-        problem = "check_determinism needs Hypothesis: pip install 'consistent-messaging[testing]'."
-        raise SpecError(problem) from error
-    return generator.stories(app, examples, seed, strategies)
+        raise SpecError(
+            "check_determinism needs Hypothesis: pip install 'consistent-messaging[testing]'."
+        ) from error
+    return generator.scenarios(app, examples, seed, strategies)
 
 
 def _other_environment() -> dict[str, str]:
@@ -74,12 +75,12 @@ def _shown(environment: Mapping[str, str]) -> str:
     return ", ".join(f"{name}={value}" for name, value in environment.items())
 
 
-def _play_elsewhere(
-    app: App, stories: Sequence[Story], here: Sequence[Sequence[Result]], environment: Mapping[str, str]
+def _run_elsewhere(
+    app: App, scenarios: Sequence[Scenario], here: Sequence[Sequence[Result]], environment: Mapping[str, str]
 ) -> list[list[tuple[Result, Result]]]:
     done = subprocess.run(
-        [sys.executable, "-c", "from handlers.testing.trial import main; main()"],
-        input=_pickled(app, stories, here),
+        [sys.executable, "-c", "from handlers.testing.scenario import main; main()"],
+        input=_pickled(app, scenarios, here),
         env={**os.environ, **environment, "PYTHONPATH": os.pathsep.join(path or "." for path in sys.path)},
         capture_output=True,
         timeout=_LONGEST_WAIT,
@@ -87,51 +88,51 @@ def _play_elsewhere(
     )
     if done.returncode:
         last = done.stderr.decode(errors="replace").strip().rpartition("\n")[2]
-        problem = f"Another process cannot handle the messages: {last} {_BY_IMPORT}"
-        raise SpecError(problem)
+        raise SpecError(f"The other process failed: {last} {_BY_IMPORT}")
     results: list[list[tuple[Result, Result]]] = pickle.loads(done.stdout)  # noqa: S301 - from the process above
     return results
 
 
-_BY_IMPORT = "It finds messages, states and handlers by importing them: define them at the top of a module."
+_BY_IMPORT = "It imports messages, states and handlers: define them at the top of a module."
 
 
 def _pickled(*what: object) -> bytes:
     try:
         return pickle.dumps(what)
     except (pickle.PicklingError, AttributeError, TypeError) as error:
-        problem = f"The app cannot be sent to another process: {error}. {_BY_IMPORT}"
-        raise SpecError(problem) from error
+        raise SpecError(f"The app cannot be sent to another process: {error}. {_BY_IMPORT}") from error
 
 
-def _refuse_violations(stories: Sequence[Story], results: Sequence[Sequence[Result]]) -> None:
+def _refuse_violations(scenarios: Sequence[Scenario], results: Sequence[Sequence[Result]]) -> None:
     __tracebackhide__ = True
-    for story, found in zip(stories, results, strict=True):
+    for scenario, found in zip(scenarios, results, strict=True):
         for at, result in enumerate(found):
             if result.violation:
-                message = f"{_told(story, at)}: {result.violation}"
-                raise AssertionError(message)
+                raise AssertionError(f"{_described(scenario, at)}: {result.violation}")
 
 
 def _failures(
-    stories: Sequence[Story],
+    scenarios: Sequence[Scenario],
     here: Sequence[Sequence[Result]],
     there: Sequence[Sequence[tuple[Result, Result]]],
 ) -> Iterator[tuple[tuple[int, int], str]]:
-    """Give the messages that differ, each with its size: the smallest is the one to look at."""
-    for story, ours, theirs in zip(stories, here, there, strict=True):
+    """Yield the messages that differ, each with its size: the smallest is reported."""
+    for scenario, ours, theirs in zip(scenarios, here, there, strict=True):
         for at, (first, others) in enumerate(zip(ours, theirs, strict=True)):
             lines = next(
                 (found for found in (list(_differences(first, other)) for other in others) if found), None
             )
             if lines:
-                yield (at, len(story.messages[at][1])), "\n  ".join([f"{_told(story, at)} differs:", *lines])
-                break  # what follows has another state before it
+                yield (
+                    (at, len(scenario.messages[at][1])),
+                    "\n  ".join([f"{_described(scenario, at)} differs:", *lines]),
+                )
+                break  # later messages are handled on other states
 
 
-def _told(story: Story, at: int) -> str:
-    name, body = story.messages[at]
-    return f"{story.handler} is not deterministic: message {at + 1} for {story.business_id!r}, {name} {body}"
+def _described(scenario: Scenario, at: int) -> str:
+    name, body = scenario.messages[at]
+    return f"{scenario.handler} is not deterministic: message {at + 1} for {scenario.business_id!r}, {name} {body}"
 
 
 def _differences(here: Result, there: Result) -> Iterator[str]:

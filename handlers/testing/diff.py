@@ -1,4 +1,4 @@
-"""Differences between what was expected and what came, field by field."""
+"""Differences between expected and actual values, field by field."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _NOTHING: Any = object()
 
 
 def differences(expected: Any, actual: Any, where: str) -> Iterator[str]:  # noqa: ANN401 - any field value
-    """Give a line for each difference between two values of a field, models and tuples part by part."""
+    """Yield a line for each difference between two values of a field, models and tuples member by member."""
     if isinstance(expected, BaseModel) and type(expected) is type(actual):
         for name in type(expected).model_fields:
             yield from differences(getattr(expected, name), getattr(actual, name), f"{where}.{name}")
@@ -31,7 +31,7 @@ def differences(expected: Any, actual: Any, where: str) -> Iterator[str]:  # noq
 def differences_of_messages(
     expected: Sequence[Message | type[Message]], actual: Sequence[Message]
 ) -> Iterator[str]:
-    """Give a line for each difference between messages; an expected type stands for any message of it."""
+    """Yield a line for each difference between messages; an expected type matches any message of it."""
     for at, (one, other) in enumerate(zip_longest(expected, actual, fillvalue=_NOTHING)):
         if isinstance(one, type):
             if type(other) is not one:
@@ -41,7 +41,7 @@ def differences_of_messages(
 
 
 def shown(value: Any) -> str:  # noqa: ANN401 - any field value
-    """Return how a value is shown."""
+    """Return a value as text."""
     return "nothing" if value is _NOTHING else repr(value)
 
 

@@ -1,4 +1,4 @@
-"""What came of a message in a specification, and what a test expects of it."""
+"""The result of handling a message in a specification, with the expectations of a test."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from handlers.context import Context
 from handlers.errors import SpecError
 from handlers.message import Message
 from handlers.state import State
-from handlers.testing.chosen import ChosenContext
 from handlers.testing.diff import differences, differences_of_messages
-from handlers.testing.invocation import FAILURES, Handling, handle, settled
+from handlers.testing.invocation import FAILURES, Handling, handle, round_trip
 from handlers.testing.past import Past
+from handlers.testing.stubs import StubbedContext
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -23,17 +23,21 @@ S = TypeVar("S", bound=State)
 
 
 class Handled(Generic[S]):
-    """A message that was handled, or that its handler failed on. Each expectation returns it again."""
+    """A message that was handled, or whose handler raised.
+
+    Each expectation returns the same object, to chain calls. All but `then_raises` raise `AssertionError` when the
+    handler raised; so do `state` and `published`.
+    """
 
     def __init__(
         self,
         past: Past,
         message: Message,
-        context: ChosenContext,
+        context: StubbedContext,
         *,
         handling: Handling | None,
         error: BaseException | None,
-        again: Callable[[Mapping[str, bytes]], ChosenContext],
+        again: Callable[[Mapping[str, bytes]], StubbedContext],
     ) -> None:
         self._past = past
         self._message = message
@@ -49,63 +53,61 @@ class Handled(Generic[S]):
 
     @property
     def published(self) -> tuple[Message, ...]:
-        """The messages that were published, as who takes them gets them."""
+        """The published messages, decoded from what would be sent."""
         self._done()
         return tuple(self._context.messages)
 
     def then(
         self, *, publishes: Sequence[Message | type[Message]] | None = None, state: S | None = None
     ) -> Handled[S]:
-        """Expect outputs, in their order, and the next state; what is left out is not looked at.
+        """Expect outputs, in this order, and the next state; what is None is not compared.
 
-        A message type stands for any message of the type. Raises `AssertionError` with each field that differs.
+        A message type matches any message of the type. Raises `AssertionError` with each field that differs.
         """
         __tracebackhide__ = True
         found = list(self._differences(publishes, state))
         if found:
-            self._fail("does not do what is expected", found)
+            self._fail("does not do as expected", found)
         return self
 
     def then_nothing(self) -> Handled[S]:
-        """Expect that nothing is published and the state stays as it was."""
+        """Expect that nothing is published and the state does not change."""
         __tracebackhide__ = True
         before = self._past.definition.codec.decode(self._past.state)
         return self.then(publishes=[], state=before)  # type: ignore[arg-type] # it is S's codec
 
     def then_raises(self, error_type: type[BaseException], match: str = "") -> Handled[S]:
-        """Expect that the handler raises, with a text in which the regular expression is found."""
+        """Expect that the handler raises an error of this type, whose text contains a match of a regular expression."""
         __tracebackhide__ = True
         if self._error is None:
-            self._fail(
-                "does not do what is expected", [f"expected {error_type.__name__}, nothing was raised"]
-            )
+            self._fail("does not do as expected", [f"expected {error_type.__name__}, nothing was raised"])
         if not isinstance(self._error, error_type) or not re.search(match, str(self._error)):
             wanted = f"{error_type.__name__}{f' that matches {match!r}' if match else ''}"
             got = f"{type(self._error).__name__}: {self._error}"
-            self._fail("does not do what is expected", [f"expected {wanted}, got {got}"])
+            self._fail("does not do as expected", [f"expected {wanted}, got {got}"])
         return self
 
     def redelivered(self, *later: Message) -> Handled[S]:
-        """Expect that the message gives the same, with the same ids, when it comes again after later messages.
+        """Expect the same outputs, ids and next state when the message is redelivered after later messages.
 
-        Without later ones, what was given and the message itself come once more under new ids. The message is
-        then handled on the version before its own, with the values that were captured at first.
+        Without `later`, the given messages and the message itself are handled once more under new ids. Then the message
+        is replayed: handled on the version before its own, with the values captured the first time.
         """
         __tracebackhide__ = True
         done = self._done()
         past = self._past.followed_by(self._message, done.after)
         for message in later or (*self._past.messages, self._message):
-            past = _go_on(past, message, self._context)
+            past = _after(past, message, self._context)
         context = self._again(done.captured)
         try:
             again = handle(self._past.definition, self._past.state, self._message, context)
         except FAILURES as error:
-            self._fail("fails when it comes again", [f"{type(error).__name__}: {error}"])
+            self._fail("fails when the message is redelivered", [f"{type(error).__name__}: {error}"])
         found = list(
             _differences_of_handlings(self._past.definition, (done, self._context), (again, context))
         )
         if found:
-            self._fail("gives something else when it comes again", found)
+            self._fail("gives another result when the message is redelivered", found)
         return self
 
     def _differences(
@@ -132,13 +134,12 @@ class Handled(Generic[S]):
 
 def _expected(message: object) -> Message:
     if not isinstance(message, Message):
-        problem = f"publishes=[...] takes messages and message types, not {message!r}."
-        raise SpecError(problem)
-    return settled(message)
+        raise SpecError(f"publishes=[...] takes messages and message types, not {message!r}.")
+    return round_trip(message)
 
 
-def _go_on(past: Past, message: Message, first: Context) -> Past:
-    """Handle a later message; one that fails changes nothing."""
+def _after(past: Past, message: Message, first: Context) -> Past:
+    """Return the past after a later message; one that fails changes nothing."""
     now = (first.now - EPOCH) // timedelta(microseconds=1)
     number = str(len(past.messages) + 1)
     context = Context(past.definition.name, past.business_id_of(message), number, now)
@@ -150,7 +151,9 @@ def _go_on(past: Past, message: Message, first: Context) -> Past:
 
 
 def _differences_of_handlings(
-    definition: HandlerDefinition, one: tuple[Handling, ChosenContext], other: tuple[Handling, ChosenContext]
+    definition: HandlerDefinition,
+    one: tuple[Handling, StubbedContext],
+    other: tuple[Handling, StubbedContext],
 ) -> Iterator[str]:
     codec = definition.codec
     yield from differences_of_messages(one[1].messages, other[1].messages)

@@ -1,4 +1,4 @@
-"""The past of a business object in a specification: what it was when a message comes."""
+"""The past of a business object in a specification: its state, and the messages handled so far."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from handlers.state import State
 
 @dataclass(frozen=True, slots=True)
 class Past:
-    """What happened to a business object before: its encoded state, and the messages that were handled."""
+    """The encoded state of a business object, and the messages handled so far."""
 
     definition: HandlerDefinition
     state: bytes
     messages: tuple[Message, ...] = ()
 
     def in_state(self, state: State) -> Past:
-        """Return the past of an object in this state. Raises `SpecError` when it is no state of the handler."""
+        """Return this past with another state. Raises `SpecError` when it is no state of the handler."""
         return replace(self, state=self.encoded(state))
 
     def followed_by(self, message: Message, state: bytes) -> Past:
@@ -27,27 +27,24 @@ class Past:
         return replace(self, state=state, messages=(*self.messages, message))
 
     def encoded(self, state: State) -> bytes:
-        """Return a state as it is stored."""
+        """Return the stored bytes of a state."""
         try:
-            return self.definition.codec.settled(self.definition.codec.encode(state))[1]
+            return self.definition.codec.canonical(self.definition.codec.encode(state))[1]
         except CodecError as error:
-            problem = f"That is no state of {self.definition.name}: {error}"
-            raise SpecError(problem) from error
+            raise SpecError(f"This is not a valid state of {self.definition.name}: {error}") from error
 
     def business_id_of(self, message: Message) -> str:
-        """Return the business object that a message is for. Raises `SpecError` when it cannot be of this past."""
+        """Return the business id of a message. Raises `SpecError` when it is not that of the messages so far."""
         business_id = self._named_by(message)
         if self.messages and business_id != self._named_by(self.messages[0]):
-            problem = (
-                f"{message!r} is for {business_id!r}, and what was given for "
-                f"{self._named_by(self.messages[0])!r}: a specification is about one business object."
+            raise SpecError(
+                f"{message!r} is for {business_id!r}, and the messages before for "
+                f"{self._named_by(self.messages[0])!r}: use one business object in a specification."
             )
-            raise SpecError(problem)
         return business_id
 
     def _named_by(self, message: Message) -> str:
         route = self.definition.routes.get(getattr(message, "__message_name__", ""))
         if route is None or route.message_type is not type(message):
-            problem = f"{self.definition.name} does not handle {message!r}."
-            raise SpecError(problem)
+            raise SpecError(f"{self.definition.name} does not handle {message!r}.")
         return route.business_id(message)

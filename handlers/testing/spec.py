@@ -1,4 +1,4 @@
-"""Specifications: given what was, when a message comes, then what is published and what the next state is."""
+"""Specifications: given a state and messages, when a message is handled, then these outputs and this next state."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from handlers.guard import guarded
 from handlers.handler import Handler
 from handlers.message import Message
 from handlers.state import State
-from handlers.testing.chosen import Choices, ChosenContext, as_guids
 from handlers.testing.handled import EPOCH, Handled
 from handlers.testing.invocation import FAILURES, Handling, handle
 from handlers.testing.past import Past
+from handlers.testing.stubs import StubbedContext, Stubs, as_guids
 
 S = TypeVar("S", bound=State)
 
@@ -26,11 +26,11 @@ _NEW_YEAR = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 class HandlerSpec(Generic[S]):
-    """What one handler does, for one business object, without a store.
+    """A specification of one handler, for one business object, without a store.
 
-    Each method returns another specification, so that tests may share the beginning of one. Messages get the ids
-    "1", "2" and so on, in their order, and the time is the beginning of 2026 until `at` sets it. Raises `AppError`
-    as `App` does, and `SpecError` for what its handler cannot be given.
+    Each method returns a new specification, so that tests may share a beginning. Messages get the ids "1", "2" and so
+    on, in their order; `context.now` is the beginning of 2026 until `at` sets it. Raises `AppError` as `App` does, and
+    `SpecError` for messages, states and stubs that the handler cannot get.
     """
 
     def __init__(self, handler_type: type[Handler[S]]) -> None:
@@ -38,37 +38,35 @@ class HandlerSpec(Generic[S]):
         (definition,) = app.handlers.values()
         self._past = Past(definition, definition.initial)
         self._now = _NEW_YEAR
-        self._choices = Choices()
+        self._stubs = Stubs()
 
     def at(self, now: datetime) -> HandlerSpec[S]:
-        """Let the messages that follow be handled at this time, which has a time zone."""
+        """Set `context.now` of the messages that follow. The time needs a time zone, and must not go back."""
         if now.tzinfo is None:
-            problem = f"at({now!r}) has no time zone: add one, such as tzinfo=UTC."
-            raise SpecError(problem)
+            raise SpecError(f"at({now!r}) has no time zone: pass one, such as tzinfo=UTC.")
         if self._past.messages and now < self._now:
-            problem = "at(...) goes back: the time of a business object never does."
-            raise SpecError(problem)
+            raise SpecError("at(...) goes back in time: context.now of a business object never decreases.")
         return self._with(_now=now)
 
     def drawing(self, *values: Any) -> HandlerSpec[S]:  # noqa: ANN401 - what the handler draws
-        """Choose what `context.random` gives the message of `when`, draw by draw: one value for each call.
+        """Stub `context.random` for the message of `when`: one value for each call, in order.
 
-        A value that the call could not give, or one too many or too few, is a `SpecError`.
+        `when` raises `SpecError` for a value that the call cannot return, and for too many or too few values.
         """
-        return self._choosing(draws=values)
+        return self._stub(draws=values)
 
     def with_guids(self, *guids: UUID) -> HandlerSpec[S]:
-        """Choose what `context.new_guid()` gives the message of `when`, one for each call."""
-        return self._choosing(guids=as_guids(guids))
+        """Stub `context.new_guid()` for the message of `when`: one guid for each call, in order."""
+        return self._stub(guids=as_guids(guids))
 
     def capturing(self, **values: Any) -> HandlerSpec[S]:  # noqa: ANN401 - plain data of any kind
-        """Choose what `context.capture(name, function)` gives the message of `when`; no function is called."""
-        return self._choosing(captured=values)
+        """Stub `context.capture(name, function)` by name for the message of `when`; the function is not called."""
+        return self._stub(captured=values)
 
     def given(self, *messages: Message, state: S | None = None) -> HandlerSpec[S]:
-        """Let the business object be in a state, the first one if none is given, and handle messages in it.
+        """Start in a state, by default the one so far, and handle messages on it.
 
-        Raises `SpecError` when a message is not handled: what is given has happened.
+        Raises `SpecError` when the handler raises for one of them.
         """
         past = self._past if state is None else self._past.in_state(state)
         for message in messages:
@@ -76,9 +74,9 @@ class HandlerSpec(Generic[S]):
         return self._with(_past=past)
 
     def when(self, message: Message, *, headers: Mapping[str, str] | None = None) -> Handled[S]:
-        """Handle a message, and return what came of it."""
+        """Handle a message, and return the result for expectations. Raises `SpecError` for stubs that do not fit."""
         past = self._past
-        context = self._context(past, message, self._choices, headers)
+        context = self._context(past, message, self._stubs, headers)
         handling: Handling | None = None
         error: BaseException | None = None
         try:
@@ -90,38 +88,38 @@ class HandlerSpec(Generic[S]):
         else:
             context.check_all_taken()
 
-        def again(recorded: Mapping[str, bytes]) -> ChosenContext:
-            return self._context(past, message, self._choices, headers, recorded)
+        def again(recorded: Mapping[str, bytes]) -> StubbedContext:
+            return self._context(past, message, self._stubs, headers, recorded)
 
         return Handled(past, message, context, handling=handling, error=error, again=again)
 
     def _followed(self, past: Past, message: Message) -> Past:
-        context = self._context(past, message, Choices(), None)
+        context = self._context(past, message, Stubs(), None)
         try:
             handling = handle(past.definition, past.state, message, context)
         except FAILURES as error:
-            problem = f"The given {message!r} was not handled: {type(error).__name__}: {error}"
-            raise SpecError(problem) from error
+            raise SpecError(
+                f"The handler failed for the given {message!r}: {type(error).__name__}: {error}"
+            ) from error
         return past.followed_by(message, handling.after)
 
     def _context(
         self,
         past: Past,
         message: Message,
-        choices: Choices,
+        stubs: Stubs,
         headers: Mapping[str, str] | None,
         recorded: Mapping[str, bytes] | None = None,
-    ) -> ChosenContext:
+    ) -> StubbedContext:
         business_id = past.business_id_of(message)
         now = (self._now - EPOCH) // timedelta(microseconds=1)
         number = str(len(past.messages) + 1)
-        return ChosenContext(
-            choices, past.definition.name, business_id, number, now, headers, recorded=recorded
+        return StubbedContext(
+            stubs, past.definition.name, business_id, number, now, headers, recorded=recorded
         )
 
-    def _choosing(self, **chosen: Any) -> HandlerSpec[S]:  # noqa: ANN401 - fields of Choices
-        choices = replace(self._choices, **chosen)
-        return self._with(_choices=choices)
+    def _stub(self, **stubs: Any) -> HandlerSpec[S]:  # noqa: ANN401 - fields of Stubs
+        return self._with(_stubs=replace(self._stubs, **stubs))
 
     def _with(self, **changes: Any) -> HandlerSpec[S]:  # noqa: ANN401 - its attributes
         other = copy.copy(self)

@@ -1,4 +1,4 @@
-"""Hypothesis strategies for what happens to business objects: a few messages each, as they stand in a log."""
+"""Hypothesis strategies for scenarios: a few messages for one business object, as in a log."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from handlers.app import App, HandlerDefinition
 from handlers.context import message_codec
 from handlers.errors import SpecError
 from handlers.message import Message, message_name
-from handlers.testing.trial import Story
+from handlers.testing.scenario import Scenario
 from handlers.testing.values import models
 
 Strategies = Mapping[type[Message], st.SearchStrategy[Any]]
@@ -23,9 +23,9 @@ Strategies = Mapping[type[Message], st.SearchStrategy[Any]]
 _LONGEST = 6
 
 
-def stories(app: App, examples: int, seed: int, given: Strategies) -> list[Story]:
-    """Return so many stories of the handlers of an app; the same seed gives the same ones."""
-    found: list[Story] = []
+def scenarios(app: App, examples: int, seed: int, given: Strategies) -> list[Scenario]:
+    """Return as many scenarios for the handlers of an app; the same seed returns the same ones."""
+    found: list[Scenario] = []
 
     @hypothesis.seed(seed)
     @hypothesis.settings(
@@ -35,31 +35,30 @@ def stories(app: App, examples: int, seed: int, given: Strategies) -> list[Story
         deadline=None,
         suppress_health_check=list(hypothesis.HealthCheck),
     )
-    @hypothesis.given(st.one_of(*(_stories_of(handler, given) for handler in app.handlers.values())))
-    def keep(story: Story) -> None:
-        found.append(story)
+    @hypothesis.given(st.one_of(*(_scenarios_of(handler, given) for handler in app.handlers.values())))
+    def keep(scenario: Scenario) -> None:
+        found.append(scenario)
 
     with suppress(hypothesis.errors.Unsatisfiable):
         keep()
     if not found:
-        problem = (
-            "No valid messages were found by trying: give check_determinism(..., strategies={SomeMessage: ...}) "
-            "for the types that check more than the limits of their fields."
+        raise SpecError(
+            "No valid messages were generated: pass check_determinism(..., strategies={SomeMessage: ...}) for the "
+            "message types whose validators check more than the limits of their fields."
         )
-        raise SpecError(problem)
     return found
 
 
-def _stories_of(handler: HandlerDefinition, given: Strategies) -> st.SearchStrategy[Story]:
+def _scenarios_of(handler: HandlerDefinition, given: Strategies) -> st.SearchStrategy[Scenario]:
     kinds = {route.message_type for route in handler.routes.values()}
     messages = [given[kind] if kind in given else models(kind) for kind in sorted(kinds, key=message_name)]
     return st.lists(st.one_of(*messages), min_size=1, max_size=_LONGEST).map(
-        lambda found: _told(handler, found)
+        lambda found: _scenario(handler, found)
     )
 
 
-def _told(handler: HandlerDefinition, messages: list[Message]) -> Story:
-    """Make a story of messages: all get the business id of the first."""
+def _scenario(handler: HandlerDefinition, messages: list[Message]) -> Scenario:
+    """Return the scenario of messages, all with the business id of the first."""
     route = handler.routes[message_name(type(messages[0]))]
     body = json.loads(message_codec(route.message_type).encode(messages[0]))
     for step in route.wire_path:
@@ -69,11 +68,11 @@ def _told(handler: HandlerDefinition, messages: list[Message]) -> Story:
     told = tuple(
         (message_name(type(each)), _addressed(handler, each, body, business_id)) for each in messages
     )
-    return Story(handler.name, business_id, told)
+    return Scenario(handler.name, business_id, told)
 
 
 def _addressed(handler: HandlerDefinition, message: Message, value: Any, business_id: str) -> str:  # noqa: ANN401
-    """Return the body of a message with another business id. Rejects what is no valid message then."""
+    """Return the body of a message with another business id; reject the example when it is not valid."""
     route = handler.routes[message_name(type(message))]
     body = json.loads(message_codec(route.message_type).encode(message))
     part = body

@@ -1,4 +1,4 @@
-"""Hypothesis strategies for the values of fields: of each type that `App` takes, within the limits of the field."""
+"""Hypothesis strategies for field values: of each type that `App` allows, within the limits of the field."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ _LIMITS = ("ge", "gt", "le", "lt", "min_length", "max_length", "pattern", "max_d
 _FIRST, _LAST = datetime(1900, 1, 1), datetime(2200, 1, 1)  # noqa: DTZ001 - as Hypothesis takes them
 _DAYS = timedelta(10_000)
 _MORE = 3
-"""How many more members or letters than the least: enough to differ in order, few enough for models of many fields."""
+"""Members or letters beyond the minimum: enough to differ in order, few enough for models with many fields."""
 
 
 def models(model: type[M]) -> st.SearchStrategy[M]:
-    """Return a strategy for instances of a model; what its own validators refuse is left out."""
+    """Return a strategy for instances of a model that its validators accept."""
     return _model(model, {})
 
 
 def _model(model: type[BaseModel], known: _Known) -> st.SearchStrategy[Any]:
     if model not in known:
-        known[model] = st.deferred(lambda: strategy)  # a model may hold itself
+        known[model] = st.deferred(lambda: strategy)  # a model may contain itself
         fields = {
             _name_read(name, field): _values(field.annotation, field.metadata, known)
             for name, field in model.model_fields.items()
@@ -128,7 +128,7 @@ _PLAIN: Mapping[Any, Callable[[Limits], st.SearchStrategy[Any]]] = {
 
 
 def _range(limits: Limits, first: Any = None, last: Any = None) -> tuple[Any, Any]:  # noqa: ANN401 - numbers or times
-    """Return the least and greatest value; one that is itself excluded is left to the model to refuse."""
+    """Return the least and greatest value; exclusive limits are left to the model's validation."""
     return limits.get("ge", limits.get("gt", first)), limits.get("le", limits.get("lt", last))
 
 

@@ -13,11 +13,11 @@ from handlers import App
 from handlers.app import HandlerDefinition
 from runtime.algorithms.algorithm import Algorithm, Publish
 from runtime.algorithms.outbox.algorithm import OutboxAlgorithm
-from runtime.algorithms.outbox.deduplication_store import TableDeduplicationStore
+from runtime.algorithms.outbox.deduplication_store import DeduplicationStore
 from runtime.algorithms.outbox.outbox import Outbox
 from runtime.algorithms.outbox.outbox_batch import OutboxBatch
 from runtime.algorithms.outbox.token_based import TokenBased
-from runtime.algorithms.outbox.tokens import TableTokenStore
+from runtime.algorithms.outbox.tokens import TokenStore
 from runtime.algorithms.outbox.with_deduplication_store import OutboxWithDeduplicationStore
 from runtime.algorithms.state_based.process import StateBased, StateBasedOneByOne
 from runtime.batches.context import BatchContext
@@ -29,7 +29,6 @@ from runtime.messages.parsing import Delivery
 from runtime.retries import RetryPolicy
 
 AlgorithmName = Literal["state-based", "outbox", "deduplication-store", "tokens"]
-
 
 _FILE = "sqlite:///"
 
@@ -55,13 +54,15 @@ async def published_by_nobody(_: Output) -> None:
 class Dependencies:
     """What algorithms are made of.
 
-    `table` holds the states, `evidence` the de-duplication store or the tokens. `publish` is for single messages;
-    of these only the state-based algorithm looks at `batch`.
+    `table` holds the states. `deduplication_store` and `token_store` are tables for the algorithms that use them, None
+    for the table of the states. `publish` is for single messages; of these only the state-based algorithm looks at
+    `batch`.
     """
 
     app: App
     table: Table
-    evidence: Table
+    deduplication_store: Table | None = None
+    token_store: Table | None = None
     publish: Publish = published_by_nobody
     clock: Clock = system_clock
     retries: RetryPolicy = field(default_factory=RetryPolicy)
@@ -92,23 +93,34 @@ def make_outbox_batches(name: AlgorithmName, given: Dependencies) -> dict[str, O
     }
 
 
-def described_algorithm(name: str, evidence: tuple[str, str] | None) -> str:
-    """Return an algorithm, and where its evidence is: the url of a store and a table, None where the states are.
+def described_algorithm(name: str, place: tuple[str, str] | None) -> str:
+    """Return an algorithm as the ledger has it, with the place of its de-duplication store or token store.
 
-    A file has the same name in every working directory.
+    `place` is the url of a store and the name of a table, None for the table of the states. A file has the same name in
+    every working directory.
     """
-    if evidence is None:
+    if place is None:
         return name
-    url, table = connect(evidence[0]).url, evidence[1]
+    url, table = connect(place[0]).url, place[1]
     if url.startswith(_FILE):
         url = f"{_FILE}{Path(url.removeprefix(_FILE)).absolute()}"
-    return f"{name}, evidence in {table} of {url}"
+    return f"{name} in {table} of {url}"
 
 
 def check_name(name: str) -> None:
     """Raise `UsageError` when there is no algorithm of this name."""
     if name not in get_args(AlgorithmName):
         raise UsageError(f"There is no algorithm {name!r}: use one of {', '.join(get_args(AlgorithmName))}.")
+
+
+def check_stores(name: str, *, deduplication_store: object, token_store: object) -> None:
+    """Raise `UsageError` when a store is given, other than None, that the algorithm of this name does not use."""
+    for given, store, algorithm in (
+        (deduplication_store, "de-duplication store", "deduplication-store"),
+        (token_store, "token store", "tokens"),
+    ):
+        if given is not None and name != algorithm:
+            raise UsageError(f"Only the algorithm {algorithm} uses a {store}: leave it out with {name}.")
 
 
 def handlers_of(app: App, message_type: str) -> list[str]:
@@ -125,13 +137,14 @@ def _make(name: AlgorithmName, handler: HandlerDefinition, given: Dependencies) 
 
 def _make_outbox(name: AlgorithmName, handler: HandlerDefinition, given: Dependencies) -> OutboxAlgorithm:
     make: Callable[..., OutboxAlgorithm] = Outbox
+    tables = [given.table]
     if name == "deduplication-store":
-        make = partial(
-            OutboxWithDeduplicationStore, store=TableDeduplicationStore(given.evidence, given.clock)
-        )
+        tables.append(given.deduplication_store or given.table)
+        store = DeduplicationStore(tables[-1], given.clock)
+        make = partial(OutboxWithDeduplicationStore, store=store)
     if name == "tokens":
+        tables.append(given.token_store or given.table)
         recipients = partial(handlers_of, given.app)
-        make = partial(TokenBased, tokens=TableTokenStore(given.evidence), recipients=recipients)
-    return make(
-        table=given.table, handler=handler, publish=given.publish, clock=given.clock, retries=given.retries
-    )
+        make = partial(TokenBased, tokens=TokenStore(tables[-1]), recipients=recipients)
+    retries = given.retries.beside(*tables)
+    return make(table=given.table, handler=handler, publish=given.publish, clock=given.clock, retries=retries)

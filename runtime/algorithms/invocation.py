@@ -54,7 +54,7 @@ def invoke_handler(
         returned = _result(route.revisions[revision](state, message, context), route, revision)
         after = codec.encode(returned)
         _check_unchanged(handler, after if returned is state else codec.encode(state), before)
-        following, after = (codec.reread(before), before) if after == before else codec.settled(after)
+        following, after = (codec.reread(before), before) if after == before else codec.canonical(after)
         outputs_digest = digest_outputs(context.published)
     except HandlersError as error:
         raise HandlerFailedError(str(error)) from error
@@ -119,12 +119,14 @@ def _describe(error: BaseException) -> str:
 def _result(returned: State | None, route: Route, revision: int) -> State:
     if returned is None:
         name = getattr(route.revisions[revision], "__qualname__", "The handler")
-        message = f"{name} returned None: return the next state, or the given one when nothing changes."
+        message = f"{name} returned None: return the next state, or the input state unchanged."
         raise CodecError(message)
     return returned
 
 
 def _check_unchanged(handler: HandlerDefinition, state: bytes, before: bytes) -> None:
     if state != before:
-        message = f"{handler.name} changed the state that it was given: return a changed copy (model_copy)."
+        message = (
+            f"{handler.name} mutated its input state: return a changed copy, state.model_copy(update=...)."
+        )
         raise InputStateChangedError(message)

@@ -27,6 +27,10 @@ STATE_BASED = "state-based"
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _FIRST, _LAST = "!", "~"
 _COUNT = "Count_"
+_FORMERLY = re.compile(
+    r"(^|, algorithm=)(outbox|deduplication-store|tokens), evidence in (\w+ of .+)$", re.DOTALL
+)
+"""How older versions described an algorithm with a second table, which the outbox took too, and did not use."""
 
 
 class BatchStatus(StrEnum):
@@ -43,8 +47,8 @@ class BatchRecord:
 
     `input` describes log, app and options: the same id with another one is refused. `rounds` counts the rounds
     whose outcomes are committed, `last_routable` the outputs of the last one that a handler takes. `token` is
-    drawn when the batch begins, and marks its folders. `algorithm` says how the messages are processed, and where the
-    evidence of that is.
+    drawn when the batch begins, and marks its folders. `algorithm` names the algorithm, and the place of its
+    de-duplication store or token store.
     """
 
     batch_id: str
@@ -130,16 +134,16 @@ class Ledger:
         return sorted(records, key=lambda record: (record.started_at, record.batch_id))
 
     async def check_algorithm(self, algorithm: str) -> None:
-        """Raise `BatchRefusedError` when another algorithm was used for a batch, or with evidence elsewhere.
+        """Raise `BatchRefusedError` when a batch used another algorithm, or the same with its store elsewhere.
 
-        It would not find the evidence of what was processed. Costs a request for each 1,000 batches.
+        This one would not recognise what was processed. Costs one request for each 1,000 batches.
         """
         for record in await self.batches():
             if record.algorithm != algorithm:
                 message = (
                     f"The table was processed with the algorithm {record.algorithm} (batch {record.batch_id}), and "
-                    f"cannot be with {algorithm}, which would not find the evidence of that: use the same, or "
-                    f"another table."
+                    f"cannot be with {algorithm}, which would not recognise what was processed: use the same, "
+                    f"or another table."
                 )
                 raise BatchRefusedError(message)
 
@@ -209,7 +213,7 @@ def _record(row: Row) -> BatchRecord:
     values = row.properties
     return BatchRecord(
         batch_id=row.row_key,
-        input=text(values, "Input"),
+        input=_as_written_today(text(values, "Input")),
         out=text(values, "Out"),
         token=text(values, "Token"),
         status=BatchStatus(text(values, "Status")),
@@ -220,6 +224,13 @@ def _record(row: Row) -> BatchRecord:
             name.removeprefix(_COUNT): number(values, name) for name in values if name.startswith(_COUNT)
         },
         last_routable=number(values, "LastRoutable"),
-        algorithm=text(values, "Algorithm") if "Algorithm" in values else STATE_BASED,
+        algorithm=_as_written_today(text(values, "Algorithm")) if "Algorithm" in values else STATE_BASED,
         etag=row.etag,
+    )
+
+
+def _as_written_today(described: str) -> str:
+    """Return the description of an algorithm, or of an input that ends with one, as it is written today."""
+    return _FORMERLY.sub(
+        lambda found: f"{found[1]}{found[2]}" + ("" if found[2] == "outbox" else f" in {found[3]}"), described
     )

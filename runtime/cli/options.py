@@ -143,17 +143,37 @@ class OutboxChoice(StrEnum):
     TOKENS = "tokens"
 
 
-EvidenceStore = Annotated[
+DeduplicationStoreUrl = Annotated[
     str | None,
     typer.Option(
-        "--evidence-store",
+        "--deduplication-store",
         metavar="URL",
-        help="The store of the de-duplication store or of the tokens, if it is not --store.",
+        help="With --algorithm deduplication-store: the store of the ids, if it is not --store.",
     ),
 ]
-EvidenceTable = Annotated[
+DeduplicationTableName = Annotated[
     str | None,
-    typer.Option("--evidence-table", metavar="NAME", help="Their table, if it is not --table."),
+    typer.Option(
+        "--deduplication-table",
+        metavar="NAME",
+        help="With --algorithm deduplication-store: the table of the ids, if it is not --table.",
+    ),
+]
+TokenStoreUrl = Annotated[
+    str | None,
+    typer.Option(
+        "--token-store",
+        metavar="URL",
+        help="With --algorithm tokens: the store of the tokens, if it is not --store.",
+    ),
+]
+TokenTableName = Annotated[
+    str | None,
+    typer.Option(
+        "--token-table",
+        metavar="NAME",
+        help="With --algorithm tokens: the table of the tokens, if it is not --table.",
+    ),
 ]
 WithOutbox = Annotated[
     OutboxChoice,

@@ -1,25 +1,72 @@
-"""Where tables are, as the options of commands say it."""
+"""Where the tables are that a command works on, as its options say it."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from eventstore import connect
+from runtime.algorithms.choice import check_stores
 
 if TYPE_CHECKING:
-    from runtime.spark.connection import TablePlace
+    from runtime.spark.workers.connection import TablePlace
 
 
-def evidence_place(
-    store: str, table: str, evidence_store: str | None, evidence_table: str | None, master: str
-) -> TablePlace | None:
-    """Return where the evidence is, None where it is with the states.
+class Place(NamedTuple):
+    """The url of a store and the name of a table."""
 
-    Raises `UsageError` when the workers of a master would not see one of the stores as this process does.
+    store: str
+    table: str
+
+
+class Named(NamedTuple):
+    """What the options say of a de-duplication store or a token store: its url and its table, None where nothing."""
+
+    store: str | None
+    table: str | None
+
+    def beside(self, states: Place) -> Place:
+        """Return the place of the store; what the options do not say is as for the states."""
+        return Place(self.store or states.store, self.table or states.table)
+
+
+NOT_NAMED = Named(None, None)
+
+
+class Stores(NamedTuple):
+    """The places of both stores for a batch, None for the table of the states."""
+
+    deduplication_store: TablePlace | None
+    token_store: TablePlace | None
+
+    @classmethod
+    def of(
+        cls, states: Place, algorithm: str, master: str, *, deduplication_store: Named, token_store: Named
+    ) -> Stores:
+        """Return the places that the options say.
+
+        Raises `UsageError` for a store that the algorithm does not use, and when the workers of a master would not see
+        a store as this process does.
+        """
+        check_named(algorithm, deduplication_store, token_store)
+        return cls(place(deduplication_store, states, master), place(token_store, states, master))
+
+
+def check_named(
+    algorithm: str, deduplication_store: Named = NOT_NAMED, token_store: Named = NOT_NAMED
+) -> None:
+    """Raise `UsageError` when the options name a store that the algorithm does not use."""
+    named = [each if any(each) else None for each in (deduplication_store, token_store)]
+    check_stores(algorithm, deduplication_store=named[0], token_store=named[1])
+
+
+def place(named: Named, states: Place, master: str) -> TablePlace | None:
+    """Return the place of a store for the workers of a master, None for the table of the states.
+
+    Raises `UsageError` when they would not see it, or the states, as this process does.
     """
-    from runtime.spark.connection import TablePlace, check_scope
+    from runtime.spark.workers.connection import TablePlace, check_scope
 
-    for url in (store, evidence_store or store):
+    found = named.beside(states)
+    for url in (states.store, found.store):
         check_scope(connect(url).scope, master)
-    place = TablePlace(evidence_store or store, evidence_table or table)
-    return None if place == TablePlace(store, table) else place
+    return None if found == states else TablePlace(*found)

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import signal
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
+from rich.console import Console
 
 from runtime.cli.console import Screen, notes
 from runtime.cli.failures import INTERRUPTED, NotPossibleError, traced
 from runtime.cli.log_file import logging_to, prepare_log
+from runtime.cli.progress import StepProgress
 
 if TYPE_CHECKING:
-    from runtime.spark.progress import ShownSession
+    from runtime.spark.sessions.session import Session
+
+    ShownSession = tuple[Session, StepProgress]
+    """A session, and what shows how far its work is."""
 
 
 @contextmanager
@@ -31,16 +38,55 @@ def working(
     After Ctrl-C the sentence `when_stopped` is said, and the process exits with 130. Raises `NotPossibleError`
     when there is no Java, and `UnexpectedError` for what nobody thought of, its trace in the log file.
     """
-    from runtime.spark.java import JAVA_MISSING, find_java
-    from runtime.spark.progress import shown_session
+    from runtime.spark.sessions.java import JAVA_MISSING, find_java
 
     if find_java() is None:
         raise NotPossibleError(JAVA_MISSING)
     try:
         log = prepare_log(log_file)
-        session = shown_session(master, log, notes(), keep_steps=keep_steps, settings=settings)
+        session = _shown_session(master, log, notes(), keep_steps=keep_steps, settings=settings)
         with logging_to(log), traced(log), session as shown:
             yield shown
     except KeyboardInterrupt:
         Screen().note(when_stopped)
         raise typer.Exit(INTERRUPTED) from None
+
+
+@contextmanager
+def _shown_session(
+    master: str, log_file: Path, console: Console, *, keep_steps: bool, settings: Mapping[str, str] | None
+) -> Iterator[ShownSession]:
+    """Start Spark, give the session with the progress of its work, and stop it.
+
+    What Spark and its workers print goes to the log file.
+    """
+    from runtime.spark.sessions.session import build_session
+
+    progress = StepProgress(console, keep_steps=keep_steps)
+    progress.step("Starting Spark")
+    try:
+        with _own_interrupts():
+            spark = build_session(master, log_file=log_file, settings=settings)
+        progress.watch(spark)
+        try:
+            yield spark, progress
+        finally:
+            progress.close()
+            spark.stop()
+    except BaseException:
+        progress.failed()
+        raise
+    progress.done()
+
+
+@contextmanager
+def _own_interrupts() -> Iterator[None]:
+    """Keep Ctrl-C as it is: PySpark's own handler calls into the JVM while a call is under way, and fails."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    handler = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, handler)

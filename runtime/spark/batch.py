@@ -5,7 +5,7 @@ With `cascade`, the outputs of a round are the messages of the next. When no han
 batch is published; a published batch is immutable.
 
 An algorithm with an outbox has a second pass: once the outcomes of a round are committed, which is how a batch
-dispatches, its messages are finished in their entities, before the next round or the end. A batch that is resumed does
+publishes, its messages are finished in their entities, before the next round or the end. A batch that is resumed does
 that again for the last round that was committed.
 """
 
@@ -30,16 +30,16 @@ from runtime.clock import cut_off
 from runtime.errors import BatchFailedError, UsageError
 from runtime.messages.outcome import Status
 from runtime.spark.batch_options import BatchOptions
-from runtime.spark.connection import Connection, check_reach, open_table
-from runtime.spark.failures import SPARK_FAILURES, explain
 from runtime.spark.folders import BatchFolders, absolute_folder
-from runtime.spark.inputs import describe_input
-from runtime.spark.job import FoldJob
-from runtime.spark.logs import normalise, read_log
+from runtime.spark.logs.inputs import describe_input
+from runtime.spark.logs.log import normalise, read_log
+from runtime.spark.logs.routing import route
 from runtime.spark.passes import finish, unfinished
-from runtime.spark.routing import route
 from runtime.spark.schemas import OUTCOME
-from runtime.spark.session import check_session
+from runtime.spark.sessions.failures import SPARK_FAILURES, explain
+from runtime.spark.sessions.session import check_session
+from runtime.spark.workers.connection import Connection, check_reach, open_table
+from runtime.spark.workers.job import FoldJob
 
 Round = Callable[[FoldJob], DataFrame]
 """Gives the outcomes of a round, which is run when they are written."""
@@ -118,16 +118,16 @@ class Batch:
         return self._run(connection, batch_id, what, lambda job: self._handle(job, log))
 
     def sweep(self, older_than: timedelta = AT_ONCE, batch_id: str | None = None) -> BatchResult:
-        """Publish what attempts that died have left behind, and whose messages do not come again.
+        """Publish outputs whose worker died and whose message will not be redelivered.
 
-        That is what the outboxes of all entities still have to send: of single messages that were handled at least
-        `older_than` ago, and of batches that were abandoned. A sweep is a batch, whose outcomes are duplicates with
-        their outputs; with `cascade` these are handled too. Costs a request for each 1,000 entities, and three for
-        each that has something left. Raises `UsageError` with the state-based algorithm, which leaves nothing behind.
+        These are the outputs still in outboxes, of single messages handled at least `older_than` ago, and of abandoned
+        batches. A sweep is a batch whose outcomes are duplicates with their outputs; with `cascade` these are handled
+        too. Costs one request for each 1,000 entities, and three for each that has something left. Raises `UsageError`
+        with the state-based algorithm, which stores no outputs.
         """
         if not self.options.has_outbox:
             message = (
-                "State-based, nothing is left behind that could be swept: run the messages again, or the batch that "
+                "State-based, no outputs are stored that could be swept: run the messages again, or the batch that "
                 "died with its id."
             )
             raise UsageError(message)
@@ -208,7 +208,8 @@ class Batch:
             options.in_flight,
             options.wrap,
             options.algorithm,
-            options.evidence,
+            options.deduplication_store,
+            options.token_store,
         )
 
     def _run_round(
@@ -283,7 +284,7 @@ class Batch:
         return counts, sum(row["routable"] for row in rows)
 
     def _connect(self) -> Connection:
-        connection = open_table(self.store, self.table, self.options.evidence)
+        connection = open_table(self.store, self.table, self.options.other_table)
         check_reach(connection, self.spark)
         return connection
 

@@ -6,12 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from runtime.algorithms.choice import AlgorithmName, check_name, described_algorithm
+from runtime.algorithms.choice import AlgorithmName, check_name, check_stores, described_algorithm
 from runtime.batches.ledger import STATE_BASED
 from runtime.clock import Clock, system_clock
 from runtime.errors import UsageError
-from runtime.spark.connection import TablePlace
-from runtime.spark.job import Wrap
+from runtime.spark.workers.connection import TablePlace
+from runtime.spark.workers.job import Wrap
 
 Step = Callable[[str], None]
 """Is called with a short sentence when a batch goes on to its next step."""
@@ -31,10 +31,10 @@ class BatchOptions:
     and the batch can be resumed with its id either way. `step` is called with a sentence when the batch goes on to its
     next step; what it raises stops the batch there.
 
-    `algorithm` is one of the family in docs/algorithms.md, the same for all batches of a table. `evidence` is the table
-    of the de-duplication store or of the tokens; by default they stand in the table of the states. With an algorithm
-    other than the state-based one nothing is ever `too_late` and nothing is replayed, so `late` and `on_difference`
-    have nothing to say.
+    `algorithm` is one of those in docs/algorithms.md, the same for all batches of a table. `deduplication_store` and
+    `token_store` are tables for the algorithms that use them; by default they are the table of the states. With an
+    algorithm other than the state-based one nothing is ever `too_late` and nothing is replayed, so `late` and
+    `on_difference` must be left out.
     """
 
     cascade: bool = False
@@ -48,7 +48,8 @@ class BatchOptions:
     in_flight: int = 32
     guard: bool = False
     algorithm: AlgorithmName = "state-based"
-    evidence: TablePlace | None = None
+    deduplication_store: TablePlace | None = None
+    token_store: TablePlace | None = None
     clock: Clock = system_clock
     wrap: Wrap | None = None
     step: Step = _silent
@@ -63,9 +64,9 @@ class BatchOptions:
                 message = f"{name} is {' or '.join(map(repr, allowed))}, not {value!r}."
                 raise UsageError(message)
         check_name(self.algorithm)
-        if not self.has_outbox and self.evidence is not None:
-            message = "State-based, the evidence is in the versions of the states: it cannot be elsewhere."
-            raise UsageError(message)
+        check_stores(
+            self.algorithm, deduplication_store=self.deduplication_store, token_store=self.token_store
+        )
         if self.has_outbox and (self.late, self.on_difference) != ("refuse", "dead-letter"):
             message = (
                 f"With the algorithm {self.algorithm} nothing is too late and nothing is replayed: leave out what is "
@@ -75,15 +76,18 @@ class BatchOptions:
 
     @property
     def has_outbox(self) -> bool:
-        """Whether entities keep what is to be dispatched, so that there is a second pass."""
+        """Whether entities keep outputs until they are published, so that there is a second pass."""
         return self.algorithm != STATE_BASED
 
+    @property
+    def other_table(self) -> TablePlace | None:
+        """Where the de-duplication store or the token store is, None for the table of the states."""
+        return self.deduplication_store or self.token_store
+
     def described_algorithm(self) -> str:
-        """Return the algorithm, and where its evidence is."""
-        evidence = self.evidence
-        return described_algorithm(
-            self.algorithm, None if evidence is None else (evidence.store, evidence.table)
-        )
+        """Return the algorithm as the ledger has it, with the place of its de-duplication store or token store."""
+        other = self.other_table
+        return described_algorithm(self.algorithm, None if other is None else (other.store, other.table))
 
     def described(self) -> str:
         """Return the options that change what a batch gives."""

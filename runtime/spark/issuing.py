@@ -1,8 +1,8 @@
-"""Issuing tokens for the messages of a log that come from outside, once for each log.
+"""Issuing tokens for the messages of a log that are from outside, once for each log.
 
-Every token is there, durably, before the log that names it is written. That the tokens of a log are issued is noted
-then: whoever issues for the same log again gets the same names, and no token comes into being a second time, as its
-message may have been processed by then.
+Every token is stored durably before the log that names it is written. Then it is recorded that the tokens of the log
+are issued: whoever issues for the same log again gets the same names, and no token is created a second time, because
+its message may have been processed meanwhile.
 """
 
 from __future__ import annotations
@@ -20,26 +20,26 @@ from pyspark.sql.types import LongType, StructField, StructType
 from eventstore import Operation, RowExistsError, Table
 from handlers import App
 from runtime.algorithms.choice import handlers_of
-from runtime.algorithms.outbox.tokens import CHAIN_LENGTH, FIRST, HEADER, TableTokenStore, first_tokens
+from runtime.algorithms.outbox.tokens import CHAIN_LENGTH, FIRST, HEADER, TokenStore, first_tokens
 from runtime.errors import BatchFailedError, UsageError
-from runtime.retries import RetryPolicy, sleep_for, until_undisturbed
+from runtime.retries import RetryPolicy, until_undisturbed
 from runtime.spark.batch_options import Step
-from runtime.spark.concurrency import ConcurrencyLimit
-from runtime.spark.connection import TablePlace, check_reach, open_table
-from runtime.spark.failures import SPARK_FAILURES, explain
 from runtime.spark.folders import absolute_folder
-from runtime.spark.inputs import describe_input
-from runtime.spark.logs import normalise, read_log
+from runtime.spark.logs.inputs import describe_input
+from runtime.spark.logs.log import normalise, read_log
+from runtime.spark.sessions.failures import SPARK_FAILURES, explain
+from runtime.spark.workers.concurrency import ConcurrencyLimit
+from runtime.spark.workers.connection import TablePlace, check_reach, open_table
 
 _PARTITION = "_issued"
-"""The partition that notes which logs have their tokens; no stream or entity is like it, as theirs hold a hyphen."""
+"""The partition of the logs that have their tokens. No stream or entity has this key, as theirs have a hyphen."""
 
 _COUNTED = StructType([StructField("messages", LongType())])
 
 
 @dataclass(frozen=True)
 class Issued:
-    """The log that was written, how many deliveries are in it, and how many rows of the other were no messages."""
+    """The log that was written, how many deliveries it has, and how many rows of the given log were no messages."""
 
     out: str
     deliveries: int
@@ -61,10 +61,10 @@ def issue_tokens(
     """Give each message of a log its token, and write the log that names them to a folder, as Parquet.
 
     `place` is where the tokens are. A message that names a token already keeps it. Rows that are no messages are
-    written beside the log, to `OUT.rejected`, with what is wrong. Costs a request for each delivery.
+    written to `OUT.rejected`, with what is wrong. Costs one request for each delivery.
 
-    Never issue for a message that may have been processed, as one that an earlier log held too: it would be processed
-    again. Raises `UsageError` when there is something in the folder already.
+    Never issue for a message that may have been processed, such as one that an earlier log holds too: it would be
+    processed again. Raises `UsageError` when the folder exists.
     """
     connection = open_table(place.store, place.table)
     check_reach(connection, spark)
@@ -106,13 +106,13 @@ class IssueJob:
         """Issue the tokens of all messages that come in, and give their number."""
         connection = open_table(self.place.store, self.place.table)
         concurrency = ConcurrencyLimit(self.in_flight)
-        store = TableTokenStore(connection.measured(connection.table, concurrency))
-        retries = RetryPolicy(sleep=sleep_for(connection.scope))
+        store = TokenStore(connection.measured(connection.table, concurrency))
+        retries = RetryPolicy().beside(connection.table)
         done = sum(1 for _ in connection.run_all(self._work(store, retries, batches), concurrency))
         yield pa.RecordBatch.from_pydict({"messages": pa.array([done], pa.int64())})
 
     def _work(
-        self, store: TableTokenStore, retries: RetryPolicy, batches: Iterable[pa.RecordBatch]
+        self, store: TokenStore, retries: RetryPolicy, batches: Iterable[pa.RecordBatch]
     ) -> Iterator[Coroutine[Any, Any, bool]]:
         for row in (row for batch in batches for row in batch.to_pylist()):
             tokens = first_tokens(row["message_id"], handlers_of(self.app, row["type"]))
@@ -133,7 +133,7 @@ def _with_token() -> Column:
 
 
 async def _note(table: Table, what: str, out: str) -> None:
-    """Note durably that the tokens of a log are there."""
+    """Record durably that the tokens of a log are issued."""
     try:
         await table.transact(_PARTITION, [Operation.insert(what, {"Out": out})])
     except RowExistsError:

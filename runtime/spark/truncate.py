@@ -15,11 +15,11 @@ from runtime.algorithms.state_based.truncation import Truncated, TruncationRules
 from runtime.batches.ledger import Ledger
 from runtime.clock import Clock, system_clock
 from runtime.errors import BatchFailedError
-from runtime.retries import RetryPolicy, sleep_for
-from runtime.spark.concurrency import ConcurrencyLimit
-from runtime.spark.connection import Connection, check_reach, open_table
-from runtime.spark.failures import SPARK_FAILURES, explain
-from runtime.spark.job import Wrap
+from runtime.retries import RetryPolicy
+from runtime.spark.sessions.failures import SPARK_FAILURES, explain
+from runtime.spark.workers.concurrency import ConcurrencyLimit
+from runtime.spark.workers.connection import Connection, check_reach, open_table
+from runtime.spark.workers.job import Wrap
 from runtime.storage.listing import stream_keys
 
 REPORT = StructType(
@@ -55,10 +55,11 @@ class TruncationJob:
         concurrency = ConcurrencyLimit(self.in_flight)
         table = self.wrap(connection.table) if self.wrap else connection.table
         table = connection.measured(table, concurrency)
-        retries = RetryPolicy(sleep=sleep_for(connection.store.scope))
         for row in (row for batch in batches for row in batch.to_pylist()):
             keys = connection.run(stream_keys(connection.table, KeyRange(**row)))
-            work = (truncate_stream(table, key, self.rules, retries, dry_run=self.dry_run) for key in keys)
+            work = (
+                truncate_stream(table, key, self.rules, RetryPolicy(), dry_run=self.dry_run) for key in keys
+            )
             yield _report([found for found in connection.run_all(work, concurrency) if found is not None])
 
 

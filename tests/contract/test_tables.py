@@ -65,3 +65,7 @@ def test_the_url_of_a_store_shows_no_secret(store, store_url):
     assert "AccountKey" not in store.url
     assert store.url.split("://")[-1].split("/")[0] in store_url
     assert store.scope == {"memory": "process", "sqlite": "machine"}.get(store_url.split(":")[0], "network")
+
+
+def test_a_table_has_the_scope_of_its_store(run, store):
+    assert run(store.table("games")).scope == store.scope

@@ -19,8 +19,8 @@ from handlers import App, Context, Handler, Message, State, handles
 from runtime import Envelope, Output, Processor
 from runtime.algorithms.documents.effects import Effect, TableEffects
 from runtime.algorithms.last_hop.delivery import IdempotentDelivery
-from runtime.algorithms.last_hop.keys import TableDeliveryKeys
-from runtime.algorithms.outbox.deduplication_store import TableDeduplicationStore
+from runtime.algorithms.last_hop.keys import DeliveryKeys
+from runtime.algorithms.outbox.deduplication_store import DeduplicationStore
 from runtime.algorithms.outbox.entities import Entities
 from runtime.algorithms.outbox.entity import Entity
 from runtime.algorithms.outbox.entry import Entry
@@ -196,11 +196,11 @@ async def write_all_others(table: Table) -> None:
             entities.key("game"), "outbox", b"{}", 1, outbox={"m": entry}, intents=Intents(Intent("a", 1, 1))
         )
     )
-    await TableDeduplicationStore(table).add("ShootingRange-other", {"m": b"fingerprint"})
+    await DeduplicationStore(table).add("ShootingRange-other", {"m": b"fingerprint"})
     await Processor(app, table, publish, algorithm="tokens").issue(Envelope.of("m", "FireAt", "{}"))
     await issuing._note(table, "0123456789abcdef", "out")
     await TableEffects(table).prepare(Effect("ShootingRange-game", "attempt", 0), b"content")
-    await IdempotentDelivery(TableDeliveryKeys(table)).deliver("customer", "m", failing)
+    await IdempotentDelivery(DeliveryKeys(table)).deliver("customer", "m", failing)
 
 
 async def failing() -> None:

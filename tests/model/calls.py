@@ -56,6 +56,8 @@ async def publish(output: object) -> None:
 class SteppedTable(Table):
     """A table each of whose calls suspends."""
 
+    scope = "process"
+
     def __init__(self, name: str = "states") -> None:
         self.name = name
 

@@ -34,7 +34,7 @@ def _ghost(view: View) -> str | None:
             return f"{output.type} of version {number} is published, which is not committed"
         for what, told, stored in _told(output, version):
             if told != stored:
-                return f"{output.type} of version {number} tells {what} {told}, and stored is {stored}"
+                return f"{output.type} of version {number} was published with {what} {told}, but {stored} is stored"
     return None
 
 

@@ -103,7 +103,9 @@ def test_runs_in_the_same_local_state_go_on_alike():
 
 
 def test_code_that_compares_times_cannot_be_walked_as_if_it_did_not():
-    mistake = next(each for each in MISTAKES if each.name == "tokens: the entity is stored whatever is there")
+    mistake = next(
+        each for each in MISTAKES if each.name == "tokens: the entity is stored without checking the ETag"
+    )
 
     found = mistake.look_for(TIMELESS).violation
 

@@ -16,7 +16,7 @@ def test_walks_beside_each_other_report_what_they_would_alone():
 
 
 def test_a_planted_mistake_is_shown_with_its_schedule_and_seed(capsys):
-    assert main(["--mistake", "published before it is appended"]) == 0
+    assert main(["--mistake", "published before the append"]) == 0
 
     shown = capsys.readouterr().out
     assert "NoGhost: Wrote of version 1 is published, which is not committed" in shown
@@ -43,7 +43,7 @@ def test_a_schedule_that_breaks_something_ends_with_code_1(capsys, monkeypatch):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--mistake", "none such"], "There is no mistake 'none such'. There are:\n  ids are drawn"),
+        (["--mistake", "none such"], "There is no mistake 'none such'. There are:\n  ids are not seeded"),
         (["--replay", "+x"], "There is no scenario None. There are:\n  1 message, 1 copy"),
         ([*ONE, "--replay", "+x 0#"], "'0#' is no word of a schedule"),
         ([*ONE, "--replay", "+y"], "There is no job 'y' in 1 message, 1 copy; there are x."),

@@ -7,14 +7,14 @@ import pytest
 from runtime.algorithms.row_keys import FIRST
 from tests.model.explorer import explore
 from tests.model.facts import Invariant, View
-from tests.model.scenarios.entities import EVIDENCE, KEY, entity_in
+from tests.model.scenarios.entities import KEY, OTHER, entity_in
 from tests.model.scenarios.eviction import OUTBOX, STORE, TOO_EARLY
 from tests.model.world import Bounds
 
 
 def _forgotten(view: View) -> str | None:
-    """Say that there is no evidence of the message of long ago any more."""
-    entity, rows = entity_in(view.snapshot), view.snapshot.tables.get(EVIDENCE, {}).get(KEY, {})
+    """Say that the id of the message of long ago is not kept any more."""
+    entity, rows = entity_in(view.snapshot), view.snapshot.tables.get(OTHER, {}).get(KEY, {})
     kept = entity is not None and "a" in entity.outbox
     return None if kept or any(key.startswith(FIRST) and key.endswith("a") for key in rows) else "it is gone"
 

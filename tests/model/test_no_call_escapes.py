@@ -52,9 +52,9 @@ def test_each_call_of_a_table_is_explored_with_a_crash(module, crash_points):
 
 
 def test_publishing_is_a_call_too():
-    dispatching = "runtime/algorithms/publishing.py"
-    lines = (ROOT / dispatching).read_text().splitlines()
-    calls = {lines[line - 1].strip() for _, line in calls_in(dispatching)}
+    publishing = "runtime/algorithms/publishing.py"
+    lines = (ROOT / publishing).read_text().splitlines()
+    calls = {lines[line - 1].strip() for _, line in calls_in(publishing)}
 
     assert calls == {"await table.barrier()", "await publish(output)"}
 

@@ -53,7 +53,7 @@ def test_a_write_without_an_answer_takes_effect_never_or_at_once_or_later(words,
 
 
 def test_the_schedule_of_a_violation_is_the_shortest():
-    found = mistake("published before it is appended").look_for().violation
+    found = mistake("published before the append").look_for().violation
 
     assert found is not None
     assert seed(messages("x"), found.schedule) == "+x 0 0"

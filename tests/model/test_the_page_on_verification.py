@@ -15,7 +15,7 @@ from tests.model.schedule import seed, table
 from tests.model.totals import check_row, markdown, mistake_row
 
 STALE = "`make model` writes the page anew"
-SHOWN = "one's id that is found is taken for one's version"
+SHOWN = "a stored message id is taken for one's own append"
 
 
 @pytest.mark.parametrize("number", QUICK, ids=name)

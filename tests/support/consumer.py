@@ -46,7 +46,7 @@ def from_line(line: str) -> Envelope:
 
 async def consume(store_url: str, table: str, messages: Iterable[Envelope]) -> list[Output]:
     async with connect(store_url) as store:
-        consumer = Consumer(await store.table(table), retries=RetryPolicy(attempts=50, sleep=asyncio.sleep))
+        consumer = Consumer(await store.table(table), retries=RetryPolicy(attempts=50))
         print("ready", flush=True)
         sys.stdin.readline()
         await consumer.handle(*messages)

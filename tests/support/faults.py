@@ -93,8 +93,8 @@ def stores_an_entity(partition_key: str, operations: Sequence[Operation]) -> boo
     return _pending(operations) > 0
 
 
-def settles_an_entity(partition_key: str, operations: Sequence[Operation]) -> bool:
-    """Say whether an entity is marked as having nothing left to do."""
+def finishes_an_entity(partition_key: str, operations: Sequence[Operation]) -> bool:
+    """Say whether the messages of an entity are marked as finished."""
     return _is_entity(operations) and _pending(operations) == 0
 
 
@@ -103,7 +103,7 @@ def creates_tokens(partition_key: str, operations: Sequence[Operation]) -> bool:
     return partition_key.startswith("tokens.") and len(operations) > 1
 
 
-def moves_evidence(partition_key: str, operations: Sequence[Operation]) -> bool:
+def finishes_elsewhere(partition_key: str, operations: Sequence[Operation]) -> bool:
     """Say whether a token is deleted, or messages are added to the de-duplication store."""
     return not _is_entity(operations) and not creates_tokens(partition_key, operations)
 

@@ -2,7 +2,7 @@
 
 Usage: python -m tests.support.killed_driver STORE TABLE OUT LOG BATCH_ID CLOCK STEP [ALGORITHM]
 
-The step AMID_SECOND_PASS is when the first evidence was moved by a worker, which kills the driver.
+The step AMID_SECOND_PASS is when the first token was deleted, or id added, by a worker, which kills the driver.
 """
 
 import os
@@ -12,9 +12,9 @@ from pathlib import Path
 
 from runtime.spark import build_session, run_batch
 from samples.shooting_range import app
-from tests.integration.spark.conftest import QUICK
+from tests.plugins.spark import QUICK
 from tests.support.clocks import FrozenClock
-from tests.support.faults import DieOnceAfter, moves_evidence
+from tests.support.faults import DieOnceAfter, finishes_elsewhere
 
 AMID_SECOND_PASS = "amid the second pass"
 
@@ -27,7 +27,7 @@ def main(arguments: list[str]) -> None:
             # Java goes down with its driver, and Spark's workers with Java.
             os.killpg(os.getpgid(0), signal.SIGKILL)
 
-    amid = DieOnceAfter(str(Path(out).with_name("moved")), moves_evidence, driver=os.getpid())
+    amid = DieOnceAfter(str(Path(out).with_name("moved")), finishes_elsewhere, driver=os.getpid())
     spark = build_session("local[2]", log_file=Path(out).with_name("killed.log"), settings=QUICK)
     run_batch(
         spark, log, app, store=store, table=table, out=out, batch_id=batch_id, cascade=True,

@@ -12,7 +12,7 @@ from eventstore import connect, drive
 from runtime.algorithms.counts import count_handlers
 from runtime.algorithms.outbox.entities import ENTITY
 from runtime.algorithms.outbox.entity import read_entity
-from runtime.algorithms.outbox.tokens import HEADER, TableTokenStore
+from runtime.algorithms.outbox.tokens import HEADER, TokenStore
 from runtime.spark.batch import outputs
 from runtime.storage.listing import summaries
 
@@ -75,18 +75,18 @@ class Left(NamedTuple):
     tokens: int
 
 
-async def _left(url: str, table: str, evidence: tuple[str, str]) -> Left:
-    async with connect(url) as store, connect(evidence[0]) as other:
+async def _left(url: str, table: str, other: tuple[str, str]) -> Left:
+    async with connect(url) as store, connect(other[0]) as opened:
         counts = await count_handlers(await store.table(table))
-        tokens = await TableTokenStore(await other.table(evidence[1])).count()
+        tokens = await TokenStore(await opened.table(other[1])).count()
     return Left(
         {each.handler: each.versions for each in counts}, sum(each.unfinished for each in counts), tokens
     )
 
 
-def left(url: str, table: str, evidence: tuple[str, str] | None = None) -> Left:
+def left(url: str, table: str, other: tuple[str, str] | None = None) -> Left:
     """Return what a table holds that was processed with an outbox."""
-    return asyncio.run(_left(url, table, evidence or (url, table)))
+    return asyncio.run(_left(url, table, other or (url, table)))
 
 
 async def _entities(url: str, table: str) -> dict[str, bytes]:

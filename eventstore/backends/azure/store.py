@@ -64,6 +64,8 @@ _KEY_PROPERTIES = ("PartitionKey", "RowKey", "Timestamp")
 class AzureTable(Table):
     """A table of a storage account."""
 
+    scope: Scope = "network"
+
     def __init__(self, store: AzureStore, name: str) -> None:
         self._store = store
         self._name = name

@@ -1,6 +1,6 @@
-"""Loops that give the same in any order: they add to sets, count, or look whether there is such a member.
+"""Loops whose result does not depend on their order: they add to sets, count, or search for a member.
 
-What decides whether something is added or counted must not itself be changed by the loop.
+The loop must not change what decides whether something is added or counted.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ _INTO_SETS = frozenset({"add", "discard"})
 
 
 def is_indifferent(loop: ast.For | ast.AsyncFor) -> bool:
-    """Say whether the body of a loop does only what comes to the same in any order."""
+    """Return whether the result of a loop is the same in any order."""
     if loop.orelse or not all(map(_is_allowed, loop.body)):
         return False
     changed = set(_changed(loop.body))
@@ -54,7 +54,7 @@ def _changed(body: Sequence[ast.stmt]) -> Iterator[str]:
 
 
 def _looked_at(body: Sequence[ast.stmt]) -> Iterator[ast.expr]:
-    """Give the expressions that decide what the loop does, and those that it adds."""
+    """Yield the expressions that decide what the loop does, and those that it adds."""
     for statement in body:
         match statement:
             case ast.Expr(ast.Call(args=arguments)):

@@ -1,4 +1,4 @@
-"""Mutation: changes of what belongs to the state, the message, a module or a class."""
+"""Mutation: changes of the state, the message, or what modules, classes and defaults share between messages."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _MUTABLE = frozenset({"list", "dict", "set"})
 
 
 def check_changed(value: Value, node: ast.AST, scope: Scope, checker: Checker) -> None:
-    """Report that a value is changed, when it is not the call's own."""
+    """Report that a shared value is mutated."""
     for option in options(value):
         code = _code(option)
         if code:
@@ -45,7 +45,7 @@ def check_changed(value: Value, node: ast.AST, scope: Scope, checker: Checker) -
 
 
 def check_target(target: ast.expr, scope: Scope, checker: Checker) -> None:
-    """Report that an attribute or item is set or deleted, when that changes what is not the call's own."""
+    """Report that an attribute or item of a shared value is set or deleted."""
     if isinstance(target, ast.Attribute | ast.Subscript):
         check_changed(checker.evaluate(target.value, scope), target, scope, checker)
     if isinstance(target, ast.Subscript):
@@ -55,7 +55,7 @@ def check_target(target: ast.expr, scope: Scope, checker: Checker) -> None:
 
 
 def check_augmented(target: ast.expr, held: Value, scope: Scope, checker: Checker) -> None:
-    """Report that `+=` changes a list, dict or set in place."""
+    """Report that `+=` mutates a shared list, dict or set."""
     if not isinstance(target, ast.Name):
         return
     for option in options(held):
@@ -64,7 +64,7 @@ def check_augmented(target: ast.expr, held: Value, scope: Scope, checker: Checke
 
 
 def is_changing(method: Method) -> bool:
-    """Say whether calling a method changes what it belongs to."""
+    """Return whether a method mutates its receiver."""
     receiver = method.receiver
     if isinstance(receiver, Collection) and receiver.kind in _IMMUTABLE:
         return False

@@ -1,4 +1,4 @@
-"""Order: what makes use of the order of something that has none."""
+"""Order: uses of the order of sets, which differs between processes."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from handlers.lint.values import (
     Arguments,
     Collection,
     Constant,
+    External,
     Function,
     Method,
     Object,
-    Outside,
     Scope,
     Value,
     collection,
@@ -46,10 +46,10 @@ _LOGGERS = listed("debug info warning error exception critical log")
 
 
 def is_indifferent(callee: Value) -> bool:
-    """Say whether a function gives the same whatever the order of its arguments' members."""
+    """Return whether a function's result does not depend on the order of its arguments' members."""
     return any(
         (
-            isinstance(each, Outside)
+            isinstance(each, External)
             and (each.name in _INDIFFERENT | _SUMS or each.name.startswith("logging."))
         )
         or (isinstance(each, Method) and each.name in _LOGGERS)
@@ -58,32 +58,32 @@ def is_indifferent(callee: Value) -> bool:
 
 
 def orderless(node: ast.expr, scope: Scope, checker: Checker) -> Value:
-    """Evaluate an expression whose order does not matter: a list of a set's members is as good as the set."""
+    """Evaluate an expression whose order does not matter: making a list of a set is allowed in it."""
     if isinstance(node, ast.ListComp):
         generator = ast.copy_location(ast.GeneratorExp(node.elt, node.generators), node)
         return checker.evaluate(generator, scope)
     if isinstance(node, ast.Call) and len(node.args) == 1 and not node.keywords:
         callee = checker.quietly(node.func, scope)
-        if isinstance(callee, Outside) and callee.name in _CONVERSIONS:
+        if isinstance(callee, External) and callee.name in _CONVERSIONS:
             given = orderless(node.args[0], scope, checker)
             return collection("iterator", element_of(given), unordered=is_unordered(given))
     return checker.evaluate(node, scope)
 
 
 def check_iteration(value: Value, node: ast.AST, scope: Scope, checker: Checker) -> None:
-    """Report that the order of something without one is used."""
+    """Report an iteration over something unordered."""
     if is_unordered(value):
         checker.report("CM701", node, scope)
 
 
 def check_text(value: Value, node: ast.AST, scope: Scope, checker: Checker) -> None:
-    """Report that a set, or a model with a set in it, is written as text."""
+    """Report that a set, or a model with a set in it, is converted to text."""
     if any(sets(value)) or any(_holds_set(option, checker) for option in options(value)):
         checker.report("CM703", node, scope)
 
 
 def check_call(name: str, arguments: Arguments, node: ast.AST, scope: Scope, checker: Checker) -> None:
-    """Report what a function that is not the user's does with the order of a set."""
+    """Report a call of a library's function that uses the order of a set."""
     if name in _TEXTS | _DUMPS:
         check_text(arguments.first(), node, scope, checker)
     if not any(map(is_unordered, arguments)):
@@ -99,7 +99,7 @@ def check_call(name: str, arguments: Arguments, node: ast.AST, scope: Scope, che
 
 
 def check_method(method: Method, arguments: Arguments, node: ast.AST, scope: Scope, checker: Checker) -> None:
-    """Report what a method does with the order of a set."""
+    """Report a call of a method that uses the order of a set."""
     if method.name == "pop" and any(each.kind == "set" for each in sets(method.receiver)):
         checker.report("CM702", node, scope)
     is_dict = any(isinstance(each, Collection) and each.kind == "dict" for each in options(method.receiver))
@@ -120,7 +120,7 @@ def check_method(method: Method, arguments: Arguments, node: ast.AST, scope: Sco
 
 
 def is_lazy(name: str) -> bool:
-    """Say whether a function gives an iterator in the order of its arguments."""
+    """Return whether a function returns an iterator in the order of its arguments."""
     return name in _LAZY
 
 
@@ -131,8 +131,8 @@ def _check_sum(arguments: Arguments, node: ast.AST, scope: Scope, checker: Check
 
 
 def _has_ties(key: Value | None) -> bool:
-    """Say whether different members may have the same key, as far as the key's form tells."""
-    if key is None or key == Constant(None) or (isinstance(key, Outside) and key.name in _TEXTS):
+    """Return whether different members may have the same key, as far as the form of the key function tells."""
+    if key is None or key == Constant(None) or (isinstance(key, External) and key.name in _TEXTS):
         return False
     if not isinstance(key, Function) or not isinstance(key.definition.node, ast.Lambda):
         return True

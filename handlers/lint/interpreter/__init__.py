@@ -1,1 +1,1 @@
-"""Statements, expressions and calls followed as Python would run them, with all values that they may have."""
+"""Follows statements, expressions and calls in the order in which Python would run them."""

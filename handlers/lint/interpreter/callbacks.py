@@ -6,7 +6,7 @@ import ast
 
 from handlers.lint import names
 from handlers.lint.checker import Checker
-from handlers.lint.values import UNKNOWN, Arguments, Function, Outside, Partial, Scope, Value, join, options
+from handlers.lint.values import UNKNOWN, Arguments, External, Function, Partial, Scope, Value, join, options
 
 
 def call_back(arguments: Arguments, given: Value, node: ast.AST, scope: Scope, checker: Checker) -> Value:
@@ -21,4 +21,4 @@ def call_back(arguments: Arguments, given: Value, node: ast.AST, scope: Scope, c
 
 
 def _breaks_a_rule(value: Value) -> bool:
-    return isinstance(value, Outside) and names.called(value.name) is not None
+    return isinstance(value, External) and names.called(value.name) is not None

@@ -6,7 +6,7 @@ import ast
 
 from handlers.lint.checker import Checker
 from handlers.lint.hazards import order
-from handlers.lint.interpreter import functions, methods, models, outside
+from handlers.lint.interpreter import external, functions, methods, models
 from handlers.lint.interpreter.callbacks import call_back
 from handlers.lint.resolution import attributes, members
 from handlers.lint.values import (
@@ -14,11 +14,11 @@ from handlers.lint.values import (
     Accessor,
     Arguments,
     Class,
+    External,
     Function,
     Instance,
     Method,
     Object,
-    Outside,
     Partial,
     Scope,
     Value,
@@ -46,8 +46,8 @@ def call(callee: Value, arguments: Arguments, node: ast.AST, scope: Scope, check
         case Object():
             method = members.of_object(callee, "__call__", node, checker)
             return UNKNOWN if isinstance(method, Method) else checker.call(method, arguments, node, scope)
-        case Outside():
-            return outside.call(callee, arguments, node, scope, checker)
+        case External():
+            return external.call(callee, arguments, node, scope, checker)
         case Method():
             order.check_method(callee, arguments, node, scope, checker)
             call_back(arguments, element_of(callee.receiver), node, scope, checker)
@@ -85,7 +85,7 @@ def _capture(node: ast.Call, scope: Scope, checker: Checker) -> Value:
     for argument in (*node.args, *(keyword.value for keyword in node.keywords)):
         if isinstance(argument, ast.Call):
             callee = checker.quietly(argument.func, scope)
-            is_partial = isinstance(callee, Outside) and callee.name == "functools.partial"
+            is_partial = isinstance(callee, External) and callee.name == "functools.partial"
             for each in argument.args[1:] if is_partial else [argument]:
                 checker.evaluate(each, scope)
     return UNKNOWN

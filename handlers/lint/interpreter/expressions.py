@@ -1,4 +1,4 @@
-"""Expressions: what they may give, and what is wrong in them."""
+"""Expressions: their possible values, and the rules that they break."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from handlers.lint.values import (
     UNKNOWN,
     Collection,
     Constant,
+    External,
     Function,
     FunctionDefinition,
     Instance,
-    Outside,
     Package,
     Scope,
     Value,
@@ -38,7 +38,7 @@ from handlers.lint.values import (
 
 @singledispatch
 def evaluate(node: ast.expr, scope: Scope, checker: Checker) -> Value:
-    """Return what an expression may give; of any other kind, what is in it is looked at."""
+    """Return the possible values of an expression; by default, evaluate the expressions in it."""
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.expr):
             checker.evaluate(child, scope)
@@ -210,7 +210,7 @@ def _yield_from(node: ast.YieldFrom, scope: Scope, checker: Checker) -> Value:
 
 
 def _member(node: ast.expr, scope: Scope, checker: Checker, *, is_ordered: bool) -> Value:
-    """Return a member of a display, or what a starred one adds to it."""
+    """Return a member of a list, tuple or set in the source; for a starred one, the members that it adds."""
     if not isinstance(node, ast.Starred):
         return checker.evaluate(node, scope)
     value = checker.evaluate(node.value, scope)
@@ -237,12 +237,12 @@ def _follow_generators(
 
 
 def _item(base: Value, key: Value, node: ast.Subscript, scope: Scope, checker: Checker) -> Value:
-    """Return what a subscript gives; modules by name and the names of a module are found too."""
+    """Return the possible values of a subscript, also of `sys.modules` and of the `__dict__` of a module."""
     if isinstance(key, Constant) and isinstance(key.value, str):
-        if isinstance(base, Outside) and base.name == "sys.modules":
-            return Outside(key.value)
-        if isinstance(base, Outside) and base.name.endswith(".__dict__"):
-            module = Outside(base.name.removesuffix(".__dict__"))
+        if isinstance(base, External) and base.name == "sys.modules":
+            return External(key.value)
+        if isinstance(base, External) and base.name.endswith(".__dict__"):
+            module = External(base.name.removesuffix(".__dict__"))
             return attributes.attribute(module, key.value, node, scope, checker)
         if isinstance(base, Package):
             return attributes.attribute(base, key.value, node, scope, checker)

@@ -1,4 +1,4 @@
-"""The interpreter: a checker that follows, by the parts of this package, which call each other through it."""
+"""The interpreter: a checker that follows source, with the parts of this package, which call each other through it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Methods of values that are not of the user's classes: what they give, and what is wrong in calling them."""
+"""Methods of values whose classes are not the user's: their results, and the rules that calling them breaks."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ import ast
 
 from handlers.lint.checker import Checker
 from handlers.lint.hazards import mutation
-from handlers.lint.interpreter import outside
+from handlers.lint.interpreter import external
 from handlers.lint.values import (
     TEXT,
     UNKNOWN,
     Arguments,
     Class,
     Collection,
+    External,
     Instance,
     Method,
     Object,
-    Outside,
     Owner,
     Scope,
     Value,
@@ -38,7 +38,7 @@ _RANDOM = "random.Random"
 
 
 def call(method: Method, arguments: Arguments, node: ast.AST, scope: Scope, checker: Checker) -> Value:
-    """Return what a method may give."""
+    """Return the possible results of a method."""
     receiver, name = method.receiver, method.name
     if mutation.is_changing(method):
         mutation.check_changed(receiver, node, scope, checker)
@@ -66,7 +66,7 @@ def _of_instance(  # noqa: PLR0917 - what is called first
         mutation.check_changed(arguments.first(), node, scope, checker)
     if receiver.of == _RANDOM and name == "choice":
         return element_of(arguments.first())
-    return outside.call(Outside(f"{receiver.of}.{name}"), arguments, node, scope, checker)
+    return external.call(External(f"{receiver.of}.{name}"), arguments, node, scope, checker)
 
 
 def _of_users(receiver: Object | Class, name: str) -> Value:

@@ -1,4 +1,4 @@
-"""Making an instance of a class of the user's: its constructor, validators and default factories are followed."""
+"""Construction of the user's classes: their constructors, validators and default factories are followed."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from handlers.lint.values import (
     Arguments,
     Class,
     ClassDefinition,
+    External,
     Function,
     Object,
-    Outside,
     Scope,
     Value,
     options,
@@ -38,7 +38,7 @@ _FACTORIES = ("default_factory", "factory")
 
 
 def instantiate(class_: Class, arguments: Arguments, node: ast.AST, scope: Scope, checker: Checker) -> Value:
-    """Return an instance, having followed what makes it."""
+    """Return an instance, and follow what constructs it."""
     definition = class_.definition
     made = Object(definition)
     for name in ("__new__", *_CONSTRUCTORS):
@@ -48,7 +48,7 @@ def instantiate(class_: Class, arguments: Arguments, node: ast.AST, scope: Scope
                 given = Arguments() if name == "__post_init__" else given
                 bound = class_ if name == "__new__" else made
                 checker.call(Function(base.function(binding), bound), given, node, scope)
-    _call_outside_base(definition, arguments, node, scope, checker)
+    _call_external_base(definition, arguments, node, scope, checker)
     if is_record(definition, checker):
         check_fields(definition, None if arguments.is_open else frozenset(dict(arguments.named)), checker)
     return made
@@ -67,7 +67,7 @@ def check_fields(definition: ClassDefinition, given: frozenset[str] | None, chec
 
 
 def check_model(definition: ClassDefinition, checker: Checker) -> None:
-    """Follow all that reading a message or state from storage may call, in nested models too."""
+    """Follow all that decoding a message or state may call, in nested models too."""
     check_fields(definition, frozenset(), checker)
     for base in users_mro(definition, checker):
         for name in base.bindings.names:
@@ -108,7 +108,7 @@ def _check_annotation(annotation: ast.expr, scope: Scope, checker: Checker) -> N
     for node in ast.walk(annotation):
         if isinstance(node, ast.Call):
             callee = checker.quietly(node.func, scope)
-            if isinstance(callee, Outside) and callee.name.endswith(_IN_ANNOTATIONS):
+            if isinstance(callee, External) and callee.name.endswith(_IN_ANNOTATIONS):
                 for argument in (*node.args, *(keyword.value for keyword in node.keywords)):
                     _call_back(argument, scope, checker)
 
@@ -125,7 +125,7 @@ def _check_defaults(base: ClassDefinition, given: frozenset[str], checker: Check
 
 
 def _check_factories(node: ast.AST, scope: Scope, checker: Checker) -> bool:
-    """Follow the factory of a default, and say whether there is one."""
+    """Follow the factory of a default, and return whether there is one."""
     found = (
         [keyword for keyword in node.keywords if keyword.arg in _FACTORIES]
         if isinstance(node, ast.Call)
@@ -140,10 +140,10 @@ def _call_back(node: ast.expr, scope: Scope, checker: Checker) -> None:
     checker.call(checker.evaluate(node, scope), Arguments(is_open=True), node, scope)
 
 
-def _call_outside_base(
+def _call_external_base(
     definition: ClassDefinition, arguments: Arguments, node: ast.AST, scope: Scope, checker: Checker
 ) -> None:
     has_own = any(True for _ in members(definition, "__init__", checker))
     for base in mro(definition, checker):
         if isinstance(base, str) and not has_own and (names.called(base) or base == "random.Random"):
-            checker.call(Outside(base), arguments, node, scope)
+            checker.call(External(base), arguments, node, scope)

@@ -1,4 +1,4 @@
-"""Operators and protocols of the user's objects: the special methods that Python calls for them."""
+"""Operators, and the special methods of the user's objects that Python calls for them."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ TEXT = ("__format__", "__str__", "__repr__")
 def call_special(
     value: Value, names: tuple[str, ...], node: ast.AST, checker: Checker, *given: Value
 ) -> Value:
-    """Follow the first of these methods that an object of the user's has, and return what it gives."""
+    """Follow the first of these methods that an object of the user's has, and return its possible results."""
     results = []
     for option in options(value):
         found = _special(option, names, checker) if isinstance(option, Object) else None
@@ -88,7 +88,7 @@ def call_special(
 
 
 def iterate(value: Value, node: ast.AST, checker: Checker) -> Value:
-    """Return what iterating over a value gives, and follow the methods that give it."""
+    """Return what iterating over a value yields, and follow the methods that yield it."""
     given = call_special(value, ("__iter__", "__getitem__"), node, checker)
     following = call_special(given, ("__next__",), node, checker)
     return join(element_of(value), *(each for each in (element_of(given), following) if each != UNKNOWN))
@@ -97,7 +97,7 @@ def iterate(value: Value, node: ast.AST, checker: Checker) -> Value:
 def follow_operator(
     left: Value, operator: ast.operator, right: Value, node: ast.AST, checker: Checker
 ) -> Value:
-    """Return what an operator of the user's objects gives."""
+    """Return the possible results of an operator of the user's objects."""
     name = _OPERATORS.get(type(operator), "")
     first = call_special(left, (f"__{name}__",), node, checker, right)
     second = call_special(right, (f"__r{name}__",), node, checker, left)
@@ -105,7 +105,7 @@ def follow_operator(
 
 
 def result_of(left: Value, operator: ast.operator, right: Value) -> Value:
-    """Return what an operator of Python's own types gives."""
+    """Return the possible results of an operator of built-in types."""
     if isinstance(operator, _SET_OPERATORS) and (makes_set(left) or makes_set(right)):
         return collection("set", join(element_of(left), element_of(right)))
     if isinstance(left, Instance) and not left.of.startswith("builtins."):
@@ -129,7 +129,7 @@ def follow_comparison(
 
 
 def follow_builtin(name: str, arguments: Arguments, node: ast.AST, checker: Checker) -> None:
-    """Follow what a function of Python's calls of the user's objects that it is given."""
+    """Follow the special methods of the user's objects that a built-in function calls."""
     first = arguments.first()
     if name in _OF_BUILTINS:
         call_special(first, _OF_BUILTINS[name], node, checker)
@@ -149,7 +149,7 @@ def _special(value: Object, names: tuple[str, ...], checker: Checker) -> Functio
 
 
 def _of_constants(left: Value, right: Value, operator: ast.operator) -> Value:
-    """Return what an operation on a literal gives: two texts are put together, of the rest the type is known."""
+    """Return the result of an operator on a literal: two texts are concatenated, otherwise only the type is known."""
     match left, right, operator:
         case Constant(value=str(first)), Constant(value=str(second)), ast.Add():
             return Constant(first + second)

@@ -1,4 +1,4 @@
-"""Results: what functions that are not the user's give, as far as the rules need to know."""
+"""Results of library functions, as far as the rules depend on them."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ _INSTANCES = {
 
 
 def result_of(name: str, arguments: Arguments, called_back: Value) -> Value:
-    """Return what a function may give; `called_back` is what the functions among its arguments gave."""
+    """Return the possible results of a function; `called_back` is what the functions among its arguments may return."""
     first = arguments.first()
     if name in _MADE:
         return collection(_MADE[name], element_of(first) if arguments.positional else UNKNOWN)

@@ -1,4 +1,4 @@
-"""Functions of Python's own that need more than a rule: they read attributes, import, evaluate, or pass on."""
+"""Functions of the standard library that are interpreted: they read attributes, import, evaluate, or wrap."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from handlers.lint.values import (
     Arguments,
     Class,
     Constant,
+    External,
     Instance,
     Object,
-    Outside,
     Owner,
     Package,
     Partial,
@@ -36,7 +36,7 @@ def _getattr(arguments: Arguments, node: ast.AST, scope: Scope, checker: Checker
     if name is not None:
         found = attributes.attribute(base, name, node, scope, checker)
         return join(found, *arguments.positional[2:])
-    if any(isinstance(each, Outside | Package) for each in options(base)):
+    if any(isinstance(each, External | Package) for each in options(base)):
         checker.report("CM901", node, scope, "getattr() with a name that is computed")
     return Value(owner=base.owner)
 
@@ -49,8 +49,8 @@ def _setattr(arguments: Arguments, node: ast.AST, scope: Scope, checker: Checker
 def _import(arguments: Arguments, node: ast.AST, scope: Scope, checker: Checker) -> Value:
     name = _text(arguments.first())
     if name is not None:
-        found = checker.library.find(name)
-        return Package(found) if found else Outside(names.canonical(name))
+        found = checker.modules.find(name)
+        return Package(found) if found else External(names.canonical(name))
     checker.report("CM901", node, scope, "an import of a name that is computed")
     return UNKNOWN
 
@@ -128,7 +128,7 @@ def _text(value: Value | None) -> str | None:
 def _class_of(value: Value) -> Value:
     if isinstance(value, Object):
         return Class(value.definition)
-    return Outside(type_name(value)) if type_name(value) else UNKNOWN
+    return External(type_name(value)) if type_name(value) else UNKNOWN
 
 
 SPECIAL: Mapping[str, Callable[[Arguments, ast.AST, Scope, Checker], Value]] = {

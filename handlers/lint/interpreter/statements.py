@@ -1,4 +1,4 @@
-"""Statements: followed in their order, both ways where there are two, and loops twice."""
+"""Statements: followed in their order, both branches of a condition, and loops twice."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def execute_all(body: Sequence[ast.stmt], scope: Scope, checker: Checker) -> Non
 
 @singledispatch
 def execute(statement: ast.stmt, scope: Scope, checker: Checker) -> None:
-    """Follow a statement; of any other kind, the expressions in it are looked at."""
+    """Follow a statement; by default, evaluate the expressions in it."""
     for child in ast.iter_child_nodes(statement):
         if isinstance(child, ast.expr):
             checker.evaluate(child, scope)
@@ -211,7 +211,7 @@ def _class(statement: ast.ClassDef, scope: Scope, checker: Checker) -> None:
 
 
 def _either(scope: Scope, one: Callable[[], None], other: Callable[[], None]) -> None:
-    """Follow two ways; afterwards a name holds what it may hold after either."""
+    """Follow two branches; afterwards, a name may have its values of either."""
     before = dict(scope.names)
     one()
     after_one, scope.names = scope.names, before
@@ -222,7 +222,7 @@ def _either(scope: Scope, one: Callable[[], None], other: Callable[[], None]) ->
 
 
 def _repeat(scope: Scope, once: Callable[[], None]) -> None:
-    """Follow the body of a loop again when it changed what names hold, for what the next round sees."""
+    """Follow the body of a loop, once more when it changed the values of names that the next iteration reads."""
     for _ in range(_PASSES):
         before = dict(scope.names)
         _either(scope, once, lambda: None)
@@ -231,7 +231,7 @@ def _repeat(scope: Scope, once: Callable[[], None]) -> None:
 
 
 def _is_sorted_by(following: ast.stmt | None, statement: ast.Assign) -> bool:
-    """Say whether a list is sorted by the next statement, so that the order it was made in does not matter."""
+    """Return whether the next statement sorts a list, so that its order until then does not matter."""
     match following, statement.targets:
         case (
             ast.Expr(ast.Call(func=ast.Attribute(value=ast.Name(id=sorted_name), attr="sort"), keywords=[])),
@@ -243,7 +243,7 @@ def _is_sorted_by(following: ast.stmt | None, statement: ast.Assign) -> bool:
 
 
 def _check_added(held: Value, added: Value, statement: ast.AugAssign, scope: Scope, checker: Checker) -> None:
-    """Report a list that is extended by the members of a set."""
-    kinds = {getattr(option, "kind", "") for option in [held]}
-    if isinstance(statement.op, ast.Add) and "list" in kinds:
+    """Report that a list is extended by the members of a set."""
+    is_list = isinstance(held, Collection) and held.kind == "list"
+    if isinstance(statement.op, ast.Add) and is_list:
         order.check_iteration(added, statement.value, scope, checker)

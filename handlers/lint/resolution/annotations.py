@@ -11,9 +11,9 @@ from handlers.lint.values import (
     UNKNOWN,
     Class,
     Collection,
+    External,
     Instance,
     Object,
-    Outside,
     Scope,
     Value,
     collection,
@@ -77,7 +77,7 @@ def annotated(node: ast.expr | None, scope: Scope, checker: Checker) -> Value:
 
 def _instance(type_: Value, node: ast.expr, scope: Scope, checker: Checker) -> Value:
     """Return an instance of the type that an annotation evaluated to, or names by an alias."""
-    if isinstance(type_, Class | Outside):
+    if isinstance(type_, Class | External):
         return _instance_of(type_)
     return _alias(node.id, scope, checker) if isinstance(node, ast.Name) else UNKNOWN
 
@@ -85,7 +85,7 @@ def _instance(type_: Value, node: ast.expr, scope: Scope, checker: Checker) -> V
 def _instance_of(type_: Value) -> Value:
     if isinstance(type_, Class):
         return Object(type_.definition)
-    if isinstance(type_, Outside):
+    if isinstance(type_, External):
         kind = _KINDS.get(type_.name)
         return collection(kind) if kind else Instance(type_.name)
     return UNKNOWN
@@ -102,7 +102,7 @@ def _alias(name: str, scope: Scope, checker: Checker) -> Value:
 
 
 def _subscripted(generic: Value, arguments: list[ast.expr], scope: Scope, checker: Checker) -> Value:
-    if not isinstance(generic, Outside):
+    if not isinstance(generic, External):
         return _instance_of(generic)
     if generic.name in _TRANSPARENT:
         return annotated(arguments[0], scope, checker)

@@ -10,10 +10,10 @@ from handlers.lint.resolution import members
 from handlers.lint.resolution.lookup import in_package
 from handlers.lint.values import (
     Class,
+    External,
     Instance,
     Method,
     Object,
-    Outside,
     Package,
     Scope,
     Super,
@@ -45,14 +45,14 @@ def attribute(base: Value, name: str, node: ast.AST, scope: Scope, checker: Chec
 def check_read(value: Value, node: ast.AST, scope: Scope, checker: Checker) -> None:
     """Report a name of a library that a handler must not read."""
     for option in options(value):
-        if isinstance(option, Outside) and (code := names.read(option.name)):
+        if isinstance(option, External) and (code := names.read(option.name)):
             checker.report(code, node, scope, option.name)
 
 
 def _attribute(value: Value, name: str, node: ast.AST, scope: Scope, checker: Checker) -> Value:
     match value:
-        case Outside():
-            return _of_outside(value, name, node, scope, checker)
+        case External():
+            return _of_external(value, name, node, scope, checker)
         case Instance():
             return _of_instance(value, name)
         case Package():
@@ -71,10 +71,10 @@ def _attribute(value: Value, name: str, node: ast.AST, scope: Scope, checker: Ch
             return Method(value, name, owner=value.owner)
 
 
-def _of_outside(value: Outside, name: str, node: ast.AST, scope: Scope, checker: Checker) -> Value:
+def _of_external(value: External, name: str, node: ast.AST, scope: Scope, checker: Checker) -> Value:
     if name == "__dict__":
-        return Outside(f"{value.name}.__dict__")
-    found = Outside(names.canonical(f"{value.name}.{name}"))
+        return External(f"{value.name}.__dict__")
+    found = External(names.canonical(f"{value.name}.{name}"))
     check_read(found, node, scope, checker)
     return found
 
@@ -85,5 +85,5 @@ def _of_instance(value: Instance, name: str) -> Value:
     if value.of == _PATH and name in ("parent", "parents"):
         return value if name == "parent" else collection("tuple", value)
     if name == "__class__":
-        return Outside(value.of)
+        return External(value.of)
     return Method(value, name, owner=value.owner)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from handlers.lint.checker import Checker
 from handlers.lint.source.bindings import Binding
-from handlers.lint.values import Class, ClassDefinition, Outside, options
+from handlers.lint.values import Class, ClassDefinition, External, options
 
 MODELS: frozenset[object] = frozenset(
     {"pydantic.BaseModel", "handlers.State", "handlers.Message", "typing.NamedTuple"}
@@ -30,19 +30,19 @@ def users_mro(definition: ClassDefinition, checker: Checker) -> list[ClassDefini
 
 
 def is_a(definition: ClassDefinition, name: str, checker: Checker) -> bool:
-    """Whether a class is derived from one that is not the user's."""
+    """Return whether a class is derived from one that is not the user's."""
     return name in mro(definition, checker)
 
 
 def is_record(definition: ClassDefinition, checker: Checker) -> bool:
-    """Whether annotated names in the body of a class are fields of its instances."""
+    """Return whether annotated names in the body of a class are fields of its instances."""
     if not MODELS.isdisjoint(mro(definition, checker)):
         return True
     marks = [
         checker.quietly(_without_call(node), definition.scope) for node in definition.node.decorator_list
     ]
     return any(
-        isinstance(mark, Outside) and mark.name.endswith(("dataclass", "attr.s", "define")) for mark in marks
+        isinstance(mark, External) and mark.name.endswith(("dataclass", "attr.s", "define")) for mark in marks
     )
 
 
@@ -60,7 +60,7 @@ def marks_of(definition: ClassDefinition, function: ast.AST, checker: Checker) -
     """Return the full names of a method's decorators that are not the user's."""
     nodes = function.decorator_list if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef) else []
     values = [checker.quietly(_without_call(node), definition.body_scope) for node in nodes]
-    return [option.name for value in values for option in options(value) if isinstance(option, Outside)]
+    return [option.name for value in values for option in options(value) if isinstance(option, External)]
 
 
 def _collect(definition: ClassDefinition, found: dict[ClassDefinition | str, None], checker: Checker) -> None:
@@ -72,7 +72,7 @@ def _collect(definition: ClassDefinition, found: dict[ClassDefinition | str, Non
         for option in options(base):
             if isinstance(option, Class):
                 _collect(option.definition, found, checker)
-            elif isinstance(option, Outside):
+            elif isinstance(option, External):
                 found[option.name] = None
 
 

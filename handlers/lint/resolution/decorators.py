@@ -6,7 +6,7 @@ import ast
 
 from handlers.lint import names
 from handlers.lint.checker import Checker
-from handlers.lint.values import Arguments, Class, Function, Outside, Scope, Value, options
+from handlers.lint.values import Arguments, Class, External, Function, Scope, Value, options
 
 _CACHE = "CM804"
 
@@ -24,7 +24,7 @@ def _decorated(function: Function, scope: Scope, checker: Checker) -> Value:
     for node in reversed(function.definition.decorators):
         decorator = checker.evaluate(node, scope)
         for option in options(decorator):
-            if isinstance(option, Outside):
+            if isinstance(option, External):
                 _check_cache(option, node, scope, checker)
             elif isinstance(option, Function | Class):
                 made = checker.call(option, Arguments((value,)), node, scope)
@@ -32,6 +32,6 @@ def _decorated(function: Function, scope: Scope, checker: Checker) -> Value:
     return value
 
 
-def _check_cache(decorator: Outside, node: ast.expr, scope: Scope, checker: Checker) -> None:
+def _check_cache(decorator: External, node: ast.expr, scope: Scope, checker: Checker) -> None:
     if names.called(decorator.name) == _CACHE:
         checker.report(_CACHE, node, scope, decorator.name)

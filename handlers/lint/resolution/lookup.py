@@ -20,10 +20,10 @@ from handlers.lint.values import (
     ClassDefinition,
     Collection,
     Constant,
+    External,
     Function,
     Instance,
     Object,
-    Outside,
     Owner,
     Package,
     Scope,
@@ -46,7 +46,7 @@ def lookup(name: str, scope: Scope, checker: Checker) -> Value | None:
     if found is None:
         found = top_name(name, scope.module, checker)
     if found is None and hasattr(builtins, name):
-        return Outside(f"builtins.{name}")
+        return External(f"builtins.{name}")
     return found
 
 
@@ -80,14 +80,14 @@ def bound(name: str, binding: Binding, scope: Scope, owner: Owner, checker: Chec
 def imported(binding: Imported, module: SourceModule, checker: Checker) -> Value:
     """Return the value that an import binds."""
     if binding.level:
-        found = checker.library.near(module, binding.module, binding.level)
+        found = checker.modules.near(module, binding.module, binding.level)
         if found is None:
             return UNKNOWN
     else:
-        found = checker.library.find(binding.module)
+        found = checker.modules.find(binding.module)
         if found is None:
             dotted = ".".join(filter(None, (binding.module, binding.attribute)))
-            return Outside(names.canonical(dotted))
+            return External(names.canonical(dotted))
     return Package(found) if binding.attribute is None else in_package(found, binding.attribute, checker)
 
 
@@ -96,7 +96,7 @@ def in_package(module: SourceModule, name: str, checker: Checker) -> Value:
     found = top_name(name, module, checker)
     if found is not None:
         return found
-    inside = checker.library.inside(module, name)
+    inside = checker.modules.inside(module, name)
     return Package(inside) if inside else UNKNOWN
 
 
@@ -129,15 +129,15 @@ def _shared(value: Value, owner: Owner) -> Value:
 
 
 def _from_stars(name: str, module: SourceModule, checker: Checker) -> Value | None:
-    library = checker.library
+    modules = checker.modules
     for star in module.bindings.stars:
-        source = library.near(module, star.module, star.level) if star.level else library.find(star.module)
+        source = modules.near(module, star.module, star.level) if star.level else modules.find(star.module)
         if source is not None:
             found = top_name(name, source, checker)
             if found is not None:
                 return found
         elif name in _public_names(star.module):
-            return Outside(names.canonical(f"{star.module}.{name}"))
+            return External(names.canonical(f"{star.module}.{name}"))
     return None
 
 

@@ -16,10 +16,10 @@ from handlers.lint.values import (
     Class,
     ClassDefinition,
     Constant,
+    External,
     Function,
     Method,
     Object,
-    Outside,
     Owner,
     Scope,
     Super,
@@ -139,5 +139,5 @@ def _inherited(value: Object | Class, name: str, checker: Checker) -> Value:
     if isinstance(value, Class):
         for base in mro(value.definition, checker):
             if isinstance(base, str) and base not in {*MODELS, "handlers.Handler"}:
-                return Outside(f"{base}.{name}")
+                return External(f"{base}.{name}")
     return Method(value, name)

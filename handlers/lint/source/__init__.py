@@ -1,1 +1,1 @@
-"""The user's source as it stands: modules found and parsed, never imported, and the names that they bind."""
+"""The user's source: modules found and parsed, never imported, and the names that they bind."""

@@ -1,4 +1,4 @@
-"""Bindings: what the statements of a module or a class body give names to, without running them."""
+"""Bindings: the names that the statements of a module or class body bind, found without running them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 
 @dataclass(frozen=True, slots=True)
 class Imported:
-    """A module, or with `attribute` something in it; `level` counts the dots of a relative import."""
+    """A module, or an `attribute` of it; `level` is the number of dots of a relative import."""
 
     module: str
     attribute: str | None = None
@@ -21,7 +21,7 @@ class Imported:
 
 @dataclass(frozen=True, slots=True)
 class Assigned:
-    """The value of an expression, a part of it when it was taken apart, or what an annotation says."""
+    """An assigned expression, or a part of it when it is unpacked; and the annotation of the name."""
 
     value: ast.expr | None
     annotation: ast.expr | None = None
@@ -33,14 +33,14 @@ Binding = Imported | Assigned | Definition
 
 @dataclass(frozen=True, slots=True)
 class Bindings:
-    """The names of a body, each with all that it may be bound to, and the modules imported with a star."""
+    """The names of a body, each with all its bindings, and the star imports."""
 
     names: dict[str, list[Binding]]
     stars: tuple[Imported, ...]
 
 
 def bindings_of(body: Iterable[ast.stmt]) -> Bindings:
-    """Return what the statements of a body bind; functions and classes are not entered."""
+    """Return the bindings of the statements of a body, those within functions and classes left out."""
     names: dict[str, list[Binding]] = {}
     stars = []
     for name, binding in _bound(body):
@@ -52,7 +52,7 @@ def bindings_of(body: Iterable[ast.stmt]) -> Bindings:
 
 
 def imported_names(node: ast.Import | ast.ImportFrom) -> Iterator[tuple[str, Imported]]:
-    """Give the names that an import binds."""
+    """Yield the names that an import binds."""
     for alias in node.names:
         if isinstance(node, ast.ImportFrom):
             yield alias.asname or alias.name, Imported(node.module or "", alias.name, node.level)
@@ -64,7 +64,7 @@ def imported_names(node: ast.Import | ast.ImportFrom) -> Iterator[tuple[str, Imp
 
 
 def target_names(target: ast.expr) -> Iterator[str]:
-    """Give the names in the target of an assignment."""
+    """Yield the names in the target of an assignment."""
     for node in ast.walk(target):
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
             yield node.id
@@ -97,7 +97,7 @@ def _bound_by(statement: ast.stmt) -> Iterator[tuple[str, Binding]]:
 
 
 def _named_alone(statement: ast.stmt) -> Iterator[tuple[str, Binding]]:
-    """Give the name that a statement binds when it can bind only one."""
+    """Yield the name of a statement that can bind only one."""
     match statement:
         case ast.AnnAssign(target=ast.Name(id=name), annotation=annotation, value=value):
             yield name, Assigned(value, annotation)

@@ -31,7 +31,7 @@ class SourceModule:
 
     @property
     def folder(self) -> Path | None:
-        """Where the modules of a package are; None of a plain module."""
+        """The folder of a package; None for a plain module."""
         if self.path.suffix != ".py":
             return self.path
         return self.path.parent if self.path.name == _PACKAGE else None
@@ -43,14 +43,14 @@ class SourceModule:
 
     @cached_property
     def changed(self) -> frozenset[str]:
-        """The names that some function of the module declares `global`, to change them."""
+        """The names that some function of the module declares `global`."""
         return frozenset(
             name for node in ast.walk(self.tree) if isinstance(node, ast.Global) for name in node.names
         )
 
 
-class Library:
-    """The modules that were looked at, by file."""
+class Modules:
+    """The user's modules that were opened so far, by file."""
 
     def __init__(self) -> None:
         self._by_path: dict[Path, SourceModule] = {}
@@ -73,10 +73,10 @@ class Library:
         return module
 
     def find(self, name: str) -> SourceModule | None:
-        """Return a module by its full name, None when it is not the user's."""
+        """Return a module by its full name, None when it is no module of the user's."""
         parts = name.split(".")
         if parts[0] == _HANDLERS.name:
-            return None  # a file of the user's may have this name too, within a package or folder
+            return None  # within a package or folder, a file of the user's may have this name too
         roots = self._roots[:1] if parts[0] in sys.stdlib_module_names else self._roots
         for root in roots:
             found = _file(root.joinpath(*parts))
@@ -87,7 +87,7 @@ class Library:
         return self.open(found) if found else None
 
     def near(self, module: SourceModule, name: str, level: int) -> SourceModule | None:
-        """Return a module by a relative name: `level` is 1 for one beside the module given."""
+        """Return a module by a relative name: `level` is 1 for one in the same folder."""
         folder = module.path.parent
         for _ in range(level - 1):
             folder = folder.parent
@@ -95,12 +95,12 @@ class Library:
         return self.open(found) if found else None
 
     def inside(self, module: SourceModule, name: str) -> SourceModule | None:
-        """Return a module of a package."""
+        """Return a module in a package, None when there is none."""
         found = module.folder and _file(module.folder / name)
         return self.open(found) if found else None
 
     def _add_roots(self, path: Path) -> Path:
-        """Look for modules where the package of a file is, and in the folders from there to the working directory."""
+        """Search for modules in the folder of a file's package, and in those from there up to the working directory."""
         root = path.parent
         while (root / _PACKAGE).exists() and root != root.parent:
             root = root.parent
@@ -110,28 +110,26 @@ class Library:
         return root
 
     def _top(self, name: str) -> Path | None:
-        """Return where a package on Python's path is, without its suffix, None when it is not the user's."""
+        """Return the path of a package on Python's path, without suffix; None when it is not the user's."""
         if name not in self._specs:
             self._specs[name] = _place_of(name)
         return self._specs[name]
 
 
 def locate(name: str) -> Path:
-    """Return the file of a module that the user names. Raises `SourceError` when there is none."""
+    """Return the file of a module by its full name. Raises `SourceError` when there is none."""
     parts = name.split(".")
     found = _file(Path.cwd().joinpath(*parts))
     if found is None:
         top = _origin(parts[0])
         found = top and _file(top.joinpath(*parts[1:]))
     if found is None or found.suffix != ".py":
-        raise SourceError(
-            f"There is no module {name}: it was looked for in {Path.cwd()} and on Python's path."
-        )
+        raise SourceError(f"There is no module {name} in {Path.cwd()} or on Python's path.")
     return found
 
 
 def _file(place: Path) -> Path | None:
-    """Return what is at a place that was named without a suffix: a package, a module, or a plain folder."""
+    """Return the package, module or plain folder at a path without suffix."""
     for candidate in (place / _PACKAGE, place.with_name(f"{place.name}.py")):
         if candidate.is_file():
             return candidate.resolve()
@@ -174,18 +172,18 @@ def _read(path: Path) -> str:
     except OSError as error:
         raise SourceError(f"{shown(path)} cannot be read: {error.strerror or error}.") from error
     except (SyntaxError, UnicodeDecodeError) as error:
-        raise SourceError(f"{shown(path)} is no Python source: {error}.") from error
+        raise SourceError(f"{shown(path)} is not Python source: {error}.") from error
 
 
 def _parse(path: Path, text: str) -> ast.Module:
     try:
         return parse_module(text)
     except SyntaxError as error:
-        raise SourceError(f"{shown(path)}:{error.lineno}: this is no valid Python: {error.msg}.") from error
+        raise SourceError(f"{shown(path)}:{error.lineno}: this is not valid Python: {error.msg}.") from error
     except (ValueError, RecursionError, MemoryError) as error:
         raise SourceError(f"{shown(path)} cannot be parsed: {error}.") from error
 
 
 def shown(path: Path) -> str:
-    """Return a path as it is shown: from the working directory, when it is in there."""
+    """Return a path as text, relative to the working directory if it is in it."""
     return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)

@@ -15,7 +15,7 @@ def parse_module(text: str) -> ast.Module:
 
 
 def parse_expression(text: str) -> ast.expr | None:
-    """Return the syntax tree of an expression, None when the text is none."""
+    """Return the syntax tree of an expression, None when the text is not one."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", SyntaxWarning)

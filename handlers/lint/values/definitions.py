@@ -1,4 +1,4 @@
-"""Definitions of the user's: functions and classes, with the scope that they stand in."""
+"""Definitions of the user's: functions and classes, with the scope that contains them."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Scope:
         (scope or self).names[name] = value
 
     def is_global(self, name: str) -> bool:
-        """Whether this or an enclosing scope declares a name `global`."""
+        """Return whether this or an enclosing scope declares a name `global`."""
         return name in self.globals or (self.parent is not None and self.parent.is_global(name))
 
 
@@ -65,12 +65,12 @@ class FunctionDefinition:
 
     @property
     def module(self) -> SourceModule:
-        """The module that it stands in."""
+        """The module that contains it."""
         return self.scope.module
 
     @property
     def is_shared(self) -> bool:
-        """Whether it stands at the top of a module or class, so that all messages share it."""
+        """Whether it is defined at the top of a module or class, so that all messages share it."""
         return self.scope.function is None
 
     @property
@@ -103,7 +103,7 @@ class ClassDefinition:
 
     @property
     def module(self) -> SourceModule:
-        """The module that it stands in."""
+        """The module that contains it."""
         return self.scope.module
 
     @cached_property

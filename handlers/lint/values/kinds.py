@@ -1,4 +1,4 @@
-"""The kinds of values: literals, the user's definitions and their instances, library names, collections."""
+"""The kinds of values: literals, the user's definitions and instances, library names, collections."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ class Constant(Value):
 
 
 @dataclass(frozen=True, slots=True)
-class Outside(Value):
-    """A module, class or function that is not the user's, by its full name: `datetime.datetime.now`."""
+class External(Value):
+    """A module, class or function of a library, by its full name: `datetime.datetime.now`."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class Instance(Value):
-    """An instance of a class that is not the user's, by the full name of the class."""
+    """An instance of a class of a library, by the full name of the class."""
 
     of: str
 
@@ -69,7 +69,7 @@ class Function(Value):
 
 @dataclass(frozen=True, slots=True)
 class Method(Value):
-    """An attribute, most often a method, of something that is not the user's."""
+    """An attribute, most often a method, of a value whose class is not the user's."""
 
     receiver: Value
     name: str

@@ -69,12 +69,12 @@ def sets(value: Value) -> Iterator[Collection]:
 
 
 def is_unordered(value: Value) -> bool:
-    """Whether the order of iterating over a value may differ between processes."""
+    """Return whether the order of iterating over a value may differ between processes."""
     return any(isinstance(option, Collection) and option.unordered for option in options(value))
 
 
 def makes_set(value: Value) -> bool:
-    """Whether `&` and `|` of a value return a set: those of a dict's views do too."""
+    """Return whether `&` and `|` of a value return a set: those of a dict's views do too."""
     return any(
         isinstance(option, Collection) and option.kind in (*_SETS, *_VIEWS) for option in options(value)
     )
@@ -96,7 +96,7 @@ def item_of(value: Value) -> Value:
 
 
 def is_float(value: Value) -> bool:
-    """Whether a value may be a float."""
+    """Return whether a value may be a float."""
     return any(type_name(option) == "builtins.float" for option in options(value))
 
 

@@ -7,7 +7,7 @@ from enum import Enum
 
 
 class Owner(Enum):
-    """What a value belongs to, when it is shared: not made by the call that is followed."""
+    """What a shared value belongs to; a value without an owner was created by the call that is followed."""
 
     STATE = "state"
     MESSAGE = "message"

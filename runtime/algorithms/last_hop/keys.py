@@ -1,8 +1,8 @@
-"""Keys of deliveries, one for each customer and message, and the records of what became of them.
+"""Keys of deliveries, one for each customer and message, and the records of how deliveries ended.
 
-A key is *unlocked* when it is not there or has expired, *locked* by the delivery that is at it, or *sealed*. Who locked
-it is known by a name that no other delivery has; only that one may seal or unlock it. Key and records stand in one
-partition, so that sealing and recording is one step.
+A key is *unlocked* when it is absent or has expired, *locked* while a delivery is sending, or *sealed*. The delivery
+that locked it has a name that no other delivery has; only that one may seal or unlock it. Keys and records of a
+customer share a partition, so that sealing and recording is one transaction.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator
 from contextlib import suppress
 from enum import IntEnum
 from functools import partial
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from eventstore import Operation, Properties, Row, RowError, Table, pages
 from runtime.algorithms.row_keys import FIRST, LAST, row_key
@@ -44,7 +44,7 @@ class DeliveryKey(NamedTuple):
 
 
 class Key(NamedTuple):
-    """A key as it is stored: its state, who put it there, and when it expires, in microseconds. `etag` guards it."""
+    """A key as it is stored: its state, the delivery that holds it, when it expires, in microseconds, and its ETag."""
 
     state: KeyState
     holder: str
@@ -53,15 +53,21 @@ class Key(NamedTuple):
 
 
 class Record(NamedTuple):
-    """What became of one delivery: how it ended, why, and when, in microseconds."""
+    """How one delivery ended: the end, why, and when, in microseconds."""
 
     end: str
     why: str | None
     at: int
 
 
-class DeliveryKeys(Protocol):
-    """A store of keys and records. Must be read strongly consistent."""
+class DeliveryKeys:
+    """Keys and records in a table, a partition for each customer. Reads must be strongly consistent.
+
+    Costs one request for each call; `records`, `unrecorded` and `forget_expired` one for each 1,000 rows.
+    """
+
+    def __init__(self, table: Table) -> None:
+        self._table = table
 
     async def put(
         self, key: DeliveryKey, state: KeyState, holder: str, expires_at: int, over: Key | None = None
@@ -70,39 +76,6 @@ class DeliveryKeys(Protocol):
 
         Either way, what is there on return is durable.
         """
-
-    async def get(self, key: DeliveryKey) -> Key | None:
-        """Read a key, also one that has expired."""
-
-    async def end(
-        self, key: DeliveryKey, held: Key | None, sealed_until: int | None, record: Record, name: str
-    ) -> bool:
-        """Record an end under a name, and seal the held key until a time, or unlock it when there is none.
-
-        All or nothing; False says that the key is held by another by now, and nothing was done. Without a key
-        it is only recorded.
-        """
-
-    def records(self, customer: str) -> AsyncIterator[Record]:
-        """Give the records of a customer."""
-
-    def unrecorded(self, customer: str) -> AsyncIterator[str]:
-        """Give the names of the sealed keys of a customer of whose deliveries there is no record.
-
-        Under at most once these are the deliveries that crashed while they sent, and those that are sending.
-        """
-
-
-class TableDeliveryKeys(DeliveryKeys):
-    """Keys and records in a table, a partition for each customer. A request for each call."""
-
-    def __init__(self, table: Table) -> None:
-        self._table = table
-
-    async def put(
-        self, key: DeliveryKey, state: KeyState, holder: str, expires_at: int, over: Key | None = None
-    ) -> Key | None:
-        """Put a key there if it is absent, or over the one that was read."""
         properties = _properties(state, holder, expires_at)
         name = row_key(key.message)
         change = (
@@ -127,7 +100,11 @@ class TableDeliveryKeys(DeliveryKeys):
     async def end(
         self, key: DeliveryKey, held: Key | None, sealed_until: int | None, record: Record, name: str
     ) -> bool:
-        """Record an end, and seal or unlock the held key."""
+        """Record an end under a name, and seal the held key until a time, or unlock it when there is none.
+
+        All or nothing: False says that the key is held by another now, and nothing was done. Without a key the end is
+        only recorded.
+        """
         changes = [Operation.insert_or_replace(f"{_RECORD}{name}", _record_properties(key, record))]
         if held is not None and sealed_until is None:
             changes.append(Operation.delete(row_key(key.message), held.etag))
@@ -149,7 +126,10 @@ class TableDeliveryKeys(DeliveryKeys):
             yield Record(text(row.properties, "End"), None if why is None else str(why), at)
 
     async def unrecorded(self, customer: str) -> AsyncIterator[str]:
-        """Give the names of the sealed keys of a customer of whose deliveries there is no record."""
+        """Give the row keys of a customer's sealed keys whose deliveries left no record.
+
+        Under at most once these are deliveries that crashed while they sent, and those that are sending now.
+        """
         recorded = {row.row_key async for row in self._rows(customer, _RECORD, _RECORD_LAST)}
         async for row in self._rows(customer, FIRST, LAST):
             key = _key(row)
@@ -157,7 +137,10 @@ class TableDeliveryKeys(DeliveryKeys):
                 yield row.row_key
 
     async def forget_expired(self, customer: str, now: int) -> int:
-        """Delete the keys of a customer that have expired by a time, in microseconds, and return how many."""
+        """Delete the keys of a customer that have expired by a time, in microseconds. Return how many.
+
+        Costs one request more for each key.
+        """
         forgotten = 0
         async for row in self._rows(customer, FIRST, LAST):
             if _key(row).expires_at <= now:

@@ -46,6 +46,7 @@ class OutboxAlgorithm(ABC):
     entities: Entities = field(init=False)
 
     def __post_init__(self) -> None:
+        self.retries = self.retries.beside(self.table)
         self.entities = Entities(self.table, self.handler, self.name, self.retries)
 
     async def process(self, message: Prepared) -> Outcome:

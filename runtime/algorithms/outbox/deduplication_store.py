@@ -1,15 +1,14 @@
 """The de-duplication store: which messages were processed, kept apart from the entities.
 
-It may live in another table, account or region than the entities. It must be read strongly consistent: once `add` has
-returned, every `find` sees it, from wherever it asks. Tables of Azure Storage are, in their primary region;
-so is Cosmos DB, but only with strong consistency.
+Its table may be another one than that of the entities, also in another account or region. Reads must be strongly
+consistent: once `add` has returned, every `find` sees the message, wherever it is called. Azure Table Storage reads
+strongly consistently in its primary region; Cosmos DB does so only when it is configured to.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from typing import Protocol
 
 from eventstore import Operation, Row, RowNotFoundError, Table, pages
 from eventstore.limits import MAX_OPERATIONS
@@ -19,38 +18,25 @@ from runtime.messages.message_ids import IdKey
 from runtime.storage.properties import microseconds
 
 
-class DeduplicationStore(Protocol):
-    """The fingerprints of processed messages, by the key of their entity and their id."""
-
-    async def find(self, entity: str, message_id: IdKey) -> bytes | None:
-        """Return the fingerprint of a message that was processed, None when it was not."""
-
-    async def add(self, entity: str, fingerprints: Mapping[IdKey, bytes]) -> None:
-        """Remember messages by their ids; return when that is durable. To add them again changes nothing."""
-
-    async def evict(self, entity: str, latest: int, *, dry_run: bool = False) -> int:
-        """Forget the messages of an entity that were added at a time, in microseconds, or before. Return how many.
-
-        With `dry_run` none is forgotten.
-        """
-
-
-class TableDeduplicationStore(DeduplicationStore):
-    """A de-duplication store in a table: one row for each message, one request to find it."""
+class DeduplicationStore:
+    """The fingerprints of processed messages, by the key of their entity and their id: one row for each message."""
 
     def __init__(self, table: Table, clock: Clock = system_clock) -> None:
         self._table = table
         self._clock = clock
 
     async def find(self, entity: str, message_id: IdKey) -> bytes | None:
-        """Return the fingerprint of a message that was processed, None when it was not."""
+        """Return the fingerprint of a message that was processed, None when it was not. Costs one request."""
         row = await self._table.get(entity, row_key(message_id))
         if row is None:
             return None
         return row.properties["Fingerprint"]  # type: ignore[return-value] # bytes were written
 
     async def add(self, entity: str, fingerprints: Mapping[IdKey, bytes]) -> None:
-        """Remember messages; return when that is durable. Costs a request for each 100."""
+        """Add messages by their ids; return when that is durable. Adding them again changes nothing but their age.
+
+        Costs one request for each 100 messages.
+        """
         added_at = to_datetime(self._clock())
         rows = [
             Operation.insert_or_replace(row_key(key), {"Fingerprint": fingerprint, "AddedAt": added_at})
@@ -61,7 +47,10 @@ class TableDeduplicationStore(DeduplicationStore):
         await self._table.barrier()
 
     async def evict(self, entity: str, latest: int, *, dry_run: bool = False) -> int:
-        """Forget old messages. Costs one request for each 1,000 messages, and one for each 100 that are forgotten."""
+        """Forget the messages of an entity that were added at a time, in microseconds, or before. Return how many.
+
+        With `dry_run` none is forgotten. Costs one request for each 1,000 messages, and one for each 100 forgotten.
+        """
         forgotten = 0
         async for page in pages(partial(self._table.query, entity, FIRST, LAST, select=["AddedAt"])):
             old = [row.row_key for row in page.rows if _added_at(row) <= latest]
@@ -71,7 +60,7 @@ class TableDeduplicationStore(DeduplicationStore):
         return forgotten
 
     async def _forget(self, entity: str, row_keys: list[str]) -> int:
-        """Delete rows in one transaction; none of them when somebody else is at it."""
+        """Delete rows in one transaction; none of them when somebody else has deleted one."""
         try:
             await self._table.transact(entity, [Operation.delete(key) for key in row_keys])
         except RowNotFoundError:

@@ -1,8 +1,9 @@
 """Tokens: a message may be processed only while its token exists.
 
-A token belongs to a chain, the messages that one message from outside has led to. The tokens of a chain stand in one
-partition, so that new ones can be created on the condition that the token of the message that sends them is still
-there: an attempt that comes to create its tokens when another has finished the message is refused, however late it is.
+A token belongs to a chain: the messages that one message from outside has led to. The tokens of a chain stand in one
+partition, so that new ones can be created on the condition that the token of their parent, the message that publishes
+them, still exists. An attempt that wants to create tokens when another has finished the message is refused, however
+late it is.
 
 A message that goes to several handlers has one token name, and a token for each of them.
 """
@@ -13,7 +14,7 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from hashlib import sha256
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from eventstore import ConcurrencyConflictError, Operation, RowExistsError, RowNotFoundError, Table, pages
 from eventstore.limits import MAX_OPERATIONS
@@ -55,41 +56,21 @@ class Token(NamedTuple):
         return f"{self.id}-{self.handler}"
 
 
-class TokenStore(Protocol):
-    """The tokens of messages that were sent and not yet processed. Must be read strongly consistent."""
+class TokenStore:
+    """The tokens of messages that were sent and not yet processed: a row for each. Reads must be strongly consistent.
 
-    async def exists(self, token: Token) -> bool:
-        """Say whether a token is there."""
-
-    async def issue(self, tokens: Sequence[Token]) -> bool:
-        """Create tokens for a message from outside, all or none; say whether they are new. Durable on return."""
-
-    async def create(self, parent: Token, tokens: Sequence[Token]) -> None:
-        """Create tokens of the parent's chain, while the parent is there; durable from `flush` on.
-
-        Raises `ConcurrencyConflictError` when it is not. When it fails some of them may be there all the same, or come
-        later, but none once the parent is deleted.
-        """
-
-    async def delete(self, token: Token) -> None:
-        """Delete a token, if it is there; durable from `flush` on."""
-
-    async def flush(self) -> None:
-        """Return when all that was created and deleted before, by anybody, survives a power cut."""
-
-
-class TableTokenStore(TokenStore):
-    """Tokens in a table: a row for each, a request for each call (and one more for each 99 tokens created)."""
+    Costs one request for each call.
+    """
 
     def __init__(self, table: Table) -> None:
         self._table = table
 
     async def exists(self, token: Token) -> bool:
-        """Say whether a token is there."""
+        """Say whether a token exists."""
         return await self._table.get(_PARTITION + token.chain, token.row_key) is not None
 
     async def issue(self, tokens: Sequence[Token]) -> bool:
-        """Create tokens for a message from outside."""
+        """Create tokens for a message from outside, all or none; say whether they are new. Durable on return."""
         is_new = await self.add(tokens)
         await self.flush()
         return is_new
@@ -104,7 +85,11 @@ class TableTokenStore(TokenStore):
         return True
 
     async def create(self, parent: Token, tokens: Sequence[Token]) -> None:
-        """Create tokens while the parent is there."""
+        """Create tokens of the parent's chain while the parent exists; they are durable from `flush` on.
+
+        Costs one request for each 99 tokens. Raises `ConcurrencyConflictError` when the parent is gone. After a failure
+        some tokens may exist all the same, or come into being later, but none once the parent is deleted.
+        """
         step = MAX_OPERATIONS - 1
         for at in range(0, len(tokens), step):
             inserts = [Operation.insert(token.row_key, {}) for token in tokens[at : at + step]]
@@ -114,29 +99,29 @@ class TableTokenStore(TokenStore):
             except (RowNotFoundError, RowExistsError) as error:
                 raise ConcurrencyConflictError(parent.name, str(error)) from error
 
-    async def count(self) -> int:
-        """Return how many tokens are there. Costs a request for each 1,000."""
-        found = pages(partial(self._table.scan, None, _PARTITION, _LAST_PARTITION, select=[]))
-        return sum([len(page.rows) async for page in found])
-
     async def delete(self, token: Token) -> None:
-        """Delete a token, if it is there."""
+        """Delete a token, if it exists; durable from `flush` on."""
         try:
             await self._table.transact(_PARTITION + token.chain, [Operation.delete(token.row_key)])
         except RowNotFoundError:
             return
 
     async def flush(self) -> None:
-        """Wait for the disk, where there is one."""
+        """Return when all that was created and deleted before, by anybody, survives a power cut."""
         await self._table.barrier()
+
+    async def count(self) -> int:
+        """Return how many tokens exist. Costs one request for each 1,000."""
+        found = pages(partial(self._table.scan, None, _PARTITION, _LAST_PARTITION, select=[]))
+        return sum([len(page.rows) async for page in found])
 
 
 async def issue(store: TokenStore, message: Envelope, handlers: Collection[str]) -> Envelope:
-    """Give a message from outside its token, for each handler that takes it. Costs one request.
+    """Return a message from outside with the name of its token, after creating one for each handler that takes it.
 
-    Send the message only after this has returned; when that fails, issue and send again: the same message gets the same
-    token, and while one of its tokens is there it gets no other. Never issue for a message that was processed: it
-    would be processed again. So would it when the request of a call that failed came to the table after that.
+    Send the message only after this has returned. After a failure issue and send again: the same message gets the same
+    token, and while one of its tokens exists it gets no other. Never issue for a message that was processed: it would
+    be processed again, also when the request of a call that failed takes effect that late. Costs one request.
     """
     tokens = first_tokens(message.message_id, handlers)
     if tokens:

@@ -46,7 +46,7 @@ class StateBased:
         self.handler = handler
         self.clock = clock
         self.batch = batch
-        self.retries = retries
+        self.retries = retries.beside(table)
 
     async def process(
         self, business_id: str, deliveries: Sequence[Delivery], seen: Seen = NOTHING

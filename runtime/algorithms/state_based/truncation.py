@@ -105,7 +105,7 @@ async def truncate_stream(
     lost races in a row.
     """
     attempt = partial(_truncate_once, Partition.exact(table, key), rules, dry_run=dry_run)
-    return await until_undisturbed(retries, attempt)
+    return await until_undisturbed(retries.beside(table), attempt)
 
 
 async def _truncate_once(partition: Partition, rules: TruncationRules, *, dry_run: bool) -> Truncated | None:

@@ -88,7 +88,7 @@ class Verifier:
         self._table = table
         self._with_outputs = with_outputs
         self._handler = handler
-        self._retries = retries
+        self._retries = retries.beside(table)
 
     async def verify(self, business_id: str, deliveries: Sequence[Delivery]) -> list[Finding]:
         """Return a finding for each delivery of a stream, and one more when its newest state cannot be read.

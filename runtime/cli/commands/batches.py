@@ -8,11 +8,11 @@ import typer
 
 from eventstore import Table
 from runtime.batches.ledger import STATE_BASED, BatchRecord, Ledger
-from runtime.cli.batch_record import counts_text, describe
 from runtime.cli.console import Screen
 from runtime.cli.options import AsJson, StoreUrl, TableName
+from runtime.cli.reports.batch_record import counts_text, describe
+from runtime.cli.reports.tables import Cell, make_table
 from runtime.cli.stores import on_table
-from runtime.cli.tables import Cell, make_table
 from runtime.clock import system_clock
 
 Abandon = Annotated[
@@ -76,7 +76,7 @@ def _row(record: BatchRecord) -> tuple[Cell, ...]:
 def _what_is_left(record: BatchRecord) -> str:
     if record.algorithm == STATE_BASED:
         return "Its messages can be run under another id."
-    left = "What waits in outboxes goes out by `consistent sweep`, or when its messages are run under another id."
+    left = "`consistent sweep` publishes what waits in outboxes, and so does another batch with its messages."
     if record.rounds == 0:
         return left
     return (

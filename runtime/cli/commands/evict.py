@@ -1,4 +1,4 @@
-"""`consistent evict`: let outboxes and de-duplication stores forget old messages."""
+"""`consistent evict`: forget old messages in outboxes and de-duplication stores."""
 
 from __future__ import annotations
 
@@ -16,7 +16,15 @@ from runtime.batches.ledger import Ledger
 from runtime.cli.apps import load_app
 from runtime.cli.console import Screen
 from runtime.cli.durations import parse_duration
-from runtime.cli.options import AppSpec, AsJson, EvidenceStore, EvidenceTable, StoreUrl, TableName
+from runtime.cli.options import (
+    AppSpec,
+    AsJson,
+    DeduplicationStoreUrl,
+    DeduplicationTableName,
+    StoreUrl,
+    TableName,
+)
+from runtime.cli.places import Named, Place, check_named
 from runtime.cli.stores import check_table
 from runtime.clock import system_clock
 from runtime.processor import Processor
@@ -55,8 +63,8 @@ def evict(
     store: StoreUrl,
     table: TableName,
     older_than: OlderThan,
-    evidence_store: EvidenceStore = None,
-    evidence_table: EvidenceTable = None,
+    deduplication_store: DeduplicationStoreUrl = None,
+    deduplication_table: DeduplicationTableName = None,
     dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> None:
@@ -65,20 +73,20 @@ def evict(
         consistent evict --app samples.shooting_range:app --algorithm outbox --older-than 7d --dry-run \
             --store sqlite:///store.db --table games
 
-    The risk: a copy of a forgotten message that comes later is taken for new and processed again, and nobody can tell.
-    So keep messages for longer than any copy may be under way: the retention of the queue or log, and as long as
-    somebody may run an old log again. What is not finished is never forgotten. One request for each entity, and one
-    more for each in which something is forgotten.
+    The risk: a later copy of a forgotten message is taken for new and processed again, and nothing shows it. So keep
+    ids for longer than a copy may be delivered: the retention of the queue or log, and as long as somebody may run an
+    old log again. Unfinished messages are never forgotten. One request for each entity, and one more for each in which
+    something is forgotten.
     """
     loaded = load_app(app)
-    evidence_store, evidence_table = evidence_store or store, evidence_table or table
-    check_table(store, table)
-    check_table(evidence_store, evidence_table)
+    states, named = Place(store, table), Named(deduplication_store, deduplication_table)
+    check_named(algorithm.value, named)
+    ids = named.beside(states)
+    check_table(*states)
+    check_table(*ids)
     age = timedelta(microseconds=older_than)
     screen = Screen(as_json)
-    forgotten = asyncio.run(
-        _evict(loaded, algorithm, (store, table), (evidence_store, evidence_table), age, dry_run=dry_run)
-    )
+    forgotten = asyncio.run(_evict(loaded, algorithm, states, ids, age, dry_run=dry_run))
     screen.give({"dry_run": dry_run, "older_than_seconds": age.total_seconds(), "forgotten": forgotten})
     if dry_run:
         screen.show(f"{forgotten:,} messages would be forgotten. A copy of them would be processed again.")
@@ -91,21 +99,21 @@ def evict(
 async def _evict(
     app: App,
     algorithm: KeptByAge,
-    states: tuple[str, str],
-    evidence: tuple[str, str],
+    states: Place,
+    ids: Place,
     older_than: timedelta,
     *,
     dry_run: bool,
 ) -> int:
-    async with connect(states[0]) as store, connect(evidence[0]) as other:
-        table = await store.table(states[1])
-        described = described_algorithm(algorithm.value, None if evidence == states else evidence)
-        await Ledger(table, system_clock).check_algorithm(described)
+    async with connect(states.store) as store, connect(ids.store) as other:
+        table = await store.table(states.table)
+        elsewhere = None if ids == states else ids
+        await Ledger(table, system_clock).check_algorithm(described_algorithm(algorithm.value, elsewhere))
         processor = Processor(
             app,
             table,
             published_by_nobody,
             algorithm=algorithm.value,
-            evidence=await other.table(evidence[1]),
+            deduplication_store=await other.table(ids.table) if elsewhere else None,
         )
         return await processor.evict(older_than, dry_run=dry_run)

@@ -8,7 +8,6 @@ from typing import Annotated
 import typer
 
 from runtime.cli.apps import load_app
-from runtime.cli.batch_report import BatchReport
 from runtime.cli.console import Screen
 from runtime.cli.message_logs import check_log
 from runtime.cli.options import (
@@ -16,8 +15,8 @@ from runtime.cli.options import (
     AlgorithmChoice,
     AppSpec,
     AsJson,
-    EvidenceStore,
-    EvidenceTable,
+    DeduplicationStoreUrl,
+    DeduplicationTableName,
     Format,
     Late,
     LogFile,
@@ -30,8 +29,11 @@ from runtime.cli.options import (
     Source,
     StoreUrl,
     TableName,
+    TokenStoreUrl,
+    TokenTableName,
 )
-from runtime.cli.places import evidence_place
+from runtime.cli.places import Named, Place, Stores
+from runtime.cli.reports.batch import BatchReport
 from runtime.cli.sessions import working
 
 Out = Annotated[
@@ -114,8 +116,10 @@ def run(
     partitions: Partitions = None,
     guard: Guard = False,
     algorithm: AlgorithmOption = AlgorithmChoice.STATE_BASED,
-    evidence_store: EvidenceStore = None,
-    evidence_table: EvidenceTable = None,
+    deduplication_store: DeduplicationStoreUrl = None,
+    deduplication_table: DeduplicationTableName = None,
+    token_store: TokenStoreUrl = None,
+    token_table: TokenTableName = None,
     master: Master = DEFAULT_MASTER,
     log_file: LogFile = None,
     as_json: AsJson = False,
@@ -136,7 +140,13 @@ def run(
     from runtime.spark.batch import Batch, new_batch_id
     from runtime.spark.batch_options import BatchOptions
 
-    evidence = evidence_place(store, table, evidence_store, evidence_table, master)
+    stores = Stores.of(
+        Place(store, table),
+        algorithm.value,
+        master,
+        deduplication_store=Named(deduplication_store, deduplication_table),
+        token_store=Named(token_store, token_table),
+    )
     options = BatchOptions(
         cascade=cascade,
         max_rounds=max_rounds,
@@ -148,7 +158,8 @@ def run(
         partitions=partitions,
         guard=guard,
         algorithm=algorithm.value,
-        evidence=evidence,
+        deduplication_store=stores.deduplication_store,
+        token_store=stores.token_store,
     )
     check_log(messages, master)
     chosen = batch_id or new_batch_id()

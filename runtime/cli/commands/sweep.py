@@ -1,4 +1,4 @@
-"""`consistent sweep`: publish what attempts that died have left behind."""
+"""`consistent sweep`: publish outputs whose worker died."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import Annotated
 import typer
 
 from runtime.cli.apps import load_app
-from runtime.cli.batch_report import BatchReport
 from runtime.cli.commands.run import BatchId, Cascade, Out
 from runtime.cli.console import Screen
 from runtime.cli.durations import parse_duration
@@ -17,17 +16,20 @@ from runtime.cli.options import (
     DEFAULT_MASTER,
     AppSpec,
     AsJson,
-    EvidenceStore,
-    EvidenceTable,
+    DeduplicationStoreUrl,
+    DeduplicationTableName,
     LogFile,
     Master,
     MaxRounds,
     Partitions,
     StoreUrl,
     TableName,
+    TokenStoreUrl,
+    TokenTableName,
     WithOutbox,
 )
-from runtime.cli.places import evidence_place
+from runtime.cli.places import Named, Place, Stores
+from runtime.cli.reports.batch import BatchReport
 from runtime.cli.sessions import working
 from runtime.cli.stores import check_table
 
@@ -37,7 +39,7 @@ OlderThan = Annotated[
         "--older-than",
         parser=parse_duration,
         metavar="AGE",
-        help="Leave single messages alone that were handled less long ago: they may still be under way.",
+        help="Leave out single messages that were handled less long ago: they may still be in progress.",
     ),
 ]
 
@@ -52,35 +54,45 @@ def sweep(
     older_than: OlderThan = "1h",  # type: ignore[assignment] # parsed like what is typed
     cascade: Cascade = False,
     batch_id: BatchId = None,
-    evidence_store: EvidenceStore = None,
-    evidence_table: EvidenceTable = None,
+    deduplication_store: DeduplicationStoreUrl = None,
+    deduplication_table: DeduplicationTableName = None,
+    token_store: TokenStoreUrl = None,
+    token_table: TokenTableName = None,
     max_rounds: MaxRounds = 100,
     partitions: Partitions = None,
     master: Master = DEFAULT_MASTER,
     log_file: LogFile = None,
     as_json: AsJson = False,
 ) -> None:
-    r"""Publish what attempts that died have left in the outboxes, and whose messages do not come again.
+    r"""Publish outputs whose worker died and whose message will not be redelivered.
 
         consistent sweep --app samples.shooting_range:app --algorithm outbox --cascade --out outcomes \
             --store sqlite:///store.db --table games
 
-    That is what single messages have left, and batches that were abandoned; what a batch has left that has not ended
-    is its own to publish, when it is run again with its id. A sweep is a batch too: its outcomes are duplicates, with
-    the outputs that were left. One request for each 1,000 entities, and three for each with something left.
+    These are outputs of single messages and of abandoned batches that are still in the outboxes. A batch that has not
+    ended publishes its own outputs when it is run again with its id. A sweep is a batch too: its outcomes are
+    duplicates with the outputs that were left. One request for each 1,000 entities, and three for each with something
+    left.
     """
     loaded = load_app(app)
     from runtime.spark.batch import Batch, new_batch_id
     from runtime.spark.batch_options import BatchOptions
 
-    evidence = evidence_place(store, table, evidence_store, evidence_table, master)
+    stores = Stores.of(
+        Place(store, table),
+        algorithm.value,
+        master,
+        deduplication_store=Named(deduplication_store, deduplication_table),
+        token_store=Named(token_store, token_table),
+    )
     check_table(store, table)
     options = BatchOptions(
         cascade=cascade,
         max_rounds=max_rounds,
         partitions=partitions,
         algorithm=algorithm.value,
-        evidence=evidence,
+        deduplication_store=stores.deduplication_store,
+        token_store=stores.token_store,
     )
     chosen = batch_id or new_batch_id()
     how_to_go_on = f"run it again with --batch-id {chosen} to go on."

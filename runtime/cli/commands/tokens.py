@@ -14,8 +14,6 @@ from runtime.cli.options import (
     DEFAULT_MASTER,
     AppSpec,
     AsJson,
-    EvidenceStore,
-    EvidenceTable,
     Format,
     LogFile,
     Master,
@@ -23,8 +21,10 @@ from runtime.cli.options import (
     Source,
     StoreUrl,
     TableName,
+    TokenStoreUrl,
+    TokenTableName,
 )
-from runtime.cli.places import evidence_place
+from runtime.cli.places import Named, Place, place
 from runtime.cli.sessions import working
 
 Out = Annotated[
@@ -45,8 +45,8 @@ def issue(
     store: StoreUrl,
     table: TableName,
     out: Out,
-    evidence_store: EvidenceStore = None,
-    evidence_table: EvidenceTable = None,
+    token_store: TokenStoreUrl = None,
+    token_table: TokenTableName = None,
     log_format: Format = None,
     source: Source = None,
     master: Master = DEFAULT_MASTER,
@@ -59,15 +59,15 @@ def issue(
             --store sqlite:///store.db --table games
 
     With `run --algorithm tokens` a message is processed only while its token exists. Issue once for each message
-    that comes from outside, before it is processed: issued again after that, it would be processed again. The same
-    log may be given again: its tokens are named once more, and none is created. So may copies within a log, but a
-    message must not come in two logs. One request for each delivery.
+    from outside, before it is processed: a message whose token is issued again after that is processed again. The same
+    log may be given again: its messages get the same tokens, and none is created. A log may hold copies of a message,
+    but two logs must not hold the same message. One request for each delivery.
     """
     loaded = load_app(app)
-    from runtime.spark.connection import TablePlace
     from runtime.spark.issuing import issue_tokens
+    from runtime.spark.workers.connection import TablePlace
 
-    place = evidence_place(store, table, evidence_store, evidence_table, master) or TablePlace(store, table)
+    tokens = place(Named(token_store, token_table), Place(store, table), master) or TablePlace(store, table)
     check_log(messages, master)
     screen = Screen(as_json)
     stopped = "Stopped. Nothing was sent: run it again."
@@ -76,7 +76,7 @@ def issue(
             spark,
             messages,
             loaded,
-            place,
+            tokens,
             out,
             source=source,
             log_format=None if log_format is None else log_format.value,

@@ -9,17 +9,17 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from handlers import App
-from runtime.cli.batch_report import BatchReport
-from runtime.cli.demo.evidence import StateEvidence
+from runtime.cli.demo.comparison import StateDigest
 from runtime.cli.demo.folder import DemoFolder
 from runtime.cli.demo.leader_board import Score, best_scores
+from runtime.cli.reports.batch import BatchReport
+from runtime.cli.reports.truncation import TruncationReport
 from runtime.cli.sample_log import SHOOTING_RANGE_LOG, generate_log
 from runtime.cli.stores import on_table
-from runtime.cli.truncation_report import TruncationReport
 
 if TYPE_CHECKING:
+    from runtime.cli.sessions import ShownSession
     from runtime.spark.batch import BatchResult
-    from runtime.spark.progress import ShownSession
 
 TABLE = "games"
 GAMES, MESSAGES, DUPLICATES, SEED = 500, 20_000, 0.1, 1
@@ -47,7 +47,7 @@ class Stage:
 
     def write(self, name: str, rows: Iterable[dict[str, Any]]) -> int:
         """Write a log, and return how many deliveries it has."""
-        from runtime.spark.log_files import write_log
+        from runtime.spark.logs.files import write_log
 
         return write_log(rows, self.folder.log(name))
 
@@ -76,9 +76,9 @@ class Stage:
         progress.done()
         return report
 
-    def states(self) -> StateEvidence:
-        """Return the evidence of all states as they are now."""
-        return on_table(self.folder.store, TABLE, StateEvidence.of)
+    def states(self) -> StateDigest:
+        """Return the digest of all states as they are now."""
+        return on_table(self.folder.store, TABLE, StateDigest.of)
 
     def best_scores(self) -> list[Score]:
         """Return the top of the leader board."""

@@ -9,12 +9,12 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from runtime.cli.console import Screen
-from runtime.cli.demo.evidence import Comparison, OutputEvidence
+from runtime.cli.demo.comparison import Comparison, OutputDigest
 from runtime.cli.demo.leader_board import Score, table_of_scores
 from runtime.cli.demo.narration import Narration
 from runtime.cli.demo.stage import GAMES, MESSAGES, TABLE, Stage
 from runtime.cli.failures import NotPossibleError
-from runtime.cli.tables import make_table
+from runtime.cli.reports.tables import make_table
 
 if TYPE_CHECKING:
     from runtime.spark.batch import BatchResult
@@ -69,7 +69,7 @@ class Story:
         )
         states_before = self.stage.states()
         second = self._run("second", "log")
-        outputs = OutputEvidence.of(first), OutputEvidence.of(second)
+        outputs = OutputDigest.of(first), OutputDigest.of(second)
         compared = Comparison(outputs, (states_before, self.stage.states()))
         self.screen.show(
             "", make_table("Both runs compared", ("", "first", "second", "same"), compared.rows())

@@ -1,14 +1,12 @@
 """Batches with an outbox, a de-duplication store and tokens from the command line, and what cannot be done with them.
 
-The commands run one after another on one JVM, as starting it takes longest.
+The commands run one after another, and each test looks at what one said.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
-import os
-import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,11 +17,12 @@ import pytest
 from eventstore import connect
 from runtime import Envelope, Processor
 from runtime.cli.apps import load_app
-from tests.integration.cli.folder import REPOSITORY, SHORT_LIVED_JAVA, Folder, deposit
+from tests.integration.cli.folder import Folder, deposit
+from tests.plugins.spark import Workplace
 
 APP = ["--app", "bank:app"]
 SPARK = ["--master", "local[2]"]
-ELSEWHERE = ["--evidence-store", "sqlite:///evidence.db", "--evidence-table", "seen"]
+ELSEWHERE = ["--deduplication-store", "sqlite:///ids.db", "--deduplication-table", "seen"]
 
 
 @dataclass(frozen=True)
@@ -79,26 +78,11 @@ COMMANDS = {
 
 
 @pytest.fixture(scope="module")
-def said(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Said]:
-    folder = Folder.make(tmp_path_factory.mktemp("bank")).path
-    asyncio.run(_leave_something(folder))
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("CONSISTENT_")}
-    ended = subprocess.run(
-        [sys.executable, "-m", "tests.support.commands_in_one_jvm"],
-        input=json.dumps(list(COMMANDS.values())),
-        cwd=folder,
-        env={
-            **environment,
-            "PYTHONPATH": str(REPOSITORY),
-            "JDK_JAVA_OPTIONS": SHORT_LIVED_JAVA,
-            "COLUMNS": "250",
-        },
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert ended.returncode == 0, ended.stderr
-    return {name: Said(*each) for name, each in zip(COMMANDS, json.loads(ended.stdout), strict=True)}
+def said(workplace: Workplace) -> dict[str, Said]:
+    Folder.make(workplace.path)
+    asyncio.run(_leave_something(workplace.path))
+    ended = {name: workplace.consistent(*command) for name, command in COMMANDS.items()}
+    return {name: Said(each.returncode, each.stderr + each.stdout) for name, each in ended.items()}
 
 
 async def _leave_something(folder: Path) -> None:
@@ -153,15 +137,15 @@ def test_a_table_of_another_algorithm_is_refused(said):
     assert "only state-based tables can be verified" in said["verify"].error
 
 
-def test_evidence_elsewhere_than_before_is_refused(said):
+def test_a_store_elsewhere_than_before_is_refused(said):
     assert said["store elsewhere"].code == 1
-    assert "deduplication-store, evidence in seen of sqlite:///" in said["store elsewhere"].error
+    assert "deduplication-store in seen of sqlite:///" in said["store elsewhere"].error
 
 
-def test_the_ledger_says_the_algorithm_and_where_its_evidence_is(said):
+def test_the_ledger_says_the_algorithm_and_where_its_store_is(said):
     (batch,) = said["store listed"].document["batches"]
-    assert batch["algorithm"].startswith("deduplication-store, evidence in seen of sqlite:////")
-    assert batch["algorithm"].endswith("/evidence.db")
+    assert batch["algorithm"].startswith("deduplication-store in seen of sqlite:////")
+    assert batch["algorithm"].endswith("/ids.db")
 
 
 def test_tokens_are_issued_for_a_log_and_dead_letters_keep_theirs(said):

@@ -29,7 +29,7 @@ from eventstore import (
     connect,
 )
 from eventstore.backends.azure.account import account_of
-from tests.azurite import REPOSITORY
+from tests.plugins.azurite import REPOSITORY
 
 SCRIPT = Path(__file__).with_name("streamstone.mjs")
 ID = UUID("6f9619ff-8b86-d011-b42d-00cf4fc964ff")

@@ -8,32 +8,33 @@ from eventstore import connect
 from eventstore.backends.azure.account import account_of
 from runtime.batches.ledger import Ledger
 from runtime.spark.batch_options import BatchOptions
-from runtime.spark.connection import TablePlace
+from runtime.spark.workers.connection import TablePlace
 from tests.integration.spark.conftest import NIGHT
 from tests.support.outcomes import Left, by_status, entities, left, without_tokens
 
 
 @pytest.mark.parametrize(
-    ("algorithm", "states", "evidence"),
+    ("algorithm", "states", "other"),
     [
-        ("outbox", "sqlite", None),
+        pytest.param("outbox", "sqlite", None, marks=pytest.mark.thorough),
         ("deduplication-store", "azurite", "sqlite"),
         ("tokens", "sqlite", "azurite"),
     ],
 )
 def test_it_gives_what_a_state_based_batch_gives_and_the_log_again_gives_nothing(
-    place, night, request, algorithm, states, evidence
+    place, night, request, algorithm, states, other
 ):
-    # Given a table of states, and maybe one of evidence in another account
+    # Given a table of states, and maybe one of ids or tokens in another account
     account = account_of(request.getfixturevalue("azurite_url"))
     secret = f"AccountName={account.name};AccountKey={account.key};TableEndpoint={account.endpoint}"
     stores = {"sqlite": place.store, "azurite": secret}
     place.store = stores[states]
-    elsewhere = TablePlace(stores[evidence], f"{place.table}evidence") if evidence else None
+    elsewhere = TablePlace(stores[other], f"{place.table}other") if other else None
     log = place.issue(night.log, place=elsewhere).out if algorithm == "tokens" else night.log
     options = {
         "algorithm": algorithm,
-        "evidence": elsewhere,
+        "deduplication_store": elsewhere if algorithm == "deduplication-store" else None,
+        "token_store": elsewhere if algorithm == "tokens" else None,
         "cascade": True,
         "clock": NIGHT,
         "partitions": 2,
@@ -52,7 +53,7 @@ def test_it_gives_what_a_state_based_batch_gives_and_the_log_again_gives_nothing
     (record,) = batches(place)
     assert record.algorithm.startswith(algorithm)
     logs = [file.read_text() for file in place.folder.parent.glob("spark*/spark.log")]
-    shown = [repr(record), repr(BatchOptions(algorithm=algorithm, evidence=elsewhere)), *logs]
+    shown = [repr(record), repr(BatchOptions(**options)), *logs]
     assert logs
     assert not any(account.key in text for text in shown)
 

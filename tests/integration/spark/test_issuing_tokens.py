@@ -10,7 +10,7 @@ import pytest
 
 from eventstore import connect, drive
 from runtime import BatchFailedError
-from runtime.algorithms.outbox.tokens import TableTokenStore, first_name, first_tokens
+from runtime.algorithms.outbox.tokens import TokenStore, first_name, first_tokens
 from runtime.spark.batch import dead_letters
 from tests.support.logs import GAME, fire, message_id, start, write_lines
 from tests.support.outcomes import Left, by_status, left
@@ -59,7 +59,7 @@ def test_a_log_whose_issuing_was_stopped_is_issued_again_and_one_that_was_proces
 
     async def issue_some():
         async with connect(place.store) as store:
-            tokens = TableTokenStore(await store.table(place.table))
+            tokens = TokenStore(await store.table(place.table))
             await tokens.issue(first_tokens(message_id(2), ["ShootingRange"]))
 
     # Given that issuing was stopped, once when a part of the tokens was there and once when all were

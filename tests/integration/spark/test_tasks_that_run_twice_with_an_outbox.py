@@ -6,8 +6,8 @@ from tests.integration.spark.conftest import NIGHT
 from tests.support.faults import (
     DieOnceAfter,
     creates_tokens,
-    moves_evidence,
-    settles_an_entity,
+    finishes_an_entity,
+    finishes_elsewhere,
     stores_an_entity,
 )
 from tests.support.outcomes import entities, left, without_tokens
@@ -17,9 +17,9 @@ from tests.support.outcomes import entities, left, without_tokens
     ("algorithm", "sign"),
     [
         ("deduplication-store", stores_an_entity),
-        ("tokens", creates_tokens),
-        ("outbox", settles_an_entity),
-        ("tokens", moves_evidence),
+        pytest.param("tokens", creates_tokens, marks=pytest.mark.thorough),
+        pytest.param("outbox", finishes_an_entity, marks=pytest.mark.thorough),
+        ("tokens", finishes_elsewhere),
     ],
 )
 def test_it_gives_what_tasks_give_that_ran_once(place, night, algorithm, sign):

@@ -63,7 +63,7 @@ MISTAKES = (
         "AtMostOneStateChange",
     ),
     Mistake(
-        "versions do not know their batch", _batches_are_not_told_apart, ATTEMPTS, Bounds(), "AttemptsAgree"
+        "versions do not record their batch", _batches_are_not_told_apart, ATTEMPTS, Bounds(), "AttemptsAgree"
     ),
-    Mistake("what a lost race refused is kept", _what_was_refused_is_kept, BATCHES, Bounds(), "NoGhost"),
+    Mistake("outcomes of a lost race are kept", _what_was_refused_is_kept, BATCHES, Bounds(), "NoGhost"),
 )

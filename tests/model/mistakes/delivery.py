@@ -9,7 +9,7 @@ import pytest
 
 from eventstore import ANY_ETAG, Verb
 from runtime.algorithms.last_hop.delivery import Delivered, End, IdempotentDelivery
-from runtime.algorithms.last_hop.keys import TableDeliveryKeys
+from runtime.algorithms.last_hop.keys import DeliveryKeys
 from tests.model.calls import SteppedTable
 from tests.model.mistakes.mistake import Mistake
 from tests.model.scenarios.delivery import NOT_LOCKED, SENT_OR_SAID, at_least_once, at_most_once
@@ -56,12 +56,12 @@ def _locked_means_done(patch: pytest.MonkeyPatch) -> None:
 
 
 def _unlocked_by_whoever(patch: pytest.MonkeyPatch) -> None:
-    end: Any = TableDeliveryKeys.end
+    end: Any = DeliveryKeys.end
 
     async def end_anyway(self: Any, key: Any, held: Any, *given: Any) -> Any:
         return await end(self, key, held and held._replace(etag=ANY_ETAG), *given)
 
-    patch.setattr(TableDeliveryKeys, "end", end_anyway)
+    patch.setattr(DeliveryKeys, "end", end_anyway)
 
 
 def _filtered_in_silence(patch: pytest.MonkeyPatch) -> None:
@@ -84,7 +84,7 @@ _CALM, _CRASH = Bounds(), Bounds(1, 1)
 MISTAKES = (
     Mistake("delivery: sent before the key is registered", _sent_first, at_most_once(), _CRASH, "SentOnce"),
     Mistake(
-        "delivery: the key is put over what is there",
+        "delivery: the key overwrites another",
         _put_over_whatever_is_there,
         at_most_once(2),
         _CALM,
@@ -99,14 +99,14 @@ MISTAKES = (
         "SentOrSaid",
     ),
     Mistake(
-        "delivery: unlocked by whoever does not hold the lock any more",
+        "delivery: unlocked by a former holder",
         _unlocked_by_whoever,
         at_least_once(2),
         Bounds(2, losses=1, late_writes=False),
         "UnlockedByItsHolder",
     ),
     Mistake(
-        "delivery: what is filtered leaves no record",
+        "delivery: a filtered delivery leaves no record",
         _filtered_in_silence,
         at_most_once(2),
         _CALM,

@@ -106,14 +106,14 @@ MISTAKES = (
     ),
     Mistake("documents: never published", _never_published, _ONE, _CALM, "NotSeenEarly"),
     Mistake(
-        "documents: a commit without an answer is taken for lost",
+        "documents: a commit with a lost answer is taken for failed",
         _refused_means_lost,
         _ONE,
         _LOSS,
         "Documented",
     ),
     Mistake(
-        "documents: the entity is stored whatever is there",
+        "documents: the entity is stored without checking the ETag",
         store_whatever_is_there,
         documents("x", "y"),
         _CALM,

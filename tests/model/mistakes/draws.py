@@ -69,11 +69,11 @@ def _ids_of_the_message_alone(patch: pytest.MonkeyPatch) -> None:
 _CRASH = Bounds(workers=1, crashes=1)
 _ONE = messages("x")
 _REPLAYED = (
-    ("ids are drawn from the process", _ids_of_the_process, "ConsistentOutput"),
-    ("random numbers are the process's", _random_of_the_process, "ConsistentOutput"),
-    ("the time of a version is not used again", _time_of_the_process, "NoGhost"),
-    ("captured values are captured again", _capture_anew, "ConsistentOutput"),
-    ("a duplicate is handled on the latest state", _latest_state, "NoGhost"),
+    ("ids are not seeded by the message", _ids_of_the_process, "ConsistentOutput"),
+    ("random numbers are not seeded by the message", _random_of_the_process, "ConsistentOutput"),
+    ("the recorded time is not replayed", _time_of_the_process, "NoGhost"),
+    ("captured values are not replayed", _capture_anew, "ConsistentOutput"),
+    ("a duplicate is replayed on the latest state", _latest_state, "NoGhost"),
 )
 
 
@@ -92,7 +92,7 @@ MISTAKES = (
         for name, plant, breaks in _REPLAYED
     ],
     Mistake(
-        "ids are drawn from the message alone",
+        "ids are seeded by the message id alone",
         _ids_of_the_message_alone,
         StateBasedScenario("1 message, 2 handlers", [deliver(write("x"), app=two_handlers)]),
         Bounds(workers=1),

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from eventstore import ANY_ETAG, Operation, Row, StoreUnavailableError
-from runtime.algorithms.outbox.deduplication_store import TableDeduplicationStore
+from runtime.algorithms.outbox.deduplication_store import DeduplicationStore
 from runtime.algorithms.outbox.entities import ENTITY, Entities
 from runtime.algorithms.outbox.invoking import concluded
 from runtime.algorithms.outbox.outbox import Outbox
@@ -19,7 +19,7 @@ from runtime.messages.outcome import Status
 from tests.model.calls import SteppedTable, ask, publish
 from tests.model.mistakes.mistake import Mistake
 from tests.model.scenarios.deduplication_store import REPLICA, replicated, with_store
-from tests.model.scenarios.entities import EVIDENCE
+from tests.model.scenarios.entities import OTHER
 from tests.model.scenarios.outbox import outbox
 from tests.model.world import Bounds
 
@@ -127,7 +127,7 @@ def _never_added(patch: pytest.MonkeyPatch) -> None:
     async def add(*_: object) -> None:
         """Remember nothing."""
 
-    patch.setattr(TableDeduplicationStore, "add", add)
+    patch.setattr(DeduplicationStore, "add", add)
 
 
 def _leftovers_stay(patch: pytest.MonkeyPatch) -> None:
@@ -145,7 +145,7 @@ def _stale_reads(patch: pytest.MonkeyPatch) -> None:
     get: Any = SteppedTable.get
 
     async def get_from_replica(self: Any, partition_key: str, row_key: str) -> Row | None:
-        if self.name != EVIDENCE:
+        if self.name != OTHER:
             row: Row | None = await get(self, partition_key, row_key)
         else:
             row = await ask(REPLICA, "get", partition_key, row_key)
@@ -158,10 +158,14 @@ _CALM, _CRASH, _LOSS = Bounds(), Bounds(1, 1), Bounds(1, losses=1, late_writes=F
 
 OUTBOX = (
     Mistake(
-        "outbox: stored whatever is there", store_whatever_is_there, outbox("x", "y"), _CALM, "NoLostUpdate"
+        "outbox: stored without checking for another entity",
+        store_whatever_is_there,
+        outbox("x", "y"),
+        _CALM,
+        "NoLostUpdate",
     ),
     Mistake(
-        "outbox: replaced whatever is there",
+        "outbox: replaced without checking the ETag",
         _replace_whatever_is_there,
         outbox("x", "y"),
         _CALM,
@@ -175,7 +179,9 @@ OUTBOX = (
         "DoneWhenAcknowledged",
     ),
     Mistake("outbox: published before it is stored", _published_first, outbox("x"), _CALM, "NoGhost"),
-    Mistake("outbox: no answer is taken for stored", no_answer_means_stored, outbox("x"), _LOSS, "NoGhost"),
+    Mistake(
+        "outbox: a lost answer is taken for success", no_answer_means_stored, outbox("x"), _LOSS, "NoGhost"
+    ),
     Mistake(
         "outbox: duplicates publish nothing",
         _duplicates_are_silent,
@@ -204,12 +210,12 @@ DEDUPLICATION_STORE = (
     ),
     Mistake("store: stale reads", _stale_reads, replicated(), _CALM, "AtMostOneStateChange"),
     Mistake(
-        "store: the entity is stored whatever is there",
+        "store: the entity is stored without checking the ETag",
         store_whatever_is_there,
         with_store("x", "y"),
         _CALM,
         "NoLostUpdate",
     ),
     Mistake("store: nothing is added", _never_added, _TWICE, _CALM, "AtMostOneStateChange"),
-    Mistake("store: what a crash left stays", _leftovers_stay, with_store("x"), _CRASH, "NoGarbage"),
+    Mistake("store: an entry left by a crash stays", _leftovers_stay, with_store("x"), _CRASH, "NoGarbage"),
 )

@@ -223,10 +223,16 @@ _CALM, _CRASH, _LOSS = Bounds(), Bounds(crashes=1), Bounds(losses=1, late_writes
 _POWER_CUT = Bounds(cuts=1)
 
 MISTAKES = (
-    Mistake("published before it is appended", _publish_first, _ONE, _CALM, "NoGhost"),
-    Mistake("only changes are recorded", _record_only_changes, _COUNTED, _CALM, "NoGhost"),
-    Mistake("appended whatever is there", _append_whatever_is_there, _BEGUN, _CALM, "NoLostUpdate"),
-    Mistake("begun whatever is there", _begin_whatever_is_there, _TWO, _CALM, "NoLostUpdate"),
+    Mistake("published before the append", _publish_first, _ONE, _CALM, "NoGhost"),
+    Mistake("only state changes are recorded", _record_only_changes, _COUNTED, _CALM, "NoGhost"),
+    Mistake("appended without checking the ETag", _append_whatever_is_there, _BEGUN, _CALM, "NoLostUpdate"),
+    Mistake(
+        "a stream is begun without checking that there is none",
+        _begin_whatever_is_there,
+        _TWO,
+        _CALM,
+        "NoLostUpdate",
+    ),
     Mistake(
         "after a lost race only the ETag is read again",
         _only_the_etag_is_read_again,
@@ -234,11 +240,11 @@ MISTAKES = (
         _CALM,
         "NoLostUpdate",
     ),
-    Mistake("a conflict is taken for done", _a_conflict_is_the_end, _TWO, _CALM, "DoneWhenAcknowledged"),
+    Mistake("a conflict is taken for success", _a_conflict_is_the_end, _TWO, _CALM, "DoneWhenAcknowledged"),
     Mistake("a conflict is an error", _a_conflict_is_an_error, _TWO, _CALM, "NoError"),
-    Mistake("no answer is taken for stored", _no_answer_means_stored, _ONE, _LOSS, "NoGhost"),
+    Mistake("a lost answer is taken for success", _no_answer_means_stored, _ONE, _LOSS, "NoGhost"),
     Mistake(
-        "one's id that is found is taken for one's version",
+        "a stored message id is taken for one's own append",
         _ones_id_means_ones_version,
         _TWICE,
         _LOSS,
@@ -260,7 +266,9 @@ MISTAKES = (
         _CALM,
         "NoLostUpdate",
     ),
-    Mistake("an error of publishing is swallowed", _publishing_may_fail, _ONE, _LOSS, "DoneWhenAcknowledged"),
+    Mistake(
+        "an error while publishing is ignored", _publishing_may_fail, _ONE, _LOSS, "DoneWhenAcknowledged"
+    ),
     Mistake("nothing is made durable", _nothing_is_durable, _ONE, _POWER_CUT, "NoGhost"),
     Mistake(
         "what a duplicate finds is not made durable",
@@ -269,5 +277,5 @@ MISTAKES = (
         _POWER_CUT,
         "NoGhost",
     ),
-    Mistake("the time goes back", _time_goes_back, _TWO, _CALM, "NoLostUpdate"),
+    Mistake("the recorded time goes back", _time_goes_back, _TWO, _CALM, "NoLostUpdate"),
 )

@@ -10,7 +10,7 @@ import pytest
 
 from runtime.algorithms.outbox.entry_tokens import EntryTokens
 from runtime.algorithms.outbox.token_based import TokenBased, _committed
-from runtime.algorithms.outbox.tokens import TableTokenStore, token_of
+from runtime.algorithms.outbox.tokens import TokenStore, token_of
 from tests.model.mistakes.mistake import Mistake
 from tests.model.mistakes.outboxes import store_whatever_is_there
 from tests.model.scenarios.tokens import tokens
@@ -73,14 +73,14 @@ def _created_whenever(patch: pytest.MonkeyPatch) -> None:
     async def create(self: Any, _: Any, created: Any) -> None:
         await self.issue(created)
 
-    patch.setattr(TableTokenStore, "create", create)
+    patch.setattr(TokenStore, "create", create)
 
 
 def _never_deleted(patch: pytest.MonkeyPatch) -> None:
     async def delete(*_: object) -> None:
         """Leave it."""
 
-    patch.setattr(TableTokenStore, "delete", delete)
+    patch.setattr(TokenStore, "delete", delete)
 
 
 def _deleted_before_published(patch: pytest.MonkeyPatch) -> None:
@@ -121,7 +121,7 @@ MISTAKES = (
         "DoneWhenAcknowledged",
     ),
     Mistake(
-        "tokens: the entity is stored whatever is there",
+        "tokens: the entity is stored without checking the ETag",
         store_whatever_is_there,
         tokens("x", "y"),
         _CALM,

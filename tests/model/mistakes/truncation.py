@@ -124,8 +124,10 @@ MISTAKES = (
         "AtMostOneStateChange",
     ),
     Mistake("the horizon goes back", _horizon_goes_back, TWICE, _CALM, "AtMostOneStateChange"),
-    Mistake("an unpublished batch is cut", _any_batch_may_go, UNPUBLISHED, Bounds(1, crashes=1), "NoLost"),
-    Mistake("cut whatever is there", _cut_whatever_is_there, _NEW, _CALM, "NoLostUpdate"),
-    Mistake("rows go before the watermark moves", _rows_go_first, IN_STEPS, _CALM, "Readable"),
-    Mistake("nobody cleans up after a crash", _nobody_cleans_up, IN_STEPS, _CRASH, "NoGarbage"),
+    Mistake(
+        "an unpublished batch is truncated", _any_batch_may_go, UNPUBLISHED, Bounds(1, crashes=1), "NoLost"
+    ),
+    Mistake("truncated without checking the ETag", _cut_whatever_is_there, _NEW, _CALM, "NoLostUpdate"),
+    Mistake("rows are deleted before the watermark moves", _rows_go_first, IN_STEPS, _CALM, "Readable"),
+    Mistake("nothing is cleaned up after a crash", _nobody_cleans_up, IN_STEPS, _CRASH, "NoGarbage"),
 )

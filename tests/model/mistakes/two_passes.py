@@ -58,7 +58,7 @@ MISTAKES = (
     ),
     *(
         Mistake(
-            f"{family}: entries do not know their batch",
+            f"{family}: entries do not record their batch",
             _entries_do_not_know_their_batch,
             scenario,
             _CRASH,
@@ -68,7 +68,7 @@ MISTAKES = (
     ),
     *(
         Mistake(
-            f"{family}: a batch finishes what is another's",
+            f"{family}: a batch finishes the entries of another",
             _others_are_finished,
             scenario,
             _CRASH,

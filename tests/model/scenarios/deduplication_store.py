@@ -7,15 +7,15 @@ from functools import partial
 
 from eventstore import Operation, Table
 from runtime.algorithms.algorithm import Publish
-from runtime.algorithms.outbox.deduplication_store import TableDeduplicationStore
+from runtime.algorithms.outbox.deduplication_store import DeduplicationStore
 from runtime.algorithms.outbox.with_deduplication_store import OutboxWithDeduplicationStore
 from runtime.algorithms.row_keys import FIRST, LAST
 from tests.model.calls import SteppedTable
 from tests.model.histories import Job
 from tests.model.processes import Process
 from tests.model.scenarios.entities import (
-    EVIDENCE,
     KEY,
+    OTHER,
     SCRIBE,
     STATES,
     EntityScenario,
@@ -29,14 +29,14 @@ from tests.model.scribe import write
 from tests.model.versions import Handled
 
 REPLICA = "replica"
-"""A table that follows the evidence, now and then; the shipped code must not read it."""
+"""A table that follows the store, now and then; the shipped code must not read it."""
 
 
 def make(table: Callable[[str], Table], publish: Publish, process: Process) -> OutboxWithDeduplicationStore:
     """Return the outbox of the scribe, with its store."""
     return OutboxWithDeduplicationStore(
         table=table(STATES),
-        store=TableDeduplicationStore(table(EVIDENCE), process.clock),
+        store=DeduplicationStore(table(OTHER), process.clock),
         handler=SCRIBE,
         publish=publish,
         clock=process.clock,
@@ -61,7 +61,7 @@ def replicated() -> EntityScenario:
 
 
 async def _replicate(_: Process) -> Handled:
-    page = await SteppedTable(EVIDENCE).query(KEY, FIRST, LAST)
+    page = await SteppedTable(OTHER).query(KEY, FIRST, LAST)
     copies = [Operation.insert_or_replace(row.row_key, row.properties) for row in page.rows]
     if copies:
         await SteppedTable(REPLICA).transact(KEY, copies)

@@ -16,7 +16,7 @@ import pytest
 
 from eventstore import Row, StoreUnavailableError
 from runtime.algorithms.last_hop.delivery import End, IdempotentDelivery
-from runtime.algorithms.last_hop.keys import KeyState, TableDeliveryKeys
+from runtime.algorithms.last_hop.keys import DeliveryKeys, KeyState
 from runtime.algorithms.last_hop.settings import DeliverySettings
 from tests.model.calls import SteppedTable, publish
 from tests.model.contents import Rows, Snapshot
@@ -76,7 +76,7 @@ def _deliveries(
 
 async def _deliver(settings: DeliverySettings, process: Process) -> Handled:
     delivery = IdempotentDelivery(
-        TableDeliveryKeys(SteppedTable(KEYS)),
+        DeliveryKeys(SteppedTable(KEYS)),
         settings,
         is_transient=lambda error: isinstance(error, StoreUnavailableError),
         clock=process.clock,

@@ -16,7 +16,7 @@ from tests.model.contents import Snapshot
 from tests.model.facts import Invariant, View
 from tests.model.processes import Process
 from tests.model.scenarios.entities import (
-    EVIDENCE,
+    OTHER,
     SCRIBE,
     STATES,
     EntityScenario,
@@ -36,7 +36,7 @@ def make(table: Callable[[str], Table], publish: Publish, process: Process) -> P
     """Return the algorithm of the scribe, which draws its ids from its process."""
     return PrepareCommitPublish(
         table(STATES),
-        TableEffects(table(EVIDENCE)),
+        TableEffects(table(OTHER)),
         SCRIBE,
         partial(_render, process),
         publish,
@@ -102,7 +102,7 @@ def _committed(snapshot: Snapshot) -> Iterator[Output]:
 
 
 def _effects(snapshot: Snapshot) -> dict[str, Row]:
-    partitions = snapshot.tables.get(EVIDENCE, {})
+    partitions = snapshot.tables.get(OTHER, {})
     return {key: rows[EFFECT] for key, rows in partitions.items() if EFFECT in rows}
 
 

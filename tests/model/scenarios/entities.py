@@ -30,7 +30,7 @@ from tests.model.versions import Handled, Place, Version
 
 SCRIBE = app.handlers["Scribe"]
 KEY = f"Scribe-{BOOK}"
-STATES, EVIDENCE = "states", "evidence"
+STATES, OTHER = "states", "other"
 
 Make = Callable[[Callable[[str], Table], Publish, Process], Algorithm]
 """Makes an algorithm for the scribe, of tables by their names, in a process."""
@@ -131,7 +131,7 @@ def _left_over(make: Make, leftovers: Leftovers, view: View) -> str | None:
     """Sweep when all is done; say what is there that should not be, or what was sent only then."""
     if not view.is_quiescent:
         return None
-    tables = {name: view.snapshot.table(name) for name in (STATES, EVIDENCE)}
+    tables = {name: view.snapshot.table(name) for name in (STATES, OTHER)}
     sent: list[Output] = []
 
     async def send(output: Output) -> None:

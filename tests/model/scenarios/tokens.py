@@ -15,7 +15,7 @@ from eventstore import Operation, RowNotFoundError, Table, drive
 from runtime.algorithms.algorithm import Publish
 from runtime.algorithms.outbox.entity import Entity
 from runtime.algorithms.outbox.token_based import TokenBased
-from runtime.algorithms.outbox.tokens import TableTokenStore, issue, token_of
+from runtime.algorithms.outbox.tokens import TokenStore, issue, token_of
 from runtime.messages.envelope import Envelope
 from runtime.messages.outcome import Output
 from tests.model.calls import SteppedTable
@@ -24,7 +24,7 @@ from tests.model.facts import Invariant, View
 from tests.model.histories import Job
 from tests.model.processes import Process
 from tests.model.scenarios.entities import (
-    EVIDENCE,
+    OTHER,
     SCRIBE,
     STATES,
     EntityScenario,
@@ -45,9 +45,9 @@ def make(table: Callable[[str], Table], publish: Publish, process: Process) -> T
     """Return the token-based algorithm of the scribe, which draws its ids from its process."""
     return TokenBased(
         table=table(STATES),
-        tokens=TableTokenStore(table(EVIDENCE)),
+        tokens=TokenStore(table(OTHER)),
         handler=SCRIBE,
-        publish=partial(_send, table(EVIDENCE), publish, process),
+        publish=partial(_send, table(OTHER), publish, process),
         recipients=_recipients,
         clock=process.clock,
         new_id=process.draw_id,
@@ -77,11 +77,11 @@ def issued(message: Envelope) -> Job:
 
 def with_first_token(message: Envelope) -> Envelope:
     """Return a message from outside as it is sent."""
-    return drive(issue(TableTokenStore(Snapshot().table(EVIDENCE)), message, [SCRIBE.name]))
+    return drive(issue(TokenStore(Snapshot().table(OTHER)), message, [SCRIBE.name]))
 
 
 async def _issue(message: Envelope, _: Process) -> Handled:
-    await issue(TableTokenStore(SteppedTable(EVIDENCE)), message, [SCRIBE.name])
+    await issue(TokenStore(SteppedTable(OTHER)), message, [SCRIBE.name])
     return Handled()
 
 
@@ -115,7 +115,7 @@ def _leftovers(view: View, swept: Snapshot, entity: Entity) -> str | None:
 
 
 def _rows(snapshot: Snapshot) -> Iterator[str]:
-    for rows in snapshot.tables.get(EVIDENCE, {}).values():
+    for rows in snapshot.tables.get(OTHER, {}).values():
         yield from rows
 
 

@@ -52,7 +52,7 @@ def test_the_handlers_of_an_app(consistent, here):
 
     assert said.code == 1
     assert said.out == (
-        "bad.py:14:28: CM101 wall clock: time.time: another time is read when the message is handled again; "
+        "bad.py:14:28: CM101 wall clock: time.time: a replay reads another time; "
         "use context.now instead (Account.added -> time.time)\n"
         "1 finding in 1 handler, 1 file.\n"
     )
@@ -100,7 +100,7 @@ def test_findings_for_machines(consistent, here):
                 "name": "wall clock",
                 "is_note": False,
                 "what": "time.time",
-                "why": "another time is read when the message is handled again",
+                "why": "a replay reads another time",
                 "instead": "context.now",
                 "chain": ["Account.added", "time.time"],
             }
@@ -133,7 +133,7 @@ def test_the_rules(consistent):
     assert rules[0] == {
         "code": "CM101",
         "name": "wall clock",
-        "why": "another time is read when the message is handled again",
+        "why": "a replay reads another time",
         "instead": "context.now",
     }
 
@@ -147,7 +147,7 @@ def test_the_rules(consistent):
         (["nowhere:app"], "There is no module nowhere"),
         (["bad:nothing"], "The module bad has no attribute nothing"),
         (["nowhere.py"], "nowhere.py cannot be read: No such file or directory."),
-        (["broken.py"], "broken.py:1: this is no valid Python"),
+        (["broken.py"], "broken.py:1: this is not valid Python"),
         (["broken:app"], "The module broken cannot be imported"),
         (["empty"], "There is no Python source in empty."),
         (["made:app"], "There is no class Made in the source of made.py"),

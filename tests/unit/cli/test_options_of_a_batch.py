@@ -8,7 +8,7 @@ import pytest
 from runtime import LogError
 from runtime.cli.commands import run as command
 from runtime.spark import batch
-from runtime.spark.connection import TablePlace
+from runtime.spark.workers.connection import TablePlace
 
 REQUIRED = [
     "run", "--app", "samples.shooting_range:app", "--messages", "file:log.jsonl",
@@ -77,14 +77,18 @@ def test_all_options(consistent, begun):
     )
 
 
-def test_the_algorithm_and_where_its_evidence_is(consistent, begun):
-    consistent(*REQUIRED, "--algorithm", "tokens", "--evidence-table", "tokens")
+def test_the_algorithm_and_where_its_store_is(consistent, begun):
+    consistent(*REQUIRED, "--algorithm", "tokens", "--token-table", "tokens")
     assert begun.options.algorithm == "tokens"
-    assert begun.options.evidence == TablePlace("sqlite:///store.db", "tokens")
+    assert begun.options.token_store == TablePlace("sqlite:///store.db", "tokens")
+    assert begun.options.deduplication_store is None
 
-    consistent(*REQUIRED, "--algorithm", "outbox", "--evidence-store", "sqlite:///store.db")
-    assert begun.options.algorithm == "outbox"
-    assert begun.options.evidence is None
+    consistent(*REQUIRED, "--algorithm", "deduplication-store", "--deduplication-store", "sqlite:///ids.db")
+    assert begun.options.deduplication_store == TablePlace("sqlite:///ids.db", "games")
+    assert begun.options.token_store is None
+
+    consistent(*REQUIRED, "--algorithm", "tokens", "--token-store", "sqlite:///store.db")
+    assert begun.options.token_store is None, "that is the table of the states"
 
 
 @pytest.mark.parametrize(
@@ -93,9 +97,18 @@ def test_the_algorithm_and_where_its_evidence_is(consistent, begun):
         (["--algorithm", "perhaps"], "'outbox'"),
         (["--algorithm", "outbox", "--late", "process"], "nothing is too late"),
         (["--algorithm", "outbox", "--on-difference", "fail"], "nothing is replayed"),
-        (["--evidence-table", "other"], "it cannot be elsewhere"),
-        (["--algorithm", "outbox", "--evidence-store", "memory:"], "one process"),
-        (["--algorithm", "outbox", "--evidence-store", "nowhere"], "forms that are known"),
+        (
+            ["--token-table", "other"],
+            "Only the algorithm tokens uses a token store: leave it out with state-based.",
+        ),
+        (["--algorithm", "outbox", "--deduplication-table", "games"], "leave it out with outbox."),
+        (
+            ["--algorithm", "tokens", "--deduplication-store", "sqlite:///store.db"],
+            "leave it out with tokens.",
+        ),
+        (["--algorithm", "deduplication-store", "--token-store", "sqlite:///ids.db"], "uses a token store"),
+        (["--algorithm", "tokens", "--token-store", "memory:"], "one process"),
+        (["--algorithm", "tokens", "--token-store", "nowhere"], "forms that are known"),
     ],
 )
 def test_what_does_not_go_with_an_algorithm_is_wrong_usage(consistent, begun, arguments, sentence):

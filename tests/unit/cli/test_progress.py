@@ -1,12 +1,10 @@
 """Progress is one line for each step in a file, and a bar with a mark after each step on a terminal."""
 
 import io
-from types import SimpleNamespace
-from typing import Any
 
 from rich.console import Console
 
-from runtime.spark.progress import StepProgress, count_tasks
+from runtime.cli.progress import StepProgress
 
 
 def progress(**options):
@@ -49,12 +47,15 @@ def test_steps_that_are_done_need_not_stay():
     assert "✗ Counting" in file.getvalue()
 
 
-def test_tasks_are_those_of_all_stages_under_way():
-    stages = {
-        1: SimpleNamespace(numTasks=8, numCompletedTasks=3),
-        2: SimpleNamespace(numTasks=4, numCompletedTasks=0),
-    }
-    tracker = SimpleNamespace(getActiveStageIds=lambda: [1, 2, 3], getStageInfo=stages.get)
-    spark: Any = SimpleNamespace(sparkContext=SimpleNamespace(statusTracker=lambda: tracker))
+def test_tasks_are_counted_while_a_step_is_under_way():
+    shown, file = progress(is_terminal=True)
 
-    assert count_tasks(spark) == (3, 12)
+    shown.show(1, 2)
+    assert file.getvalue() == ""
+
+    shown.step("Reading the log")
+    shown.show(3, 12)
+    shown.show(0, 0)
+    shown.done()
+
+    assert "3/12 tasks" in file.getvalue()

@@ -10,8 +10,10 @@ from tests.support.logs import fire, start
 from tests.unit.cli.stores import NOW, TABLE
 
 ON_STORE = ["--store", "sqlite:///store.db", "--table", TABLE]
-ELSEWHERE = ["--evidence-store", "sqlite:///other.db", "--evidence-table", "evidence"]
+IDS_ELSEWHERE = ["--deduplication-store", "sqlite:///other.db", "--deduplication-table", "seen"]
+TOKENS_ELSEWHERE = ["--token-store", "sqlite:///other.db", "--token-table", "seen"]
 EVICT = ["evict", "--app", "samples.shooting_range:app", *ON_STORE]
+BY_STORE = [*EVICT, "--algorithm", "deduplication-store"]
 AT_ONCE = ["--older-than", "0s"]
 
 
@@ -21,7 +23,7 @@ async def _play(folder, algorithm, batch_algorithm, *, elsewhere: bool, fails: b
         connect(f"sqlite:///{folder}/other.db") as other,
     ):
         table = await store.table(TABLE)
-        evidence = await other.table("evidence") if elsewhere else table
+        seen = await other.table("seen") if elsewhere else None
         if batch_algorithm:
             await Ledger(table, NOW).begin("night", "a log", "out", batch_algorithm)
 
@@ -29,7 +31,11 @@ async def _play(folder, algorithm, batch_algorithm, *, elsewhere: bool, fails: b
             if fails:
                 raise ConnectionError("nobody listens")
 
-        processor = Processor(app, table, publish, clock=NOW, algorithm=algorithm, evidence=evidence)
+        processor = Processor(
+            app, table, publish, clock=NOW, algorithm=algorithm,
+            deduplication_store=seen if algorithm == "deduplication-store" else None,
+            token_store=seen if algorithm == "tokens" else None,
+        )  # fmt: skip
         for row in (start(1, 40), fire(2, 40)):
             message = Envelope.of(row["message_id"], row["type"], row["body"])
             await processor.process(await processor.issue(message))
@@ -88,20 +94,22 @@ def test_stats_of_a_table_that_holds_nothing(consistent, tmp_path):
 
 
 def test_stats_do_not_count_tokens_where_they_are_not(consistent, play, tmp_path):
-    play("tokens", f"tokens, evidence in evidence of sqlite:///{tmp_path}/other.db", elsewhere=True)
+    play("tokens", f"tokens in seen of sqlite:///{tmp_path}/other.db", elsewhere=True)
 
     said = consistent("stats", *ON_STORE)
 
     assert (said.code, said.out) == (1, "")
-    assert "say with --evidence-store and --evidence-table where the tokens are" in said.err
-    assert consistent("stats", *ON_STORE, *ELSEWHERE, "--json").document["live_tokens"] == 1
+    assert "say with --token-store and --token-table where the tokens are" in said.err
+    assert consistent("stats", *ON_STORE, *TOKENS_ELSEWHERE, "--json").document["live_tokens"] == 1
 
 
-@pytest.mark.parametrize("algorithm", ["outbox", "deduplication-store"])
-@pytest.mark.parametrize("elsewhere", [False, True])
+@pytest.mark.parametrize(
+    ("algorithm", "elsewhere"),
+    [("outbox", []), ("deduplication-store", []), ("deduplication-store", IDS_ELSEWHERE)],
+)
 def test_evict_forgets_and_a_dry_run_says_what_it_would(consistent, play, algorithm, elsewhere):
-    play(algorithm, elsewhere=elsewhere)
-    evict = [*EVICT, "--algorithm", algorithm, *(ELSEWHERE if elsewhere and algorithm != "outbox" else [])]
+    play(algorithm, elsewhere=bool(elsewhere))
+    evict = [*EVICT, "--algorithm", algorithm, *elsewhere]
 
     assert consistent(*evict, *AT_ONCE, "--dry-run").out.startswith("2 messages would be forgotten. A copy")
     assert consistent(*evict, "--older-than", "9999w").out.startswith("0 messages are forgotten.")
@@ -115,10 +123,10 @@ def test_evict_forgets_and_a_dry_run_says_what_it_would(consistent, play, algori
 
 @pytest.mark.parametrize(
     ("begun_with", "asked_for"),
-    [("outbox", "deduplication-store"), ("deduplication-store, evidence in a of b", "deduplication-store")],
+    [("outbox", "deduplication-store"), ("deduplication-store in a of b", "deduplication-store")],
 )
-def test_evict_says_so_when_the_evidence_is_not_where_it_looks(consistent, play, begun_with, asked_for):
-    play(begun_with.partition(",")[0], begun_with)
+def test_evict_says_so_when_the_ids_are_not_where_it_looks(consistent, play, begun_with, asked_for):
+    play(begun_with.partition(" ")[0], begun_with)
 
     said = consistent(*EVICT, "--algorithm", asked_for, *AT_ONCE)
 
@@ -127,11 +135,11 @@ def test_evict_says_so_when_the_evidence_is_not_where_it_looks(consistent, play,
     assert said.err.count("\n") == 1
 
 
-def test_evidence_that_is_named_by_its_whole_path_is_the_same(consistent, play, tmp_path):
-    where = f"deduplication-store, evidence in evidence of sqlite:///{tmp_path}/other.db"
+def test_a_store_that_is_named_by_its_whole_path_is_the_same(consistent, play, tmp_path):
+    where = f"deduplication-store in seen of sqlite:///{tmp_path}/other.db"
     play("deduplication-store", where, elsewhere=True)
 
-    said = consistent(*EVICT, "--algorithm", "deduplication-store", *AT_ONCE, *ELSEWHERE)
+    said = consistent(*EVICT, "--algorithm", "deduplication-store", *AT_ONCE, *IDS_ELSEWHERE)
 
     assert said.out.startswith("2 messages are forgotten.")
 
@@ -141,11 +149,12 @@ def test_evidence_that_is_named_by_its_whole_path_is_the_same(consistent, play, 
     [
         (["stats", "--store", "sqlite:///other.db", "--table", TABLE], 1, "There is no store at"),
         (["stats", "--store", "sqlite:///store.db", "--table", "others"], 1, "There is no table others"),
-        (["stats", *ON_STORE, "--evidence-table", "others"], 1, "There is no table others"),
+        (["stats", *ON_STORE, "--token-table", "others"], 1, "There is no table others"),
         ([*EVICT, *AT_ONCE], 2, "--algorithm"),
         ([*EVICT, *AT_ONCE, "--algorithm", "tokens"], 2, "'outbox'"),
         ([*EVICT, "--algorithm", "outbox"], 2, "--older-than"),
-        ([*EVICT, "--algorithm", "outbox", *AT_ONCE, "--evidence-store", "sqlite:///no.db"], 1, "There is no store"),
+        ([*EVICT, "--algorithm", "outbox", *AT_ONCE, "--deduplication-table", "seen"], 2, "leave it out with outbox"),
+        ([*BY_STORE, *AT_ONCE, "--deduplication-store", "sqlite:///no.db"], 1, "There is no store"),
         (["sweep", *EVICT[1:], "--algorithm", "state-based", "--out", "out"], 2, "'outbox'"),
         (["sweep", *EVICT[1:], "--algorithm", "outbox", "--out", "out", "--store", "sqlite:///no.db"], 1, "no store"),
         (["sweep", *EVICT[1:], "--algorithm", "outbox", "--out", "out", "--table", "others"], 1, "no table"),

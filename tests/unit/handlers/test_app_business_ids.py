@@ -63,8 +63,8 @@ def test_a_plain_int_is_refused_with_a_hint():
         tower: int
 
     expected = (
-        r"Rang.tower is a int: a business id is a str, a UUID or a strict int; "
-        r'declare it as pydantic.StrictInt, so that 7, 7.0 and "7" are not one object.$'
+        r"Rang.tower is a int: a business id must be a str, a UUID or a strict int; "
+        r'use pydantic.StrictInt, which does not take 7, 7.0 and "7" for the same id.$'
     )
     with pytest.raises(AppError, match=expected):
         route_of(Rang, "tower")
@@ -76,7 +76,7 @@ def test_a_business_id_of_another_type_is_refused(annotation):
         tower: annotation  # type: ignore[valid-type]
 
     with pytest.raises(
-        AppError, match=r"Rang.tower is a .*: a business id is a str, a UUID or a strict int.$"
+        AppError, match=r"Rang.tower is a .*: a business id must be a str, a UUID or a strict int.$"
     ):
         route_of(Rang, "tower")
 
@@ -121,7 +121,7 @@ def test_a_nested_plain_int_is_refused_like_one_at_the_top():
     class Rang(Message):
         place: Place
 
-    with pytest.raises(AppError, match=r"declare it as pydantic.StrictInt"):
+    with pytest.raises(AppError, match=r"use pydantic.StrictInt"):
         route_of(Rang, "place.number")
 
 
@@ -137,7 +137,7 @@ def test_a_business_id_with_several_aliases_is_refused():
         tower: str = Field(validation_alias=AliasChoices("tower", "towerId"))  # type: ignore[pydantic-alias]
 
     with pytest.raises(
-        AppError, match=r"the field tower of the business id has several aliases; give it one.$"
+        AppError, match=r"the field tower of the business id has several aliases: give it one.$"
     ):
         route_of(Rang, "tower")
 

@@ -62,7 +62,7 @@ def test_any_other_factory_is_refused_in_a_state(annotation: Any, factory: Any):
     class Data(State):
         field: annotation = Field(default_factory=factory)
 
-    expected = r"^Data.field has a default_factory, which may give something else each time: give it a default, or let"
+    expected = r"^Data.field has a default_factory, which may return another value in a replay: give it a default, or"
     with pytest.raises(AppError, match=expected):
         app_with(Data)
 
@@ -96,5 +96,7 @@ def test_a_type_that_is_not_there_at_run_time_is_refused():
     class Data(State):
         part: "Missing | None" = None  # type: ignore[name-defined] # noqa: F821
 
-    with pytest.raises(AppError, match=r"^Data names a type that is not there: import it at run time"):
+    with pytest.raises(
+        AppError, match=r"^Data has an annotation that cannot be resolved: import its type at run"
+    ):
         app_with(Data)

@@ -36,7 +36,7 @@ def test_a_missing_default_is_refused():
         cast: int = 0
 
     with pytest.raises(
-        AppError, match=r"^Data needs a default for rings, name: its defaults are the first state.$"
+        AppError, match=r"^Data needs a default for rings, name: the defaults are the initial state.$"
     ):
         app_with(Data)
 
@@ -56,6 +56,6 @@ def test_a_default_that_its_field_cannot_hold_is_refused():
         cast_on: date = None  # type: ignore[assignment]
 
     with pytest.raises(
-        AppError, match=r"^The defaults of Data cannot be a first state: .*cast_on: Input should be"
+        AppError, match=r"^The defaults of Data cannot be the initial state: .*cast_on: Input should be"
     ):
         app_with(Data)

@@ -36,7 +36,9 @@ class Clock(Handler[Data]):
 
 
 def test_two_handlers_of_one_name_are_refused():
-    with pytest.raises(AppError, match=r"^Two handlers are named Bell: their streams would be the same.$"):
+    with pytest.raises(
+        AppError, match=r"^Two handlers are named Bell and would share their streams: give one of them"
+    ):
         App(Bell, OtherBell)
 
 

@@ -125,7 +125,7 @@ def test_what_came_back_is_encoded_to_the_same_bytes(model):
     encoded = codec.encode(model)
 
     assert codec.encode(codec.reread(encoded)) == encoded
-    assert codec.settled(encoded) == (model, encoded)
+    assert codec.canonical(encoded) == (model, encoded)
 
 
 class Measured(State):

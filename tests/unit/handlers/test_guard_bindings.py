@@ -38,7 +38,7 @@ def module(monkeypatch: pytest.MonkeyPatch, name: str, file: str, **names: objec
 
 
 def bind() -> None:
-    Bindings([Onlooker], [Onlooker.look]).bind()
+    Bindings([Onlooker], [Onlooker.look]).rebind()
 
 
 def test_the_handlers_module_and_those_that_it_uses_are_bound():

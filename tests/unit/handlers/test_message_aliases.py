@@ -82,7 +82,7 @@ def test_an_app_with_aliases_survives_pickling():
     [(Rang, Chimed, "Chimed"), (Chimed, Rang, "Chimed"), (Rang, Tolled, "Chimed"), (Tolled, Rang, "Chimed")],
 )
 def test_an_alias_that_another_type_has_is_refused(one, other, name):
-    sentence = rf"^The message types \w+ and \w+ both take messages named {name}: take the alias away"
+    sentence = rf"^The message types \w+ and \w+ both take messages named {name}: remove the alias"
 
     with pytest.raises(AppError, match=sentence):
         App(bell(one, other))
@@ -96,7 +96,7 @@ def test_an_alias_that_another_type_has_is_refused(one, other, name):
 
 @pytest.mark.parametrize("aliases", ["Chimed", ["Chimed"], (1,), None])
 def test_aliases_that_are_no_tuple_of_names_are_refused(aliases):
-    with pytest.raises(AppError, match=r"^The message Rang has aliases .*give a tuple of names"):
+    with pytest.raises(AppError, match=r"^The message Rang has aliases .*use a tuple of names"):
         type("Rang", (Message,), {}, aliases=aliases)
 
 
@@ -107,5 +107,5 @@ def test_an_alias_that_is_no_name_is_refused():
 
 @pytest.mark.parametrize("aliases", [("Rang",), ("Chimed", "Chimed")])
 def test_a_name_that_is_given_twice_is_refused(aliases):
-    with pytest.raises(AppError, match="give each name once"):
+    with pytest.raises(AppError, match="use each name once"):
         type("Rang", (Message,), {}, aliases=aliases)

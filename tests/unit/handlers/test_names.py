@@ -66,9 +66,9 @@ def test_a_name_of_letters_digits_and_underscores_is_taken(name):
 
 @pytest.mark.parametrize("name", ["1st", "a-b", "a b", "a.b", "é", "a\n", "a/b", "a|b", "٣"])
 def test_any_other_name_is_refused_for_handlers_and_messages(name):
-    with pytest.raises(AppError, match="a name has ASCII letters, digits and _ and begins with no digit"):
+    with pytest.raises(AppError, match="use ASCII letters, digits and _ only, and no digit first"):
         type("Bell", (Handler,), {}, name=name)
-    with pytest.raises(AppError, match="a name has ASCII letters, digits and _ and begins with no digit"):
+    with pytest.raises(AppError, match="use ASCII letters, digits and _ only, and no digit first"):
         type("Rang", (Message,), {}, name=name)
 
 

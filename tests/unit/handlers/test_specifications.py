@@ -253,15 +253,17 @@ def test_a_chosen_order_is_that_of_shuffle():
     ],
 )
 def test_a_draw_that_cannot_be_is_refused(call, value):
-    with pytest.raises(SpecError, match=r"\) cannot give .*, which was chosen for it: drawing\(...\)."):
+    with pytest.raises(SpecError, match=r"\) cannot return .*: change that value of drawing\(...\)."):
         SPEC.drawing(value).when(draws(call))
 
 
 def test_too_many_and_too_few_draws_are_refused():
-    with pytest.raises(SpecError, match=r"^The handler draws random\(\) after the 1 values that were chosen"):
+    with pytest.raises(
+        SpecError, match=r"^The handler calls random\(\) after all 1 values of drawing\(...\): add one for it"
+    ):
         SPEC.drawing(0.1).when(draws("r.random() + r.random()"))
     with pytest.raises(
-        SpecError, match=r"^The handler draws fewer random values than were chosen; left .*: 1.$"
+        SpecError, match=r"^The handler does not draw the last 1 values of drawing\(...\): remove them.$"
     ):
         SPEC.drawing(0.1, 0.2).when(draws("r.random()"))
 
@@ -276,9 +278,9 @@ def test_without_chosen_draws_they_are_those_of_the_message():
 def test_guids_can_be_chosen():
     SPEC.with_guids(GUID, OTHER).when(draws("guids")).then(publishes=[Told(ids=(GUID, OTHER))]).redelivered()
 
-    with pytest.raises(SpecError, match=r"^The handler takes more than the 1 guids that were chosen"):
+    with pytest.raises(SpecError, match=r"^The handler takes more than the 1 guids of with_guids"):
         SPEC.with_guids(GUID).when(draws("guids"))
-    with pytest.raises(SpecError, match=r"^The handler takes fewer guids than were chosen; left .*: 1.$"):
+    with pytest.raises(SpecError, match=r"^The handler does not take the last 1 guids of with_guids"):
         SPEC.with_guids(GUID, OTHER, GUID).when(draws("guids"))
     with pytest.raises(SpecError, match=r"^with_guids takes UUIDs, not 'a'.$"):
         SPEC.with_guids("a")  # type: ignore[arg-type]
@@ -288,7 +290,7 @@ def test_captured_values_can_be_chosen():
     SPEC.capturing(rate=0.5).when(draws("rate")).then(publishes=[Told(rate=0.5)]).redelivered()
     SPEC.when(draws("rate")).then(publishes=[Told(rate=1 / 3)])
 
-    with pytest.raises(SpecError, match=r"^The handler captures nothing under the name 'rain'"):
+    with pytest.raises(SpecError, match=r"^The handler captures nothing as 'rain': remove it"):
         SPEC.capturing(rain=1).when(draws("rate"))
 
 
@@ -304,12 +306,15 @@ def test_a_message_that_comes_again_gives_the_same():
 
 def test_a_handler_that_keeps_something_outside_of_its_state_is_found_when_a_message_comes_again():
     with pytest.raises(
-        AssertionError, match=r"comes again: Drew\(.*\n  published\[0\].rate: expected 1.0, got 3.0"
+        AssertionError,
+        match=r"another result when the message is redelivered: Drew\(.*\n  published\[0\].rate: expected 1.0, got 3.0",
     ):
         SPEC.when(draws("hidden")).redelivered()
 
     Bell.hidden.clear()
-    with pytest.raises(AssertionError, match=r"Bell fails when it comes again: .*\n  ValueError: too many"):
+    with pytest.raises(
+        AssertionError, match=r"Bell fails when the message is redelivered: .*\n  ValueError: too many"
+    ):
         SPEC.when(draws("hidden failure")).redelivered()
 
 
@@ -338,28 +343,31 @@ def test_a_message_that_failed_cannot_come_again():
             lambda: SPEC.when(7),  # type: ignore[arg-type]
             "^Bell does not handle 7.$",
         ),
-        (lambda: SPEC.given(Rang(tower="east")).when(Rang(tower="west")), "is about one business object.$"),
+        (
+            lambda: SPEC.given(Rang(tower="east")).when(Rang(tower="west")),
+            "use one business object in a specification.$",
+        ),
         (
             lambda: SPEC.given(Rang(tower="east", times=-1)),
-            r"^The given Rang\(.* was not handled: ValueError: A bell",
+            r"^The handler failed for the given Rang\(.*: ValueError: A bell",
         ),
         (
             lambda: SPEC.given(state=Heard(by="x")),  # type: ignore[arg-type]
-            "^That is no state of Bell: Data is expected, not Heard.$",
+            "^This is not a valid state of Bell: Expected Data, got Heard.$",
         ),
         (
             lambda: SPEC.given(state=Data.model_construct(rings="x")),  # type: ignore[arg-type]
-            "^That is no state of Bell: .*rings",
+            "^This is not a valid state of Bell: .*rings",
         ),
         (
             lambda: SPEC.when(Rang(tower="east")).then(state=Heard(by="x")),  # type: ignore[arg-type]
-            "^That is no state of Bell",
+            "^This is not a valid state of Bell",
         ),
         (
             lambda: SPEC.when(Rang(tower="east")).then(publishes=["Heard"]),  # type: ignore[list-item]
             r"^publishes=\[...\] takes messages and message types, not 'Heard'.$",
         ),
-        (lambda: SPEC.at(datetime(2026, 1, 1)), r"has no time zone: add one, such as tzinfo=UTC.$"),  # noqa: DTZ001
+        (lambda: SPEC.at(datetime(2026, 1, 1)), r"has no time zone: pass one, such as tzinfo=UTC.$"),  # noqa: DTZ001
         (lambda: SPEC.at(NOON).given(Rang(tower="east")).at(NOON - timedelta(1)), r"^at\(...\) goes back"),
     ],
 )

@@ -8,13 +8,12 @@ import pytest
 from eventstore import InterceptedTable, Table, drive
 from handlers import App, Context, Handler, Message, State, handles
 from runtime import Envelope, Outcome, Output, Processor
-from runtime.batches.context import BatchContext
 from samples.shooting_range import app as shooting_range
 from tests.unit.runtime import diary
-from tests.unit.runtime.diary import delivery, misbehave, ponder, write
+from tests.unit.runtime.diary import delivery, misbehave, write
 from tests.unit.runtime.games import GAME
 from tests.unit.runtime.tables import contents, memory_table
-from tests.unit.runtime.worker import NOW, ToldClock, ends, made_by
+from tests.unit.runtime.worker import ToldClock, ends, made_by
 
 
 class Rang(Message):
@@ -95,7 +94,7 @@ def test_a_duplicate_publishes_the_same_outputs_again():
 
 
 def test_a_crash_between_store_and_publish_loses_nothing():
-    # The crash window: the state is stored, nothing is out. The message comes again, and its outputs go out then.
+    # The crash window: the state is stored, nothing is published. A redelivery publishes its outputs.
     log = Log()
 
     async def die(output: Output) -> None:
@@ -215,12 +214,3 @@ def test_a_packed_body_is_the_same_message_as_its_json():
 
     assert ends([first, again]) == ["processed", "duplicate"]
     assert again.outputs == first.outputs
-
-
-def test_a_message_may_be_processed_for_a_batch():
-    table = memory_table()
-    processor = Processor(diary.app, table, ignore, clock=ToldClock(NOW), batch=BatchContext("batch-1"))
-
-    outcomes = [*drive(processor.process(ponder("p"))), *drive(processor.process(ponder("p")))]
-
-    assert ends(outcomes) == ["processed", "processed"]

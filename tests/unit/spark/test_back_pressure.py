@@ -7,16 +7,14 @@ import gc
 from collections.abc import Iterable, Iterator
 
 import pyarrow as pa
-import pytest
 
 from benchmarks.games import by_game, routed_batches
 from eventstore import InterceptedTable, Table
-from eventstore.backends.memory import MemoryStore
 from runtime.batches.context import BatchContext
 from runtime.messages.outcome import Outcome
-from runtime.spark import connection, deliveries
-from runtime.spark import outcomes as writing
-from runtime.spark.job import FoldJob
+from runtime.spark.workers import deliveries
+from runtime.spark.workers import outcomes as writing
+from runtime.spark.workers.job import FoldJob
 from samples.shooting_range import app
 
 STREAMS = 40
@@ -79,23 +77,6 @@ def in_small_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBat
     for batch in batches:
         for start in range(0, batch.num_rows, ROWS_IN_A_BATCH):
             yield batch.slice(start, ROWS_IN_A_BATCH)
-
-
-class NetworkStore(MemoryStore):
-    """A store in memory that says of itself that it is on the network: its calls may suspend."""
-
-    scope = "network"
-
-
-@pytest.fixture
-def network_store(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    store = NetworkStore("memory:")
-    monkeypatch.setattr(connection, "connect", lambda url: store)
-    connections: dict[tuple[int, int, str, str], connection.Connection] = {}
-    monkeypatch.setattr(connection, "_connections", connections)
-    yield store.url
-    for opened in connections.values():
-        opened.close()
 
 
 def statuses(batches: Iterable[pa.RecordBatch]) -> list[str]:

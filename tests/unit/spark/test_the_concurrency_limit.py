@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from eventstore import StoreUnavailableError, connect, drive
-from runtime.spark.concurrency import FEWEST, ConcurrencyLimit
-from runtime.spark.connection import run_concurrently
+from eventstore import InterceptedTable, StoreUnavailableError, connect, drive
+from runtime.spark.workers.concurrency import FEWEST, ConcurrencyLimit
+from runtime.spark.workers.connection import run_concurrently
 
 MOST = 64
 
@@ -101,9 +101,12 @@ def test_calls_of_a_table_are_taken_note_of_and_failures_too() -> None:
     table = drive(connect("memory:").table("games"))
     measured = concurrency.measured(table)
 
+    def fail(*_: object) -> None:
+        raise StoreUnavailableError("no answer")
+
     assert drive(measured.get("stream", "row")) is None
     with pytest.raises(StoreUnavailableError):
-        drive(concurrency.measured(_Unavailable(table)).get("stream", "row"))  # type: ignore[arg-type]
+        drive(concurrency.measured(InterceptedTable(table, before=fail)).get("stream", "row"))
 
     assert concurrency.limit == MOST // 2
 
@@ -140,13 +143,3 @@ def test_coroutines_are_asked_for_only_while_there_is_room() -> None:
 
     assert sorted(results) == list(range(50))
     assert 1 < most_under_way <= concurrency.limit
-
-
-class _Unavailable:
-    """A table whose service is gone."""
-
-    def __init__(self, table: object) -> None:
-        self._table = table
-
-    async def get(self, partition_key: str, row_key: str) -> None:
-        raise StoreUnavailableError(f"{partition_key}/{row_key} cannot be had.")

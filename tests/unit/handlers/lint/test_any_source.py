@@ -9,7 +9,7 @@ import pytest
 from handlers.lint import SourceError, Target, check
 from handlers.lint.interpreter.interpreter import Interpreter
 from handlers.lint.source.bindings import FunctionNode
-from handlers.lint.source.modules import Library
+from handlers.lint.source.modules import Modules
 from handlers.lint.values import Arguments, Function, FunctionDefinition, Object
 from tests.unit.handlers.lint.conftest import codes
 
@@ -63,9 +63,9 @@ def test_large_modules_are_followed_to_their_end(name):
     spec = importlib.util.find_spec(name)
     assert spec is not None
     assert spec.origin is not None
-    checker = Interpreter(Library())
+    checker = Interpreter(Modules())
 
-    followed = follow_all(checker.library.open(Path(spec.origin)), checker)
+    followed = follow_all(checker.modules.open(Path(spec.origin)), checker)
 
     assert followed > 5
     assert checker.findings or name not in FOUND_IN
@@ -95,8 +95,8 @@ def test_a_file_without_handlers(tmp_path):
 @pytest.mark.parametrize(
     ("content", "sentence"),
     [
-        (b"def f(:\n", r"source\.py:1: this is no valid Python: "),
-        (b"\xff\xfe\n", r"source\.py is no Python source: "),
+        (b"def f(:\n", r"source\.py:1: this is not valid Python: "),
+        (b"\xff\xfe\n", r"source\.py is not Python source: "),
         (b"x = '\0'\n", r"source\.py"),
     ],
 )

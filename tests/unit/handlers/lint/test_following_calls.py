@@ -20,7 +20,7 @@ def test_a_finding_stands_where_the_call_is_and_names_the_way_there(lint):
     assert (finding.path.name, finding.line, finding.column) == ("helpers.py", 4, 12)
     assert finding.chain == ("Listener.told", "helpers.pick")
     assert str(finding) == (
-        "helpers.py:4:12: CM201 random numbers: random.choice: others are drawn when the message is handled again; "
+        "helpers.py:4:12: CM201 random numbers: random.choice: a replay draws other numbers; "
         "use context.random instead (Listener.told -> helpers.pick -> random.choice)"
     )
 

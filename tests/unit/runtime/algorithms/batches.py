@@ -70,15 +70,15 @@ class Batch:
 
     def second_pass(self, *, before: Step | None = None, after: Step | None = None) -> None:
         """Finish the messages of the last round."""
-        drive(self.settling(before=before, after=after))
+        drive(self.finishing(before=before, after=after))
 
-    async def settling(self, *, before: Step | None = None, after: Step | None = None) -> None:
+    async def finishing(self, *, before: Step | None = None, after: Step | None = None) -> None:
         self.world.calls.clear()
         algorithms = self.algorithms(before, after)
-        for (handler, business_id), keys in self._settled().items():
+        for (handler, business_id), keys in self._to_finish().items():
             await algorithms[handler].finish(business_id, keys)
 
-    def left_behind(self, latest: int) -> list[Outcome]:
+    def unfinished(self, latest: int) -> list[Outcome]:
         """Return what a sweep finds in all entities."""
         found: list[Outcome] = []
         for algorithm in self.algorithms().values():
@@ -89,13 +89,15 @@ class Batch:
 
     def algorithms(self, before: Step | None = None, after: Step | None = None) -> dict[str, OutboxBatch]:
         world = self.world
+        other = world.watched("other", world.other, before, after)
         context = BatchContext(self.batch_id, self.finished, on_error=self.on_error)  # type: ignore[arg-type]
         return make_outbox_batches(
             world.algorithm,
             Dependencies(
                 world.app,
                 world.watched("states", world.states, before, after),
-                world.watched("evidence", world.evidence, before, after),
+                deduplication_store=other,
+                token_store=other,
                 clock=world.clock,
                 retries=PATIENCE,
                 batch=context,
@@ -113,7 +115,7 @@ class Batch:
                 )
         return groups
 
-    def _settled(self) -> dict[Entity, set[IdKey]]:
+    def _to_finish(self) -> dict[Entity, set[IdKey]]:
         entities: dict[Entity, set[IdKey]] = {}
         for outcome in self.committed[-1]:
             if outcome.status in _FINISHED:

@@ -48,13 +48,13 @@ class DocumentWorker:
 
 
 class DocumentWorld(World):
-    """Effects stand in the table of the evidence."""
+    """Effects stand in the other table."""
 
     def __init__(self, app: App) -> None:
         super().__init__("outbox", app)
         self.numbers = count(1)
         self.rendered = count(1)
-        self.effects = TableEffects(self.evidence)
+        self.effects = TableEffects(self.other)
 
     def render(self, output: Output) -> bytes | None:
         """Write a document: no two are alike."""
@@ -62,12 +62,12 @@ class DocumentWorld(World):
 
     def worker(self, before: Step | None = None, after: Step | None = None) -> DocumentWorker:  # type: ignore[override]
         states = self.watched("states", self.states, before, after)
-        effects = self.watched("evidence", self.evidence, before, after)
+        effects = self.watched("other", self.other, before, after)
         return DocumentWorker(self, states, effects, self.publisher(before, after))
 
     def unpublished(self) -> list[str]:
         """Return the effects that nobody can see."""
-        return [key for (key, _), properties in rows(self.evidence).items() if not properties["Published"]]
+        return [key for (key, _), properties in rows(self.other).items() if not properties["Published"]]
 
     def garbage(self) -> list[str]:
         """Return what a sweep does not clean up, and published documents that are not as they were announced."""
@@ -78,7 +78,7 @@ class DocumentWorld(World):
             if digest(drive(self.effects.read(output.headers[DOCUMENT]))) != output.headers[DIGEST]
         ]
         announced = {f"effects.{output.headers[DOCUMENT]}" for output in self.published}
-        strange = {key for key, _ in rows(self.evidence)} - announced
+        strange = {key for key, _ in rows(self.other)} - announced
         return [*super().garbage(), *self.unpublished(), *wrong, *strange]
 
 

@@ -45,7 +45,7 @@ def shoot(world: World, *, before: Step | None = None, after: Step | None = None
 def finish(world: World) -> None:
     """Deliver the shot once more, to a worker that nothing disturbs, and all that was published."""
     world.deliver(SHOT)
-    world.settle()
+    world.consume()
 
 
 def assert_one_hit(world: World) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from eventstore import InterceptedTable, drive
 from runtime.algorithms.last_hop.delivery import Delivered, IdempotentDelivery
-from runtime.algorithms.last_hop.keys import Record, TableDeliveryKeys
+from runtime.algorithms.last_hop.keys import DeliveryKeys, Record
 from runtime.algorithms.last_hop.settings import DeliverySettings
 from tests.unit.runtime.algorithms.world import Step
 from tests.unit.runtime.patience import PATIENCE
@@ -26,7 +26,7 @@ class Post:
         self.sent = 0
         self.calls: list[str] = []
         self.error: Exception | None = None
-        self.keys = TableDeliveryKeys(self.table)
+        self.keys = DeliveryKeys(self.table)
         self._names = 0
 
     async def deliver(
@@ -47,7 +47,7 @@ class Post:
             after=lambda call, *_: self._step(call, after, note=False),
         )
         delivery = IdempotentDelivery(
-            TableDeliveryKeys(table), self.settings, clock=self.clock, new_id=self._new_id, retries=PATIENCE
+            DeliveryKeys(table), self.settings, clock=self.clock, new_id=self._new_id, retries=PATIENCE
         )
         return await delivery.deliver(CUSTOMER, message, send)
 

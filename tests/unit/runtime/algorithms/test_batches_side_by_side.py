@@ -1,4 +1,4 @@
-"""What a batch has left that has not ended is its own: others may give it out once more, and leave it as it is."""
+"""What a batch has left that has not ended is its own: others may publish it once more, and leave it as it is."""
 
 import pytest
 
@@ -61,12 +61,12 @@ def test_a_single_message_is_published_again_and_its_entry_left_to_the_batch(die
     assert len(world.published) == 1
     assert pending(world) == 3
     assert given(died.run(*MESSAGES)[:3])[1] == ("processed", [world.published[0].message_id])
-    world.settle()
+    world.consume()
     assert world.garbage() == []
     assert world.state("LeaderBoard", str(GAME)) == {"number_of_hits": 1, "number_of_misses": 1}
 
 
-def test_what_a_single_message_has_left_is_given_out_and_finished_by_a_batch(algorithm):
+def test_what_a_single_message_has_left_is_published_and_finished_by_a_batch(algorithm):
     world = World(algorithm)
     world.deliver(start(1, 1))
     with pytest.raises(CrashError):
@@ -82,7 +82,7 @@ def test_what_a_single_message_has_left_is_given_out_and_finished_by_a_batch(alg
 def test_a_sweep_leaves_a_batch_alone_that_has_not_ended(died):
     sweep = Batch(died.world, "sweep", finished=frozenset({"others"}))
 
-    assert sweep.left_behind(LATER) == []
+    assert sweep.unfinished(LATER) == []
     assert drive(died.world.worker().sweep()) == 0
     assert died.world.garbage() != []
 
@@ -93,7 +93,7 @@ def test_a_sweep_publishes_what_a_batch_has_left_that_was_abandoned(died):
     sweep = Batch(world, "sweep", finished=frozenset({"died"}))
 
     # When a sweep takes it up
-    left = sweep.left_behind(NOW - 1)
+    left = sweep.unfinished(NOW - 1)
 
     # Then it gives what the batch would have given, and handles it
     assert [each.status for each in left] == ["duplicate"] * 3
@@ -105,7 +105,7 @@ def test_a_sweep_publishes_what_a_batch_has_left_that_was_abandoned(died):
     sweep.run(*(output.envelope() for output in found))
     assert world.garbage() == []
     assert world.state("LeaderBoard", str(GAME)) == {"number_of_hits": 1, "number_of_misses": 1}
-    assert sweep.left_behind(LATER) == []
+    assert sweep.unfinished(LATER) == []
 
 
 def test_a_sweep_makes_up_for_a_task_that_died_after_any_call(algorithm):
@@ -123,7 +123,7 @@ def test_a_sweep_makes_up_for_a_task_that_died_after_any_call(algorithm):
 
         # When a sweep takes it up
         sweep = Batch(died.world, "sweep", finished=frozenset({"died"}))
-        sweep.commit(sweep.left_behind(NOW))
+        sweep.commit(sweep.unfinished(NOW))
         sweep.second_pass()
         sweep.run(*(output.envelope() for output in sweep.outputs_for_handlers()))
 
@@ -145,9 +145,9 @@ def test_another_batch_finishes_what_a_batch_has_left_that_was_abandoned(died):
 
 def test_a_sweep_that_dies_before_its_commit_gives_the_same_again(died):
     sweep = Batch(died.world, "sweep", finished=frozenset({"died"}))
-    first = given(sweep.left_behind(LATER))
+    first = given(sweep.unfinished(LATER))
 
-    assert given(sweep.left_behind(LATER)) == first
+    assert given(sweep.unfinished(LATER)) == first
     assert len(first) == 3
 
 
@@ -158,5 +158,5 @@ def test_a_sweep_leaves_single_messages_alone_that_are_younger(algorithm):
         drive(world.process(fire(1, 1), before=lambda call: crash() if call == "publish" else None))
     sweep = Batch(world, "sweep")
 
-    assert sweep.left_behind(NOW - 1) == []
-    assert len(sweep.left_behind(NOW)) == 1
+    assert sweep.unfinished(NOW - 1) == []
+    assert len(sweep.unfinished(NOW)) == 1

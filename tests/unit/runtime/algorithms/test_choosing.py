@@ -1,4 +1,6 @@
-"""An algorithm is chosen by its name; where its evidence is kept is up to the user."""
+"""An algorithm is chosen by its name; where its store is kept is up to the user."""
+
+from typing import Any
 
 import pytest
 
@@ -18,10 +20,21 @@ def test_another_name_is_refused_with_the_names_there_are():
         Processor(diary.app, memory_table(), ignore, algorithm="inbox")  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize(
+    ("store", "user"), [("deduplication_store", "deduplication-store"), ("token_store", "tokens")]
+)
+def test_a_store_that_the_algorithm_does_not_use_is_refused(store, user):
+    given: dict[str, Any] = {store: memory_table()}
+
+    for algorithm in set(ALGORITHMS) - {user}:
+        with pytest.raises(UsageError, match=f"Only the algorithm {user} .*: leave it out with {algorithm}."):
+            Processor(diary.app, memory_table(), ignore, algorithm=algorithm, **given)
+
+
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_the_evidence_may_stand_beside_the_states(algorithm):
+def test_the_ids_and_tokens_may_stand_beside_the_states(algorithm):
     table = memory_table()
-    world = World(algorithm, diary.app, states=table, evidence=table)
+    world = World(algorithm, diary.app, states=table, other=table)
 
     outcomes = world.deliver(write("a"), write("a"), write("b"))
 
@@ -29,12 +42,12 @@ def test_the_evidence_may_stand_beside_the_states(algorithm):
     assert world.garbage() == []
 
 
-def test_the_evidence_of_a_store_is_not_in_the_table_of_the_states():
+def test_the_ids_of_a_store_are_not_in_the_table_of_the_states():
     world = begun("deduplication-store")
     world.deliver(SHOT)
 
     assert {row_key for _, row_key in rows(world.states)} == {"ENTITY"}
-    assert {row_key for _, row_key in rows(world.evidence)} == {"ID-T-start-1", "ID-T-fire-1"}
+    assert {row_key for _, row_key in rows(world.other)} == {"ID-T-start-1", "ID-T-fire-1"}
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)

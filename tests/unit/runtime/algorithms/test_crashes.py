@@ -46,12 +46,12 @@ def test_two_crashes_at_any_two_calls_lose_and_repeat_nothing(algorithm):
 
 
 def test_what_was_published_is_consumed_before_the_crashed_worker_comes_back(algorithm):
-    # The message goes out, its consumer is done with it, and only then the copy of its parent comes.
+    # The output is published, its consumer is done with it, and only then its parent is redelivered.
     for number in range(1, len(calls(algorithm)) + 1):
         world = begun(algorithm)
         with pytest.raises(CrashError):
             shoot(world, after=At(number, crash))
-        world.settle()
+        world.consume()
         finish(world)
         assert_one_hit(world)
 

@@ -63,7 +63,7 @@ def test_another_message_with_the_id_of_one_that_is_not_finished_is_told_from_it
 
 
 def full_outbox(algorithm) -> World:
-    """Return a world with an entity whose outbox has outputs of many messages that are not dispatched."""
+    """Return a world with an entity whose outbox has unpublished outputs of many messages."""
     world = World(algorithm, diary.app)
     for number in range(MAX_OUTBOX_BYTES // 100_000):
         message = write(str(number) * 50_000, f"m-{number}")

@@ -84,7 +84,7 @@ def test_an_effect_that_is_published_while_it_is_deleted_stays():
     drive(world.effects.prepare(EFFECT, b"text"))
     publish = At(2, lambda: world.effects.publish(EFFECT.name))
 
-    drive(TableEffects(world.watched("evidence", world.evidence, publish, None)).delete(EFFECT))
+    drive(TableEffects(world.watched("other", world.other, publish, None)).delete(EFFECT))
 
     assert drive(world.effects.read(EFFECT.name)) == b"text"
 
@@ -96,7 +96,7 @@ def test_nothing_is_visible_before_the_commit():
         with pytest.raises(CrashError):
             shoot(world, before=At(number, crash))
         if world.state("ShootingRange", SHOT.body[13:49]) == before:  # type: ignore[arg-type]
-            assert not any(row["Published"] for row in rows(world.evidence).values())
+            assert not any(row["Published"] for row in rows(world.other).values())
 
 
 def test_a_document_is_visible_when_its_message_goes_out():
@@ -122,7 +122,7 @@ def test_workers_that_live_leave_nothing_for_the_sweeper():
         world.deliver(SHOT)
         assert not resume(slow)
         assert world.unpublished() == []
-        world.settle()
+        world.consume()
         assert_one_hit(world)
 
 
@@ -137,9 +137,9 @@ def test_a_new_message_costs_a_request_to_register_and_two_for_its_document():
     assert new == [
         "states get",
         "states transact",
-        "evidence transact",
+        "other transact",
         "states transact",
-        "evidence transact",
+        "other transact",
         "publish",
         "states transact",
     ]
@@ -195,10 +195,10 @@ def test_an_output_without_a_document_goes_out_as_it_is():
 
 def test_a_dead_letter_after_a_lost_race_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch):
     # Given an attempt that has prepared its document, and whose commit is not answered
-    states, evidence = memory_table(), memory_table()
+    states, other = memory_table(), memory_table()
     world = DocumentWorld(diary.app)
     worker = world.watched("states", states, At(3, lose_answer_in_the_dark(monkeypatch)), None)
-    algorithm, published = writing(lambda output: b"text", worker, TableEffects(evidence))
+    algorithm, published = writing(lambda output: b"text", worker, TableEffects(other))
 
     # When the handler fails in the second one
     outcome = process(algorithm, misbehave("fail under a dark sky"))
@@ -206,24 +206,24 @@ def test_a_dead_letter_after_a_lost_race_leaves_nothing_behind(monkeypatch: pyte
     # Then nothing is visible, or left
     assert ends([outcome]) == ["handler_error"]
     assert published == []
-    assert rows(evidence) == {}
+    assert rows(other) == {}
 
 
 def test_a_dead_letter_is_not_one_when_the_commit_was_only_not_answered(monkeypatch: pytest.MonkeyPatch):
-    states, evidence = memory_table(), memory_table()
+    states, other = memory_table(), memory_table()
     world = DocumentWorld(diary.app)
     worker = world.watched("states", states, None, At(3, lose_answer_in_the_dark(monkeypatch)))
-    algorithm, published = writing(lambda output: b"text", worker, TableEffects(evidence))
+    algorithm, published = writing(lambda output: b"text", worker, TableEffects(other))
 
     outcome = process(algorithm, misbehave("fail under a dark sky"))
 
     assert ends([outcome]) == ["duplicate"]
-    assert [drive(TableEffects(evidence).read(name)) for name in published] == [b"text"]
+    assert [drive(TableEffects(other).read(name)) for name in published] == [b"text"]
 
 
 def test_no_error_makes_a_worker_delete_what_its_late_write_may_still_commit(monkeypatch: pytest.MonkeyPatch):
     # Given an attempt whose commit is not answered, and takes effect while the worker looks again
-    states, evidence = memory_table(), memory_table()
+    states, other = memory_table(), memory_table()
     world = DocumentWorld(diary.app)
     late: list[Any] = []
 
@@ -238,7 +238,7 @@ def test_no_error_makes_a_worker_delete_what_its_late_write_may_still_commit(mon
             late.append(None)
             return await states.transact(partition_key, operations)
 
-    algorithm, published = writing(lambda output: b"text", LateTable(), TableEffects(evidence))
+    algorithm, published = writing(lambda output: b"text", LateTable(), TableEffects(other))
     outcome = process(algorithm, misbehave("fail under a dark sky"))
 
     # When the write comes after all is over
@@ -248,7 +248,7 @@ def test_no_error_makes_a_worker_delete_what_its_late_write_may_still_commit(mon
 
     # Then it is refused, and what it would have announced is gone
     assert ends([outcome]) == ["handler_error"]
-    assert (published, rows(evidence)) == ([], {})
+    assert (published, rows(other)) == ([], {})
     assert world.published == []
 
 
@@ -274,7 +274,7 @@ def lose_answer_in_the_dark(monkeypatch: pytest.MonkeyPatch):
 def crashed_after_preparing() -> DocumentWorld:
     world = game()
     with pytest.raises(CrashError):
-        shoot(world, after=At(calls(WITH_DOCUMENTS).index("evidence transact") + 1, crash))
+        shoot(world, after=At(calls(WITH_DOCUMENTS).index("other transact") + 1, crash))
     assert len(world.unpublished()) == 1
     return world
 
@@ -285,7 +285,7 @@ def test_the_next_copy_deletes_what_an_attempt_that_died_has_prepared():
     world.deliver(SHOT)
 
     assert world.unpublished() == []
-    world.settle()
+    world.consume()
     assert_one_hit(world)
 
 
@@ -317,7 +317,7 @@ def test_a_sweep_leaves_alone_what_was_registered_a_moment_ago():
 def test_a_sweep_deletes_what_was_prepared_when_others_had_cleaned_up_already():
     # Given a worker that dies of its last call, which is to prepare a document
     world = game()
-    number = calls(WITH_DOCUMENTS).index("evidence transact") + 1
+    number = calls(WITH_DOCUMENTS).index("other transact") + 1
     slow = world.process(SHOT, before=At(number, Pause), after=At(number, crash))
     assert resume(slow)
     world.deliver(SHOT)
@@ -328,5 +328,5 @@ def test_a_sweep_deletes_what_was_prepared_when_others_had_cleaned_up_already():
     drive(world.worker().sweep())
 
     assert world.unpublished() == []
-    world.settle()
+    world.consume()
     assert_one_hit(world)

@@ -18,13 +18,13 @@ def test_what_an_output_speaks_of_is_durable_before_it_is_published(algorithm):
 
 
 @pytest.mark.parametrize("algorithm", ["deduplication-store", "tokens"])
-def test_what_the_evidence_says_is_durable_before_the_states_are_changed_on_the_strength_of_it(algorithm):
+def test_what_a_store_says_is_durable_before_the_states_are_changed_on_the_strength_of_it(algorithm):
     made = calls(algorithm)
 
-    changes = [number for number, call in enumerate(made) if call == "evidence transact"]
+    changes = [number for number, call in enumerate(made) if call == "other transact"]
 
     assert changes
-    assert all(made[number + 1] == "evidence barrier" for number in changes)
+    assert all(made[number + 1] == "other barrier" for number in changes)
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
@@ -39,7 +39,7 @@ def test_a_message_without_outputs_is_durable_before_it_is_acknowledged(algorith
 
 @pytest.mark.parametrize("algorithm", ["state-based", "outbox"])
 def test_a_duplicate_is_durable_before_it_is_acknowledged(algorithm):
-    # Whoever stored it may not have come so far. With the others, the evidence is written after that.
+    # Whoever stored it may not have come so far. With the others, their store is written after that.
     world = begun(algorithm)
     world.deliver(SHOT)
 

@@ -1,4 +1,4 @@
-"""A copy that comes when the evidence says "done" returns early, and cleans up what a crash has left."""
+"""A copy that comes when its message is finished returns early, and cleans up what a crash has left."""
 
 import pytest
 
@@ -17,7 +17,7 @@ def crashed_before_the_last_step(algorithm):
     with pytest.raises(CrashError):
         shoot(world, before=At(last, crash))
     assert world.garbage()
-    world.settle()
+    world.consume()
     return world
 
 
@@ -40,7 +40,7 @@ def test_an_early_return_with_nothing_to_clean_up_costs_two_requests(algorithm):
 
     world.deliver(SHOT)
 
-    assert world.calls == ["states get", "evidence get"]
+    assert world.calls == ["states get", "other get"]
 
 
 def test_an_early_return_leaves_the_entry_of_another_token_alone():
@@ -53,20 +53,20 @@ def test_an_early_return_leaves_the_entry_of_another_token_alone():
     stranger = SHOT._replace(headers={"token": "nowhere/first"})
     outcomes = world.deliver(stranger)
 
-    # Then it is no evidence that the outputs are out
+    # Then that does not prove that the outputs are published
     assert ends(outcomes) == ["duplicate"]
     entity = world.entity("ShootingRange", str(GAME))
     assert entity is not None
     assert entity.pending == 1
     world.deliver(SHOT)
-    world.settle()
+    world.consume()
     assert_one_hit(world)
 
 
 def test_an_early_return_does_not_take_the_tokens_of_a_winner_for_garbage():
     # Given a worker that has registered its attempt, and a copy that reads the entity then
     world = begun("tokens")
-    winner = world.process(SHOT, before=At(calls("tokens").index("evidence transact") + 1, Pause))
+    winner = world.process(SHOT, before=At(calls("tokens").index("other transact") + 1, Pause))
     copy = world.process(SHOT, after=At(1, Pause))
     assert resume(winner)
     assert resume(copy)
@@ -76,5 +76,5 @@ def test_an_early_return_does_not_take_the_tokens_of_a_winner_for_garbage():
     assert not resume(copy)
 
     # Then the tokens of what was sent are there, and it is processed
-    world.settle()
+    world.consume()
     assert_one_hit(world)

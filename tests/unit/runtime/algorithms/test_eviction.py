@@ -1,4 +1,4 @@
-"""Evidence that is kept by age is forgotten by age: what it protected against can happen then."""
+"""Ids that are kept by age are forgotten by age: what they protected against can happen then."""
 
 from datetime import timedelta
 
@@ -48,7 +48,7 @@ def test_younger_messages_are_kept(algorithm):
 
 
 @pytest.mark.parametrize("algorithm", BY_AGE)
-def test_what_is_not_dispatched_yet_is_kept_however_old_it_is(algorithm):
+def test_what_is_not_published_yet_is_kept_however_old_it_is(algorithm):
     world = World(algorithm, diary.app)
     with pytest.raises(CrashError):
         drive(world.process(write("a"), before=lambda call: crash() if call == "publish" else None))
@@ -60,7 +60,7 @@ def test_what_is_not_dispatched_yet_is_kept_however_old_it_is(algorithm):
 
 
 @pytest.mark.parametrize("algorithm", BY_AGE)
-def test_what_a_batch_has_not_given_out_yet_is_kept_however_old_it_is(algorithm):
+def test_what_a_batch_has_not_published_yet_is_kept_however_old_it_is(algorithm):
     batch = Batch(World(algorithm, diary.app))
     batch.first_pass(write("a"))
     batch.world.clock.now += 7 * DAY
@@ -74,14 +74,14 @@ def test_what_a_batch_has_not_given_out_yet_is_kept_however_old_it_is(algorithm)
 def test_a_dry_run_counts_and_writes_nothing(algorithm):
     world = World(algorithm, diary.app)
     world.deliver(write("a"), write("b"))
-    before = contents(world.states), contents(world.evidence)
+    before = contents(world.states), contents(world.other)
 
     assert drive(world.worker().evict(timedelta(), dry_run=True)) == 2
-    assert (contents(world.states), contents(world.evidence)) == before
+    assert (contents(world.states), contents(world.other)) == before
 
 
 @pytest.mark.parametrize("algorithm", [each for each in ALGORITHMS if each not in BY_AGE])
-def test_evidence_that_is_not_kept_by_age_is_not_forgotten(algorithm):
+def test_what_is_not_kept_by_age_is_not_forgotten(algorithm):
     world = World(algorithm, diary.app)
     world.deliver(write("a"))
     world.clock.now += 7 * DAY
@@ -96,7 +96,7 @@ def test_a_store_forgets_more_messages_than_a_transaction_takes():
         world.deliver(write("a", f"m-{number}"))
 
     assert evict(world, timedelta()) == 130
-    assert rows(world.evidence) == {}
+    assert rows(world.other) == {}
 
 
 def test_two_that_evict_at_once_do_not_disturb_each_other():
@@ -104,7 +104,7 @@ def test_two_that_evict_at_once_do_not_disturb_each_other():
     world.deliver(write("a"), write("b"))
 
     def other(call: str):
-        return world.worker().evict(timedelta()) if call == "evidence transact" else None
+        return world.worker().evict(timedelta()) if call == "other transact" else None
 
     assert drive(world.worker(before=other).evict(timedelta())) == 0
-    assert rows(world.evidence) == {}
+    assert rows(world.other) == {}

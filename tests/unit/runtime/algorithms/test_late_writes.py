@@ -43,6 +43,7 @@ class LateTable:
     """A table one of whose writes comes late."""
 
     def __init__(self, table: Table, late: Late) -> None:
+        self.scope = table.scope
         self.table = table
         self.late = late
 
@@ -69,10 +70,10 @@ class LateTable:
 def shoot_with(world: World, late: Late) -> None:
     """Deliver the shot to a worker one of whose writes comes late."""
     drive(world.send(SHOT))
-    states, evidence = world.states, world.evidence
-    world.states, world.evidence = LateTable(states, late), LateTable(evidence, late)  # type: ignore[assignment]
+    states, other = world.states, world.other
+    world.states, world.other = LateTable(states, late), LateTable(other, late)  # type: ignore[assignment]
     shoot(world)
-    world.states, world.evidence = states, evidence
+    world.states, world.other = states, other
 
 
 def writes(algorithm) -> range:
@@ -98,7 +99,7 @@ def test_a_write_that_takes_effect_when_all_is_over_changes_nothing(algorithm):
         world = begun(algorithm)
         late = Late(number, NEVER)
         shoot_with(world, late)
-        world.settle()
+        world.consume()
         drive(late.release())
         for output in list(world.published):
             drive(world.worker().process(output.envelope()))

@@ -36,7 +36,7 @@ def test_a_call_that_took_effect_although_its_answer_was_lost_is_not_repeated(al
     for number in stores(algorithm):
         world = begun(algorithm)
         shoot(world, after=At(number, lose_answer))
-        world.settle()
+        world.consume()
         assert_one_hit(world)
 
 
@@ -44,7 +44,7 @@ def test_a_call_that_took_no_effect_is_made_up_for(algorithm):
     for number in stores(algorithm):
         world = begun(algorithm)
         shoot(world, before=At(number, lose_answer))
-        world.settle()
+        world.consume()
         assert_one_hit(world)
 
 
@@ -74,6 +74,6 @@ def test_what_is_published_is_what_is_stored_with_the_clock_of_then(algorithm):
     # When the message is read again
     drive(world.process(write("a"), after=lose))
 
-    # Then what goes out tells the time that is stored, not the one of the second attempt
+    # Then what is published tells the time that is stored, not the one of the second attempt
     (output,) = {output.body for output in world.published}
     assert Wrote.model_validate_json(output).now == "2026-01-01T00:00:00+00:00"

@@ -19,32 +19,32 @@ NEW = {
     "outbox": ["states get", "states transact", "states transact"],
     "deduplication-store": [
         "states get",
-        "evidence get",
+        "other get",
         "states transact",
-        "evidence transact",
+        "other transact",
         "states transact",
     ],
     "tokens": [
         "states get",
-        "evidence get",
+        "other get",
         "states transact",
-        "evidence transact",
+        "other transact",
         "states transact",
-        "evidence transact",
+        "other transact",
         "states transact",
     ],
 }
 DUPLICATE = {
     "state-based": ["states query"],
     "outbox": ["states get"],
-    "deduplication-store": ["states get", "evidence get"],
-    "tokens": ["states get", "evidence get"],
+    "deduplication-store": ["states get", "other get"],
+    "tokens": ["states get", "other get"],
 }
 SILENT = {
     "state-based": ["states query", "states transact"],
     "outbox": ["states get", "states transact"],
     "deduplication-store": NEW["deduplication-store"],
-    "tokens": ["states get", "evidence get", "states transact", "evidence transact", "states transact"],
+    "tokens": ["states get", "other get", "states transact", "other transact", "states transact"],
 }
 
 
@@ -106,7 +106,7 @@ def test_a_token_for_a_message_from_outside_costs_one_request():
     world.deliver(write("a"))
     (token,) = world.sent
 
-    assert token == Counter({"evidence transact": 1})
+    assert token == Counter({"other transact": 1})
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The same on SQLite: states in one file, evidence in another, workers that crash and copies in between."""
+"""The same on SQLite: states in one file, ids and tokens in another, workers that crash and copies in between."""
 
 from functools import partial
 
@@ -16,7 +16,7 @@ class SqliteWorld(World):
     """A world whose tables are in two files."""
 
     def garbage(self) -> list[str]:
-        tokens = drive(self.evidence.scan("first-ShootingRange")).rows
+        tokens = drive(self.other.scan("first-ShootingRange")).rows
         return [
             *("unfinished" for _ in range(drive(self.worker().sweep()))),
             *(row.partition_key for row in tokens),
@@ -26,17 +26,17 @@ class SqliteWorld(World):
 def test_crashes_and_copies_lose_and_repeat_nothing(algorithm, tmp_path):
     for number in range(1, len(calls(algorithm)) + 1, 2):
         states = connect(f"sqlite:///{tmp_path}/states-{number}.db")
-        evidence = connect(f"sqlite:///{tmp_path}/evidence-{number}.db")
+        other = connect(f"sqlite:///{tmp_path}/other-{number}.db")
         world = SqliteWorld(
-            algorithm, states=drive(states.table("states")), evidence=drive(evidence.table("evidence"))
+            algorithm, states=drive(states.table("states")), other=drive(other.table("other"))
         )
         world.deliver(start(1, 1))
 
         with pytest.raises(CrashError):
             drive(world.process(SHOT, after=At(number, crash)))
         drive(world.process(SHOT, before=At(2, partial(world.process, SHOT))))
-        world.settle()
+        world.consume()
 
         assert_one_hit(world)
         drive(states.close())
-        drive(evidence.close())
+        drive(other.close())

@@ -65,7 +65,7 @@ def test_nothing_is_left_to_do_when_all_is_processed(algorithm):
     world = new_world(algorithm)
 
     world.deliver(start(1, 1), fire(1, 1), fire(2, 2))
-    world.settle()
+    world.consume()
 
     assert world.garbage() == []
 

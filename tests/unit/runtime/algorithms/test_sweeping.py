@@ -1,4 +1,4 @@
-"""The sweeper finishes what attempts that died have left, when no copy of the message comes again."""
+"""The sweeper finishes messages whose worker died, when they are not redelivered."""
 
 from contextlib import suppress
 from datetime import timedelta
@@ -41,7 +41,7 @@ def after_each_crash(algorithm):
 def test_a_sweep_finishes_what_a_crash_left(algorithm):
     for world in after_each_crash(algorithm):
         sweep(world)
-        world.settle()
+        world.consume()
         assert_one_hit(world)
 
 
@@ -51,14 +51,14 @@ def test_a_sweep_finishes_what_another_sweep_left(algorithm):
             with suppress(CrashError):
                 sweep(world, after=At(number, crash))
         sweep(world)
-        world.settle()
+        world.consume()
         assert_one_hit(world)
 
 
 def test_a_sweep_makes_up_for_lost_answers(algorithm):
     for world in after_each_crash(algorithm):
         sweep(world, after=At(2, lose_answer), before=At(5, lose_answer))
-        world.settle()
+        world.consume()
         assert_one_hit(world)
 
 
@@ -66,7 +66,7 @@ def test_a_sweep_between_any_two_calls_of_a_worker_changes_nothing(algorithm):
     for number in range(1, len(calls(algorithm)) + 1):
         world = begun(algorithm)
         shoot(world, before=At(number, world.worker().sweep))
-        world.settle()
+        world.consume()
         assert_one_hit(world)
 
 
@@ -86,7 +86,7 @@ def test_a_sweep_of_nothing_costs_one_scan(algorithm):
     world.calls.clear()
 
     assert sweep(world) == 0
-    scans = ["states scan", "evidence scan"] if algorithm == WITH_DOCUMENTS else ["states scan"]
+    scans = ["states scan", "other scan"] if algorithm == WITH_DOCUMENTS else ["states scan"]
     assert world.calls == scans * 2  # for each of the two handlers
 
 

@@ -84,7 +84,7 @@ def test_a_slow_task_that_goes_on_when_all_is_done_leaves_nothing(algorithm):
 
 
 def test_both_passes_in_one_would_lose_outputs(algorithm):
-    # Given a task that settles its messages before its outcomes are committed, and dies then
+    # Given a task that finishes its messages before its outcomes are committed, and dies then
     batch = Batch(World(algorithm))
     batch.commit(batch.first_pass(*MESSAGES))
     batch.second_pass()
@@ -92,7 +92,7 @@ def test_both_passes_in_one_would_lose_outputs(algorithm):
     # When it runs again
     batch.committed = [batch.first_pass(*MESSAGES)]
 
-    # Then nothing is left to give out: that is why there are two
+    # Then nothing is left to publish: that is why there are two
     assert not any(outcome.outputs for outcome in batch.outcomes)
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from eventstore import ConcurrencyConflictError, drive
 from handlers import App, Context, Handler, Message, State, handles
-from runtime.algorithms.outbox.tokens import TableTokenStore, Token, issue
+from runtime.algorithms.outbox.tokens import Token, TokenStore, issue
 from runtime.processor import Processor
 from tests.unit.runtime.algorithms.game import SHOT, assert_one_hit, begun, calls, shoot
 from tests.unit.runtime.algorithms.world import At, CrashError, World, crash
@@ -48,8 +48,8 @@ class OtherEar(Ear):
 
 
 @pytest.fixture
-def store() -> TableTokenStore:
-    return TableTokenStore(memory_table())
+def store() -> TokenStore:
+    return TokenStore(memory_table())
 
 
 def tokens_of(attempt: str, number: int = 2) -> list[Token]:
@@ -104,7 +104,7 @@ def test_a_message_for_several_handlers_is_processed_by_each_of_them_once():
     world = World("tokens", App(Bell, Ear, OtherEar))
 
     world.deliver(delivery("m", "Rang", {"tower": "east"}))
-    world.settle()
+    world.consume()
     for output in list(world.published):
         assert ends(world.deliver(output.envelope())) == ["duplicate", "duplicate"]
 
@@ -116,18 +116,18 @@ def test_each_attempt_has_tokens_of_its_own_and_those_that_lost_are_deleted():
     # Given an attempt that died when its tokens were created, before they were committed
     world = begun("tokens")
     with pytest.raises(CrashError):
-        shoot(world, after=At(calls("tokens").index("evidence transact") + 1, crash))
-    (lost,) = [key for key in rows(world.evidence) if "LeaderBoard" in key[1]]
+        shoot(world, after=At(calls("tokens").index("other transact") + 1, crash))
+    (lost,) = [key for key in rows(world.other) if "LeaderBoard" in key[1]]
 
     # When the next one finishes the message
     world.deliver(SHOT)
 
     # Then the message carries a token of that attempt, and the other is gone
     (output,) = world.published
-    left = {key[1] for key in rows(world.evidence) if "LeaderBoard" in key[1]}
+    left = {key[1] for key in rows(world.other) if "LeaderBoard" in key[1]}
     assert left == {Token.named(output.headers["token"], "LeaderBoard").row_key}
     assert lost[1] not in left
-    world.settle()
+    world.consume()
     assert_one_hit(world)
 
 
@@ -137,10 +137,10 @@ def test_a_slow_attempt_cannot_create_tokens_when_others_have_cleaned_up():
 
     async def others() -> None:
         await world.process(SHOT)
-        await world.settling()
+        await world.consuming()
 
     # When it goes on
-    shoot(world, before=At(calls("tokens").index("evidence transact") + 1, others))
+    shoot(world, before=At(calls("tokens").index("other transact") + 1, others))
 
     # Then it has created none, and published nothing again
     assert len(world.published) == 1
@@ -153,14 +153,14 @@ def test_copies_with_different_tokens_of_a_message_that_is_not_finished_leave_no
     world = begun("tokens")
     with pytest.raises(CrashError):
         shoot(world, before=At(calls("tokens").index("publish") + 1, crash))
-    drive(TableTokenStore(world.evidence).issue([Token("second", "first", "ShootingRange")]))
+    drive(TokenStore(world.other).issue([Token("second", "first", "ShootingRange")]))
     second = SHOT._replace(headers={"token": "second/first"})
 
     # When that one is processed, with a crash, and both come again
     with pytest.raises(CrashError):
         drive(world.process(second, before=At(crashed, crash)))
     assert ends(world.deliver(second, SHOT)) == ["duplicate", "duplicate"]
-    world.settle()
+    world.consume()
 
     # Then the message has its effect once
     assert_one_hit(world)
@@ -181,7 +181,7 @@ def test_the_ids_of_attempts_come_from_where_they_are_said_to_come_from():
     from samples.shooting_range import app
     from tests.unit.runtime.games import GAME, fire
 
-    table, tokens, numbers = memory_table(), TableTokenStore(memory_table()), count(1)
+    table, tokens, numbers = memory_table(), TokenStore(memory_table()), count(1)
     published = []
 
     async def publish(output) -> None:

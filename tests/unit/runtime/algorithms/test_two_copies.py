@@ -30,7 +30,7 @@ def test_a_copy_that_is_processed_between_any_two_calls_of_another(algorithm):
     for number in range(1, len(calls(algorithm)) + 1):
         world = begun(algorithm)
         shoot(world, before=At(number, partial(world.process, SHOT)))
-        world.settle()
+        world.consume()
         assert_one_hit(world)
 
 
@@ -41,10 +41,10 @@ def test_a_copy_and_all_that_follows_from_it_between_any_two_calls_of_another(al
 
         async def overtake(world: World = world) -> None:
             await world.process(SHOT)
-            await world.settling()
+            await world.consuming()
 
         shoot(world, before=At(number, overtake))
-        world.settle()
+        world.consume()
         assert_one_hit(world)
 
 
@@ -84,11 +84,11 @@ def test_copies_whose_workers_take_turns(algorithm):
         other = world.process(SHOT, before=At(second, Pause))
         assert resume(one)
         waits = resume(other)
-        world.settle()
+        world.consume()
         assert not resume(one)
-        world.settle()
+        world.consume()
         assert not waits or not resume(other)
-        world.settle()
+        world.consume()
         assert_one_hit(world)
 
 
@@ -103,9 +103,9 @@ def test_copies_whose_workers_take_turns_after_a_crash(algorithm):
         other = world.process(SHOT, before=At(second, Pause))
         one_waits, other_waits = resume(one), resume(other)
         assert not one_waits or not resume(one)
-        world.settle()
+        world.consume()
         assert not other_waits or not resume(other)
-        world.settle()
+        world.consume()
         assert_one_hit(world)
 
 

@@ -33,6 +33,7 @@ class CrashError(BaseException):
 class World:
     """The tables of an app and one algorithm, and what was published there.
 
+    The `other` table holds the ids of the de-duplication store, the tokens, or the effects.
     Each message from outside gets its token when it is first sent, as the token-based algorithm wants it.
     """
 
@@ -42,17 +43,17 @@ class World:
         app: App = shooting_range,
         *,
         states: Table | None = None,
-        evidence: Table | None = None,
+        other: Table | None = None,
     ) -> None:
         self.algorithm: AlgorithmName = algorithm
         self.app = app
         self.states = states or memory_table()
-        self.evidence = evidence or memory_table()
+        self.other = other or memory_table()
         self.clock = ToldClock()
         self.published: list[Output] = []
         self.calls: list[str] = []
         self.sent: list[Counter[str]] = []
-        self._settled = 0
+        self._consumed = 0
         self._headers: dict[str, Mapping[str, str] | None] = {}
 
     def deliver(self, *messages: Envelope) -> list[Outcome]:
@@ -70,6 +71,7 @@ class World:
 
     def worker(self, before: Step | None = None, after: Step | None = None) -> Processor:
         """Return a worker of its own."""
+        other = self.watched("other", self.other, before, after)
         return Processor(
             self.app,
             self.watched("states", self.states, before, after),
@@ -77,7 +79,8 @@ class World:
             clock=self.clock,
             retries=PATIENCE,
             algorithm=self.algorithm,
-            evidence=self.watched("evidence", self.evidence, before, after),
+            deduplication_store=other if self.algorithm == "deduplication-store" else None,
+            token_store=other if self.algorithm == "tokens" else None,
         )
 
     def publisher(self, before: Step | None, after: Step | None) -> Publish:
@@ -100,15 +103,15 @@ class World:
             self.sent.append(Counter(call for call in self.calls if not call.endswith("barrier")))
         return message._replace(headers=self._headers[message.message_id])
 
-    def settle(self) -> None:
+    def consume(self) -> None:
         """Let workers process all that was published, each copy, until nothing more is."""
-        drive(self.settling())
+        drive(self.consuming())
 
-    async def settling(self) -> None:
-        """Do what `settle` does, within another coroutine."""
-        while self._settled < len(self.published):
-            output = self.published[self._settled]
-            self._settled += 1
+    async def consuming(self) -> None:
+        """Do what `consume` does, within another coroutine."""
+        while self._consumed < len(self.published):
+            output = self.published[self._consumed]
+            self._consumed += 1
             if self.app.routes(output.type):
                 await self.worker().process(output.envelope())
 
@@ -137,7 +140,7 @@ class World:
             for (key, row_key), properties in rows(self.states).items()
             if row_key == ENTITY and properties["Pending"]
         ]
-        tokens = [f"{key} {row_key}" for key, row_key in rows(self.evidence) if key.startswith("tokens.")]
+        tokens = [f"{key} {row_key}" for key, row_key in rows(self.other) if key.startswith("tokens.")]
         return unfinished + tokens
 
     def watched(self, name: str, table: Table, before: Step | None, after: Step | None) -> Table:

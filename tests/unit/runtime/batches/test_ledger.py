@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from eventstore import InterceptedTable, StoreUnavailableError, Table, drive
+from eventstore import InterceptedTable, Operation, StoreUnavailableError, Table, drive
 from runtime.batches.ledger import PARTITION, BatchRecord, BatchStatus, Ledger
 from runtime.errors import BatchRefusedError
 from tests.unit.runtime.diary import write
@@ -310,6 +310,41 @@ def test_batches_that_will_publish_no_more_are_finished(driver: Driver):
     driver.commit(driver.get("halfway"), 0)
 
     assert drive(driver.ledger.finished()) == {"published", "abandoned"}
+
+
+@pytest.mark.parametrize(
+    ("written", "described"),
+    [
+        (
+            "tokens, evidence in seen of sqlite:///a, evidence in b.db",
+            "tokens in seen of sqlite:///a, evidence in b.db",
+        ),
+        ("deduplication-store, evidence in ids of azurite", "deduplication-store in ids of azurite"),
+        ("outbox, evidence in ids of azurite", "outbox"),
+        ("tokens", "tokens"),
+    ],
+)
+def test_a_batch_of_an_older_version_is_recognised_by_its_algorithm_and_its_input(
+    driver: Driver, table: Table, written: str, described: str
+):
+    # Given a row as older versions wrote it: with "evidence" for the table of the store
+    driver.begin(input_=f"a log; source=None, algorithm={described}")
+    old = {"Algorithm": written, "Input": f"a log; source=None, algorithm={written}"}
+    drive(table.transact(PARTITION, [Operation.merge("batch-1", old)]))
+
+    # Then it is the same batch, of the same algorithm
+    assert driver.get().algorithm == described
+    assert driver.begin(input_=f"a log; source=None, algorithm={described}") == driver.get()
+    drive(driver.ledger.check_algorithm(described))
+
+
+def test_a_table_of_another_algorithm_is_refused(driver: Driver):
+    drive(driver.ledger.begin("batch-1", INPUT, OUT, "tokens in seen of azurite"))
+
+    with pytest.raises(
+        BatchRefusedError, match=r"tokens in seen of azurite \(batch batch-1\), and cannot be with tokens,"
+    ):
+        drive(driver.ledger.check_algorithm("tokens"))
 
 
 def test_a_ledger_without_batches_is_empty(driver: Driver):

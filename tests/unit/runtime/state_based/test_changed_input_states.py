@@ -19,7 +19,9 @@ def test_a_changed_input_state_is_an_error_and_later_messages_see_the_right_one(
 def test_a_changed_input_state_is_told_with_what_to_do(deed):
     (outcome,) = Worker(memory_table()).process(misbehave(deed))
 
-    assert outcome.error == "Diary changed the state that it was given: return a changed copy (model_copy)."
+    assert (
+        outcome.error == "Diary mutated its input state: return a changed copy, state.model_copy(update=...)."
+    )
 
 
 def test_a_value_that_was_changed_into_one_that_is_written_alike_is_seen_by_no_later_message():

@@ -4,7 +4,7 @@ import pytest
 
 from eventstore import InterceptedTable, StoreUnavailableError, drive
 from runtime.errors import RetriesExhaustedError
-from runtime.retries import Retries, RetryPolicy, blocking_sleep, sleep_for
+from runtime.retries import Retries, RetryPolicy
 from runtime.storage import limits
 from tests.unit.runtime.diary import write
 from tests.unit.runtime.tables import contents, memory_table
@@ -129,8 +129,3 @@ def test_there_is_no_pause_after_the_last_attempt():
         fail_often(RetryPolicy(attempts=3, sleep=pauses).start(), 3)
 
     assert len(pauses.seconds) == 2
-
-
-def test_only_a_store_in_the_network_is_waited_for_in_an_event_loop():
-    assert sleep_for("process") is sleep_for("machine") is blocking_sleep
-    assert sleep_for("network") is not blocking_sleep

@@ -160,7 +160,8 @@ def test_older_code_does_not_touch_what_newer_code_stored():
     before = contents(table)
 
     with pytest.raises(
-        CodecError, match=r"^Data was stored in schema version 2; this code knows versions up to 1.$"
+        CodecError,
+        match=r"^Data was stored in schema version 2; this code knows versions up to 1: deploy newer code.$",
     ):
         worker(table, OLD).process(*rang("b"))
 

@@ -1,4 +1,4 @@
-"""A stored version whose outputs were never given out, and cannot be had again, fails the batch loudly.
+"""A stored version whose outputs were never published, and cannot be produced again, fails the batch loudly.
 
 A dead letter would lose them silently: the version is there, so nobody would ever handle the message again.
 """

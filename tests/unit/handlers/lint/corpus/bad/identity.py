@@ -48,4 +48,4 @@ class WeakReference(Handler[Basket]):
 class DefaultText(Handler[Basket]):
     @handles(by="shop")
     def ordered(self, state: Basket, message: Ordered, context: Context) -> Basket:
-        return state.model_copy(update={"note": str(object())})  # miss: CM601 the text of an object without one of its own holds its address
+        return state.model_copy(update={"note": str(object())})  # miss: CM601 the default text of an object holds its address

@@ -114,5 +114,5 @@ class ChangesASharedCopy(Handler[Basket]):
     @handles(by="shop")
     def ordered(self, state: Basket, message: Ordered, context: Context) -> Basket:
         copy = state.model_copy()
-        copy.hits.append(message.name)  # miss: CM806 a shallow copy is taken for a copy of all that is in it
+        copy.hits.append(message.name)  # miss: CM806 a shallow copy is taken for a deep one
         return copy

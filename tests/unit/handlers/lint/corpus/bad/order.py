@@ -184,7 +184,7 @@ class SetsInAnUnannotatedDict(Handler[Basket]):
         groups = {}
         for line in state.lines:
             groups.setdefault(len(line), set()).add(line)
-        lines = [line for group in groups.values() for line in group]  # miss: CM701 what is put into a dict later is not kept track of
+        lines = [line for group in groups.values() for line in group]  # miss: CM701 values that are put into a dict later are not tracked
         return state.model_copy(update={"lines": tuple(lines)})
 
 

@@ -96,12 +96,12 @@ class NameMadeOfParts(Handler[Basket]):
 class NameFromTheMessage(Handler[Basket]):
     @handles(by="shop")
     def ordered(self, state: Basket, message: Ordered, context: Context) -> Basket:
-        return state.model_copy(update={"total": getattr(time, message.name)()})  # miss: CM101 the name is only known while it runs; a note says so
+        return state.model_copy(update={"total": getattr(time, message.name)()})  # miss: CM101 the name is computed; a note says so
 
 
 class Executed(Handler[Basket]):
     @handles(by="shop")
     def ordered(self, state: Basket, message: Ordered, context: Context) -> Basket:
         names = {}
-        exec("import time; now = time.time()", names)  # miss: CM101 what exec runs is not read
+        exec("import time; now = time.time()", names)  # miss: CM101 code that exec runs is not read
         return state.model_copy(update={"total": names["now"]})

@@ -194,7 +194,7 @@ class Cached(Handler[Basket]):
         return state.model_copy(update={"count": _length(message.name)})
 
 
-@functools.cache  # false: CM804 what is cached is pure itself
+@functools.cache  # false: CM804 the cached function is pure
 def _length(text: str) -> int:
     return len(text)
 

@@ -248,7 +248,7 @@ class StampsNaively(Handler[Order]):
     @handles(by="order")
     def item(self, state: Order, message: Item, context: Context) -> Order:
         due = datetime.strptime(message.sku, "%Y-%m-%d")
-        return state.model_copy(update={"note": str(due.timestamp())})  # miss: CM103 that a datetime has no time zone is not kept track of
+        return state.model_copy(update={"note": str(due.timestamp())})  # miss: CM103 whether a datetime has a time zone is not tracked
 
 
 class Collects(Handler[Order]):

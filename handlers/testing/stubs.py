@@ -1,0 +1,180 @@
+"""Stubs: the random numbers, guids and captured values that a test chooses for a handler."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import UUID
+
+from handlers.context import Context
+from handlers.draws import Seed, SeededRandom
+from handlers.errors import SpecError
+from handlers.message import Message
+from handlers.testing.invocation import round_trip
+
+
+@dataclass(frozen=True, slots=True)
+class Stubs:
+    """The stubs for one message; None for draws or guids that are derived from the message."""
+
+    draws: tuple[Any, ...] | None = None
+    guids: tuple[UUID, ...] | None = None
+    captured: Mapping[str, Any] = field(default_factory=dict)
+
+
+class StubbedContext(Context):
+    """A context that returns the stubs, and keeps the published messages."""
+
+    __slots__ = ("_stubbed_random", "_stubs", "_taken_guids", "messages")
+
+    def __init__(self, stubs: Stubs, *given: Any, **named: Any) -> None:  # noqa: ANN401 - a context's
+        super().__init__(*given, **named)
+        self._stubs = stubs
+        self._taken_guids = 0
+        self._stubbed_random = None if stubs.draws is None else StubbedRandom(stubs.draws)
+        self.messages: list[Message] = []
+
+    @property
+    def random(self) -> Any:  # noqa: ANN401 - a generator
+        """The stubbed generator, or the one seeded by the message."""
+        return super().random if self._stubbed_random is None else self._stubbed_random
+
+    def new_guid(self) -> UUID:
+        """Return the next stub, or the next guid derived from the message."""
+        guids = self._stubs.guids
+        if guids is None:
+            return super().new_guid()
+        if self._taken_guids == len(guids):
+            raise SpecError(
+                f"The handler takes more than the {len(guids)} guids of with_guids(...): add one for each call."
+            )
+        self._taken_guids += 1
+        return guids[self._taken_guids - 1]
+
+    def capture(self, name: str, function: Callable[[], Any]) -> Any:  # noqa: ANN401 - plain data of any kind
+        """Capture the stub, or the result of the function."""
+        stubs = self._stubs.captured
+        return super().capture(name, (lambda: stubs[name]) if name in stubs else function)
+
+    def publish(self, message: Message, *, headers: Mapping[str, str] | None = None) -> None:
+        """Publish a message and keep it."""
+        super().publish(message, headers=headers)
+        self.messages.append(round_trip(message))
+
+    def check_all_taken(self) -> None:
+        """Raise `SpecError` when a stub was not used."""
+        left = self._stubbed_random.left if self._stubbed_random else 0
+        if left:
+            raise SpecError(f"The handler does not draw the last {left} values of drawing(...): remove them.")
+        left = len(self._stubs.guids or ()) - self._taken_guids
+        if left:
+            raise SpecError(
+                f"The handler does not take the last {left} guids of with_guids(...): remove them."
+            )
+        unused = sorted(set(self._stubs.captured) - set(self.captured))
+        if unused:
+            raise SpecError(f"The handler captures nothing as {unused[0]!r}: remove it from capturing(...).")
+
+
+class StubbedRandom(SeededRandom):
+    """A generator that returns the stubs one by one, whichever method draws; each must be possible for its method."""
+
+    def __init__(self, draws: Sequence[Any]) -> None:
+        super().__init__(Seed("", "", ""))
+        self._draws = list(draws)
+        self._number = len(draws)
+
+    @property
+    def left(self) -> int:
+        """How many draws are unused."""
+        return len(self._draws)
+
+    def random(self) -> Any:  # noqa: ANN401 - a stub
+        """Return the next stub."""
+        return self._draw("random()", lambda value: 0 <= value < 1)
+
+    def getrandbits(self, k: int, /) -> Any:  # noqa: ANN401 - a stub
+        """Return the next stub."""
+        return self._draw(f"getrandbits({k})", lambda value: value in range(1 << k))
+
+    def randbytes(self, n: int) -> Any:  # noqa: ANN401 - a stub
+        """Return the next stub."""
+        return self._draw(f"randbytes({n})", lambda value: isinstance(value, bytes) and len(value) == n)
+
+    def randrange(self, start: int, stop: int | None = None, step: int = 1) -> Any:  # noqa: ANN401 - as above
+        """Return the next stub."""
+        numbers = range(start) if stop is None else range(start, stop, step)
+        return self._draw(f"rand{numbers}", lambda value: value in numbers)
+
+    def randint(self, a: int, b: int) -> Any:  # noqa: ANN401 - as above
+        """Return the next stub."""
+        return self._draw(f"randint({a}, {b})", lambda value: value in range(a, b + 1))
+
+    def uniform(self, a: float, b: float) -> Any:  # noqa: ANN401 - as above
+        """Return the next stub."""
+        return self._draw(f"uniform({a}, {b})", lambda value: min(a, b) <= value <= max(a, b))
+
+    def choice(self, seq: Any) -> Any:  # noqa: ANN401 - as above
+        """Return the next stub."""
+        return self._draw(f"choice({seq!r})", lambda value: value in seq)
+
+    def choices(self, population: Any, *_: Any, k: int = 1, **__: Any) -> Any:  # noqa: ANN401 - as above
+        """Return the next stub, a list."""
+
+        def is_valid(value: Any) -> bool:  # noqa: ANN401 - as above
+            return len(value) == k and all(each in population for each in value)
+
+        return list(self._draw(f"choices({population!r}, k={k})", is_valid))
+
+    def sample(self, population: Any, k: int, **_: Any) -> Any:  # noqa: ANN401 - as above
+        """Return the next stub, a list."""
+
+        def is_valid(value: Any) -> bool:  # noqa: ANN401 - as above
+            return len(value) == k and not Counter(value) - Counter(population)
+
+        return list(self._draw(f"sample({population!r}, {k})", is_valid))
+
+    def shuffle(self, x: Any) -> None:  # noqa: ANN401 - a list
+        """Put the next stub, a list, into `x`."""
+        x[:] = self._draw(f"shuffle({x!r})", lambda value: Counter(value) == Counter(x))
+
+    def gauss(self, mu: float = 0.0, sigma: float = 1.0) -> Any:  # noqa: ANN401 - as above
+        """Return the next stub."""
+        return self._draw(f"gauss({mu}, {sigma})", _is_number)
+
+    def normalvariate(self, mu: float = 0.0, sigma: float = 1.0) -> Any:  # noqa: ANN401 - as above
+        """Return the next stub."""
+        return self._draw(f"normalvariate({mu}, {sigma})", _is_number)
+
+    def expovariate(self, lambd: float = 1.0) -> Any:  # noqa: ANN401 - as above
+        """Return the next stub."""
+        return self._draw(f"expovariate({lambd})", _is_number)
+
+    def _draw(self, call: str, is_valid: Callable[[Any], bool]) -> Any:  # noqa: ANN401 - a stub
+        if not self._draws:
+            raise SpecError(
+                f"The handler calls {call} after all {self._number} values of drawing(...): add one for it."
+            )
+        value = self._draws.pop(0)
+        try:
+            possible = is_valid(value)
+        except TypeError:
+            possible = False
+        if not possible:
+            raise SpecError(f"{call} cannot return {value!r}: change that value of drawing(...).")
+        return value
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, float | int)
+
+
+def as_guids(guids: Iterable[Any]) -> tuple[UUID, ...]:
+    """Return the guids as a tuple. Raises `SpecError` for anything else."""
+    stubs = tuple(guids)
+    for guid in stubs:
+        if not isinstance(guid, UUID):
+            raise SpecError(f"with_guids takes UUIDs, not {guid!r}.")
+    return stubs

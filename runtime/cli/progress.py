@@ -1,0 +1,98 @@
+"""The progress of a command: on a terminal a bar over Spark's tasks, in a file one line for each step."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    Progress,
+    SpinnerColumn,
+    TaskProgressColumn,
+    TextColumn,
+    TimeElapsedColumn,
+)
+from rich.text import Text
+
+if TYPE_CHECKING:
+    from runtime.spark.sessions.progress import TaskWatch
+    from runtime.spark.sessions.session import Session
+
+
+class StepProgress:
+    """Shows one step of the work at a time: that it is under way, how many tasks are done, how long it took.
+
+    Nothing is shown between `done` and the next `step`, so that results can be printed there. On a terminal, steps
+    that are done stay to be read only with `keep_steps`.
+    """
+
+    def __init__(self, console: Console, *, keep_steps: bool = True) -> None:
+        self._console = console
+        self._keep_steps = keep_steps
+        self._bar: Progress | None = None
+        self._sentence = ""
+        self._begun = 0.0
+        self._tasks: TaskWatch | None = None
+
+    def watch(self, spark: Session) -> None:
+        """Count the tasks of a session from now on."""
+        from runtime.spark.sessions.progress import TaskWatch
+
+        if self._console.is_terminal:
+            self._tasks = TaskWatch(spark, self.show)
+
+    def step(self, sentence: str) -> None:
+        """End the step that is under way, and begin the next."""
+        self.done()
+        self._sentence, self._begun = sentence, time.monotonic()
+        if self._console.is_terminal:
+            self._bar = _bar(self._console, sentence)
+            self._bar.start()
+        else:
+            self._console.print(Text(sentence), soft_wrap=True)
+
+    def show(self, done: int, total: int) -> None:
+        """Show how many tasks are done, if a step is under way and has any."""
+        bar = self._bar
+        if bar is not None and total:
+            bar.update(bar.task_ids[0], completed=done, total=total)
+
+    def done(self) -> None:
+        """End the step that is under way, if there is one."""
+        self._end(Text("✓ ", "green"), keep=self._keep_steps)
+
+    def failed(self) -> None:
+        """End the step that is under way as one that did not succeed."""
+        self._end(Text("✗ ", "red"), keep=True)
+
+    def close(self) -> None:
+        """Count no more tasks. To be called before the session is stopped."""
+        if self._tasks is not None:
+            self._tasks.close()
+
+    def _end(self, mark: Text, *, keep: bool) -> None:
+        bar, self._bar = self._bar, None
+        if bar is None:
+            return
+        bar.stop()
+        seconds = time.monotonic() - self._begun
+        if keep:
+            self._console.print(Text.assemble(mark, self._sentence, (f" ({seconds:.1f} s)", "dim")))
+
+
+def _bar(console: Console, sentence: str) -> Progress:
+    bar = Progress(
+        SpinnerColumn(),
+        TextColumn("{task.description}", markup=False),
+        BarColumn(bar_width=24),
+        TaskProgressColumn("{task.completed:.0f}/{task.total:.0f} tasks", markup=False),
+        TimeElapsedColumn(),
+        console=console,
+        transient=True,
+        redirect_stdout=False,
+        redirect_stderr=False,
+    )
+    bar.add_task(sentence, total=None)
+    return bar

@@ -1,0 +1,100 @@
+"""What came of a batch, for people and for machines."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from rich.console import RenderableType
+
+from runtime.cli.reports.batch_record import describe
+from runtime.cli.reports.tables import make_table
+from runtime.messages.outcome import Status
+
+if TYPE_CHECKING:
+    from runtime.batches.ledger import BatchRecord
+    from runtime.spark.batch import BatchResult
+    from runtime.spark.summaries import DeadLetter, OutcomeCount
+
+DEAD_LETTERS_SHOWN = 5
+
+_COLUMNS = ("round", "handler", *(status.value.replace("_", " ") for status in Status), "outputs")
+
+
+@dataclass(frozen=True, slots=True)
+class BatchReport:
+    """A batch, its outcomes counted, and its first dead letters."""
+
+    record: BatchRecord
+    was_published: bool
+    counts: Sequence[OutcomeCount]
+    dead_letters: Sequence[DeadLetter]
+
+    @classmethod
+    def of(cls, result: BatchResult) -> BatchReport:
+        """Count the outcomes of a batch. Reads them once, and once more for its dead letters if it has any."""
+        from runtime.spark.summaries import count_outcomes, first_dead_letters
+
+        counts = count_outcomes(result.outcomes)
+        has_dead = any(each.status == Status.DEAD_LETTER for each in counts)
+        dead = first_dead_letters(result.outcomes, DEAD_LETTERS_SHOWN) if has_dead else []
+        return cls(result.record, result.was_published, counts, dead)
+
+    def total(self, status: Status) -> int:
+        """Return how many outcomes have a status."""
+        return sum(each.count for each in self.counts if each.status == status)
+
+    @property
+    def folder(self) -> str:
+        """Where the outcomes are."""
+        return f"{self.record.out}/batch_id={self.record.batch_id}"
+
+    def document(self) -> dict[str, Any]:
+        """Return the report for JSON."""
+        return {
+            **describe(self.record),
+            "was_published": self.was_published,
+            "folder": self.folder,
+            "outcomes": [asdict(each) for each in self.counts],
+            "dead_letters": [asdict(each) for each in self.dead_letters],
+        }
+
+    def table(self, title: str) -> RenderableType:
+        """Return a row for each round and handler, with the counts by status."""
+        return make_table(title, _COLUMNS, self._rows())
+
+    def parts(self) -> Iterator[RenderableType]:
+        """Give the report for people: counts, dead letters, and where to look next."""
+        batch_id = self.record.batch_id
+        if self.was_published:
+            yield f"Batch {batch_id} was published already, and a published batch is not changed. This is what it gave:"
+        yield self.table(f"Outcomes of batch {batch_id}")
+        yield ""
+        if self.dead_letters:
+            yield from self._dead_letter_parts()
+        if self.total(Status.TOO_LATE):
+            yield (
+                "Too late are unknown messages not newer than the horizon of their stream: whether they were handled "
+                "before can no longer be told. They were not handled; --late process handles them."
+            )
+        yield f"The outcomes are in {self.folder}, as Parquet. With Spark, from runtime.spark:"
+        yield f"  outputs(spark.read.parquet({self.folder!r}))       # what to publish, each output once"
+        yield f"  dead_letters(spark.read.parquet({self.folder!r}))  # what was not handled, and why"
+
+    def _dead_letter_parts(self) -> Iterator[RenderableType]:
+        total = self.total(Status.DEAD_LETTER)
+        by_reason = [(each.reason, each.handler, each.count) for each in self.counts if each.reason]
+        yield make_table("Dead letters by reason", ("reason", "handler", "deliveries"), by_reason)
+        yield ""
+        rows = [(each.message_id, each.type, each.reason, each.error) for each in self.dead_letters]
+        title = f"The first {len(rows)} of {total:,} dead letters" if total > len(rows) else "Dead letters"
+        yield make_table(title, ("message", "type", "reason", "error"), rows)
+        yield ""
+        yield "Nothing of a dead letter is stored, and the batch is done all the same: the exit code is 0."
+
+    def _rows(self) -> Iterator[tuple[int | str | None, ...]]:
+        for round_, handler in dict.fromkeys((each.round, each.handler) for each in self.counts):
+            here = [each for each in self.counts if (each.round, each.handler) == (round_, handler)]
+            by_status = [sum(each.count for each in here if each.status == status) for status in Status]
+            yield (round_, handler or "(none)", *by_status, sum(each.outputs for each in here))

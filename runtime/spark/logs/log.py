@@ -1,0 +1,258 @@
+"""Message logs: read Parquet or JSON lines into one form, and find rows that are no messages.
+
+The form has the columns of a log (message_id, type, body, business_id, sequence, enqueued_at, headers), plus
+`problem`, the error of a row that is no message, and `line`, which keeps such a row as it was. No value is silently
+turned into NULL.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+from pyspark.errors import PySparkException
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as sf
+from pyspark.sql.types import (
+    BinaryType,
+    ByteType,
+    DataType,
+    IntegerType,
+    LongType,
+    MapType,
+    ShortType,
+    StringType,
+    TimestampNTZType,
+    TimestampType,
+)
+
+from runtime.clock import EARLIEST, to_microseconds
+from runtime.errors import LogError
+from runtime.messages import message_ids
+from runtime.spark.schemas import OPTIONAL, REQUIRED
+from runtime.spark.sessions.failures import SPARK_FAILURES, explain
+
+_JSON_OPTIONS = {
+    "allowSingleQuotes": "false",
+    "allowUnquotedFieldNames": "false",
+    "allowNonNumericNumbers": "false",
+}
+_ENVELOPE = (
+    f"struct<line:struct<{','.join(f'{name}:string' for name in (*REQUIRED, *OPTIONAL))}>,line_ends:boolean>"
+)
+_NUMBER = r"^-?[0-9]{1,19}$"
+_TIME = r"^\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}:\d{2}(\.\d{1,9})?(Z|[+-]\d{2}:?\d{2})?$"
+_HIGH, _LOW = r"\\u[dD][89abAB][0-9a-fA-F]{2}", r"\\u[dD][c-fC-F][0-9a-fA-F]{2}"
+_ESCAPED = r"(?<!\\)(?:\\\\)*"
+_HALF = rf"{_ESCAPED}{_HIGH}(?!{_LOW})|{_ESCAPED}(?<!{_HIGH}){_LOW}"
+"""Half of a character that JSON writes as two escapes; Spark would read any of them as the same question mark."""
+
+_ZONE = r"(Z|[+-]\d{2}:?\d{2})$"
+_LATEST = to_microseconds(datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC))
+_HEADERS = MapType(StringType(), StringType())
+
+
+def read_log(spark: SparkSession, path: str, format_: str | None = None) -> DataFrame:
+    """Read the log at a path: Parquet, or JSON lines; by default as the names of its files say.
+
+    Raises `LogError` when there is nothing there.
+    """
+    found = format_ or _guess_format(path)
+    try:
+        if found == "json":
+            return spark.read.text(path).where(sf.trim("value") != "").select(sf.col("value").alias("line"))
+        return spark.read.format(found).load(path)
+    except SPARK_FAILURES as error:
+        raise LogError(_explain(error, path, found)) from error
+
+
+def normalise(log: DataFrame, source: str | None = None) -> DataFrame:
+    """Bring a log into the one form. Raises `LogError` for a column that is missing or of another type."""
+    parsed = _parse_lines(log) if log.columns == ["line"] else _check_columns(log)
+    columns = {name: parsed.schema[name].dataType for name in parsed.columns}
+    checks = [
+        *_unreadable(parsed),
+        _required("message_id"),
+        sf.when(
+            sf.length("message_id") > message_ids.MAX_LENGTH,
+            sf.lit("message_id has more than 255 characters"),
+        ),
+        _required("type"),
+        sf.when(sf.col("body").isNull(), sf.lit("body is missing")),
+    ]
+    sequence, sequence_check = _sequence(columns["sequence"])
+    enqueued_at, enqueued_check = _enqueued_at(columns["enqueued_at"])
+    headers, headers_check = _headers(columns["headers"])
+    checks += [sequence_check, enqueued_check, headers_check]
+    problem = sf.coalesce(*checks)
+    message_id = canonical(sf.col("message_id"))
+    if source:
+        # What was a dead letter of this log has the name before its id already.
+        named = sf.concat(sf.lit(f"{source}:"), message_id)
+        message_id = sf.when(message_id.startswith(f"{source}:"), message_id).otherwise(named)
+    return parsed.select(
+        _valid(message_id).alias("message_id"),
+        _valid(sf.col("type")).alias("type"),
+        (sf.col("body") if isinstance(columns["body"], BinaryType) else _valid(sf.col("body"))).alias("body"),
+        _valid(sf.col("business_id")).alias("business_id"),
+        sequence.alias("sequence"),
+        enqueued_at.alias("enqueued_at"),
+        sf.when(problem.isNull(), headers).alias("headers"),
+        problem.alias("problem"),
+        sf.when(problem.isNotNull(), _valid(sf.col("line"))).alias("line"),
+    )
+
+
+def canonical(column: Column) -> Column:
+    """Return a column in which a UUID in any spelling is in small letters with hyphens."""
+    pattern = message_ids.UUID_PATTERN + r"\z"
+    spelled = sf.lower(sf.regexp_replace(column, pattern, "$1-$2-$3-$4-$5"))
+    # Most ids are canonical already, which the simpler pattern tells in a fraction of the time.
+    done = column.isNull() | column.rlike(message_ids.CANONICAL_PATTERN + r"\z")
+    return sf.when(done, column).when(column.rlike(pattern), spelled).otherwise(column)
+
+
+def _unreadable(log: DataFrame) -> list[Column]:
+    """Return checks for what cannot be read; bytes in another encoding would be changed on their way, or stop Spark."""
+    if "unparsed" in log.columns:
+        return [
+            sf.when(~sf.is_valid_utf8("line"), sf.lit("the line is not UTF-8")),
+            sf.when(sf.col("unparsed"), sf.lit("the line is not one JSON object")),
+            sf.when(
+                sf.col("line").rlike(_HALF), sf.lit("the line has half a character, an unpaired surrogate")
+            ),
+        ]
+    texts = [field.name for field in log.schema if isinstance(field.dataType, StringType)]
+    checks = [
+        sf.when(~sf.is_valid_utf8(name), sf.lit(f"{name} is not UTF-8")) for name in texts if name != "line"
+    ]
+    if isinstance(log.schema["headers"].dataType, MapType):
+        joined = sf.concat(
+            sf.array_join(sf.map_keys("headers"), ""), sf.array_join(sf.map_values("headers"), "")
+        )
+        checks.append(sf.when(~sf.is_valid_utf8(joined), sf.lit("headers are not UTF-8")))
+    return checks
+
+
+def _valid(text: Column) -> Column:
+    return sf.make_valid_utf8(text)
+
+
+def _parse_lines(log: DataFrame) -> DataFrame:
+    # `from_json` stops after the first value. With the line inside an object, whatever else stands on it keeps the
+    # parser from reaching the field that follows.
+    wrapped = sf.concat(sf.lit('{"line":'), "line", sf.lit('\n,"line_ends":true}'))
+    parsed = log.select("line", sf.from_json(wrapped, _ENVELOPE, _JSON_OPTIONS).alias("parsed"))
+    envelope = sf.when(sf.col("parsed.line_ends"), sf.col("parsed.line"))
+    return parsed.select("line", envelope.alias("envelope")).select(
+        "envelope.*", "line", sf.col("envelope").isNull().alias("unparsed")
+    )
+
+
+def _check_columns(log: DataFrame) -> DataFrame:
+    missing = [name for name in REQUIRED if name not in log.columns]
+    if missing:
+        has = ", ".join(log.columns) or "none"
+        message = f"The log lacks the column {', '.join(missing)}. A log has {', '.join(REQUIRED)}; this one: {has}."
+        raise LogError(message)
+    for name in ("message_id", "type", "business_id"):
+        if name in log.columns:
+            _check_type(log, name, (StringType,), "text")
+    _check_type(log, "body", (StringType, BinaryType), "JSON text or msgpack bytes")
+    if isinstance(log.schema["body"].dataType, BinaryType) and "business_id" not in log.columns:
+        message = "The log has bodies of msgpack bytes: it needs a column business_id, as Spark does not read those."
+        raise LogError(message)
+    given = [
+        sf.col(name) if name in log.columns else sf.lit(None).cast("string").alias(name) for name in OPTIONAL
+    ]
+    line = sf.to_json(sf.struct(*(f"`{name}`" for name in log.columns)))
+    return log.select(*REQUIRED, *given, line.alias("line"))
+
+
+def _check_type(log: DataFrame, name: str, allowed: tuple[type[DataType], ...], expected: str) -> None:
+    found = log.schema[name].dataType
+    if not isinstance(found, allowed):
+        message = f"The column {name} of the log is of type {found.simpleString()}; {expected} is expected."
+        raise LogError(message)
+
+
+def _required(name: str) -> Column:
+    return sf.when(sf.coalesce(sf.col(name), sf.lit("")) == "", sf.lit(f"{name} is missing"))
+
+
+def _sequence(found: DataType) -> tuple[Column, Column]:
+    column = sf.col("sequence")
+    if isinstance(found, LongType | IntegerType | ShortType | ByteType):
+        return column.cast("long"), sf.lit(None).cast("string")
+    if not isinstance(found, StringType):
+        message = (
+            f"The column sequence of the log is of type {found.simpleString()}; a 64-bit integer is expected."
+        )
+        raise LogError(message)
+    value = sf.when(column.rlike(_NUMBER), column.try_cast("long"))
+    return value, _lost("sequence", value, "is no 64-bit integer")
+
+
+def _enqueued_at(found: DataType) -> tuple[Column, Column]:
+    column = sf.col("enqueued_at")
+    if isinstance(found, TimestampType | TimestampNTZType):
+        value = column
+        if isinstance(found, TimestampNTZType):
+            value = _in_utc(column.cast("string")).try_cast(TimestampType())
+        return _storable(value), _lost(
+            "enqueued_at", _storable(value), "is not within the years 1601 to 9999"
+        )
+    if not isinstance(found, StringType):
+        message = (
+            f"The column enqueued_at of the log is of type {found.simpleString()}; a timestamp is expected."
+        )
+        raise LogError(message)
+    value = _storable(sf.when(column.rlike(_TIME), _in_utc(column).try_cast(TimestampType())))
+    return value, _lost("enqueued_at", value, "is no time like 2026-01-31T12:00:00Z")
+
+
+def _storable(column: Column) -> Column:
+    """Return times that a store and a calendar can hold, null for others."""
+    micros = sf.unix_micros(column)
+    return sf.when((micros >= EARLIEST) & (micros <= _LATEST), column)
+
+
+def _in_utc(column: Column) -> Column:
+    """Return times as text with a zone, whatever the session's own is: UTC where they name none."""
+    return sf.when(column.rlike(_ZONE), column).otherwise(sf.concat(column, sf.lit("Z")))
+
+
+def _headers(found: DataType) -> tuple[Column, Column]:
+    column = sf.col("headers")
+    if found.simpleString() == _HEADERS.simpleString():
+        return column, sf.lit(None).cast("string")
+    if not isinstance(found, StringType):
+        message = f"The column headers of the log is of type {found.simpleString()}; map<string,string> is expected."
+        raise LogError(message)
+    value = sf.from_json(column, _HEADERS, _JSON_OPTIONS)
+    return value, _lost("headers", value, "is no object of texts")
+
+
+def _lost(name: str, value: Column, problem: str) -> Column:
+    return sf.when(
+        sf.col(name).isNotNull() & value.isNull(), sf.concat(sf.lit(f"{name} {problem}: "), sf.col(name))
+    )
+
+
+def _guess_format(path: str) -> str:
+    folder = Path(path)
+    names = [path] if not folder.is_dir() else [file.name for file in folder.iterdir()]
+    return "json" if any(map(_is_lines, [path, *names])) else "parquet"
+
+
+def _is_lines(name: str) -> bool:
+    return name.rstrip("/").lower().removesuffix(".gz").endswith((".json", ".jsonl", ".ndjson"))
+
+
+def _explain(error: Exception, path: str, format_: str) -> str:
+    name = (error.getCondition() or "") if isinstance(error, PySparkException) else ""
+    if name == "PATH_NOT_FOUND":
+        return f"There is no log at {path}."
+    if name.startswith(("UNABLE_TO_INFER_SCHEMA", "CANNOT_INFER")):
+        return f"The log at {path} holds no {format_} files."
+    return f"The log at {path} cannot be read as {format_}: {explain(error)}"

@@ -1,0 +1,131 @@
+"""Routing in the JVM: which handler takes a message, and which business object it is for.
+
+Each message gets one row for each of its routes. Rows that reach the same stream are shuffled to the same
+partition and sorted there: copies of one message are adjacent, at the smallest position of any of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as sf
+from pyspark.sql.types import BinaryType
+
+from handlers import App
+from handlers.route import KeyKind, Route
+from runtime.spark.logs.log import canonical
+
+_ROUTES = "array<struct<handler:string,business_id:string>>"
+_JSON_OPTIONS = {"allowSingleQuotes": "false", "allowUnquotedFieldNames": "false"}
+_STREAM = ("handler", "business_id", "spread")
+_SHARES = 1_000_000
+
+FOLD_COLUMNS = (
+    "handler",
+    "business_id",
+    "message_id",
+    "type",
+    "body",
+    "sequence",
+    "enqueued_at",
+    "headers",
+    "problem",
+    "line",
+)
+"""What the fold reads, in this order."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """A share of all streams, the same ones in every run and on every machine; another seed gives others."""
+
+    share: float
+    seed: int = 0
+
+    def takes(self) -> Column:
+        """Say whether a row's stream is in the sample."""
+        hash_ = sf.xxhash64(sf.lit(self.seed), *(sf.coalesce(sf.col(name), sf.lit("")) for name in _STREAM))
+        return sf.pmod(hash_, sf.lit(_SHARES)) < sf.lit(round(self.share * _SHARES))
+
+
+def route(messages: DataFrame, app: App, partitions: int, sample: Sample | None = None) -> DataFrame:
+    """Give each message a row for each handler that takes it, grouped and sorted by stream.
+
+    Messages that no handler takes, and those with a problem, keep one row without a handler. The business id is
+    read from the body with one schema for each message type, as text in its canonical form, and is null when
+    it cannot be found. Copies of a message are adjacent, the first delivery first. With a sample, the messages of
+    all other streams are dropped before the shuffle.
+    """
+    packed = isinstance(messages.schema["body"].dataType, BinaryType)
+    keys = {path: f"key_{number}" for number, path in enumerate(_types_by_path(app))}
+    routes = _no_route()
+    for name in app.message_types:
+        found = sf.array(*(_route(found, keys[found.wire_path]) for found in app.routes(name))).cast(_ROUTES)
+        routes = sf.when((sf.col("type") == name) & sf.col("problem").isNull(), found).otherwise(routes)
+    routed = (
+        messages.withColumnRenamed("business_id", "given")
+        # Each key is a column of its own, so that it is read once, however often the routes name it.
+        .select("*", *_keys(app, keys, packed=packed))
+        .select("*", sf.explode(routes).alias("route"))
+        .select("*", "route.handler", "route.business_id")
+        # Without a stream to belong to, a row may be folded anywhere: its id spreads such rows.
+        .withColumn("spread", sf.when(sf.col("business_id").isNull(), sf.coalesce("message_id", "line")))
+    )
+    if sample is not None:
+        routed = routed.where(sample.takes())
+    return _sort(routed.repartition(partitions, *_STREAM)).select(*FOLD_COLUMNS)
+
+
+def _no_route() -> Column:
+    return sf.array(sf.struct(sf.lit(None).alias("handler"), sf.lit(None).alias("business_id"))).cast(_ROUTES)
+
+
+def _route(found: Route, key: str) -> Column:
+    business_id = canonical(sf.col(key)) if found.key_kind is KeyKind.UUID else sf.col(key)
+    return sf.struct(sf.lit(found.handler).alias("handler"), business_id.alias("business_id"))
+
+
+def _types_by_path(app: App) -> dict[tuple[str, ...], list[str]]:
+    """Return the places of business ids in bodies, each with the message types that have it there."""
+    types: dict[tuple[str, ...], list[str]] = {}
+    for name in app.message_types:
+        for path in {found.wire_path for found in app.routes(name)}:
+            types.setdefault(path, []).append(name)
+    return types
+
+
+def _keys(app: App, names: Mapping[tuple[str, ...], str], *, packed: bool) -> list[Column]:
+    """Return the business ids as the sender names them, or else as the body has them, a column for each place."""
+    given = sf.col("given")
+    return [
+        (given if packed else sf.when(sf.col("type").isin(types), sf.coalesce(given, _read(path)))).alias(
+            names[path]
+        )
+        for path, types in _types_by_path(app).items()
+    ]
+
+
+def _read(path: tuple[str, ...]) -> Column:
+    schema = "string"
+    for name in reversed(path):
+        schema = f"struct<`{name}`:{schema}>"
+    column = sf.from_json(sf.col("body"), schema, _JSON_OPTIONS)
+    for name in path:
+        column = column.getField(name)
+    return column
+
+
+def _sort(routed: DataFrame) -> DataFrame:
+    # Partitioned by the columns of the shuffle and one more, the window needs no shuffle of its own.
+    copies = Window.partitionBy(*_STREAM, "message_id")
+    own = sf.struct(
+        sf.col("sequence").isNull().alias("no_sequence"),
+        "sequence",
+        sf.col("enqueued_at").isNull().alias("no_time"),
+        "enqueued_at",
+    )
+    placed = routed.withColumn("own", own).withColumn("position", sf.min("own").over(copies))
+    headers = sf.to_json(sf.col("headers"))
+    return placed.sortWithinPartitions(*_STREAM, "position", "message_id", "own", "type", "body", headers)

@@ -1,0 +1,110 @@
+"""Spark sessions that need nothing from the shell: Java found, workers on this interpreter, output in a file."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from pyspark import SparkConf, SparkContext
+from pyspark.java_gateway import launch_gateway
+from pyspark.sql import SparkSession
+
+from runtime.errors import UsageError
+from runtime.spark.sessions.java import JAVA_MISSING, find_java
+
+Session = SparkSession
+"""What batches run on, for those who import no PySpark themselves."""
+
+DEFAULT_MASTER = "local[*,4]"
+TASK_FAILURES = 4
+
+_LOCAL = re.compile(r"local(?:\[\s*(\d+|\*)\s*(?:,\s*(\d+)\s*)?\])?\Z")
+
+_SETTINGS = {
+    "spark.app.name": "consistent-messaging",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.execution.arrow.maxBytesPerBatch": "8m",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "4096",
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    "spark.sql.sources.partitionColumnTypeInference.enabled": "false",
+    "spark.hadoop.parquet.page.verify-checksum.enabled": "true",
+    "spark.sql.files.ignoreCorruptFiles": "false",
+}
+_MUST_BE_OFF = (
+    "spark.sql.requireAllClusterKeysForDistribution",
+    "spark.sql.files.ignoreCorruptFiles",
+    "spark.sql.files.ignoreMissingFiles",
+)
+_LOCAL_SETTINGS = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+
+
+def build_session(
+    master: str = DEFAULT_MASTER,
+    *,
+    log_file: Path | None = None,
+    settings: Mapping[str, str] | None = None,
+) -> SparkSession:
+    """Start Spark, or return the session that runs already.
+
+    The workers' Python is the interpreter that runs this. `log_file` takes what Spark and its workers print; it is
+    appended to. Raises `UsageError` when there is no Java that Spark can use.
+    """
+    java = find_java()
+    if java is None:
+        raise UsageError(JAVA_MISSING)
+    os.environ["JAVA_HOME"] = str(java)
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    conf = SparkConf().setMaster(with_retries(master)).setAll(list(_settings(master, settings or {}).items()))
+    if SparkContext._active_spark_context is None:  # noqa: SLF001 - there is no public way to ask
+        _start(conf, log_file)
+    return SparkSession.builder.config(conf=conf).getOrCreate()
+
+
+def with_retries(master: str) -> str:
+    """Return a master under which a failed task is tried again: plain `local[N]` gives up at the first."""
+    match = _LOCAL.match(master)
+    if match is None or match[2]:
+        return master
+    return f"local[{match[1] or 1},{TASK_FAILURES}]"
+
+
+def is_local(master: str) -> bool:
+    """Say whether all work is done in the working directory of this machine.
+
+    `local-cluster` is not meant: its workers have directories of their own, where a relative path is another file.
+    """
+    return _LOCAL.match(master) is not None
+
+
+def check_session(spark: SparkSession) -> None:
+    """Raise `UsageError` when a session is set up so that messages could be lost or their order broken."""
+    for name in _MUST_BE_OFF:
+        if str(spark.conf.get(name, "false")).lower() == "true":
+            message = f"The Spark session has {name} on, under which messages are lost or out of order: turn it off."
+            raise UsageError(message)
+
+
+def _settings(master: str, given: Mapping[str, str]) -> dict[str, str]:
+    # Apps are modules that a user has beside the place where the command is run: workers find them there too.
+    path = os.pathsep.join(dict.fromkeys([str(Path.cwd()), *(entry for entry in sys.path if entry)]))
+    workers = {
+        "spark.pyspark.python": sys.executable,
+        "spark.pyspark.driver.python": sys.executable,
+        "spark.executorEnv.PYTHONPATH": path,
+    }
+    return {**_SETTINGS, **(_LOCAL_SETTINGS if master.startswith("local") else {}), **workers, **given}
+
+
+def _start(conf: SparkConf, log_file: Path | None) -> None:
+    if log_file is None:
+        SparkContext(conf=conf)
+        return
+    log_file.parent.mkdir(parents=True, exist_ok=True)
+    with log_file.open("ab") as log:
+        gateway = launch_gateway(conf, popen_kwargs={"stdout": log, "stderr": log})  # type: ignore[no-untyped-call]
+    SparkContext(conf=conf, gateway=gateway)

@@ -1,0 +1,164 @@
+"""Connections of Spark's Python processes: one for each store, table and thread, kept as long as the process lives."""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import os
+import threading
+from collections.abc import Coroutine, Generator, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from pyspark.sql import SparkSession
+
+from eventstore import Scope, Store, Table, connect, drive
+from runtime.errors import UsageError
+from runtime.spark.sessions.session import is_local
+from runtime.spark.workers.concurrency import ConcurrencyLimit, Wait
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class TablePlace:
+    """Where a table is: the url of its store, and its name."""
+
+    store: str = field(repr=False)
+    table: str
+
+
+_connections: dict[tuple[int, int, TablePlace, TablePlace | None], Connection] = {}
+
+
+class Connection:
+    """A table, and the way to await its calls; and a second table, the same one unless another place is given.
+
+    A store of this machine never suspends, so its coroutines need no event loop and are run one after another.
+    For a store on the network one loop lives as long as the process, and several coroutines are under way at once.
+    """
+
+    def __init__(self, place: TablePlace, other: TablePlace | None = None, *, make: bool = True) -> None:
+        self.store = connect(place.store)
+        elsewhere = None if other is None else connect(other.store)
+        self.stores: list[Store] = [self.store] if elsewhere is None else [self.store, elsewhere]
+        self.scope: Scope = (
+            "network" if any(store.scope == "network" for store in self.stores) else self.store.scope
+        )
+        self._loop = asyncio.new_event_loop() if self.scope == "network" else None
+        self.table: Table = self.run(self.store.table(place.table, make=make))
+        self.other = self.table
+        if elsewhere is not None and other is not None:
+            self.other = self.run(elsewhere.table(other.table, make=make))
+
+    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """Run one coroutine to its end."""
+        if self._loop is None:
+            return drive(coroutine)
+        if asyncio._get_running_loop() is None:  # noqa: SLF001 - asks without raising
+            return self._loop.run_until_complete(coroutine)
+        with ThreadPoolExecutor(1) as thread:  # a notebook has a loop of its own under way
+            return thread.submit(self._loop.run_until_complete, coroutine).result()
+
+    def close(self) -> None:
+        """Give back the stores' connections."""
+        for store in self.stores:
+            self.run(store.close())
+        if self._loop is not None:
+            self._loop.close()
+
+    def measured(self, table: Table, concurrency: ConcurrencyLimit) -> Table:
+        """Return the table, with its calls taken note of where several coroutines may be under way."""
+        return table if self._loop is None else concurrency.measured(table)
+
+    def run_all(
+        self, work: Iterable[Coroutine[Any, Any, T] | Wait], concurrency: ConcurrencyLimit
+    ) -> Iterator[T]:
+        """Run coroutines, as many at once as `concurrency` allows, and give their results as they end.
+
+        The next coroutine is asked for only when there is room for it, and when a `Wait` before it has ended. When one
+        raises, the others are cancelled.
+        """
+        if self._loop is None:
+            yield from (drive(coroutine) for coroutine in work if not isinstance(coroutine, Wait))
+            return
+        yield from run_concurrently(self._loop, work, concurrency)
+
+
+def open_table(
+    store_url: str, table_name: str, other: TablePlace | None = None, *, make: bool = True
+) -> Connection:
+    """Return this thread's connection to a table, and to a second one: an event loop belongs to one thread.
+
+    With `make=False` a table that is not there is not made: raises `TableNotFoundError`.
+    """
+    place = TablePlace(store_url, table_name)
+    key = (os.getpid(), threading.get_ident(), place, None if other == place else other)
+    if key not in _connections:
+        _connections[key] = Connection(place, key[-1], make=make)
+    return _connections[key]
+
+
+@atexit.register
+def _close_all() -> None:
+    """Close the connections of this process; those inherited from a parent are left alone."""
+    for (process, *_), connection in _connections.items():
+        if process == os.getpid():
+            connection.close()
+    _connections.clear()
+
+
+def check_reach(connection: Connection, spark: SparkSession) -> None:
+    """Raise `UsageError` when the workers of a session would not see the same store as the driver."""
+    for store in connection.stores:
+        check_scope(store.scope, str(spark.conf.get("spark.master")))
+
+
+def check_scope(scope: Scope, master: str) -> None:
+    """Raise `UsageError` when the workers of a master would not see a store of this scope as the driver does."""
+    if scope == "process":
+        message = "A memory: store is seen by one process only, and Spark has several: use sqlite:///FILE."
+        raise UsageError(message)
+    if scope == "machine" and not is_local(master):
+        message = (
+            f"An SQLite store is a file of this machine, and the workers of {master} may run on others: use a "
+            f"local master, or a store on the network."
+        )
+        raise UsageError(message)
+
+
+def run_concurrently(
+    loop: asyncio.AbstractEventLoop,
+    work: Iterable[Coroutine[Any, Any, T] | Wait],
+    concurrency: ConcurrencyLimit,
+) -> Iterator[T]:
+    """Run coroutines as `Connection.run_all` does, on an event loop."""
+    running: set[asyncio.Task[T]] = set()
+    try:
+        for each in work:
+            if each is Wait.FOR_ONE:
+                running = yield from _take_finished(loop, running)
+            elif each is Wait.FOR_ALL:
+                while running:
+                    running = yield from _take_finished(loop, running)
+            else:
+                running.add(loop.create_task(each))
+                while len(running) >= concurrency.limit:
+                    running = yield from _take_finished(loop, running)
+        while running:
+            running = yield from _take_finished(loop, running)
+    finally:
+        for task in running:
+            task.cancel()
+        if running:
+            loop.run_until_complete(asyncio.gather(*running, return_exceptions=True))
+
+
+def _take_finished(
+    loop: asyncio.AbstractEventLoop, running: set[asyncio.Task[T]]
+) -> Generator[T, None, set[asyncio.Task[T]]]:
+    done, waiting = loop.run_until_complete(asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED))
+    while done:
+        yield done.pop().result()
+    return waiting

@@ -1,0 +1,142 @@
+"""What the workers of a batch are told, and the fold of one partition that they run.
+
+Everything here is pickled and sent to Spark's Python workers. A worker keeps one connection to the store, and for a
+store on the network one event loop, as long as it lives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+from eventstore import Table
+from handlers import App
+from runtime.algorithms.choice import AlgorithmName, BatchAlgorithm, Dependencies, make_batch_algorithms
+from runtime.batches.context import BatchContext
+from runtime.batches.seen import NOTHING
+from runtime.clock import Clock, system_clock
+from runtime.messages.outcome import Outcome, Reason, dead_letter
+from runtime.messages.parsing import prepare
+from runtime.spark.workers.buffer import Buffer
+from runtime.spark.workers.concurrency import ConcurrencyLimit, Wait
+from runtime.spark.workers.connection import Connection, TablePlace, open_table
+from runtime.spark.workers.deliveries import Group, groups
+from runtime.spark.workers.garbage import rare_collections
+from runtime.spark.workers.outcomes import OutcomeWriter
+
+Wrap = Callable[[Table], Table]
+
+
+class Opened(NamedTuple):
+    """What a worker has when it begins: its connection, how many streams may be under way, what algorithms need."""
+
+    connection: Connection
+    concurrency: ConcurrencyLimit
+    dependencies: Dependencies
+
+
+@dataclass(frozen=True)
+class FoldJob:
+    """All that a worker needs to fold a partition of deliveries.
+
+    `in_flight` bounds how many streams a worker works on at once when the store is on the network; there are fewer
+    when the store answers slowly. `wrap` is put around each table, for example to count its requests or to place
+    faults. `deduplication_store` and `token_store` are where these are, None for the table of the states.
+    """
+
+    app: App
+    store: str = field(repr=False)
+    table: str
+    batch: BatchContext
+    clock: Clock = system_clock
+    in_flight: int = 32
+    wrap: Wrap | None = None
+    algorithm: AlgorithmName = "state-based"
+    deduplication_store: TablePlace | None = None
+    token_store: TablePlace | None = None
+
+    def open(self) -> Opened:
+        """Return this worker's connection, with what the algorithm is made of."""
+        connection = open_table(self.store, self.table, self.deduplication_store or self.token_store)
+        concurrency = ConcurrencyLimit(self.in_flight)
+        wrap = self.wrap or _unchanged
+        other = connection.measured(wrap(connection.other), concurrency)
+        dependencies = Dependencies(
+            self.app,
+            connection.measured(wrap(connection.table), concurrency),
+            deduplication_store=other,
+            token_store=other,
+            clock=self.clock,
+            batch=self.batch,
+        )
+        return Opened(connection, concurrency, dependencies)
+
+    def fold(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Handle the deliveries of a partition, stream by stream, and give their outcomes."""
+        connection, concurrency, dependencies = self.open()
+        algorithms = make_batch_algorithms(self.algorithm, dependencies)
+        buffer, writer = Buffer(), OutcomeWriter()
+        with rare_collections():
+            for outcomes in connection.run_all(self._work(algorithms, batches, buffer), concurrency):
+                writer.add(outcomes)
+                del outcomes  # or they would be kept while the next group is handled
+                while writer.is_full:
+                    yield writer.flush()
+            yield writer.flush()
+
+    def _work(
+        self, algorithms: Mapping[str, BatchAlgorithm], batches: Iterable[pa.RecordBatch], buffer: Buffer
+    ) -> Iterator[Coroutine[Any, Any, Sequence[Outcome]] | Wait]:
+        """Give the work on each group. One that goes on with the stream of the group before waits for it."""
+        stream = _Stream(self.app, algorithms, buffer)
+        for group in groups(batches):
+            if group.follows:
+                yield Wait.FOR_ALL
+            else:
+                stream = _Stream(self.app, algorithms, buffer)
+            yield from buffer.admit(group.size)
+            yield stream.process(group)
+            del group  # or it would be kept while the next one is read
+
+
+class _Stream:
+    """Processes the groups of one stream, one after another: each is told what has been seen in those before."""
+
+    def __init__(self, app: App, algorithms: Mapping[str, BatchAlgorithm], buffer: Buffer) -> None:
+        self._app = app
+        self._algorithms = algorithms
+        self._buffer = buffer
+        self._seen = NOTHING
+
+    async def process(self, group: Group) -> Sequence[Outcome]:
+        """Return the outcomes of a group."""
+        outcomes = await self._outcomes(group)
+        self._seen = self._seen.between_groups(outcomes)
+        self._buffer.release(group.size)
+        return outcomes
+
+    async def _outcomes(self, group: Group) -> Sequence[Outcome]:
+        if group.handler is None:
+            return [
+                dead_letter(envelope, *_why_unroutable(envelope.type, why))
+                for envelope, why in group.deliveries
+            ]
+        handler = self._app.handlers[group.handler]
+        prepared = [prepare(handler, group.business_id, envelope) for envelope, _ in group.deliveries]
+        dead = [delivery for delivery in prepared if isinstance(delivery, Outcome)]
+        if group.business_id is None or len(dead) == len(prepared):
+            return dead
+        return await self._algorithms[handler.name].process(group.business_id, prepared, self._seen)
+
+
+def _unchanged(table: Table) -> Table:
+    return table
+
+
+def _why_unroutable(type_: str, problem: str | None) -> tuple[Reason, str]:
+    if problem is not None:
+        return Reason.INVALID_ENVELOPE, problem
+    return Reason.UNKNOWN_TYPE, f"No handler takes messages of type {type_}."

@@ -1,0 +1,101 @@
+"""Azurite, the emulator of Azure Storage, for the tests that need a table service.
+
+Each worker of a test run starts its own, in memory, on a port of its own, and ends it; no other process is touched.
+"""
+
+from __future__ import annotations
+
+import http.client
+import os
+import shutil
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).parents[2]
+START_SECONDS = 60
+ATTEMPTS = 5
+
+
+def azurite_binary() -> str | None:
+    """Return the program: what AZURITE_BIN names, the one of this repository, or one on the path."""
+    candidates = (
+        os.environ.get("AZURITE_BIN", ""),
+        str(REPOSITORY / "node_modules" / ".bin" / "azurite-table"),
+        "azurite-table",
+    )
+    return next((found for name in candidates if name and (found := shutil.which(name))), None)
+
+
+@contextmanager
+def running_azurite() -> Iterator[str]:
+    """Run a table service; give its store url."""
+    binary = azurite_binary()
+    if binary is None:
+        message = "Azurite is not installed: run `make setup-test`, or name the program in AZURITE_BIN."
+        if os.environ.get("CI"):
+            pytest.fail(message)
+        pytest.skip(message)
+    with tempfile.TemporaryDirectory(prefix="azurite-") as folder:
+        for _ in range(ATTEMPTS):
+            port = _free_port()
+            with _process(binary, port, Path(folder)) as process:
+                if _answers(process, port):
+                    yield f"azurite://127.0.0.1:{port}"
+                    return
+        log = (Path(folder) / "log").read_text(errors="replace")
+        pytest.fail(f"Azurite did not start:\n{log}")
+
+
+@pytest.fixture(scope="session")
+def azurite_url() -> Iterator[str]:
+    """Give the store url of an Azurite that runs for the whole test session."""
+    with running_azurite() as url:
+        yield url
+
+
+@contextmanager
+def _process(binary: str, port: int, folder: Path) -> Iterator[subprocess.Popen[bytes]]:
+    command = [binary, "--tableHost", "127.0.0.1", "--tablePort", str(port), "--silent"]
+    command += ["--skipApiVersionCheck", "--disableTelemetry", "--inMemoryPersistence"]
+    with (folder / "log").open("ab") as log:
+        process = subprocess.Popen(command, cwd=folder, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+    try:
+        yield process
+    finally:
+        process.terminate()
+        try:
+            process.wait(timeout=10)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def _answers(process: subprocess.Popen[bytes], port: int) -> bool:
+    """Wait until the service answers; False when it ended, so that another port can be tried."""
+    deadline = time.monotonic() + START_SECONDS
+    while time.monotonic() < deadline and process.poll() is None:
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=1)
+        try:
+            connection.request("GET", "/devstoreaccount1/Tables")
+            connection.getresponse().read()
+        except OSError:
+            time.sleep(0.05)
+        else:
+            return process.poll() is None
+        finally:
+            connection.close()
+    return False

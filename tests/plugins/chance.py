@@ -1,0 +1,52 @@
+"""Chance: whatever a test draws at random follows from one seed, which the head of each run shows.
+
+Another seed is another run: `--seed N`, or `make test SEED=N`. Each test draws the same numbers whichever tests run
+before it, and on whichever worker.
+"""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+# How long an example takes depends on what else the machine does, and what is filtered out depends on the seed.
+_UNSTEADY = [HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large]
+
+settings.register_profile(
+    "quick", max_examples=25, deadline=None, database=None, print_blob=True, suppress_health_check=_UNSTEADY
+)
+settings.register_profile("thorough", settings.get_profile("quick"), max_examples=400)
+settings.load_profile("quick")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--seed", type=int, default=1, metavar="N", help="What is drawn at random follows from it."
+    )
+
+
+@pytest.hookimpl(tryfirst=True)  # before Hypothesis looks at its own option
+def pytest_configure(config: pytest.Config) -> None:
+    if config.option.hypothesis_seed is None:
+        config.option.hypothesis_seed = str(config.option.seed)
+
+
+def pytest_report_header(config: pytest.Config) -> str:
+    return f"seed: {config.option.seed}"
+
+
+@pytest.hookimpl(tryfirst=True)  # before the fixtures of the test
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    random.seed(_seed_of(item))
+
+
+@pytest.fixture
+def chance(request: pytest.FixtureRequest) -> random.Random:
+    """Give a generator of random numbers that is seeded for this test."""
+    return random.Random(_seed_of(request.node))
+
+
+def _seed_of(item: pytest.Item) -> str:
+    return f"{item.config.option.seed} {item.location[0]} {item.name}"
