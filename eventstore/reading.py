@@ -68,6 +68,15 @@ async def read_rows(
     return RowRange(rows, number)
 
 
+async def read_first_rows(partition: Partition, last: str, select: Sequence[str] | None) -> Sequence[Row]:
+    """Read the header, and the rows up to a key that fit into one page with it."""
+    page = await partition.table.query(partition.key, partition.header, last, select=select)
+    if page.continuation is None or (page.rows and page.rows[0].row_key == partition.header):
+        return page.rows
+    # An empty page, or Cosmos DB, which promises no order: the header is in a later one.
+    return (await read_rows(partition, partition.header, last, select)).rows
+
+
 async def read_header(blank: StreamT) -> StreamT | None:
     """Read the header of a stream, None when there is no stream. Raises `StreamDeletedError`."""
     partition = blank.partition

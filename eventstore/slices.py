@@ -9,7 +9,7 @@ Rows of the caller beside the header do change: if they took several pages, the 
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
@@ -21,7 +21,7 @@ from eventstore.header import HEADER_NAMES
 from eventstore.partition import MAX_VERSION
 from eventstore.port import PAGE_SIZE, Row
 from eventstore.properties import VERSION
-from eventstore.reading import Selection, events_in, read_ids, read_rows, stream_read
+from eventstore.reading import Selection, events_in, read_first_rows, read_ids, read_rows, stream_read
 from eventstore.results import StreamSlice
 from eventstore.stream_value import StreamT, StreamValue
 
@@ -96,7 +96,7 @@ class Reader(Generic[StreamT]):
         partition, selection = self.blank.partition, self.selection
         size = MAX_VERSION if slice_size is None else slice_size
         end = partition.event(min(size, MAX_VERSION)) if start_version == 1 else partition.header
-        rows = await self._first_rows(end)
+        rows = await read_first_rows(partition, end, selection.query)
         if not rows or rows[0].row_key != partition.header:
             return None
         stream = stream_read(self.blank, rows[0], selection)
@@ -106,15 +106,6 @@ class Reader(Generic[StreamT]):
         if first + len(events) <= last:
             events += await self._promised(stream, first + len(events), last)
         return StreamSlice(stream, events, last >= stream.version)
-
-    async def _first_rows(self, end: str) -> Sequence[Row]:
-        """Read the header, and the rows up to a key that fit into one page with it."""
-        partition, select = self.blank.partition, self.selection.query
-        page = await partition.table.query(partition.key, partition.header, end, select=select)
-        if page.continuation is None or (page.rows and page.rows[0].row_key == partition.header):
-            return page.rows
-        # An empty page, or Cosmos DB, which promises no order: the header is in a later one.
-        return (await read_rows(partition, partition.header, end, select)).rows
 
     async def _with_rows(self, last: str) -> tuple[StreamT, tuple[Row, ...]] | None:
         partition = self.blank.partition

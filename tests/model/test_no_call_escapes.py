@@ -17,7 +17,7 @@ SOURCES = {
     "runtime/storage/id_index.py": (),
     "runtime/batches/ledger.py": ("abandon",),
     "eventstore/writing.py": (),
-    "eventstore/reading.py": ("read_header",),
+    "eventstore/reading.py": ("read_header", "read_first_rows"),
     "eventstore/truncation.py": ("delete",),
 }
 """The modules that call a table, and their functions that the explored code does not use.

@@ -68,10 +68,9 @@ def _begin_whatever_is_there(patch: pytest.MonkeyPatch) -> None:
     async def write_anyway(stream: Any, own: Any) -> Any:
         if stream.etag is not None:
             return await write_header(stream, own)
-        properties = header_row(0, 1, own)
-        operation = Operation.insert_or_replace(stream.partition.header, properties)
+        operation = Operation.insert_or_replace(stream.partition.header, header_row(0, 1, own))
         (etag,) = await stream.partition.table.transact(stream.partition.key, [operation])
-        return replace(stream, etag=etag, properties=properties)
+        return replace(stream, etag=etag, properties=own)
 
     patch.setattr(state_stream, "_write_header", write_anyway)
 
