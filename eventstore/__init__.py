@@ -32,6 +32,7 @@ from eventstore.errors import (
     StreamTruncatedError,
     TableNameError,
     TableNotFoundError,
+    UnknownEventTypeError,
 )
 from eventstore.events import EventData, EventId, RecordedEvent
 from eventstore.expected_version import ExpectedVersion
@@ -100,6 +101,7 @@ __all__ = [
     "Table",
     "TableNameError",
     "TableNotFoundError",
+    "UnknownEventTypeError",
     "Value",
     "Verb",
     "connect",

@@ -12,11 +12,13 @@ from eventstore.includes import _CHAINING
 from eventstore.limits import MAX_OPERATIONS, MAX_PROPERTIES
 from eventstore.port import PAGE_SIZE
 
-DOCUMENT = (Path(__file__).parents[3] / "docs" / "event-store.md").read_text()
+PAGES = Path(__file__).parents[3] / "docs"
+DOCUMENT = (PAGES / "event-store.md").read_text()
+SOURCING = (PAGES / "event-sourcing.md").read_text()
 
 
-EXAMPLES = re.findall(r"```python\n(.*?)```", DOCUMENT, re.DOTALL)
-PRINTED = ["someone else was first: read again, decide again\n", "1 Ada\n", ""]
+EXAMPLES = re.findall(r"```python\n(.*?)```", DOCUMENT + SOURCING, re.DOTALL)
+PRINTED = ["someone else was first: read again, decide again\n", "1 Ada\n", "", "Ada has only 10.00\n"]
 
 
 @pytest.mark.parametrize(("example", "printed"), list(zip(EXAMPLES, PRINTED, strict=True)))
