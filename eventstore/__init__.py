@@ -11,6 +11,7 @@ The rows are laid out as the C# library Streamstone lays them out. `eventstore.p
 
 from __future__ import annotations
 
+from eventstore.changes import Change, Changes, changes
 from eventstore.connect import connect
 from eventstore.driving import drive
 from eventstore.errors import (
@@ -62,6 +63,8 @@ from eventstore.stream import Stream
 __all__ = [
     "ANY_ETAG",
     "PAGE_SIZE",
+    "Change",
+    "Changes",
     "ConcurrencyConflictError",
     "DuplicateEventError",
     "EventData",
@@ -104,6 +107,7 @@ __all__ = [
     "UnknownEventTypeError",
     "Value",
     "Verb",
+    "changes",
     "connect",
     "drive",
     "list_streams",

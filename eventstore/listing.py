@@ -43,8 +43,9 @@ async def list_streams(
     """
     selection = EVERYTHING if header is None else Selection.of((), header)
     keys = KeyRange(keys) if isinstance(keys, str) else keys
-    async for row in _headers(table, keys, selection.query):
-        yield stream_read(Stream(Partition.exact(table, row.partition_key)), row, selection)
+    async for row in read_headers(table, keys, selection.query):
+        if is_header(row):
+            yield stream_read(Stream(Partition.exact(table, row.partition_key)), row, selection)
 
 
 async def split_streams(table: Table, parts: int, prefix: str = "") -> list[KeyRange]:
@@ -55,8 +56,9 @@ async def split_streams(table: Table, parts: int, prefix: str = "") -> list[KeyR
     if parts < 1:
         raise ValueError(f"Streams are split into at least one range, not into {parts}.")
     sample = _Sample(parts * _SAMPLES_OF_A_PART)
-    async for row in _headers(table, KeyRange(prefix), HEADER_NAMES):
-        sample.add(row.partition_key)
+    async for row in read_headers(table, KeyRange(prefix), HEADER_NAMES):
+        if is_header(row):
+            sample.add(row.partition_key)
     # Ranges are promised for ASCII keys only, and Cosmos DB gives keys in any order.
     keys = sorted((key for key in sample.keys if key.isascii()), key=escape)
     places = {number * len(keys) // parts for number in range(1, parts)} - {0}
@@ -84,13 +86,14 @@ class _Sample:
         self._added += 1
 
 
-async def _headers(table: Table, keys: KeyRange, select: Sequence[str] | None) -> AsyncIterator[Row]:
+async def read_headers(table: Table, keys: KeyRange, select: Sequence[str] | None) -> AsyncIterator[Row]:
+    """Give the rows with the key of a header, those of deleted streams among them. One request for each 1,000."""
     first = keys.first or keys.prefix
     last = _bound_after(keys.prefix) if keys.before is None else keys.before
     async for page in pages(partial(table.scan, HEADER, first, last, select=select)):
         for row in page.rows:
             key = row.partition_key
-            if key.startswith(keys.prefix) and key != keys.before and is_header(row):
+            if key.startswith(keys.prefix) and key != keys.before:
                 yield row
 
 

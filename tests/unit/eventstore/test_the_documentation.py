@@ -18,7 +18,13 @@ SOURCING = (PAGES / "event-sourcing.md").read_text()
 
 
 EXAMPLES = re.findall(r"```python\n(.*?)```", DOCUMENT + SOURCING, re.DOTALL)
-PRINTED = ["someone else was first: read again, decide again\n", "1 Ada\n", "", "Ada has only 10.00\n"]
+PRINTED = [
+    "someone else was first: read again, decide again\n",
+    "1 Ada\n",
+    "",
+    "order-7 Created\norder-7 Paid\n",
+    "Ada has only 10.00\n",
+]
 
 
 @pytest.mark.parametrize(("example", "printed"), list(zip(EXAMPLES, PRINTED, strict=True)))
