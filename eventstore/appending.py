@@ -8,10 +8,11 @@ from dataclasses import dataclass, replace
 from eventstore.errors import ConcurrencyConflictError, DuplicateEventError, StoreUnavailableError
 from eventstore.events import EventData
 from eventstore.expected_version import ExpectedVersion
-from eventstore.header import header_operation, stream_properties, stream_written
+from eventstore.header import header_operation, stream_written
 from eventstore.includes import Include
 from eventstore.limits import prepare
 from eventstore.port import Operation, Properties, Value
+from eventstore.properties import stream_properties
 from eventstore.reading import read_header, with_watermark
 from eventstore.recognition import recorded_before
 from eventstore.results import StreamWriteResult

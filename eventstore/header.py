@@ -2,26 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
-from types import MappingProxyType
 
 from eventstore.errors import EventStoreError
-from eventstore.events import RESERVED_NAMES, VERSION, own_copy
 from eventstore.port import Operation, Properties, Row, Value
+from eventstore.properties import FIRST_VERSION, NO_PROPERTIES, TOMBSTONE, VERSION
 from eventstore.stream_value import StreamT, StreamValue
 
-FIRST_VERSION = "FirstVersion"
-TOMBSTONE = "Tombstone"
 HEADER_NAMES = (VERSION, FIRST_VERSION, TOMBSTONE)
-RESERVED_HEADER_NAMES = RESERVED_NAMES | {FIRST_VERSION, TOMBSTONE}
-
-NO_PROPERTIES: Properties = MappingProxyType({})
-
-
-def stream_properties(properties: Mapping[str, Value | None]) -> Properties:
-    """Return a copy of what a caller gives as a stream's properties. Raises `ValueError`."""
-    return own_copy(properties, RESERVED_HEADER_NAMES)
 
 
 def header_row(version: int, first_version: int, properties: Properties) -> dict[str, Value]:

@@ -6,13 +6,13 @@ from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from operator import attrgetter
-from types import MappingProxyType
 
 from eventstore.errors import ConcurrencyConflictError, StreamDeletedError
-from eventstore.events import VERSION, RecordedEvent
+from eventstore.events import RecordedEvent
 from eventstore.header import HEADER_NAMES, is_tombstone, versions_of
 from eventstore.partition import Partition
 from eventstore.port import Properties, Row, pages
+from eventstore.properties import VERSION, FrozenProperties
 from eventstore.stream_value import StreamT
 
 
@@ -125,13 +125,13 @@ def events_in(
             properties = {name: value for name, value in row.properties.items() if name != VERSION}
         else:
             properties = {name: value for name, value in row.properties.items() if name in names}
-        events.append(RecordedEvent(version, MappingProxyType(properties)))
+        events.append(RecordedEvent(version, FrozenProperties(properties)))
         expected += 1
     return tuple(events)
 
 
 def _properties_of(row: Row, names: Container[str] | None = None) -> Properties:
-    return MappingProxyType(
+    return FrozenProperties(
         {
             name: value
             for name, value in row.properties.items()

@@ -15,10 +15,11 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from eventstore.errors import ConcurrencyConflictError, StreamNotFoundError, StreamTruncatedError
-from eventstore.events import VERSION, RecordedEvent
+from eventstore.events import RecordedEvent
 from eventstore.header import HEADER_NAMES
 from eventstore.partition import MAX_VERSION
 from eventstore.port import PAGE_SIZE, Row
+from eventstore.properties import VERSION
 from eventstore.reading import Selection, events_in, read_rows, stream_read
 from eventstore.results import StreamSlice
 from eventstore.stream_value import StreamT, StreamValue

@@ -16,17 +16,16 @@ from eventstore.events import EventData, RecordedEvent
 from eventstore.expected_version import ExpectedVersion
 from eventstore.header import (
     HEADER_NAMES,
-    NO_PROPERTIES,
     header_operation,
     header_row,
     is_header,
-    stream_properties,
     stream_written,
 )
 from eventstore.includes import Include
 from eventstore.partition import Partition
 from eventstore.parts import append_in_parts
 from eventstore.port import Operation, Row, Value
+from eventstore.properties import NO_PROPERTIES, stream_properties
 from eventstore.reading import Selection, read_header, read_rows, with_watermark
 from eventstore.results import StreamSlice, StreamWriteResult
 from eventstore.slices import Reader

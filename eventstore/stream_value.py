@@ -11,6 +11,7 @@ from typing import TypeVar
 
 from eventstore.partition import Partition
 from eventstore.port import Properties
+from eventstore.properties import FrozenProperties, stream_properties
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +32,8 @@ class StreamValue:
     """True when only some of the properties were read; a write keeps the others then."""
 
     def __post_init__(self) -> None:
+        if self.properties is not None and type(self.properties) is not FrozenProperties:
+            object.__setattr__(self, "properties", stream_properties(self.properties))
         if self.etag is None and not self.first_version:
             object.__setattr__(self, "first_version", 1)
 

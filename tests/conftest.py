@@ -1,1 +1,6 @@
-pytest_plugins = ["tests.plugins.azurite", "tests.plugins.chance", "tests.plugins.workers"]
+pytest_plugins = [
+    "tests.plugins.azurite",
+    "tests.plugins.chance",
+    "tests.plugins.spark",
+    "tests.plugins.workers",
+]

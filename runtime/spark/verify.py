@@ -6,6 +6,7 @@ log names, and creates neither a table, nor a row in the ledger, nor a folder.
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -32,6 +33,8 @@ from runtime.spark.workers.job import Wrap
 
 _KIND = ("handler", "type", "revision", "verdict")
 _DIFFERING = [verdict.value for verdict in Verdict if verdict.is_difference]
+
+_numbers = itertools.count(1)
 
 
 def _silent(_: str) -> None: ...
@@ -194,10 +197,22 @@ class _Verifying:
         return self._result(rounds)
 
     def _round(self, number: int, messages: DataFrame, sample: Sample | None) -> DataFrame:
-        """Return what is found of some messages; it is computed once, and kept on Spark's own disk."""
+        """Return what is found of some messages; it is computed once, and kept on Spark's own disk.
+
+        Spark knows what it keeps by its plan. The job has a number of its own, or else a second verification of the
+        same log would get what the first one found.
+        """
         options = self.options
         options.step(f"Round {number}: handling messages again")
-        job = VerifyJob(self.app, self.store, self.table, options.in_flight, options.cascade, options.wrap)
+        job = VerifyJob(
+            self.app,
+            self.store,
+            self.table,
+            options.in_flight,
+            options.cascade,
+            options.wrap,
+            number=next(_numbers),
+        )
         partitions = options.partitions or max(2, 2 * self.spark.sparkContext.defaultParallelism)
         routed = route(messages, self.app, partitions, sample)
         found = routed.mapInArrow(job.verify, FOUND).persist(StorageLevel.DISK_ONLY)

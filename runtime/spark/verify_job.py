@@ -65,7 +65,10 @@ class _Row:
 
 @dataclass(frozen=True)
 class VerifyJob:
-    """All that a worker needs to verify a partition of deliveries. `with_outputs` also gives what matches publish."""
+    """All that a worker needs to verify a partition of deliveries. `with_outputs` also gives what matches publish.
+
+    `number` tells one verification from another that is equal.
+    """
 
     app: App
     store: str = field(repr=False)
@@ -73,6 +76,7 @@ class VerifyJob:
     in_flight: int = 32
     with_outputs: bool = False
     wrap: Wrap | None = None
+    number: int = 0
 
     def verify(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Compare the deliveries of a partition with their stored versions, and give rows of `FOUND`."""

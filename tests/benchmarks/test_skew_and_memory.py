@@ -24,6 +24,7 @@ def sample(done: int, *sizes: int) -> Sample:
     return Sample(0.0, done, workers, {pid: size // 2 for pid, size in workers.items()})
 
 
+@pytest.mark.thorough
 def test_a_batch_is_run_and_its_workers_are_watched(tmp_path, monkeypatch):
     # So little work ends before the JVM's optimising compiler and its parallel collector have paid for themselves.
     monkeypatch.setenv("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")

@@ -39,11 +39,13 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Results:
         return run(SMALL, QUICK, cores=1, in_flight=8, step=lambda _: None, cache=cache)
 
 
+@pytest.mark.thorough
 def test_the_quick_contenders_agree(results):
     assert set(results.measured) == set(QUICK)
     assert all(one.messages == 220 and one.seconds > 0 for [one] in results.measured.values())
 
 
+@pytest.mark.thorough
 def test_the_file_has_versions_cores_the_date_and_every_measurement(results, tmp_path):
     written = json.loads(results.write(tmp_path).read_text())
 
@@ -61,6 +63,7 @@ def test_the_file_has_versions_cores_the_date_and_every_measurement(results, tmp
     assert written["limits"][0]["goal"] == 110
 
 
+@pytest.mark.thorough
 def test_the_table_names_each_contender_and_the_goals(results, capsys):
     print_table(results)
 
@@ -70,6 +73,7 @@ def test_the_table_names_each_contender_and_the_goals(results, capsys):
     assert "goal at most 110" in printed
 
 
+@pytest.mark.thorough
 def test_a_document_gets_the_table_between_its_marks_and_keeps_the_rest(results, tmp_path):
     document = tmp_path / "performance.md"
     document.write_text(f"# Before\n\n{BEGIN}\noutdated\n{END}\n\nAfter\n")
@@ -86,6 +90,7 @@ def test_a_document_gets_the_table_between_its_marks_and_keeps_the_rest(results,
     assert "| consistent / bare-fold |" in once
 
 
+@pytest.mark.thorough
 def test_a_document_without_marks_is_left_as_it_is(results, tmp_path):
     document = tmp_path / "performance.md"
     document.write_text("# Other\n")

@@ -7,9 +7,12 @@ import pytest
 from eventstore import (
     ConcurrencyConflictError,
     EventData,
+    Include,
+    IncludeConflictError,
     InterceptedTable,
     Operation,
     Partition,
+    PayloadTooLargeError,
     Stream,
     StreamTruncatedError,
 )
@@ -147,6 +150,42 @@ def test_leftovers_below_the_watermark_count_as_cut(run, table, partition, strea
 LONG = 230
 FIRST_TRANSACTION = 3
 CALLS = 6
+
+
+def rows(count, **properties):
+    return [Include.insert(f"row-{number:02}", properties) for number in range(count)]
+
+
+def test_more_includes_than_a_transaction_takes_are_refused_before_anything_is_sent(run, stream):
+    watched = InterceptedTable(stream.partition.table)
+    seen = replace(stream, partition=Partition(watched, "orders-7"))
+
+    with pytest.raises(PayloadTooLargeError):
+        run(Stream.truncate(seen, 6, includes=rows(100)))
+
+    assert watched.calls == 0
+
+
+def test_all_includes_are_changed_with_the_first_transaction_or_none(run, stream, refuses):
+    missing = Include.delete("missing", "*")
+
+    with refuses(IncludeConflictError):
+        run(Stream.truncate(stream, 6, includes=[*rows(98), missing]))
+
+    assert run(Stream.truncate(stream, 6, includes=rows(99))).first_version == 6
+
+
+def test_large_includes_leave_the_deletions_to_the_next_transaction(run, stream, contents):
+    event_rows = [row.row_key for row in contents()]
+    watched = InterceptedTable(stream.partition.table)
+    seen = replace(stream, partition=Partition(watched, "orders-7"))
+    texts = {f"T{number}": "x" * 32_000 for number in range(16)}  # 0.49 MiB as sent
+    rest = Include.insert("rest", {f"T{number}": "x" * 30_000 for number in range(3)})  # leaves some 2 KiB
+
+    run(Stream.truncate(seen, 6, includes=[*rows(8, **texts), rest]))
+
+    assert watched.counts == {"query": 2, "transact": 2}
+    assert len(contents()) == len(event_rows) - 2 * 5 + 9
 
 
 @pytest.fixture

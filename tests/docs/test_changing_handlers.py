@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import json
-import os
 import random
 import re
 import shlex
-import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from handlers import Context
+from tests.plugins.spark import Workplace
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "evolution.md").read_text()
 
 _BLOCK = re.compile(r"<!-- (file|change|run|printed)(?:: (.*?))? -->\n```\w*\n(.*?)```", re.DOTALL)
-SHORT_LIVED_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
 @dataclass
@@ -35,9 +31,9 @@ class Done:
 
 
 @pytest.fixture(scope="module")
-def done(tmp_path_factory: pytest.TempPathFactory) -> list[Done]:
+def done(workplace: Workplace) -> list[Done]:
     """Follow the page from top to bottom."""
-    folder = tmp_path_factory.mktemp("shop")
+    folder = workplace.path
     commands: list[Done] = []
     for kind, argument, text in _BLOCK.findall(PAGE):
         if kind == "file":
@@ -48,8 +44,11 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> list[Done]:
             commands[-1].printed = text
         else:
             commands += [Done(command, int(argument or 0)) for command in text.splitlines()]
-    for command, (code, said) in zip(commands, run(folder, commands), strict=True):
-        command.code, command.said = code, said
+    for command in commands:
+        program, *arguments = shlex.split(command.command)
+        assert program == "consistent"
+        ended = workplace.consistent(*arguments)
+        command.code, command.said = ended.returncode, ended.stderr + ended.stdout
     return commands
 
 
@@ -62,24 +61,6 @@ def change(folder: Path, argument: str, diff: str) -> None:
     text = (folder / source).read_text()
     assert text.count(before) == 1
     (folder / target).write_text(text.replace(before, after))
-
-
-def run(folder: Path, commands: list[Done]) -> list[tuple[int, str]]:
-    """Run the commands in their order, and return the exit code of each and what it said."""
-    programs = [shlex.split(each.command) for each in commands]
-    assert {program for program, *_ in programs} == {"consistent"}
-    ended = subprocess.run(
-        [sys.executable, "-m", "tests.support.commands_in_one_jvm"],
-        input=json.dumps([arguments for _, *arguments in programs]),
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "JDK_JAVA_OPTIONS": SHORT_LIVED_JAVA, "COLUMNS": "250"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert ended.returncode == 0, ended.stderr
-    results: list[tuple[int, str]] = json.loads(ended.stdout)
-    return results
 
 
 def test_each_command_ends_as_the_page_says(done):

@@ -11,6 +11,8 @@ from pathlib import Path
 import pyarrow.parquet
 import pytest
 
+from tests.plugins.spark import Workplace
+
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/testing.md").read_text()
 _FILE = re.compile(r"<!-- file: (\S+) -->\n```\w*\n(.*?)```", re.DOTALL)
@@ -20,12 +22,11 @@ _OUTPUT = re.compile(r"<!-- output: python (\S+) -->\n```\n(.*?)```", re.DOTALL)
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(workplace: Workplace) -> Path:
     """Give a folder with the files that the page and the README show."""
-    folder = tmp_path_factory.mktemp("testing")
     for name, text in _FILE.findall((ROOT / "README.md").read_text() + PAGE):
-        (folder / name).write_text(text)
-    return folder
+        (workplace.path / name).write_text(text)
+    return workplace.path
 
 
 def run(folder: Path, *command: str) -> str:
@@ -46,12 +47,14 @@ def test_its_failure_is_told_as_it_says(folder):
     assert run(folder, sys.executable, program) == said
 
 
-def test_its_batch_under_guard_ends_as_it_says(folder):
+def test_its_batch_under_guard_ends_as_it_says(folder, workplace):
     (command,), (error,) = _RUN.findall(PAGE), _ERROR.findall(PAGE)
     program, *arguments = shlex.split(command)
 
-    run(folder, str(Path(sys.executable).with_name(program)), *arguments)
+    assert program == "consistent"
+    done = workplace.consistent(*arguments)
 
+    assert done.returncode == 0, done.stdout + done.stderr
     files = sorted((folder / "letters").rglob("*.parquet"))
     rows = [row for file in files for row in pyarrow.parquet.ParquetFile(file).read().to_pylist()]
     assert [(row["reason"], row["error"]) for row in rows] == [("handler_error", error)]

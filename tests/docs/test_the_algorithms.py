@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
 import re
 import shlex
 import subprocess
@@ -66,20 +64,15 @@ def test_its_example_of_deliveries_runs(tmp_path):
     assert run(EXAMPLES[2], tmp_path) == ["Dear customer!", "sent True", "filtered True"]
 
 
-def test_its_commands_run_one_after_another(tmp_path):
+def test_its_commands_run_one_after_another(workplace):
     lines = [line for block in COMMANDS for line in block.replace("\\\n", "").splitlines()]
     commands = [shlex.split(line) for line in lines]
     assert {command[0] for command in commands} == {"consistent"}
 
-    ended = subprocess.run(
-        [sys.executable, "-m", "tests.support.commands_in_one_jvm"],
-        cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)},
-        input=json.dumps([command[1:] for command in commands]), capture_output=True, text=True, check=True,
-    )  # fmt: skip
-    results = json.loads(ended.stdout.splitlines()[-1])
+    ended = [workplace.consistent(*arguments) for _, *arguments in commands]
 
-    assert [code for code, _ in results] == [0] * len(commands), results
-    said = {command[1]: said for command, (_, said) in zip(commands, results, strict=True)}
+    assert [each.returncode for each in ended] == [0] * len(commands), ended
+    said = {command[1]: each.stdout for command, each in zip(commands, ended, strict=True)}
     assert "Nothing was left unfinished." in said["sweep"]
     assert "0 messages would be forgotten" in said["evict"]
     assert "Wrote 440 deliveries with tokens" in said["tokens"]

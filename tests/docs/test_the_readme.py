@@ -12,6 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from runtime.cli.apps import load_app
+from tests.plugins.spark import Workplace
+
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
 _FILE = re.compile(r"<!-- file: (\S+) -->\n```\w*\n(.*?)```", re.DOTALL)
@@ -23,21 +26,17 @@ def commands() -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(workplace: Workplace) -> Workplace:
     """Give a folder with the files that the README shows."""
-    folder = tmp_path_factory.mktemp("readme")
     for name, text in _FILE.findall(README):
-        (folder / name).write_text(text)
-    return folder
+        (workplace.path / name).write_text(text)
+    return workplace
 
 
-def consistent(folder: Path, command: str, *more: str) -> str:
+def consistent(folder: Workplace, command: str, *more: str) -> str:
     program, *arguments = shlex.split(command)
     assert program == "consistent"
-    done = subprocess.run(
-        [Path(sys.executable).with_name("consistent"), *arguments, *more],
-        cwd=folder, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+    done = folder.consistent(*arguments, *more)
     assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
     return done.stdout
 
@@ -62,7 +61,7 @@ def test_its_commands_do_what_it_says(folder):
     # ... and the outcomes are those of seven deliveries
     import pyarrow.parquet
 
-    files = sorted((folder / "outcomes").rglob("*.parquet"))
+    files = sorted((folder.path / "outcomes").rglob("*.parquet"))
     rows = [row for file in files for row in pyarrow.parquet.ParquetFile(file).read().to_pylist()]
     assert sorted(row["status"] for row in rows) == ["duplicate"] * 3 + ["processed"] * 4
     won = [output for row in rows for output in row["outputs"]]
@@ -73,23 +72,17 @@ def test_its_commands_do_what_it_says(folder):
 def test_its_tests_pass(folder):
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_winner.py"],
-        cwd=folder, capture_output=True, text=True, check=False,
+        cwd=folder.path, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert "2 passed" in done.stdout, done.stdout + done.stderr
 
 
-def test_its_notebook_code_runs(folder):
+def test_its_notebook_code_runs(folder, capsys):
     (code,) = [block for block in python_blocks() if "run_batch" in block]
     code = code.replace("raffle.db", "other.db").replace('"outcomes"', '"others"')
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    assert "Won" in done.stdout
+    with folder.at_work():
+        exec(code, {"app": load_app("raffle:app")})
+    assert "Won" in capsys.readouterr().out
 
 
 def test_its_handler_is_twenty_lines_of_code():

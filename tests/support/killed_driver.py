@@ -12,7 +12,7 @@ from pathlib import Path
 
 from runtime.spark import build_session, run_batch
 from samples.shooting_range import app
-from tests.integration.spark.conftest import QUICK
+from tests.plugins.spark import QUICK
 from tests.support.clocks import FrozenClock
 from tests.support.faults import DieOnceAfter, finishes_elsewhere
 

@@ -1,4 +1,4 @@
-"""The command line as a user calls it: in a process of its own, in a folder with an app."""
+"""A folder with an app and logs, and the command line as a user calls it there: in a process of its own."""
 
 from __future__ import annotations
 

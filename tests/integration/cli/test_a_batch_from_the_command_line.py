@@ -1,6 +1,7 @@
 """A batch as its user meets it: stopped, resumed, run again, followed by another one, and truncated.
 
-Starting Spark takes longest, so that the commands run once, one after the other, and each test looks at what one said.
+The commands run once, one after the other, and each test looks at what one said. The batch that is stopped, and is then
+resumed, runs in processes of its own, as a user's; the later commands in the session that all tests share.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from subprocess import CompletedProcess
 import pytest
 
 from tests.integration.cli.folder import Folder
+from tests.plugins.spark import Workplace
 
 ON_STORE = ["--store", "sqlite:///store.db", "--table", "bank"]
 RUN = ["run", "--app", "bank:app", *ON_STORE, "--out", "outcomes", "--master", "local[2]", "--cascade"]
@@ -26,6 +28,7 @@ class Commands:
     stopped: tuple[int, str]
     listed_between: CompletedProcess[str]
     resumed: CompletedProcess[str]
+    log: str
     again: CompletedProcess[str]
     later: CompletedProcess[str]
     truncated: CompletedProcess[str]
@@ -34,19 +37,20 @@ class Commands:
 
 
 @pytest.fixture(scope="module")
-def commands(tmp_path_factory: pytest.TempPathFactory) -> Commands:
-    folder = Folder.make(tmp_path_factory.mktemp("bank"))
+def commands(workplace: Workplace) -> Commands:
+    folder = Folder.make(workplace.path)
     cut = ["truncate", *ON_STORE, "--older-than", "0s", "--allow-young", "--master", "local[2]", "--json"]
     return Commands(
         folder,
         stopped=folder.interrupted("Round 0: handling", *FIRST),
         listed_between=folder.consistent("batches", *ON_STORE),
-        resumed=folder.consistent(*FIRST),
-        again=folder.consistent(*FIRST, "--json"),
-        later=folder.consistent(*RUN, "--messages", "later.jsonl", "--log-file", "later.log", "--json"),
-        truncated=folder.consistent(*cut),
-        listed=folder.consistent("batches", *ON_STORE, "--json"),
-        shown=folder.consistent("show", *ON_STORE, "Account", "a1", "--diff"),
+        resumed=folder.consistent(*FIRST, "--log-file", "resumed.log"),
+        log=(folder.path / ".consistent" / "consistent.log").read_text(),
+        again=workplace.consistent(*FIRST, "--json"),
+        later=workplace.consistent(*RUN, "--messages", "later.jsonl", "--json"),
+        truncated=workplace.consistent(*cut),
+        listed=workplace.consistent("batches", *ON_STORE, "--json"),
+        shown=workplace.consistent("show", *ON_STORE, "Account", "a1", "--diff"),
     )
 
 
@@ -91,7 +95,7 @@ def test_spark_and_its_workers_are_heard_only_in_the_log_file(commands):
 
     assert "WARN" not in said
     assert "this is for the log file" not in said
-    log = (commands.folder.path / ".consistent" / "consistent.log").read_text()
+    log = (commands.folder.path / "resumed.log").read_text()
     assert "WARN" in log
     assert "this is for the log file" in log
 
@@ -114,8 +118,8 @@ def test_a_batch_without_an_id_gets_one_and_says_it_first(commands):
     assert document["counts"] == {"outputs": 3, "processed": 6}
 
 
-def test_the_log_file_can_be_chosen(commands):
-    assert "WARN" in (commands.folder.path / "later.log").read_text()
+def test_there_is_a_log_file_where_none_is_chosen(commands):
+    assert "WARN" in commands.log
 
 
 def test_truncation_cuts_all_but_the_newest_runs(commands):

@@ -1,14 +1,12 @@
 """Batches with an outbox, a de-duplication store and tokens from the command line, and what cannot be done with them.
 
-The commands run one after another on one JVM, as starting it takes longest.
+The commands run one after another, and each test looks at what one said.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
-import os
-import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +17,8 @@ import pytest
 from eventstore import connect
 from runtime import Envelope, Processor
 from runtime.cli.apps import load_app
-from tests.integration.cli.folder import REPOSITORY, SHORT_LIVED_JAVA, Folder, deposit
+from tests.integration.cli.folder import Folder, deposit
+from tests.plugins.spark import Workplace
 
 APP = ["--app", "bank:app"]
 SPARK = ["--master", "local[2]"]
@@ -79,26 +78,11 @@ COMMANDS = {
 
 
 @pytest.fixture(scope="module")
-def said(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Said]:
-    folder = Folder.make(tmp_path_factory.mktemp("bank")).path
-    asyncio.run(_leave_something(folder))
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("CONSISTENT_")}
-    ended = subprocess.run(
-        [sys.executable, "-m", "tests.support.commands_in_one_jvm"],
-        input=json.dumps(list(COMMANDS.values())),
-        cwd=folder,
-        env={
-            **environment,
-            "PYTHONPATH": str(REPOSITORY),
-            "JDK_JAVA_OPTIONS": SHORT_LIVED_JAVA,
-            "COLUMNS": "250",
-        },
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert ended.returncode == 0, ended.stderr
-    return {name: Said(*each) for name, each in zip(COMMANDS, json.loads(ended.stdout), strict=True)}
+def said(workplace: Workplace) -> dict[str, Said]:
+    Folder.make(workplace.path)
+    asyncio.run(_leave_something(workplace.path))
+    ended = {name: workplace.consistent(*command) for name, command in COMMANDS.items()}
+    return {name: Said(each.returncode, each.stderr + each.stdout) for name, each in ended.items()}
 
 
 async def _leave_something(folder: Path) -> None:

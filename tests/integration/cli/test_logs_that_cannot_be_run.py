@@ -8,13 +8,14 @@ import pyarrow.parquet as pq
 from tests.integration.cli.folder import Folder
 
 
-def test_a_log_without_a_required_column(tmp_path):
-    folder = Folder.make(tmp_path)
-    pq.write_table(pa.table({"message_id": ["m1"], "type": ["Deposited"]}), tmp_path / "log.parquet")
+def test_a_log_without_a_required_column(workplace):
+    Folder.make(workplace.path)
+    log = pa.table({"message_id": ["m1"], "type": ["Deposited"]})
+    pq.write_table(log, workplace.path / "log.parquet")
 
-    done = folder.consistent(
+    done = workplace.consistent(
         "run", "--app", "bank:app", "--messages", "log.parquet", "--master", "local[2]",
-        "--store", "sqlite:///store.db", "--table", "bank", "--out", "outcomes",
+        "--store", "sqlite:///nothing.db", "--table", "bank", "--out", "outcomes",
     )  # fmt: skip
 
     assert done.returncode == 1

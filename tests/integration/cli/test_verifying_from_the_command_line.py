@@ -9,8 +9,9 @@ from subprocess import CompletedProcess
 import pytest
 
 from tests.integration.cli.folder import APP, Folder
+from tests.plugins.spark import Workplace
 
-ON_STORE = ["--store", "sqlite:///store.db", "--table", "bank", "--master", "local[2]"]
+ON_STORE = ["--store", "sqlite:///verified.db", "--table", "bank", "--master", "local[2]"]
 RUN = ["run", "--app", "bank:app", *ON_STORE, "--messages", "log.jsonl", "--out", "outcomes", "--cascade"]
 VERIFY = ["verify", *ON_STORE, "--messages", "log.jsonl"]
 
@@ -27,8 +28,9 @@ class Commands:
 
 
 @pytest.fixture(scope="module")
-def commands(tmp_path_factory: pytest.TempPathFactory) -> Commands:
-    folder = Folder.make(tmp_path_factory.mktemp("bank"))
+def commands(workplace: Workplace) -> Commands:
+    folder = workplace
+    Folder.make(workplace.path)
     (folder.path / "changed.py").write_text(APP.replace("state.total + message.amount", "state.total + 2"))
     assert folder.consistent(*RUN).returncode == 0
 

@@ -5,19 +5,23 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from tests.integration.cli.folder import Folder
 
-CLUSTER = "local-cluster[2,1,1024]"
+CLUSTER = "local-cluster[1,1,1024]"
+LARGER_CLUSTER = "local-cluster[2,1,1024]"
 
 
-def test_the_app_is_found_by_the_workers_of_a_cluster(tmp_path: Path, azurite_url: str):
+@pytest.mark.parametrize("cluster", [CLUSTER, pytest.param(LARGER_CLUSTER, marks=pytest.mark.thorough)])
+def test_the_app_is_found_by_the_workers_of_a_cluster(tmp_path: Path, azurite_url: str, cluster: str):
     # Given an app that is a module of the working directory, and a store on the network
     folder = Folder.make(tmp_path)
 
-    # When a batch runs on a cluster of two workers
+    # When a batch runs on a cluster
     done = folder.consistent(
         *("run", "--app", "bank:app", "--messages", "log.jsonl", "--store", azurite_url, "--table", "bank"),
-        *("--out", "out", "--cascade", "--master", CLUSTER, "--json"),
+        *("--out", "out", "--cascade", "--master", cluster, "--json"),
     )
 
     # Then its handlers ran: nine deposits, and a letter for each
@@ -26,6 +30,7 @@ def test_the_app_is_found_by_the_workers_of_a_cluster(tmp_path: Path, azurite_ur
     assert sum(row["count"] for row in rows if row["status"] == "processed") == 18
 
 
+@pytest.mark.thorough
 def test_a_file_of_the_driver_is_refused_as_their_store(tmp_path: Path):
     folder = Folder.make(tmp_path)
     done = folder.consistent(

@@ -1,10 +1,10 @@
-"""One Spark session for all tests, and a place of its own for each."""
+"""A place of its own for each test, in the Spark session of all."""
 
 from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -15,28 +15,13 @@ from pyspark.sql import DataFrame, SparkSession
 from handlers import App
 from runtime.spark import run_batch
 from runtime.spark.issuing import Issued, issue_tokens
-from runtime.spark.sessions.session import build_session
 from runtime.spark.workers.connection import TablePlace
 from samples.shooting_range import app as shooting_range
 from tests.support.clocks import FrozenClock
 from tests.support.logs import generated
 from tests.support.outcomes import heads, without_tokens
 
-# Small jobs end before the JVM's optimising compiler and its parallel collector have paid for themselves.
-QUICK = {
-    "spark.sql.shuffle.partitions": "2",
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-}
-
 _numbers = itertools.count(1)
-
-
-@pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    log_file = tmp_path_factory.mktemp("spark") / "spark.log"
-    session = build_session("local[2]", log_file=log_file, settings=QUICK)
-    yield session
-    session.stop()
 
 
 @dataclass
@@ -54,8 +39,8 @@ class Place:
         return str(self.folder / "out")
 
     def run(self, messages: DataFrame | str, **options: Any) -> DataFrame:
-        options = {"app": self.app, "store": self.store, "table": self.table, "out": self.out, **options}
-        return run_batch(self.spark, messages, **options)
+        where = {"app": self.app, "store": self.store, "table": self.table, "out": self.out}
+        return run_batch(self.spark, messages, **{**where, "partitions": 2, **options})
 
     def issue(self, log: str, name: str = "with-tokens", **options: Any) -> Issued:
         """Give the messages of a log their tokens."""
@@ -96,7 +81,7 @@ def place(spark: SparkSession, tmp_path: Path) -> Place:
     return Place(spark, f"sqlite:///{tmp_path}/store.db", f"table{next(_numbers)}", tmp_path)
 
 
-@pytest.fixture(params=["sqlite", "azurite"])
+@pytest.fixture(params=["sqlite", pytest.param("azurite", marks=pytest.mark.thorough)])
 def any_place(request: pytest.FixtureRequest, spark: SparkSession, tmp_path: Path) -> Place:
     store = (
         f"sqlite:///{tmp_path}/store.db"

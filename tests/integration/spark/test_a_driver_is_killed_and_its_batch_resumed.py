@@ -21,8 +21,10 @@ ROOT = Path(__file__).parents[3]
     ("step", "rounds"),
     [
         ("Round 0: committing outcomes", 0),  # all is appended, nothing of it is published
-        ("Round 0: counting outcomes", 0),  # the outcomes are in place and not committed
-        ("Round 1: handling messages", 1),  # between two rounds of the cascade
+        # the outcomes are in place and not committed
+        pytest.param("Round 0: counting outcomes", 0, marks=pytest.mark.thorough),
+        # between two rounds of the cascade
+        pytest.param("Round 1: handling messages", 1, marks=pytest.mark.thorough),
     ],
 )
 def test_a_resumed_batch_gives_what_an_undisturbed_one_gives(place, step, rounds):

@@ -16,6 +16,7 @@ LATER = FrozenClock.at("2026-03-02T12:00:00")
 ROOT = Path(__file__).parents[3]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("algorithm", "step"),
     [("tokens", "Round 0: committing outcomes"), ("deduplication-store", AMID_SECOND_PASS)],

@@ -16,7 +16,7 @@ from tests.support.outcomes import Left, by_status, entities, left, without_toke
 @pytest.mark.parametrize(
     ("algorithm", "states", "other"),
     [
-        ("outbox", "sqlite", None),
+        pytest.param("outbox", "sqlite", None, marks=pytest.mark.thorough),
         ("deduplication-store", "azurite", "sqlite"),
         ("tokens", "sqlite", "azurite"),
     ],

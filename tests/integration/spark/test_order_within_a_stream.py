@@ -45,7 +45,7 @@ ORDERED = [
 ]
 
 
-@pytest.mark.parametrize("turn", [1, 3, 5])
+@pytest.mark.parametrize("turn", [3, *(pytest.param(each, marks=pytest.mark.thorough) for each in (1, 5))])
 def test_whatever_the_order_of_the_log(place, turn):
     place.app = app
     rows = list(itertools.islice(itertools.cycle(ORDERED), turn, turn + len(ORDERED)))

@@ -17,8 +17,8 @@ from tests.support.outcomes import entities, left, without_tokens
     ("algorithm", "sign"),
     [
         ("deduplication-store", stores_an_entity),
-        ("tokens", creates_tokens),
-        ("outbox", finishes_an_entity),
+        pytest.param("tokens", creates_tokens, marks=pytest.mark.thorough),
+        pytest.param("outbox", finishes_an_entity, marks=pytest.mark.thorough),
         ("tokens", finishes_elsewhere),
     ],
 )

@@ -6,6 +6,8 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
 
+import pytest
+
 from tests.support.logs import generated
 from tests.support.outcomes import Left, heads, left, published, statuses
 
@@ -35,6 +37,7 @@ def test_no_update_is_lost(any_place):
     assert sum(versions for versions, _ in heads(place.store, place.table).values()) == 600
 
 
+@pytest.mark.thorough
 def test_with_an_outbox_each_message_is_processed_by_one_of_them_and_nothing_is_left(place):
     logs, _ = overlapping_logs(place.folder)
 

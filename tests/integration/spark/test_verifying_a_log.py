@@ -158,6 +158,15 @@ def test_a_changed_rule_is_found_with_the_first_version_of_each_stream(place, lo
     assert "other outputs and another next state than recorded: total was 70 and is 69" in difference.error
 
 
+def test_a_second_verification_sees_what_was_stored_since_the_first(place, log):
+    more = write_lines(place.folder / "more.jsonl", [paid(9, "a", 1)])
+    assert counts_of(found_by(place, more, BEFORE)) == [("Account", "Paid", None, "unknown", 1, 1)]
+
+    place.run(more)
+
+    assert counts_of(found_by(place, more, BEFORE)) == [("Account", "Paid", 1, "match", 1, 1)]
+
+
 def test_each_stream_that_differs_is_in_the_result_and_examples_can_be_limited(place):
     place.app = BEFORE
     rows = [paid(number, f"a{number % 7}", 40 + number) for number in range(1, 43)]
@@ -230,6 +239,7 @@ class AllWrong(Handler[Total], name="Account"):
         return Total(total=-1)
 
 
+@pytest.mark.thorough
 def test_the_sample_matches_itself(place, tmp_path):
     place.app = shooting_range
     log = generated(place.folder / "log.jsonl", 5, 200, duplicates=0.2, seed=3)
