@@ -104,7 +104,7 @@ endif
 .venv/pyvenv.cfg:
 	@scripts/make_venv.sh $(PYTHON)
 
-.make/java: .venv/pyvenv.cfg scripts/ensure_java.py runtime/spark/java.py
+.make/java: .venv/pyvenv.cfg scripts/ensure_java.py runtime/spark/sessions/java.py
 	@$(BIN)/python scripts/ensure_java.py
 	@mkdir -p .make && touch $@
 
@@ -130,8 +130,8 @@ endif
 .make/packages-tla: .venv/pyvenv.cfg $(REQUIREMENTS)
 	@echo "Installing Python packages, TLC included, into .venv (about a minute) ..."
 	@$(PIP_INSTALL) setuptools
-	@$(PIP_INSTALL) --no-build-isolation --editable '.[tla]'
-	@mkdir -p .make && touch $@
+	@$(PIP_INSTALL) --no-build-isolation --editable '.[azure,spark,tla]'
+	@mkdir -p .make && touch .make/packages $@
 
 .make/azurite: .venv/pyvenv.cfg package.json package-lock.json constraints.txt scripts/ensure_node.py
 	@$(BIN)/python scripts/ensure_node.py

@@ -52,9 +52,9 @@ def ours(folder: str) -> Seconds:
     watch = _Watch()
     from runtime.batches.context import BatchContext  # noqa: PLC0415 - what is measured
     from runtime.spark import build_session  # noqa: PLC0415
-    from runtime.spark.connection import open_table  # noqa: PLC0415
-    from runtime.spark.job import FoldJob  # noqa: PLC0415
     from runtime.spark.schemas import OUTCOME  # noqa: PLC0415
+    from runtime.spark.workers.connection import open_table  # noqa: PLC0415
+    from runtime.spark.workers.job import FoldJob  # noqa: PLC0415
     from samples.shooting_range import app  # noqa: PLC0415
 
     watch.end("imports")

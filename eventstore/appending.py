@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from eventstore.errors import ConcurrencyConflictError, DuplicateEventError, StoreUnavailableError
 from eventstore.events import EventData
 from eventstore.expected_version import ExpectedVersion
-from eventstore.header import header_operation, stream_properties, stream_written
+from eventstore.header import header_operation, stream_written
 from eventstore.includes import Include
 from eventstore.limits import prepare
 from eventstore.port import Operation, Properties, Value
-from eventstore.reading import read_header
+from eventstore.properties import stream_properties
+from eventstore.reading import read_header, with_watermark
 from eventstore.recognition import recorded_before
 from eventstore.results import StreamWriteResult
 from eventstore.stream_value import StreamT, StreamValue
@@ -24,11 +25,15 @@ ANY_ATTEMPTS = 32
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """What one write adds to a stream: events, changes of other rows, and new properties if they are given."""
+    """What one write adds to a stream: events, changes of other rows, and new properties if they are given.
+
+    `keep` says that the properties of the value it is written with are known to be stored already.
+    """
 
     events: Sequence[EventData]
     includes: tuple[Include, ...]
     properties: Properties | None
+    keep: bool = False
 
     @classmethod
     def of(
@@ -49,13 +54,13 @@ class Draft:
         Raises `DuplicateEventError` when two of the events have one id.
         """
         version = stream.version
-        header = header_operation(stream, version + len(self.events), self.properties)
+        header = header_operation(stream, version + len(self.events), self.properties, keep=self.keep)
         events = event_operations(stream.partition, version, self.events)
         return [header, *events, *[include.operation() for include in self.includes]]
 
-    def check(self, blank: StreamValue) -> None:
-        """Raise the error of a write that no stream could take: `PayloadTooLargeError`, or a wrong value."""
-        prepare(blank.partition.key, self.operations(blank))
+    def check(self, stream: StreamValue) -> None:
+        """Raise the error of a write that the stream could not take: `PayloadTooLargeError`, or a wrong value."""
+        prepare(stream.partition.key, self.operations(stream))
 
 
 async def append(
@@ -68,6 +73,7 @@ async def append(
     if expected is None:
         return await _append_to(draft, target)
     draft.check(target)
+    draft = replace(draft, keep=True)
     attempts = ANY_ATTEMPTS if expected is ExpectedVersion.ANY else 1
     while True:
         attempts -= 1
@@ -113,6 +119,8 @@ def first_version(target: StreamValue, expected: int | ExpectedVersion | None) -
 
 
 async def _append_to(draft: Draft, stream: StreamT) -> StreamWriteResult[StreamT]:
+    if draft.properties is not None:
+        stream = await with_watermark(stream)
     etags = await transact(stream.partition, draft.operations(stream))
     written = stream_written(stream, etags[0], stream.version + len(draft.events), draft.properties)
     return StreamWriteResult(

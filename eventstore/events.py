@@ -4,23 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 from uuid import UUID
 
 from eventstore.includes import Include
 from eventstore.port import Properties, Value
-
-VERSION = "Version"
-RESERVED_NAMES = frozenset({"PartitionKey", "RowKey", "Timestamp", "ETag", "odata.etag", VERSION})
-"""Names that the store needs itself; no event and no stream can have a property of that name."""
-
-
-def own_copy(properties: Mapping[str, Value | None], reserved: frozenset[str] = RESERVED_NAMES) -> Properties:
-    """Return an unchangeable copy without what is None. Raises `ValueError` for a reserved name."""
-    if not reserved.isdisjoint(properties):
-        names = ", ".join(sorted(reserved.intersection(properties)))
-        raise ValueError(f"These property names belong to the store: {names}.")
-    return MappingProxyType({name: value for name, value in properties.items() if value is not None})
+from eventstore.properties import RESERVED_NAMES, own_copy
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +43,7 @@ class EventData:
         id: EventId | str | UUID | None = None,  # noqa: A002 - what it is called
         includes: Iterable[Include] = (),
     ) -> None:
-        object.__setattr__(self, "properties", own_copy(properties))
+        object.__setattr__(self, "properties", own_copy(properties, RESERVED_NAMES))
         object.__setattr__(self, "id", id if id is None or isinstance(id, EventId) else EventId(str(id)))
         object.__setattr__(self, "includes", tuple(includes))
 

@@ -2,26 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
-from types import MappingProxyType
 
 from eventstore.errors import EventStoreError
-from eventstore.events import RESERVED_NAMES, VERSION, own_copy
 from eventstore.port import Operation, Properties, Row, Value
+from eventstore.properties import FIRST_VERSION, NO_PROPERTIES, TOMBSTONE, VERSION
 from eventstore.stream_value import StreamT, StreamValue
 
-FIRST_VERSION = "FirstVersion"
-TOMBSTONE = "Tombstone"
 HEADER_NAMES = (VERSION, FIRST_VERSION, TOMBSTONE)
-RESERVED_HEADER_NAMES = RESERVED_NAMES | {FIRST_VERSION, TOMBSTONE}
-
-NO_PROPERTIES: Properties = MappingProxyType({})
-
-
-def stream_properties(properties: Mapping[str, Value | None]) -> Properties:
-    """Return a copy of what a caller gives as a stream's properties. Raises `ValueError`."""
-    return own_copy(properties, RESERVED_HEADER_NAMES)
 
 
 def header_row(version: int, first_version: int, properties: Properties) -> dict[str, Value]:
@@ -38,16 +26,24 @@ def tombstone_row(version: int) -> dict[str, Value]:
     return {VERSION: version, FIRST_VERSION: version + 1, TOMBSTONE: True}
 
 
-def header_operation(stream: StreamValue, version: int, own: Properties | None) -> Operation:
-    """Return the header's part of a write to a stream; properties that are not known are kept."""
+def header_operation(
+    stream: StreamValue, version: int, own: Properties | None, *, keep: bool = False
+) -> Operation:
+    """Return the header's part of a write to a stream, with its new properties if they are given.
+
+    What is not known of the header is kept, and so is what is known to stand there already (`keep`). To replace the
+    properties takes a value that knows its watermark.
+    """
     row_key = stream.partition.header
-    if own is None and not stream.partial:
-        own = stream.properties
     if stream.etag is None:
-        return Operation.insert(row_key, header_row(version, 1, own or NO_PROPERTIES))
-    if own is None:
+        return Operation.insert(row_key, header_row(version, 1, own or stream.properties or NO_PROPERTIES))
+    if own is not None:
+        return Operation.replace(row_key, header_row(version, stream.first_version, own), stream.etag)
+    if keep or stream.partial or stream.properties is None:
         return Operation.merge(row_key, {VERSION: version}, stream.etag)
-    return Operation.replace(row_key, header_row(version, stream.first_version, own), stream.etag)
+    row = header_row(version, stream.first_version, stream.properties)
+    change = Operation.replace if stream.first_version else Operation.merge
+    return change(row_key, row, stream.etag)
 
 
 def stream_written(stream: StreamT, etag: str, version: int, own: Properties | None) -> StreamT:

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
-from types import MappingProxyType
 
 from eventstore.port import ANY_ETAG, Operation, Properties, Value, Verb
+from eventstore.properties import FrozenProperties, own_copy
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,30 +29,34 @@ class Include:
     properties: Properties
     etag: str | None = None
 
-    @classmethod
-    def insert(cls, row_key: str, properties: Mapping[str, Value]) -> Include:
-        """Return the insert of a row that must not be there."""
-        return cls(Verb.INSERT, row_key, MappingProxyType(dict(properties)))
+    def __post_init__(self) -> None:
+        if type(self.properties) is not FrozenProperties:
+            object.__setattr__(self, "properties", own_copy(self.properties))
 
     @classmethod
-    def replace(cls, row_key: str, properties: Mapping[str, Value], etag: str) -> Include:
+    def insert(cls, row_key: str, properties: Mapping[str, Value | None]) -> Include:
+        """Return the insert of a row that must not be there."""
+        return cls(Verb.INSERT, row_key, own_copy(properties))
+
+    @classmethod
+    def replace(cls, row_key: str, properties: Mapping[str, Value | None], etag: str) -> Include:
         """Return the replacement of a row that must be there."""
-        return cls(Verb.REPLACE, row_key, MappingProxyType(dict(properties)), _etag(etag))
+        return cls(Verb.REPLACE, row_key, own_copy(properties), _etag(etag))
 
     @classmethod
     def delete(cls, row_key: str, etag: str) -> Include:
         """Return the deletion of a row that must be there."""
-        return cls(Verb.DELETE, row_key, MappingProxyType({}), _etag(etag))
+        return cls(Verb.DELETE, row_key, {}, _etag(etag))
 
     @classmethod
-    def insert_or_merge(cls, row_key: str, properties: Mapping[str, Value]) -> Include:
+    def insert_or_merge(cls, row_key: str, properties: Mapping[str, Value | None]) -> Include:
         """Return a change of some properties of a row, which is made when it is not there."""
-        return cls(Verb.INSERT_OR_MERGE, row_key, MappingProxyType(dict(properties)))
+        return cls(Verb.INSERT_OR_MERGE, row_key, own_copy(properties))
 
     @classmethod
-    def insert_or_replace(cls, row_key: str, properties: Mapping[str, Value]) -> Include:
+    def insert_or_replace(cls, row_key: str, properties: Mapping[str, Value | None]) -> Include:
         """Return the replacement of a row, which is made when it is not there."""
-        return cls(Verb.INSERT_OR_REPLACE, row_key, MappingProxyType(dict(properties)))
+        return cls(Verb.INSERT_OR_REPLACE, row_key, own_copy(properties))
 
     def operation(self) -> Operation:
         """Return the change as an operation of a transaction."""
@@ -113,7 +117,7 @@ def _follow(so_far: Include | _Amount, further: Include) -> Include | _Amount:
         return replace(further, verb=after)
     kept = so_far.properties if further.verb is _OR_MERGE else {}
     properties = {**kept, **further.properties}
-    return replace(so_far, verb=after, properties=MappingProxyType(properties))
+    return replace(so_far, verb=after, properties=properties)
 
 
 def _words(change: Verb | _Amount) -> str:

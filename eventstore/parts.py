@@ -6,7 +6,7 @@ parts appear, and a failure leaves those before it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from eventstore.appending import Draft, append, append_once, first_version
@@ -17,9 +17,12 @@ from eventstore.header import header_operation
 from eventstore.limits import MAX_OPERATIONS, MAX_TRANSACTION_BYTES, prepare_row
 from eventstore.port import Operation, Properties
 from eventstore.results import StreamWriteResult
-from eventstore.sent_size import sent_size
+from eventstore.sent_size import AROUND_ALL_BYTES, operation_size
 from eventstore.stream_value import StreamT, StreamValue
 from eventstore.writing import event_operations
+
+MAX_STREAM_VERSION = 2**31 - 1
+"""A stream's version is an `int` property."""
 
 
 async def append_in_parts(
@@ -58,14 +61,16 @@ async def append_in_parts(
 
 
 def _drafts(target: StreamValue, events: Sequence[EventData], properties: Properties | None) -> list[Draft]:
-    """Return the parts, each of them checked."""
+    """Return the parts, each of them checked as it will be sent."""
     # Sees an id that stands twice, in whatever parts.
     event_operations(target.partition, target.version, events)
-    drafts = [Draft.of(part) for part in _split(target, events, properties)]
+    later = _as_written(target)
+    parts = _split(events, target, later, properties)
+    drafts = [replace(Draft.of(part), keep=number > 0) for number, part in enumerate(parts)]
     drafts[-1] = replace(drafts[-1], properties=properties)
     included: set[str] = set()
-    for draft in drafts:
-        draft.check(target)
+    for number, draft in enumerate(drafts):
+        draft.check(later if number else target)
         for include in draft.includes:
             if include.row_key in included:
                 raise ValueError(
@@ -75,30 +80,50 @@ def _drafts(target: StreamValue, events: Sequence[EventData], properties: Proper
     return drafts
 
 
+def _as_written(target: StreamValue) -> StreamValue:
+    """Return a stream as it may be once the first part is written, its numbers as long as they can be."""
+    version = MAX_STREAM_VERSION - MAX_OPERATIONS
+    return replace(target, etag="of the part before", version=version, first_version=version)
+
+
 def _split(
-    target: StreamValue, events: Sequence[EventData], properties: Properties | None
-) -> Iterator[list[EventData]]:
-    """Give the events in stretches that fit into a transaction, each as long as possible."""
-    headers = [header_operation(target, target.version, own) for own in (None, properties)]
-    header_bytes = max(_sent_bytes(target, [header]) for header in headers)
-    part: list[EventData] = []
-    count, size = 1, header_bytes
+    events: Sequence[EventData], target: StreamValue, later: StreamValue, properties: Properties | None
+) -> list[list[EventData]]:
+    """Return the events in stretches that fit into a transaction, each as long as possible.
+
+    Where they are split depends only on what is given, not on what is stored: a write that is repeated is split alike.
+    """
+    kept = _header_bytes(later, None, keep=True)
+    header = max(kept, _header_bytes(target, None))
+    parts: list[list[EventData]] = [[]]
+    count, size = 1, header
     for event in events:
-        operations = event_operations(target.partition, target.version, [event])
+        operations = event_operations(later.partition, later.version, [event])
         operations.extend([include.operation() for include in event.includes])
-        event_bytes = _sent_bytes(target, operations)
-        if part and (count + len(operations) > MAX_OPERATIONS or size + event_bytes > MAX_TRANSACTION_BYTES):
-            yield part
-            part, count, size = [], 1, header_bytes
-        part.append(event)
+        event_bytes = sum(_sent_bytes(later, operation) for operation in operations)
+        if parts[-1] and (
+            count + len(operations) > MAX_OPERATIONS or size + event_bytes > MAX_TRANSACTION_BYTES
+        ):
+            parts.append([])
+            header, count, size = kept, 1, kept
+        parts[-1].append(event)
         count += len(operations)
         size += event_bytes
-    yield part
+    if properties is not None and len(parts[-1]) > 1:
+        size += _header_bytes(later, properties) - header
+        if size > MAX_TRANSACTION_BYTES:
+            parts.append([parts[-1].pop()])
+    return parts
 
 
-def _sent_bytes(target: StreamValue, operations: Sequence[Operation]) -> int:
-    prepared = [prepare_row(operation.properties)[0] for operation in operations]
-    return sent_size(target.partition.key, operations, prepared)
+def _header_bytes(stream: StreamValue, properties: Properties | None, *, keep: bool = False) -> int:
+    operation = header_operation(stream, MAX_STREAM_VERSION, properties, keep=keep)
+    return AROUND_ALL_BYTES + _sent_bytes(stream, operation)
+
+
+def _sent_bytes(stream: StreamValue, operation: Operation) -> int:
+    properties, _ = prepare_row(operation.properties)
+    return operation_size(stream.partition.key, MAX_OPERATIONS - 1, operation, properties)
 
 
 def _position_after(result: StreamWriteResult[StreamT]) -> tuple[StreamT, int | None]:

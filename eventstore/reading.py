@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from operator import attrgetter
-from types import MappingProxyType
 
-from eventstore.errors import StreamDeletedError
-from eventstore.events import VERSION, RecordedEvent
+from eventstore.errors import ConcurrencyConflictError, StreamDeletedError
+from eventstore.events import RecordedEvent
 from eventstore.header import HEADER_NAMES, is_tombstone, versions_of
 from eventstore.partition import Partition
-from eventstore.port import Properties, Row
+from eventstore.port import Properties, Row, pages
+from eventstore.properties import VERSION, FrozenProperties
 from eventstore.stream_value import StreamT
 
 
@@ -58,17 +58,14 @@ async def read_rows(
     select: Sequence[str] | None,
 ) -> RowRange:
     """Read the rows between two keys, both included, page by page."""
-    query, key = partition.table.query, partition.key
-    page = await query(key, first, last, select=select)
-    if page.continuation is None:
-        return RowRange(page.rows, 1)
-    rows, pages = list(page.rows), 1
-    while page.continuation is not None:
-        page = await query(key, first, last, select=select, continuation=page.continuation)
+    rows: list[Row] = []
+    number = 0
+    async for page in pages(partial(partition.table.query, partition.key, first, last, select=select)):
         rows.extend(page.rows)
-        pages += 1
-    rows.sort(key=attrgetter("row_key"))  # Cosmos DB promises no order
-    return RowRange(rows, pages)
+        number += 1
+    if number > 1:
+        rows.sort(key=attrgetter("row_key"))  # Cosmos DB promises no order
+    return RowRange(rows, number)
 
 
 async def read_header(blank: StreamT) -> StreamT | None:
@@ -76,6 +73,19 @@ async def read_header(blank: StreamT) -> StreamT | None:
     partition = blank.partition
     row = await partition.table.get(partition.key, partition.header)
     return None if row is None else stream_read(blank, row, EVERYTHING)
+
+
+async def with_watermark(stream: StreamT) -> StreamT:
+    """Return a stream value that knows its low watermark, which is needed to replace a header or to cut events.
+
+    One request when the value was restored without it. Raises `ConcurrencyConflictError` when the header has changed.
+    """
+    if stream.first_version:
+        return stream
+    found = await read_header(stream)
+    if found is None or found.etag != stream.etag:
+        raise ConcurrencyConflictError(str(stream.partition), "its header has been changed since it was read")
+    return replace(stream, first_version=found.first_version)
 
 
 def stream_read(blank: StreamT, row: Row, selection: Selection) -> StreamT:
@@ -100,28 +110,28 @@ def stream_read(blank: StreamT, row: Row, selection: Selection) -> StreamT:
 
 def events_in(
     partition: Partition, rows: Iterable[Row], first: int, last: int, selection: Selection
-) -> tuple[RecordedEvent, ...] | None:
-    """Return the events `first` to `last`, None when one of them is missing among the rows."""
+) -> tuple[RecordedEvent, ...]:
+    """Return the events `first` to `last` that are among the rows, up to the first that is missing there."""
     events: list[RecordedEvent] = []
     expected = first
     names = selection.events
     for row in rows:
         version = partition.version_of(row.row_key)
-        if version is None or version < first or version > last:
+        if version is None or version < first:
             continue
-        if version != expected:
-            return None
+        if version != expected or version > last:
+            break
         if names is None:
             properties = {name: value for name, value in row.properties.items() if name != VERSION}
         else:
             properties = {name: value for name, value in row.properties.items() if name in names}
-        events.append(RecordedEvent(version, MappingProxyType(properties)))
+        events.append(RecordedEvent(version, FrozenProperties(properties)))
         expected += 1
-    return tuple(events) if expected > last else None
+    return tuple(events)
 
 
 def _properties_of(row: Row, names: Container[str] | None = None) -> Properties:
-    return MappingProxyType(
+    return FrozenProperties(
         {
             name: value
             for name, value in row.properties.items()

@@ -9,10 +9,11 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 
-from eventstore.events import VERSION, EventData
+from eventstore.events import EventData
 from eventstore.limits import prepare_row
 from eventstore.partition import Partition
 from eventstore.port import Properties, Value
+from eventstore.properties import VERSION
 from eventstore.reading import EVERYTHING
 from eventstore.results import StreamWriteResult
 from eventstore.slices import Reader

@@ -19,7 +19,7 @@ from eventstore.keys import escape
 from eventstore.port import ANY_ETAG, Int64, Operation, Value, Verb
 
 _ADDRESS_BYTES = len("https://") + 24 + len(".table.cosmosdb.azure.com") + len("/") + 63
-_AROUND_ALL_BYTES = 134
+AROUND_ALL_BYTES = 134
 _AROUND_OPERATION_BYTES = 228
 _PREFER_BYTES = len("Prefer: return-no-content\r\n")
 _IF_MATCH_BYTES = len("If-Match: \r\n")
@@ -48,7 +48,7 @@ def sent_size(
     partition_key: str, operations: Sequence[Operation], prepared: Sequence[dict[str, Value]]
 ) -> int:
     """Return how many bytes the body of a transaction has, given what is stored by each operation."""
-    return _AROUND_ALL_BYTES + sum(
+    return AROUND_ALL_BYTES + sum(
         operation_size(partition_key, index, operation, properties)
         for index, (operation, properties) in enumerate(zip(operations, prepared, strict=True))
     )

@@ -16,18 +16,17 @@ from eventstore.events import EventData, RecordedEvent
 from eventstore.expected_version import ExpectedVersion
 from eventstore.header import (
     HEADER_NAMES,
-    NO_PROPERTIES,
     header_operation,
     header_row,
     is_header,
-    stream_properties,
     stream_written,
 )
 from eventstore.includes import Include
 from eventstore.partition import Partition
 from eventstore.parts import append_in_parts
 from eventstore.port import Operation, Row, Value
-from eventstore.reading import Selection, read_header, read_rows
+from eventstore.properties import NO_PROPERTIES, stream_properties
+from eventstore.reading import Selection, read_header, read_rows, with_watermark
 from eventstore.results import StreamSlice, StreamWriteResult
 from eventstore.slices import Reader
 from eventstore.stream_value import StreamValue
@@ -41,9 +40,12 @@ class Stream(StreamValue):
     """What is known of a stream, with the verbs that read and change streams.
 
     Each verb takes such a value, or a `Partition`, and gives back a new one. Without an ETag it is *transient*: not
-    written yet. To restore a value that was kept elsewhere, give its parts to the constructor; nothing is read for
-    that. Every verb that meets a stream which was deleted raises `StreamDeletedError`, or
+    written yet. Every verb that meets a stream which was deleted raises `StreamDeletedError`, or
     `ConcurrencyConflictError` when it did not read the header.
+
+    To restore a value that was kept elsewhere, give its parts to the constructor: partition, ETag and version, and what
+    else is known. Nothing is read for that, and a write keeps what is not known. To set properties or to truncate takes
+    one request more when `first_version` was not given.
     """
 
     __slots__ = ()
@@ -154,6 +156,7 @@ class Stream(StreamValue):
         if stream.etag is None:
             raise ValueError("The stream is transient: provision or write it before its properties are set.")
         own = stream_properties(properties)
+        stream = await with_watermark(stream)
         (etag,) = await transact(stream.partition, [header_operation(stream, stream.version, own)])
         return stream_written(stream, etag, stream.version, own)
 
@@ -190,9 +193,9 @@ class Stream(StreamValue):
         read and `header` the stream's own ones; with `select` alone none of the stream's own are read.
         Events below the low watermark are not there.
 
-        From version 1 on it takes one request for each 1,000 rows; from a later version on one more, and
-        one more when the read took several pages, to see that the stream did not change meanwhile. Raises
-        `ConcurrencyConflictError` when it changed each time that it was read.
+        From version 1 on it takes one request for each 1,000 rows, from a later version on one more. Events that are
+        appended meanwhile are not given. Raises `ConcurrencyConflictError` when events were cut away meanwhile each
+        time that it was read.
         """
         return await Reader(cls(partition), Selection.of(select, header)).forwards(start_version, slice_size)
 

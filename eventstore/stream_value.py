@@ -11,6 +11,7 @@ from typing import TypeVar
 
 from eventstore.partition import Partition
 from eventstore.port import Properties
+from eventstore.properties import FrozenProperties, stream_properties
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,12 +21,21 @@ class StreamValue:
     partition: Partition
     etag: str | None = None
     version: int = 0
-    first_version: int = 1
-    """The low watermark: the version of the first event that has not been cut away."""
+    first_version: int = 0
+    """The low watermark: the version of the first event that has not been cut away.
+
+    0 when it is not known, in a value that was restored without it; 1 in a transient one.
+    """
     properties: Properties | None = None
     """The stream's own properties, None when they were not read."""
     partial: bool = False
     """True when only some of the properties were read; a write keeps the others then."""
+
+    def __post_init__(self) -> None:
+        if self.properties is not None and type(self.properties) is not FrozenProperties:
+            object.__setattr__(self, "properties", stream_properties(self.properties))
+        if self.etag is None and not self.first_version:
+            object.__setattr__(self, "first_version", 1)
 
 
 StreamT = TypeVar("StreamT", bound=StreamValue)

@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from eventstore.errors import StreamNotFoundError
-from eventstore.events import VERSION
-from eventstore.header import FIRST_VERSION, header_row, is_tombstone, tombstone_row, versions_of
+from eventstore.errors import PayloadTooLargeError, StreamNotFoundError
+from eventstore.header import header_row, is_tombstone, tombstone_row, versions_of
 from eventstore.includes import Include
-from eventstore.limits import MAX_OPERATIONS
+from eventstore.limits import MAX_OPERATIONS, prepare
 from eventstore.partition import EVENT_ID, Partition
 from eventstore.port import Operation, Properties, Value
-from eventstore.reading import read_rows
+from eventstore.properties import FIRST_VERSION, VERSION
+from eventstore.reading import read_rows, with_watermark
 from eventstore.stream_value import StreamT, StreamValue
 from eventstore.writing import transact
 
@@ -27,25 +27,28 @@ async def truncate(
     stream: StreamT, first_version: int, properties: Properties | None, includes: Sequence[Include]
 ) -> StreamT:
     """Cut away the events before a version, and return the stream as it is then."""
-    if stream.etag is None:
+    partition, etag = stream.partition, stream.etag
+    if etag is None:
         raise ValueError("The stream is transient: it has nothing to cut away.")
+    mark: dict[str, Value] = {FIRST_VERSION: first_version}
+    if properties is None:
+        header = Operation.merge(partition.header, mark, etag)
+    else:
+        row = header_row(stream.version, first_version, properties)
+        header = Operation.replace(partition.header, row, etag)
+    included = [include.operation() for include in includes]
+    prepare(partition.key, [header, *included])
+    stream = await with_watermark(stream)
     if not stream.first_version <= first_version <= stream.version + 1:
         raise ValueError(
             f"The stream's events {stream.first_version} to {stream.version} cannot be cut up to {first_version}."
         )
-    partition = stream.partition
     doomed = await _rows_below(partition, first_version)
     if not doomed and not includes and properties is None and first_version == stream.first_version:
         return stream
-    mark: dict[str, Value] = {FIRST_VERSION: first_version}
-    if properties is None:
-        header = Operation.merge(partition.header, mark, stream.etag)
-    else:
-        header = Operation.replace(
-            partition.header, header_row(stream.version, first_version, properties), stream.etag
-        )
+    if properties is not None:
         stream = replace(stream, properties=properties, partial=False)
-    etag = await _delete(partition, header, mark, doomed, includes)
+    etag = await _delete(partition, header, mark, doomed, included)
     return replace(stream, etag=etag, first_version=first_version)
 
 
@@ -71,16 +74,30 @@ async def _delete(
     header: Operation,
     mark: dict[str, Value],
     doomed: Sequence[str],
-    includes: Sequence[Include] = (),
+    included: Sequence[Operation] = (),
 ) -> str:
-    """Change the header and delete rows, 99 with each transaction; return the header's last ETag."""
-    changes = [include.operation() for include in includes]
-    changes += [Operation.delete(row_key) for row_key in doomed]
-    etag = ""
-    for start in range(0, max(len(changes), 1), _CHANGES):
-        etag = (await transact(partition, [header, *changes[start : start + _CHANGES]]))[0]
+    """Change the header and delete rows, 99 with each transaction; return the header's last ETag.
+
+    What is included is all in the first transaction, and rows are deleted with it as far as there is room.
+    """
+    deletions = [Operation.delete(row_key) for row_key in doomed]
+    room = _CHANGES - len(included)
+    if included and not _fit(partition, [header, *included, *deletions[:room]]):
+        room = 0
+    (etag, *_) = await transact(partition, [header, *included, *deletions[:room]])
+    for start in range(room, len(deletions), _CHANGES):
         header = Operation.merge(partition.header, mark, etag)
+        (etag, *_) = await transact(partition, [header, *deletions[start : start + _CHANGES]])
     return etag
+
+
+def _fit(partition: Partition, operations: Sequence[Operation]) -> bool:
+    """Tell whether operations, each of which is right by itself, fit into one transaction."""
+    try:
+        prepare(partition.key, operations)
+    except PayloadTooLargeError:
+        return False
+    return True
 
 
 async def _rows_below(partition: Partition, version: int) -> list[str]:

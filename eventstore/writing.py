@@ -14,10 +14,11 @@ from eventstore.errors import (
     RowError,
     RowExistsError,
 )
-from eventstore.events import VERSION, EventData, RecordedEvent
+from eventstore.events import EventData, RecordedEvent
 from eventstore.includes import Include, combine
 from eventstore.partition import EVENT, EVENT_ID, Partition
 from eventstore.port import Operation
+from eventstore.properties import VERSION
 
 _STREAM_ROW = re.compile(r"(.*\|)?SS-(HEAD$|SE-|UID-)", re.DOTALL)
 

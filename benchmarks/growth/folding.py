@@ -26,8 +26,8 @@ from eventstore import Table, drive
 from handlers import App
 from runtime.batches.context import BatchContext
 from runtime.spark.batch import new_batch_id
-from runtime.spark.connection import Connection, open_table
-from runtime.spark.job import FoldJob
+from runtime.spark.workers.connection import Connection, open_table
+from runtime.spark.workers.job import FoldJob
 from samples.shooting_range import app as shooting_range
 
 Batches = Sequence[pa.RecordBatch]

@@ -1,6 +1,7 @@
-"""The algorithms that make the effect of each message happen exactly once, a folder each.
+"""The algorithms that process each message exactly once, a folder each.
 
-`state_based` replays duplicates on the version before their own; `outbox` keeps outputs and ids in the entity, in a
-de-duplication store, or uses tokens; `documents` writes documents beside; `last_hop` sends to those that take part in
-no transaction. `algorithm` is their interface, `choice` makes them by name.
+`state_based` replays a duplicate on the version before its own. `outbox` stores outputs with the state, and recognises
+a duplicate by its id in the entity, by its id in a de-duplication store, or by its token. `documents` adds documents to
+an outbox. `last_hop` sends to receivers that take part in no transaction. `algorithm` is the interface of single
+messages, `choice` makes algorithms by name.
 """

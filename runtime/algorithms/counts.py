@@ -16,8 +16,8 @@ from runtime.storage.properties import number, text
 class HandlerCount(NamedTuple):
     """What one handler has in a table.
 
-    `objects` are streams or entities, `versions` the messages that were processed, `kept` the versions that are still
-    there, `unfinished` the messages whose outputs may not be out. An entity keeps its newest version only.
+    `objects` are streams or entities, `versions` the processed messages, `kept` the versions that are still stored,
+    `unfinished` the messages whose outputs may be unpublished. An entity keeps its newest version only.
     """
 
     handler: str

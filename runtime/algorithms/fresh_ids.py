@@ -1,4 +1,4 @@
-"""Fresh ids: for what must never have the same name twice, as what one attempt makes."""
+"""Fresh ids: names that no two attempts share."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import uuid
 from collections.abc import Callable
 
 NewId = Callable[[], str]
-"""Gives an id of letters and digits that was never given before, by anybody."""
+"""Returns an id of letters and digits that no call has returned before, in any process."""
 
 
 def fresh_id() -> str:
-    """Return a random id of 32 characters."""
+    """Return 32 random hexadecimal digits."""
     return uuid.uuid4().hex

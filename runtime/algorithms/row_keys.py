@@ -1,4 +1,4 @@
-"""Row keys for message ids: the id itself where it fits, so that a row tells what it is for, else a digest of it."""
+"""Row keys for message ids: the id itself where it fits, so that it can be read in the table, else its digest."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _LONGEST = 120  # three times as many characters once each is escaped, which any
 
 
 def row_key(message_id: IdKey) -> str:
-    """Return the row key of a message, another one for each message id."""
+    """Return the row key of a message id. No two ids have the same."""
     text = id_text(message_id)
     if len(text) <= _LONGEST:
         return f"ID-T-{text}"

@@ -74,7 +74,7 @@ def exit_code(error: Exception) -> int:
 def _sentence(error: Exception, trace: Path | None) -> str:
     where = f" The full trace is in {trace}." if trace else ""
     if type(error).__module__.partition(".")[0] in _OF_SPARK:
-        from runtime.spark.failures import explain
+        from runtime.spark.sessions.failures import explain
 
         return f"{explain(error)}{where}"
     if isinstance(error, OSError) and error.strerror and error.filename:

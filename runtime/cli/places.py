@@ -8,7 +8,7 @@ from eventstore import connect
 from runtime.algorithms.choice import check_stores
 
 if TYPE_CHECKING:
-    from runtime.spark.connection import TablePlace
+    from runtime.spark.workers.connection import TablePlace
 
 
 class Place(NamedTuple):
@@ -64,7 +64,7 @@ def place(named: Named, states: Place, master: str) -> TablePlace | None:
 
     Raises `UsageError` when they would not see it, or the states, as this process does.
     """
-    from runtime.spark.connection import TablePlace, check_scope
+    from runtime.spark.workers.connection import TablePlace, check_scope
 
     found = named.beside(states)
     for url in (states.store, found.store):

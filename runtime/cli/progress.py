@@ -17,8 +17,8 @@ from rich.progress import (
 from rich.text import Text
 
 if TYPE_CHECKING:
-    from runtime.spark.progress import TaskWatch
-    from runtime.spark.session import Session
+    from runtime.spark.sessions.progress import TaskWatch
+    from runtime.spark.sessions.session import Session
 
 
 class StepProgress:
@@ -38,7 +38,7 @@ class StepProgress:
 
     def watch(self, spark: Session) -> None:
         """Count the tasks of a session from now on."""
-        from runtime.spark.progress import TaskWatch
+        from runtime.spark.sessions.progress import TaskWatch
 
         if self._console.is_terminal:
             self._tasks = TaskWatch(spark, self.show)

@@ -18,7 +18,7 @@ from runtime.cli.log_file import logging_to, prepare_log
 from runtime.cli.progress import StepProgress
 
 if TYPE_CHECKING:
-    from runtime.spark.session import Session
+    from runtime.spark.sessions.session import Session
 
     ShownSession = tuple[Session, StepProgress]
     """A session, and what shows how far its work is."""
@@ -38,7 +38,7 @@ def working(
     After Ctrl-C the sentence `when_stopped` is said, and the process exits with 130. Raises `NotPossibleError`
     when there is no Java, and `UnexpectedError` for what nobody thought of, its trace in the log file.
     """
-    from runtime.spark.java import JAVA_MISSING, find_java
+    from runtime.spark.sessions.java import JAVA_MISSING, find_java
 
     if find_java() is None:
         raise NotPossibleError(JAVA_MISSING)
@@ -60,7 +60,7 @@ def _shown_session(
 
     What Spark and its workers print goes to the log file.
     """
-    from runtime.spark.session import build_session
+    from runtime.spark.sessions.session import build_session
 
     progress = StepProgress(console, keep_steps=keep_steps)
     progress.step("Starting Spark")

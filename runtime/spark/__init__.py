@@ -5,10 +5,10 @@ from runtime.errors import MissingExtraError
 try:
     from runtime.spark.batch import Batch, BatchResult, dead_letters, outputs, run_batch
     from runtime.spark.batch_options import BatchOptions
-    from runtime.spark.connection import TablePlace
-    from runtime.spark.session import build_session
+    from runtime.spark.sessions.session import build_session
     from runtime.spark.truncate import truncate
     from runtime.spark.verify import Verification, VerifyOptions, verify
+    from runtime.spark.workers.connection import TablePlace
 except ModuleNotFoundError as error:
     raise MissingExtraError(
         f"Batches on Spark need {error.name}: pip install 'consistent-messaging[spark]'."

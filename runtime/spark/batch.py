@@ -30,16 +30,16 @@ from runtime.clock import cut_off
 from runtime.errors import BatchFailedError, UsageError
 from runtime.messages.outcome import Status
 from runtime.spark.batch_options import BatchOptions
-from runtime.spark.connection import Connection, check_reach, open_table
-from runtime.spark.failures import SPARK_FAILURES, explain
 from runtime.spark.folders import BatchFolders, absolute_folder
-from runtime.spark.inputs import describe_input
-from runtime.spark.job import FoldJob
-from runtime.spark.logs import normalise, read_log
+from runtime.spark.logs.inputs import describe_input
+from runtime.spark.logs.log import normalise, read_log
+from runtime.spark.logs.routing import route
 from runtime.spark.passes import finish, unfinished
-from runtime.spark.routing import route
 from runtime.spark.schemas import OUTCOME
-from runtime.spark.session import check_session
+from runtime.spark.sessions.failures import SPARK_FAILURES, explain
+from runtime.spark.sessions.session import check_session
+from runtime.spark.workers.connection import Connection, check_reach, open_table
+from runtime.spark.workers.job import FoldJob
 
 Round = Callable[[FoldJob], DataFrame]
 """Gives the outcomes of a round, which is run when they are written."""

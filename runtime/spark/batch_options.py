@@ -10,8 +10,8 @@ from runtime.algorithms.choice import AlgorithmName, check_name, check_stores, d
 from runtime.batches.ledger import STATE_BASED
 from runtime.clock import Clock, system_clock
 from runtime.errors import UsageError
-from runtime.spark.connection import TablePlace
-from runtime.spark.job import Wrap
+from runtime.spark.workers.connection import TablePlace
+from runtime.spark.workers.job import Wrap
 
 Step = Callable[[str], None]
 """Is called with a short sentence when a batch goes on to its next step."""

@@ -1,8 +1,8 @@
-"""Issuing tokens for the messages of a log that come from outside, once for each log.
+"""Issuing tokens for the messages of a log that are from outside, once for each log.
 
-Every token is there, durably, before the log that names it is written. That the tokens of a log are issued is noted
-then: whoever issues for the same log again gets the same names, and no token comes into being a second time, as its
-message may have been processed by then.
+Every token is stored durably before the log that names it is written. Then it is recorded that the tokens of the log
+are issued: whoever issues for the same log again gets the same names, and no token is created a second time, because
+its message may have been processed meanwhile.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ from runtime.algorithms.outbox.tokens import CHAIN_LENGTH, FIRST, HEADER, TokenS
 from runtime.errors import BatchFailedError, UsageError
 from runtime.retries import RetryPolicy, until_undisturbed
 from runtime.spark.batch_options import Step
-from runtime.spark.concurrency import ConcurrencyLimit
-from runtime.spark.connection import TablePlace, check_reach, open_table
-from runtime.spark.failures import SPARK_FAILURES, explain
 from runtime.spark.folders import absolute_folder
-from runtime.spark.inputs import describe_input
-from runtime.spark.logs import normalise, read_log
+from runtime.spark.logs.inputs import describe_input
+from runtime.spark.logs.log import normalise, read_log
+from runtime.spark.sessions.failures import SPARK_FAILURES, explain
+from runtime.spark.workers.concurrency import ConcurrencyLimit
+from runtime.spark.workers.connection import TablePlace, check_reach, open_table
 
 _PARTITION = "_issued"
-"""The partition that notes which logs have their tokens; no stream or entity is like it, as theirs hold a hyphen."""
+"""The partition of the logs that have their tokens. No stream or entity has this key, as theirs have a hyphen."""
 
 _COUNTED = StructType([StructField("messages", LongType())])
 
 
 @dataclass(frozen=True)
 class Issued:
-    """The log that was written, how many deliveries are in it, and how many rows of the other were no messages."""
+    """The log that was written, how many deliveries it has, and how many rows of the given log were no messages."""
 
     out: str
     deliveries: int
@@ -61,10 +61,10 @@ def issue_tokens(
     """Give each message of a log its token, and write the log that names them to a folder, as Parquet.
 
     `place` is where the tokens are. A message that names a token already keeps it. Rows that are no messages are
-    written beside the log, to `OUT.rejected`, with what is wrong. Costs a request for each delivery.
+    written to `OUT.rejected`, with what is wrong. Costs one request for each delivery.
 
-    Never issue for a message that may have been processed, as one that an earlier log held too: it would be processed
-    again. Raises `UsageError` when there is something in the folder already.
+    Never issue for a message that may have been processed, such as one that an earlier log holds too: it would be
+    processed again. Raises `UsageError` when the folder exists.
     """
     connection = open_table(place.store, place.table)
     check_reach(connection, spark)
@@ -133,7 +133,7 @@ def _with_token() -> Column:
 
 
 async def _note(table: Table, what: str, out: str) -> None:
-    """Note durably that the tokens of a log are there."""
+    """Record durably that the tokens of a log are issued."""
     try:
         await table.transact(_PARTITION, [Operation.insert(what, {"Out": out})])
     except RowExistsError:

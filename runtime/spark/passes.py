@@ -14,9 +14,9 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 from runtime.algorithms.choice import Dependencies, make_outbox_batches
 from runtime.messages.message_ids import id_key
 from runtime.messages.outcome import Outcome, Status
-from runtime.spark.job import FoldJob
-from runtime.spark.outcomes import to_arrow
 from runtime.spark.schemas import OUTCOME
+from runtime.spark.workers.job import FoldJob
+from runtime.spark.workers.outcomes import to_arrow
 
 _FINISHED = StructType([StructField("entities", LongType())])
 _ENTITY = StructType([StructField(name, StringType()) for name in ("handler", "business_id")])

@@ -16,10 +16,10 @@ from runtime.batches.ledger import Ledger
 from runtime.clock import Clock, system_clock
 from runtime.errors import BatchFailedError
 from runtime.retries import RetryPolicy
-from runtime.spark.concurrency import ConcurrencyLimit
-from runtime.spark.connection import Connection, check_reach, open_table
-from runtime.spark.failures import SPARK_FAILURES, explain
-from runtime.spark.job import Wrap
+from runtime.spark.sessions.failures import SPARK_FAILURES, explain
+from runtime.spark.workers.concurrency import ConcurrencyLimit
+from runtime.spark.workers.connection import Connection, check_reach, open_table
+from runtime.spark.workers.job import Wrap
 from runtime.storage.listing import stream_keys
 
 REPORT = StructType(

@@ -22,14 +22,14 @@ from runtime.algorithms.state_based.verification import Verdict
 from runtime.batches.ledger import STATE_BASED, Ledger
 from runtime.clock import system_clock
 from runtime.errors import BatchFailedError, LogError, UsageError
-from runtime.spark.connection import Connection, check_reach, open_table
-from runtime.spark.failures import SPARK_FAILURES, explain
-from runtime.spark.job import Wrap
-from runtime.spark.logs import normalise, read_log
-from runtime.spark.routing import Sample, route
+from runtime.spark.logs.log import normalise, read_log
+from runtime.spark.logs.routing import Sample, route
 from runtime.spark.schemas import FOUND
-from runtime.spark.session import check_session
+from runtime.spark.sessions.failures import SPARK_FAILURES, explain
+from runtime.spark.sessions.session import check_session
 from runtime.spark.verify_job import VerifyJob
+from runtime.spark.workers.connection import Connection, check_reach, open_table
+from runtime.spark.workers.job import Wrap
 
 _KIND = ("handler", "type", "revision", "verdict")
 _DIFFERING = [verdict.value for verdict in Verdict if verdict.is_difference]

@@ -19,16 +19,16 @@ from runtime.messages.envelope import Envelope
 from runtime.messages.outcome import Outcome, Output
 from runtime.messages.parsing import Delivery, prepare
 from runtime.retries import RetryPolicy
-from runtime.spark.concurrency import ConcurrencyLimit
-from runtime.spark.connection import open_table
-from runtime.spark.deliveries import Group, groups
-from runtime.spark.garbage import rare_collections
-from runtime.spark.job import Wrap
-from runtime.spark.outcomes import outputs_array
 from runtime.spark.schemas import FOUND
+from runtime.spark.workers.buffer import Buffer
+from runtime.spark.workers.concurrency import ConcurrencyLimit, Wait
+from runtime.spark.workers.connection import open_table
+from runtime.spark.workers.deliveries import Group, groups
+from runtime.spark.workers.garbage import rare_collections
+from runtime.spark.workers.job import Wrap
+from runtime.spark.workers.outcomes import MAX_BYTES, outputs_array, outputs_bytes
 
 _MAX_ROWS = 4096
-_MAX_OUTPUTS = 8192
 
 _Kind = tuple[str | None, str | None, int | None, Verdict]
 
@@ -90,6 +90,7 @@ class VerifyJob:
                 tally.add(checked)
                 if tally.is_full:
                     yield tally.flush()
+                del checked  # or it would be kept while the next group is verified
             yield tally.end()
 
 
@@ -98,29 +99,35 @@ class _Worker:
 
     def __init__(self, job: VerifyJob, table: Table) -> None:
         self._app = job.app
+        self._buffer = Buffer()
         self._verifiers = {
             name: Verifier(table, handler, RetryPolicy(), with_outputs=job.with_outputs)
             for name, handler in job.app.handlers.items()
         }
 
-    def work(self, batches: Iterable[pa.RecordBatch]) -> Iterator[Coroutine[Any, Any, _Checked]]:
+    def work(self, batches: Iterable[pa.RecordBatch]) -> Iterator[Coroutine[Any, Any, _Checked] | Wait]:
         """Give the work on each group."""
         stream = _Stream()
         for group in groups(batches):
             if not group.follows:
                 stream = _Stream()
+            yield from self._buffer.admit(group.size)
             yield self._check(group, stream)
+            del group  # or it would be kept while the next one is read
 
     async def _check(self, group: Group, stream: _Stream) -> _Checked:
+        findings = await self._findings(group)
+        self._buffer.release(group.size)
+        return _Checked(stream, findings)
+
+    async def _findings(self, group: Group) -> Sequence[Finding]:
         if group.handler is None:
-            return _Checked(
-                stream, [_unroutable(envelope, problem) for envelope, problem in group.deliveries]
-            )
+            return [_unroutable(envelope, problem) for envelope, problem in group.deliveries]
         handler = self._app.handlers[group.handler]
         prepared = [prepare(handler, group.business_id, envelope) for envelope, _ in group.deliveries]
         if group.business_id is None:
-            return _Checked(stream, [_without_stream(each, handler.name) for each in prepared])
-        return _Checked(stream, await self._verifiers[handler.name].verify(group.business_id, prepared))
+            return [_without_stream(each, handler.name) for each in prepared]
+        return await self._verifiers[handler.name].verify(group.business_id, prepared)
 
 
 class _Tally:
@@ -130,11 +137,12 @@ class _Tally:
         self._counts: dict[_Kind, _Row] = {}
         self._rows: list[_Row] = []
         self._outputs: list[Output] = []
+        self._bytes = 0
 
     @property
     def is_full(self) -> bool:
         """Whether it is time to flush."""
-        return len(self._rows) >= _MAX_ROWS or len(self._outputs) >= _MAX_OUTPUTS
+        return len(self._rows) >= _MAX_ROWS or self._bytes >= MAX_BYTES
 
     def add(self, checked: _Checked) -> None:
         """Take the findings on a group."""
@@ -149,12 +157,13 @@ class _Tally:
             if finding.outputs and finding.message_id != stream.delivered:
                 stream.delivered = finding.message_id
                 self._outputs += finding.outputs
+                self._bytes += outputs_bytes(finding.outputs)
         self._rows += differing.values()
 
     def flush(self) -> pa.RecordBatch:
         """Return the rows so far, and begin anew."""
         batch = _to_arrow(self._rows, tuple(self._outputs))
-        self._rows, self._outputs = [], []
+        self._rows, self._outputs, self._bytes = [], [], 0
         return batch
 
     def end(self) -> pa.RecordBatch:

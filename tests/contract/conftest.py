@@ -41,9 +41,14 @@ def store(store_url, run) -> Iterator[Store]:
 
 
 @pytest.fixture
-def table(store, run: Run[Table]) -> Table:
-    """Open a table that no other test uses."""
-    return run(store.table(f"t{uuid4().hex}"))
+def table_name() -> str:
+    """Give a name that no other test uses."""
+    return f"t{uuid4().hex}"
+
+
+@pytest.fixture
+def table(store, run: Run[Table], table_name) -> Table:
+    return run(store.table(table_name))
 
 
 @pytest.fixture

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from itertools import product
 
 import pytest
 
 from eventstore import EventData, Include, IncludeConflictError, Operation, Stream
 
-Change = Callable[[str, dict[str, int]], Include]
+Change = Callable[[str, Mapping[str, int | None]], Include]
 
 CHANGES: dict[str, Change] = {
     "insert": Include.insert,
@@ -20,6 +20,7 @@ CHANGES: dict[str, Change] = {
 }
 PAIRS = list(product(CHANGES, CHANGES))
 FIRST, SECOND = {"A": 1, "B": 1}, {"B": 2, "C": 2}
+ABSENT = {"A": None, "B": None, "C": 2}  # what is None is not there: a merge keeps the row's own
 
 # One write could not tell whether there is a row to delete.
 ONLY_IN_TWO_WRITES = {("insert_or_merge", "delete"), ("insert_or_replace", "delete")}
@@ -65,13 +66,16 @@ def test_a_first_change_is_carried_out_as_it_is(write, before, first):
 
 
 @pytest.mark.parametrize(("first", "second"), PAIRS)
-def test_a_pair_in_one_write_comes_to_what_two_writes_come_to(write, contents, before, first, second):
+@pytest.mark.parametrize("further", [SECOND, ABSENT], ids=["values", "None"])
+def test_a_pair_in_one_write_comes_to_what_two_writes_come_to(
+    write, contents, before, first, second, further
+):
     rows_before = contents()
-    together = write(CHANGES[first]("together", FIRST), CHANGES[second]("together", SECOND))
+    together = write(CHANGES[first]("together", FIRST), CHANGES[second]("together", further))
     rows_after = contents()
     apart = write(CHANGES[first]("apart", FIRST))
     if apart is not IncludeConflictError:
-        apart = write(CHANGES[second]("apart", SECOND))
+        apart = write(CHANGES[second]("apart", further))
 
     if together in (IncludeConflictError, ValueError):
         assert rows_after == rows_before

@@ -1,13 +1,18 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from eventstore import (
     ConcurrencyConflictError,
     EventData,
+    Include,
+    IncludeConflictError,
     InterceptedTable,
     Operation,
     Partition,
+    PayloadTooLargeError,
     Stream,
     StreamTruncatedError,
 )
@@ -147,6 +152,42 @@ FIRST_TRANSACTION = 3
 CALLS = 6
 
 
+def rows(count, **properties):
+    return [Include.insert(f"row-{number:02}", properties) for number in range(count)]
+
+
+def test_more_includes_than_a_transaction_takes_are_refused_before_anything_is_sent(run, stream):
+    watched = InterceptedTable(stream.partition.table)
+    seen = replace(stream, partition=Partition(watched, "orders-7"))
+
+    with pytest.raises(PayloadTooLargeError):
+        run(Stream.truncate(seen, 6, includes=rows(100)))
+
+    assert watched.calls == 0
+
+
+def test_all_includes_are_changed_with_the_first_transaction_or_none(run, stream, refuses):
+    missing = Include.delete("missing", "*")
+
+    with refuses(IncludeConflictError):
+        run(Stream.truncate(stream, 6, includes=[*rows(98), missing]))
+
+    assert run(Stream.truncate(stream, 6, includes=rows(99))).first_version == 6
+
+
+def test_large_includes_leave_the_deletions_to_the_next_transaction(run, stream, contents):
+    event_rows = [row.row_key for row in contents()]
+    watched = InterceptedTable(stream.partition.table)
+    seen = replace(stream, partition=Partition(watched, "orders-7"))
+    texts = {f"T{number}": "x" * 32_000 for number in range(16)}  # 0.49 MiB as sent
+    rest = Include.insert("rest", {f"T{number}": "x" * 30_000 for number in range(3)})  # leaves some 2 KiB
+
+    run(Stream.truncate(seen, 6, includes=[*rows(8, **texts), rest]))
+
+    assert watched.counts == {"query": 2, "transact": 2}
+    assert len(contents()) == len(event_rows) - 2 * 5 + 9
+
+
 @pytest.fixture
 def long_stream(run, partition):
     stream = Stream(partition)
@@ -177,7 +218,7 @@ def test_a_crash_at_any_call_leaves_a_stream_that_can_be_read_and_truncated_agai
     crashing = Partition(InterceptedTable(partition.table, **crash(call, before=before)), partition.key)
 
     with pytest.raises(CrashedError):
-        run(Stream.truncate(Stream(crashing, stream.etag, stream.version), 150, {"Cut": True}))
+        run(Stream.truncate(replace(stream, partition=crashing), 150, {"Cut": True}))
 
     found = run(Stream.read(partition, slice_size=None))
     took_effect = call - 1 if before else call
@@ -195,7 +236,7 @@ def test_a_crash_at_any_call_leaves_a_stream_that_can_be_read_and_truncated_agai
 def test_a_truncation_without_a_crash_takes_as_many_calls_as_were_crashed_at(run, table, long_stream):
     watched = InterceptedTable(table)
 
-    run(Stream.truncate(Stream(Partition(watched, "orders-7"), long_stream.etag, long_stream.version), 150))
+    run(Stream.truncate(replace(long_stream, partition=Partition(watched, "orders-7")), 150))
 
     assert watched.calls == CALLS
     assert watched.counts["query"] == FIRST_TRANSACTION - 1
@@ -210,7 +251,7 @@ def test_a_writer_in_the_middle_of_a_long_truncation_stops_it(run, table, long_s
 
     watched = Partition(InterceptedTable(table, before=write), partition.key)
     with pytest.raises(ConcurrencyConflictError):
-        run(Stream.truncate(Stream(watched, long_stream.etag, long_stream.version), 150))
+        run(Stream.truncate(replace(long_stream, partition=watched), 150))
 
     found = run(Stream.read(partition, slice_size=None))
     assert versions(found) == list(range(150, long_stream.version + 2))

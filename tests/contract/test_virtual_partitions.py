@@ -1,6 +1,8 @@
 from __future__ import annotations
 
-from eventstore import DuplicateEventError, EventData, Partition, Stream
+import pytest
+
+from eventstore import DuplicateEventError, EventData, Operation, Partition, Stream
 
 
 def test_both_spellings_are_one_place(run, table, contents):
@@ -54,3 +56,43 @@ def test_a_separator_in_the_key_of_an_exact_partition_does_not_split_it(run, tab
 
     assert [row.row_key for row in contents("orders|7")] == ["SS-HEAD", "SS-SE-0000000001"]
     assert run(Stream.try_read(Partition(table, "orders|7"))) is None
+
+
+@pytest.mark.parametrize("cut", [lambda s: Stream.truncate(s, 3), Stream.delete])
+@pytest.mark.parametrize("prefix", ["", "a|"])
+def test_cutting_a_stream_takes_nothing_of_those_whose_prefix_is_like_it(run, table, contents, cut, prefix):
+    def place(beginning):
+        return Partition.exact(table, "orders-7", beginning)
+
+    events = [EventData({"N": number}, id=f"i{number}") for number in (1, 2)]
+    stream = run(Stream.write(place(prefix), *events, expected_version=0)).stream
+    for beginning in (f"{prefix}SS", f"{prefix}b|", f"{prefix}UID-|"):
+        run(Stream.write(place(beginning), *events, expected_version=0))
+
+    run(cut(stream))
+
+    assert len(contents()) == 1 + 3 * 5
+
+
+def test_a_prefix_without_a_separator_is_a_place_of_its_own(run, table, contents):
+    """So Streamstone writes a partition that is given in three arguments."""
+    rows = {
+        "7SS-HEAD": {"Version": 1},
+        "7SS-SE-0000000001": {"Version": 1, "N": 1},
+        "7SS-UID-i": {"Version": 1},
+    }
+    run(table.transact("orders-7", [Operation.insert(key, values) for key, values in rows.items()]))
+    theirs = Partition.exact(table, "orders-7", "7")
+
+    assert run(Stream.try_read(Partition(table, "orders-7", "7"))) is None
+    found = run(Stream.read(theirs))
+    assert [event.properties for event in found.events] == [{"N": 1}]
+    run(Stream.write(found.stream, EventData({"N": 2})))
+    assert [row.row_key for row in contents()] == [
+        "7SS-HEAD",
+        "7SS-SE-0000000001",
+        "7SS-SE-0000000002",
+        "7SS-UID-i",
+    ]
+    run(Stream.delete(theirs))
+    assert [row.row_key for row in contents()] == ["7SS-HEAD"]

@@ -11,6 +11,7 @@ from eventstore import (
     ExpectedVersion,
     Include,
     InterceptedTable,
+    Operation,
     PartialWriteError,
     Partition,
     PayloadTooLargeError,
@@ -18,6 +19,7 @@ from eventstore import (
     Stream,
 )
 from eventstore.limits import MAX_TRANSACTION_BYTES
+from eventstore.sent_size import sent_size
 
 KIB = 1024
 
@@ -66,14 +68,66 @@ def test_large_events_are_as_few_transactions_as_possible(run, watched, partitio
     assert MAX_TRANSACTION_BYTES == 4 * KIB * KIB
 
 
-def test_the_streams_own_properties_take_room_in_each_part(run, watched, partition):
-    stream = run(Stream.provision(partition, {f"P{number}": b"x" * 64 * KIB for number in range(10)}))
-    event = EventData({f"P{number}": b"x" * 64 * KIB for number in range(8)})
+def binaries(number):
+    return {f"P{index}": b"x" * 64 * KIB for index in range(number)}
 
-    run(Stream.write_in_parts(stream, [event] * 12))
 
-    # The header takes 0.84 MiB of the 4, an event 0.67.
-    assert watched.counts == {"transact": 1 + 3}
+def test_the_streams_own_properties_take_room_in_the_first_part(run, watched, partition):
+    stream = run(Stream.provision(partition, binaries(10)))
+
+    run(Stream.write_in_parts(stream, [EventData(binaries(8))] * 14))
+
+    # The header takes 0.84 MiB of the 4, an event 0.67; of the later parts the header takes nothing to speak of.
+    assert watched.counts == {"transact": 1 + 1 + 2}
+    assert run(Stream.open(partition)).properties == binaries(10)
+
+
+@pytest.mark.parametrize("expected", [1, ExpectedVersion.ANY])
+def test_stored_properties_take_no_room(run, watched, partition, expected):
+    run(Stream.write(partition, EventData({}), expected_version=0, properties=binaries(10)))
+    watched.counts.clear()
+
+    write(run, partition, [EventData(binaries(8))] * 10, expected)
+
+    assert watched.counts == {"get": 1, "transact": 2}
+    assert run(Stream.open(partition)).properties == binaries(10)
+
+
+def test_new_properties_take_room_in_the_last_part(run, watched, partition):
+    write(run, partition, [EventData(binaries(8))] * 5, properties=binaries(10))
+
+    assert watched.counts == {"transact": 2}
+    assert [event.version for event in run(Stream.read(partition)).events] == [1, 2, 3, 4, 5]
+    assert run(Stream.open(partition)).properties == binaries(10)
+
+
+@pytest.mark.parametrize(("spare", "fits"), [(0, False), (60, False), (200, True)])
+def test_a_later_part_is_checked_as_it_will_be_sent(run, watched, partition, spare, fits):
+    """The first part inserts the header; a later one changes it, which is sent in some 100 bytes more."""
+    fill = MAX_TRANSACTION_BYTES - spare - first_part_bytes(partition, event_with(0))
+    events = [*numbered(1, 49), event_with(fill)]
+
+    if fits:
+        assert write(run, partition, events).stream.version == 50
+    else:
+        with pytest.raises(PayloadTooLargeError):
+            write(run, partition, events)
+        assert watched.calls == 0
+
+
+def event_with(fill):
+    """Give an event with three rows of 1.25 MiB as sent, and with so many characters of text."""
+    text = {f"T{number}": "x" * (fill // 10 + (fill % 10 if number == 0 else 0)) for number in range(10)}
+    return EventData(text, includes=[Include.insert(f"row-{number}", binaries(15)) for number in range(3)])
+
+
+def first_part_bytes(partition, event):
+    operations = [
+        Operation.insert("SS-HEAD", {"Version": 1}),
+        Operation.insert(partition.event(1), {"Version": 1, **event.properties}),
+        *[include.operation() for include in event.includes],
+    ]
+    return sent_size("orders-7", operations, [operation.properties for operation in operations])
 
 
 def test_stream_properties_are_set_with_the_last_part(run, table, partition):

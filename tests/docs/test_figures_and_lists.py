@@ -16,8 +16,10 @@ from runtime.batches.ledger import BatchStatus
 from runtime.cli import failures
 from runtime.cli.options import DEFAULT_MASTER, STORE_VARIABLE, TABLE_VARIABLE
 from runtime.messages.outcome import Reason, Status
-from runtime.spark.outcomes import MAX_ROWS
-from runtime.spark.session import with_retries
+from runtime.spark.sessions.session import with_retries
+from runtime.spark.workers.buffer import MAX_BUFFERED_BYTES
+from runtime.spark.workers.deliveries import DELIVERY_BYTES, HARD_LIMIT, MAX_DELIVERIES, MAX_TEXT_BYTES
+from runtime.spark.workers.outcomes import MAX_BYTES, MAX_ROWS
 from runtime.storage import limits
 from tests.docs.pages import text
 
@@ -26,6 +28,10 @@ HOUR = 3600 * 1_000_000
 
 def kib(size: int) -> str:
     return f"{size // limits.KIB} KiB"
+
+
+def mib(size: int) -> str:
+    return f"{size // limits.MIB} MiB"
 
 
 SENTENCES = [
@@ -43,7 +49,12 @@ SENTENCES = [
     ("operations", f"is taken as `{with_retries('local[7]').replace('7', 'N')}`"),
     ("operations", f"from `{STORE_VARIABLE}` and the table from `{TABLE_VARIABLE}`"),
     ("performance", f"up to {MAX_OPERATIONS} rows and {MAX_TRANSACTION_BYTES // limits.MIB} MiB"),
-    ("performance", f"in pieces of {MAX_ROWS:,}"),
+    ("performance", f"up to {MAX_DELIVERIES:,} of them or {mib(MAX_TEXT_BYTES)} of bodies and headers"),
+    ("performance", {2: "may extend it, to twice that"}[HARD_LIMIT]),
+    ("performance", f"up to {mib(MAX_BUFFERED_BYTES)} together"),
+    ("performance", f"{kib(DELIVERY_BYTES)} for the objects of each delivery"),
+    ("performance", f"in pieces of {MAX_ROWS:,}, or of {mib(MAX_BYTES)} with their bodies"),
+    ("growth", f"more than {MAX_DELIVERIES:,} messages in one batch"),
     ("growth", f"with the tail, up to {kib(limits.MAX_TAIL_BYTES)}"),
     ("growth", f"A state over {kib(limits.MAX_HEAD_STATE_BYTES)} does not fit the header"),
     ("growth", f"Over {kib(limits.MAX_STATE_BYTES)} nothing is stored"),

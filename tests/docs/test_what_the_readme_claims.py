@@ -95,7 +95,7 @@ def test_its_two_commands_come_before_anything_else():
 
 
 def test_each_of_its_six_comparisons_says_where_it_can_be_checked():
-    table = README.partition("## Beside what you may have in mind")[2].partition("## ")[0]
+    table = README.partition("## Compared with what you may have in mind")[2].partition("## ")[0]
     rows = [line for line in table.splitlines() if line.startswith("| ")][1:]
 
     assert len(rows) == 6

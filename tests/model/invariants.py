@@ -6,8 +6,8 @@ import json
 from collections import Counter
 from collections.abc import Iterator
 
-from eventstore.header import FIRST_VERSION
 from eventstore.partition import EVENT, HEADER
+from eventstore.properties import FIRST_VERSION
 from runtime.clock import to_datetime
 from runtime.messages.outcome import Output
 from runtime.storage.properties import number

@@ -13,10 +13,14 @@ from tests.packaging.extras import REPOSITORY
 _LEFT_OUT = shutil.ignore_patterns(".*", "node_modules", "build", "dist", "*.egg-info", "__pycache__")
 
 
-def build_sdist(folder: Path) -> Path:
-    """Build the source distribution of the working tree, with the setuptools that is installed here."""
-    shutil.copytree(REPOSITORY, folder / "tree", ignore=_LEFT_OUT)
-    return _build("sdist", folder / "tree")
+def copy_tree(folder: Path) -> Path:
+    """Copy the working tree, without what was installed and built in it."""
+    return Path(shutil.copytree(REPOSITORY, folder / "tree", ignore=_LEFT_OUT))
+
+
+def build_sdist(tree: Path) -> Path:
+    """Build the source distribution of a tree, with the setuptools that is installed here."""
+    return _build("sdist", tree)
 
 
 def build_wheel(sdist: Path, folder: Path) -> Path:

@@ -4,12 +4,17 @@ from pathlib import Path
 
 import pytest
 
-from tests.packaging.building import build_sdist, build_wheel
+from tests.packaging.building import build_sdist, build_wheel, copy_tree
 
 
 @pytest.fixture(scope="session")
-def sdist(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build_sdist(tmp_path_factory.mktemp("sdist"))
+def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return copy_tree(tmp_path_factory.mktemp("sources"))
+
+
+@pytest.fixture(scope="session")
+def sdist(tree: Path) -> Path:
+    return build_sdist(tree)
 
 
 @pytest.fixture(scope="session")

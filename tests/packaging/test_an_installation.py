@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 import venv
@@ -58,9 +59,19 @@ class Environment:
         self.python = folder / "bin" / "python"
         self.consistent = folder / "bin" / "consistent"
 
-    def install(self, what: str) -> None:
+    def install(self, *what: str, folder: Path | None = None) -> None:
         constraints = str(REPOSITORY / "constraints.txt")
-        self.run(self.python, "-m", "pip", "install", "--quiet", "--no-input", "-c", constraints, what)
+        pip: list[str | Path] = [
+            self.python,
+            "-m",
+            "pip",
+            "install",
+            "--quiet",
+            "--no-input",
+            "-c",
+            constraints,
+        ]
+        self.run(*pip, *what, folder=folder)
 
     def packages(self) -> set[str]:
         listed = self.run(self.python, "-m", "pip", "list", "--format", "json")
@@ -135,3 +146,17 @@ def test_the_command_line_says_what_to_install_and_then_checks_handlers(environm
 
     done = environment.run(environment.consistent, "lint", "bells.py", folder=folder)
     assert done == "Nothing found in 1 handler, 1 file.\n"
+
+
+def test_the_hook_for_pre_commit_brings_what_it_needs(tree, tmp_path, folder):
+    hook = (REPOSITORY / ".pre-commit-hooks.yaml").read_text()
+    (more,) = re.findall(r"^  additional_dependencies: (.*)$", hook, re.MULTILINE)
+    environment = Environment(tmp_path / "hook")
+
+    # When it is installed as pre-commit does, from a clone
+    environment.install(".", *json.loads(more), folder=tree)
+
+    assert "pyspark" not in environment.packages()
+    assert environment.run(environment.consistent, "lint", "bells.py", folder=folder).startswith(
+        "Nothing found"
+    )

@@ -22,7 +22,7 @@ from pyspark.sql import SparkSession
 
 import runtime.spark
 from runtime.cli import main
-from runtime.spark import session
+from runtime.spark.sessions import session
 
 # Small jobs end before a compiler has paid for itself: the JVM's optimising one, and Spark's of queries.
 QUICK = {

@@ -1,1 +1,1 @@
-"""Documents beside outputs: prepare, commit, publish; register, clean up."""
+"""Documents that outputs announce: prepare, commit, publish; register, clean up."""

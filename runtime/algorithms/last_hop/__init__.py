@@ -1,1 +1,1 @@
-"""Delivery idempotency: the last hop, to a sender that takes part in no transaction."""
+"""Idempotent delivery: the last hop, by a sender that takes part in no transaction."""

@@ -1,12 +1,12 @@
-"""Delivery over the last hop, to a sender that takes part in no transaction: push, mail, text messages.
+"""Delivery over the last hop, by a sender that takes part in no transaction: push, mail, text messages.
 
-There a message can be sent once too often or once too rarely, and each customer has one of the two:
+After a crash a message was sent once too often or not at all. Each customer has one of two promises:
 
-- *at most once*: the key is sealed, then the message is sent. A crash in between loses it, and leaves a key without a
-  record.
-- *at least once*: the key is locked, the message sent, the key sealed. A crash in between leaves a lock that expires;
-  the next copy sends again. A copy that finds the lock of another is not acknowledged but tried again after its expiry:
-  acknowledged, it would be lost with the other.
+- *at most once*: the key is sealed, then the message is sent. A crash in between loses the message, and leaves a sealed
+  key without a record.
+- *at least once*: the key is locked, the message sent, the key sealed. A crash in between leaves a lock that expires,
+  and the next copy sends again. A copy that finds the lock of another delivery is not acknowledged, but tried again
+  after its expiry: acknowledged, it would be lost if the other one crashed.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from runtime.clock import Clock, system_clock
 from runtime.retries import RetryPolicy, until_undisturbed
 
 Send = Callable[[], Awaitable[None]]
-"""Sends the message; raises when it could not."""
+"""Sends the message. Raises when it could not."""
 
 IsTransient = Callable[[Exception], bool]
 
@@ -44,7 +44,8 @@ class End(StrEnum):
 class Delivered(NamedTuple):
     """What became of a delivery.
 
-    `try_again_at`, in microseconds, says that the message is not to be acknowledged, but delivered again then or later.
+    `try_again_at`, in microseconds since 1970, says that the message must not be acknowledged, but redelivered then or
+    later.
     """
 
     end: End
@@ -57,8 +58,8 @@ class Delivered(NamedTuple):
         return self.try_again_at is None
 
 
-def passes(error: Exception) -> bool:
-    """Say whether an error may be another one the next time: time-outs and lost connections."""
+def is_transient_error(error: Exception) -> bool:
+    """Say whether an error is a time-out or a lost connection, so that another attempt may succeed."""
     return isinstance(error, TimeoutError | ConnectionError)
 
 
@@ -74,7 +75,7 @@ class IdempotentDelivery:
         keys: DeliveryKeys,
         settings: DeliverySettings | None = None,
         *,
-        is_transient: IsTransient = passes,
+        is_transient: IsTransient = is_transient_error,
         clock: Clock = system_clock,
         new_id: NewId = fresh_id,
         retries: RetryPolicy | None = None,
@@ -87,7 +88,10 @@ class IdempotentDelivery:
         self.retries = retries or RetryPolicy()
 
     async def deliver(self, customer: str, message_id: str, send: Send) -> Delivered:
-        """Send a message to a customer, unless that was done before, and return how it ended."""
+        """Send a message to a customer, unless that was done before, and return how it ended.
+
+        Raises `RetriesExhaustedError` after too many attempts in a row that lost a race or got no answer.
+        """
         key, name = DeliveryKey.of(customer, message_id), self.new_id()
         if self.settings.is_at_least_once(customer):
             return await self.at_least_once(key, name, send)
@@ -103,7 +107,7 @@ class IdempotentDelivery:
         return delivered._replace(try_again_at=None)
 
     async def at_least_once(self, key: DeliveryKey, name: str, send: Send) -> Delivered:
-        """Lock the key, send, and seal it; unlock it when sending failed for a reason that may pass."""
+        """Lock the key, send, and seal the key; unlock it when sending failed with a transient error."""
         lock = await self.take(key, name, KeyState.LOCKED, self.settings.lock_limit)
         if lock.holder != name and lock.state is KeyState.SEALED:
             return await self.filtered(key, name)
@@ -114,11 +118,11 @@ class IdempotentDelivery:
         return delivered
 
     async def take(self, key: DeliveryKey, name: str, state: KeyState, period: timedelta) -> Key:
-        """Put a key there for a period, unless there is one that has not expired; return the one that is there."""
+        """Store a key for a period, unless there is one that has not expired. Return the one that is stored."""
         return await until_undisturbed(self.retries, partial(self.try_to_take, key, name, state, period))
 
     async def try_to_take(self, key: DeliveryKey, name: str, state: KeyState, period: timedelta) -> Key:
-        """Do so once. The key that is there may be this delivery's own, put there by a call that was not answered."""
+        """Try that once. The key that is stored may be this delivery's own, from a call that was not answered."""
         taken, there = None, None
         while taken is None:
             now = self.clock()
@@ -130,7 +134,7 @@ class IdempotentDelivery:
         return taken
 
     async def send(self, send: Send) -> Delivered:
-        """Send, and say how that ended."""
+        """Send, and return how that ended."""
         try:
             await send()
         except Exception as error:  # noqa: BLE001 - it is the sender's, and may raise anything
@@ -139,14 +143,14 @@ class IdempotentDelivery:
         return Delivered(End.SENT)
 
     async def close(self, key: DeliveryKey, name: str, lock: Key, delivered: Delivered) -> None:
-        """Record the end, and with it seal the key, or unlock it; only record when the lock is another's by now."""
+        """Record the end and seal or unlock the key in one transaction; record only when another holds the lock now."""
         sealed_until = self.clock() + self.settings.ttl_of(key.customer) // _MICROSECOND
         record = self.as_record(delivered)
         if not await self.keys.end(key, lock, sealed_until if delivered.is_done else None, record, name):
             await self.keys.end(key, None, None, record, name)
 
     async def filtered(self, key: DeliveryKey, name: str) -> Delivered:
-        """Record that a message was left alone, as it was sent, or was going to be, before."""
+        """Record that a message was not sent, because another delivery of it sealed the key."""
         delivered = Delivered(End.FILTERED, "filtered by idempotency")
         await self.record(key, name, delivered)
         return delivered

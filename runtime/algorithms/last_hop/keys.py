@@ -1,8 +1,8 @@
-"""Keys of deliveries, one for each customer and message, and the records of what became of them.
+"""Keys of deliveries, one for each customer and message, and the records of how deliveries ended.
 
-A key is *unlocked* when it is not there or has expired, *locked* by the delivery that is at it, or *sealed*. Who locked
-it is known by a name that no other delivery has; only that one may seal or unlock it. Key and records stand in one
-partition, so that sealing and recording is one step.
+A key is *unlocked* when it is absent or has expired, *locked* while a delivery is sending, or *sealed*. The delivery
+that locked it has a name that no other delivery has; only that one may seal or unlock it. Keys and records of a
+customer share a partition, so that sealing and recording is one transaction.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class DeliveryKey(NamedTuple):
 
 
 class Key(NamedTuple):
-    """A key as it is stored: its state, who put it there, and when it expires, in microseconds. `etag` guards it."""
+    """A key as it is stored: its state, the delivery that holds it, when it expires, in microseconds, and its ETag."""
 
     state: KeyState
     holder: str
@@ -53,7 +53,7 @@ class Key(NamedTuple):
 
 
 class Record(NamedTuple):
-    """What became of one delivery: how it ended, why, and when, in microseconds."""
+    """How one delivery ended: the end, why, and when, in microseconds."""
 
     end: str
     why: str | None

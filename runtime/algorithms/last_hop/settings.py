@@ -1,4 +1,4 @@
-"""Settings of deliveries, by the names that operators know."""
+"""Settings of deliveries, from environment variables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Entities: a business state and its outbox, in one row, so that one conditional write changes both."""
+"""Entities: a business state and its outbox in one row, so that one conditional write changes both."""
 
 from __future__ import annotations
 
@@ -15,11 +15,10 @@ from runtime.storage.limits import MAX_STATE_BYTES
 from runtime.storage.properties import microseconds, number, text
 
 MAX_OUTBOX_BYTES = 512 * 2**10
-"""What all entries take at most when one is added. The row has room for more: tokens are registered later."""
+"""The limit for all entries when one is added. The row has room for more, as attempts are registered later."""
 
 _STATE = chunk_names("State", MAX_STATE_BYTES // CHUNK)
 _OUTBOX = chunk_names("Outbox", MAX_OUTBOX_BYTES // CHUNK + 2)
-
 _INTENTS = chunk_names("Intents", 2)
 
 
@@ -69,13 +68,13 @@ class Entity:
 
     @property
     def pending(self) -> int:
-        """How many entries and intents wait to be finished."""
+        """How many entries and intents are unfinished."""
         return sum(entry.is_pending for entry in self.outbox.values()) + self.intents.size
 
     def pending_until(self, latest: int) -> list[IdKey]:
         """Return the single messages with pending entries that were handled at a time, in microseconds, or before.
 
-        Those of a batch are left to the batch: its outcomes may not be committed yet.
+        Those of a batch are left to the batch, whose outcomes may be uncommitted.
         """
         return [
             key

@@ -8,11 +8,11 @@ import typer
 
 from eventstore import Table
 from runtime.batches.ledger import STATE_BASED, BatchRecord, Ledger
-from runtime.cli.batch_record import counts_text, describe
 from runtime.cli.console import Screen
 from runtime.cli.options import AsJson, StoreUrl, TableName
+from runtime.cli.reports.batch_record import counts_text, describe
+from runtime.cli.reports.tables import Cell, make_table
 from runtime.cli.stores import on_table
-from runtime.cli.tables import Cell, make_table
 from runtime.clock import system_clock
 
 Abandon = Annotated[

@@ -1,4 +1,4 @@
-"""`consistent lint`: handlers that would not give the same again, found in their source."""
+"""`consistent lint`: finds nondeterministic code in the source of handlers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from handlers.lint import RULES, Report, SourceError, check
 from runtime.cli.console import Screen
 from runtime.cli.lint_targets import find_targets
 from runtime.cli.options import AsJson
-from runtime.cli.tables import make_table
+from runtime.cli.reports.tables import make_table
 from runtime.errors import AppNotFoundError, UsageError
 
 FOUND = 1
@@ -30,17 +30,17 @@ _COLUMNS = ("code", "name", "why", "use instead")
 
 
 def lint(targets: Targets = None, *, rules: WithRules = False, as_json: AsJson = False) -> None:
-    """Find in the source of handlers what could give something else when a message is handled again.
+    """Find nondeterministic code in the source of handlers.
 
         consistent lint samples.shooting_range:app
         consistent lint orders/handlers.py --json
 
-    Clocks, random numbers, environment, files, network, threads, identities, the order of sets, what is kept
-    between messages, and changes of state or message: each with its place, the calls that lead there, and what to
-    use instead. Calls are followed into your own modules, not into installed ones.
+    Clocks, random numbers, environment, files, network, threads, identities, the order of sets, data kept between
+    messages, and mutations of state or message: each with its place, the calls that lead there, and what to use
+    instead. Calls are followed into your own modules, not into installed ones.
 
-    A line that is right all the same ends in `# noqa: CODE reason`. Exit code 0: nothing found; 1: something;
-    2: asked for wrongly, or source that cannot be read.
+    A comment `# noqa: CODE reason` silences a rule on its line. Exit code 0: nothing found; 1: something found;
+    2: wrong arguments, or source that cannot be read.
     """
     screen = Screen(as_json)
     if rules:

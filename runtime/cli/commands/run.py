@@ -8,7 +8,6 @@ from typing import Annotated
 import typer
 
 from runtime.cli.apps import load_app
-from runtime.cli.batch_report import BatchReport
 from runtime.cli.console import Screen
 from runtime.cli.message_logs import check_log
 from runtime.cli.options import (
@@ -34,6 +33,7 @@ from runtime.cli.options import (
     TokenTableName,
 )
 from runtime.cli.places import Named, Place, Stores
+from runtime.cli.reports.batch import BatchReport
 from runtime.cli.sessions import working
 
 Out = Annotated[

@@ -52,7 +52,7 @@ def shooting_range(
     """
     if out.exists():
         raise NotPossibleError(f"{out} is there already: remove it, or write to another --out.")
-    from runtime.spark.log_files import write_log
+    from runtime.spark.logs.files import write_log
 
     rows = generate_log(games, messages, duplicates=duplicates, shuffle=shuffle, seed=seed)
     written = write_log(rows, out)

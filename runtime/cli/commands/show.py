@@ -11,10 +11,15 @@ from eventstore import Stream, Table
 from runtime.cli.console import Screen
 from runtime.cli.failures import NotPossibleError
 from runtime.cli.options import AsJson, Limit, StoreUrl, TableName
+from runtime.cli.reports.tables import moment_text
+from runtime.cli.reports.version_tables import (
+    facts_of_stream,
+    facts_of_version,
+    table_of_changes,
+    table_of_versions,
+)
+from runtime.cli.reports.versions import describe_version
 from runtime.cli.stores import on_table
-from runtime.cli.tables import moment_text
-from runtime.cli.version_tables import facts_of_stream, facts_of_version, table_of_changes, table_of_versions
-from runtime.cli.versions import describe_version
 from runtime.errors import UsageError
 from runtime.messages.message_ids import canonical
 from runtime.storage.head import Head, read_head

@@ -13,8 +13,8 @@ from runtime.cli.console import Screen
 from runtime.cli.failures import NotPossibleError
 from runtime.cli.options import AsJson, StoreUrl, TableName, TokenStoreUrl, TokenTableName
 from runtime.cli.places import Named, Place
+from runtime.cli.reports.tables import make_table
 from runtime.cli.stores import check_table
-from runtime.cli.tables import make_table
 from runtime.clock import system_clock
 
 _COLUMNS = ("handler", "algorithm", "objects", "messages", "versions kept", "unfinished")

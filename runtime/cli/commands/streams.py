@@ -9,8 +9,8 @@ import typer
 
 from runtime.cli.console import Screen
 from runtime.cli.options import AsJson, Limit, StoreUrl, TableName
+from runtime.cli.reports.tables import Cell, make_table, moment_cell, moment_text
 from runtime.cli.stores import on_table
-from runtime.cli.tables import Cell, make_table, moment_cell, moment_text
 from runtime.storage.listing import StreamSummary, summaries
 
 Handler = Annotated[

@@ -9,7 +9,6 @@ from typing import Annotated
 import typer
 
 from runtime.cli.apps import load_app
-from runtime.cli.batch_report import BatchReport
 from runtime.cli.commands.run import BatchId, Cascade, Out
 from runtime.cli.console import Screen
 from runtime.cli.durations import parse_duration
@@ -30,6 +29,7 @@ from runtime.cli.options import (
     WithOutbox,
 )
 from runtime.cli.places import Named, Place, Stores
+from runtime.cli.reports.batch import BatchReport
 from runtime.cli.sessions import working
 from runtime.cli.stores import check_table
 

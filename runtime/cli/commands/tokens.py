@@ -64,8 +64,8 @@ def issue(
     but two logs must not hold the same message. One request for each delivery.
     """
     loaded = load_app(app)
-    from runtime.spark.connection import TablePlace
     from runtime.spark.issuing import issue_tokens
+    from runtime.spark.workers.connection import TablePlace
 
     tokens = place(Named(token_store, token_table), Place(store, table), master) or TablePlace(store, table)
     check_log(messages, master)

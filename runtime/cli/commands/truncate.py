@@ -10,9 +10,9 @@ from eventstore import connect
 from runtime.algorithms.state_based.truncation import TruncationRules
 from runtime.cli.console import Screen
 from runtime.cli.options import DEFAULT_MASTER, Age, AsJson, LogFile, Master, StoreUrl, TableName, Window
+from runtime.cli.reports.truncation import TruncationReport
 from runtime.cli.sessions import working
 from runtime.cli.stores import check_file
-from runtime.cli.truncation_report import TruncationReport
 from runtime.clock import system_clock
 
 KeepLast = Annotated[
@@ -70,9 +70,9 @@ def truncate(
     TruncationRules.of(system_clock(), (), **rules)  # what cannot be is refused before Spark is started
     opened = connect(store)
     check_file(opened)
-    from runtime.spark.connection import check_scope
     from runtime.spark.summaries import count_truncated
     from runtime.spark.truncate import truncate as cut
+    from runtime.spark.workers.connection import check_scope
 
     check_scope(opened.scope, master)
     screen = Screen(as_json)

@@ -26,9 +26,9 @@ from runtime.cli.options import (
     StoreUrl,
     TableName,
 )
+from runtime.cli.reports.verification import VerifyReport
 from runtime.cli.sessions import working
 from runtime.cli.stores import check_table
-from runtime.cli.verify_report import VerifyReport
 
 SampleOption = Annotated[
     float,
@@ -79,9 +79,9 @@ def verify(
     are counted, and the exit code is 0. One query for each stream, more for versions that are not in its header.
     """
     loaded = load_app(app)
-    from runtime.spark.connection import check_scope
     from runtime.spark.verify import VerifyOptions
     from runtime.spark.verify import verify as compare
+    from runtime.spark.workers.connection import check_scope
 
     options: dict[str, Any] = {
         "sample": sample,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from rich.console import RenderableType
 
 from eventstore import Table
-from runtime.cli.tables import make_table
+from runtime.cli.reports.tables import make_table
 from runtime.storage.listing import summaries
 from runtime.storage.readable_states import decode
 

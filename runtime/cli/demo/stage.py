@@ -9,13 +9,13 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from handlers import App
-from runtime.cli.batch_report import BatchReport
 from runtime.cli.demo.comparison import StateDigest
 from runtime.cli.demo.folder import DemoFolder
 from runtime.cli.demo.leader_board import Score, best_scores
+from runtime.cli.reports.batch import BatchReport
+from runtime.cli.reports.truncation import TruncationReport
 from runtime.cli.sample_log import SHOOTING_RANGE_LOG, generate_log
 from runtime.cli.stores import on_table
-from runtime.cli.truncation_report import TruncationReport
 
 if TYPE_CHECKING:
     from runtime.cli.sessions import ShownSession
@@ -47,7 +47,7 @@ class Stage:
 
     def write(self, name: str, rows: Iterable[dict[str, Any]]) -> int:
         """Write a log, and return how many deliveries it has."""
-        from runtime.spark.log_files import write_log
+        from runtime.spark.logs.files import write_log
 
         return write_log(rows, self.folder.log(name))
 

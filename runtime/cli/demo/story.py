@@ -14,7 +14,7 @@ from runtime.cli.demo.leader_board import Score, table_of_scores
 from runtime.cli.demo.narration import Narration
 from runtime.cli.demo.stage import GAMES, MESSAGES, TABLE, Stage
 from runtime.cli.failures import NotPossibleError
-from runtime.cli.tables import make_table
+from runtime.cli.reports.tables import make_table
 
 if TYPE_CHECKING:
     from runtime.spark.batch import BatchResult

@@ -14,8 +14,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from handlers import App
 from runtime.spark import run_batch
-from runtime.spark.connection import TablePlace
 from runtime.spark.issuing import Issued, issue_tokens
+from runtime.spark.workers.connection import TablePlace
 from samples.shooting_range import app as shooting_range
 from tests.support.clocks import FrozenClock
 from tests.support.logs import generated

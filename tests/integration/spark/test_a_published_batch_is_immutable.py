@@ -9,8 +9,8 @@ import pytest
 from eventstore import InterceptedTable
 from runtime.errors import BatchRefusedError, UsageError
 from runtime.spark import Batch
-from runtime.spark.connection import open_table
 from runtime.spark.folders import BatchFolders
+from runtime.spark.workers.connection import open_table
 from samples.shooting_range import app as shooting_range
 from tests.support.faults import CountCalls
 from tests.support.logs import fire, generated, start, write_lines

@@ -8,7 +8,7 @@ from eventstore import connect
 from eventstore.backends.azure.account import account_of
 from runtime.batches.ledger import Ledger
 from runtime.spark.batch_options import BatchOptions
-from runtime.spark.connection import TablePlace
+from runtime.spark.workers.connection import TablePlace
 from tests.integration.spark.conftest import NIGHT
 from tests.support.outcomes import Left, by_status, entities, left, without_tokens
 

@@ -3,8 +3,8 @@
 import re
 from itertools import pairwise
 
-from runtime.spark.logs import normalise, read_log
-from runtime.spark.routing import route
+from runtime.spark.logs.log import normalise, read_log
+from runtime.spark.logs.routing import route
 from samples.shooting_range import app
 from tests.support.logs import fire, generated, message_id, write_lines
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from runtime.spark import java
+from runtime.spark.sessions import java
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 from runtime import LogError
 from runtime.cli.commands import run as command
 from runtime.spark import batch
-from runtime.spark.connection import TablePlace
+from runtime.spark.workers.connection import TablePlace
 
 REQUIRED = [
     "run", "--app", "samples.shooting_range:app", "--messages", "file:log.jsonl",

@@ -63,3 +63,33 @@ def test_the_version_of_an_event_row_is_read_from_its_key(table, prefix):
         partition.event(1)[:-1],
     ):
         assert partition.version_of(other) is None
+
+
+def test_a_row_of_another_stream_has_no_version_here(table):
+    first, second, whole = (Partition(table, key) for key in ("orders|a", "orders|b", "orders"))
+
+    assert first.version_of(second.event(1)) is None
+    assert first.version_of(whole.event(1)) is None
+    assert whole.version_of(first.event(1)) is None
+
+
+@pytest.mark.parametrize("prefix", ["SS-UID-x", "SS-HEAD", "SS-", "a|SS-UID-b", "aSS-UID-b"])
+def test_a_prefix_is_not_like_the_row_keys_of_a_stream(table, prefix):
+    with pytest.raises(ValueError, match="begin with 'SS-'"):
+        Partition(table, "orders", prefix)
+    with pytest.raises(ValueError, match="begin with 'SS-'"):
+        Partition(table, f"orders|{prefix}")
+    with pytest.raises(ValueError, match="begin with 'SS-'"):
+        Partition.exact(table, "orders", prefix)
+
+
+def test_a_prefix_may_hold_what_is_in_no_row_key_of_a_stream(table):
+    assert Partition(table, "orders", "CLASS-SS").header == "CLASS-SS|SS-HEAD"
+
+
+def test_an_exact_prefix_is_what_the_rows_begin_with(table):
+    partition = Partition.exact(table, "orders", "7")
+
+    assert (partition.key, partition.prefix, str(partition)) == ("orders", "7", "orders|7")
+    assert (partition.header, partition.event(1)) == ("7SS-HEAD", "7SS-SE-0000000001")
+    assert partition.version_of("7SS-SE-0000000001") == 1

@@ -5,20 +5,17 @@ from __future__ import annotations
 import asyncio
 import gc
 from collections.abc import Iterable, Iterator
-from types import SimpleNamespace
 
 import pyarrow as pa
-import pytest
 
 from benchmarks.games import by_game, routed_batches
 from eventstore import InterceptedTable, Table
 from runtime.batches.context import BatchContext
 from runtime.messages.outcome import Outcome
-from runtime.spark import concurrency, connection, deliveries
-from runtime.spark import outcomes as writing
-from runtime.spark.job import FoldJob
+from runtime.spark.workers import deliveries
+from runtime.spark.workers import outcomes as writing
+from runtime.spark.workers.job import FoldJob
 from samples.shooting_range import app
-from tests.support.network_store import NetworkStore
 
 STREAMS = 40
 TURNS = 5
@@ -80,19 +77,6 @@ def in_small_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBat
     for batch in batches:
         for start in range(0, batch.num_rows, ROWS_IN_A_BATCH):
             yield batch.slice(start, ROWS_IN_A_BATCH)
-
-
-@pytest.fixture
-def network_store(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    # Its calls take no time, however busy the machine is: slower ones would lower the limit below `IN_FLIGHT`.
-    monkeypatch.setattr(concurrency, "time", SimpleNamespace(perf_counter=lambda: 0.0))
-    store = NetworkStore("memory:")
-    monkeypatch.setattr(connection, "connect", lambda url: store)
-    connections: dict[tuple[int, int, str, str], connection.Connection] = {}
-    monkeypatch.setattr(connection, "_connections", connections)
-    yield store.url
-    for opened in connections.values():
-        opened.close()
 
 
 def statuses(batches: Iterable[pa.RecordBatch]) -> list[str]:

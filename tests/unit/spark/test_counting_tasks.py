@@ -6,7 +6,7 @@ from typing import Any
 
 from py4j.protocol import Py4JError
 
-from runtime.spark.progress import TaskWatch, count_tasks
+from runtime.spark.sessions.progress import TaskWatch, count_tasks
 
 STAGES = {
     1: SimpleNamespace(numTasks=8, numCompletedTasks=3),

@@ -10,9 +10,9 @@ import pytest
 from handlers import App, Context, Handler, handles
 from runtime.algorithms.choice import AlgorithmName
 from runtime.batches.context import BatchContext
-from runtime.spark import deliveries
-from runtime.spark.job import FoldJob
 from runtime.spark.verify_job import VerifyJob
+from runtime.spark.workers import deliveries
+from runtime.spark.workers.job import FoldJob
 from samples.shooting_range import app
 from samples.shooting_range.messages import FireAt
 from samples.shooting_range.states import ShootingRangeData

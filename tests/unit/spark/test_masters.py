@@ -2,7 +2,7 @@
 
 import pytest
 
-from runtime.spark.session import DEFAULT_MASTER, is_local, with_retries
+from runtime.spark.sessions.session import DEFAULT_MASTER, is_local, with_retries
 
 
 @pytest.mark.parametrize(

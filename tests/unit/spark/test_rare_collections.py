@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from runtime.spark.garbage import rare_collections
+from runtime.spark.workers.garbage import rare_collections
 
 
 @pytest.fixture(autouse=True)

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from eventstore import InterceptedTable, StoreUnavailableError, connect, drive
-from runtime.spark.concurrency import FEWEST, ConcurrencyLimit
-from runtime.spark.connection import run_concurrently
+from runtime.spark.workers.concurrency import FEWEST, ConcurrencyLimit
+from runtime.spark.workers.connection import run_concurrently
 
 MOST = 64
 

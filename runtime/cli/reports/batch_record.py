@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from runtime.batches.ledger import BatchRecord
-from runtime.cli.tables import iso
+from runtime.cli.reports.tables import iso
 
 
 def describe(record: BatchRecord) -> dict[str, Any]:

@@ -9,10 +9,15 @@ from typing import Any
 import pyarrow as pa
 
 from runtime.messages.envelope import Envelope
+from runtime.messages.outcome import Output
 
 MAX_DELIVERIES = 49_152
-MAX_BODY_BYTES = 32 * 2**20
-_HARD_LIMIT = 2
+MAX_TEXT_BYTES = 32 * 2**20
+DELIVERY_BYTES = 2048
+"""What a delivery takes in memory beside its text, from when it is read until its outcome is written; measured."""
+
+HARD_LIMIT = 2
+"""How many times as large copies of its last message may make a group."""
 
 
 @dataclass(slots=True)
@@ -26,18 +31,26 @@ class Group:
     business_id: str | None
     follows: bool = False
     deliveries: list[tuple[Envelope, str | None]] = field(default_factory=list)
-    body_bytes: int = 0
+    text_bytes: int = 0
+
+    @property
+    def size(self) -> int:
+        """How many bytes it takes in memory, about."""
+        return self.text_bytes + DELIVERY_BYTES * len(self.deliveries)
+
+    def add(self, envelope: Envelope, problem: str | None) -> None:
+        """Take a delivery."""
+        self.deliveries.append((envelope, problem))
+        self.text_bytes += text_bytes(envelope)
 
     def has_room(self, message_id: str) -> bool:
         """Say whether another delivery may be added. Copies of a message stay together as far as that goes."""
         count = len(self.deliveries)
-        if count < MAX_DELIVERIES and self.body_bytes < MAX_BODY_BYTES:
+        if count < MAX_DELIVERIES and self.text_bytes < MAX_TEXT_BYTES:
             return True
         is_copy = self.deliveries[-1][0].message_id == message_id
         return (
-            is_copy
-            and count < _HARD_LIMIT * MAX_DELIVERIES
-            and self.body_bytes < _HARD_LIMIT * MAX_BODY_BYTES
+            is_copy and count < HARD_LIMIT * MAX_DELIVERIES and self.text_bytes < HARD_LIMIT * MAX_TEXT_BYTES
         )
 
 
@@ -53,10 +66,21 @@ def groups(batches: Iterable[pa.RecordBatch]) -> Iterator[Group]:
             elif not group.has_room(envelope.message_id):
                 yield group
                 group = Group(handler, business_id, follows=True)
-            group.deliveries.append((envelope, problem))
-            group.body_bytes += len(envelope.body or "")
+            group.add(envelope, problem)
     if group is not None:
         yield group
+
+
+def text_bytes(message: Envelope | Output) -> int:
+    """Return the bytes of body and headers."""
+    headers = message.headers or {}
+    return _length(message.body) + sum(_length(name) + _length(value) for name, value in headers.items())
+
+
+def _length(text: str | bytes | None) -> int:
+    if isinstance(text, str) and not text.isascii():
+        return len(text.encode("utf-8", "surrogatepass"))
+    return len(text or "")
 
 
 def _rows(batch: pa.RecordBatch) -> Iterator[tuple[str | None, str | None, Envelope, str | None]]:

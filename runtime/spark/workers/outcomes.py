@@ -10,9 +10,13 @@ import pyarrow as pa
 
 from runtime.messages.outcome import Outcome, Output, Reason, Status
 from runtime.spark.schemas import ARROW_OUTPUT, OUTCOME
+from runtime.spark.workers.deliveries import text_bytes
 
 MAX_ROWS = 8192
 MAX_BYTES = 8 * 2**20
+OUTPUT_BYTES = 512
+"""What an output takes in memory beside its text."""
+
 
 _NAMES = OUTCOME.fieldNames()
 _STRING = pa.string()
@@ -23,6 +27,7 @@ class OutcomeWriter:
 
     def __init__(self) -> None:
         self._outcomes: list[Outcome] = []
+        self._sizes: list[int] = []
         self._bytes = 0
 
     @property
@@ -33,15 +38,27 @@ class OutcomeWriter:
     def add(self, outcomes: Iterable[Outcome]) -> None:
         """Take outcomes."""
         added = list(outcomes)
+        sizes = [text_bytes(each.envelope) + outputs_bytes(each.outputs) for each in added]
         self._outcomes += added
-        self._bytes += _size(added)
+        self._sizes += sizes
+        self._bytes += sum(sizes)
 
     def flush(self) -> pa.RecordBatch:
-        """Return the first of what was collected, up to `MAX_ROWS`, as one batch."""
-        taken = self._outcomes[:MAX_ROWS]
-        del self._outcomes[:MAX_ROWS]
-        self._bytes -= _size(taken)
+        """Return the first of what was collected, up to `MAX_ROWS` and about `MAX_BYTES`, as one batch."""
+        count = self._fitting()
+        taken = self._outcomes[:count]
+        self._bytes -= sum(self._sizes[:count])
+        del self._outcomes[:count], self._sizes[:count]
         return to_arrow(taken)
+
+    def _fitting(self) -> int:
+        """Return how many outcomes a batch may have; the last of them may go over the limit."""
+        size = 0
+        for count, each in enumerate(self._sizes[:MAX_ROWS], 1):
+            size += each
+            if size >= MAX_BYTES:
+                return count
+        return MAX_ROWS
 
 
 def to_arrow(outcomes: list[Outcome]) -> pa.RecordBatch:
@@ -61,8 +78,9 @@ def to_arrow(outcomes: list[Outcome]) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, names=_NAMES)
 
 
-def _size(outcomes: list[Outcome]) -> int:
-    return sum(100 + sum(len(output.body) for output in outcome.outputs) for outcome in outcomes)
+def outputs_bytes(outputs: Iterable[Output]) -> int:
+    """Return how many bytes outputs take in memory, about."""
+    return sum(OUTPUT_BYTES + text_bytes(output) for output in outputs)
 
 
 def outputs_array(of_outcomes: list[tuple[Output, ...]]) -> pa.ListArray:

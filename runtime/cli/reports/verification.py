@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import RenderableType
 
 from runtime.algorithms.state_based.verification import Verdict
-from runtime.cli.tables import make_table
+from runtime.cli.reports.tables import make_table
 
 if TYPE_CHECKING:
     from runtime.spark.verify import FirstDifference, VerdictCount, Verification

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 from rich.console import RenderableType
 from rich.text import Text
 
-from runtime.cli.tables import Cell, compact_json, make_facts, make_table, moment_cell, moment_text
-from runtime.cli.versions import describe_version
+from runtime.cli.reports.tables import Cell, compact_json, make_facts, make_table, moment_cell, moment_text
+from runtime.cli.reports.versions import describe_version
 from runtime.storage.head import Head
 from runtime.storage.readable_states import changes, decode
 from runtime.storage.version import Version

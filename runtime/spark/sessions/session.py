@@ -13,7 +13,7 @@ from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 from runtime.errors import UsageError
-from runtime.spark.java import JAVA_MISSING, find_java
+from runtime.spark.sessions.java import JAVA_MISSING, find_java
 
 Session = SparkSession
 """What batches run on, for those who import no PySpark themselves."""

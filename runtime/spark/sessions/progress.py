@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from pyspark.sql import SparkSession
 
-from runtime.spark.failures import SPARK_FAILURES
+from runtime.spark.sessions.failures import SPARK_FAILURES
 
 _EVERY_SECONDS = 0.25
 _GONE = (*SPARK_FAILURES, OSError)

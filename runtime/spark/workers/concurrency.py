@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable
+from enum import Enum
 from math import inf, sqrt
 from typing import TypeVar
 
@@ -27,6 +28,16 @@ _WINDOWS = 100
 """After how many windows it begins anew, so that a store that became slower for good is not compared with its past."""
 
 T = TypeVar("T")
+
+
+class Wait(Enum):
+    """Stands between pieces of work: those after it begin later."""
+
+    FOR_ONE = "one"
+    """When one of those before it has ended."""
+
+    FOR_ALL = "all"
+    """When all of those before it have ended."""
 
 
 class ConcurrencyLimit:

@@ -7,7 +7,7 @@ from pyspark.sql import functions as sf
 from pyspark.sql.types import ArrayType, MapType, StructField, StructType
 
 from runtime.errors import LogError
-from runtime.spark.failures import SPARK_FAILURES, explain
+from runtime.spark.sessions.failures import SPARK_FAILURES, explain
 
 
 def describe_input(log: DataFrame, name: str | None) -> str:

@@ -15,7 +15,7 @@ from pyspark.sql.types import BinaryType
 
 from handlers import App
 from handlers.route import KeyKind, Route
-from runtime.spark.logs import canonical
+from runtime.spark.logs.log import canonical
 
 _ROUTES = "array<struct<handler:string,business_id:string>>"
 _JSON_OPTIONS = {"allowSingleQuotes": "false", "allowUnquotedFieldNames": "false"}

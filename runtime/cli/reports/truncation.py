@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import RenderableType
 
-from runtime.cli.tables import make_table
+from runtime.cli.reports.tables import make_table
 
 if TYPE_CHECKING:
     from runtime.spark.summaries import TruncatedCount

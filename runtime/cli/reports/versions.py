@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from runtime.cli.tables import moment_text
+from runtime.cli.reports.tables import moment_text
 from runtime.storage.readable_states import changes, decode
 from runtime.storage.version import Version
 

@@ -29,8 +29,8 @@ from pyspark.sql.types import (
 from runtime.clock import EARLIEST, to_microseconds
 from runtime.errors import LogError
 from runtime.messages import message_ids
-from runtime.spark.failures import SPARK_FAILURES, explain
 from runtime.spark.schemas import OPTIONAL, REQUIRED
+from runtime.spark.sessions.failures import SPARK_FAILURES, explain
 
 _JSON_OPTIONS = {
     "allowSingleQuotes": "false",

@@ -15,8 +15,8 @@ from pyspark.sql import SparkSession
 
 from eventstore import Scope, Store, Table, connect, drive
 from runtime.errors import UsageError
-from runtime.spark.concurrency import ConcurrencyLimit
-from runtime.spark.session import is_local
+from runtime.spark.sessions.session import is_local
+from runtime.spark.workers.concurrency import ConcurrencyLimit, Wait
 
 T = TypeVar("T")
 
@@ -73,17 +73,17 @@ class Connection:
         return table if self._loop is None else concurrency.measured(table)
 
     def run_all(
-        self, coroutines: Iterable[Coroutine[Any, Any, T] | None], concurrency: ConcurrencyLimit
+        self, work: Iterable[Coroutine[Any, Any, T] | Wait], concurrency: ConcurrencyLimit
     ) -> Iterator[T]:
         """Run coroutines, as many at once as `concurrency` allows, and give their results as they end.
 
-        The next coroutine is asked for only when there is room for it. None stands for a wait: what comes after it
-        begins when all before it has ended. When one raises, the others are cancelled.
+        The next coroutine is asked for only when there is room for it, and when a `Wait` before it has ended. When one
+        raises, the others are cancelled.
         """
         if self._loop is None:
-            yield from (drive(coroutine) for coroutine in coroutines if coroutine is not None)
+            yield from (drive(coroutine) for coroutine in work if not isinstance(coroutine, Wait))
             return
-        yield from run_concurrently(self._loop, coroutines, concurrency)
+        yield from run_concurrently(self._loop, work, concurrency)
 
 
 def open_table(
@@ -130,17 +130,22 @@ def check_scope(scope: Scope, master: str) -> None:
 
 def run_concurrently(
     loop: asyncio.AbstractEventLoop,
-    coroutines: Iterable[Coroutine[Any, Any, T] | None],
+    work: Iterable[Coroutine[Any, Any, T] | Wait],
     concurrency: ConcurrencyLimit,
 ) -> Iterator[T]:
     """Run coroutines as `Connection.run_all` does, on an event loop."""
     running: set[asyncio.Task[T]] = set()
     try:
-        for coroutine in coroutines:
-            if coroutine is not None:
-                running.add(loop.create_task(coroutine))
-            while len(running) >= (concurrency.limit if coroutine is not None else 1):
+        for each in work:
+            if each is Wait.FOR_ONE:
                 running = yield from _take_finished(loop, running)
+            elif each is Wait.FOR_ALL:
+                while running:
+                    running = yield from _take_finished(loop, running)
+            else:
+                running.add(loop.create_task(each))
+                while len(running) >= concurrency.limit:
+                    running = yield from _take_finished(loop, running)
         while running:
             running = yield from _take_finished(loop, running)
     finally:
@@ -154,6 +159,6 @@ def _take_finished(
     loop: asyncio.AbstractEventLoop, running: set[asyncio.Task[T]]
 ) -> Generator[T, None, set[asyncio.Task[T]]]:
     done, waiting = loop.run_until_complete(asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED))
-    for task in done:
-        yield task.result()
+    while done:
+        yield done.pop().result()
     return waiting

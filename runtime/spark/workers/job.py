@@ -20,11 +20,12 @@ from runtime.batches.seen import NOTHING
 from runtime.clock import Clock, system_clock
 from runtime.messages.outcome import Outcome, Reason, dead_letter
 from runtime.messages.parsing import prepare
-from runtime.spark.concurrency import ConcurrencyLimit
-from runtime.spark.connection import Connection, TablePlace, open_table
-from runtime.spark.deliveries import Group, groups
-from runtime.spark.garbage import rare_collections
-from runtime.spark.outcomes import OutcomeWriter
+from runtime.spark.workers.buffer import Buffer
+from runtime.spark.workers.concurrency import ConcurrencyLimit, Wait
+from runtime.spark.workers.connection import Connection, TablePlace, open_table
+from runtime.spark.workers.deliveries import Group, groups
+from runtime.spark.workers.garbage import rare_collections
+from runtime.spark.workers.outcomes import OutcomeWriter
 
 Wrap = Callable[[Table], Table]
 
@@ -77,9 +78,9 @@ class FoldJob:
         """Handle the deliveries of a partition, stream by stream, and give their outcomes."""
         connection, concurrency, dependencies = self.open()
         algorithms = make_batch_algorithms(self.algorithm, dependencies)
-        writer = OutcomeWriter()
+        buffer, writer = Buffer(), OutcomeWriter()
         with rare_collections():
-            for outcomes in connection.run_all(self._work(algorithms, batches), concurrency):
+            for outcomes in connection.run_all(self._work(algorithms, batches, buffer), concurrency):
                 writer.add(outcomes)
                 del outcomes  # or they would be kept while the next group is handled
                 while writer.is_full:
@@ -87,15 +88,16 @@ class FoldJob:
             yield writer.flush()
 
     def _work(
-        self, algorithms: Mapping[str, BatchAlgorithm], batches: Iterable[pa.RecordBatch]
-    ) -> Iterator[Coroutine[Any, Any, Sequence[Outcome]] | None]:
+        self, algorithms: Mapping[str, BatchAlgorithm], batches: Iterable[pa.RecordBatch], buffer: Buffer
+    ) -> Iterator[Coroutine[Any, Any, Sequence[Outcome]] | Wait]:
         """Give the work on each group. One that goes on with the stream of the group before waits for it."""
-        stream = _Stream(self.app, algorithms)
+        stream = _Stream(self.app, algorithms, buffer)
         for group in groups(batches):
             if group.follows:
-                yield None
+                yield Wait.FOR_ALL
             else:
-                stream = _Stream(self.app, algorithms)
+                stream = _Stream(self.app, algorithms, buffer)
+            yield from buffer.admit(group.size)
             yield stream.process(group)
             del group  # or it would be kept while the next one is read
 
@@ -103,15 +105,17 @@ class FoldJob:
 class _Stream:
     """Processes the groups of one stream, one after another: each is told what has been seen in those before."""
 
-    def __init__(self, app: App, algorithms: Mapping[str, BatchAlgorithm]) -> None:
+    def __init__(self, app: App, algorithms: Mapping[str, BatchAlgorithm], buffer: Buffer) -> None:
         self._app = app
         self._algorithms = algorithms
+        self._buffer = buffer
         self._seen = NOTHING
 
     async def process(self, group: Group) -> Sequence[Outcome]:
         """Return the outcomes of a group."""
         outcomes = await self._outcomes(group)
         self._seen = self._seen.between_groups(outcomes)
+        self._buffer.release(group.size)
         return outcomes
 
     async def _outcomes(self, group: Group) -> Sequence[Outcome]:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import RenderableType
 
-from runtime.cli.batch_record import describe
-from runtime.cli.tables import make_table
+from runtime.cli.reports.batch_record import describe
+from runtime.cli.reports.tables import make_table
 from runtime.messages.outcome import Status
 
 if TYPE_CHECKING:

@@ -1,0 +1,1 @@
+"""What commands show: the same facts as tables for people and as documents for machines."""

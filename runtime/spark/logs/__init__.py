@@ -1,0 +1,1 @@
+"""Message logs on Spark: read into one form, identified by their content, and routed to streams."""

@@ -1,0 +1,1 @@
+"""What runs in Python workers: groups of deliveries come in, are handled stream by stream, and outcomes go out."""

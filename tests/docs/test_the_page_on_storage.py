@@ -1,0 +1,159 @@
+"""docs/storage.md describes each row that an algorithm writes: its keys, all its properties, and their types."""
+
+from __future__ import annotations
+
+import re
+from contextlib import suppress
+from datetime import datetime
+from typing import NamedTuple
+
+import msgpack
+import pytest
+
+from eventstore import Int64, Row, Table, drive
+from runtime import Envelope, Output, Processor
+from runtime.algorithms.documents.effects import MAX_BYTES, Effect, TableEffects
+from runtime.algorithms.documents.prepare_commit_publish import PrepareCommitPublish
+from runtime.algorithms.fresh_ids import fresh_id
+from runtime.algorithms.last_hop.delivery import IdempotentDelivery
+from runtime.algorithms.last_hop.keys import DeliveryKeys
+from runtime.algorithms.outbox.tokens import CHAIN_LENGTH
+from runtime.algorithms.row_keys import row_key
+from runtime.messages.parsing import Prepared, prepare
+from runtime.spark import issuing
+from samples.shooting_range import app
+from tests.docs.pages import text
+from tests.unit.runtime.algorithms.world import WITH_OUTBOX
+from tests.unit.runtime.tables import memory_table
+
+PAGE = text("docs/storage.md")
+GAMES = [f"7d444840-9dc0-11d1-b245-5ffdce74fad{digit}" for digit in range(4)]
+LONG_ID = "x" * 121
+TYPES = {str: "string", bool: "boolean", int: "int32", Int64: "int64", datetime: "datetime", bytes: "binary"}
+
+
+class Kind(NamedTuple):
+    """A kind of row as the page describes it: its keys, and the types of its properties, with the optional ones."""
+
+    partition_keys: tuple[str, ...]
+    row_keys: tuple[str, ...]
+    types: dict[str, str]
+    optional: frozenset[str]
+
+    def has(self, row: Row) -> bool:
+        return is_like(row.partition_key, self.partition_keys) and is_like(row.row_key, self.row_keys)
+
+
+def described() -> list[Kind]:
+    found = re.findall(
+        r"^PartitionKey (.+?), RowKey ([^|]+?):\n\n\| property .*\n\|[-|]+\|\n((?:\|.*\n)+)",
+        PAGE,
+        re.MULTILINE,
+    )
+    return [kind(*each) for each in found]
+
+
+def kind(partition_key: str, row_keys: str, table: str) -> Kind:
+    lines = re.findall(r"^\| `(\w+)`(?:, …)? \| (\w+) \| (.*) \|$", table, re.MULTILINE)
+    assert len(lines) == len(table.splitlines())
+    optional = frozenset(name for name, _, meaning in lines if meaning.endswith("; optional"))
+    partition_keys, row_keys_ = (tuple(re.findall(r"`(.+?)`", keys)) for keys in (partition_key, row_keys))
+    return Kind(partition_keys, row_keys_, {name: type_ for name, type_, _ in lines}, optional)
+
+
+def is_like(key: str, shown: tuple[str, ...]) -> bool:
+    patterns = [".+".join(map(re.escape, re.split(r"\{.+?\}", each))) for each in shown]
+    return any(re.fullmatch(pattern, key) for pattern in patterns)
+
+
+@pytest.fixture(scope="module")
+def written() -> list[Row]:
+    """Let each algorithm write rows of each kind, finished ones and others, and read them."""
+    table = memory_table()
+    drive(write_all(table))
+    return list(drive(table.scan(None)).rows)
+
+
+async def write_all(table: Table) -> None:
+    for number, algorithm in enumerate(WITH_OUTBOX):
+        # One message that is finished, and one whose outputs wait
+        for position, publish in enumerate((accept, refuse)):
+            processor = Processor(app, table, publish, algorithm=algorithm)
+            sent = await processor.issue(shot(f"{algorithm}-{position}", GAMES[number]))
+            with suppress(ConnectionError):
+                await processor.process(sent)
+    store = Processor(app, table, accept, algorithm="deduplication-store")
+    await store.process(shot(LONG_ID, GAMES[1]))
+
+    # One message whose document is published and its output is not, and one that is only registered
+    for effects in (TableEffects(table), NoEffects(table)):
+        handler = app.handlers["ShootingRange"]
+        documents = PrepareCommitPublish(table, effects, handler, lambda _: b"d" * MAX_BYTES, refuse)
+        message = prepare(handler, GAMES[3], shot(type(effects).__name__, GAMES[3]))
+        assert isinstance(message, Prepared)
+        with suppress(ConnectionError):
+            await documents.process(message)
+
+    await issuing._note(table, "0" * 32, "log-with-tokens")
+    delivery = IdempotentDelivery(DeliveryKeys(table))
+    await delivery.deliver("17", "m-1", send_nothing)
+    await delivery.deliver("17", LONG_ID, fail)
+
+
+class NoEffects(TableEffects):
+    async def prepare(self, effect: Effect, content: bytes) -> None:
+        raise ConnectionError("There is no room.")
+
+
+def shot(message_id: str, game: str) -> Envelope:
+    return Envelope.of(message_id, "FireAt", f'{{"game_id": "{game}", "position": 0}}')
+
+
+async def accept(_: Output) -> None:
+    """Publish nothing."""
+
+
+async def refuse(_: Output) -> None:
+    raise ConnectionError("Nobody listens.")
+
+
+async def send_nothing() -> None:
+    """Send nothing."""
+
+
+async def fail() -> None:
+    raise ValueError("It cannot be sent.")
+
+
+def test_every_row_is_of_one_kind_and_has_what_that_describes(written):
+    kinds = described()
+    names: dict[str, set[str]] = {}
+    for row in written:
+        (found,) = [each for each in kinds if each.has(row)]
+        types = {re.sub(r"\d+$", "", name): TYPES[type(value)] for name, value in row.properties.items()}
+        assert types.items() <= found.types.items()
+        assert set(found.types) - found.optional <= set(types)
+        names.setdefault(str(found), set()).update(types)
+
+    assert names == {str(each): set(each.types) for each in kinds}
+
+
+def test_entries_and_intents_have_the_fields_that_it_lists(written):
+    entities = [row.properties for row in written if row.row_key == "ENTITY"]
+    outboxes = [msgpack.unpackb(each["Outbox"]) for each in entities if "Outbox" in each]
+    lengths = {len(entry) for form, entries in outboxes for entry in entries if form == 1}
+    (intents,) = [msgpack.unpackb(each["Intents"]) for each in entities if "Intents" in each]
+
+    positions = [int(number) for number in re.findall(r"^\| (\d) \| ", PAGE, re.MULTILINE)]
+    assert lengths == {4, len(positions)}
+    assert positions == list(range(len(positions)))
+    latest, lost = intents
+    assert (len(latest), lost) == (3, [])
+
+
+def test_its_figures_are_those_of_the_code():
+    assert f"more than {len(LONG_ID) - 1} characters" in PAGE.replace("\n", " ")
+    assert [row_key("x" * length)[:5] for length in (120, 121)] == ["ID-T-", "ID-D-"]
+    assert f"of up to {MAX_BYTES // 1024} KiB" in PAGE
+    assert f"An *attempt* is {len(fresh_id())} random hexadecimal digits" in PAGE
+    assert f"the first {CHAIN_LENGTH} hexadecimal digits" in PAGE
