@@ -18,6 +18,7 @@ SOURCES = {
     "runtime/batches/ledger.py": ("abandon",),
     "eventstore/writing.py": (),
     "eventstore/reading.py": ("read_header",),
+    "eventstore/slices.py": (),
     "eventstore/truncation.py": ("delete",),
 }
 """The modules that call a table, and their functions that the explored code does not use.
@@ -33,7 +34,6 @@ CALL_NO_TABLE = [
     "runtime/algorithms/outbox/outbox.py",
     "runtime/algorithms/outbox/outbox_batch.py",
     "runtime/algorithms/outbox/with_deduplication_store.py",
-    "eventstore/slices.py",
     "eventstore/appending.py",
 ]
 
