@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from eventstore.backoff import pause
 from eventstore.errors import ConcurrencyConflictError, DuplicateEventError, StoreUnavailableError
 from eventstore.events import EventData
 from eventstore.expected_version import ExpectedVersion
@@ -75,14 +76,12 @@ async def append(
     draft.check(target)
     draft = replace(draft, keep=True)
     attempts = ANY_ATTEMPTS if expected is ExpectedVersion.ANY else 1
-    while True:
-        attempts -= 1
-        stream = await _expected_stream(target, expected)
+    for failures in range(1, attempts):
         try:
-            return await _append_to(draft, stream)
+            return await _append_to(draft, await _expected_stream(target, expected))
         except ConcurrencyConflictError:
-            if not attempts:
-                raise
+            await pause(target.partition.table, failures)
+    return await _append_to(draft, await _expected_stream(target, expected))
 
 
 async def append_once(

@@ -14,6 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+from eventstore.backoff import pause
 from eventstore.errors import ConcurrencyConflictError, StreamNotFoundError, StreamTruncatedError
 from eventstore.events import RecordedEvent
 from eventstore.header import HEADER_NAMES
@@ -80,10 +81,13 @@ class Reader(Generic[StreamT]):
                 yield event
 
     async def _until_consistent(self, read: Callable[[], Awaitable[T]]) -> T:
-        for _ in range(READ_ATTEMPTS):
+        partition = self.blank.partition
+        for failures in range(1, READ_ATTEMPTS + 1):
             with suppress(_ChangedMeanwhileError):
                 return await read()
-        raise ConcurrencyConflictError(str(self.blank.partition), "it changed each time that it was read")
+            if failures < READ_ATTEMPTS:
+                await pause(partition.table, failures)
+        raise ConcurrencyConflictError(str(partition), "it changed each time that it was read")
 
     async def _forwards(self, start_version: int, slice_size: int | None) -> StreamSlice[StreamT] | None:
         partition, selection = self.blank.partition, self.selection

@@ -3,30 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-import random
-import time
 from collections.abc import AsyncIterable, Awaitable, Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar
 
 from eventstore import ConcurrencyConflictError, StoreUnavailableError, StreamTruncatedError, Table
+from eventstore.backoff import Sleep, pause_seconds, sleep_beside
 from runtime.errors import RetriesExhaustedError
 
 T = TypeVar("T")
-
-Sleep = Callable[[float], Awaitable[None]]
 
 Attempt = Callable[[], Awaitable[T]]
 """One attempt at some work, which begins by reading what is stored."""
 
 READ_AGAIN = (ConcurrencyConflictError, StreamTruncatedError, StoreUnavailableError)
 """What an attempt is repeated after: somebody else wrote since it read, or the store did not answer."""
-
-
-async def blocking_sleep(seconds: float) -> None:
-    """Sleep without an event loop: for stores whose calls never suspend."""
-    time.sleep(seconds)  # noqa: ASYNC251 - there is no event loop that it could block
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +38,7 @@ class RetryPolicy:
         """Return the policy for work on these tables: other tasks go on in its pauses if one is on the network."""
         if self.sleep is not None:
             return self
-        is_on_network = any(table.scope == "network" for table in tables)
-        return replace(self, sleep=asyncio.sleep if is_on_network else blocking_sleep)
+        return replace(self, sleep=sleep_beside(*tables))
 
     def start(self) -> Retries:
         """Begin to count."""
@@ -69,9 +60,8 @@ class Retries:
         if self._failures >= self._policy.attempts:
             message = f"Gave up after {self._failures} attempts in a row: {error}"
             raise RetriesExhaustedError(message) from error
-        longest = min(self._policy.longest, self._policy.first * 2 ** (self._failures - 1))
         sleep = self._policy.sleep or asyncio.sleep
-        await sleep(random.uniform(longest / 2, longest))  # noqa: S311 - no secret
+        await sleep(pause_seconds(self._failures, self._policy.first, self._policy.longest))
 
     def progress(self) -> None:
         """Count from the start again: something was stored."""

@@ -10,7 +10,7 @@ from uuid import uuid4
 
 import pytest
 
-from eventstore import EventStoreError, Operation, Page, Partition, Row, Store, Table, connect
+from eventstore import EventStoreError, Operation, Page, Partition, Row, Store, Table, backoff, connect
 
 T = TypeVar("T")
 Run = Callable[[Coroutine[Any, Any, T]], T]
@@ -91,3 +91,15 @@ def refuses(contents) -> Refuses:
         assert contents() == before
 
     return expect
+
+
+@pytest.fixture
+def pauses(monkeypatch) -> list[float]:
+    """Collect the pauses before other attempts instead of waiting for them."""
+    waited: list[float] = []
+
+    async def note(seconds: float) -> None:
+        waited.append(seconds)
+
+    monkeypatch.setattr(backoff, "sleep_beside", lambda *_tables: note)
+    return waited

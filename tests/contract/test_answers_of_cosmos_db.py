@@ -179,6 +179,17 @@ def test_a_missing_table_is_no_missing_row(run, service, table):
             act(run, table)
 
 
+def test_a_missing_row_is_asked_for_once_more_in_its_table(run, service, table):
+    """Of a row and of a table that are not there the same is said."""
+    service.answers = [error(404, "ResourceNotFound", MISSING), page()] * 2
+    service.answers += [error(404, "ResourceNotFound", MISSING)] * 2
+
+    assert run(table.get("p", "r")) is None
+    assert run(table.query("p", "r", "r")).rows == ()
+    with pytest.raises(TableNotFoundError, match="There is no table"):
+        run(table.get("p", "r"))
+
+
 def test_in_azure_storage_a_missing_row_need_not_be_numbered(run, service, table, monkeypatch):
     monkeypatch.setattr(Account, "is_cosmos", False)
     service.answers = [refused(404, "ResourceNotFound", MISSING)]

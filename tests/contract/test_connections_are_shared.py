@@ -25,6 +25,7 @@ from tests.support.table_service import (
     entity,
     error,
     refused,
+    row,
     rows,
     served,
 )
@@ -37,8 +38,8 @@ class Echo(Service):
     """Answers a read with the row that it asked for, and a transaction with one ETag."""
 
     def answer(self, request: str) -> Answer:
-        asked = re.search(r"RowKey eq '(.*?)'", unquote(request))
-        return rows(entity(asked[1])) if asked else ACCEPTED
+        asked = re.search(r"RowKey='(.*?)'", unquote(request))
+        return row(entity(asked[1])) if asked else ACCEPTED
 
 
 @pytest.fixture(autouse=True)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -12,6 +13,9 @@ from eventstore import (
     Partition,
     Stream,
 )
+from eventstore.appending import ANY_ATTEMPTS
+from eventstore.backoff import FIRST_SECONDS, LONGEST_BLOCKING_SECONDS, LONGEST_SECONDS
+from eventstore.blocking import BlockingStore
 
 ANY, NO_STREAM, EMPTY = ExpectedVersion
 
@@ -111,3 +115,40 @@ def test_writers_on_any_version_all_succeed(run, partition):
 
     found = run(Stream.read(partition))
     assert sorted(recorded.properties["N"] for recorded in found.events) == list(range(12))
+
+
+def test_writers_on_any_version_pause_longer_and_longer(run, table, partition, pauses):
+    async def be_faster(name, _partition_key, _number):
+        if name == "transact":
+            await Stream.write(partition, EventData({"By": "other"}), expected_version=ANY)
+
+    watched = InterceptedTable(table, before=be_faster)
+
+    with pytest.raises(ConcurrencyConflictError):
+        run(Stream.write(Partition(watched, partition.key), event(1), expected_version=ANY))
+
+    assert watched.counts == {"get": ANY_ATTEMPTS, "transact": ANY_ATTEMPTS}
+    assert len(pauses) == ANY_ATTEMPTS - 1
+    longest = LONGEST_SECONDS if table.scope == "network" else LONGEST_BLOCKING_SECONDS
+    for failures, seconds in enumerate(pauses):
+        most = min(longest, FIRST_SECONDS * 2**failures)
+        assert most / 2 <= seconds <= most
+
+
+@pytest.mark.parametrize("writers", [16, pytest.param(80, marks=pytest.mark.thorough)])
+def test_many_writers_on_any_version_all_succeed_twice(store_url, table_name, writers):
+    """Threads, so that writers to the SQLite file and in memory are in each other's way too."""
+
+    def write_twice(number):
+        for turn in (1, 2):
+            new = EventData({"Writer": number, "Turn": turn})
+            store.write(place, new, expected_version=ANY)
+
+    with BlockingStore(store_url) as store, ThreadPoolExecutor(writers) as pool:
+        place = Partition(store.table(table_name), "orders-7")
+        for done in [pool.submit(write_twice, number) for number in range(writers)]:
+            done.result()
+        found = store.read(place)
+
+    written = [(recorded.properties["Writer"], recorded.properties["Turn"]) for recorded in found.events]
+    assert sorted(written) == [(number, turn) for number in range(writers) for turn in (1, 2)]

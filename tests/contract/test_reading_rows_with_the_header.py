@@ -4,7 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from eventstore import EventData, Include, InterceptedTable, Operation, Partition, Stream
+from eventstore import (
+    ConcurrencyConflictError,
+    EventData,
+    ExpectedVersion,
+    Include,
+    InterceptedTable,
+    Operation,
+    Partition,
+    Stream,
+)
+from eventstore.slices import READ_ATTEMPTS
 
 
 @pytest.fixture
@@ -36,22 +46,43 @@ def test_a_stream_that_is_not_there_is_none(run, table, partition):
     assert open_with(run, partition) is None
 
 
-def test_a_change_between_two_pages_starts_the_read_again(run, table, partition):
+@pytest.fixture
+def many_rows(run, table, partition):
+    """Give a stream with rows for two pages."""
     stream = run(Stream.provision(partition))
     for start in range(0, 1200, 100):
         rows = [Operation.insert(f"SS-IDX-{number:04}", {}) for number in range(start, start + 100)]
         run(table.transact("orders-7", rows))
+    return stream
 
+
+def test_a_change_between_two_pages_starts_the_read_again(run, table, many_rows, pauses):
     async def change(name, _partition_key, number, _result):
         if number == 1:
             drop = Include.delete("SS-IDX-0000", "*")
-            await Stream.write(stream, EventData({}), includes=[drop])
+            await Stream.write(many_rows, EventData({}), includes=[drop])
 
     watched = InterceptedTable(table, after=change)
 
     found, rows = open_with(run, Partition(watched, "orders-7"))
 
     assert (found.version, len(rows)) == (1, 1199)
+    assert len(pauses) == 1
+
+
+def test_rows_that_change_each_time_are_given_up_after_longer_and_longer_pauses(
+    run, table, many_rows, pauses
+):
+    async def append(_name, _partition_key, _number):
+        await Stream.write(many_rows.partition, EventData({}), expected_version=ExpectedVersion.ANY)
+
+    watched = InterceptedTable(table, before=append)
+
+    with pytest.raises(ConcurrencyConflictError, match="each time"):
+        open_with(run, Partition(watched, "orders-7"))
+
+    assert len(pauses) == READ_ATTEMPTS - 1
+    assert pauses[0] < pauses[2] < pauses[4]
 
 
 def test_a_truncation_can_change_rows_with_its_first_transaction(run, stream, contents):

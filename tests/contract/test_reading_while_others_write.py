@@ -114,7 +114,7 @@ def test_a_write_after_the_header_was_read_does_not_show(run, table, partition, 
     assert watched.calls == 2
 
 
-def test_a_stream_that_is_cut_each_time_is_given_up(run, table, partition, stream):
+def test_a_stream_that_is_cut_each_time_is_given_up(run, table, partition, stream, pauses):
     async def cut():
         stream = await Stream.open(partition)
         await Stream.truncate(stream, stream.first_version + 5)
@@ -125,6 +125,7 @@ def test_a_stream_that_is_cut_each_time_is_given_up(run, table, partition, strea
         run(Stream.read(seen, 2, None))
 
     assert watched.calls == 3 * READ_ATTEMPTS
+    assert len(pauses) == READ_ATTEMPTS - 1
 
 
 def test_a_version_written_after_the_read_is_a_conflict_for_the_writer(run, table, partition, stream):

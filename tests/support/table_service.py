@@ -43,6 +43,10 @@ def rows(*entities, **continuation):
     return (200, headers, json.dumps({"value": list(entities)}).encode())
 
 
+def row(found):
+    return (200, {}, json.dumps(found).encode())
+
+
 def entity(row_key):
     return {
         "odata.etag": 'W/"e"',
