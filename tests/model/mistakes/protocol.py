@@ -71,7 +71,7 @@ def _begin_whatever_is_there(patch: pytest.MonkeyPatch) -> None:
         properties = header_row(0, 1, own)
         operation = Operation.insert_or_replace(stream.partition.header, properties)
         (etag,) = await stream.partition.table.transact(stream.partition.key, [operation])
-        return replace(stream, etag=etag, properties=properties)
+        return replace(stream, etag=etag, properties=own)
 
     patch.setattr(state_stream, "_write_header", write_anyway)
 
