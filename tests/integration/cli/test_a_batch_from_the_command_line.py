@@ -57,7 +57,7 @@ def commands(workplace: Workplace) -> Commands:
 def test_ctrl_c_ends_it_quietly_and_says_how_to_go_on(commands):
     code, said = commands.stopped
 
-    assert code == 130
+    assert code == 130, said
     assert "Stopped. Nothing is lost: run it again with --batch-id first to go on." in said
     assert "Traceback" not in said
     assert "ERROR" not in said
