@@ -210,6 +210,7 @@ def _too_large(after: bytes, size: int, record: StateVersion) -> str | None:
 
 def _first_outputs(known: Known, transaction: Transaction) -> Sequence[Output] | None:
     """Return the outputs of a message's first delivery in this batch, None when they are not in memory."""
-    if known.delivery.key in transaction.seen.delivered:
+    key = known.delivery.key
+    if key in transaction.seen.delivered or key not in transaction.delivered:
         return None
     return transaction.outputs_of(known.version.number)
