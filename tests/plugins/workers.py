@@ -1,8 +1,8 @@
 """Which worker of a parallel run a test goes to: tests that share something expensive stay together.
 
-All tests with a Spark session share one of them, on one worker; so do the tests of the model their walks, and those of
-a package what they build. All others stay with those of their file, and so with its fixtures. The Spark group takes
-longest, and so begins first.
+Tests with a Spark session are in two groups, jobs and commands, which share one session each, or one when the same
+worker runs both. The tests of the model share their walks, and those of a package what they build. All others stay with
+those of their file, and so with its fixtures. The groups with Spark take longest, and so begin first.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ import pytest
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
-SPARK = "spark"
+_JOBS, _COMMANDS = SPARK = ("jobs on Spark", "commands on Spark")
 _TOGETHER = {
-    SPARK: (
-        "tests/integration/spark/",
+    _JOBS: ("tests/integration/spark/",),
+    _COMMANDS: (
         "tests/integration/cli/test_a_batch_from_the_command_line.py",
         "tests/integration/cli/test_batches_with_other_algorithms.py",
         "tests/integration/cli/test_logs_that_cannot_be_run.py",
@@ -50,7 +50,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> GroupSc
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if "spark" in getattr(item, "fixturenames", ()) and group(item.location[0]) != SPARK:
+        if "spark" in getattr(item, "fixturenames", ()) and group(item.location[0]) not in SPARK:
             problem = f"{item.location[0]} uses a Spark session: name it in tests/plugins/workers.py."
             raise pytest.UsageError(problem)
-    items.sort(key=lambda item: group(item.location[0]) != SPARK)
+    items.sort(key=lambda item: group(item.location[0]) not in SPARK)
