@@ -1,7 +1,8 @@
 """Decisions: the outcome of each delivery of a stream, given its history.
 
 A *new* message is handled on the newest state and adds a version; a *known* one is replayed on the version before its
-own, and compared with the digests of that; all others are *refused*. Pure but for the clock and for what handlers capture.
+own, and compared with the digests of that; all others are *refused*. Pure but for the clock and for what handlers
+capture.
 """
 
 from __future__ import annotations
