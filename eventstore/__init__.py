@@ -30,6 +30,7 @@ from eventstore.errors import (
     StreamDeletedError,
     StreamNotFoundError,
     StreamTruncatedError,
+    TableNameError,
     TableNotFoundError,
 )
 from eventstore.events import EventData, EventId, RecordedEvent
@@ -97,6 +98,7 @@ __all__ = [
     "StreamTruncatedError",
     "StreamWriteResult",
     "Table",
+    "TableNameError",
     "TableNotFoundError",
     "Value",
     "Verb",

@@ -21,7 +21,7 @@ from eventstore.stream_value import StreamT, StreamValue
 from eventstore.writing import all_includes, event_operations, recorded, transact, with_etags
 
 ANY_ATTEMPTS = 32
-"""How often a write on any version is tried while others write to the stream."""
+"""How often a write on whatever version there is is tried while others write to the stream."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +46,12 @@ class Draft:
         """Take what a caller gives. Raises `ValueError` when it cannot be one write."""
         if not events:
             raise ValueError("A write needs at least one event.")
+        for event in events:
+            if not isinstance(event, EventData):
+                kind = type(event).__name__
+                raise TypeError(
+                    f"An event to write is a {kind}: give EventData, or *events for a list of them."
+                )
         own = None if properties is None else stream_properties(properties)
         return cls(events, all_includes(events, includes), own)
 
@@ -75,10 +81,11 @@ async def append(
         return await _append_to(draft, target)
     draft.check(target)
     draft = replace(draft, keep=True)
-    attempts = ANY_ATTEMPTS if expected is ExpectedVersion.ANY else 1
+    attempts = ANY_ATTEMPTS if isinstance(expected, ExpectedVersion) and expected.is_open else 1
     for failures in range(1, attempts):
+        stream = await _expected_stream(target, expected)
         try:
-            return await _append_to(draft, await _expected_stream(target, expected))
+            return await _append_to(draft, stream)
         except ConcurrencyConflictError:
             await pause(target.partition.table, failures)
     return await _append_to(draft, await _expected_stream(target, expected))
@@ -113,7 +120,7 @@ def first_version(target: StreamValue, expected: int | ExpectedVersion | None) -
     if expected is None:
         return target.version + 1
     if isinstance(expected, ExpectedVersion):
-        return None if expected is ExpectedVersion.ANY else 1
+        return None if expected.is_open else 1
     return expected + 1
 
 
@@ -123,7 +130,7 @@ async def _append_to(draft: Draft, stream: StreamT) -> StreamWriteResult[StreamT
     etags = await transact(stream.partition, draft.operations(stream))
     written = stream_written(stream, etags[0], stream.version + len(draft.events), draft.properties)
     return StreamWriteResult(
-        written, recorded(stream.version, draft.events), with_etags(draft.includes, etags)
+        written, recorded(stream.version, draft.events, etags), with_etags(draft.includes, etags)
     )
 
 
@@ -137,11 +144,18 @@ async def _expected_stream(blank: StreamT, expected: int | ExpectedVersion) -> S
     stream = await read_header(blank)
     if expected is ExpectedVersion.ANY:
         return stream or blank
-    version = 0 if isinstance(expected, ExpectedVersion) else expected
     if stream is None:
-        detail = f"it does not exist, version {version} was expected"
-        raise ConcurrencyConflictError(str(blank.partition), detail)
+        raise ConcurrencyConflictError(
+            str(blank.partition), f"it does not exist, {_words(expected)} was expected"
+        )
+    if expected is ExpectedVersion.EXISTS:
+        return stream
+    version = 0 if isinstance(expected, ExpectedVersion) else expected
     if stream.version != version:
         detail = f"it is at version {stream.version}, version {version} was expected"
         raise ConcurrencyConflictError(str(blank.partition), detail)
     return stream
+
+
+def _words(expected: int | ExpectedVersion) -> str:
+    return "a stream" if isinstance(expected, ExpectedVersion) else f"version {expected}"

@@ -4,6 +4,7 @@ EventStoreError
 ├── StoreUrlError                 the store url cannot be used
 │   └── TableNotFoundError        the store has no such table
 ├── StoreUnavailableError         the store did not answer; the call may have taken effect
+├── TableNameError                a name that no table can have
 ├── InvalidKeyError               a key that no table can hold
 ├── PayloadTooLargeError          over a limit of the table service; nothing was sent
 ├── StreamNotFoundError           no such stream
@@ -58,6 +59,10 @@ class StoreUnavailableError(EventStoreError):
 
     def __str__(self) -> str:
         return self.message
+
+
+class TableNameError(EventStoreError):
+    """Raised when some table service does not take a name for a table."""
 
 
 class InvalidKeyError(EventStoreError):

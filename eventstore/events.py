@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from datetime import datetime
 from uuid import UUID
 
 from eventstore.includes import Include
 from eventstore.port import Properties, Value
-from eventstore.properties import RESERVED_NAMES, own_copy
+from eventstore.properties import NO_PROPERTIES, RESERVED_NAMES, own_copy
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +40,7 @@ class EventData:
 
     def __init__(
         self,
-        properties: Mapping[str, Value | None],
+        properties: Mapping[str, Value | None] = NO_PROPERTIES,
         id: EventId | str | UUID | None = None,  # noqa: A002 - what it is called
         includes: Iterable[Include] = (),
     ) -> None:
@@ -50,7 +51,15 @@ class EventData:
 
 @dataclass(frozen=True, slots=True)
 class RecordedEvent:
-    """An event in its stream. Versions count from 1, without gaps."""
+    """An event in its stream. Versions count from 1, without gaps.
+
+    Events are equal when version and properties are. Beside them: the event's id, in the result of a write and where
+    ids were asked for; the time at which it was written, in what was read, by the clock of the service or else of the
+    machine; and the ETag of its row, which never changes.
+    """
 
     version: int
     properties: Properties
+    id: EventId | None = field(default=None, compare=False)
+    time: datetime | None = field(default=None, compare=False)
+    etag: str | None = field(default=None, compare=False)

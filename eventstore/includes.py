@@ -11,17 +11,18 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
 
+from eventstore.limits import CONDITIONAL
 from eventstore.port import ANY_ETAG, Operation, Properties, Value, Verb
-from eventstore.properties import FrozenProperties, own_copy
+from eventstore.properties import NO_PROPERTIES, FrozenProperties, own_copy
 
 
 @dataclass(frozen=True, slots=True)
 class Include:
     """A change of one row beside the stream's own, in the stream's partition.
 
-    The row key is taken as it is; the prefix of a virtual partition is not added. A replace or delete needs
-    the row's ETag, or `"*"` to do without a condition. In the result of a write, `etag` is the row's new one,
-    and "" for a deleted row.
+    The row key is taken as it is; the prefix of a virtual partition is not added. A replace, merge or delete needs
+    the row's ETag, or `"*"` to do without a condition; after another change of the row in the same write it needs
+    neither. In the result of a write, `etag` is the row's new one, and "" for a deleted row.
     """
 
     verb: Verb
@@ -39,14 +40,21 @@ class Include:
         return cls(Verb.INSERT, row_key, own_copy(properties))
 
     @classmethod
-    def replace(cls, row_key: str, properties: Mapping[str, Value | None], etag: str) -> Include:
+    def replace(
+        cls, row_key: str, properties: Mapping[str, Value | None], etag: str | None = None
+    ) -> Include:
         """Return the replacement of a row that must be there."""
         return cls(Verb.REPLACE, row_key, own_copy(properties), _etag(etag))
 
     @classmethod
-    def delete(cls, row_key: str, etag: str) -> Include:
+    def merge(cls, row_key: str, properties: Mapping[str, Value | None], etag: str | None = None) -> Include:
+        """Return a change of some properties of a row that must be there."""
+        return cls(Verb.MERGE, row_key, own_copy(properties), _etag(etag))
+
+    @classmethod
+    def delete(cls, row_key: str, etag: str | None = None) -> Include:
         """Return the deletion of a row that must be there."""
-        return cls(Verb.DELETE, row_key, {}, _etag(etag))
+        return cls(Verb.DELETE, row_key, NO_PROPERTIES, _etag(etag))
 
     @classmethod
     def insert_or_merge(cls, row_key: str, properties: Mapping[str, Value | None]) -> Include:
@@ -72,22 +80,24 @@ class _Amount(Enum):
 
 
 _UNTOUCHED, _UNDONE, _REFUSED = _Amount
-_INSERT, _REPLACE, _DELETE = Verb.INSERT, Verb.REPLACE, Verb.DELETE
+_INSERT, _REPLACE, _MERGE, _DELETE = Verb.INSERT, Verb.REPLACE, Verb.MERGE, Verb.DELETE
 _OR_MERGE, _OR_REPLACE = Verb.INSERT_OR_MERGE, Verb.INSERT_OR_REPLACE
 
 # What a row's changes amount to so far, and what each further one makes of it: the rules for the first change, for the
-# 25 pairs, and for what comes after an insert that was undone. Refused is what could not be carried out step by step,
+# 36 pairs, and for what comes after an insert that was undone. Refused is what could not be carried out step by step,
 # and the deletion of a row of which nobody knows whether it is there.
-_FURTHER = (_INSERT, _REPLACE, _DELETE, _OR_MERGE, _OR_REPLACE)
+_FURTHER = (_INSERT, _REPLACE, _MERGE, _DELETE, _OR_MERGE, _OR_REPLACE)
 _CHAINING: dict[Verb | _Amount, tuple[Verb | _Amount, ...]] = {
-    _UNTOUCHED: (_INSERT, _REPLACE, _DELETE, _OR_MERGE, _OR_REPLACE),
-    _INSERT: (_REFUSED, _INSERT, _UNDONE, _INSERT, _INSERT),
-    _REPLACE: (_REFUSED, _REPLACE, _DELETE, _REPLACE, _REPLACE),
-    _DELETE: (_REPLACE, _REFUSED, _REFUSED, _REPLACE, _REPLACE),
-    _OR_MERGE: (_REFUSED, _OR_REPLACE, _REFUSED, _OR_MERGE, _OR_REPLACE),
-    _OR_REPLACE: (_REFUSED, _OR_REPLACE, _REFUSED, _OR_REPLACE, _OR_REPLACE),
-    _UNDONE: (_INSERT, _REFUSED, _REFUSED, _INSERT, _INSERT),
+    _UNTOUCHED: (_INSERT, _REPLACE, _MERGE, _DELETE, _OR_MERGE, _OR_REPLACE),
+    _INSERT: (_REFUSED, _INSERT, _INSERT, _UNDONE, _INSERT, _INSERT),
+    _REPLACE: (_REFUSED, _REPLACE, _REPLACE, _DELETE, _REPLACE, _REPLACE),
+    _MERGE: (_REFUSED, _REPLACE, _MERGE, _DELETE, _MERGE, _REPLACE),
+    _DELETE: (_REPLACE, _REFUSED, _REFUSED, _REFUSED, _REPLACE, _REPLACE),
+    _OR_MERGE: (_REFUSED, _OR_REPLACE, _OR_MERGE, _REFUSED, _OR_MERGE, _OR_REPLACE),
+    _OR_REPLACE: (_REFUSED, _OR_REPLACE, _OR_REPLACE, _REFUSED, _OR_REPLACE, _OR_REPLACE),
+    _UNDONE: (_INSERT, _REFUSED, _REFUSED, _REFUSED, _INSERT, _INSERT),
 }
+_MERGING = frozenset({_MERGE, _OR_MERGE})
 
 
 def combine(includes: Iterable[Include]) -> tuple[Include, ...]:
@@ -114,10 +124,12 @@ def _follow(so_far: Include | _Amount, further: Include) -> Include | _Amount:
     if not isinstance(after, Verb):
         return after
     if not isinstance(so_far, Include):
+        if further.etag is None and after in CONDITIONAL:
+            what = f"The {after.value} of the row {further.row_key!r}"
+            raise ValueError(f"{what} needs the row's ETag, or '*' to do without a condition.")
         return replace(further, verb=after)
-    kept = so_far.properties if further.verb is _OR_MERGE else {}
-    properties = {**kept, **further.properties}
-    return replace(so_far, verb=after, properties=properties)
+    kept = so_far.properties if further.verb in _MERGING else {}
+    return replace(so_far, verb=after, properties={**kept, **further.properties})
 
 
 def _words(change: Verb | _Amount) -> str:
@@ -126,7 +138,7 @@ def _words(change: Verb | _Amount) -> str:
     return f"an {change.value}" if change.value[0] in "aeiou" else f"a {change.value}"
 
 
-def _etag(etag: str) -> str:
-    if not etag:
+def _etag(etag: str | None) -> str | None:
+    if etag == "":
         raise ValueError("An ETag is empty; '*' does without a condition.")
     return etag

@@ -10,7 +10,7 @@ takes all of them take: a property has 64 KiB (a string 32 Ki UTF-16 units), a r
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
@@ -40,7 +40,7 @@ _KEY_BYTES = 4  # a character has up to two UTF-16 units
 MAX_BYTES_AROUND_ROW = 1000
 SURELY_SMALL_BYTES = (MAX_TRANSACTION_BYTES - MAX_OPERATIONS * MAX_BYTES_AROUND_ROW) // 6
 
-_CONDITIONAL = frozenset({Verb.REPLACE, Verb.MERGE, Verb.DELETE})
+CONDITIONAL = frozenset({Verb.REPLACE, Verb.MERGE, Verb.DELETE})
 _MAX_KNOWN_NAMES = 4096
 _known_names: dict[str, int] = {}
 
@@ -59,7 +59,7 @@ def prepare(partition_key: str, operations: Sequence[Operation]) -> list[dict[st
     for operation in operations:
         row_key = operation.row_key
         rows.add(row_key)
-        if (not operation.etag) is (operation.verb in _CONDITIONAL):
+        if (not operation.etag) is (operation.verb in CONDITIONAL):
             raise _wrong_etag(operation)
         properties, size = prepare_row(operation.properties)
         size += _KEY_BYTES * (len(partition_key) + len(row_key))
@@ -95,6 +95,13 @@ def prepare_row(properties: Properties) -> tuple[dict[str, Value], int]:
     if len(prepared) > MAX_PROPERTIES:
         raise PayloadTooLargeError(f"A row has {len(prepared)} properties; it can have {MAX_PROPERTIES}.")
     return prepared, size
+
+
+def check_types(properties: Mapping[str, object]) -> None:
+    """Raise `TypeError` for a value that no table holds; whether a value is too large is seen when it is written."""
+    for name, value in properties.items():
+        if type(value) not in _CHECKS:
+            _check_of_subclass(name, value)
 
 
 def merge(before: Properties, after: Properties) -> dict[str, Value]:

@@ -35,12 +35,17 @@ Scope = Literal["process", "machine", "network"]
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A row as it was read. `etag` changes with every write and never repeats."""
+    """A row as it was read. `etag` changes with every write and never repeats.
+
+    `timestamp` is when it was last written, by the clock of the service, or of the machine that wrote it into SQLite or
+    memory; None when the store does not know it.
+    """
 
     partition_key: str
     row_key: str
     etag: str
     properties: Properties
+    timestamp: datetime | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

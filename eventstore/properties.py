@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, NoReturn
 
+from eventstore.limits import check_types
 from eventstore.port import Value
 
 VERSION = "Version"
@@ -43,10 +44,14 @@ NO_PROPERTIES = FrozenProperties()
 def own_copy(
     properties: Mapping[str, Value | None], reserved: frozenset[str] = frozenset()
 ) -> FrozenProperties:
-    """Return an unchangeable copy without what is None. Raises `ValueError` for a reserved name."""
+    """Return an unchangeable copy without what is None.
+
+    Raises `ValueError` for a reserved name, and `TypeError` for a value that no table holds.
+    """
     if not reserved.isdisjoint(properties):
         names = ", ".join(sorted(reserved.intersection(properties)))
         raise ValueError(f"These property names belong to the store: {names}.")
+    check_types(properties)
     return FrozenProperties({name: value for name, value in properties.items() if value is not None})
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
+from dataclasses import replace
 
 from eventstore.events import EventData
 from eventstore.limits import prepare_row
@@ -41,7 +42,8 @@ async def recorded_before(
     pairs = zip(found.events, events, strict=True)
     if not all(same_values(stored.properties, event.properties) for stored, event in pairs):
         return None
-    return StreamWriteResult(found.stream, found.events, repeated=True)
+    recorded = [replace(stored, id=event.id) for stored, event in zip(found.events, events, strict=True)]
+    return StreamWriteResult(found.stream, tuple(recorded), repeated=True)
 
 
 def same_values(stored: Properties, given: Properties) -> bool:

@@ -11,17 +11,17 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
 from eventstore.backoff import pause
 from eventstore.errors import ConcurrencyConflictError, StreamNotFoundError, StreamTruncatedError
-from eventstore.events import RecordedEvent
+from eventstore.events import EventId, RecordedEvent
 from eventstore.header import HEADER_NAMES
 from eventstore.partition import MAX_VERSION
 from eventstore.port import PAGE_SIZE, Row
 from eventstore.properties import VERSION
-from eventstore.reading import Selection, events_in, read_rows, stream_read
+from eventstore.reading import Selection, events_in, read_ids, read_rows, stream_read
 from eventstore.results import StreamSlice
 from eventstore.stream_value import StreamT, StreamValue
 
@@ -36,22 +36,25 @@ class _ChangedMeanwhileError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Reader(Generic[StreamT]):
-    """Reads one stream, given as a transient value, and of each row what is selected."""
+    """Reads one stream, given as a transient value, and of each row what is selected; of events their ids if `ids`."""
 
     blank: StreamT
     selection: Selection
+    ids: bool = False
 
     async def forwards(self, start_version: int, slice_size: int | None) -> StreamSlice[StreamT] | None:
         """Read events from a version on, None when there is no stream."""
         _check(start_version, slice_size)
-        return await self._until_consistent(lambda: self._forwards(start_version, slice_size))
+        found = await self._until_consistent(lambda: self._forwards(start_version, slice_size))
+        return await self._with_ids(found) if found and self.ids else found
 
     async def backwards(
         self, start_version: int | None, slice_size: int | None
     ) -> StreamSlice[StreamT] | None:
         """Read events from a version, or the newest, down; None when there is no stream."""
         _check(start_version, slice_size)
-        return await self._until_consistent(lambda: self._backwards(start_version, slice_size))
+        found = await self._until_consistent(lambda: self._backwards(start_version, slice_size))
+        return await self._with_ids(found) if found and self.ids else found
 
     async def with_rows(self, last: str) -> tuple[StreamT, tuple[Row, ...]] | None:
         """Read the header and the rows behind it up to a row key, None when there is no stream."""
@@ -150,6 +153,16 @@ class Reader(Generic[StreamT]):
         partition, selection = stream.partition, self.selection
         reading = await read_rows(partition, partition.event(first), partition.event(last), selection.query)
         return events_in(partition, reading.rows, first, last, selection)
+
+    async def _with_ids(self, found: StreamSlice[StreamT]) -> StreamSlice[StreamT]:
+        ids = {
+            version: EventId(event_id)
+            for version, event_id in await read_ids(self.blank.partition)
+            if event_id
+        }
+        return replace(
+            found, events=tuple([replace(event, id=ids.get(event.version)) for event in found.events])
+        )
 
     def _header_query(self) -> tuple[str, ...] | None:
         if self.selection.events is None:

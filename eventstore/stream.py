@@ -109,7 +109,7 @@ class Stream(StreamValue):
 
         `target` is a stream value, or a partition with the version that its stream is expected to have; 0
         means that it must not exist. One request; a partition with another expectation than 0 costs one more, and
-        with `ExpectedVersion.ANY` two more for each time that someone else was faster.
+        with `ExpectedVersion.ANY` or `EXISTS` two more for each time that someone else was faster.
 
         An `idempotent` write may be repeated: if the same events, all of them with ids, stand already in the versions
         where they would be written, to the byte, they are the result. It needs to look only when the write was refused
@@ -169,12 +169,15 @@ class Stream(StreamValue):
         *,
         select: Sequence[str] | None = None,
         header: Sequence[str] | None = None,
+        ids: bool = False,
     ) -> StreamSlice[Stream]:
         """Read a stream's header and its events from a version on. Raises `StreamNotFoundError`.
 
         See `try_read`.
         """
-        found = await cls.try_read(partition, start_version, slice_size, select=select, header=header)
+        found = await cls.try_read(
+            partition, start_version, slice_size, select=select, header=header, ids=ids
+        )
         return _found(found, partition)
 
     @classmethod
@@ -186,18 +189,22 @@ class Stream(StreamValue):
         *,
         select: Sequence[str] | None = None,
         header: Sequence[str] | None = None,
+        ids: bool = False,
     ) -> StreamSlice[Stream] | None:
         """Read a stream's header and its events from a version on, None when there is no stream.
 
         `slice_size` is the number of events to read, None for all. `select` names the event properties to
         read and `header` the stream's own ones; with `select` alone none of the stream's own are read.
-        Events below the low watermark are not there.
+        Events below the low watermark are not there. With `ids` the events have their ids, which are in rows of their
+        own: one more request for each 1,000 ids of the stream.
 
         From version 1 on it takes one request for each 1,000 rows, from a later version on one more. Events that are
         appended meanwhile are not given. Raises `ConcurrencyConflictError` when events were cut away meanwhile each
         time that it was read.
         """
-        return await Reader(cls(partition), Selection.of(select, header)).forwards(start_version, slice_size)
+        return await Reader(cls(partition), Selection.of(select, header), ids).forwards(
+            start_version, slice_size
+        )
 
     @classmethod
     async def read_backwards(
@@ -208,13 +215,14 @@ class Stream(StreamValue):
         *,
         select: Sequence[str] | None = None,
         header: Sequence[str] | None = None,
+        ids: bool = False,
     ) -> StreamSlice[Stream]:
         """Read a stream's header and its events from a version down, None for the newest; the newest comes first.
 
         Two requests, and one more for each further 1,000 events. Raises `StreamNotFoundError`; otherwise like
         `try_read`.
         """
-        reader = Reader(cls(partition), Selection.of(select, header))
+        reader = Reader(cls(partition), Selection.of(select, header), ids)
         return _found(await reader.backwards(start_version, slice_size), partition)
 
     @classmethod
@@ -225,9 +233,10 @@ class Stream(StreamValue):
         *,
         select: Sequence[str] | None = None,
         header: Sequence[str] | None = None,
+        ids: bool = False,
     ) -> StreamSlice[Stream]:
         """Read a stream's header and its last events, the oldest of them first. Like `read_backwards`."""
-        found = await cls.read_backwards(partition, None, count, select=select, header=header)
+        found = await cls.read_backwards(partition, None, count, select=select, header=header, ids=ids)
         return StreamSlice(found.stream, found.events[::-1], is_end_of_stream=True)
 
     @classmethod
@@ -299,12 +308,16 @@ def _position(
     target: Stream | Partition, expected_version: int | ExpectedVersion | None
 ) -> tuple[Stream, int | ExpectedVersion | None]:
     """Return where a write goes, and what is expected to be there; None for a stream value."""
+    if not isinstance(target, Stream | Partition):
+        raise TypeError(f"A write goes to a Stream or a Partition, not to a {type(target).__name__}.")
     if isinstance(target, Stream):
         if expected_version is not None:
             raise ValueError("A stream value has its version; an expected version goes with a partition.")
         return target, None
     if expected_version is None:
         raise ValueError("A write to a partition needs the expected version; 0 when there is no stream yet.")
+    if not isinstance(expected_version, int | ExpectedVersion):
+        raise TypeError(f"The expected version is {expected_version!r}: give a number or an ExpectedVersion.")
     if isinstance(expected_version, int) and expected_version < 0:
         raise ValueError(f"The expected version is {expected_version}; versions count from 1.")
     return Stream(target), expected_version

@@ -13,10 +13,10 @@ from eventstore.errors import PayloadTooLargeError, StreamNotFoundError
 from eventstore.header import header_row, is_tombstone, tombstone_row, versions_of
 from eventstore.includes import Include
 from eventstore.limits import MAX_OPERATIONS, prepare
-from eventstore.partition import EVENT_ID, Partition
+from eventstore.partition import Partition
 from eventstore.port import Operation, Properties, Value
-from eventstore.properties import FIRST_VERSION, VERSION
-from eventstore.reading import read_rows, with_watermark
+from eventstore.properties import FIRST_VERSION
+from eventstore.reading import read_ids, read_rows, with_watermark
 from eventstore.stream_value import StreamT, StreamValue
 from eventstore.writing import transact
 
@@ -107,11 +107,5 @@ async def _rows_below(partition: Partition, version: int) -> list[str]:
     """
     events = await read_rows(partition, partition.event(1), partition.event(version - 1), ())
     row_keys = [row.row_key for row in events.rows if partition.version_of(row.row_key) is not None]
-    # A full stop is the character after the hyphen: the end of all keys that begin with the prefix of ids.
-    first = partition.prefix + EVENT_ID
-    ids = await read_rows(partition, first, first[:-1] + ".", (VERSION,))
-    for row in ids.rows:
-        version_of_event = row.properties.get(VERSION)
-        if row.row_key.startswith(first) and isinstance(version_of_event, int) and version_of_event < version:
-            row_keys.append(row.row_key)
-    return row_keys
+    ids = await read_ids(partition)
+    return row_keys + [partition.event_id(event_id) for of_event, event_id in ids if of_event < version]

@@ -66,11 +66,14 @@ def with_etags(includes: Sequence[Include], etags: Sequence[str]) -> tuple[Inclu
     return tuple([replace(include, etag=etag) for include, etag in zip(includes, own, strict=True)])
 
 
-def recorded(version: int, events: Sequence[EventData]) -> tuple[RecordedEvent, ...]:
-    """Return the events as recorded after a version."""
-    return tuple(
-        [RecordedEvent(version + number, event.properties) for number, event in enumerate(events, 1)]
-    )
+def recorded(version: int, events: Sequence[EventData], etags: Sequence[str]) -> tuple[RecordedEvent, ...]:
+    """Return the events as recorded after a version, given the ETags of the whole transaction."""
+    place = 1
+    found: list[RecordedEvent] = []
+    for number, event in enumerate(events, version + 1):
+        found.append(RecordedEvent(number, event.properties, event.id, etag=etags[place]))
+        place += 1 if event.id is None else 2
+    return tuple(found)
 
 
 async def transact(partition: Partition, operations: Sequence[Operation]) -> tuple[str, ...]:

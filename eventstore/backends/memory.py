@@ -7,8 +7,9 @@ are counted up and never repeat. Calls never suspend.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
 from itertools import count
 from threading import RLock
 from typing import Final
@@ -57,10 +58,13 @@ class MemoryTable(Table):
 
     scope: Scope = "process"
 
-    def __init__(self, etags: Iterable[int], lock: RLock) -> None:
+    def __init__(
+        self, etags: Iterable[int], lock: RLock, clock: Callable[[], datetime] | None = None
+    ) -> None:
         self._partitions: dict[str, MemoryPartition] = {}
         self._etags = iter(etags)
         self._lock = lock
+        self._clock = clock
 
     async def get(self, partition_key: str, row_key: str) -> Row | None:
         stored_key, stored_row_key = escape(partition_key), escape(row_key)
@@ -132,9 +136,10 @@ class MemoryTable(Table):
         with self._lock:
             partition = self._partitions.get(stored_key) or MemoryPartition()
             changes: list[Row | None] = []
+            now = self._clock() if self._clock else None
             for index, operation in enumerate(operations):
                 before = partition.rows.get(stored_row_keys[index])
-                after = Row(partition_key, operation.row_key, str(next(self._etags)), prepared[index])
+                after = Row(partition_key, operation.row_key, str(next(self._etags)), prepared[index], now)
                 changes.append(_changed(before, after, operation, index))
             for stored, row in zip(stored_row_keys, changes, strict=True):
                 partition.put(stored, row)
@@ -162,7 +167,7 @@ class MemoryStore(Store):
         with self._lock:
             if not make and table_name(name) not in self._tables:
                 raise TableNotFoundError(name, self.url)
-            return self._tables.setdefault(table_name(name), MemoryTable(self._etags, self._lock))
+            return self._tables.setdefault(table_name(name), MemoryTable(self._etags, self._lock, _now))
 
     async def close(self) -> None:
         """Do nothing: the tables live as long as the store."""
@@ -178,13 +183,17 @@ def open_memory(url: str) -> MemoryStore:
     return _shared.setdefault(url, MemoryStore(url))
 
 
+def _now() -> datetime:
+    return datetime.now(UTC)
+
+
 def _read(row: Row, select: Sequence[str] | None) -> Row:
     properties: Mapping[str, Value] = row.properties
     if select is None:
         properties = dict(properties)
     else:
         properties = {name: properties[name] for name in select if name in properties}
-    return Row(row.partition_key, row.row_key, row.etag, properties)
+    return Row(row.partition_key, row.row_key, row.etag, properties, row.timestamp)
 
 
 def _changed(before: Row | None, after: Row, operation: Operation, index: int) -> Row | None:

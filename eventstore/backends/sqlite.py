@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 
 import msgpack
@@ -27,7 +28,7 @@ from eventstore.limits import prepare
 from eventstore.port import PAGE_SIZE, Operation, Page, Row, Scope, Store, Table, Value
 
 _DAMAGED = (ValueError, TypeError, msgpack.exceptions.UnpackException)
-_Found = list[tuple[str, int, dict[str, Value]]]
+_Found = list[tuple[str, int, datetime | None, dict[str, Value]]]
 _URL = "sqlite:///"
 
 
@@ -44,8 +45,8 @@ class SqliteTable(Table):
         found = self._read(self._sql.get, (escape(partition_key), escape(row_key)))
         if not found:
             return None
-        _, etag, properties = found[0]
-        return Row(partition_key, row_key, str(etag), properties)
+        ((_, etag, time, properties),) = found
+        return Row(partition_key, row_key, str(etag), properties, time)
 
     async def query(
         self,
@@ -63,7 +64,8 @@ class SqliteTable(Table):
         else:
             found = self._project(self._sql.project, bounds, select)
         rows = [
-            Row(partition_key, unescape(key), str(etag), values) for key, etag, values in found[:PAGE_SIZE]
+            Row(partition_key, unescape(key), str(etag), values, time)
+            for key, etag, time, values in found[:PAGE_SIZE]
         ]
         return Page(tuple(rows), found[PAGE_SIZE][0] if len(found) > PAGE_SIZE else None)
 
@@ -84,7 +86,10 @@ class SqliteTable(Table):
             found = self._read(self._sql.scan, bounds)
         else:
             found = self._project(self._sql.project_scan, bounds, select)
-        rows = [Row(unescape(key), row_key, str(etag), values) for key, etag, values in found[:PAGE_SIZE]]
+        rows = [
+            Row(unescape(key), row_key, str(etag), values, time)
+            for key, etag, time, values in found[:PAGE_SIZE]
+        ]
         return Page(tuple(rows), found[PAGE_SIZE][0] if len(found) > PAGE_SIZE else None)
 
     async def transact(self, partition_key: str, operations: Sequence[Operation]) -> tuple[str, ...]:
@@ -92,9 +97,9 @@ class SqliteTable(Table):
         stored_key = escape(partition_key)
         row_keys = [escape(operation.row_key) for operation in operations]
         connection = self._file.connection()
-        changes = Changes(connection, self._sql, stored_key)
         try:
             connection.statement.execute("BEGIN IMMEDIATE")
+            changes = Changes(connection, self._sql, stored_key)
             etags = [
                 changes.carry_out(index, operation, row_keys[index], prepared[index])
                 for index, operation in enumerate(operations)
@@ -127,10 +132,14 @@ class SqliteTable(Table):
     def make(self) -> None:
         """Make the table when it is not there."""
         self._file.make_tables(self._sql.rows_table, self._sql.make)
+        self._file.add_column(self._sql.rows_table, "time", self._sql.add_times)
 
     def is_there(self) -> bool:
         """Say whether the file and the table are there; make neither."""
-        return self._file.path.exists() and self._file.has_table(self._sql.rows_table)
+        if not (self._file.path.exists() and self._file.has_table(self._sql.rows_table)):
+            return False
+        self._file.add_column(self._sql.rows_table, "time", self._sql.add_times)
+        return True
 
     def _scan_all(self, low: str, high: str, select: Sequence[str] | None, continuation: str | None) -> Page:
         place = (low, "") if continuation is None else continuation.split(BETWEEN_KEYS)
@@ -140,15 +149,18 @@ class SqliteTable(Table):
         else:
             found = self._project(self._sql.project_scan_all, bounds, select)
         rows = []
-        for both, etag, values in found[:PAGE_SIZE]:
+        for both, etag, time, values in found[:PAGE_SIZE]:
             partition_key, row_key = map(unescape, both.split(BETWEEN_KEYS))
-            rows.append(Row(partition_key, row_key, str(etag), values))
+            rows.append(Row(partition_key, row_key, str(etag), values, time))
         return Page(tuple(rows), found[PAGE_SIZE][0] if len(found) > PAGE_SIZE else None)
 
     def _read(self, sql: str, bounds: tuple[str, ...]) -> _Found:
         try:
             found = self._file.connection().statement.execute(sql, bounds).fetchall()
-            return [(key, etag, unpack(small, large)) for key, etag, small, large in found]
+            return [
+                (key, etag, _as_datetime(time), unpack(small, large))
+                for key, etag, time, small, large in found
+            ]
         except sqlite3.Error as error:
             raise self._file.explained(error) from error
         except _DAMAGED as error:
@@ -161,11 +173,12 @@ class SqliteTable(Table):
         try:
             # One transaction, because large parts are read after the small ones.
             connection.statement.execute("BEGIN")
-            for key, etag, small, row_id in connection.statement.execute(sql, bounds).fetchall():
+            for key, etag, time, small, row_id in connection.statement.execute(sql, bounds).fetchall():
                 properties, places = unpack_small(small)
                 needed = large_bytes(places, select) if places else 0
                 large = connection.read_large(table, row_id, needed) if needed else b""
-                rows.append((key, etag, select_from(properties, places, large, select)))
+                values = select_from(properties, places, large, select)
+                rows.append((key, etag, _as_datetime(time), values))
         except sqlite3.Error as error:
             raise self._file.explained(error) from error
         except _DAMAGED as error:
@@ -207,6 +220,10 @@ class SqliteStore(Store):
     async def close(self) -> None:
         """Close the connections that this process opened; a later call opens a new one."""
         self._file.close()
+
+
+def _as_datetime(microseconds: int | None) -> datetime | None:
+    return None if microseconds is None else datetime.fromtimestamp(microseconds / 1_000_000, UTC)
 
 
 def _path(url: str) -> Path:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from time import time_ns
 
 from eventstore.backends.packing import unpack
 from eventstore.backends.sqlite_file import SqliteConnection
@@ -15,9 +16,9 @@ _LARGEST = 2**63 - 1
 
 
 class Changes:
-    """Carries out operations on one partition; all rows written get the same new ETag."""
+    """Carries out operations on one partition; all rows written get the same new ETag, and the same time."""
 
-    __slots__ = ("_connection", "_etag", "_partition", "_sql", "_statement")
+    __slots__ = ("_connection", "_etag", "_partition", "_sql", "_statement", "_time")
 
     def __init__(self, connection: SqliteConnection, sql: Statements, partition: str) -> None:
         self._connection = connection
@@ -25,6 +26,7 @@ class Changes:
         self._sql = sql
         self._partition = partition
         self._etag = connection.new_etag()
+        self._time = time_ns() // 1000
 
     def carry_out(self, index: int, operation: Operation, row: str, properties: dict[str, Value]) -> str:
         """Change the row as the operation says, and return its new ETag.
@@ -51,7 +53,7 @@ class Changes:
     def _insert(self, index: int, operation: Operation, row: str, properties: dict[str, Value]) -> None:
         small, large = self._connection.packer.pack(properties)
         execute = self._statement.execute
-        row_id = execute(self._sql.insert_row, (self._etag, small, large)).lastrowid
+        row_id = execute(self._sql.insert_row, (self._etag, self._time, small, large)).lastrowid
         try:
             execute(self._sql.insert_key, (self._partition, row, row_id))
         except sqlite3.IntegrityError:
@@ -59,7 +61,7 @@ class Changes:
 
     def _update(self, etag: str | None, row: str, properties: dict[str, Value]) -> bool:
         small, large = self._connection.packer.pack(properties)
-        values = (self._etag, small, large, self._partition, row)
+        values = (self._etag, self._time, small, large, self._partition, row)
         if etag == ANY_ETAG:
             return self._statement.execute(self._sql.update, values).rowcount > 0
         return self._statement.execute(self._sql.update_if, (*values, _number(etag))).rowcount > 0
@@ -82,7 +84,7 @@ class Changes:
                 raise RowNotFoundError(operation.row_key, index)
             self._insert(index, operation, row, properties)
             return
-        _, etag, small, large = found
+        _, etag, _, small, large = found
         if operation.verb is Verb.MERGE and operation.etag not in (ANY_ETAG, str(etag)):
             raise RowChangedError(operation.row_key, index)
         self._update(ANY_ETAG, row, merge(unpack(small, large), properties))

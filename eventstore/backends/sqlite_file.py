@@ -133,6 +133,29 @@ class SqliteFile:
             connection.roll_back()
             raise self.explained(error) from error
 
+    def add_column(self, table: str, column: str, statement: str) -> None:
+        """Carry out the statement that adds a column to a table of an earlier version, unless it is there."""
+        if self._has_column(table, column):
+            return
+        connection = self.connection()
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+            if not self._has_column(table, column):
+                connection.execute(statement)
+            connection.execute("COMMIT")
+        except sqlite3.Error as error:
+            connection.roll_back()
+            raise self.explained(error) from error
+
+    def _has_column(self, table: str, column: str) -> bool:
+        try:
+            found = self.connection().execute(
+                "SELECT 1 FROM pragma_table_info(?) WHERE name = ?", (table, column)
+            )
+            return found.fetchone() is not None
+        except sqlite3.Error as error:
+            raise self.explained(error) from error
+
     def has_table(self, name: str) -> bool:
         """Say whether an SQL table is there."""
         try:

@@ -20,7 +20,10 @@ BETWEEN_KEYS = "\t"
 
 
 class Statements:
-    """The SQL for one table of the store."""
+    """The SQL for one table of the store.
+
+    Tables that were made before rows had a time get the column when they are opened (`add_times`).
+    """
 
     def __init__(self, name: str) -> None:
         keys, rows = f'"{name}_keys"', f'"{name}_rows"'
@@ -35,23 +38,32 @@ class Statements:
 
         self.rows_table = f"{name}_rows"
         key_columns = "partition TEXT NOT NULL, row TEXT NOT NULL, id INTEGER NOT NULL"
-        row_columns = "id INTEGER PRIMARY KEY, etag INTEGER NOT NULL, small BLOB NOT NULL, large BLOB"
+        row_columns = (
+            "id INTEGER PRIMARY KEY, etag INTEGER NOT NULL, time INTEGER, small BLOB NOT NULL, large BLOB"
+        )
         make_keys = (
             f"CREATE TABLE IF NOT EXISTS {keys} ({key_columns}, PRIMARY KEY (partition, row)) WITHOUT ROWID"
         )
         self.make = (MAKE_BARRIER, make_keys, f"CREATE TABLE IF NOT EXISTS {rows} ({row_columns})")
-        self.get = f"SELECT k.row, r.etag, r.small, r.large {joined} WHERE k.partition = ? AND k.row = ?"
-        self.query = f"SELECT k.row, r.etag, r.small, r.large {joined} {in_range} {one_more}"
-        self.project = f"SELECT k.row, r.etag, r.small, r.id {joined} {in_range} {one_more}"
-        self.scan = f"SELECT k.partition, r.etag, r.small, r.large {joined} {in_partitions} {one_more}"
-        self.project_scan = f"SELECT k.partition, r.etag, r.small, r.id {joined} {in_partitions} {one_more}"
-        self.scan_all = f"SELECT {both_keys}, r.etag, r.small, r.large {joined} {in_order}"
-        self.project_scan_all = f"SELECT {both_keys}, r.etag, r.small, r.id {joined} {in_order}"
+        self.add_times = f"ALTER TABLE {rows} ADD COLUMN time INTEGER"
+        self.get = (
+            f"SELECT k.row, r.etag, r.time, r.small, r.large {joined} WHERE k.partition = ? AND k.row = ?"
+        )
+        self.query = f"SELECT k.row, r.etag, r.time, r.small, r.large {joined} {in_range} {one_more}"
+        self.project = f"SELECT k.row, r.etag, r.time, r.small, r.id {joined} {in_range} {one_more}"
+        self.scan = (
+            f"SELECT k.partition, r.etag, r.time, r.small, r.large {joined} {in_partitions} {one_more}"
+        )
+        self.project_scan = (
+            f"SELECT k.partition, r.etag, r.time, r.small, r.id {joined} {in_partitions} {one_more}"
+        )
+        self.scan_all = f"SELECT {both_keys}, r.etag, r.time, r.small, r.large {joined} {in_order}"
+        self.project_scan_all = f"SELECT {both_keys}, r.etag, r.time, r.small, r.id {joined} {in_order}"
         self.last_partition = f"SELECT max(partition) FROM {keys}"
 
-        self.insert_row = f"INSERT INTO {rows} (etag, small, large) VALUES (?, ?, ?)"
+        self.insert_row = f"INSERT INTO {rows} (etag, time, small, large) VALUES (?, ?, ?, ?)"
         self.insert_key = f"INSERT INTO {keys} (partition, row, id) VALUES (?, ?, ?)"
-        self.update = f"UPDATE {rows} SET etag = ?, small = ?, large = ? WHERE id = {this_id}"
+        self.update = f"UPDATE {rows} SET etag = ?, time = ?, small = ?, large = ? WHERE id = {this_id}"
         self.update_if = f"{self.update} AND etag = ?"
         self.delete_key = f"DELETE FROM {keys} WHERE partition = ? AND row = ?"
         self.delete = f"DELETE FROM {rows} WHERE id = {this_id}"

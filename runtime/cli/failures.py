@@ -20,7 +20,7 @@ from pathlib import Path
 
 import typer
 
-from eventstore import EventStoreError, StoreUrlError
+from eventstore import EventStoreError, StoreUrlError, TableNameError
 from handlers import HandlersError
 from runtime.cli.console import complain
 from runtime.cli.log_file import append_trace
@@ -68,7 +68,7 @@ def traced(log_file: Path | None = None) -> Iterator[None]:
 def exit_code(error: Exception) -> int:
     """Return 2 for what was asked for wrongly, 1 for what turned out to be impossible."""
     # Their subclasses tell of things that were not found or not allowed, not of how they were asked for.
-    return WRONG_USAGE if type(error) in (UsageError, StoreUrlError) else FAILED
+    return WRONG_USAGE if type(error) in (UsageError, StoreUrlError, TableNameError) else FAILED
 
 
 def _sentence(error: Exception, trace: Path | None) -> str:

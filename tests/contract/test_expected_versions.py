@@ -17,7 +17,7 @@ from eventstore.appending import ANY_ATTEMPTS
 from eventstore.backoff import FIRST_SECONDS, LONGEST_BLOCKING_SECONDS, LONGEST_SECONDS
 from eventstore.blocking import BlockingStore
 
-ANY, NO_STREAM, EMPTY = ExpectedVersion
+ANY, NO_STREAM, EMPTY, EXISTS = ExpectedVersion
 
 
 def event(number: int) -> EventData:
@@ -53,8 +53,10 @@ def written(run, partition):
         ("no_stream", ANY, 1),
         ("empty", EMPTY, 1),
         ("empty", ANY, 1),
+        ("empty", EXISTS, 1),
         ("written", 2, 3),
         ("written", ANY, 3),
+        ("written", EXISTS, 3),
     ],
 )
 def test_a_stream_that_is_as_expected_is_written(run, store_url, request, place, expected, version):
@@ -70,6 +72,7 @@ def test_a_stream_that_is_as_expected_is_written(run, store_url, request, place,
     ("place", "expected"),
     [
         ("no_stream", EMPTY),
+        ("no_stream", EXISTS),
         ("no_stream", 2),
         ("empty", NO_STREAM),
         ("empty", 0),
@@ -86,20 +89,44 @@ def test_a_stream_that_is_not_as_expected_is_a_conflict(run, request, refuses, p
         write(run, partition, expected)
 
 
+@pytest.mark.parametrize("expected", ["1", 1.0, b"1"])
+def test_an_expected_version_is_a_number_or_a_member_of_the_enumeration(run, written, refuses, expected):
+    with refuses(TypeError, match="give a number or an ExpectedVersion"):
+        write(run, written, expected)
+
+
+def test_a_stream_that_is_expected_to_exist_is_not_waited_for(run, no_stream, pauses):
+    with pytest.raises(ConcurrencyConflictError, match="does not exist, a stream was expected"):
+        write(run, no_stream, EXISTS)
+
+    assert pauses == []
+
+
+def test_a_repeated_write_to_a_stream_that_exists_is_recognised(run, written):
+    new = EventData({"N": 3}, id="three")
+
+    first, again = [
+        run(Stream.write(written, new, expected_version=EXISTS, idempotent=True)) for _ in range(2)
+    ]
+
+    assert (first.repeated, again.repeated, again.stream.version) == (False, True, 3)
+
+
 def test_whatever_the_version_the_stream_keeps_its_properties(run, written):
     write(run, written, ANY)
 
     assert run(Stream.open(written)).properties == {"Owner": "me"}
 
 
-def test_a_write_on_any_version_is_made_again_when_someone_else_was_faster(run, table, partition):
+@pytest.mark.parametrize("expected", [ANY, EXISTS])
+def test_a_write_on_whatever_version_is_made_again_when_someone_else_was_faster(run, table, empty, expected):
     async def be_faster(name, _partition_key, _number):
         if name == "transact" and watched.counts["transact"] <= 3:
-            await Stream.write(partition, EventData({"By": "other"}), expected_version=ANY)
+            await Stream.write(empty, EventData({"By": "other"}), expected_version=ANY)
 
     watched = InterceptedTable(table, before=be_faster)
 
-    result = run(Stream.write(Partition(watched, partition.key), event(1), expected_version=ANY))
+    result = run(Stream.write(Partition(watched, empty.key), event(1), expected_version=expected))
 
     assert result.stream.version == 4
     assert watched.counts == {"get": 4, "transact": 4}

@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+import asyncio
+import gc
+
 import pytest
 
-from eventstore import Operation, StoreUrlError, TableNotFoundError
+from eventstore import Operation, StoreUrlError, TableNameError, TableNotFoundError, connect
 
 
 def test_opening_a_table_twice_opens_the_same_table(run, store):
@@ -38,8 +41,9 @@ def test_upper_and_lower_case_name_one_table(run, store):
     "name", ["", "ab", "x" * 64, "9games", "ga mes", "ga-mes", "ga_mes", "gämes", "tables", "a;b"]
 )
 def test_a_name_that_no_table_can_have_is_refused(run, store, name):
-    with pytest.raises(StoreUrlError, match="table name"):
+    with pytest.raises(TableNameError, match="table name") as raised:
         run(store.table(name))
+    assert not isinstance(raised.value, StoreUrlError)
 
 
 def test_a_store_can_be_used_in_an_async_with(run, store):
@@ -69,3 +73,18 @@ def test_the_url_of_a_store_shows_no_secret(store, store_url):
 
 def test_a_table_has_the_scope_of_its_store(run, store):
     assert run(store.table("games")).scope == store.scope
+
+
+async def use(store, number):
+    table = await store.table("loops")
+    await table.transact(f"p{number}", [Operation.insert_or_replace("r", {"N": number})])
+    return (await table.get(f"p{number}", "r")).properties["N"]
+
+
+def test_one_event_loop_after_the_other_uses_a_store_and_none_leaves_a_connection_open(store_url, caplog):
+    store = connect(store_url)
+    assert [asyncio.run(use(store, number)) for number in range(3)] == [0, 1, 2]
+
+    del store
+    gc.collect()  # a warning of what was left open fails the test
+    assert "Unclosed" not in caplog.text

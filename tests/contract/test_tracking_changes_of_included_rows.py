@@ -14,6 +14,7 @@ Change = Callable[[str, Mapping[str, int | None]], Include]
 CHANGES: dict[str, Change] = {
     "insert": Include.insert,
     "replace": lambda key, properties: Include.replace(key, properties, "*"),
+    "merge": lambda key, properties: Include.merge(key, properties, "*"),
     "delete": lambda key, _: Include.delete(key, "*"),
     "insert_or_merge": Include.insert_or_merge,
     "insert_or_replace": Include.insert_or_replace,
@@ -57,6 +58,7 @@ def test_a_first_change_is_carried_out_as_it_is(write, before, first):
     expected = {
         "insert": IncludeConflictError if before else FIRST,
         "replace": FIRST if before else IncludeConflictError,
+        "merge": {**before, **FIRST} if before else IncludeConflictError,
         "delete": None if before else IncludeConflictError,
         "insert_or_merge": {**(before or {}), **FIRST},
         "insert_or_replace": FIRST,

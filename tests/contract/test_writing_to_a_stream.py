@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import cast
+
 import pytest
 
 from eventstore import (
@@ -176,3 +178,14 @@ def test_what_the_caller_gave_is_copied():
     assert data.properties == {"N": 1}
     with pytest.raises(TypeError):
         data.properties["N"] = 3  # type: ignore[index]
+
+
+@pytest.mark.parametrize("events", [[[EventData({"N": 1})]], [{"N": 1}], ["event"]])
+def test_what_is_no_event_is_said_to_be_none(run, partition, refuses, events):
+    with refuses(TypeError, match=r"give EventData, or \*events for a list"):
+        run(Stream.write(partition, *events, expected_version=0))
+
+
+def test_a_write_goes_to_a_stream_or_a_partition(run, table, refuses):
+    with refuses(TypeError, match="goes to a Stream or a Partition, not to a str"):
+        run(Stream.write(cast("Partition", "orders-7"), EventData({"N": 1}), expected_version=0))

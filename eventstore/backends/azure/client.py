@@ -9,7 +9,7 @@ shows a url's query.
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -62,6 +62,7 @@ class Client:
     def __init__(self, account: Account) -> None:
         self.pid = os.getpid()
         self._account = account
+        self._end_of_the_loop: AsyncGenerator[None, None] | None = None
         self._identity: AsyncTokenCredential | None = None
         session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(keepalive_timeout=_KEEP_ALIVE_SECONDS),
@@ -108,6 +109,7 @@ class Client:
 
         Raises `StoreUnavailableError` and `StoreUrlError`.
         """
+        await self._begin()
         try:
             await self._service.create_table_if_not_exists(name)
         except AzureError as error:
@@ -121,9 +123,31 @@ class Client:
 
     async def close(self) -> None:
         """Close the connections."""
+        if self._end_of_the_loop is None:
+            await self._close()
+        else:
+            await self._end_of_the_loop.aclose()
+
+    async def _close(self) -> None:
         await self._service.close()
         if self._identity is not None:
             await self._identity.close()
+
+    async def _begin(self) -> None:
+        if self._end_of_the_loop is None:
+            self._end_of_the_loop = self._closing_with_the_loop()
+            await anext(self._end_of_the_loop)
+
+    async def _closing_with_the_loop(self) -> AsyncGenerator[None, None]:
+        """Wait for the end of the event loop, which closes the asynchronous generators that it has begun.
+
+        So a program that runs several loops on one store, one after the other, leaves no connection open.
+        """
+        try:
+            yield
+        finally:
+            if self.pid == os.getpid():
+                await self._close()
 
     def _credential(self) -> AzureNamedKeyCredential | AzureSasCredential | AsyncTokenCredential:
         account = self._account
@@ -138,6 +162,7 @@ class Client:
         return identity
 
     async def _send(self, request: HttpRequest, *, writes: bool) -> Answer:
+        await self._begin()
         attempts: list[PipelineResponse[HttpRequest, AsyncHttpResponse]] = []
         # The client's own pipeline has no public door. Through the public methods a page costs two to three
         # times as much processor time and a transaction five times: docs/decisions/0008-azure-requests.md.

@@ -45,7 +45,13 @@ def decode(entity: Mapping[str, Any]) -> Row:
             continue
         decoder = _DECODERS.get(entity.get(name + _TYPE, ""))
         properties[name] = value if decoder is None else decoder(value)
-    return Row(unescape(entity["PartitionKey"]), unescape(entity["RowKey"]), _etag(entity), properties)
+    return Row(
+        unescape(entity["PartitionKey"]),
+        unescape(entity["RowKey"]),
+        _etag(entity),
+        properties,
+        _decode_datetime(entity["Timestamp"]),
+    )
 
 
 def _etag(entity: Mapping[str, Any]) -> str:

@@ -242,6 +242,8 @@ class AzureStore(Store):
         loop = asyncio.get_running_loop()
         client = self._clients.get(loop)
         if client is None or client.pid != os.getpid():
+            for ended in [other for other in self._clients if other.is_closed()]:
+                del self._clients[ended]
             client = self._clients[loop] = Client(self.account)
         return client
 

@@ -14,6 +14,7 @@ EXAMPLES = [
     errors.TableNotFoundError("games", "memory:"),
     errors.StoreUnavailableError("what"),
     errors.StoreUnavailableError("what", outcome_unknown=True),
+    errors.TableNameError("what"),
     errors.InvalidKeyError("what"),
     errors.PayloadTooLargeError("what"),
     errors.StreamNotFoundError("orders|7"),
