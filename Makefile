@@ -20,7 +20,7 @@ MAKEFLAGS += --no-builtin-rules
 BIN := .venv/bin
 PIP_INSTALL := scripts/quietly.sh $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-input -c constraints.txt
 PYTEST = PATH="$(CURDIR)/.make/node:$$PATH" PYTHONHASHSEED=$(SEED) $(BIN)/python -m pytest --seed $(SEED) $(PARALLEL)
-PARALLEL := --numprocesses auto --maxprocesses 4 --dist loadgroup --no-loadscope-reorder
+PARALLEL := --numprocesses auto --maxprocesses 4
 REQUIREMENTS := setup.cfg pyproject.toml constraints.txt
 
 help:  ## list what make can do

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterable, Awaitable, Callable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -60,8 +59,9 @@ class Retries:
         if self._failures >= self._policy.attempts:
             message = f"Gave up after {self._failures} attempts in a row: {error}"
             raise RetriesExhaustedError(message) from error
-        sleep = self._policy.sleep or asyncio.sleep
-        await sleep(pause_seconds(self._failures, self._policy.first, self._policy.longest))
+        if self._policy.sleep is None:
+            raise AssertionError("A policy chooses its sleep by the tables that it is `beside`.")
+        await self._policy.sleep(pause_seconds(self._failures, self._policy.first, self._policy.longest))
 
     def progress(self) -> None:
         """Count from the start again: something was stored."""

@@ -9,8 +9,9 @@ from benchmarks.algorithms.play import check_ends, publish, shots, starts, ticki
 from benchmarks.algorithms.spent import Spent
 from eventstore import drive
 from runtime import Envelope, Outcome, Output, Status
+from runtime.algorithms.documents.draft import Render
 from runtime.algorithms.documents.effects import TableEffects
-from runtime.algorithms.documents.prepare_commit_publish import PrepareCommitPublish, Render
+from runtime.algorithms.documents.prepare_commit_publish import PrepareCommitPublish
 from runtime.messages.parsing import prepare
 from samples.shooting_range.shooting_range import ShootingRange
 

@@ -137,14 +137,12 @@ def _make(name: AlgorithmName, handler: HandlerDefinition, given: Dependencies) 
 
 def _make_outbox(name: AlgorithmName, handler: HandlerDefinition, given: Dependencies) -> OutboxAlgorithm:
     make: Callable[..., OutboxAlgorithm] = Outbox
-    tables = [given.table]
     if name == "deduplication-store":
-        tables.append(given.deduplication_store or given.table)
-        store = DeduplicationStore(tables[-1], given.clock)
+        store = DeduplicationStore(given.deduplication_store or given.table, given.clock)
         make = partial(OutboxWithDeduplicationStore, store=store)
     if name == "tokens":
-        tables.append(given.token_store or given.table)
-        recipients = partial(handlers_of, given.app)
-        make = partial(TokenBased, tokens=TokenStore(tables[-1]), recipients=recipients)
-    retries = given.retries.beside(*tables)
-    return make(table=given.table, handler=handler, publish=given.publish, clock=given.clock, retries=retries)
+        tokens = TokenStore(given.token_store or given.table)
+        make = partial(TokenBased, tokens=tokens, recipients=partial(handlers_of, given.app))
+    return make(
+        table=given.table, handler=handler, publish=given.publish, clock=given.clock, retries=given.retries
+    )

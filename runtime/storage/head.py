@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from eventstore import Int64, Properties, Value
 from runtime.clock import to_datetime
+from runtime.storage import limits
 from runtime.storage.chunks import chunk_names, join, split
-from runtime.storage.limits import MAX_HEAD_STATE_BYTES
 from runtime.storage.properties import microseconds, number
 from runtime.storage.tail import Tail, read_tail
 
@@ -57,7 +57,7 @@ class Head:
             "StateVersions": Int64(self.versions),
             "LastNow": to_datetime(self.last_now),
         }
-        if self.state is not None and len(self.state) <= MAX_HEAD_STATE_BYTES:
+        if self.state is not None and len(self.state) <= limits.MAX_HEAD_STATE_BYTES:
             properties["State"] = self.state
         if self.kept_from > 1:
             properties["KeptFrom"] = Int64(self.kept_from)

@@ -54,9 +54,6 @@ class FoundVersions:
             self._decoded = (event, RunVersions(self._run(event)))
         return self._decoded[1].at(position)
 
-    def __contains__(self, message_id: object) -> bool:
-        return message_id in self._places
-
     def event(self, number: int) -> RecordedEvent | None:
         """Return the event of a run, if it was read."""
         return self._events.get(number)

@@ -8,11 +8,9 @@ most twice as large: there are O(log n) rows, and each hash is rewritten O(log n
 
 from __future__ import annotations
 
-import sys
-from array import array
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, KeysView, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 from zlib import crc32
@@ -22,6 +20,7 @@ from runtime.errors import StoredDataError
 from runtime.messages.message_ids import IdKey
 from runtime.storage import limits
 from runtime.storage.chunks import CHUNK, chunk_names, join, split
+from runtime.storage.id_search import pack, searching, unpack
 from runtime.storage.limits import HASH_BYTES
 from runtime.storage.properties import number
 from runtime.storage.run import Run
@@ -33,7 +32,6 @@ LAST = PREFIX + "~"
 _HASHES = chunk_names("Prints", limits.MAX_INDEX_HASHES * HASH_BYTES // CHUNK)
 _ENDS = chunk_names("Ends", 4)
 PROPERTIES = ["First", "Count", "FirstEvent", *_ENDS, *_HASHES]
-_FEW = 8
 _DROPPED_AT_ONCE = 16
 
 
@@ -96,7 +94,7 @@ class IndexRow:
             "Count": self.count,
             "FirstEvent": Int64(self.first_event),
         }
-        split(properties, _ENDS, _packed(self.ends))
+        split(properties, _ENDS, pack(self.ends))
         split(properties, _HASHES, self.id_hashes)
         return properties
 
@@ -112,7 +110,7 @@ def read_index_row(row: Row) -> IndexRow:
     properties = row.properties
     try:
         id_hashes = join(properties, _HASHES)
-        ends = _unpacked(join(properties, _ENDS))
+        ends = unpack(join(properties, _ENDS))
         index = IndexRow(number(properties, "First"), number(properties, "FirstEvent"), ends, id_hashes)
         count = number(properties, "Count")
     except (KeyError, TypeError, ValueError) as error:
@@ -126,7 +124,7 @@ def read_index_row(row: Row) -> IndexRow:
 
 def id_hashes_of(keys: Iterable[IdKey]) -> bytes:
     """Return the hashes of message ids, joined."""
-    return _packed([_hash(key) for key in keys])
+    return pack([_hash(key) for key in keys])
 
 
 def candidates(rows: Sequence[IndexRow], keys: Collection[IdKey]) -> Iterator[Candidate]:
@@ -134,8 +132,9 @@ def candidates(rows: Sequence[IndexRow], keys: Collection[IdKey]) -> Iterator[Ca
     wanted: dict[int, list[IdKey]] = defaultdict(list)
     for key in keys:
         wanted[_hash(key)].append(key)
+    search = searching(wanted.keys())
     for row in rows:
-        for hash_, position in _found(row.id_hashes, wanted.keys()):
+        for hash_, position in search(row.id_hashes):
             for key in wanted[hash_]:
                 yield Candidate(key, *row.place(position))
 
@@ -187,41 +186,3 @@ def _rows_of(first: int, first_event: int, runs: Sequence[IndexedRun]) -> list[I
 
 def _hash(key: IdKey) -> int:
     return crc32(key if isinstance(key, bytes) else key.encode())
-
-
-def _found(id_hashes: bytes, wanted: KeysView[int]) -> Iterator[tuple[int, int]]:
-    """Give the hashes that are wanted, with their positions."""
-    if len(wanted) <= _FEW:
-        for hash_ in wanted:
-            for position in _positions(id_hashes, _packed([hash_])):
-                yield hash_, position
-        return
-    column = _unpacked(id_hashes)
-    known = wanted & column
-    if known:
-        for position, hash_ in enumerate(column):
-            if hash_ in known:
-                yield hash_, position
-
-
-def _positions(id_hashes: bytes, hash_: bytes) -> Iterator[int]:
-    start = id_hashes.find(hash_)
-    while start >= 0:
-        position, offset = divmod(start, HASH_BYTES)
-        if not offset:
-            yield position
-        start = id_hashes.find(hash_, start + 1)
-
-
-def _packed(numbers: Iterable[int]) -> bytes:
-    packed = array("I", numbers)
-    if sys.byteorder == "big":
-        packed.byteswap()
-    return packed.tobytes()
-
-
-def _unpacked(data: bytes) -> Sequence[int]:
-    numbers = array("I", data)
-    if sys.byteorder == "big":
-        numbers.byteswap()
-    return numbers

@@ -1,6 +1,6 @@
 """Packing: new versions become a segment of the tail or, when they are many or large, runs.
 
-All that limits a transaction is known here, and nowhere else.
+Whether a transaction is full is decided here, and nowhere else.
 """
 
 from __future__ import annotations
@@ -95,11 +95,11 @@ class Packer:
         if segment is None:
             self._close(written_at)
             runs = self._fitting()
-            return Packed(runs[-1].last, None, [*_emptied(tail), *runs])
+            return Packed(runs[-1].last, None, [*_as_run(tail), *runs])
         last = run.first + segment.length - 1
         if tail is not None and tail.takes(segment, self._schema):
             return Packed(last, tail.plus(segment), ())
-        return Packed(last, Tail(run.first, self._schema, run.before).plus(segment), _emptied(tail))
+        return Packed(last, Tail(run.first, self._schema, run.before).plus(segment), _as_run(tail))
 
     def _segment(self, after: bytes, written_at: int) -> Segment | None:
         """Return the versions as a segment of the tail, None when they are too many or too large for it."""
@@ -137,7 +137,7 @@ class Packer:
         return Commit(len(self._open.versions), self._batch, written_at)
 
 
-def _emptied(tail: Tail | None) -> list[PackedRun]:
+def _as_run(tail: Tail | None) -> list[PackedRun]:
     """Return a tail that is given up as the run that takes its place."""
     return [] if tail is None else [_packed(tail.run())]
 

@@ -14,7 +14,7 @@ class Version(NamedTuple):
     """One version of a stream.
 
     `before` and `after` are the encoded states around it, in schema version `schema`. `batch` wrote it, None for a
-    single message, at `written_at`, in microseconds since 1970 UTC; None while it is not stored.
+    single message, at `written_at`, in microseconds since 1970 UTC; None for one that was appended since the load.
     """
 
     number: int

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
+import subprocess
+import sys
 
 import pytest
 from typer.testing import CliRunner
@@ -48,7 +49,8 @@ def test_a_batch_is_run_and_its_workers_are_watched(tmp_path, monkeypatch):
 
 
 def test_a_process_without_spark_has_no_workers():
-    assert list(python_workers(os.getpid())) == []
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
+        assert list(python_workers(process.pid)) == []
 
 
 def test_peaks_are_those_of_the_largest_worker():

@@ -6,11 +6,11 @@ import asyncio
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, TypeVar
-from uuid import uuid4
 
 import pytest
 
 from eventstore import EventStoreError, Operation, Page, Partition, Row, Store, Table, backoff, connect
+from tests.support.names import new_name
 
 T = TypeVar("T")
 Run = Callable[[Coroutine[Any, Any, T]], T]
@@ -20,7 +20,7 @@ Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseExceptio
 @pytest.fixture(params=["memory", "sqlite", "azurite"])
 def store_url(request, tmp_path):
     if request.param == "memory":
-        return f"memory:{uuid4().hex}"
+        return f"memory:{new_name()}"
     if request.param == "sqlite":
         return f"sqlite:///{tmp_path}/store.db"
     return request.getfixturevalue("azurite_url")
@@ -43,7 +43,7 @@ def store(store_url, run) -> Iterator[Store]:
 @pytest.fixture
 def table_name() -> str:
     """Give a name that no other test uses."""
-    return f"t{uuid4().hex}"
+    return new_name()
 
 
 @pytest.fixture

@@ -8,7 +8,6 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from urllib.parse import unquote
-from uuid import uuid4
 
 import pytest
 
@@ -16,6 +15,7 @@ from eventstore import EventStoreError, Operation, connect
 from eventstore.backends.azure import AzureStore, client
 from eventstore.backends.azure.account import account_of
 from eventstore.backends.azure.store import AzureTable
+from tests.support.names import new_name
 from tests.support.relay import relayed
 from tests.support.table_service import (
     ACCEPTED,
@@ -98,7 +98,7 @@ def test_many_calls_at_once_to_the_emulator_share_a_bounded_number_of_connection
         relayed(account.endpoint, run) as relay,
         connected(run, relay.endpoint, account.name, account.key) as store,
     ):
-        table = run(store.table(f"t{uuid4().hex}"))
+        table = run(store.table(new_name()))
         writes = [
             table.transact(f"p{number}", [Operation.insert("r", {"N": number})]) for number in range(CALLS)
         ]

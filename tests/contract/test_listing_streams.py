@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import pickle
 import string
-from uuid import uuid4
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -18,6 +17,7 @@ from eventstore import (
     list_streams,
     split_streams,
 )
+from tests.support.names import new_name
 
 
 async def listed(table, keys: KeyRange | str = "", header=None):
@@ -81,7 +81,7 @@ def test_a_prefix_may_hold_any_character(run, table, provision):
     parts=st.integers(1, 6),
 )
 def test_the_ranges_hold_each_key_once(run, store, provision, keys, prefix, parts):
-    table = run(store.table(f"t{uuid4().hex}"))
+    table = run(store.table(new_name()))
     provision(table, sorted(keys))
     expected = [key for key in keys if key.startswith(prefix)]
 
@@ -106,7 +106,7 @@ def test_ranges_are_about_equal_and_hold_new_keys_too(run, table, provision):
 
 
 def test_of_many_streams_few_keys_are_kept(run, provision, store):
-    table = run(store.table(f"t{uuid4().hex}"))
+    table = run(store.table(new_name()))
     provision(table, [one + other for one in string.ascii_letters for other in string.ascii_letters[:9]])
 
     ranges = run(split_streams(table, 2))

@@ -15,7 +15,6 @@ import traceback
 import types
 from datetime import UTC, datetime, timedelta
 from urllib.parse import parse_qs, quote, quote_plus
-from uuid import uuid4
 
 import pytest
 from azure.core.credentials import AccessToken, AzureNamedKeyCredential
@@ -32,6 +31,7 @@ from eventstore import (
 from eventstore.backends.azure import client
 from eventstore.backends.azure.account import account_of
 from eventstore.backends.azure.store import AzureTable
+from tests.support.names import new_name
 from tests.support.relay import relayed
 
 TOKEN = "eyJhbGciOiJub25lIn0.c2VjcmV0+token/="
@@ -131,7 +131,7 @@ class Use:
 
     def everything(self, store) -> None:
         print(store, store.url, repr(vars(store)))
-        table = self._run(store.table(f"t{uuid4().hex}"))
+        table = self._run(store.table(new_name()))
         partition = Partition(table, "order's/7")
         event = EventData({"N": 1, "Bytes": bytes(2000)}, id="first", includes=[Include.insert("list", {})])
         first = self._run(Stream.write(partition, event, expected_version=0)).stream

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from uuid import uuid4
 
 import pytest
 from azure.core.credentials import AzureNamedKeyCredential
@@ -17,6 +16,7 @@ from azure.data.tables import (
 
 from eventstore import EventData, Partition, StoreUrlError, Stream, connect
 from eventstore.backends.azure.account import account_of
+from tests.support.names import new_name
 
 pytestmark = pytest.mark.parametrize("store_url", ["azurite"], indirect=True)
 
@@ -53,7 +53,7 @@ def in_an_hour():
 def test_a_signature_for_the_account_makes_tables_and_uses_them(run, key, signed):
     rights = AccountSasPermissions(read=True, add=True, update=True, create=True)
     kinds = ResourceTypes(service=True, container=True, object=True)
-    table = run(signed(generate_account_sas(key, kinds, rights, in_an_hour())).table(f"t{uuid4().hex}"))
+    table = run(signed(generate_account_sas(key, kinds, rights, in_an_hour())).table(new_name()))
     partition = Partition(table, "order's/7")
 
     run(Stream.write(partition, EventData({"N": 1}), expected_version=0))
@@ -69,7 +69,7 @@ def test_a_signature_that_reads_one_table_opens_it_and_does_no_more(run, key, si
     opened = run(store.table(table._name))
 
     assert run(Stream.exists(Partition(opened, "there")))
-    for forbidden in (Stream.provision(Partition(opened, "new")), store.table(f"t{uuid4().hex}")):
+    for forbidden in (Stream.provision(Partition(opened, "new")), store.table(new_name())):
         with pytest.raises(StoreUrlError, match="refused the credentials"):
             run(forbidden)
 

@@ -63,6 +63,7 @@ def change(folder: Path, argument: str, diff: str) -> None:
     (folder / target).write_text(text.replace(before, after))
 
 
+@pytest.mark.thorough
 def test_each_command_ends_as_the_page_says(done):
     assert [(each.command, each.code) for each in done] == [(each.command, each.expected) for each in done], [
         each.said for each in done if each.code != each.expected
@@ -72,6 +73,7 @@ def test_each_command_ends_as_the_page_says(done):
     ]  # fmt: skip
 
 
+@pytest.mark.thorough
 def test_they_print_what_the_page_shows(done):
     shown = [(each, line) for each in done for line in each.printed.splitlines()]
 
@@ -85,6 +87,7 @@ def words(text: str) -> str:
     return re.sub(r"\s", "", text)
 
 
+@pytest.mark.thorough
 def test_they_find_what_the_page_tells(done):
     _, mistake, changed, _, early, truncated, january, march = [each.said for each in done]
 
@@ -97,6 +100,7 @@ def test_they_find_what_the_page_tells(done):
     assert "No stored version differs: 2 of 4 deliveries match." in march
 
 
+@pytest.mark.thorough
 def test_the_copies_in_march_are_duplicates(done):
     march = done[3].said
 

@@ -47,6 +47,7 @@ def test_its_failure_is_told_as_it_says(folder):
     assert run(folder, sys.executable, program) == said
 
 
+@pytest.mark.thorough
 def test_its_batch_under_guard_ends_as_it_says(folder, workplace):
     (command,), (error,) = _RUN.findall(PAGE), _ERROR.findall(PAGE)
     program, *arguments = shlex.split(command)

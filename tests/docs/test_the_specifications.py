@@ -31,6 +31,7 @@ def check(*arguments):
     )  # fmt: skip
 
 
+@pytest.mark.thorough
 def test_tlc_finds_what_is_expected():
     done = check(
         "PrepareCommitPublish_WithoutCrashes", "StateBased_AppendWithoutCAS", "TokenBased_NoCheckpoint"

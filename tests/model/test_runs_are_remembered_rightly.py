@@ -69,6 +69,7 @@ def test_a_killed_run_does_not_clean_up_after_itself():
     assert cleaned == []
 
 
+@pytest.mark.thorough
 def test_random_schedules_beyond_the_bounds_break_nothing():
     for scenario, bounds in SAMPLES:
         drawn = sample(scenario, bounds, 100)

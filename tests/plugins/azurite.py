@@ -5,6 +5,7 @@ Each worker of a test run starts its own, in memory, on a port of its own, and e
 
 from __future__ import annotations
 
+import fcntl
 import http.client
 import os
 import shutil
@@ -13,7 +14,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
@@ -44,9 +45,12 @@ def running_azurite() -> Iterator[str]:
         pytest.skip(message)
     with tempfile.TemporaryDirectory(prefix="azurite-") as folder:
         for _ in range(ATTEMPTS):
-            port = _free_port()
-            with _process(binary, port, Path(folder)) as process:
-                if _answers(process, port):
+            with ExitStack() as stack:
+                with _one_at_a_time():
+                    port = _free_port()
+                    process = stack.enter_context(_process(binary, port, Path(folder)))
+                    is_there = _answers(process, port)
+                if is_there:
                     yield f"azurite://127.0.0.1:{port}"
                     return
         log = (Path(folder) / "log").read_text(errors="replace")
@@ -75,6 +79,14 @@ def _process(binary: str, port: int, folder: Path) -> Iterator[subprocess.Popen[
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
+
+
+@contextmanager
+def _one_at_a_time() -> Iterator[None]:
+    """Let no other worker start its own meanwhile: both could find the same port free."""
+    with Path(tempfile.gettempdir(), f"azurite-{os.getuid()}.lock").open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def _free_port() -> int:

@@ -1,29 +1,56 @@
 """Which worker of a parallel run a test goes to: tests that share something expensive stay together.
 
-All tests with a Spark session share one of them, on one worker; the tests of the model share their walks; all others
-stay with those of their file, and so with its fixtures. The Spark group takes longest, and so begins first.
+Tests with a Spark session are in two groups, jobs and commands, which share one session each, or one when the same
+worker runs both. The tests of the model share their walks, and those of a package what they build. All others stay with
+those of their file, and so with its fixtures. The groups with Spark take longest, and so begin first.
 """
 
 from __future__ import annotations
 
 import pytest
+from xdist.remote import Producer
+from xdist.scheduler import LoadScopeScheduling
 
-SPARK = "spark"
-_TOGETHER = ("tests/model/", "tests/packaging/")
+_JOBS, _COMMANDS = SPARK = ("jobs on Spark", "commands on Spark")
+_TOGETHER = {
+    _JOBS: ("tests/integration/spark/",),
+    _COMMANDS: (
+        "tests/integration/cli/test_a_batch_from_the_command_line.py",
+        "tests/integration/cli/test_batches_with_other_algorithms.py",
+        "tests/integration/cli/test_logs_that_cannot_be_run.py",
+        "tests/integration/cli/test_the_demo.py",
+        "tests/integration/cli/test_verifying_from_the_command_line.py",
+        "tests/docs/test_changing_handlers.py",
+        "tests/docs/test_testing_handlers.py",
+        "tests/docs/test_the_algorithms.py",
+        "tests/docs/test_the_readme.py",
+    ),
+    "model": ("tests/model/",),
+    "packaging": ("tests/packaging/",),
+}
 
 
-@pytest.hookimpl(tryfirst=True)  # before xdist looks for its marks
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if not hasattr(config, "workerinput"):
-        return
-    groups = {item: _group(item) for item in items}
-    for item, group in groups.items():
-        item.add_marker(pytest.mark.xdist_group(group))
-    items.sort(key=lambda item: groups[item] != SPARK)
+def group(path: str) -> str:
+    """Return the name of the tests with which those of a file stay together."""
+    return next((name for name, begins in _TOGETHER.items() if path.startswith(begins)), path)
 
 
-def _group(item: pytest.Item) -> str:
-    if "spark" in getattr(item, "fixturenames", ()):
-        return SPARK
-    path = item.location[0]
-    return next((folder for folder in _TOGETHER if path.startswith(folder)), path)
+class GroupScheduling(LoadScopeScheduling):
+    """Gives a worker one group after another."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return group(nodeid.partition("::")[0])
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> GroupScheduling:
+    config.option.loadscopereorder = False  # groups come in the order in which they are collected
+    return GroupScheduling(config, log)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if "spark" in getattr(item, "fixturenames", ()) and group(item.location[0]) not in SPARK:
+            problem = f"{item.location[0]} uses a Spark session: name it in tests/plugins/workers.py."
+            raise pytest.UsageError(problem)
+    items.sort(key=lambda item: group(item.location[0]) not in SPARK)

@@ -1,4 +1,4 @@
-"""Side effects that are no messages, such as documents: prepared where nobody sees them, then published or deleted."""
+"""Side effects other than messages, such as documents: prepared where nobody sees them, then published or deleted."""
 
 from __future__ import annotations
 
@@ -44,23 +44,23 @@ class Effect(NamedTuple):
 
 
 class Effects(Protocol):
-    """A store of effects."""
+    """A store of effects. Reads must be strongly consistent."""
 
     async def prepare(self, effect: Effect, content: bytes) -> None:
         """Store an effect durably, visible to nobody. Raises `PayloadTooLargeError` before anything is sent."""
 
     async def publish(self, name: str) -> None:
-        """Make a prepared effect visible, for good. To do it again changes nothing."""
+        """Make a prepared effect visible for good. Repeating it changes nothing."""
 
     async def delete(self, effect: Effect) -> None:
-        """Delete an effect, if it is there and not published."""
+        """Delete an effect, if it exists and is not published."""
 
     def unpublished(self) -> AsyncIterator[Effect]:
         """Give the effects that are prepared and not published."""
 
 
 class TableEffects(Effects):
-    """Effects in a table: a row for each, up to 896 KiB. A request for each call, two to delete."""
+    """Effects in a table: a row for each, up to 896 KiB. Costs one request for each call, two to delete."""
 
     def __init__(self, table: Table) -> None:
         self._table = table
@@ -96,7 +96,7 @@ class TableEffects(Effects):
             return
 
     async def unpublished(self) -> AsyncIterator[Effect]:
-        """Give the effects that are prepared and not published. One request for each 1,000 effects."""
+        """Give the effects that are prepared and not published. Costs one request for each 1,000 effects."""
         select = ["Owner", "Attempt", "Number", "Published"]
         async for page in pages(partial(self._table.scan, EFFECT, _PARTITION, select=select)):
             for row in page.rows:
@@ -104,7 +104,7 @@ class TableEffects(Effects):
                     yield _effect(row)
 
     async def read(self, name: str) -> bytes | None:
-        """Return the content of a published effect by the name that was announced, None when there is none."""
+        """Return the content of a published effect by its announced name, None when there is none."""
         row = await self._table.get(_PARTITION + name, EFFECT)
         return join(row.properties, _CONTENT) if row and row.properties["Published"] else None
 

@@ -15,44 +15,26 @@ After Masternak and Pobiega, "Exactly-once intuition" (exactly-once.github.io).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
-from hashlib import sha256
-from typing import NamedTuple
 
 from eventstore import Table
 from handlers.app import HandlerDefinition
 from runtime.algorithms.algorithm import AT_ONCE, Publish
-from runtime.algorithms.documents.effects import MAX_BYTES, Effect, Effects
+from runtime.algorithms.documents.draft import DOCUMENT, Draft, Render, drafted
+from runtime.algorithms.documents.effects import Effect, Effects
 from runtime.algorithms.fresh_ids import NewId, fresh_id
 from runtime.algorithms.outbox.entity import Entity
 from runtime.algorithms.outbox.intents import Intent
-from runtime.algorithms.outbox.invoking import concluded, id_reused, if_it_fits, refused
+from runtime.algorithms.outbox.invoking import concluded, id_reused
 from runtime.algorithms.outbox.outbox import Outbox
 from runtime.clock import Clock, cut_off, system_clock
 from runtime.messages.copies import is_copy
-from runtime.messages.message_ids import IdKey
-from runtime.messages.outcome import Outcome, Output, Reason, Status
+from runtime.messages.outcome import Outcome, Output, Status
 from runtime.messages.parsing import Prepared
 from runtime.retries import RetryPolicy, count_of_each, until_undisturbed
-
-DOCUMENT = "document"
-"""The header in which a message names its document."""
-
-DIGEST = "document-sha256"
-"""The header with the SHA-256 of the document, in hexadecimal digits."""
-
-Render = Callable[[Output], bytes | None]
-"""Makes the document of an output, None for an output without one. Need not make the same one twice."""
-
-
-class Draft(NamedTuple):
-    """What an attempt is going to commit: the changed entity, whose outputs name the documents, and these."""
-
-    changed: Entity
-    documents: Sequence[tuple[Effect, bytes]]
 
 
 class PrepareCommitPublish:
@@ -132,23 +114,7 @@ class PrepareCommitPublish:
         changed = self.outbox.invoke(entity, message, attempt)
         if isinstance(changed, Outcome):
             return changed
-        try:
-            contents = self.rendered(changed.outbox[message.key].to_publish)
-        except Exception as error:  # noqa: BLE001 - it is the user's, and may raise anything
-            return refused(self.handler, message, Reason.HANDLER_ERROR, f"{type(error).__name__}: {error}")
-        largest = max(map(len, contents.values()), default=0)
-        if largest > MAX_BYTES:
-            problem = f"A document has {largest} bytes; up to {MAX_BYTES} can be stored."
-            return refused(self.handler, message, Reason.STATE_TOO_LARGE, problem)
-        effects = {index: Effect(entity.key, attempt, number) for number, index in enumerate(contents)}
-        documents = {index: (effects[index], content) for index, content in contents.items()}
-        announced = if_it_fits(self.handler, _announcing(changed, message.key, documents), message)
-        return announced if isinstance(announced, Outcome) else Draft(announced, tuple(documents.values()))
-
-    def rendered(self, outputs: Sequence[Output]) -> dict[int, bytes]:
-        """Return the documents of outputs by the outputs' numbers."""
-        contents = {index: self.render(output) for index, output in enumerate(outputs)}
-        return {index: content for index, content in contents.items() if content is not None}
+        return drafted(self.handler, changed, message, attempt, self.render)
 
     async def register(self, entity: Entity, draft: Draft) -> Entity:
         """Note in the entity what this attempt is going to prepare, before it does. Costs one request."""
@@ -224,24 +190,6 @@ async def _publish(effects: Effects, publish: Publish, output: Output) -> None:
     if DOCUMENT in output.headers:
         await effects.publish(output.headers[DOCUMENT])
     await publish(output)
-
-
-def _announcing(entity: Entity, message_id: IdKey, documents: Mapping[int, tuple[Effect, bytes]]) -> Entity:
-    """Return an entity in which the outputs of a message name their documents."""
-    if not documents:
-        return entity
-    entry = entity.outbox[message_id]
-    outputs = tuple(
-        output._replace(headers={**output.headers, **_headers(*documents[index])})
-        if index in documents
-        else output
-        for index, output in enumerate(entry.to_publish)
-    )
-    return entity.with_entry(message_id, replace(entry, outputs=outputs))
-
-
-def _headers(effect: Effect, content: bytes) -> dict[str, str]:
-    return {DOCUMENT: effect.name, DIGEST: sha256(content).hexdigest()}
 
 
 def _knows(entity: Entity, effect: Effect) -> bool:

@@ -85,7 +85,7 @@ class IdempotentDelivery:
         self.is_transient = is_transient
         self.clock = clock
         self.new_id = new_id
-        self.retries = retries or RetryPolicy()
+        self.retries = (retries or RetryPolicy()).beside(keys.table)
 
     async def deliver(self, customer: str, message_id: str, send: Send) -> Delivered:
         """Send a message to a customer, unless that was done before, and return how it ended.

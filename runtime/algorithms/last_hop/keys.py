@@ -67,7 +67,7 @@ class DeliveryKeys:
     """
 
     def __init__(self, table: Table) -> None:
-        self._table = table
+        self.table = table
 
     async def put(
         self, key: DeliveryKey, state: KeyState, holder: str, expires_at: int, over: Key | None = None
@@ -84,17 +84,17 @@ class DeliveryKeys:
             else Operation.replace(name, properties, over.etag)
         )
         try:
-            (etag,) = await self._table.transact(_PARTITION + key.customer, [change])
+            (etag,) = await self.table.transact(_PARTITION + key.customer, [change])
         except RowError:
             # The key that is there may be this delivery's own, put there by a call that was not answered.
-            await self._table.barrier()
+            await self.table.barrier()
             return None
-        await self._table.barrier()
+        await self.table.barrier()
         return Key(state, holder, expires_at, etag)
 
     async def get(self, key: DeliveryKey) -> Key | None:
         """Read a key, also one that has expired."""
-        row = await self._table.get(_PARTITION + key.customer, row_key(key.message))
+        row = await self.table.get(_PARTITION + key.customer, row_key(key.message))
         return None if row is None else _key(row)
 
     async def end(
@@ -112,10 +112,10 @@ class DeliveryKeys:
             sealed = _properties(KeyState.SEALED, held.holder, sealed_until)
             changes.append(Operation.replace(row_key(key.message), sealed, held.etag))
         try:
-            await self._table.transact(_PARTITION + key.customer, changes)
+            await self.table.transact(_PARTITION + key.customer, changes)
         except RowError:
             return False
-        await self._table.barrier()
+        await self.table.barrier()
         return True
 
     async def records(self, customer: str) -> AsyncIterator[Record]:
@@ -145,14 +145,14 @@ class DeliveryKeys:
         async for row in self._rows(customer, FIRST, LAST):
             if _key(row).expires_at <= now:
                 with suppress(RowError):
-                    await self._table.transact(
+                    await self.table.transact(
                         _PARTITION + customer, [Operation.delete(row.row_key, row.etag)]
                     )
                     forgotten += 1
         return forgotten
 
     async def _rows(self, customer: str, first: str, last: str) -> AsyncIterator[Row]:
-        async for page in pages(partial(self._table.query, _PARTITION + customer, first, last)):
+        async for page in pages(partial(self.table.query, _PARTITION + customer, first, last)):
             for row in page.rows:
                 yield row
 

@@ -8,7 +8,7 @@ was processed. The algorithms differ in what shows it afterwards, and say so in 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
@@ -46,7 +46,7 @@ class OutboxAlgorithm(ABC):
     entities: Entities = field(init=False)
 
     def __post_init__(self) -> None:
-        self.retries = self.retries.beside(self.table)
+        self.retries = self.retries.beside(*self.tables())
         self.entities = Entities(self.table, self.handler, self.name, self.retries)
 
     async def process(self, message: Prepared) -> Outcome:
@@ -141,6 +141,10 @@ class OutboxAlgorithm(ABC):
         )
 
     # The hooks, in which the algorithms differ.
+
+    def tables(self) -> Sequence[Table]:
+        """Return the tables that the algorithm reads and writes."""
+        return [self.table]
 
     async def known_elsewhere(self, entity: Entity, message: Prepared) -> Outcome | None:
         """Return the outcome of a message that was finished, None when only its entity can tell.

@@ -22,12 +22,12 @@ class DeduplicationStore:
     """The fingerprints of processed messages, by the key of their entity and their id: one row for each message."""
 
     def __init__(self, table: Table, clock: Clock = system_clock) -> None:
-        self._table = table
+        self.table = table
         self._clock = clock
 
     async def find(self, entity: str, message_id: IdKey) -> bytes | None:
         """Return the fingerprint of a message that was processed, None when it was not. Costs one request."""
-        row = await self._table.get(entity, row_key(message_id))
+        row = await self.table.get(entity, row_key(message_id))
         if row is None:
             return None
         return row.properties["Fingerprint"]  # type: ignore[return-value] # bytes were written
@@ -43,8 +43,8 @@ class DeduplicationStore:
             for key, fingerprint in fingerprints.items()
         ]
         for at in range(0, len(rows), MAX_OPERATIONS):
-            await self._table.transact(entity, rows[at : at + MAX_OPERATIONS])
-        await self._table.barrier()
+            await self.table.transact(entity, rows[at : at + MAX_OPERATIONS])
+        await self.table.barrier()
 
     async def evict(self, entity: str, latest: int, *, dry_run: bool = False) -> int:
         """Forget the messages of an entity that were added at a time, in microseconds, or before. Return how many.
@@ -52,7 +52,7 @@ class DeduplicationStore:
         With `dry_run` none is forgotten. Costs one request for each 1,000 messages, and one for each 100 forgotten.
         """
         forgotten = 0
-        async for page in pages(partial(self._table.query, entity, FIRST, LAST, select=["AddedAt"])):
+        async for page in pages(partial(self.table.query, entity, FIRST, LAST, select=["AddedAt"])):
             old = [row.row_key for row in page.rows if _added_at(row) <= latest]
             for at in range(0, len(old), MAX_OPERATIONS):
                 some = old[at : at + MAX_OPERATIONS]
@@ -62,7 +62,7 @@ class DeduplicationStore:
     async def _forget(self, entity: str, row_keys: list[str]) -> int:
         """Delete rows in one transaction; none of them when somebody else has deleted one."""
         try:
-            await self._table.transact(entity, [Operation.delete(key) for key in row_keys])
+            await self.table.transact(entity, [Operation.delete(key) for key in row_keys])
         except RowNotFoundError:
             return 0
         return len(row_keys)

@@ -13,12 +13,12 @@ After Masternak and Pobiega, "Token-based deduplication" and "Exactly-once intui
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
 
-from eventstore import ConcurrencyConflictError
+from eventstore import ConcurrencyConflictError, Table
 from runtime.algorithms.outbox.algorithm import OutboxAlgorithm
 from runtime.algorithms.outbox.entity import Entity
 from runtime.algorithms.outbox.entry import Entry
@@ -45,6 +45,10 @@ class TokenBased(OutboxAlgorithm):
     name: str = "tokens"
     tokens: TokenStore
     recipients: Recipients
+
+    def tables(self) -> Sequence[Table]:
+        """Return the table of the entities and that of the tokens."""
+        return [self.table, self.tokens.table]
 
     async def known_elsewhere(self, entity: Entity, message: Prepared) -> Outcome | None:
         """Return the outcome of a message without a token, None when its token exists. Costs one request.

@@ -63,11 +63,11 @@ class TokenStore:
     """
 
     def __init__(self, table: Table) -> None:
-        self._table = table
+        self.table = table
 
     async def exists(self, token: Token) -> bool:
         """Say whether a token exists."""
-        return await self._table.get(_PARTITION + token.chain, token.row_key) is not None
+        return await self.table.get(_PARTITION + token.chain, token.row_key) is not None
 
     async def issue(self, tokens: Sequence[Token]) -> bool:
         """Create tokens for a message from outside, all or none; say whether they are new. Durable on return."""
@@ -79,7 +79,7 @@ class TokenStore:
         """Create tokens as `issue` does; they are durable from `flush` on."""
         inserts = [Operation.insert(token.row_key, {}) for token in tokens]
         try:
-            await self._table.transact(_PARTITION + tokens[0].chain, inserts)
+            await self.table.transact(_PARTITION + tokens[0].chain, inserts)
         except RowExistsError:
             return False
         return True
@@ -95,24 +95,24 @@ class TokenStore:
             inserts = [Operation.insert(token.row_key, {}) for token in tokens[at : at + step]]
             still_there = Operation.merge(parent.row_key, {"Used": True})
             try:
-                await self._table.transact(_PARTITION + parent.chain, [still_there, *inserts])
+                await self.table.transact(_PARTITION + parent.chain, [still_there, *inserts])
             except (RowNotFoundError, RowExistsError) as error:
                 raise ConcurrencyConflictError(parent.name, str(error)) from error
 
     async def delete(self, token: Token) -> None:
         """Delete a token, if it exists; durable from `flush` on."""
         try:
-            await self._table.transact(_PARTITION + token.chain, [Operation.delete(token.row_key)])
+            await self.table.transact(_PARTITION + token.chain, [Operation.delete(token.row_key)])
         except RowNotFoundError:
             return
 
     async def flush(self) -> None:
         """Return when all that was created and deleted before, by anybody, survives a power cut."""
-        await self._table.barrier()
+        await self.table.barrier()
 
     async def count(self) -> int:
         """Return how many tokens exist. Costs one request for each 1,000."""
-        found = pages(partial(self._table.scan, None, _PARTITION, _LAST_PARTITION, select=[]))
+        found = pages(partial(self.table.scan, None, _PARTITION, _LAST_PARTITION, select=[]))
         return sum([len(page.rows) async for page in found])
 
 

@@ -12,9 +12,10 @@ behind when an attempt dies between the store and the entity; here the next copy
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
+from eventstore import Table
 from runtime.algorithms.outbox.algorithm import OutboxAlgorithm
 from runtime.algorithms.outbox.deduplication_store import DeduplicationStore
 from runtime.algorithms.outbox.entity import Entity
@@ -34,6 +35,10 @@ class OutboxWithDeduplicationStore(OutboxAlgorithm):
 
     name: str = "deduplication-store"
     store: DeduplicationStore
+
+    def tables(self) -> Sequence[Table]:
+        """Return the table of the entities and that of the store."""
+        return [self.table, self.store.table]
 
     async def known_elsewhere(self, entity: Entity, message: Prepared) -> Outcome | None:
         """Return the outcome of a message whose id is in the store. Costs one request."""

@@ -1,7 +1,8 @@
-"""Decisions: the outcome of each delivery of a stream, given its history. Pure but for the clock.
+"""Decisions: the outcome of each delivery of a stream, given its history.
 
 A *new* message is handled on the newest state and adds a version; a *known* one is replayed on the version before its
-own, and compared with the digests of that; all others are *refused*.
+own, and compared with the digests of that; all others are *refused*. Pure but for the clock and for what handlers
+capture.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ from runtime.messages.copies import is_copy
 from runtime.messages.envelope import Envelope
 from runtime.messages.outcome import Outcome, Output, Reason, Status, dead_letter
 from runtime.messages.parsing import Delivery, Prepared
+from runtime.storage import limits
 from runtime.storage.columns import StateVersion
-from runtime.storage.limits import MAX_STATE_BYTES
 from runtime.storage.version import Version
 
 FUTURE_TOLERANCE = 3600 * 1_000_000
@@ -203,13 +204,14 @@ def _record(new: Prepared, now: int, revision: int, invocation: Invocation) -> S
 def _too_large(after: bytes, size: int, record: StateVersion) -> str | None:
     """Return the problem of a version that is too large to store, None for all others."""
     largest = max(len(after), size - len(record.after or b""))
-    if largest <= MAX_STATE_BYTES:
+    if largest <= limits.MAX_STATE_BYTES:
         return None
-    return f"The version would take {largest} bytes; up to {MAX_STATE_BYTES} can be stored."
+    return f"The version would take {largest} bytes; up to {limits.MAX_STATE_BYTES} can be stored."
 
 
 def _first_outputs(known: Known, transaction: Transaction) -> Sequence[Output] | None:
     """Return the outputs of a message's first delivery in this batch, None when they are not in memory."""
-    if known.delivery.key in transaction.seen.delivered:
+    key = known.delivery.key
+    if key in transaction.seen.delivered or key not in transaction.delivered:
         return None
     return transaction.outputs_of(known.version.number)

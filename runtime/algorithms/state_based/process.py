@@ -93,7 +93,10 @@ class StateBased:
     def invoke(
         self, decider: Decider, history: History, deliveries: Sequence[Delivery], seen: Seen
     ) -> Folded:
-        """Handle deliveries until there are no more, or a transaction is full. Pure but for the clock."""
+        """Handle deliveries until there are no more, or a transaction is full, and seal it.
+
+        Pure but for the clock and for what handlers capture.
+        """
         state = read_state(self.handler.codec, history.head.state or b"")
         transaction = Transaction(history, seen, state, self.batch.batch_id)
         for delivery in deliveries:

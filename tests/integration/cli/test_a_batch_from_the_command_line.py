@@ -1,7 +1,7 @@
 """A batch as its user meets it: stopped, resumed, run again, followed by another one, and truncated.
 
-The commands run once, one after the other, and each test looks at what one said. The batch that is stopped, and is then
-resumed, runs in processes of its own, as a user's; the later commands in the session that all tests share.
+The commands run once, one after the other, and each test looks at what one said. The batch that is stopped runs in a
+process of its own, as a user's; the later commands in the session that all tests share.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def commands(workplace: Workplace) -> Commands:
         folder,
         stopped=folder.interrupted("Round 0: handling", *FIRST),
         listed_between=folder.consistent("batches", *ON_STORE),
-        resumed=folder.consistent(*FIRST, "--log-file", "resumed.log"),
+        resumed=workplace.consistent(*FIRST),
         log=(folder.path / ".consistent" / "consistent.log").read_text(),
         again=workplace.consistent(*FIRST, "--json"),
         later=workplace.consistent(*RUN, "--messages", "later.jsonl", "--json"),
@@ -57,7 +57,7 @@ def commands(workplace: Workplace) -> Commands:
 def test_ctrl_c_ends_it_quietly_and_says_how_to_go_on(commands):
     code, said = commands.stopped
 
-    assert code == 130
+    assert code == 130, said
     assert "Stopped. Nothing is lost: run it again with --batch-id first to go on." in said
     assert "Traceback" not in said
     assert "ERROR" not in said
@@ -90,12 +90,17 @@ def test_progress_and_the_batch_id_are_on_standard_error(commands):
     assert {"Round 0: handling messages", "Round 1: handling messages"} <= set(said)
 
 
-def test_spark_and_its_workers_are_heard_only_in_the_log_file(commands):
-    said = commands.resumed.stdout + commands.resumed.stderr
+@pytest.mark.thorough
+def test_spark_and_its_workers_are_heard_only_in_the_log_file(tmp_path):
+    folder = Folder.make(tmp_path)
 
+    done = folder.consistent(*FIRST, "--log-file", "chosen.log")
+
+    assert done.returncode == 0, done.stderr
+    said = done.stdout + done.stderr
     assert "WARN" not in said
     assert "this is for the log file" not in said
-    log = (commands.folder.path / "resumed.log").read_text()
+    log = (tmp_path / "chosen.log").read_text()
     assert "WARN" in log
     assert "this is for the log file" in log
 

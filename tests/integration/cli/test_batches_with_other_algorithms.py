@@ -77,6 +77,9 @@ COMMANDS = {
 }
 
 
+pytestmark = pytest.mark.thorough
+
+
 @pytest.fixture(scope="module")
 def said(workplace: Workplace) -> dict[str, Said]:
     Folder.make(workplace.path)

@@ -13,7 +13,7 @@ import shutil
 import subprocess
 from datetime import UTC, datetime
 from pathlib import Path
-from uuid import UUID, uuid4
+from uuid import UUID
 
 import pytest
 
@@ -30,6 +30,7 @@ from eventstore import (
 )
 from eventstore.backends.azure.account import account_of
 from tests.plugins.azurite import REPOSITORY
+from tests.support.names import new_name
 
 SCRIPT = Path(__file__).with_name("streamstone.mjs")
 ID = UUID("6f9619ff-8b86-d011-b42d-00cf4fc964ff")
@@ -45,7 +46,7 @@ def run():
 @pytest.fixture
 def partition(azurite_url, run):
     store = connect(azurite_url)
-    yield Partition(run(store.table(f"t{uuid4().hex}")), "order-7")
+    yield Partition(run(store.table(new_name())), "order-7")
     run(store.close())
 
 

@@ -36,6 +36,7 @@ def test_a_batch_whose_driver_was_killed_gives_what_an_undisturbed_one_gives(pla
     assert_nothing_shows(place, night, resumed)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("algorithm", ["outbox"])
 def test_a_batch_that_stopped_between_the_passes_finishes_its_messages_when_it_goes_on(
     place, night, algorithm

@@ -17,7 +17,7 @@ from tests.support.outcomes import Left, by_status, entities, left, without_toke
     ("algorithm", "states", "other"),
     [
         pytest.param("outbox", "sqlite", None, marks=pytest.mark.thorough),
-        ("deduplication-store", "azurite", "sqlite"),
+        pytest.param("deduplication-store", "azurite", "sqlite", marks=pytest.mark.thorough),
         ("tokens", "sqlite", "azurite"),
     ],
 )

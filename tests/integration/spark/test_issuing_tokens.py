@@ -52,6 +52,7 @@ def test_each_message_names_the_token_that_a_processor_would_give_it(place):
     assert left(place.store, place.table).tokens == 4  # the fifth message has brought its own
 
 
+@pytest.mark.thorough
 def test_a_log_whose_issuing_was_stopped_is_issued_again_and_one_that_was_processed_gets_no_new_tokens(place):
     def stop(step: str) -> None:
         if step == "Writing the log":

@@ -213,6 +213,7 @@ def test_messages_that_were_never_handled_are_told_and_no_difference(place, log)
     assert "No handler takes messages of type Gone." in {each.error for each in found.counts}
 
 
+@pytest.mark.thorough
 def test_a_sample_takes_whole_streams_the_same_ones_each_time(place):
     place.app = BEFORE
     rows = [paid(number, f"a{number % 60}", number) for number in range(1, 181)]

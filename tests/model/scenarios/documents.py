@@ -8,8 +8,9 @@ from hashlib import sha256
 
 from eventstore import Row, Table
 from runtime.algorithms.algorithm import Publish
+from runtime.algorithms.documents.draft import DIGEST, DOCUMENT
 from runtime.algorithms.documents.effects import EFFECT, TableEffects
-from runtime.algorithms.documents.prepare_commit_publish import DIGEST, DOCUMENT, PrepareCommitPublish
+from runtime.algorithms.documents.prepare_commit_publish import PrepareCommitPublish
 from runtime.algorithms.outbox.entity import Entity
 from runtime.messages.outcome import Output
 from tests.model.contents import Snapshot

@@ -1,9 +1,11 @@
 """Progress is one line for each step in a file, and a bar with a mark after each step on a terminal."""
 
 import io
+from types import SimpleNamespace
 
 from rich.console import Console
 
+from runtime.cli import progress as drawing
 from runtime.cli.progress import StepProgress
 
 
@@ -24,14 +26,16 @@ def test_each_step_is_a_line_where_there_is_no_terminal():
     assert file.getvalue() == "Reading the [log]\nCounting\n"
 
 
-def test_steps_that_are_done_are_marked_on_a_terminal():
+def test_steps_that_are_done_are_marked_on_a_terminal_with_their_time(monkeypatch):
+    begun_and_ended = iter([10.0, 11.5, 20.0, 20.0])
+    monkeypatch.setattr(drawing, "time", SimpleNamespace(monotonic=lambda: next(begun_and_ended)))
     shown, file = progress(is_terminal=True)
 
     shown.step("Reading the log")
     shown.step("Counting")
     shown.failed()
 
-    assert "✓ Reading the log (0.0 s)" in file.getvalue()
+    assert "✓ Reading the log (1.5 s)" in file.getvalue()
     assert "✗ Counting (0.0 s)" in file.getvalue()
 
 

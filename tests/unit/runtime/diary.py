@@ -1,7 +1,7 @@
 """A diary: a handler that tells all that it was given, and does on request what no handler may do."""
 
 import json
-import os
+import random
 import uuid
 from collections.abc import Callable
 from typing import Any
@@ -162,7 +162,7 @@ def _publish_a_number_in_a_header(state: DiaryData, context: Any) -> DiaryData:
 
 
 def _capture_noise(state: DiaryData, context: Context) -> DiaryData:
-    noise = context.capture("noise", lambda: os.urandom(NOISE["bytes"]))
+    noise = context.capture("noise", lambda: random.randbytes(NOISE["bytes"]))
     context.publish(Pondered(lines=sum(noise)))
     return state
 

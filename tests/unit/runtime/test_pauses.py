@@ -9,6 +9,8 @@ import pytest
 
 from eventstore import InterceptedTable, StoreUnavailableError, Table, connect, drive
 from runtime import Output, Processor
+from runtime.algorithms.last_hop.delivery import End, IdempotentDelivery
+from runtime.algorithms.last_hop.keys import DeliveryKeys
 from runtime.algorithms.outbox.outbox import Outbox
 from runtime.algorithms.state_based.truncation import DAY, TruncationRules, truncate_stream
 from runtime.algorithms.state_based.verification import Verifier
@@ -121,7 +123,15 @@ async def use_an_outbox_alone(table: Table) -> None:
     await Outbox(table=table, handler=DIARIES, publish=publish, retries=POLICY).process(a_line())
 
 
-@pytest.mark.parametrize("work", [process, use_an_outbox_alone, verify, truncate])
+async def send_to_a_customer(table: Table) -> None:
+    async def send() -> None:
+        """Send nothing."""
+
+    delivered = await IdempotentDelivery(DeliveryKeys(table), retries=POLICY).deliver("c", "a", send)
+    assert delivered.end is End.SENT
+
+
+@pytest.mark.parametrize("work", [process, use_an_outbox_alone, send_to_a_customer, verify, truncate])
 def test_a_store_of_this_machine_needs_no_event_loop_to_pause(tmp_path, work):
     table = drive(connect(f"sqlite:///{tmp_path}/store.db").table("states"))
     attempts: list[None] = []

@@ -10,8 +10,9 @@ from eventstore import Table, drive
 from handlers import App
 from runtime import Envelope, Outcome, Output
 from runtime.algorithms.algorithm import AT_ONCE, Publish
+from runtime.algorithms.documents.draft import DIGEST, DOCUMENT
 from runtime.algorithms.documents.effects import TableEffects
-from runtime.algorithms.documents.prepare_commit_publish import DIGEST, DOCUMENT, PrepareCommitPublish
+from runtime.algorithms.documents.prepare_commit_publish import PrepareCommitPublish
 from runtime.messages.parsing import prepare, read_body
 from tests.unit.runtime.algorithms.world import Step, World
 from tests.unit.runtime.patience import PATIENCE

@@ -7,8 +7,9 @@ import pytest
 
 from eventstore import drive
 from runtime import Outcome, Status
+from runtime.algorithms.documents.draft import DOCUMENT
 from runtime.algorithms.documents.effects import MAX_BYTES, Effect, TableEffects
-from runtime.algorithms.documents.prepare_commit_publish import DOCUMENT, PrepareCommitPublish
+from runtime.algorithms.documents.prepare_commit_publish import PrepareCommitPublish
 from runtime.messages.parsing import Prepared, prepare
 from tests.unit.runtime import diary
 from tests.unit.runtime.algorithms.documents import DocumentWorld

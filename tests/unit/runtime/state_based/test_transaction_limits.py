@@ -4,7 +4,7 @@ Every list of events here is really written: the table refuses rows over 1 MiB, 
 transactions over 100 operations or 4 MiB as sent.
 """
 
-import os
+import random
 
 import pytest
 from hypothesis import given, settings
@@ -85,7 +85,7 @@ def test_each_split_run_starts_with_the_state_before_its_first_version(monkeypat
     monkeypatch.setattr(limits, "MAX_SEGMENT_BYTES", 0)
     table = memory_table()
 
-    Worker(table).process(*(write(os.urandom(40).hex(), message_id=str(number)) for number in range(9)))
+    Worker(table).process(*(write(random.randbytes(40).hex(), message_id=str(number)) for number in range(9)))
 
     assert len(runs(table)) > 3
     versions = stored(table)
@@ -138,7 +138,7 @@ texts = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=6
 @settings(max_examples=60)
 def test_whatever_the_limits_are_all_is_written_and_replayed(messages, diary, smaller):
     deliveries = [
-        write(os.urandom(size // 2).hex(), message_id=message_id, diary=diary, headers=headers)
+        write(random.randbytes(size // 2).hex(), message_id=message_id, diary=diary, headers=headers)
         for message_id, size, headers in {
             message_id: (message_id, *rest) for message_id, *rest in messages
         }.values()

@@ -11,7 +11,7 @@ from eventstore import Verb
 from eventstore.port import Row
 from runtime.errors import StoredDataError
 from runtime.messages.message_ids import id_key
-from runtime.storage import id_index, limits
+from runtime.storage import id_index, id_search, limits
 from runtime.storage.id_index import (
     IndexedRun,
     IndexRow,
@@ -116,7 +116,7 @@ def test_rows_of_versions_that_were_cut_are_dropped():
 def test_a_row_comes_back(sizes):
     for row in grown(sizes)[0]:
         assert read_index_row(Row("p", row.row_key, "etag", row.properties())) == IndexRow(
-            row.first, row.first_event, id_index._unpacked(id_index._packed(row.ends)), row.id_hashes
+            row.first, row.first_event, id_search.unpack(id_search.pack(row.ends)), row.id_hashes
         )
 
 

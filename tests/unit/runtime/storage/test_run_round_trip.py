@@ -1,6 +1,6 @@
 """Runs: what is stored of state versions comes back, whatever they hold."""
 
-import os
+import random
 
 import pytest
 from hypothesis import given
@@ -116,7 +116,7 @@ def test_an_empty_state_is_not_no_change():
 @pytest.mark.parametrize("size", [65_000, 65_536, 65_537, 200_000, 800_000])
 def test_what_is_over_64_kib_is_split_and_joined_again(size):
     # Random bytes, so that compression does not make them small.
-    run = run_of(version(1, captured={"noise": os.urandom(size)}))
+    run = run_of(version(1, captured={"noise": random.randbytes(size)}))
 
     event = stored(run)
 
@@ -137,7 +137,7 @@ def test_ids_over_64_kib_are_split_and_joined_again():
 
 
 def test_what_a_row_cannot_hold_is_refused_rather_than_cut():
-    too_much = run_of(version(1, captured={"noise": os.urandom(65_536 * len(DATA_PROPERTIES) + 1)}))
+    too_much = run_of(version(1, captured={"noise": random.randbytes(65_536 * len(DATA_PROPERTIES) + 1)}))
     too_many = run_of(*(version(1, message_id="x" * 255) for _ in range(MAX_RUN_ID_BYTES // 255 + 10)))
 
     for run in (too_much, too_many):
@@ -147,7 +147,9 @@ def test_what_a_row_cannot_hold_is_refused_rather_than_cut():
 
 def test_a_run_can_be_written_as_it_is():
     table = drive(connect("memory:").table("runs"))
-    run = run_of(version(1, after=os.urandom(300_000), headers={"trace": "ä"}, enqueued_at=5), before=b"{}")
+    run = run_of(
+        version(1, after=random.randbytes(300_000), headers={"trace": "ä"}, enqueued_at=5), before=b"{}"
+    )
 
     drive(Stream.write(Partition(table, "Bell-east"), run.event(), expected_version=0))
 

@@ -1,6 +1,6 @@
 """The tail: newest versions in the header, segment by segment, until they are enough for a run."""
 
-import os
+import random
 
 import msgpack
 import pytest
@@ -20,7 +20,7 @@ from tests.unit.runtime.runs import version
 from tests.unit.runtime.tables import memory_table, rows
 from tests.unit.runtime.worker import Worker, ends, made_by, outputs, stored
 
-LARGE = os.urandom(2000)
+LARGE = random.Random(1).randbytes(2000)
 
 
 def tail_of(*commits: list, before: bytes = b"{}") -> Tail:
@@ -66,7 +66,9 @@ def test_a_tail_comes_back_as_the_run_that_it_is(commits, before):
 @given(st.lists(st.integers(1, 4), min_size=2, max_size=5), st.data())
 def test_what_is_left_of_a_tail_is_what_it_was(lengths, data):
     numbers = iter(range(1, 100))
-    commits = [[version(next(numbers), after=os.urandom(600)) for _ in range(length)] for length in lengths]
+    commits = [
+        [version(next(numbers), after=random.randbytes(600)) for _ in range(length)] for length in lengths
+    ]
     whole = tail_of(*commits)
     cut = data.draw(st.integers(0, len(lengths) - 1))
 
@@ -87,7 +89,7 @@ def test_a_tail_is_full_of_bytes_before_and_after_compression():
 
     assert Tail(1, 1, b"{}").takes(one, 1)
     assert not Tail(1, 1, b"{}").plus(one).takes(one, 1)
-    noise = Segment.of([version(1, after=os.urandom(20_000))], 1, b"{}", Commit(1, None, 7))
+    noise = Segment.of([version(1, after=random.randbytes(20_000))], 1, b"{}", Commit(1, None, 7))
     assert not Tail(1, 1, b"{}").plus(noise).takes(noise, 1)
 
 
