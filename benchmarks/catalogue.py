@@ -42,16 +42,22 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """A ratio of messages per second, with the least that is aimed at; None when it is only told."""
+    """A ratio of messages per second, with the least that is aimed at; None when it is only told.
+
+    Given a fact, something that each takes: how many times as much of it the other takes.
+    """
 
     one: str
     other: str
     goal: float | None
+    fact: str | None = None
 
     @property
     def name(self) -> str:
         """The ratio in words."""
-        return f"{self.one} / {self.other}"
+        if self.fact is None:
+            return f"{self.one} / {self.other}"
+        return f"{self.other} / {self.one}, {self.fact.replace('_', ' ')}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +90,8 @@ _ENTRIES = (
     Entry("bare-http", "peers.bare_http:BareHttp", "azurite", needs_azurite=True),
     Entry("store-only", "peers.store_only:StoreOnly", "azurite", needs_azurite=True),
     Entry("article", "peers.article:Article", "article", needs_azurite=True),
+    Entry("client-store", "peers.client_store:ClientStore", "client", needs_azurite=True),
+    Entry("client-sdk", "peers.client_sdk:ClientSdk", "client", needs_azurite=True),
 )
 CONTENDERS: Mapping[str, Entry] = {entry.name: entry for entry in _ENTRIES}
 
@@ -101,6 +109,11 @@ COMPARISONS = (
     Comparison("consistent-azurite", "bare-http", 0.6),
     Comparison("consistent-azurite", "store-only", None),
     Comparison("consistent-azurite", "article", 100),
+    Comparison("client-store", "client-sdk", 3.8, "cpu_ms_of_append_of_1"),
+    Comparison("client-store", "client-sdk", 10, "cpu_ms_of_append_of_50"),
+    Comparison("client-store", "client-sdk", 3.5, "cpu_ms_of_read_of_100"),
+    Comparison("client-store", "client-sdk", 1.7, "cpu_ms_of_open"),
+    Comparison("client-store", "client-sdk", 1, "ms_of_open_at_once"),
 )
 LIMITS = (Limit("consistent", "bytes_per_version", 110),)
 

@@ -112,7 +112,9 @@ class Results:
 
     def _pairs(self, comparison: Comparison) -> list[float]:
         pairs = zip(self.measured[comparison.one], self.measured[comparison.other], strict=False)
-        return [one.rate / other.rate for one, other in pairs]
+        if comparison.fact is None:
+            return [one.rate / other.rate for one, other in pairs]
+        return [other.facts[comparison.fact] / one.facts[comparison.fact] for one, other in pairs]
 
 
 def now() -> datetime:

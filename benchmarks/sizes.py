@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-Amount = Literal["batch", "azurite", "single", "article", "workflow"]
-"""The kinds of logs: whole batches, batches on Azurite, and the small ones of contenders that take one at a time."""
+Amount = Literal["batch", "azurite", "single", "article", "workflow", "client"]
+"""The kinds of logs: whole batches, batches on Azurite, those of contenders that take one at a time, of clients."""
 
 ONE_AT_A_TIME: frozenset[Amount] = frozenset({"single", "article", "workflow"})
 
@@ -32,11 +32,26 @@ SIZES = {
     size.name: size
     for size in (
         Size(
-            "default", {"batch": 50_000, "azurite": 50_000, "single": 1_000, "article": 500, "workflow": 200}
+            "default",
+            {
+                "batch": 50_000,
+                "azurite": 50_000,
+                "single": 1_000,
+                "article": 500,
+                "workflow": 200,
+                "client": 1_000,
+            },
         ),
         Size(
             "full",
-            {"batch": 1_000_000, "azurite": 200_000, "single": 5_000, "article": 1_000, "workflow": 500},
+            {
+                "batch": 1_000_000,
+                "azurite": 200_000,
+                "single": 5_000,
+                "article": 1_000,
+                "workflow": 500,
+                "client": 5_000,
+            },
             warm_up=20_000,
         ),
     )

@@ -41,6 +41,15 @@ class FrozenProperties(dict[str, Value]):
 NO_PROPERTIES = FrozenProperties()
 
 
+def frozen_copy(properties: Mapping[str, Value], names: frozenset[str] | None) -> FrozenProperties:
+    """Return the properties of a row with some names, or with None all but its version."""
+    if names is not None:
+        return FrozenProperties({name: value for name, value in properties.items() if name in names})
+    frozen = FrozenProperties(properties)
+    dict.pop(frozen, VERSION, None)  # as long as nobody else has it
+    return frozen
+
+
 def own_copy(
     properties: Mapping[str, Value | None], reserved: frozenset[str] = frozenset()
 ) -> FrozenProperties:

@@ -12,7 +12,7 @@ from eventstore.events import RecordedEvent
 from eventstore.header import HEADER_NAMES, is_tombstone, versions_of
 from eventstore.partition import Partition
 from eventstore.port import Properties, Row, pages
-from eventstore.properties import VERSION, FrozenProperties
+from eventstore.properties import VERSION, FrozenProperties, frozen_copy
 from eventstore.stream_value import StreamT
 
 
@@ -142,12 +142,8 @@ def events_in(
             continue
         if version != expected or version > last:
             break
-        if names is None:
-            properties = {name: value for name, value in row.properties.items() if name != VERSION}
-        else:
-            properties = {name: value for name, value in row.properties.items() if name in names}
-        frozen = FrozenProperties(properties)
-        events.append(RecordedEvent(version, frozen, time=row.timestamp, etag=row.etag))
+        frozen = frozen_copy(row.properties, names)
+        events.append(RecordedEvent(version, frozen, None, row.timestamp, row.etag))
         expected += 1
     return tuple(events)
 

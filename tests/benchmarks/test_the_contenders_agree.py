@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import replace
 
 import pytest
@@ -99,6 +100,28 @@ def test_a_document_without_marks_is_left_as_it_is(results, tmp_path):
         put_into(document, results)
 
     assert document.read_text() == "# Other\n"
+
+
+@pytest.mark.thorough
+@pytest.mark.skipif(azurite_binary() is None and not os.environ.get("CI"), reason="Azurite is not installed")
+def test_clients_are_compared_by_what_each_kind_of_call_takes(tmp_path):
+    small = replace(SMALL, messages=dict.fromkeys(SMALL.messages, 40), duplicates=0)
+
+    found = run(
+        small, ["client-store", "client-sdk"], cores=1, in_flight=8, step=lambda _: None, cache=tmp_path
+    )
+
+    assert [ratio.comparison.name for ratio in found.ratios()] == [
+        "client-sdk / client-store, cpu ms of append of 1",
+        "client-sdk / client-store, cpu ms of append of 50",
+        "client-sdk / client-store, cpu ms of read of 100",
+        "client-sdk / client-store, cpu ms of open",
+        "client-sdk / client-store, ms of open at once",
+    ]
+    for ratio in found.ratios():
+        fact = str(ratio.comparison.fact)
+        one, other = (found.measured[name][0].facts[fact] for name in ("client-store", "client-sdk"))
+        assert ratio.pairs == [other / one]
 
 
 def test_a_contender_that_ends_elsewhere_is_an_error(tmp_path):

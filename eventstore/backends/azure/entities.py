@@ -40,11 +40,18 @@ def encode(partition_key: str, row_key: str, properties: Mapping[str, Value]) ->
 def decode(entity: Mapping[str, Any]) -> Row:
     """Return the row that a JSON object of the service stands for."""
     properties: dict[str, Value] = {}
+    types: list[tuple[str, str]] = []
     for name, value in entity.items():
-        if value is None or name in _NOT_PROPERTIES or "." in name:
-            continue
-        decoder = _DECODERS.get(entity.get(name + _TYPE, ""))
-        properties[name] = value if decoder is None else decoder(value)
+        # No property has a full stop in its name, what the service says of one has.
+        if "." in name:
+            if name.endswith(_TYPE):
+                types.append((name.removesuffix(_TYPE), value))
+        elif value is not None and name not in _NOT_PROPERTIES:
+            properties[name] = value
+    for name, type_name in types:
+        decoder = _DECODERS.get(type_name)
+        if decoder is not None and name in properties:
+            properties[name] = decoder(properties[name])
     return Row(
         unescape(entity["PartitionKey"]),
         unescape(entity["RowKey"]),
