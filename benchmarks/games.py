@@ -39,7 +39,7 @@ _ROUTED = pa.schema(
         ("handler", pa.string()),
         ("business_id", pa.string()),
         *_LOG,
-        ("headers", pa.map_(pa.string(), pa.string())),
+        ("headers", pa.string()),
         ("problem", pa.string()),
         ("line", pa.string()),
     ]

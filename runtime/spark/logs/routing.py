@@ -1,7 +1,8 @@
 """Routing in the JVM: which handler takes a message, and which business object it is for.
 
 Each message gets one row for each of its routes. Rows that reach the same stream are shuffled to the same
-partition and sorted there: copies of one message are adjacent, at the smallest position of any of them.
+partition and sorted there: copies of one message are adjacent, at the smallest position of any of them. Headers
+go on as JSON text: a map costs the JVM more on its way to the workers than all other columns together.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ FOLD_COLUMNS = (
     "problem",
     "line",
 )
-"""What the fold reads, in this order."""
+"""What the fold reads, in this order. `headers` are the JSON text of an object, null where there are none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +73,7 @@ def route(messages: DataFrame, app: App, partitions: int, sample: Sample | None 
         .select("*", "route.handler", "route.business_id")
         # Without a stream to belong to, a row may be folded anywhere: its id spreads such rows.
         .withColumn("spread", sf.when(sf.col("business_id").isNull(), sf.coalesce("message_id", "line")))
+        .withColumn("headers", sf.to_json("headers"))
     )
     if sample is not None:
         routed = routed.where(sample.takes())
@@ -127,5 +129,4 @@ def _sort(routed: DataFrame) -> DataFrame:
         "enqueued_at",
     )
     placed = routed.withColumn("own", own).withColumn("position", sf.min("own").over(copies))
-    headers = sf.to_json(sf.col("headers"))
-    return placed.sortWithinPartitions(*_STREAM, "position", "message_id", "own", "type", "body", headers)
+    return placed.sortWithinPartitions(*_STREAM, "position", "message_id", "own", "type", "body", "headers")

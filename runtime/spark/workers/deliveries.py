@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -114,4 +115,4 @@ def _rows(batch: pa.RecordBatch) -> Iterator[tuple[str | None, str | None, Envel
 def _headers(column: pa.Array) -> list[dict[str, str] | None]:
     if column.null_count == len(column):
         return [None] * len(column)
-    return [dict(pairs) if pairs else None for pairs in column.to_pylist()]
+    return [(json.loads(text) or None) if text else None for text in column.to_pylist()]

@@ -31,7 +31,7 @@ def batch(*rows):
             "body": [body for _, body in rows],
             "sequence": pa.array(range(count), pa.int64()),
             "enqueued_at": pa.array([None] * count, pa.timestamp("us", tz="UTC")),
-            "headers": pa.array([None] * count, pa.map_(pa.string(), pa.string())),
+            "headers": pa.array([None] * count, pa.string()),
             "problem": pa.array([None] * count, pa.string()),
             "line": pa.array([None] * count, pa.string()),
         }

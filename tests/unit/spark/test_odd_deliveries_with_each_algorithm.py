@@ -39,7 +39,7 @@ def fold(folder, algorithm: AlgorithmName, deliveries, business_id=DIARY, **opti
             "body": [each.body for each in deliveries],
             "sequence": pa.array(range(count), pa.int64()),
             "enqueued_at": pa.array([None] * count, pa.timestamp("us", tz="UTC")),
-            "headers": pa.array([None] * count, pa.map_(pa.string(), pa.string())),
+            "headers": pa.array([None] * count, pa.string()),
             "problem": pa.array([None] * count, pa.string()),
             "line": pa.array([None] * count, pa.string()),
         }
