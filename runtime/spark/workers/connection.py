@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import atexit
 import os
 import threading
-from collections.abc import Coroutine, Generator, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Coroutine, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pyspark.sql import SparkSession
 
@@ -17,6 +15,9 @@ from eventstore import Scope, Store, Table, connect, drive
 from runtime.errors import UsageError
 from runtime.spark.sessions.session import is_local
 from runtime.spark.workers.concurrency import ConcurrencyLimit, Wait
+
+if TYPE_CHECKING:
+    from runtime.spark.workers.event_loop import EventLoop
 
 T = TypeVar("T")
 
@@ -46,7 +47,7 @@ class Connection:
         self.scope: Scope = (
             "network" if any(store.scope == "network" for store in self.stores) else self.store.scope
         )
-        self._loop = asyncio.new_event_loop() if self.scope == "network" else None
+        self._loop = _new_loop() if self.scope == "network" else None
         self.table: Table = self.run(self.store.table(place.table, make=make))
         self.other = self.table
         if elsewhere is not None and other is not None:
@@ -54,12 +55,7 @@ class Connection:
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Run one coroutine to its end."""
-        if self._loop is None:
-            return drive(coroutine)
-        if asyncio._get_running_loop() is None:  # noqa: SLF001 - asks without raising
-            return self._loop.run_until_complete(coroutine)
-        with ThreadPoolExecutor(1) as thread:  # a notebook has a loop of its own under way
-            return thread.submit(self._loop.run_until_complete, coroutine).result()
+        return drive(coroutine) if self._loop is None else self._loop.run(coroutine)
 
     def close(self) -> None:
         """Give back the stores' connections."""
@@ -83,7 +79,14 @@ class Connection:
         if self._loop is None:
             yield from (drive(coroutine) for coroutine in work if not isinstance(coroutine, Wait))
             return
-        yield from run_concurrently(self._loop, work, concurrency)
+        yield from self._loop.run_all(work, concurrency)
+
+
+def _new_loop() -> EventLoop:
+    # asyncio takes a worker some time to import, which a store of this machine does not need.
+    from runtime.spark.workers.event_loop import EventLoop  # noqa: PLC0415 - see above
+
+    return EventLoop()
 
 
 def open_table(
@@ -126,39 +129,3 @@ def check_scope(scope: Scope, master: str) -> None:
             f"local master, or a store on the network."
         )
         raise UsageError(message)
-
-
-def run_concurrently(
-    loop: asyncio.AbstractEventLoop,
-    work: Iterable[Coroutine[Any, Any, T] | Wait],
-    concurrency: ConcurrencyLimit,
-) -> Iterator[T]:
-    """Run coroutines as `Connection.run_all` does, on an event loop."""
-    running: set[asyncio.Task[T]] = set()
-    try:
-        for each in work:
-            if each is Wait.FOR_ONE:
-                running = yield from _take_finished(loop, running)
-            elif each is Wait.FOR_ALL:
-                while running:
-                    running = yield from _take_finished(loop, running)
-            else:
-                running.add(loop.create_task(each))
-                while len(running) >= concurrency.limit:
-                    running = yield from _take_finished(loop, running)
-        while running:
-            running = yield from _take_finished(loop, running)
-    finally:
-        for task in running:
-            task.cancel()
-        if running:
-            loop.run_until_complete(asyncio.gather(*running, return_exceptions=True))
-
-
-def _take_finished(
-    loop: asyncio.AbstractEventLoop, running: set[asyncio.Task[T]]
-) -> Generator[T, None, set[asyncio.Task[T]]]:
-    done, waiting = loop.run_until_complete(asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED))
-    while done:
-        yield done.pop().result()
-    return waiting

@@ -10,7 +10,7 @@ import pytest
 
 from eventstore import InterceptedTable, StoreUnavailableError, connect, drive
 from runtime.spark.workers.concurrency import FEWEST, ConcurrencyLimit
-from runtime.spark.workers.connection import run_concurrently
+from runtime.spark.workers.event_loop import EventLoop
 
 MOST = 64
 
@@ -112,7 +112,7 @@ def test_calls_of_a_table_are_taken_note_of_and_failures_too() -> None:
 
 
 def test_coroutines_are_asked_for_only_while_there_is_room() -> None:
-    loop = asyncio.new_event_loop()
+    loop = EventLoop()
     concurrency = ConcurrencyLimit(4)
     under_way, most_under_way = 0, 0
 
@@ -136,7 +136,7 @@ def test_coroutines_are_asked_for_only_while_there_is_room() -> None:
 
     results: list[int] = []
     try:
-        for result in run_concurrently(loop, coroutines(), concurrency):
+        for result in loop.run_all(coroutines(), concurrency):
             results += [result]
     finally:
         loop.close()

@@ -1,0 +1,62 @@
+"""The event loop of a connection: several coroutines are under way at once, as many as the store answers quickly."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Generator, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+from runtime.spark.workers.concurrency import ConcurrencyLimit, Wait
+
+T = TypeVar("T")
+
+
+class EventLoop:
+    """Runs coroutines of one thread, one by one or several at once."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+
+    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """Run one coroutine to its end."""
+        if asyncio._get_running_loop() is None:  # noqa: SLF001 - asks without raising
+            return self._loop.run_until_complete(coroutine)
+        with ThreadPoolExecutor(1) as thread:  # a notebook has a loop of its own under way
+            return thread.submit(self._loop.run_until_complete, coroutine).result()
+
+    def run_all(
+        self, work: Iterable[Coroutine[Any, Any, T] | Wait], concurrency: ConcurrencyLimit
+    ) -> Iterator[T]:
+        """Run coroutines as `Connection.run_all` does."""
+        running: set[asyncio.Task[T]] = set()
+        try:
+            for each in work:
+                if each is Wait.FOR_ONE:
+                    running = yield from self._take_finished(running)
+                elif each is Wait.FOR_ALL:
+                    while running:
+                        running = yield from self._take_finished(running)
+                else:
+                    running.add(self._loop.create_task(each))
+                    while len(running) >= concurrency.limit:
+                        running = yield from self._take_finished(running)
+            while running:
+                running = yield from self._take_finished(running)
+        finally:
+            for task in running:
+                task.cancel()
+            if running:
+                self._loop.run_until_complete(asyncio.gather(*running, return_exceptions=True))
+
+    def close(self) -> None:
+        """End it."""
+        self._loop.close()
+
+    def _take_finished(self, running: set[asyncio.Task[T]]) -> Generator[T, None, set[asyncio.Task[T]]]:
+        done, waiting = self._loop.run_until_complete(
+            asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+        )
+        while done:
+            yield done.pop().result()
+        return waiting
