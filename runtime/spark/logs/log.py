@@ -69,8 +69,43 @@ def read_log(spark: SparkSession, path: str, format_: str | None = None) -> Data
 def normalise(log: DataFrame, source: str | None = None) -> DataFrame:
     """Bring a log into the one form. Raises `LogError` for a column that is missing or of another type."""
     parsed = _parse_lines(log) if log.columns == ["line"] else _check_columns(log)
-    columns = {name: parsed.schema[name].dataType for name in parsed.columns}
-    checks = [
+    # What takes long and is used twice is a column of its own, or Spark would compute it for each use.
+    read = parsed.select(
+        "*",
+        _message_id(source).alias("id"),
+        _number(parsed.schema["sequence"].dataType).alias("number"),
+        _time(parsed.schema["enqueued_at"].dataType).alias("time"),
+        _map(parsed.schema["headers"].dataType).alias("map"),
+    )
+    checked = read.select("*", sf.coalesce(*_checks(parsed)).alias("problem"))
+    is_packed = isinstance(parsed.schema["body"].dataType, BinaryType)
+    return checked.select(
+        _valid(sf.col("id")).alias("message_id"),
+        _valid(sf.col("type")).alias("type"),
+        sf.col("body") if is_packed else _valid(sf.col("body")).alias("body"),
+        _valid(sf.col("business_id")).alias("business_id"),
+        sf.col("number").alias("sequence"),
+        _storable(sf.col("time")).alias("enqueued_at"),
+        sf.when(sf.col("problem").isNull(), sf.col("map")).alias("headers"),
+        "problem",
+        sf.when(sf.col("problem").isNotNull(), _valid(sf.col("line"))).alias("line"),
+    )
+
+
+def _message_id(source: str | None) -> Column:
+    message_id = canonical(sf.col("message_id"))
+    if not source:
+        return message_id
+    # What was a dead letter of this log has the name before its id already.
+    named = sf.concat(sf.lit(f"{source}:"), message_id)
+    return sf.when(message_id.startswith(f"{source}:"), message_id).otherwise(named)
+
+
+def _checks(parsed: DataFrame) -> list[Column]:
+    """Return what is wrong with a row, in the order of what is told first, each null when it is not so."""
+    is_text = isinstance(parsed.schema["enqueued_at"].dataType, StringType)
+    untimely = "is no time like 2026-01-31T12:00:00Z" if is_text else "is not within the years 1601 to 9999"
+    return [
         *_unreadable(parsed),
         _required("message_id"),
         sf.when(
@@ -79,28 +114,10 @@ def normalise(log: DataFrame, source: str | None = None) -> DataFrame:
         ),
         _required("type"),
         sf.when(sf.col("body").isNull(), sf.lit("body is missing")),
+        _lost("sequence", sf.col("number"), "is no 64-bit integer"),
+        _lost("enqueued_at", _storable(sf.col("time")), untimely),
+        _lost("headers", sf.col("map"), "is no object of texts"),
     ]
-    sequence, sequence_check = _sequence(columns["sequence"])
-    enqueued_at, enqueued_check = _enqueued_at(columns["enqueued_at"])
-    headers, headers_check = _headers(columns["headers"])
-    checks += [sequence_check, enqueued_check, headers_check]
-    problem = sf.coalesce(*checks)
-    message_id = canonical(sf.col("message_id"))
-    if source:
-        # What was a dead letter of this log has the name before its id already.
-        named = sf.concat(sf.lit(f"{source}:"), message_id)
-        message_id = sf.when(message_id.startswith(f"{source}:"), message_id).otherwise(named)
-    return parsed.select(
-        _valid(message_id).alias("message_id"),
-        _valid(sf.col("type")).alias("type"),
-        (sf.col("body") if isinstance(columns["body"], BinaryType) else _valid(sf.col("body"))).alias("body"),
-        _valid(sf.col("business_id")).alias("business_id"),
-        sequence.alias("sequence"),
-        enqueued_at.alias("enqueued_at"),
-        sf.when(problem.isNull(), headers).alias("headers"),
-        problem.alias("problem"),
-        sf.when(problem.isNotNull(), _valid(sf.col("line"))).alias("line"),
-    )
 
 
 def canonical(column: Column) -> Column:
@@ -118,9 +135,7 @@ def _unreadable(log: DataFrame) -> list[Column]:
         return [
             sf.when(~sf.is_valid_utf8("line"), sf.lit("the line is not UTF-8")),
             sf.when(sf.col("unparsed"), sf.lit("the line is not one JSON object")),
-            sf.when(
-                sf.col("line").rlike(_HALF), sf.lit("the line has half a character, an unpaired surrogate")
-            ),
+            sf.when(_has_half("line"), sf.lit("the line has half a character, an unpaired surrogate")),
         ]
     texts = [field.name for field in log.schema if isinstance(field.dataType, StringType)]
     checks = [
@@ -132,6 +147,12 @@ def _unreadable(log: DataFrame) -> list[Column]:
         )
         checks.append(sf.when(~sf.is_valid_utf8(joined), sf.lit("headers are not UTF-8")))
     return checks
+
+
+def _has_half(name: str) -> Column:
+    # Few lines have such an escape at all, and looking for a fixed text costs next to nothing.
+    escapes = sf.contains(name, sf.lit(r"\ud")) | sf.contains(name, sf.lit(r"\uD"))
+    return escapes & sf.col(name).rlike(_HALF)
 
 
 def _valid(text: Column) -> Column:
@@ -180,35 +201,32 @@ def _required(name: str) -> Column:
     return sf.when(sf.coalesce(sf.col(name), sf.lit("")) == "", sf.lit(f"{name} is missing"))
 
 
-def _sequence(found: DataType) -> tuple[Column, Column]:
+def _number(found: DataType) -> Column:
+    """Return sequence as a number, null where it is none."""
     column = sf.col("sequence")
     if isinstance(found, LongType | IntegerType | ShortType | ByteType):
-        return column.cast("long"), sf.lit(None).cast("string")
+        return column.cast("long")
     if not isinstance(found, StringType):
         message = (
             f"The column sequence of the log is of type {found.simpleString()}; a 64-bit integer is expected."
         )
         raise LogError(message)
-    value = sf.when(column.rlike(_NUMBER), column.try_cast("long"))
-    return value, _lost("sequence", value, "is no 64-bit integer")
+    return sf.when(column.rlike(_NUMBER), column.try_cast("long"))
 
 
-def _enqueued_at(found: DataType) -> tuple[Column, Column]:
+def _time(found: DataType) -> Column:
+    """Return enqueued_at as a time, null where it is none; it may be one that cannot be stored."""
     column = sf.col("enqueued_at")
-    if isinstance(found, TimestampType | TimestampNTZType):
-        value = column
-        if isinstance(found, TimestampNTZType):
-            value = _in_utc(column.cast("string")).try_cast(TimestampType())
-        return _storable(value), _lost(
-            "enqueued_at", _storable(value), "is not within the years 1601 to 9999"
-        )
+    if isinstance(found, TimestampType):
+        return column
+    if isinstance(found, TimestampNTZType):
+        return _in_utc(column.cast("string")).try_cast(TimestampType())
     if not isinstance(found, StringType):
         message = (
             f"The column enqueued_at of the log is of type {found.simpleString()}; a timestamp is expected."
         )
         raise LogError(message)
-    value = _storable(sf.when(column.rlike(_TIME), _in_utc(column).try_cast(TimestampType())))
-    return value, _lost("enqueued_at", value, "is no time like 2026-01-31T12:00:00Z")
+    return sf.when(column.rlike(_TIME), _in_utc(column).try_cast(TimestampType()))
 
 
 def _storable(column: Column) -> Column:
@@ -222,20 +240,21 @@ def _in_utc(column: Column) -> Column:
     return sf.when(column.rlike(_ZONE), column).otherwise(sf.concat(column, sf.lit("Z")))
 
 
-def _headers(found: DataType) -> tuple[Column, Column]:
+def _map(found: DataType) -> Column:
+    """Return headers as a map, null where they are none."""
     column = sf.col("headers")
     if found.simpleString() == _HEADERS.simpleString():
-        return column, sf.lit(None).cast("string")
+        return column
     if not isinstance(found, StringType):
         message = f"The column headers of the log is of type {found.simpleString()}; map<string,string> is expected."
         raise LogError(message)
-    value = sf.from_json(column, _HEADERS, _JSON_OPTIONS)
-    return value, _lost("headers", value, "is no object of texts")
+    return sf.from_json(column, _HEADERS, _JSON_OPTIONS)
 
 
 def _lost(name: str, value: Column, problem: str) -> Column:
+    given = sf.col(name)
     return sf.when(
-        sf.col(name).isNotNull() & value.isNull(), sf.concat(sf.lit(f"{name} {problem}: "), sf.col(name))
+        given.isNotNull() & value.isNull(), sf.concat(sf.lit(f"{name} {problem}: "), given.cast("string"))
     )
 
 

@@ -67,6 +67,7 @@ BAD = {
     json.dumps({**fire(8, 1), "headers": "none"}): "invalid_envelope",
     json.dumps({**fire(25, 1), "message_id": "m\ud800"}): "invalid_envelope",
     json.dumps({**fire(25, 1), "message_id": "\ude00m"}): "invalid_envelope",
+    json.dumps({**fire(26, 1), "message_id": "m\ud800"}).replace("ud800", "uD800"): "invalid_envelope",
     json.dumps(row(9, "Surprise", "{}")): "unknown_type",
     json.dumps(row(10, "FireAt", "{not json")): "invalid_body",
     json.dumps(row(11, "FireAt", "{'game_id': 'single quotes', 'position': 1}")): "invalid_body",

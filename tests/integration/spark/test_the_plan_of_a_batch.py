@@ -3,6 +3,7 @@
 import re
 from itertools import pairwise
 
+from runtime.spark.logs import log as log_module
 from runtime.spark.logs.log import normalise, read_log
 from runtime.spark.logs.routing import route
 from samples.shooting_range import app
@@ -23,6 +24,16 @@ def test_messages_are_shuffled_once_and_split_no_stream(place):
     # a number of partitions given by name, which Spark neither coalesces nor splits
     assert origin == "REPARTITION_BY_NUM"
     assert routed.rdd.getNumPartitions() == 3
+
+
+def test_what_takes_long_is_computed_once_for_a_row(place):
+    log = generated(place.folder / "log.jsonl", games=1, messages=10)
+
+    plan = normalise(read_log(place.spark, log))._jdf.queryExecution().executedPlan().toString()
+
+    # the line and its headers
+    assert plan.count("from_json(") == 2, plan
+    assert plan.count(log_module._TIME) == plan.count(log_module._NUMBER) == plan.count(log_module._HALF) == 1
 
 
 def test_rows_of_a_stream_are_together_and_in_order(place):
