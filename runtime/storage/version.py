@@ -46,7 +46,8 @@ class RunVersions:
     def at(self, position: int) -> Version:
         """Return the version at a position of the run, from 0."""
         run, before = self._run, self._states[position]
-        record, commit = run.versions[position], run.commit_of(position)
+        record = run.versions[position]
+        commit = run.commit_of(position)
         after = before if record.after is None else record.after
         return Version(
             run.first + position, record, before, after, run.schema, commit.batch, commit.written_at
