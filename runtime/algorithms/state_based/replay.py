@@ -59,17 +59,18 @@ class Replayer:
             recorded=record.captured or {},
         )
         state, after = invoke_handler(
-            handler, method, self._read(before), before, message=delivery.message, context=context
+            handler, method, self._take(before), before, message=delivery.message, context=context
         )
         self._newest = (after, state)
         return Replayed(after, context.published)
 
-    def _read(self, encoded: bytes) -> State:
+    def _take(self, encoded: bytes) -> State:
         """Return the model of an encoded state: that of the replay before, if it is plain and has the same bytes.
 
-        Duplicates mostly come in the order of their versions.
+        Duplicates mostly come in the order of their versions. A model is used once: a handler that fails may have
+        changed it.
         """
-        codec, newest = self._handler.codec, self._newest
+        codec, newest, self._newest = self._handler.codec, self._newest, None
         if newest is not None and codec.plain is not None and newest[0] == encoded:
             return newest[1]
         return codec.reread(encoded)
