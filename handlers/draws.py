@@ -25,7 +25,7 @@ _BLOCK_BITS = 256
 _UUID_VERSION_8 = 0x8 << 76
 _UUID_VARIANT = 0x2 << 62
 _UUID_FIXED_BITS = ~((0xF << 76) | (0x3 << 62))
-_new, _set = object.__new__, object.__setattr__
+_new, _set, _UNKNOWN = object.__new__, object.__setattr__, SafeUUID.unknown
 _VARIANT_DIGITS = {f"{digit:x}": "89ab"[digit & 0x3] for digit in range(16)}
 """The hexadecimal digit with the variant of a UUID, by the digit that was drawn there."""
 _FLOAT_BITS = 53
@@ -58,7 +58,7 @@ class Seed:
         bits = int.from_bytes(self.draw(kind, counter)[:16], "big")
         guid = _new(UUID)  # what UUID(int=...) does, in half the time
         _set(guid, "int", bits & _UUID_FIXED_BITS | _UUID_VERSION_8 | _UUID_VARIANT)
-        _set(guid, "is_safe", SafeUUID.unknown)
+        _set(guid, "is_safe", _UNKNOWN)
         return guid
 
     def guid_text(self, kind: str, counter: int) -> str:

@@ -27,18 +27,20 @@ _HARMLESS_CONFIG = {
 _HARMLESS = {"type", "cls", "config", "custom_init", "metadata", "ref", "root_model", "schema"}
 _MAX_BYTES_WITH_INTEGERS = 4000
 """In a longer text an integer may have more than the 4,300 digits that pydantic reads."""
+_MAX_REMEMBERED = 1000
 
 
 class Plain:
     """What makes an instance of a plain model one that needs no second look."""
 
-    __slots__ = ("_fields", "_max_bytes", "_names", "_types")
+    __slots__ = ("_allowed", "_fields", "_max_bytes", "_names", "_types")
 
     def __init__(self, types: Mapping[str, frozenset[type]]) -> None:
         self._names = tuple(types)
         self._fields = set(types)
         self._types = list(types.values())
-        has_integers = any(int in kinds for kinds in self._types)
+        self._allowed: set[tuple[type, ...]] = set()
+        has_integers = any(int in kinds for kinds in types.values())
         self._max_bytes = _MAX_BYTES_WITH_INTEGERS if has_integers else None
 
     def survives(self, model: BaseModel, encoded: bytes) -> bool:
@@ -51,9 +53,19 @@ class Plain:
         return (
             tuple(fields) == self._names
             and model.__pydantic_fields_set__ == self._fields
-            and all(map(contains, self._types, map(type, fields.values())))
+            and self._allows(tuple(map(type, fields.values())))
             and (self._max_bytes is None or len(encoded) <= self._max_bytes)
         )
+
+    def _allows(self, types: tuple[type, ...]) -> bool:
+        """Say whether each of these is a type of its field. Those found so are remembered: there are few."""
+        if types in self._allowed:
+            return True
+        if not all(map(contains, self._types, types)):
+            return False
+        if len(self._allowed) < _MAX_REMEMBERED:
+            self._allowed.add(types)
+        return True
 
     def is_unchanged(self, model: BaseModel, values: list[Any]) -> bool:
         """Say whether a model that has survived still holds the very values that it held then.

@@ -12,11 +12,12 @@ from runtime.messages.outcome import Outcome, Output, Status
 class Outcomes(Sequence[Outcome]):
     """The ends of deliveries, in their order: of the first ones, while there are fewer outcomes than `envelopes`.
 
-    `statuses`, `versions` and `outputs` have a value for each. `refused` has the outcomes, by position, that say more
-    than that, as dead letters do. As a sequence it gives the outcomes one by one, each made when it is asked for.
+    `ends` has for each its status, the version that its message made, and its outputs. `refused` has the outcomes, by
+    position, that say more than that, as dead letters do. As a sequence it gives the outcomes one by one, each made
+    when it is asked for.
     """
 
-    __slots__ = ("business_id", "envelopes", "handler", "outputs", "refused", "statuses", "versions")
+    __slots__ = ("business_id", "ends", "envelopes", "handler", "refused")
 
     def __init__(
         self, envelopes: Envelopes, handler: str | None = None, business_id: str | None = None
@@ -24,9 +25,7 @@ class Outcomes(Sequence[Outcome]):
         self.envelopes = envelopes
         self.handler = handler
         self.business_id = business_id
-        self.statuses: list[Status] = []
-        self.versions: list[int | None] = []
-        self.outputs: list[Sequence[Output]] = []
+        self.ends: list[tuple[Status, int | None, Sequence[Output]]] = []
         self.refused: dict[int, Outcome] = {}
 
     @classmethod
@@ -46,27 +45,21 @@ class Outcomes(Sequence[Outcome]):
 
     def conclude(self, status: Status, version: int, outputs: Sequence[Output]) -> None:
         """Add the outcome of the next delivery, whose message made a version, now or before."""
-        self.statuses.append(status)
-        self.versions.append(version)
-        self.outputs.append(outputs)
+        self.ends.append((status, version, outputs))
 
     def refuse(self, outcome: Outcome) -> None:
         """Add the outcome of the next delivery as it is."""
-        self.refused[len(self.statuses)] = outcome
-        self.statuses.append(outcome.status)
-        self.versions.append(outcome.version)
-        self.outputs.append(outcome.outputs)
+        self.refused[len(self.ends)] = outcome
+        self.ends.append((outcome.status, outcome.version, outcome.outputs))
 
     def extend(self, other: Outcomes) -> None:
         """Add outcomes of the next deliveries."""
-        first = len(self.statuses)
+        first = len(self.ends)
         self.refused.update({first + position: outcome for position, outcome in other.refused.items()})
-        self.statuses += other.statuses
-        self.versions += other.versions
-        self.outputs += other.outputs
+        self.ends += other.ends
 
     def __len__(self) -> int:
-        return len(self.statuses)
+        return len(self.ends)
 
     @overload
     def __getitem__(self, index: int) -> Outcome: ...
@@ -78,14 +71,12 @@ class Outcomes(Sequence[Outcome]):
         if isinstance(index, slice):
             return self._slice(index)
         position = range(len(self))[index]
-        return self.refused.get(position) or Outcome(
-            self.envelopes[position],
-            self.handler,
-            self.business_id,
-            self.statuses[position],
-            version=self.versions[position],
-            outputs=tuple(self.outputs[position]),
-        )
+        refused = self.refused.get(position)
+        if refused is not None:
+            return refused
+        status, version, outputs = self.ends[position]
+        envelope = self.envelopes[position]
+        return Outcome(envelope, self.handler, self.business_id, status, None, None, version, tuple(outputs))
 
     def __iter__(self) -> Iterator[Outcome]:
         return map(self.__getitem__, range(len(self)))
@@ -97,8 +88,7 @@ class Outcomes(Sequence[Outcome]):
 
     def _slice(self, rows: slice) -> Outcomes:
         found = Outcomes(self.envelopes[rows], self.handler, self.business_id)
-        found.statuses, found.versions = self.statuses[rows], self.versions[rows]
-        found.outputs = self.outputs[rows]
+        found.ends = self.ends[rows]
         places = enumerate(range(len(self))[rows])
         found.refused = {
             place: self.refused[position] for place, position in places if position in self.refused

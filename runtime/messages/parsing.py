@@ -91,16 +91,17 @@ class _Parser:
             return self._refusal(Reason.UNKNOWN_TYPE, f"{self._handler.name} does not handle {type_}.")
         if problem is not None:
             return self._refusal(Reason.INVALID_ENVELOPE, problem)
+        route, decode, is_for_stream = way
         try:
-            message = way.decode(body) if isinstance(body, str) else read_body(way.route, body)
+            message = decode(body) if isinstance(body, str) else read_body(route, body)
             digest = fingerprint(type_, body, packed=isinstance(body, bytes))
         except ValidationError as error:
-            return self._refusal(_reason(way.route, error), first_problem(error))
+            return self._refusal(_reason(route, error), first_problem(error))
         except Exception as error:  # noqa: BLE001 - a message's own validators may raise anything
             return self._refusal(Reason.INVALID_BODY, repr(error))
-        if way.is_for_stream(message):
-            return Parsed(way.route, message, key, digest)
-        return self._of_another_stream(way.route, message)
+        if is_for_stream(message):
+            return Parsed(route, message, key, digest)
+        return self._of_another_stream(route, message)
 
     def _find_way(self, type_: str) -> _Way | None:
         route = self._handler.routes.get(type_)

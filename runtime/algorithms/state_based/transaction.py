@@ -82,7 +82,7 @@ class Transaction:
         """
         self._packer.add(record, size + len(record.after or b""), after)
         self._positions[record.message_id] = len(self._outcomes_before)
-        self._outcomes_before.append(len(self.outcomes.statuses))
+        self._outcomes_before.append(len(self.outcomes.ends))
         self.number += 1
         self.last_now, self.state, self.before = record.now, state, after
         outputs = outputs_of(published, self.number, record.now)
@@ -100,8 +100,7 @@ class Transaction:
 
     def outputs_of(self, number: int) -> Sequence[Output] | None:
         """Return the outputs of a version's first delivery, None when that was not in this transaction."""
-        versions = self.outcomes.versions
-        return self.outcomes.outputs[versions.index(number)] if number in versions else None
+        return next((outputs for _, version, outputs in self.outcomes.ends if version == number), None)
 
     def seal(self, written_at: int) -> Folded:
         """Return the longest prefix that one commit holds, and the outcomes up to the first version left out."""

@@ -63,8 +63,8 @@ class OutcomeWriter:
 
 def to_arrow(collected: Sequence[Outcomes]) -> pa.RecordBatch:
     """Return outcomes in the columns of `OUTCOME`."""
-    columns: list[list[Any]] = [[] for _ in range(8)]
-    ids, types, handlers, business_ids, statuses, versions, of_outcomes, refused = columns
+    columns: list[list[Any]] = [[] for _ in range(6)]
+    ids, types, handlers, business_ids, ends, refused = columns
     for each in collected:
         count = len(each)
         refused += [(len(ids) + position, outcome) for position, outcome in each.refused.items()]
@@ -72,9 +72,8 @@ def to_arrow(collected: Sequence[Outcomes]) -> pa.RecordBatch:
         types += each.envelopes.types[:count]
         handlers += [each.handler] * count
         business_ids += [each.business_id] * count
-        statuses += each.statuses
-        versions += each.versions
-        of_outcomes += each.outputs
+        ends += each.ends
+    statuses, versions, of_outcomes = zip(*ends, strict=True) if ends else ((), (), ())
     beside: list[list[str | None]] = [[None] * len(ids) for _ in range(3)]
     reasons, errors, delivered = beside
     for row, outcome in refused:
@@ -112,7 +111,7 @@ def _size(outcomes: Outcomes) -> int:
     """Return how many bytes outcomes take in memory, about: those of their deliveries and of their outputs."""
     envelopes = outcomes.envelopes
     size = sum(map(len, envelopes.bodies)) + sum(map(headers_bytes, filter(None, envelopes.headers)))
-    return size + outputs_bytes([output for outputs in outcomes.outputs for output in outputs])
+    return size + outputs_bytes([output for _, _, outputs in outcomes.ends for output in outputs])
 
 
 def outputs_bytes(outputs: Sequence[Output]) -> int:

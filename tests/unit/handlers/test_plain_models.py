@@ -30,7 +30,7 @@ from pydantic import (
 from handlers import State
 from handlers.codec import Codec
 from handlers.errors import CodecError
-from handlers.plain import find_plain
+from handlers.plain import Plain, find_plain
 
 
 class Scalars(State):
@@ -126,7 +126,7 @@ class Aliased(State):
 
 
 class AliasedInSchema(State):
-    count: int = Field(0, validation_alias=AliasChoices("n", "m"))
+    count: int = Field(0, validation_alias=AliasChoices("n", "m"))  # type: ignore[pydantic-alias] # on purpose
 
 
 class Stripped(State):
@@ -160,6 +160,13 @@ NOT_PLAIN: list[type[BaseModel]] = [
     StrictModel,
     Excluded,
 ]
+
+
+def plain_of(model_type: type[BaseModel]) -> Plain:
+    """Return what instances of a plain model are compared with."""
+    plain = find_plain(model_type)
+    assert plain is not None
+    return plain
 
 
 def state_of(annotation: Any, default: Any) -> type[State]:
@@ -230,7 +237,7 @@ def test_what_survives_comes_back_as_the_same_values_and_bytes(update, how):
         encoded = codec.encode(model)
     except CodecError:
         return
-    if not codec.plain.survives(model, encoded):
+    if not plain_of(codec.model_type).survives(model, encoded):
         return
 
     decoded, again = codec.canonical(encoded)
@@ -256,7 +263,7 @@ def test_nearly_all_states_survive(state):
     codec = Codec(Scalars)
     whole = codec.decode(codec.encode(state))
 
-    assert codec.plain.survives(whole, codec.encode(whole))
+    assert plain_of(codec.model_type).survives(whole, codec.encode(whole))
 
 
 @pytest.mark.parametrize(
@@ -276,11 +283,11 @@ def test_each_change_of_a_state_is_seen(change):
     codec = Codec(Scalars)
     state = codec.decode(codec.encode(Scalars(count=1)))
     values = list(state.__dict__.values())
-    assert codec.plain.is_unchanged(state, values)
+    assert plain_of(codec.model_type).is_unchanged(state, values)
 
     change(state)
 
-    assert not codec.plain.is_unchanged(state, values)
+    assert not plain_of(codec.model_type).is_unchanged(state, values)
 
 
 def test_a_cached_property_is_seen_as_a_change():
@@ -295,4 +302,4 @@ def test_a_cached_property_is_seen_as_a_change():
     state = codec.decode(codec.encode(WithCache()))
     values = list(state.__dict__.values())
 
-    assert (state.double, codec.plain.is_unchanged(state, values)) == (0, False)
+    assert (state.double, plain_of(codec.model_type).is_unchanged(state, values)) == (0, False)

@@ -135,7 +135,8 @@ def in_one_group(table: Table, app: App, batch: BatchContext, log: Sequence[Enve
 
 
 def one_by_one(table: Table, app: App, batch: BatchContext, log: Sequence[Envelope]) -> list[Outcome]:
-    worker, seen, outcomes = Worker(table, app, batch=batch, business_id="a-1"), NOTHING, []
+    worker, seen = Worker(table, app, batch=batch, business_id="a-1"), NOTHING
+    outcomes: list[Outcome] = []
     for delivery in log:
         ended = drive(worker.algorithm.process("a-1", [prepare(worker.handler, "a-1", delivery)], seen))
         outcomes += ended
