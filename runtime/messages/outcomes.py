@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import overload
+from typing import Self, overload
 
 from runtime.messages.envelopes import Envelopes
 from runtime.messages.outcome import Outcome, Output, Status
@@ -52,11 +52,12 @@ class Outcomes(Sequence[Outcome]):
         self.refused[len(self.ends)] = outcome
         self.ends.append((outcome.status, outcome.version, outcome.outputs))
 
-    def extend(self, other: Outcomes) -> None:
+    def __iadd__(self, other: Outcomes) -> Self:
         """Add outcomes of the next deliveries."""
         first = len(self.ends)
         self.refused.update({first + position: outcome for position, outcome in other.refused.items()})
         self.ends += other.ends
+        return self
 
     def __len__(self) -> int:
         return len(self.ends)

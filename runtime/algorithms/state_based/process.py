@@ -68,12 +68,12 @@ class StateBased:
             stream_partition(self.table, self.handler.name, business_id)
         except InvalidKeyError as error:
             return [self._key_too_long(delivery, business_id, str(error)) for delivery in deliveries]
-        waiting = Deliveries.of(deliveries)
+        deliveries = Deliveries.of(deliveries)
         decider = Decider(self.handler, self.clock, self.batch, business_id)
-        outcomes = Outcomes(waiting.envelopes, self.handler.name, business_id)
+        outcomes = Outcomes(deliveries.envelopes, self.handler.name, business_id)
         history: History | None = None
         retries = self.retries.start()
-        while waiting:
+        while waiting := deliveries[len(outcomes) :]:
             try:
                 history = history or await self.load(business_id, waiting)
                 folded = self.invoke(decider, history, waiting, seen)
@@ -82,8 +82,7 @@ class StateBased:
                 history = None
                 await retries.pause(error)
                 continue
-            outcomes.extend(folded.outcomes)
-            waiting = waiting[len(folded.outcomes) :]
+            outcomes += folded.outcomes
             seen = folded.seen
             retries.progress()
         return outcomes
