@@ -39,7 +39,7 @@ class Plain:
         self._names = tuple(types)
         self._fields = set(types)
         self._types = list(types.values())
-        self._shapes: set[tuple[str | type, ...]] = set()
+        self._shapes: set[tuple[object, ...]] = set()
         has_integers = any(int in kinds for kinds in types.values())
         self._max_bytes = _MAX_BYTES_WITH_INTEGERS if has_integers else None
 
@@ -57,7 +57,7 @@ class Plain:
             and (self._max_bytes is None or len(encoded) <= self._max_bytes)
         )
 
-    def _allows(self, shape: tuple[str | type, ...]) -> bool:
+    def _allows(self, shape: tuple[object, ...]) -> bool:
         """Say whether these are the fields, followed by a type of each. A shape is remembered: there are few."""
         names, types = shape[: len(self._names)], shape[len(self._names) :]
         if names != self._names or not all(map(contains, self._types, types)):
