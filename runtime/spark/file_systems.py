@@ -45,7 +45,7 @@ class Folder:
 
     def sub(self, name: str) -> Folder:
         """Return a folder in this one."""
-        return Folder(self.files, f"{self.path}/{name}")
+        return Folder(self.files, self.path_of(name))
 
     def names(self) -> list[str]:
         """Return the names of the files and folders in it; none when it is not there."""
@@ -80,12 +80,16 @@ class Folder:
 
     def move_file(self, name: str, target: Folder) -> None:
         """Move a file into another folder."""
-        self.files.move(self._file(name), f"{target.path}/{name}")
+        self.files.move(self.path_of(name), target.path_of(name))
+
+    def copy_file(self, name: str, target: Folder) -> None:
+        """Copy a file into another folder: not every object store moves one."""
+        self.files.copy_file(self.path_of(name), target.path_of(name))
 
     def delete_file(self, name: str) -> None:
         """Delete a file, if it is there."""
         with suppress(FileNotFoundError):
-            self.files.delete_file(self._file(name))
+            self.files.delete_file(self.path_of(name))
 
     def touch(self, name: str) -> None:
         """Create an empty file."""
@@ -93,24 +97,25 @@ class Folder:
 
     def read(self, name: str) -> Any:  # noqa: ANN401 - pyarrow has no types
         """Open a file, to read it at any position."""
-        return self.files.open_input_file(self._file(name))
+        return self.files.open_input_file(self.path_of(name))
 
     def write(self, name: str) -> Any:  # noqa: ANN401 - pyarrow has no types
         """Open a new file. On a disk, raises `FileNotFoundError` when the folder is gone."""
-        return self.files.open_output_stream(self._file(name))
+        return self.files.open_output_stream(self.path_of(name))
 
     def size(self, name: str) -> int:
         """Return the size of a file in bytes."""
-        return int(self.files.get_file_info(self._file(name)).size)
+        return int(self.files.get_file_info(self.path_of(name)).size)
 
     def flush(self, name: str | None = None) -> None:
         """Make a file, or the names in the folder, survive a power cut; what is no disk does so itself."""
         if not self.is_local:
             return
-        with _opened(self.path if name is None else self._file(name)) as descriptor:
+        with _opened(self.path if name is None else self.path_of(name)) as descriptor:
             os.fsync(descriptor)
 
-    def _file(self, name: str) -> str:
+    def path_of(self, name: str) -> str:
+        """Return the path of a file or folder in it."""
         return f"{self.path}/{name}"
 
     def _list(self) -> Any:  # noqa: ANN401 - pyarrow has no types

@@ -1,9 +1,10 @@
 """The folders of a batch's outcomes: workers write to a hidden staging folder, the driver puts what counts in place.
 
 `OUT/batch_id=ID/round=N` holds the outcomes of a round as Parquet. Attempts at its tasks write under `OUT/_staging`,
-which Spark ignores. Only the files that the driver was told of are moved: where a folder can be moved as a whole, it is
-gathered first and then appears at once. On an object store each file appears by itself, and last an empty file, the
-mark, which names what a whole folder has. What is not whole is never committed, and replaced when the batch goes on.
+which Spark ignores. Only the files that the driver was told of are put in place. On a disk they are gathered in a
+folder, which is moved as a whole. On an object store they are copied one by one, and last comes an empty file, the
+mark, whose name says what a whole folder has. What is not whole is never committed, and is replaced when the batch
+goes on.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ class BatchFolders:
     def is_in_place(self, number: int) -> bool:
         """Say whether the outcomes of a round are there as a whole, from an earlier attempt of this batch.
 
-        What is there of an incomplete one, which was moved file by file, is deleted. Raises `BatchRefusedError` when
+        What is there of an incomplete one, which was copied file by file, is deleted. Raises `BatchRefusedError` when
         another store's batch of the same id has left its outcomes there.
         """
         folder = open_folder(self.round(number))
@@ -133,16 +134,16 @@ class BatchFolders:
         if target.moves_whole:
             _move_whole(source, target, open_folder(self._batch()), parts, mark)
         else:
-            self._move_one_by_one(source, target, parts, mark)
+            self._copy_one_by_one(source, target, parts, mark)
 
-    def _move_one_by_one(self, source: Folder, target: Folder, parts: Sequence[Part], mark: str) -> None:
-        """Move file by file, and take all back when another driver does the same: it may have committed its own."""
+    def _copy_one_by_one(self, source: Folder, target: Folder, parts: Sequence[Part], mark: str) -> None:
+        """Copy file by file, and take all back when another driver does the same: it may have committed its own."""
         unfinished = f"{mark}{_UNFINISHED}"
         target.create()
         target.touch(unfinished)
         names = [part.name for part in parts]
         for name in names:
-            source.move_file(name, target)
+            source.copy_file(name, target)
         if set(_parts(target.sizes())) == set(names):
             target.touch(mark)
         if set(_parts(target.sizes())) != set(names):

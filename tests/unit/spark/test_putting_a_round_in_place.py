@@ -1,13 +1,12 @@
 """The files of a round become visible as a whole or are replaced, whoever dies when, and whoever else is at work.
 
-Both ways are tried on a disk: folders moved as a whole, and files moved one by one as on an object store.
+Both ways are tried on a disk: folders moved as a whole, and files copied one by one as to an object store.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, cast
 
@@ -15,17 +14,16 @@ import pytest
 from pyarrow import parquet
 from pyspark.sql import SparkSession
 
-from runtime.batches.ledger import BatchRecord, BatchStatus
 from runtime.errors import BatchFailedError, BatchRefusedError
 from runtime.spark import file_systems
 from runtime.spark.file_systems import Folder
 from runtime.spark.folders import BatchFolders
 from runtime.spark.workers.parts import Part, PartJob
+from tests.support.batch_records import started
 from tests.support.outcome_rows import batch, outcome
 
 TYPES = ("Heard",)
-NOW = datetime(2026, 3, 1, tzinfo=UTC)
-STEPS = ("create", "delete", "delete_file", "flush", "move_file", "move_to", "touch")
+STEPS = ("copy_file", "create", "delete", "delete_file", "flush", "move_file", "move_to", "touch")
 NO_SPARK = cast("SparkSession", None)
 
 
@@ -37,8 +35,7 @@ class Driver:
     """A driver of the batch `night`, whose workers have written two files."""
 
     def __init__(self, out: Path, token: str = "token") -> None:
-        record = BatchRecord("night", "", str(out), token, BatchStatus.STARTED, 0, NOW, NOW, {})
-        self.folders = BatchFolders(NO_SPARK, record)
+        self.folders = BatchFolders(NO_SPARK, started(out, token))
         self.staged = self.folders.stage(0)
         self.parts = [self.write(count) for count in (3, 4)]
 
@@ -139,7 +136,7 @@ def test_a_driver_that_dies_at_any_step_is_followed_by_one_that_ends_the_work(tm
         after.folders.remove_staging()
         assert not (out / "_staging").exists()
 
-    # ... and meanwhile a plain reader sees a part of it only where files are moved one by one
+    # ... and meanwhile a plain reader sees a part of it only where files are copied one by one
     assert (seen_in_part == 0) == bool(file_systems._MOVE_FOLDERS)
 
 
