@@ -15,7 +15,7 @@ from typing import Any
 from urllib.parse import quote
 
 import pyarrow as pa
-from pyarrow import fs
+from pyarrow.fs import FileSelector, FileSystem, FileType, FSSpecHandler, LocalFileSystem, PyFileSystem
 
 from runtime.errors import UsageError
 
@@ -57,7 +57,7 @@ class Folder:
 
     def exists(self) -> bool:
         """Say whether there is a file or folder of this name."""
-        return bool(self.files.get_file_info(self.path).type != fs.FileType.NotFound)
+        return bool(self.files.get_file_info(self.path).type != FileType.NotFound)
 
     def create(self) -> None:
         """Create the folder, and those that it is in."""
@@ -119,7 +119,7 @@ class Folder:
         return f"{self.path}/{name}"
 
     def _list(self) -> Any:  # noqa: ANN401 - pyarrow has no types
-        return self.files.get_file_info(fs.FileSelector(self.path, allow_not_found=True))
+        return self.files.get_file_info(FileSelector(self.path, allow_not_found=True))
 
 
 def open_folder(url: str) -> Folder:
@@ -129,9 +129,9 @@ def open_folder(url: str) -> Folder:
     """
     scheme, separator, rest = url.partition("://")
     if not separator or scheme == "file":
-        return Folder(fs.LocalFileSystem(), (rest if separator else url).removeprefix("file:"))
+        return Folder(LocalFileSystem(), (rest if separator else url).removeprefix("file:"))
     try:
-        found = fs.FileSystem.from_uri(f"{_ALSO_CALLED.get(scheme, scheme)}://{quote(rest, safe='/@:')}")
+        found = FileSystem.from_uri(f"{_ALSO_CALLED.get(scheme, scheme)}://{quote(rest, safe='/@:=')}")
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         found = _of_fsspec(url, scheme, error)
     return Folder(*found)
@@ -148,7 +148,7 @@ def _of_fsspec(url: str, scheme: str, unknown: Exception) -> tuple[Any, str]:
             f"with the package that brings {scheme}."
         )
         raise UsageError(message) from error
-    return fs.PyFileSystem(fs.FSSpecHandler(files)), path
+    return PyFileSystem(FSSpecHandler(files)), path
 
 
 @contextmanager

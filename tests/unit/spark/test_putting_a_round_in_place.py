@@ -5,70 +5,16 @@ Both ways are tried on a disk: folders moved as a whole, and files copied one by
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
 from pathlib import Path
-from typing import Any, cast
 
 import pytest
 from pyarrow import parquet
-from pyspark.sql import SparkSession
 
 from runtime.errors import BatchFailedError, BatchRefusedError
 from runtime.spark import file_systems
-from runtime.spark.file_systems import Folder
-from runtime.spark.folders import BatchFolders
-from runtime.spark.workers.parts import Part, PartJob
-from tests.support.batch_records import started
+from runtime.spark.workers.parts import PartJob
 from tests.support.outcome_rows import batch, outcome
-
-TYPES = ("Heard",)
-STEPS = ("copy_file", "create", "delete", "delete_file", "flush", "move_file", "move_to", "touch")
-NO_SPARK = cast("SparkSession", None)
-
-
-class KilledError(BaseException):
-    """Stands for the end of the driver."""
-
-
-class Driver:
-    """A driver of the batch `night`, whose workers have written two files."""
-
-    def __init__(self, out: Path, token: str = "token") -> None:
-        self.folders = BatchFolders(NO_SPARK, started(out, token))
-        self.staged = self.folders.stage(0)
-        self.parts = [self.write(count) for count in (3, 4)]
-
-    def write(self, count: int) -> Part:
-        (row,) = PartJob(iter, self.staged, TYPES).run([batch([outcome()] * count)])
-        return Part(**{**row.to_pylist()[0], "statuses": {"processed": count}})
-
-    def commit(self) -> Sequence[Part]:
-        return self.folders.put_in_place(self.staged, 0, self.parts, TYPES)
-
-
-class Steps:
-    """Counts what is done to folders, and does something else before one of these steps."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.count = 0
-        self._at = -1
-        self._instead: Callable[[], None] = lambda: None
-        for name in STEPS:
-            monkeypatch.setattr(Folder, name, self._counted(getattr(Folder, name)))
-
-    def before(self, number: int, do: Callable[[], None]) -> None:
-        self.count, self._at, self._instead = 0, number, do
-
-    def _counted(self, step: Callable[..., Any]) -> Callable[..., Any]:
-        def counted(*arguments: Any) -> Any:
-            self.count += 1
-            if self.count - 1 == self._at:
-                self._at = -1
-                self._instead()
-            return step(*arguments)
-
-        return counted
+from tests.support.rounds import TYPES, Driver, Steps, all_steps, names, overtake, survive_the_driver, visible
 
 
 @pytest.fixture(params=["whole", "one by one"])
@@ -76,29 +22,6 @@ def steps(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> St
     if request.param == "one by one":
         monkeypatch.setattr(file_systems, "_MOVE_FOLDERS", ())
     return Steps(monkeypatch)
-
-
-def die() -> None:
-    raise KilledError
-
-
-def visible(out: Path) -> set[str]:
-    """Return the files that a plain reader of the folder sees."""
-    dataset = parquet.ParquetDataset(out) if out.exists() else None
-    return {Path(file).name for file in dataset.files} if dataset else set()
-
-
-def names(parts: Sequence[Part]) -> set[str]:
-    return {part.name for part in parts}
-
-
-def all_steps(tmp_path: Path, steps: Steps) -> Iterator[tuple[int, Path]]:
-    """Give the number of each step of a commit, and a folder of its own to try something there."""
-    driver = Driver(tmp_path / "counted")
-    steps.before(-1, die)
-    driver.commit()
-    for number in range(steps.count):
-        yield number, tmp_path / f"step-{number}"
 
 
 def test_what_is_in_place_is_what_was_told_of_and_nothing_else(tmp_path, steps):
@@ -115,43 +38,16 @@ def test_what_is_in_place_is_what_was_told_of_and_nothing_else(tmp_path, steps):
 
 
 def test_a_driver_that_dies_at_any_step_is_followed_by_one_that_ends_the_work(tmp_path, steps):
-    seen_in_part = 0
-    for number, out in all_steps(tmp_path, steps):
-        # Given a driver that died
-        dead = Driver(out)
-        steps.before(number, die)
-        with suppress(KilledError):
-            dead.commit()
-        in_part = visible(out) not in (set(), names(dead.parts))
-        seen_in_part += in_part
+    seen_in_part = [survive_the_driver(number, out, steps) for number, out in all_steps(tmp_path, steps)]
 
-        # When another goes on: it takes over what is whole, and replaces what is not
-        was_whole = dead.folders.is_in_place(0)
-        assert was_whole == (visible(out) == names(dead.parts))
-        after = Driver(out)
-        done = dead.parts if was_whole else after.commit()
-
-        # Then one of them has all in place, and nothing else
-        assert visible(out) == names(done)
-        after.folders.remove_staging()
-        assert not (out / "_staging").exists()
-
-    # ... and meanwhile a plain reader sees a part of it only where files are copied one by one
-    assert (seen_in_part == 0) == bool(file_systems._MOVE_FOLDERS)
+    # A plain reader sees a part meanwhile only where files are copied one by one
+    assert len(seen_in_part) > 5
+    assert any(seen_in_part) != bool(file_systems._MOVE_FOLDERS)
 
 
 def test_of_two_drivers_one_has_all_in_place_and_what_it_committed_stays(tmp_path, steps):
     for number, out in all_steps(tmp_path, steps):
-        # Given a driver that another one overtakes
-        slow, fast = Driver(out), Driver(out)
-        committed: list[Part] = []
-        steps.before(number, lambda fast=fast, committed=committed: committed.extend(fast.commit()))
-
-        # When it goes on, then it has the files in place, whosever they are
-        done = slow.commit()
-
-        assert visible(out) == names(done) == names(committed)
-        assert names(done) in (names(slow.parts), names(fast.parts))
+        overtake(number, out, steps)
 
 
 def test_an_attempt_that_comes_late_changes_nothing(tmp_path, steps):

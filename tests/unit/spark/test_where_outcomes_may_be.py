@@ -7,9 +7,9 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from pyarrow import fs
 
 from runtime.errors import UsageError
+from runtime.spark import file_systems
 from runtime.spark.file_systems import open_folder
 from runtime.spark.folders import absolute_folder
 
@@ -40,7 +40,7 @@ def test_a_relative_path_begins_in_the_working_directory(tmp_path, monkeypatch):
 )  # fmt: skip
 def test_a_url_is_opened_by_pyarrow(monkeypatch, url, asked):
     known = {asked: (SimpleNamespace(type_name="s3"), "box/out")}
-    monkeypatch.setattr(fs, "FileSystem", SimpleNamespace(from_uri=known.get))
+    monkeypatch.setattr(file_systems, "FileSystem", SimpleNamespace(from_uri=known.get))
 
     folder = open_folder(url)
 
