@@ -5,6 +5,7 @@ Both ways are tried on a disk: folders moved as a whole, and files copied one by
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from pyarrow import parquet
 
 from runtime.errors import BatchFailedError, BatchRefusedError
 from runtime.spark import file_systems
+from runtime.spark.file_systems import Folder
 from runtime.spark.workers.parts import PartJob
 from tests.support.outcome_rows import batch, outcome
 from tests.support.rounds import TYPES, Driver, Steps, all_steps, names, overtake, survive_the_driver, visible
@@ -99,3 +101,34 @@ def test_outcomes_of_another_store_are_left_alone(tmp_path, steps):
     with pytest.raises(BatchRefusedError, match="from another store"):
         driver.commit()
     assert visible(tmp_path / "out") == names(stranger.parts)
+
+
+def test_all_that_a_round_needs_is_on_disk_before_it_is_committed(tmp_path, monkeypatch):
+    # Given a disk that says what it was asked to keep, each as it is named in the end
+    done: list[str] = []
+    kept = Folder.flush
+
+    def flush(folder: Folder, name: str | None = None) -> None:
+        kept(folder, name)
+        done.append(Path(folder.path, name or "").name)
+
+    monkeypatch.setattr(Folder, "flush", flush)
+    monkeypatch.setattr(Folder, "move_to", noted(done, "moved", Folder.move_to))
+
+    # When a round is written, put in place and made durable
+    driver = Driver(tmp_path / "out")
+    driver.commit()
+    driver.folders.flush(0)
+
+    # Then files and their names are kept before they can be seen, and after that the names of their folders
+    (mark,) = (tmp_path / "out").glob("*/*/_batch-*")
+    files = [part.name for part in driver.parts]
+    assert done == [*files, mark.name, "_gathered", "moved", "round=0", "batch_id=night", "out"]
+
+
+def noted(done: list[str], name: str, call: Callable[..., None]) -> Callable[..., None]:
+    def call_and_note(*arguments: object) -> None:
+        call(*arguments)
+        done.append(name)
+
+    return call_and_note
