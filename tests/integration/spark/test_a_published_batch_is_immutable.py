@@ -110,7 +110,9 @@ def test_what_was_stored_is_made_durable_before_its_outcomes_are_in_place(place)
     assert ("Round 0: recording in the ledger", True) in seen
 
 
-@pytest.mark.parametrize("step", ["committing outcomes", "recording in the ledger"])
+@pytest.mark.parametrize(
+    "step", ["committing outcomes", pytest.param("recording in the ledger", marks=pytest.mark.thorough)]
+)
 def test_when_another_driver_was_faster_its_outcomes_stand(place, step):
     # Given a driver that is overtaken, before its outcomes are in place or after, by one that publishes the batch
     log = generated(place.folder / "log.jsonl", games=5, messages=50, duplicates=0.2)
