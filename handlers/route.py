@@ -7,6 +7,7 @@ import typing
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
+from functools import cached_property
 from typing import Any
 from uuid import UUID
 
@@ -45,7 +46,7 @@ class Route:
     key_kind: KeyKind
     revisions: Mapping[int, Method]
 
-    @property
+    @cached_property
     def newest(self) -> int:
         """The revision that new messages take."""
         return max(self.revisions)
