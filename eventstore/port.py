@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import Enum
 from types import TracebackType
-from typing import Literal, Protocol, Self
+from typing import Literal, Protocol, Self, runtime_checkable
 from uuid import UUID
 
 ANY_ETAG = "*"
@@ -170,6 +170,25 @@ class Table(Protocol):
 
     async def barrier(self) -> None:
         """Return when all that was committed before, by any process, survives a power cut."""
+
+
+Transaction = tuple[str, Sequence[Operation]]
+"""What `transact` takes: a partition key, and what is to be carried out in that partition."""
+
+TransactionResult = tuple[str, ...] | Exception
+"""What `transact` gives: the new ETags, or the error that it raises."""
+
+
+@runtime_checkable
+class CommitsTogether(Protocol):
+    """What tables of process and machine scope can do besides."""
+
+    async def transact_each(self, transactions: Sequence[Transaction]) -> list[TransactionResult]:
+        """Carry out each transaction as `transact` does, one after another, and commit all of them at once.
+
+        A transaction that is refused changes nothing, and leaves the others alone. Raises
+        `StoreUnavailableError` when the commit failed: for each of them that is what `transact` would have raised.
+        """
 
 
 class Store(Protocol):

@@ -18,7 +18,20 @@ from eventstore.backends.naming import table_name
 from eventstore.errors import RowChangedError, RowExistsError, RowNotFoundError, TableNotFoundError
 from eventstore.keys import escape, escape_bound
 from eventstore.limits import merge, prepare
-from eventstore.port import ANY_ETAG, PAGE_SIZE, Operation, Page, Row, Scope, Store, Table, Value, Verb
+from eventstore.port import (
+    ANY_ETAG,
+    PAGE_SIZE,
+    Operation,
+    Page,
+    Row,
+    Scope,
+    Store,
+    Table,
+    Transaction,
+    TransactionResult,
+    Value,
+    Verb,
+)
 
 _INSERTING = frozenset({Verb.INSERT, Verb.INSERT_OR_REPLACE, Verb.INSERT_OR_MERGE})
 _MERGING = frozenset({Verb.MERGE, Verb.INSERT_OR_MERGE})
@@ -147,6 +160,17 @@ class MemoryTable(Table):
             if not partition.rows:
                 del self._partitions[stored_key]
         return tuple([row.etag if row else "" for row in changes])
+
+    async def transact_each(self, transactions: Sequence[Transaction]) -> list[TransactionResult]:
+        """Carry out several transactions, and let nobody see some of them without the others."""
+        results: list[TransactionResult] = []
+        with self._lock:
+            for partition_key, operations in transactions:
+                try:
+                    results.append(await self.transact(partition_key, operations))
+                except Exception as error:  # noqa: BLE001 - an error of one transaction is its result
+                    results.append(error)
+        return results
 
     async def barrier(self) -> None:
         """Return at once: nothing here survives a power cut."""

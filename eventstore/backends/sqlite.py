@@ -19,13 +19,23 @@ import msgpack
 
 from eventstore.backends.naming import table_name
 from eventstore.backends.packing import large_bytes, select_from, unpack, unpack_small
-from eventstore.backends.sqlite_changes import Changes
+from eventstore.backends.sqlite_changes import CheckedTransaction
 from eventstore.backends.sqlite_file import SqliteFile
 from eventstore.backends.sqlite_statements import BARRIER, BETWEEN_KEYS, Statements
 from eventstore.errors import StoreUnavailableError, StoreUrlError, TableNotFoundError
 from eventstore.keys import escape, escape_bound, unescape
-from eventstore.limits import prepare
-from eventstore.port import PAGE_SIZE, Operation, Page, Row, Scope, Store, Table, Value
+from eventstore.port import (
+    PAGE_SIZE,
+    Operation,
+    Page,
+    Row,
+    Scope,
+    Store,
+    Table,
+    Transaction,
+    TransactionResult,
+    Value,
+)
 
 _DAMAGED = (ValueError, TypeError, msgpack.exceptions.UnpackException)
 _Found = list[tuple[str, int, datetime | None, dict[str, Value]]]
@@ -93,24 +103,18 @@ class SqliteTable(Table):
         return Page(tuple(rows), found[PAGE_SIZE][0] if len(found) > PAGE_SIZE else None)
 
     async def transact(self, partition_key: str, operations: Sequence[Operation]) -> tuple[str, ...]:
-        prepared = prepare(partition_key, operations)
-        stored_key = escape(partition_key)
-        row_keys = [escape(operation.row_key) for operation in operations]
-        connection = self._file.connection()
-        try:
-            connection.statement.execute("BEGIN IMMEDIATE")
-            changes = Changes(connection, self._sql, stored_key)
-            etags = [
-                changes.carry_out(index, operation, row_keys[index], prepared[index])
-                for index, operation in enumerate(operations)
+        checked = CheckedTransaction.of(partition_key, operations)
+        with self._file.writing() as connection:
+            return checked.carry_out(connection, self._sql)
+
+    async def transact_each(self, transactions: Sequence[Transaction]) -> list[TransactionResult]:
+        """Carry out several transactions in one of SQLite's, each in a savepoint of its own."""
+        checked = [_checked(transaction) for transaction in transactions]
+        with self._file.writing() as connection:
+            return [
+                each.attempt(connection, self._sql) if isinstance(each, CheckedTransaction) else each
+                for each in checked
             ]
-            connection.statement.execute("COMMIT")
-        except BaseException as error:
-            connection.roll_back()
-            if isinstance(error, sqlite3.Error):
-                raise self._file.explained(error, outcome_unknown=True) from error
-            raise
-        return tuple(etags)
 
     async def barrier(self) -> None:
         """Make one commit that waits for the disk.
@@ -220,6 +224,13 @@ class SqliteStore(Store):
     async def close(self) -> None:
         """Close the connections that this process opened; a later call opens a new one."""
         self._file.close()
+
+
+def _checked(transaction: Transaction) -> CheckedTransaction | Exception:
+    try:
+        return CheckedTransaction.of(*transaction)
+    except Exception as error:  # noqa: BLE001 - any error of this transaction is its result
+        return error
 
 
 def _as_datetime(microseconds: int | None) -> datetime | None:

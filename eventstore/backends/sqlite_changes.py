@@ -1,18 +1,64 @@
-"""The operations of one transaction, carried out one by one inside it."""
+"""Transactions of a table, checked beforehand, and carried out operation by operation inside one of SQLite's."""
 
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Sequence
+from dataclasses import dataclass
 from time import time_ns
 
 from eventstore.backends.packing import unpack
 from eventstore.backends.sqlite_file import SqliteConnection
 from eventstore.backends.sqlite_statements import Statements
 from eventstore.errors import RowChangedError, RowExistsError, RowNotFoundError
-from eventstore.limits import merge
-from eventstore.port import ANY_ETAG, Operation, Value, Verb
+from eventstore.keys import escape
+from eventstore.limits import merge, prepare
+from eventstore.port import ANY_ETAG, Operation, TransactionResult, Value, Verb
 
 _LARGEST = 2**63 - 1
+
+
+@dataclass(slots=True)
+class CheckedTransaction:
+    """A transaction that is within all limits, with its keys and properties as they are stored."""
+
+    operations: Sequence[Operation]
+    partition: str
+    rows: list[str]
+    properties: list[dict[str, Value]]
+
+    @classmethod
+    def of(cls, partition_key: str, operations: Sequence[Operation]) -> CheckedTransaction:
+        """Check a transaction. Raises what `transact` raises before any I/O."""
+        properties = prepare(partition_key, operations)
+        rows = [escape(operation.row_key) for operation in operations]
+        return cls(operations, escape(partition_key), rows, properties)
+
+    def carry_out(self, connection: SqliteConnection, sql: Statements) -> tuple[str, ...]:
+        """Carry out all operations, and return the new ETags. Raises the `RowError` of the first that is refused."""
+        changes = Changes(connection, sql, self.partition)
+        rows, properties = self.rows, self.properties
+        return tuple(
+            [
+                changes.carry_out(index, operation, rows[index], properties[index])
+                for index, operation in enumerate(self.operations)
+            ]
+        )
+
+    def attempt(self, connection: SqliteConnection, sql: Statements) -> TransactionResult:
+        """Do the same in a savepoint. When it is refused, undo it alone, and return the error."""
+        execute = connection.statement.execute
+        execute("SAVEPOINT one")
+        result: TransactionResult
+        try:
+            result = self.carry_out(connection, sql)
+        except sqlite3.Error:
+            raise
+        except Exception as error:  # noqa: BLE001 - any error of this transaction is its result
+            execute("ROLLBACK TO one")
+            result = error
+        execute("RELEASE one")
+        return result
 
 
 class Changes:

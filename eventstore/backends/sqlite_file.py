@@ -10,8 +10,8 @@ import os
 import sqlite3
 import threading
 import time
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from random import Random
 from weakref import WeakSet
@@ -118,34 +118,40 @@ class SqliteFile:
             )
         return StoreUnavailableError(f"The file {self.path} failed: {error}.", outcome_unknown)
 
+    @contextmanager
+    def writing(self) -> Iterator[SqliteConnection]:
+        """Begin an immediate transaction, and commit it at the end; after any error all of it is undone.
+
+        Raises in place of SQLite's errors those that they mean.
+        """
+        connection = self.connection()
+        execute = connection.statement.execute
+        try:
+            execute("BEGIN IMMEDIATE")
+            yield connection
+            execute("COMMIT")
+        except BaseException as error:
+            connection.roll_back()
+            if isinstance(error, sqlite3.Error):
+                raise self.explained(error, outcome_unknown=True) from error
+            raise
+
     def make_tables(self, last: str, statements: Iterable[str]) -> None:
         """Carry out the statements that make some tables, unless the last of them is there."""
         if self.has_table(last):
             return
-        connection = self.connection()
-        try:
-            connection.execute("BEGIN IMMEDIATE")
+        with self.writing() as connection:
             for statement in statements:
                 connection.execute(statement)
             connection.execute(f"PRAGMA user_version={FORMAT}")
-            connection.execute("COMMIT")
-        except sqlite3.Error as error:
-            connection.roll_back()
-            raise self.explained(error) from error
 
     def add_column(self, table: str, column: str, statement: str) -> None:
         """Carry out the statement that adds a column to a table of an earlier version, unless it is there."""
         if self._has_column(table, column):
             return
-        connection = self.connection()
-        try:
-            connection.execute("BEGIN IMMEDIATE")
+        with self.writing() as connection:
             if not self._has_column(table, column):
                 connection.execute(statement)
-            connection.execute("COMMIT")
-        except sqlite3.Error as error:
-            connection.roll_back()
-            raise self.explained(error) from error
 
     def _has_column(self, table: str, column: str) -> bool:
         try:

@@ -25,7 +25,8 @@ class BatchOptions:
     """How a batch is run.
 
     `source` sets the ids of this log apart from those of others. `partitions` is the number of partitions that the
-    messages are shuffled to, `in_flight` how many streams a worker works on at most at once on a store on the network.
+    messages are shuffled to. `in_flight` is how many streams a worker works on at most at once: a store on the network
+    answers them concurrently, and a file commits them together.
     `guard` makes a dead letter of a message whose handler looks at a clock, at chance or at the outside.
     `on_difference` fails the batch when the replay of a duplicate differs from what was recorded: stored versions stay,
     and the batch can be resumed with its id either way. `step` is called with a sentence when the batch goes on to its

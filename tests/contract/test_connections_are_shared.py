@@ -18,13 +18,12 @@ from eventstore.backends.azure.store import AzureTable
 from tests.support.names import new_name
 from tests.support.relay import relayed
 from tests.support.table_service import (
-    ACCEPTED,
     CREATED,
+    WRITTEN,
     Answer,
     Service,
     entity,
     error,
-    refused,
     row,
     rows,
     served,
@@ -39,7 +38,7 @@ class Echo(Service):
 
     def answer(self, request: str) -> Answer:
         asked = re.search(r"RowKey='(.*?)'", unquote(request))
-        return row(entity(asked[1])) if asked else ACCEPTED
+        return row(entity(asked[1])) if asked else WRITTEN
 
 
 @pytest.fixture(autouse=True)
@@ -114,14 +113,14 @@ def test_calls_one_after_the_other_take_one_connection(run):
     with served(Service(), run) as service, connected(run, at_the(service)) as store:
         service.answers = [
             CREATED,
-            ACCEPTED,
+            WRITTEN,
             rows(entity("r")),
-            refused(409, "EntityAlreadyExists"),
+            error(409, "EntityAlreadyExists"),
             error(404, "TableNotFound"),
             error(403, "AuthenticationFailed"),
             error(503, "ServerBusy"),
             rows(),
-            ACCEPTED,
+            WRITTEN,
         ]
 
         table = run(store.table("games"))
@@ -136,10 +135,10 @@ def test_calls_one_after_the_other_take_one_connection(run):
 
 
 def test_a_connection_that_the_service_closes_is_replaced(run):
-    status, headers, body = ACCEPTED
+    status, headers, body = WRITTEN
     with served(Service(), run) as service, connected(run, at_the(service)) as store:
         table = AzureTable(store, "games")
-        service.answers = [(status, {**headers, "Connection": "close"}, body), ACCEPTED, rows()]
+        service.answers = [(status, {**headers, "Connection": "close"}, body), WRITTEN, rows()]
 
         assert run(write(table)) == run(write(table)) == ('W/"one"',)
         assert run(read(table)).rows == ()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from eventstore import EventData, ExpectedVersion, StoreUnavailableError, Stream, connect
+from eventstore import EventData, ExpectedVersion, Operation, StoreUnavailableError, Stream, connect
 from eventstore.backends.azure import client
 from tests.support.lossy_proxy import Fault, LossyProxy
 
@@ -111,3 +111,43 @@ def test_a_write_in_parts_gets_through_a_service_that_fails_all_the_time(run, pr
     found = run(Stream.read(partition))
     assert [event.properties["N"] for event in found.events] == list(range(1, 201))
     assert found.stream.version == 200
+
+
+@pytest.mark.parametrize("fault", FAULTS_AFTER)
+@pytest.mark.parametrize("change", [Operation.replace, Operation.merge])
+def test_a_change_of_one_row_that_took_effect_has_an_unknown_outcome(run, proxy, partition, fault, change):
+    table, key = partition.table, partition.key
+    (etag,) = run(table.transact(key, [Operation.insert("r", {"N": 1})]))
+    proxy.faults, sent = [fault], proxy.transactions
+
+    with pytest.raises(StoreUnavailableError) as raised:
+        run(table.transact(key, [change("r", {"N": 2}, etag)]))
+
+    assert raised.value.outcome_unknown
+    assert proxy.transactions - sent == (2 if fault is Fault.BUSY_AFTER else 1)
+    assert run(table.get(key, "r")).properties == {"N": 2}
+
+
+@pytest.mark.parametrize("fault", FAULTS_AFTER)
+def test_an_insert_of_one_row_that_took_effect_has_an_unknown_outcome(run, proxy, partition, fault):
+    proxy.faults, sent = [fault], proxy.transactions
+
+    with pytest.raises(StoreUnavailableError) as raised:
+        run(Stream.provision(partition))
+
+    assert raised.value.outcome_unknown
+    assert proxy.transactions - sent == (2 if fault is Fault.BUSY_AFTER else 1)
+    assert run(Stream.exists(partition))
+
+
+def test_a_change_of_one_row_that_was_lost_is_not_sent_again(run, proxy, partition):
+    table, key = partition.table, partition.key
+    (etag,) = run(table.transact(key, [Operation.insert("r", {"N": 1})]))
+    proxy.faults, sent = [Fault.HANG_UP_BEFORE], proxy.transactions
+
+    with pytest.raises(StoreUnavailableError) as raised:
+        run(table.transact(key, [Operation.replace("r", {"N": 2}, etag)]))
+
+    assert raised.value.outcome_unknown
+    assert proxy.transactions - sent == 1
+    assert run(table.get(key, "r")).properties == {"N": 1}

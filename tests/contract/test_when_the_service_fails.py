@@ -7,7 +7,9 @@ import base64
 import logging
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
 
 import pytest
 
@@ -16,7 +18,9 @@ from eventstore import (
     InvalidKeyError,
     Operation,
     PayloadTooLargeError,
+    RowChangedError,
     RowExistsError,
+    RowNotFoundError,
     StoreUnavailableError,
     StoreUrlError,
     TableNotFoundError,
@@ -28,6 +32,8 @@ from tests.support.table_service import (
     ACCEPTED,
     CREATED,
     HANG_UP,
+    WRITTEN,
+    Answer,
     Service,
     broken_off,
     entity,
@@ -66,39 +72,114 @@ def table(store) -> AzureTable:
     return AzureTable(store, "games")
 
 
-def write(run, table, *row_keys):
-    return run(table.transact("p", [Operation.insert(key, {"V": 1}) for key in row_keys or ["r"]]))
+@dataclass(frozen=True)
+class Writing:
+    """A kind of transaction: what is written, and how the service says that it was, or was not."""
+
+    operations: tuple[Operation, ...]
+    etags: tuple[str, ...]
+    accepted: Answer
+    refused: Callable[[int, str], Answer]
+
+    def __call__(self, run: Callable[[Any], Any], table: AzureTable) -> tuple[str, ...]:
+        etags: tuple[str, ...] = run(table.transact("p", self.operations))
+        return etags
+
+
+ETAG = 'W/"one"'
+INSERT = Writing((Operation.insert("r", {"V": 1}),), (ETAG,), WRITTEN, error)
+WRITINGS = {
+    "insert": INSERT,
+    "replace": Writing((Operation.replace("r", {"V": 1}, ETAG),), (ETAG,), ACCEPTED, refused),
+    "merge": Writing((Operation.merge("r", {"V": 1}, ETAG),), (ETAG,), WRITTEN, error),
+    "delete": Writing((Operation.delete("r", ETAG),), (ETAG,), ACCEPTED, refused),
+    "without a condition": Writing((Operation.merge("r", {"V": 1}),), (ETAG,), ACCEPTED, refused),
+    "several": Writing(
+        (Operation.insert("r", {"V": 1}), Operation.insert("s", {"V": 1})),
+        (ETAG, ETAG),
+        (202, {}, 2 * b'HTTP/1.1 204 No Content\r\nETag: W/"one"\r\n\r\n\r\n'),
+        refused,
+    ),
+}
+
+
+@pytest.fixture(params=["insert", "merge", "replace", "several"])
+def write(request) -> Writing:
+    """Give a transaction that is sent as a request for a row, or one that is not."""
+    return WRITINGS[request.param]
 
 
 def read(run, table):
     return run(table.query("p", "a", "z"))
 
 
-def test_a_transaction_is_one_request(run, service, table):
+@pytest.mark.parametrize(
+    ("kind", "line"),
+    [
+        ("insert", "POST /acct/games"),
+        ("replace", "POST /acct/$batch"),
+        ("merge", "PATCH /acct/games(PartitionKey='p',RowKey='r')"),
+        ("delete", "POST /acct/$batch"),
+        ("without a condition", "POST /acct/$batch"),
+        ("several", "POST /acct/$batch"),
+    ],
+)
+def test_a_transaction_is_one_request(run, service, table, kind, line):
+    write = WRITINGS[kind]
+    service.answers = [write.accepted]
+
+    assert write(run, table) == write.etags
+    ((asked, headers),) = service.requests
+    assert asked.split("?")[0].split(" HTTP")[0] == line
+    assert headers["content-type"].startswith("multipart/mixed" if "$batch" in line else "application/json")
+    assert headers.get("if-match") == (ETAG if kind == "merge" else None)
+
+
+@pytest.mark.parametrize(
+    "properties", [{"V": b"x" * 60_000, **{f"P{n}": b"x" * 60_000 for n in range(4)}}, {"V": "ü"}]
+)
+def test_a_row_that_is_large_or_not_ascii_is_sent_in_a_transaction(run, service, table, properties):
     service.answers = [ACCEPTED]
 
-    assert write(run, table) == ('W/"one"',)
-    ((line, headers),) = service.requests
-    assert line.startswith("POST /acct/$batch")
-    assert headers["content-type"].startswith("multipart/mixed")
+    run(table.transact("p", [Operation.insert("r", properties)]))
+
+    assert service.requests[0][0].startswith("POST /acct/$batch")
+
+
+@pytest.mark.parametrize("kind", ["insert", "merge"])
+@pytest.mark.parametrize(
+    ("code", "status", "kind_of_error"),
+    [
+        ("EntityAlreadyExists", 409, RowExistsError),
+        ("UpdateConditionNotSatisfied", 412, RowChangedError),
+        ("ResourceNotFound", 404, RowNotFoundError),
+    ],
+)
+def test_a_row_that_is_refused_at_once_is_a_conflict(run, service, table, kind, code, status, kind_of_error):
+    service.answers = [error(status, code, "No.")]
+
+    with pytest.raises(kind_of_error) as raised:
+        WRITINGS[kind](run, table)
+
+    assert (raised.value.row_key, raised.value.index) == ("r", 0)
 
 
 @pytest.mark.parametrize(
     "failure", [error(500, "InternalError"), error(503, "ServerBusy"), error(504, "Gateway")]
 )
-def test_a_transaction_is_repeated_when_the_service_is_busy(run, service, table, failure):
-    service.answers = [failure, failure, ACCEPTED]
+def test_a_transaction_is_repeated_when_the_service_is_busy(run, service, table, failure, write):
+    service.answers = [failure, failure, write.accepted]
 
-    assert write(run, table) == ('W/"one"',)
+    assert write(run, table) == write.etags
     assert len(service.requests) == 3
 
 
-def test_a_transaction_is_repeated_when_the_service_says_when_to_come_again(run, service, table):
+def test_a_transaction_is_repeated_when_the_service_says_when_to_come_again(run, service, table, write):
     status, headers, body = error(429, "TooManyRequests")
-    service.answers = [(status, {**headers, "Retry-After": "1"}, body), ACCEPTED]
+    service.answers = [(status, {**headers, "Retry-After": "1"}, body), write.accepted]
     start = time.monotonic()
 
-    assert write(run, table) == ('W/"one"',)
+    assert write(run, table) == write.etags
     assert time.monotonic() - start >= 1
     assert len(service.requests) == 2
 
@@ -116,8 +197,8 @@ def test_a_large_transaction_is_repeated_whole(run, service, table):
 
 
 @pytest.mark.parametrize("code", ["EntityAlreadyExists", "UpdateConditionNotSatisfied", "ResourceNotFound"])
-def test_a_repeated_transaction_that_is_refused_may_have_met_itself(run, service, table, code):
-    service.answers = [error(503, "ServerBusy"), refused(409, code)]
+def test_a_repeated_transaction_that_is_refused_may_have_met_itself(run, service, table, code, write):
+    service.answers = [error(503, "ServerBusy"), write.refused(409, code)]
 
     with pytest.raises(StoreUnavailableError, match="may have been carried out") as raised:
         write(run, table)
@@ -129,13 +210,13 @@ def test_a_transaction_that_is_refused_at_once_is_a_conflict(run, service, table
     service.answers = [refused(409, "EntityAlreadyExists", "1:There.")]
 
     with pytest.raises(RowExistsError) as raised:
-        write(run, table, "a", "b")
+        WRITINGS["several"](run, table)
 
-    assert (raised.value.row_key, raised.value.index) == ("b", 1)
+    assert (raised.value.row_key, raised.value.index) == ("s", 1)
 
 
 @pytest.mark.parametrize("status", [408, 429, 500, 502, 503, 504])
-def test_a_service_that_stays_busy_is_unavailable(run, service, table, status):
+def test_a_service_that_stays_busy_is_unavailable(run, service, table, status, write):
     service.answers = [error(status, "Busy")] * 10
 
     with pytest.raises(StoreUnavailableError, match=str(status)) as raised:
@@ -147,7 +228,7 @@ def test_a_service_that_stays_busy_is_unavailable(run, service, table, status):
     assert not raised.value.outcome_unknown
 
 
-def test_a_lost_answer_to_a_transaction_is_not_repeated_and_its_outcome_unknown(run, service, table):
+def test_a_lost_answer_to_a_transaction_is_not_repeated_and_its_outcome_unknown(run, service, table, write):
     service.answers = [HANG_UP]
 
     with pytest.raises(StoreUnavailableError, match="did not answer") as raised:
@@ -168,7 +249,7 @@ def test_an_answer_that_breaks_off_has_an_unknown_outcome(run, service, table, a
     service.answers = [answer]
 
     with pytest.raises(StoreUnavailableError, match=told) as raised:
-        write(run, table, "a", "b")
+        WRITINGS["several"](run, table)
 
     assert raised.value.outcome_unknown
     assert len(service.requests) == 1
@@ -197,7 +278,7 @@ def test_an_empty_page_can_have_a_continuation(run, service, table):
     assert second.continuation is None
 
 
-def test_a_redirection_is_not_followed(run, service, table):
+def test_a_redirection_is_not_followed(run, service, table, write):
     there = f"http://127.0.0.1:{service.port}/other"
     service.answers = [(307, {"Location": there}, b""), (307, {"Location": there}, b"")]
 
@@ -208,7 +289,7 @@ def test_a_redirection_is_not_followed(run, service, table):
 
 
 @pytest.mark.parametrize("status", [401, 403])
-def test_refused_credentials_are_said_to_be(run, service, table, status):
+def test_refused_credentials_are_said_to_be(run, service, table, status, write):
     service.answers = [error(status, "AuthenticationFailed")] * 3
 
     for act in (write, read):
@@ -219,24 +300,24 @@ def test_refused_credentials_are_said_to_be(run, service, table, status):
 @pytest.mark.parametrize(
     "code", ["EntityTooLarge", "PropertyValueTooLarge", "RequestBodyTooLarge", "TooManyProperties"]
 )
-def test_what_the_service_finds_too_large_is_said_to_be(run, service, table, code):
-    service.answers = [refused(400, code), error(413, code)]
+def test_what_the_service_finds_too_large_is_said_to_be(run, service, table, code, write):
+    service.answers = [write.refused(400, code), error(413, code)]
 
     for _ in range(2):
         with pytest.raises(PayloadTooLargeError, match=code):
             write(run, table)
 
 
-def test_a_table_that_was_deleted_is_said_to_be(run, service, table):
-    service.answers = [error(404, "TableNotFound"), refused(404, "TableNotFound")]
+def test_a_table_that_was_deleted_is_said_to_be(run, service, table, write):
+    service.answers = [error(404, "TableNotFound"), write.refused(404, "TableNotFound")]
 
     for act in (read, write):
         with pytest.raises(TableNotFoundError, match="There is no table"):
             act(run, table)
 
 
-def test_another_refusal_is_an_error_of_the_store(run, service, table):
-    service.answers = [error(400, "InvalidInput"), refused(400, "InvalidInput")]
+def test_another_refusal_is_an_error_of_the_store(run, service, table, write):
+    service.answers = [error(400, "InvalidInput"), write.refused(400, "InvalidInput")]
 
     for act in (read, write):
         with pytest.raises(EventStoreError, match="InvalidInput"):
@@ -250,7 +331,7 @@ def test_a_table_that_is_there_is_opened(run, service, store):
     run(store.table("games"))
 
 
-def test_making_a_table_leaves_how_failures_are_repeated(run, service, store):
+def test_making_a_table_leaves_how_failures_are_repeated(run, service, store, write):
     service.answers = [error(503, "ServerBusy"), CREATED, broken_off(rows()), rows(), HANG_UP]
 
     table = run(store.table("games"))
@@ -304,7 +385,7 @@ def test_a_service_that_is_not_there_is_unavailable_and_wrote_nothing(run):
         assert isinstance(store, AzureStore)
 
         with pytest.raises(StoreUnavailableError, match="ClientConnectorError") as raised:
-            write(run, AzureTable(store, "games"))
+            INSERT(run, AzureTable(store, "games"))
 
     assert not raised.value.outcome_unknown
     run(store.close())
@@ -323,11 +404,11 @@ def test_limits_are_checked_before_anything_is_sent(run, service, table):
     assert service.requests == []
 
 
-def test_no_secret_is_shown_or_logged(run, service, table, caplog):
+def test_no_secret_is_shown_or_logged(run, service, table, caplog, write):
     caplog.set_level(logging.DEBUG)
     service.answers = [
         error(503, "ServerBusy"),
-        ACCEPTED,
+        write.accepted,
         rows(),
         HANG_UP,
         error(403, "AuthenticationFailed"),
@@ -355,8 +436,8 @@ def test_no_secret_is_shown_or_logged(run, service, table, caplog):
         assert all(secret not in text for text in [*told, caplog.text])
 
 
-def test_a_store_has_a_client_for_each_event_loop(service, store, table, run):
-    service.answers = [ACCEPTED]
+def test_a_store_has_a_client_for_each_event_loop(service, store, table, run, write):
+    service.answers = [write.accepted]
     write(run, table)
     first = run(current(store))
 

@@ -18,6 +18,8 @@ _FORWARDED = (
     "x-ms-version",
     "accept",
     "dataserviceversion",
+    "if-match",
+    "prefer",
 )
 _BUSY = b"HTTP/1.1 503 Busy\r\nContent-Length: 0\r\n\r\n"
 
@@ -74,7 +76,7 @@ class LossyProxy:
     async def _answer(self, head: list[str], body: bytes) -> bytes | None:
         method, path, _ = head[0].split(" ")
         fault = None
-        if path.endswith("/$batch"):
+        if method != "GET" and not path.endswith("/Tables"):
             self.transactions += 1
             fault = self.faults.pop(0) if self.faults else None
         if fault is None or fault.takes_effect:

@@ -13,6 +13,7 @@ HANG_UP = None
 Answer = tuple[int, dict[str, str], bytes]
 
 CREATED: Answer = (204, {}, b"")
+WRITTEN: Answer = (204, {"ETag": 'W/"one"'}, b"")
 ACCEPTED: Answer = (202, {}, b'--c\r\n\r\nHTTP/1.1 204 No Content\r\nETag: W/"one"\r\n\r\n\r\n--c--\r\n')
 
 

@@ -9,7 +9,7 @@ shows a url's query.
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -96,12 +96,12 @@ class Client:
             HttpRequest("GET", self._account.endpoint + path, headers=_HEADERS), writes=False
         )
 
-    async def post(self, path: str, body: bytes, content_type: str) -> Answer:
+    async def write(self, method: str, path: str, body: bytes, headers: Mapping[str, str]) -> Answer:
         """Write. Raises `StoreUnavailableError` and `StoreUrlError`."""
-        headers = {**_HEADERS, "Content-Type": content_type, "Content-Length": str(len(body))}
+        headers = {**_HEADERS, **headers, "Content-Length": str(len(body))}
         # aiohttp sends bytes in one go, and warns of that when there are many.
         content = body if len(body) < _SENT_IN_ONE_GO else _Pieces(body)
-        request = HttpRequest("POST", self._account.endpoint + path, headers=headers, content=content)
+        request = HttpRequest(method, self._account.endpoint + path, headers=headers, content=content)
         return await self._send(request, writes=True)
 
     async def create_table(self, name: str) -> Answer | None:

@@ -15,8 +15,9 @@ from eventstore.backends.azure.account import Account, account_of
 from eventstore.backends.azure.client import Answer, Client
 from eventstore.backends.azure.entities import decode
 from eventstore.backends.azure.transactions import (
-    BATCH_CONTENT_TYPE,
+    BATCH_HEADERS,
     Refusal,
+    RowRequest,
     TransactionWriter,
     etags_or_refusal,
     refusal,
@@ -109,8 +110,12 @@ class AzureTable(Table):
         prepared = prepare(partition_key, operations)
         stored_key = escape(partition_key)
         row_keys = [escape(operation.row_key) for operation in operations]
+        if len(operations) == 1:
+            request = self._writer.row_request(stored_key, row_keys[0], operations[0], prepared[0])
+            if request is not None:
+                return await self._write_row(request, operations)
         body = self._writer.body(stored_key, row_keys, operations, prepared)
-        answer = await self._store.client().post("/$batch", body, BATCH_CONTENT_TYPE)
+        answer = await self._store.client().write("POST", "/$batch", body, BATCH_HEADERS)
         if answer.status != 202:  # noqa: PLR2004 - Accepted: the answers to the operations are inside
             raise self._explained(refusal(answer.status, answer.body))
         result = etags_or_refusal(answer.body, len(operations))
@@ -139,6 +144,13 @@ class AzureTable(Table):
     async def check(self) -> None:
         """Raise `TableNotFoundError` when the table is not there. Costs one request."""
         await self._page([("PartitionKey", "eq", ""), ("RowKey", "eq", "")], (), None)
+
+    async def _write_row(self, request: RowRequest, operations: Sequence[Operation]) -> tuple[str, ...]:
+        """Carry out a transaction of one operation."""
+        answer = await self._store.client().write(request.method, request.path, request.body, request.headers)
+        if answer.status >= 300:  # noqa: PLR2004 - what HTTP calls success is below
+            raise self._refused(refusal(answer.status, answer.body), operations, answer)
+        return (answer.headers["ETag"],)
 
     async def _row(self, partition_key: str, row_key: str, select: Sequence[str] | None) -> Row | None:
         """Read one row by its stored keys: a service that is asked by a filter may look through the table."""

@@ -9,6 +9,9 @@ from runtime.spark.workers.concurrency import Wait
 MAX_BUFFERED_BYTES = 128 * 2**20
 """How much the groups in process may take together; one that takes more is processed alone."""
 
+LARGE_BYTES = 2**20
+"""A group that takes more is not held in memory until others come to the commit that they would share."""
+
 
 class Buffer:
     """Counts the bytes of the groups in process.
@@ -24,6 +27,8 @@ class Buffer:
         while self._held and self._held + size > MAX_BUFFERED_BYTES:
             yield Wait.FOR_ONE
         self._held += size
+        if size > LARGE_BYTES:
+            yield Wait.FOR_NEXT
 
     def release(self, size: int) -> None:
         """Count a group no more."""

@@ -39,13 +39,16 @@ class Wait(Enum):
     FOR_ALL = "all"
     """When all of those before it have ended."""
 
+    FOR_NEXT = "next"
+    """When the next one has ended: it does not wait for a commit with others. Without meaning on the network."""
+
 
 class ConcurrencyLimit:
     """The number of streams to work on at once, from `FEWEST` to `most`, by the answers of the store."""
 
     def __init__(self, most: int) -> None:
-        self._most = max(most, 1)
-        self._limit = float(min(_FIRST, self._most))
+        self.most = max(most, 1)
+        self._limit = float(min(_FIRST, self.most))
         self._best = inf
         self._windows = 0
         self._sum = 0.0
@@ -84,12 +87,12 @@ class ConcurrencyLimit:
         return _MeasuredTable(table, self)
 
     def _begin_anew(self) -> None:
-        self._limit = float(min(_FIRST, self._most))
+        self._limit = float(min(_FIRST, self.most))
         self._best = inf
         self._windows = 0
 
     def _change(self, limit: float) -> None:
-        self._limit = float(min(max(limit, FEWEST), self._most))
+        self._limit = float(min(max(limit, FEWEST), self.most))
 
 
 class _MeasuredTable(InterceptedTable):

@@ -15,6 +15,7 @@ from eventstore import Scope, Store, Table, connect, drive
 from runtime.errors import UsageError
 from runtime.spark.sessions.session import is_local
 from runtime.spark.workers.concurrency import ConcurrencyLimit, Wait
+from runtime.spark.workers.group_commit import GroupCommit
 
 if TYPE_CHECKING:
     from runtime.spark.workers.event_loop import EventLoop
@@ -36,8 +37,8 @@ _connections: dict[tuple[int, int, TablePlace, TablePlace | None], Connection] =
 class Connection:
     """A table, and the way to await its calls; and a second table, the same one unless another place is given.
 
-    A store of this machine never suspends, so its coroutines need no event loop and are run one after another.
-    For a store on the network one loop lives as long as the process, and several coroutines are under way at once.
+    A store of this machine needs no event loop: its coroutines wait for nothing but the commit that they share. For a
+    store on the network one loop lives as long as the process, and several coroutines are under way at once.
     """
 
     def __init__(self, place: TablePlace, other: TablePlace | None = None, *, make: bool = True) -> None:
@@ -48,10 +49,11 @@ class Connection:
             "network" if any(store.scope == "network" for store in self.stores) else self.store.scope
         )
         self._loop = _new_loop() if self.scope == "network" else None
-        self.table: Table = self.run(self.store.table(place.table, make=make))
+        self._group = GroupCommit()
+        self.table = self._open(self.store, place.table, make=make)
         self.other = self.table
         if elsewhere is not None and other is not None:
-            self.other = self.run(elsewhere.table(other.table, make=make))
+            self.other = self._open(elsewhere, other.table, make=make)
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Run one coroutine to its end."""
@@ -77,9 +79,13 @@ class Connection:
         raises, the others are cancelled.
         """
         if self._loop is None:
-            yield from (drive(coroutine) for coroutine in work if not isinstance(coroutine, Wait))
-            return
-        yield from self._loop.run_all(work, concurrency)
+            yield from self._group.run_all(work, concurrency.most)
+        else:
+            yield from self._loop.run_all(work, concurrency)
+
+    def _open(self, store: Store, name: str, *, make: bool) -> Table:
+        table: Table = self.run(store.table(name, make=make))
+        return self._group.around(table) if self._loop is None else table
 
 
 def _new_loop() -> EventLoop:

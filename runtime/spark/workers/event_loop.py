@@ -37,7 +37,7 @@ class EventLoop:
                 elif each is Wait.FOR_ALL:
                     while running:
                         running = yield from self._take_finished(running)
-                else:
+                elif not isinstance(each, Wait):
                     running.add(self._loop.create_task(each))
                     while len(running) >= concurrency.limit:
                         running = yield from self._take_finished(running)

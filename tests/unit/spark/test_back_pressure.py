@@ -12,7 +12,7 @@ from benchmarks.games import by_game, routed_batches
 from eventstore import InterceptedTable, Table
 from runtime.batches.context import BatchContext
 from runtime.messages.outcome import Outcome
-from runtime.spark.workers import deliveries
+from runtime.spark.workers import buffer, deliveries
 from runtime.spark.workers import outcomes as writing
 from runtime.spark.workers.job import FoldJob
 from samples.shooting_range import app
@@ -126,40 +126,48 @@ def test_parts_of_one_long_stream_wait_for_each_other(network_store, monkeypatch
     assert most == [1] * 10
 
 
-def test_an_embedded_store_has_one_stream_under_way(tmp_path):
-    ended: list[int] = []
-    ahead: list[int] = []
+def test_an_embedded_store_holds_up_the_reading_of_the_log_until_a_commit(tmp_path):
+    under_way: set[str] = set()
+    most: list[int] = []
     log = PulledLog()
 
-    def after(name: str, partition_key: str, number: int, result: object) -> None:
-        if name == "query":
-            ahead.append(log.pulled - len(ended) * TURNS)
-        if name == "transact":
-            ended.append(number)
+    def before(name: str, partition_key: str, number: int) -> None:
+        under_way.add(partition_key)
+        most.append(len(under_way))
 
+    def after(name: str, partition_key: str, number: int, result: object) -> None:
+        if name == "transact":
+            under_way.remove(partition_key)
+            ended.append(number)
+            ahead.append(log.pulled - len(ended) * TURNS)
+
+    ended: list[int] = []
+    ahead: list[int] = []
     job = FoldJob(
         app,
         f"sqlite:///{tmp_path}/store.db",
         "games",
         BatchContext("night"),
-        wrap=lambda table: InterceptedTable(table, after=after),
+        in_flight=IN_FLIGHT,
+        wrap=lambda table: InterceptedTable(table, before, after),
     )
 
     assert statuses(job.fold(log.batches())) == ["processed"] * (STREAMS * TURNS)
+    assert max(most) == IN_FLIGHT
     assert len(ahead) == STREAMS
-    assert max(ahead) <= 2 * TURNS + ROWS_IN_A_BATCH
+    assert max(ahead) <= IN_FLIGHT * TURNS + ROWS_IN_A_BATCH
 
 
 def test_outcomes_that_nobody_takes_hold_up_the_reading_of_the_log(tmp_path, monkeypatch):
     monkeypatch.setattr(writing, "MAX_ROWS", 20)
     log = PulledLog()
-    job = FoldJob(app, f"sqlite:///{tmp_path}/store.db", "games", BatchContext("night"))
+    job = FoldJob(app, f"sqlite:///{tmp_path}/store.db", "games", BatchContext("night"), in_flight=IN_FLIGHT)
 
     batches = job.fold(log.batches())
     taken = 0
     for batch in batches:
         taken += batch.num_rows
-        assert log.pulled <= taken + 2 * TURNS + ROWS_IN_A_BATCH
+        assert log.pulled <= taken + (IN_FLIGHT + 1) * TURNS + ROWS_IN_A_BATCH
 
     assert taken == STREAMS * TURNS
 
@@ -178,6 +186,7 @@ def test_a_long_group_gives_its_outcomes_in_several_batches(tmp_path, monkeypatc
 
 def test_nothing_of_a_group_is_kept_when_it_is_done(tmp_path, monkeypatch):
     monkeypatch.setattr(deliveries, "MAX_DELIVERIES", 20)
+    monkeypatch.setattr(buffer, "LARGE_BYTES", 19 * deliveries.DELIVERY_BYTES)
     monkeypatch.setattr(writing, "MAX_ROWS", 20)
     groups: list[int] = []
     outcomes: list[int] = []

@@ -72,10 +72,11 @@ class SlowTable:
     A stream is in process from its first call until it is released.
     """
 
-    def __init__(self, sizes: Mapping[str, int]) -> None:
+    def __init__(self, sizes: Mapping[str, int], turns: int = TURNS) -> None:
         self.peak = 0
         self.ended: list[str] = []
         self._sizes = sizes
+        self._turns = turns
         self._in_process: set[str] = set()
 
     def around(self, table: Table) -> Table:
@@ -89,7 +90,7 @@ class SlowTable:
     async def _before(self, name: str, partition_key: str, number: int) -> None:
         self._in_process.add(partition_key.removeprefix("ShootingRange-"))
         self.peak = max(self.peak, sum(self._sizes[game] for game in self._in_process))
-        for _ in range(TURNS):
+        for _ in range(self._turns):
             await asyncio.sleep(0)
 
     def _after(self, name: str, partition_key: str, number: int, result: object) -> None:
@@ -140,6 +141,33 @@ def test_a_group_larger_than_all_the_room_is_processed_alone(network_store):
 
     assert slow.peak == 5 * SIZE
     assert slow.ended[2] == stream(2)
+
+
+def test_groups_on_a_file_wait_for_a_commit_while_they_have_room(tmp_path):
+    lengths = [LENGTH] * 12
+    slow = SlowTable(sizes(*lengths), turns=0)
+
+    assert fold(f"sqlite:///{tmp_path}/store.db", slow, log(*lengths)) == ["processed"] * sum(lengths)
+
+    assert slow.peak == 3 * SIZE
+
+
+def test_a_large_group_on_a_file_waits_for_no_commit_with_others(tmp_path, monkeypatch):
+    monkeypatch.setattr(buffer, "LARGE_BYTES", 2 * SIZE)
+    lengths = [LENGTH, 2 * LENGTH, 3 * LENGTH, LENGTH, LENGTH]
+    slow = SlowTable(sizes(*lengths), turns=0)
+    ended_when_asked_for: list[list[str]] = []
+
+    def given() -> Iterable[pa.RecordBatch]:
+        for number in range(len(lengths)):
+            ended_when_asked_for.append(list(slow.ended))
+            yield from log(*[length if n == number else 0 for n, length in enumerate(lengths)])
+
+    assert fold(f"sqlite:///{tmp_path}/store.db", slow, given()) == ["processed"] * sum(lengths)
+
+    # A group is whole when the next stream begins.
+    first, second, third = map(stream, range(3))
+    assert ended_when_asked_for == [[], [], [], [], [first, second, third]]
 
 
 def test_a_verification_keeps_to_the_bound_too(network_store):
