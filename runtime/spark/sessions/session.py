@@ -12,6 +12,7 @@ from pyspark import SparkConf, SparkContext
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
+from consistent_messaging import search_path
 from runtime.errors import UsageError
 from runtime.spark.sessions.java import JAVA_MISSING, find_java
 
@@ -90,12 +91,13 @@ def check_session(spark: SparkSession) -> None:
 
 
 def _settings(master: str, given: Mapping[str, str]) -> dict[str, str]:
-    # Apps are modules that a user has beside the place where the command is run: workers find them there too.
-    path = os.pathsep.join(dict.fromkeys([str(Path.cwd()), *(entry for entry in sys.path if entry)]))
+    # Apps are modules that a user has beside the place where the command is run: workers find them there too, and
+    # there last. Without PYTHONSAFEPATH they would look there first, as they are started with `python -m`.
     workers = {
         "spark.pyspark.python": sys.executable,
         "spark.pyspark.driver.python": sys.executable,
-        "spark.executorEnv.PYTHONPATH": path,
+        "spark.executorEnv.PYTHONPATH": os.pathsep.join(search_path(sys.path)),
+        "spark.executorEnv.PYTHONSAFEPATH": "1",
     }
     return {**_SETTINGS, **(_LOCAL_SETTINGS if master.startswith("local") else {}), **workers, **given}
 

@@ -1,6 +1,8 @@
 """`consistent show` shows captured values as the handler saw them, whatever their type."""
 
 import json
+from copy import copy
+from functools import partial
 
 import pytest
 
@@ -40,7 +42,7 @@ class Oracle(Handler[Nothing]):
     @handles(by="about")
     def asked(self, state: Nothing, message: Asked, context: Context) -> Nothing:
         for name, (value, _) in VALUES.items():
-            context.capture(name, lambda value=value: value)
+            context.capture(name, partial(copy, value))
         return state
 
 
