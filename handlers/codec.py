@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any, Generic, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
-from pydantic_core import PydanticSerializationError, to_json
+from pydantic_core import ErrorDetails, PydanticSerializationError, to_json
 
 from handlers.errors import CodecError
 from handlers.fields import holds_frozenset
@@ -26,6 +26,8 @@ JSON = ConfigDict(
 There pydantic's mypy plugin reads it. As an argument of the class, type checkers without the plugin would want it of
 every subclass too.
 """
+
+_SHOWN = 20
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -74,7 +76,7 @@ class Codec(Generic[M]):
             return self.decode(data)
         except ValidationError as error:
             raise CodecError(
-                f"{self.model_type.__name__} holds a value that its type does not allow: {first_problem(error)}"
+                f"{self.model_type.__name__} holds a value that its type does not allow: {all_problems(error)}"
             ) from error
 
     def canonical(self, encoded: bytes) -> tuple[M, bytes]:
@@ -100,12 +102,17 @@ class Codec(Generic[M]):
         return f"{self.model_type.__name__} {what}."
 
 
-def first_problem(error: ValidationError) -> str:
-    """Return the first problem of a `ValidationError` as one line, without the documentation link."""
-    problem = error.errors(include_url=False, include_context=False, include_input=False)[0]
+def all_problems(error: ValidationError) -> str:
+    """Return the problems of a `ValidationError` on one line, without links; of very many the first ones."""
+    problems = error.errors(include_url=False, include_context=False, include_input=False)
+    lines = [_line(problem) for problem in problems[:_SHOWN]]
+    more = len(problems) - len(lines)
+    return "; ".join([*lines, f"and {more} more"] if more else lines)
+
+
+def _line(problem: ErrorDetails) -> str:
     where = ".".join(str(part) for part in problem["loc"])
-    more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
-    return f"{where}: {problem['msg']}{more}" if where else f"{problem['msg']}{more}"
+    return f"{where}: {problem['msg']}" if where else problem["msg"]
 
 
 def _sorted(value: Any) -> Any:  # noqa: ANN401 - any field value

@@ -34,13 +34,18 @@ class Mark(Protocol):
         """Mark a method."""
 
 
-def handles(*, by: str, revision: int = 1) -> Mark:
+def handles(method: None = None, /, *, by: str = "", revision: int = 1) -> Mark:
     """Mark a method as the one that handles the message type of its second argument.
 
     `by` names the field of the message that holds the business id; a dotted path names a field of a nested model.
     `revision`, from 1, tells two methods for one message type apart: new messages take the highest, a replay takes
     the one that handled the message first. Raises `AppError` for anything else.
     """
+    if method is not None:
+        raise AppError(
+            f"@handles stands without brackets above {getattr(method, '__qualname__', method)}: write "
+            f'@handles(by="FIELD"), with the field that holds the business id.'
+        )
     if not isinstance(by, str) or not all(by.split(".")):  # type: ignore[redundant-expr] # whatever is given
         raise AppError(
             f"@handles(by=...) takes the name of the field that holds the business id, not {by!r}."

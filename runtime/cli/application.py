@@ -16,6 +16,7 @@ from runtime.cli.commands.batches import batches
 from runtime.cli.commands.demo import demo
 from runtime.cli.commands.evict import evict
 from runtime.cli.commands.lint import lint
+from runtime.cli.commands.outcomes import outcomes
 from runtime.cli.commands.run import run
 from runtime.cli.commands.sample import shooting_range
 from runtime.cli.commands.show import show
@@ -36,7 +37,7 @@ _SETTINGS: dict[str, Any] = {
 }
 _HELP = (
     "Make the effect of each message happen exactly once, however often and late it is delivered.\n\n"
-    "Start with `consistent demo`. Exit code 0: done; 1: failed; 2: asked for wrongly."
+    "Start with `consistent demo`. Exit code 0: done; 1: failed; 2: asked for wrongly; 3: too many dead letters."
 )
 
 
@@ -77,7 +78,7 @@ def _unwrapped(paragraph: str) -> str:
 application = typer.Typer(help=_HELP, **_SETTINGS)
 application.callback()(_options)
 
-for _command in (demo, lint, run, batches, truncate, verify, streams, show, stats, sweep, evict):
+for _command in (demo, lint, run, outcomes, batches, truncate, verify, streams, show, stats, sweep, evict):
     application.command(_command.__name__, help=_help(_command))(_command)
 
 _samples = typer.Typer(help="Write a message log to try things with.", **_SETTINGS)

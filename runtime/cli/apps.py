@@ -6,13 +6,12 @@ import importlib
 import sys
 import traceback
 from pathlib import Path
-from types import ModuleType, TracebackType
+from types import ModuleType
 
 from consistent_messaging import PACKAGES, explain, namesakes, search_path
 from handlers import App
+from runtime.blame import users_frame
 from runtime.errors import AppNotFoundError, UsageError
-
-_NOT_THE_USERS = ("importlib", "handlers")
 
 
 def load_app(spec: str) -> App:
@@ -96,14 +95,8 @@ def _place(error: BaseException) -> str:
     """Return the file and line of the user's code that raised."""
     if isinstance(error, SyntaxError) and error.filename:
         return f"{error.filename}:{error.lineno}"
-    place = "while it was looked for"
-    step: TracebackType | None = error.__traceback__
-    while step is not None:
-        module = str(step.tb_frame.f_globals.get("__name__", ""))
-        if module != __name__ and module.partition(".")[0] not in _NOT_THE_USERS:
-            place = f"{step.tb_frame.f_code.co_filename}:{step.tb_lineno}"
-        step = step.tb_next
-    return place
+    frame = users_frame(error)
+    return "while it was looked for" if frame is None else f"{frame.filename}:{frame.lineno}"
 
 
 def _apps_in(module: ModuleType) -> str:

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from handlers import Message
 from handlers.app import HandlerDefinition
-from handlers.codec import first_problem
+from handlers.codec import all_problems
 from handlers.context import message_codec
 from handlers.route import Route
 from handlers.text import is_text
@@ -55,7 +55,7 @@ def prepare(handler: HandlerDefinition, business_id: str | None, envelope: Envel
         message = read_body(route, envelope.body)
         digest = fingerprint(envelope.type, envelope.body, packed=isinstance(envelope.body, bytes))
     except ValidationError as error:
-        return dead_letter(envelope, _reason(route, error), first_problem(error), handler.name, business_id)
+        return dead_letter(envelope, _reason(route, error), all_problems(error), handler.name, business_id)
     except Exception as error:  # noqa: BLE001 - a message's own validators may raise anything
         return dead_letter(envelope, Reason.INVALID_BODY, repr(error), handler.name, business_id)
     named = route.business_id(message)

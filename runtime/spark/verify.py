@@ -17,16 +17,18 @@ from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as sf
 
+from eventstore.connect import portable_url
 from handlers import App
 from runtime.algorithms.state_based.verification import Verdict
 from runtime.batches.ledger import STATE_BASED, Ledger
 from runtime.clock import system_clock
 from runtime.errors import BatchFailedError, LogError, UsageError
+from runtime.spark.beginning import check_session
 from runtime.spark.logs.log import normalise, read_log
 from runtime.spark.logs.routing import Sample, route
 from runtime.spark.schemas import FOUND
 from runtime.spark.sessions.failures import SPARK_FAILURES, explain
-from runtime.spark.sessions.session import check_session
+from runtime.spark.sessions.settings import job_settings
 from runtime.spark.verify_job import VerifyJob
 from runtime.spark.workers.connection import Connection, check_reach, open_table
 from runtime.spark.workers.job import Wrap
@@ -151,7 +153,10 @@ def verify(
     Raises `UsageError` for what cannot be verified, `TableNotFoundError` when there is no such table, and
     `BatchFailedError` when the job stopped.
     """
-    return _Verifying(spark, app, store, table, VerifyOptions(**options)).run(messages)
+    check_session(spark)
+    verifying = _Verifying(spark, app, portable_url(store), table, VerifyOptions(**options))
+    with job_settings(spark, messages):
+        return verifying.run(messages)
 
 
 def _check_versions(connection: Connection) -> None:
@@ -175,7 +180,6 @@ class _Verifying:
 
     def run(self, messages: DataFrame | str) -> Verification:
         """Verify the log, and with `cascade` what its replays publish."""
-        check_session(self.spark)
         options = self.options
         given = read_log(self.spark, messages, options.log_format) if isinstance(messages, str) else messages
         log = normalise(given, options.source)

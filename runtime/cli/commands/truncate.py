@@ -12,7 +12,7 @@ from runtime.cli.console import Screen
 from runtime.cli.options import DEFAULT_MASTER, Age, AsJson, LogFile, Master, StoreUrl, TableName, Window
 from runtime.cli.reports.truncation import TruncationReport
 from runtime.cli.sessions import working
-from runtime.cli.stores import check_file
+from runtime.cli.stores import check_table
 from runtime.clock import system_clock
 
 KeepLast = Annotated[
@@ -69,7 +69,7 @@ def truncate(
     }
     TruncationRules.of(system_clock(), (), **rules)  # what cannot be is refused before Spark is started
     opened = connect(store)
-    check_file(opened)
+    check_table(store, table)
     from runtime.spark.summaries import count_truncated
     from runtime.spark.truncate import truncate as cut
     from runtime.spark.workers.connection import check_scope

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 from pyspark.sql import SparkSession
 
 from eventstore import Scope, Store, Table, connect, drive
+from eventstore.connect import portable_url
 from runtime.errors import UsageError
 from runtime.spark.sessions.session import is_local
 from runtime.spark.workers.concurrency import ConcurrencyLimit, Wait
@@ -27,6 +28,10 @@ class TablePlace:
 
     store: str = field(repr=False)
     table: str
+
+    def for_workers(self) -> TablePlace:
+        """Return the place with a url that means the same store on the workers. It may hold a secret."""
+        return TablePlace(portable_url(self.store), self.table)
 
 
 _connections: dict[tuple[int, int, TablePlace, TablePlace | None], Connection] = {}
