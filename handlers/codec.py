@@ -63,7 +63,7 @@ class Codec(Generic[M]):
                 f"A model in {self.model_type.__name__} has no field {error.args[0]}."
             ) from error
         except (PydanticSerializationError, TypeError, ValueError) as error:
-            raise CodecError(f"{self.model_type.__name__} cannot be encoded: {error}") from error
+            raise CodecError(f"{self._place_of_failure(model)} cannot be encoded: {error}") from error
 
     def decode(self, data: bytes | str) -> M:
         """Return the model for its JSON. Raises pydantic's `ValidationError`."""
@@ -93,6 +93,16 @@ class Codec(Generic[M]):
                 f"{self.model_type.__name__} changes with every encoding and decoding: check its validators."
             )
         return model, again
+
+    def _place_of_failure(self, model: M) -> str:
+        """Return the first field that cannot be encoded, with the name of the model."""
+        name = self.model_type.__name__
+        for field in self.model_type.model_fields:
+            try:
+                to_json(_sorted(getattr(model, field)), bytes_mode="base64", inf_nan_mode="constants")
+            except (PydanticSerializationError, TypeError, ValueError):
+                return f"{name}.{field}"
+        return name
 
     def _unknown_fields(self, model: M) -> str:
         known = set(self.model_type.model_fields)

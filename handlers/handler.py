@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar, Generic, Protocol, TypeVar
+from functools import wraps
+from typing import Any, ClassVar, Generic, Protocol, TypeVar, cast
 
 from handlers.context import Context
 from handlers.errors import AppError
@@ -15,6 +16,8 @@ from handlers.state import State
 S = TypeVar("S", bound=State)
 M = TypeVar("M", bound=Message)
 H = TypeVar("H", bound="Handler[Any]")
+
+D = TypeVar("D", bound=Callable[..., Any])
 
 _MARK = "__handles__"
 
@@ -34,18 +37,29 @@ class Mark(Protocol):
         """Mark a method."""
 
 
-def handles(method: None = None, /, *, by: str = "", revision: int = 1) -> Mark:
+def _with_brackets(decorator: D) -> D:
+    """Return a decorator that says what to write when it stands without its brackets, or with nothing in them."""
+
+    @wraps(decorator)
+    def checked(*method: object, **options: object) -> object:
+        if not method and "by" in options:
+            return decorator(**options)
+        above = f" above {getattr(method[0], '__qualname__', method[0])}" if method else ""
+        raise AppError(
+            f'@handles needs the field that holds the business id{above}: write @handles(by="FIELD").'
+        )
+
+    return cast("D", checked)
+
+
+@_with_brackets
+def handles(*, by: str, revision: int = 1) -> Mark:
     """Mark a method as the one that handles the message type of its second argument.
 
     `by` names the field of the message that holds the business id; a dotted path names a field of a nested model.
     `revision`, from 1, tells two methods for one message type apart: new messages take the highest, a replay takes
     the one that handled the message first. Raises `AppError` for anything else.
     """
-    if method is not None:
-        raise AppError(
-            f"@handles stands without brackets above {getattr(method, '__qualname__', method)}: write "
-            f'@handles(by="FIELD"), with the field that holds the business id.'
-        )
     if not isinstance(by, str) or not all(by.split(".")):  # type: ignore[redundant-expr] # whatever is given
         raise AppError(
             f"@handles(by=...) takes the name of the field that holds the business id, not {by!r}."

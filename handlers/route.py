@@ -93,7 +93,7 @@ def _no_message_type(where: str, name: str, found: object) -> str:
     if isinstance(found, UnionType) or get_origin(found) is Union:
         types = ", ".join(getattr(each, "__name__", str(each)) for each in get_args(found))
         return f"{where} takes one of {types}: write a method for each message type, which may call a common function."
-    if isinstance(found, type) and found not in (Message, object) and not issubclass(found, Message):
+    if isinstance(found, type) and found.__module__ != "builtins" and not issubclass(found, Message | State):
         return (
             f"{where} takes a {found.__name__}, which is no message: write class {found.__name__}(Message)."
         )

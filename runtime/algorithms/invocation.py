@@ -10,7 +10,16 @@ from typing import NamedTuple
 import msgpack
 from pydantic import ValidationError
 
-from handlers import CodecError, Context, HandlersError, InputStateChangedError, Message, Published, State
+from handlers import (
+    CodecError,
+    Context,
+    HandlersError,
+    InputStateChangedError,
+    Message,
+    NondeterminismError,
+    Published,
+    State,
+)
 from handlers.app import HandlerDefinition
 from handlers.codec import all_problems
 from handlers.route import Route
@@ -60,7 +69,8 @@ def invoke_handler(
         following, after = (codec.reread(before), before) if after == before else codec.canonical(after)
         outputs_digest = digest_outputs(context.published)
     except HandlersError as error:
-        raise HandlerFailedError(f"{error}{_place(error)}") from error
+        place = "" if isinstance(error, NondeterminismError) else _place(error)  # which it names itself
+        raise HandlerFailedError(f"{error}{place}") from error
     except (Exception, SystemExit) as error:
         raise HandlerFailedError(_describe(error)) from error
     return Invocation(

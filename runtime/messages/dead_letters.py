@@ -26,11 +26,16 @@ class DeadLetters:
     message_ids: list[str] = field(default_factory=list)
 
 
+def without_values(error: str) -> str:
+    """Return an error without its numbers and quoted values."""
+    return _VARYING.sub("", error)
+
+
 def group_dead_letters(rows: Iterable[Mapping[str, Any]]) -> list[DeadLetters]:
     """Return the groups of dead letters, the largest first, from rows with the columns of outcomes."""
     found: dict[tuple[Any, ...], DeadLetters] = {}
     for row in rows:
-        key = (row["reason"], row["handler"], row["type"], _VARYING.sub("", row["error"]))
+        key = (row["reason"], row["handler"], row["type"], without_values(row["error"]))
         group = found.get(key)
         if group is None:
             group = found[key] = DeadLetters(row["reason"], row["handler"], row["type"], row["error"], 0)

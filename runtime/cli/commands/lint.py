@@ -10,7 +10,7 @@ from handlers.lint import RULES, Report, SourceError, check
 from runtime.cli.console import Screen
 from runtime.cli.lint_targets import find_targets
 from runtime.cli.options import AsJson
-from runtime.cli.reports.tables import make_table
+from runtime.cli.reports.tables import counted, make_table
 from runtime.errors import UsageError
 
 FOUND = 1
@@ -78,11 +78,7 @@ def _list_rules(screen: Screen) -> None:
 
 
 def _summary(report: Report) -> str:
-    found = _counted(len(report.findings), "finding") if report.findings else "Nothing found"
-    where = f"{_counted(report.handlers, 'handler')}, {_counted(report.files, 'file')}"
-    notes = f", {_counted(len(report.notes), 'note')}" if report.notes else ""
+    found = counted(len(report.findings), "finding") if report.findings else "Nothing found"
+    where = f"{counted(report.handlers, 'handler')}, {counted(report.files, 'file')}"
+    notes = f", {counted(len(report.notes), 'note')}" if report.notes else ""
     return f"{found}{notes} in {where}."
-
-
-def _counted(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -56,10 +56,11 @@ def outcomes(
     export: Export = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show what batches did with each delivery, and what they published.
+    r"""Show what batches did with each delivery, and what they published.
 
         consistent outcomes --out outcomes
-        consistent outcomes --out outcomes --status dead_letter --export dead.jsonl
+        consistent outcomes --out outcomes --status dead_letter \
+            --export dead.jsonl
 
     It reads the Parquet files of a folder of this machine, without Spark: counts by handler and status, the outputs,
     each once, and dead letters by reason and error. With a filter the deliveries are listed too, each with its outputs.
@@ -71,6 +72,7 @@ def outcomes(
             f"Reading outcomes needs {error.name}: pip install 'consistent-messaging[spark]'."
         ) from error
     from runtime.cli.reports.outcomes import OutcomesReport, export_rows
+    from runtime.cli.reports.tables import counted
 
     if "://" in str(out) or ":/" in str(out):
         raise UsageError(f"Only a folder of this machine can be read, not {out}.")
@@ -81,4 +83,4 @@ def outcomes(
     screen.give(report.document())
     screen.show(*report.parts())
     if export is not None:
-        screen.note(f"Wrote {export_rows(files, export):,} outcomes to {export}.")
+        screen.note(f"Wrote {counted(export_rows(files, export), 'outcome')} to {export}.")

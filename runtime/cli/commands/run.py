@@ -153,8 +153,8 @@ def run(
 ) -> None:
     r"""Run the handlers of an app over a message log with Spark, and write what came of each delivery.
 
-        consistent run --app samples.shooting_range:app --messages log.parquet --cascade --out outcomes \
-            --store sqlite:///store.db --table games
+        consistent run --app samples.shooting_range:app --messages log.parquet \
+            --cascade --out outcomes --store sqlite:///store.db --table games
 
     Each new message adds one version to its stream; a duplicate gives the outputs of its first delivery again and
     stores nothing. One query and one transaction for each stream, and about ten seconds to start Spark.

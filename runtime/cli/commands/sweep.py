@@ -67,8 +67,8 @@ def sweep(
 ) -> None:
     r"""Publish outputs whose worker died and whose message will not be redelivered.
 
-        consistent sweep --app samples.shooting_range:app --algorithm outbox --cascade --out outcomes \
-            --store sqlite:///store.db --table games
+        consistent sweep --app samples.shooting_range:app --algorithm outbox \
+            --cascade --out outcomes --store sqlite:///store.db --table games
 
     These are outputs of single messages and of abandoned batches that are still in the outboxes. A batch that has not
     ended publishes its own outputs when it is run again with its id. A sweep is a batch too: its outcomes are

@@ -49,9 +49,10 @@ def truncate(
     log_file: LogFile = None,
     as_json: AsJson = False,
 ) -> None:
-    """Cut old versions of all streams of a table, by age, by number or both.
+    r"""Cut old versions of all streams of a table, by age, by number or both.
 
-        consistent truncate --store sqlite:///store.db --table games --older-than 30d --keep-last 100 --dry-run
+        consistent truncate --store sqlite:///store.db --table games \
+            --older-than 30d --keep-last 100 --dry-run
 
     A version goes only when every rule given lets it. The newest run of a stream stays, and so do versions of batches
     that are not published, and those younger than 24h. The newest state is never lost, but a message whose version

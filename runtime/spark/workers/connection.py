@@ -52,10 +52,14 @@ class Connection:
             "network" if any(store.scope == "network" for store in self.stores) else self.store.scope
         )
         self._loop = asyncio.new_event_loop() if self.scope == "network" else None
-        self.table: Table = self.run(self.store.table(place.table, make=make))
-        self.other = self.table
-        if elsewhere is not None and other is not None:
-            self.other = self.run(elsewhere.table(other.table, make=make))
+        try:
+            self.table: Table = self.run(self.store.table(place.table, make=make))
+            self.other = self.table
+            if elsewhere is not None and other is not None:
+                self.other = self.run(elsewhere.table(other.table, make=make))
+        except BaseException:
+            self.close()  # nobody else can: the error is all that is left of it
+            raise
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Run one coroutine to its end."""
