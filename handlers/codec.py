@@ -13,6 +13,7 @@ from pydantic_core import ErrorDetails, PydanticSerializationError, to_json
 
 from handlers.errors import CodecError
 from handlers.fields import holds_frozenset
+from handlers.plain import find_plain
 
 JSON = ConfigDict(
     extra="ignore",
@@ -33,14 +34,18 @@ M = TypeVar("M", bound=BaseModel)
 
 
 class Codec(Generic[M]):
-    """Encode and decode models of one type. A call costs about a microsecond for a small model."""
+    """Encode and decode models of one type. A call costs about a microsecond for a small model.
 
-    __slots__ = ("_fields", "_serialize", "_sorted", "_validate", "model_type")
+    `plain` tells which models need no second look, None when the type is not plain.
+    """
+
+    __slots__ = ("_fields", "_serialize", "_sorted", "_validate", "model_type", "plain")
 
     def __init__(self, model_type: type[M]) -> None:
         self.model_type = model_type
         self._fields = len(model_type.model_fields)
         self._sorted = holds_frozenset(model_type)
+        self.plain = find_plain(model_type)
         self._validate = model_type.__pydantic_validator__.validate_json
         self._serialize = model_type.__pydantic_serializer__.to_json
 

@@ -7,6 +7,7 @@ import typing
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
+from functools import cached_property
 from types import UnionType
 from typing import Any, Union, get_args, get_origin
 from uuid import UUID
@@ -46,7 +47,7 @@ class Route:
     key_kind: KeyKind
     revisions: Mapping[int, Method]
 
-    @property
+    @cached_property
     def newest(self) -> int:
         """The revision that new messages take."""
         return max(self.revisions)

@@ -11,8 +11,8 @@ from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from typing import Protocol
 
+from runtime.messages.deliveries import Prepared
 from runtime.messages.outcome import Outcome, Output
-from runtime.messages.parsing import Prepared
 
 Publish = Callable[[Output], Awaitable[None]]
 """Sends one output. It may be called again with the same output. Whatever it raises ends the attempt."""

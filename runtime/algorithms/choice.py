@@ -24,8 +24,8 @@ from runtime.batches.context import BatchContext
 from runtime.batches.seen import NOTHING, Seen
 from runtime.clock import Clock, system_clock
 from runtime.errors import UsageError
+from runtime.messages.deliveries import Delivery
 from runtime.messages.outcome import Outcome, Output
-from runtime.messages.parsing import Delivery
 from runtime.retries import RetryPolicy
 
 AlgorithmName = Literal["state-based", "outbox", "deduplication-store", "tokens"]
@@ -41,7 +41,7 @@ class BatchAlgorithm(Protocol):
         business_id: str,
         deliveries: Sequence[Delivery],
         seen: Seen = NOTHING,
-    ) -> list[Outcome]:
+    ) -> Sequence[Outcome]:
         """Handle the deliveries of one stream, in their order, and return an outcome for each."""
 
 

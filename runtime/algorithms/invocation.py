@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from hashlib import sha256
 from pathlib import Path
-from typing import NamedTuple
 
-import msgpack
 from pydantic import ValidationError
 
 from handlers import (
@@ -22,10 +20,11 @@ from handlers import (
 )
 from handlers.app import HandlerDefinition
 from handlers.codec import all_problems
-from handlers.route import Route
+from handlers.route import Method
 from runtime.blame import users_frame
 from runtime.messages import fingerprint
 from runtime.messages.outcome import OUTPUT_INDEX_BITS, Output
+from runtime.messages.packing import pack
 
 _ERROR_LENGTH = 1000
 
@@ -34,54 +33,43 @@ class HandlerFailedError(Exception):
     """Raised when a handler raised, or did not do what a handler may do. Holds one line that says what."""
 
 
-class Invocation(NamedTuple):
-    """What one call of a handler gave. `changed` compares encoded states; `state` has been through the codec."""
-
-    state: State
-    after: bytes
-    changed: bool
-    published: Sequence[Published]
-    captured: Mapping[str, bytes] | None
-    outputs_digest: bytes
-    state_digest: bytes
-
-
 def invoke_handler(
     handler: HandlerDefinition,
-    route: Route,
-    revision: int,
-    *,
+    method: Method,
     state: State,
     before: bytes,
+    *,
     message: Message,
     context: Context,
-) -> Invocation:
+) -> tuple[State, bytes]:
     """Call the method for a message on a state whose encoded bytes are `before`.
 
+    Return the next state as a replay will read it, and its bytes. What was captured and published is in the context.
     Raises `HandlerFailedError` for whatever the handler raises, for a result that is no valid state, and when
     the state that was passed in is another one after the call.
     """
-    codec = handler.codec
+    codec, plain = handler.codec, handler.codec.plain
+    values = list(state.__dict__.values())
     try:
-        returned = _result(route.revisions[revision](state, message, context), route, revision)
-        after = codec.encode(returned)
-        _check_unchanged(handler, after if returned is state else codec.encode(state), before)
-        following, after = (codec.reread(before), before) if after == before else codec.canonical(after)
-        outputs_digest = digest_outputs(context.published)
+        returned = method(state, message, context)
+        if returned is None:
+            raise CodecError(_no_result(method))  # noqa: TRY301 - told as all other errors are
+        if plain is not None:
+            _check_unchanged(handler, plain.is_unchanged(state, values))
+            if returned is state:
+                return state, before
+            after = codec.encode(returned)
+            if plain.survives(returned, after):
+                return returned, after
+        else:
+            after = codec.encode(returned)
+            _check_unchanged(handler, (after if returned is state else codec.encode(state)) == before)
+        return (codec.reread(before), before) if after == before else codec.canonical(after)
     except HandlersError as error:
         place = "" if isinstance(error, NondeterminismError) else _place(error)  # which it names itself
         raise HandlerFailedError(f"{error}{place}") from error
     except (Exception, SystemExit) as error:
         raise HandlerFailedError(_describe(error)) from error
-    return Invocation(
-        following,
-        after,
-        after != before,
-        context.published,
-        context.captured or None,
-        outputs_digest,
-        digest_state(after),
-    )
 
 
 def digest_state(encoded: bytes) -> bytes:
@@ -93,28 +81,27 @@ def digest_outputs(published: Sequence[Published]) -> bytes:
     """Return the digest of outputs: their ids, types, bodies and headers, in order."""
     if not published:
         return _NO_OUTPUTS
-    return _digest(
+    parts = [
+        (message_id, name, body, sorted(headers.items()) if headers else ())
+        for message_id, name, body, headers in published
+    ]
+    return sha256(pack(parts)).digest()[: fingerprint.SIZE]
+
+
+def outputs_of(published: Sequence[Published], version: int, now: int) -> tuple[Output, ...]:
+    """Return published messages as messages of a log: in the order of versions, at the recorded time."""
+    if not published:
+        return ()
+    numbered = enumerate(published, version << OUTPUT_INDEX_BITS)
+    return tuple(
         [
-            (message_id, name, body, sorted(headers.items()) if headers else ())
-            for message_id, name, body, headers in published
+            Output(message_id, name, body.decode(), number, now, headers)
+            for number, (message_id, name, body, headers) in numbered
         ]
     )
 
 
-def outputs_of(invocation: Invocation, version: int, now: int) -> tuple[Output, ...]:
-    """Return the published messages as messages of a log: in the order of versions, at the recorded time."""
-    first = version << OUTPUT_INDEX_BITS
-    return tuple(
-        Output(message_id, name, body.decode(), first + index, now, headers)
-        for index, (message_id, name, body, headers) in enumerate(invocation.published)
-    )
-
-
-def _digest(parts: Sequence[tuple[object, ...]]) -> bytes:
-    return sha256(msgpack.packb(parts)).digest()[: fingerprint.SIZE]
-
-
-_NO_OUTPUTS = _digest([])
+_NO_OUTPUTS = sha256(pack([])).digest()[: fingerprint.SIZE]
 
 
 def _describe(error: BaseException) -> str:
@@ -138,16 +125,13 @@ def _place(error: BaseException) -> str:
     return "" if frame is None else f" ({Path(frame.filename).name}, line {frame.lineno})"
 
 
-def _result(returned: State | None, route: Route, revision: int) -> State:
-    if returned is None:
-        name = getattr(route.revisions[revision], "__qualname__", "The handler")
-        message = f"{name} returned None: return the next state, or the input state unchanged."
-        raise CodecError(message)
-    return returned
+def _no_result(method: Method) -> str:
+    name = getattr(method, "__qualname__", "The handler")
+    return f"{name} returned None: return the next state, or the input state unchanged."
 
 
-def _check_unchanged(handler: HandlerDefinition, state: bytes, before: bytes) -> None:
-    if state != before:
+def _check_unchanged(handler: HandlerDefinition, is_unchanged: bool) -> None:  # noqa: FBT001 - what was found
+    if not is_unchanged:
         message = (
             f"{handler.name} mutated its input state: return a changed copy, state.model_copy(update=...)."
         )

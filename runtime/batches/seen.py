@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 
 from runtime.messages.message_ids import IdKey, id_key
-from runtime.messages.outcome import Outcome, Status
+from runtime.messages.outcome import Outcome
+from runtime.messages.outcomes import Outcomes
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +25,7 @@ class Seen:
     def after(self, outcomes: Sequence[Outcome]) -> Seen:
         """Return what has been seen after these outcomes too."""
         delivered = {id_key(each.envelope.message_id) for each in outcomes if each.version is not None}
-        return Seen({*self.delivered, *delivered}, self.dead_letter or any(map(is_dead_letter, outcomes)))
+        return Seen({*self.delivered, *delivered}, self.dead_letter or _have_dead_letter(outcomes))
 
     def between_groups(self, outcomes: Sequence[Outcome]) -> Seen:
         """Return what the next group of the stream has to know, after the outcomes of a whole group.
@@ -31,15 +33,16 @@ class Seen:
         Copies of a message are adjacent, so only the last message may have more copies in the next group.
         """
         last = outcomes[-1].envelope.message_id
-        copies = [outcome for outcome in outcomes if outcome.envelope.message_id == last]
+        copies = list(takewhile(lambda outcome: outcome.envelope.message_id == last, reversed(outcomes)))
         delivered = Seen(self.delivered).after(copies).delivered
-        return Seen(delivered, self.dead_letter or any(map(is_dead_letter, outcomes)))
+        return Seen(delivered, self.dead_letter or _have_dead_letter(outcomes))
 
 
 NOTHING = Seen()
 """What has been seen when a stream begins."""
 
 
-def is_dead_letter(outcome: Outcome) -> bool:
-    """Say whether an outcome is a dead letter."""
-    return outcome.status is Status.DEAD_LETTER
+def _have_dead_letter(outcomes: Sequence[Outcome]) -> bool:
+    if isinstance(outcomes, Outcomes):
+        return outcomes.has_dead_letter
+    return any(outcome.is_dead_letter for outcome in outcomes)

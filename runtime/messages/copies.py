@@ -6,8 +6,8 @@ too (`aliases`), so a copy may have another name than the message that was handl
 
 from __future__ import annotations
 
+from runtime.messages.deliveries import Prepared
 from runtime.messages.fingerprint import fingerprint
-from runtime.messages.parsing import Prepared
 
 
 def is_copy(delivery: Prepared, recorded: bytes) -> bool:

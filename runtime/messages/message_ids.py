@@ -21,6 +21,8 @@ CANONICAL_PATTERN = r"^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{
 
 _UUID = re.compile(UUID_PATTERN + r"\Z")
 _CANONICAL = re.compile(CANONICAL_PATTERN + r"\Z")
+_CANONICAL_LINES = re.compile(rf"(?:{CANONICAL_PATTERN[1:]}\n)*\Z")
+_CANONICAL_LENGTH = 36
 _UUID_BYTES = 16
 _UUIDS_ONLY = b"\x01"
 _MIXED = b"\x02"
@@ -38,6 +40,16 @@ def canonical(text: str) -> str:
 def id_key(canonical_id: str) -> IdKey:
     """Return the key of a canonical id."""
     return bytes.fromhex(canonical_id.replace("-", "")) if _CANONICAL.match(canonical_id) else canonical_id
+
+
+def id_keys(canonical_ids: Sequence[str]) -> list[IdKey]:
+    """Return the keys of canonical ids."""
+    lines = "\n".join([*canonical_ids, ""])
+    # Of the same length as lines of one id each, so that no id can be two lines.
+    if len(lines) == len(canonical_ids) * (_CANONICAL_LENGTH + 1) and _CANONICAL_LINES.match(lines):
+        joined = bytes.fromhex(lines.replace("-", ""))
+        return [joined[at : at + _UUID_BYTES] for at in range(0, len(joined), _UUID_BYTES)]
+    return [id_key(each) for each in canonical_ids]
 
 
 def id_text(key: IdKey) -> str:

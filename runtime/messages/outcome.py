@@ -71,6 +71,11 @@ class Outcome(NamedTuple):
     version: int | None = None
     outputs: tuple[Output, ...] = ()
 
+    @property
+    def is_dead_letter(self) -> bool:
+        """Whether the delivery is a dead letter."""
+        return self.status is Status.DEAD_LETTER
+
 
 def dead_letter(
     envelope: Envelope, reason: Reason, error: str, handler: str | None = None, business_id: str | None = None

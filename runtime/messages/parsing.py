@@ -1,8 +1,11 @@
-"""Parsing deliveries: read the body, and make sure that it belongs to the stream it was routed to."""
+"""Parsing deliveries: read the bodies, and make sure that they belong to the stream they were routed to."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
+from operator import attrgetter
 from typing import NamedTuple
+from uuid import UUID
 
 import msgpack
 from pydantic import ValidationError
@@ -11,63 +14,40 @@ from handlers import Message
 from handlers.app import HandlerDefinition
 from handlers.codec import all_problems
 from handlers.context import message_codec
-from handlers.route import Route
+from handlers.route import KeyKind, Route
 from handlers.text import is_text
 from runtime.clock import EARLIEST
+from runtime.messages.deliveries import Deliveries, Delivery, Parsed
 from runtime.messages.envelope import Envelope
+from runtime.messages.envelopes import Envelopes
 from runtime.messages.fingerprint import fingerprint
-from runtime.messages.message_ids import IdKey, id_key
+from runtime.messages.message_ids import IdKey, id_keys
 from runtime.messages.outcome import Outcome, Reason, dead_letter
 
 
-class Prepared(NamedTuple):
-    """A delivery whose body is a valid message of the stream."""
-
-    envelope: Envelope
-    route: Route
-    message: Message
-    key: IdKey
-    fingerprint: bytes
-
-    @property
-    def business_id(self) -> str:
-        """The id of the business object that the message is for."""
-        return self.route.business_id(self.message)
-
-
-Delivery = Prepared | Outcome
-"""A delivery that was parsed: ready to be handled, or the dead letter that it is."""
-
-
 def prepare(handler: HandlerDefinition, business_id: str | None, envelope: Envelope) -> Delivery:
-    """Return the delivery ready to be handled, or the dead letter that it is.
+    """Return the delivery ready to be handled, or the dead letter that it is, as `prepare_all` does."""
+    return prepare_all(handler, business_id, Envelopes.of([envelope]))[0]
 
-    `business_id` is the one by which the delivery was routed, None when none was found in its body.
+
+def prepare_all(handler: HandlerDefinition, business_id: str | None, envelopes: Envelopes) -> Deliveries:
+    """Return the deliveries of one stream ready to be handled, or the dead letters that they are.
+
+    `business_id` is the one by which they were routed, None when none was found in their bodies.
     """
-    route = handler.routes.get(envelope.type)
-    if route is None:
-        problem = f"{handler.name} does not handle {envelope.type}."
-        return dead_letter(envelope, Reason.UNKNOWN_TYPE, problem, handler.name, business_id)
-    invalid = _problem(envelope)
-    if invalid:
-        return dead_letter(envelope, Reason.INVALID_ENVELOPE, invalid, handler.name, business_id)
-    try:
-        message = read_body(route, envelope.body)
-        digest = fingerprint(envelope.type, envelope.body, packed=isinstance(envelope.body, bytes))
-    except ValidationError as error:
-        return dead_letter(envelope, _reason(route, error), all_problems(error), handler.name, business_id)
-    except Exception as error:  # noqa: BLE001 - a message's own validators may raise anything
-        return dead_letter(envelope, Reason.INVALID_BODY, repr(error), handler.name, business_id)
-    named = route.business_id(message)
-    if not named:
-        problem = f"The field {'.'.join(route.path)} is empty."
-        return dead_letter(envelope, Reason.NO_BUSINESS_ID, problem, handler.name)
-    if named != business_id:
-        problem = (
-            f"The body names {named!r} in {'.'.join(route.path)}; the delivery was routed by {business_id!r}."
-        )
-        return dead_letter(envelope, Reason.BUSINESS_ID_MISMATCH, problem, handler.name, business_id)
-    return Prepared(envelope, route, message, id_key(envelope.message_id), digest)
+    keys = id_keys(envelopes.message_ids)
+    problems = _problems(envelopes, keys)
+    parser = _Parser(handler, business_id)
+    parsed: list[Parsed | Outcome] = []
+    for position, (key, type_, body) in enumerate(zip(keys, envelopes.types, envelopes.bodies, strict=True)):
+        found = parser.parse(key, type_, body, problems.get(position))
+        if isinstance(found, _Refusal):
+            parsed.append(
+                dead_letter(envelopes[position], found.reason, found.problem, handler.name, found.business_id)
+            )
+        else:
+            parsed.append(found)
+    return Deliveries(envelopes, parsed)
 
 
 def read_body(route: Route, body: str | bytes) -> Message:
@@ -78,6 +58,104 @@ def read_body(route: Route, body: str | bytes) -> Message:
     if isinstance(body, bytes):
         return route.message_type.model_validate(msgpack.unpackb(body))
     return message_codec(route.message_type).decode(body)
+
+
+class _Refusal(NamedTuple):
+    """Why a delivery is a dead letter, and the business object it is for as far as that is known."""
+
+    reason: Reason
+    problem: str
+    business_id: str | None
+
+
+class _Way(NamedTuple):
+    """A route, with the codec of its messages, and what tells whether one is for the stream that is parsed."""
+
+    route: Route
+    decode: Callable[[str], Message]
+    is_for_stream: Callable[[Message], bool]
+
+
+class _Parser:
+    """Parses the deliveries of one stream."""
+
+    def __init__(self, handler: HandlerDefinition, business_id: str | None) -> None:
+        self._handler = handler
+        self._business_id = business_id
+        self._ways: dict[str, _Way] = {}
+
+    def parse(self, key: IdKey, type_: str, body: str | bytes, problem: str | None) -> Parsed | _Refusal:
+        """Return what a body holds, or why the delivery is refused; `problem` is one of its envelope."""
+        way = self._ways.get(type_) or self._find_way(type_)
+        if way is None:
+            return self._refusal(Reason.UNKNOWN_TYPE, f"{self._handler.name} does not handle {type_}.")
+        if problem is not None:
+            return self._refusal(Reason.INVALID_ENVELOPE, problem)
+        route, decode, is_for_stream = way
+        try:
+            message = decode(body) if isinstance(body, str) else read_body(route, body)
+            digest = fingerprint(type_, body, packed=isinstance(body, bytes))
+        except ValidationError as error:
+            return self._refusal(_reason(route, error), all_problems(error))
+        except Exception as error:  # noqa: BLE001 - a message's own validators may raise anything
+            return self._refusal(Reason.INVALID_BODY, repr(error))
+        if is_for_stream(message):
+            return Parsed(route, message, key, digest)
+        return self._of_another_stream(route, message)
+
+    def _find_way(self, type_: str) -> _Way | None:
+        route = self._handler.routes.get(type_)
+        if route is None:
+            return None
+        decode = message_codec(route.message_type).decode
+        way = self._ways[type_] = _Way(route, decode, _comparison(route, self._business_id))
+        return way
+
+    def _of_another_stream(self, route: Route, message: Message) -> _Refusal:
+        named, path = route.business_id(message), ".".join(route.path)
+        if not named:
+            return _Refusal(Reason.NO_BUSINESS_ID, f"The field {path} is empty.", None)
+        problem = f"The body names {named!r} in {path}; the delivery was routed by {self._business_id!r}."
+        return self._refusal(Reason.BUSINESS_ID_MISMATCH, problem)
+
+    def _refusal(self, reason: Reason, problem: str) -> _Refusal:
+        return _Refusal(reason, problem, self._business_id)
+
+
+def _comparison(route: Route, business_id: str | None) -> Callable[[Message], bool]:
+    """Return whether a message names a business id. A UUID is compared as such: writing it as text takes longer."""
+    value_of = attrgetter(".".join(route.path))
+    if not business_id:
+        return lambda _: False
+    if route.key_kind is KeyKind.UUID:
+        number = _number_of_uuid(business_id)
+        return lambda message: (
+            value.int == number if type(value := value_of(message)) is UUID else str(value) == business_id
+        )
+    return lambda message: str(value_of(message)) == business_id
+
+
+def _number_of_uuid(text: str) -> int | None:
+    """Return the number of the UUID whose one spelling this is, None for any other text."""
+    try:
+        found = UUID(text)
+    except ValueError:
+        return None
+    return found.int if str(found) == text else None
+
+
+def _problems(envelopes: Envelopes, keys: Sequence[IdKey]) -> Mapping[int, str]:
+    """Return, by position, why deliveries could not be stored."""
+    dated = [moment for moment in envelopes.enqueued_at if moment is not None]
+    is_clean = (
+        not any(envelopes.headers)
+        and min(dated, default=EARLIEST) >= EARLIEST
+        and all(isinstance(key, bytes) for key in keys)  # a UUID, and so valid text
+    )
+    if is_clean:
+        return {}
+    found = enumerate(map(_problem, envelopes))
+    return {position: problem for position, problem in found if problem is not None}
 
 
 def _problem(envelope: Envelope) -> str | None:

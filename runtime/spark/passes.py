@@ -14,6 +14,7 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 from runtime.algorithms.choice import Dependencies, make_outbox_batches
 from runtime.messages.message_ids import id_key
 from runtime.messages.outcome import Outcome, Status
+from runtime.messages.outcomes import Outcomes
 from runtime.spark.schemas import OUTCOME
 from runtime.spark.workers.job import FoldJob
 from runtime.spark.workers.outcomes import to_arrow
@@ -86,7 +87,7 @@ class Sweep:
         """Give the outcomes of the unfinished messages of each entity that comes in."""
         connection, concurrency, dependencies = self.job.open()
         for outcomes in connection.run_all(self._work(dependencies, batches), concurrency):
-            yield to_arrow(outcomes)
+            yield to_arrow([Outcomes.of(outcomes)])
 
     def _work(
         self, dependencies: Dependencies, batches: Iterable[pa.RecordBatch]

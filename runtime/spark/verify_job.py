@@ -16,9 +16,10 @@ from eventstore import Table
 from handlers import App
 from runtime.algorithms.state_based.verification import Finding, Verdict, Verifier
 from runtime.messages.dead_letters import without_values
+from runtime.messages.deliveries import Delivery
 from runtime.messages.envelope import Envelope
 from runtime.messages.outcome import Outcome, Output
-from runtime.messages.parsing import Delivery, prepare
+from runtime.messages.parsing import prepare_all
 from runtime.retries import RetryPolicy
 from runtime.spark.schemas import FOUND
 from runtime.spark.workers.buffer import Buffer
@@ -124,9 +125,10 @@ class _Worker:
 
     async def _findings(self, group: Group) -> Sequence[Finding]:
         if group.handler is None:
-            return [_unroutable(envelope, problem) for envelope, problem in group.deliveries]
+            rows = zip(group.envelopes, group.problems, strict=True)
+            return [_unroutable(envelope, problem) for envelope, problem in rows]
         handler = self._app.handlers[group.handler]
-        prepared = [prepare(handler, group.business_id, envelope) for envelope, _ in group.deliveries]
+        prepared = prepare_all(handler, group.business_id, group.envelopes)
         if group.business_id is None:
             return [_without_stream(each, handler.name) for each in prepared]
         return await self._verifiers[handler.name].verify(group.business_id, prepared)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import msgpack
 import zstandard
 
+from runtime.columnar import Columnar
 from runtime.messages import fingerprint
 from runtime.messages.message_ids import IdKey
 
@@ -45,11 +47,9 @@ class StateVersion(NamedTuple):
     state_digest: bytes
     after: bytes | None
 
-    def raw_size(self) -> int:
-        """Return about how many bytes the version takes before compression."""
+    def size_beside_state(self) -> int:
+        """Return about how many bytes the version takes before compression, without the state after it."""
         size = 80 + len(self.type)
-        if self.after is not None:
-            size += len(self.after)
         if self.captured:
             size += sum(4 * len(name) + len(value) for name, value in self.captured.items())
         if self.headers:
@@ -57,38 +57,69 @@ class StateVersion(NamedTuple):
         return size
 
 
+@dataclass(slots=True)
+class VersionColumns(Columnar[StateVersion]):
+    """Versions, column by column: each list has one field of `StateVersion` for all of them."""
+
+    row = StateVersion
+
+    message_ids: list[IdKey] = field(default_factory=list)
+    types: list[str] = field(default_factory=list)
+    fingerprints: list[bytes] = field(default_factory=list)
+    nows: list[int] = field(default_factory=list)
+    enqueued_at: list[int | None] = field(default_factory=list)
+    headers: list[Mapping[str, str] | None] = field(default_factory=list)
+    captured: list[Mapping[str, bytes] | None] = field(default_factory=list)
+    revisions: list[int] = field(default_factory=list)
+    outputs_digests: list[bytes] = field(default_factory=list)
+    state_digests: list[bytes] = field(default_factory=list)
+    afters: list[bytes | None] = field(default_factory=list)
+
+    def states_before(self, state: bytes) -> list[bytes]:
+        """Return, for each version, the encoded state on which it was made; the first was made on `state`."""
+        states = []
+        for after in self.afters:
+            states.append(state)
+            state = state if after is None else after
+        return states
+
+    def after(self, state: bytes) -> bytes:
+        """Return the encoded state after the last version, when the first was made on `state`."""
+        return next((after for after in reversed(self.afters) if after is not None), state)
+
+
 class Columns(NamedTuple):
     """What is compressed of some versions; `before` is None where the state before them is known already."""
 
     schema: int
     before: bytes | None
-    versions: list[StateVersion]
+    versions: VersionColumns
 
 
-def pack_columns(schema: int, before: bytes | None, versions: Sequence[StateVersion]) -> bytes:
-    """Return versions column by column."""
-    start = versions[0].now
+def pack_columns(schema: int, before: bytes | None, versions: VersionColumns) -> bytes:
+    """Return versions column by column, but for their ids."""
+    start = versions.nows[0]
     columns = (
         FORMAT,
         schema,
         before,
-        [version.type for version in versions],
-        b"".join(version.fingerprint for version in versions),
-        b"".join(version.outputs_digest for version in versions),
-        b"".join(version.state_digest for version in versions),
+        versions.types,
+        b"".join(versions.fingerprints),
+        b"".join(versions.outputs_digests),
+        b"".join(versions.state_digests),
         start,
-        [version.now - start for version in versions],
-        _deltas([version.enqueued_at for version in versions]),
-        _unless_empty([version.headers for version in versions]),
-        _unless_empty([version.captured for version in versions]),
-        [version.revision for version in versions],
-        [version.after for version in versions],
+        [now - start for now in versions.nows],
+        _deltas(versions.enqueued_at),
+        _unless_empty(versions.headers),
+        _unless_empty(versions.captured),
+        versions.revisions,
+        versions.afters,
     )
     packed: bytes = msgpack.packb(columns)
     return packed
 
 
-def unpack_columns(data: bytes, ids: Sequence[IdKey]) -> Columns:
+def unpack_columns(data: bytes, ids: list[IdKey]) -> Columns:
     """Return the versions with these message ids. Raises one of `UNREADABLE`."""
     columns = msgpack.unpackb(data, strict_map_key=False)
     if columns[0] != FORMAT:
@@ -97,23 +128,23 @@ def unpack_columns(data: bytes, ids: Sequence[IdKey]) -> Columns:
     (_, schema, before, types, fingerprints, outputs, states, start, nows, enqueued, headers, captured, revisions,
      afters) = columns  # fmt: skip
     count = len(ids)
-    versions = [
-        StateVersion(*fields)
-        for fields in zip(
-            ids,
-            types,
-            _digests(fingerprints),
-            [start + delta for delta in nows],
-            _undeltas(enqueued),
-            headers or [None] * count,
-            captured or [None] * count,
-            revisions,
-            _digests(outputs),
-            _digests(states),
-            afters,
-            strict=True,
-        )
-    ]
+    versions = VersionColumns(
+        ids,
+        types,
+        _digests(fingerprints),
+        [start + delta for delta in nows],
+        _undeltas(enqueued),
+        headers or [None] * count,
+        captured or [None] * count,
+        revisions,
+        _digests(outputs),
+        _digests(states),
+        afters,
+    )
+    lengths = {len(column) for column in versions.columns()}
+    if lengths != {count}:
+        message = f"its columns have {sorted(lengths)} values for {count} message ids"
+        raise ValueError(message)
     return Columns(schema, before, versions)
 
 

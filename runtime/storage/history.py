@@ -44,6 +44,9 @@ class FoundVersions:
                 found._places[candidate.key] = (candidate.event, candidate.position)
         return found
 
+    def __bool__(self) -> bool:
+        return bool(self._places)
+
     def find(self, message_id: IdKey) -> Version | None:
         """Return the version that a message made, None when it made none that is kept."""
         place = self._places.get(message_id)
@@ -80,6 +83,11 @@ class History:
     index: Sequence[IndexRow] = ()
     found: FoundVersions = field(default_factory=FoundVersions)
     appended: Mapping[IdKey, Version] = field(default_factory=dict)
+
+    @property
+    def has_found(self) -> bool:
+        """Whether there are versions of any of the messages."""
+        return bool(self.appended or self.found)
 
     def find(self, message_id: IdKey) -> Version | None:
         """Return the version that a message made, None when it made none that is kept."""

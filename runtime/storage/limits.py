@@ -35,9 +35,6 @@ ID_CHUNKS = 4
 MAX_RUN_ID_BYTES = ID_CHUNKS * 64 * KIB - 16
 """What the message ids of a run take at most."""
 
-LONGEST_ID = 1024
-ID_OVERHEAD = 4
-
 MAX_INDEX_HASHES = 64 * KIB
 """How many hashes of ids a row of the index holds."""
 

@@ -6,12 +6,13 @@ Whether a transaction is full is decided here, and nowhere else.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import NamedTuple
 
 from eventstore import EventData
+from runtime.messages.message_ids import pack_ids
 from runtime.storage import limits
-from runtime.storage.columns import StateVersion
+from runtime.storage.columns import StateVersion, VersionColumns
 from runtime.storage.id_index import IndexedRun
 from runtime.storage.run import Commit, Run
 from runtime.storage.tail import Segment, Tail
@@ -35,93 +36,87 @@ class Packed(NamedTuple):
     runs: Sequence[PackedRun]
 
 
-@dataclass(slots=True)
-class _Open:
-    """The run that versions are added to, and what they take: raw bytes, and bytes of ids."""
-
-    first: int
-    before: bytes
-    versions: list[StateVersion]
-    raw_bytes: int = 0
-    id_bytes: int = 0
-
-    @property
-    def is_full(self) -> bool:
-        return (
-            len(self.versions) >= limits.MAX_RUN_VERSIONS
-            or self.raw_bytes >= limits.MAX_RUN_RAW_BYTES
-            or self.id_bytes >= limits.MAX_RUN_ID_BYTES - limits.LONGEST_ID
-        )
-
-
 class Packer:
-    """Packs the versions that follow version `last`, in one schema version, which one batch writes."""
+    """Packs the versions that follow version `last`, in one schema version, which one batch writes.
+
+    The versions added since a run was last closed are open: from position `_begin` on, taking `_open_bytes` raw. Once
+    `is_full`, what is packed may leave no room for another run, or takes too much memory.
+    """
 
     def __init__(self, last: int, before: bytes, schema: int, batch: str | None) -> None:
+        self.is_full = False
+        self._first = last + 1
+        self._versions: list[StateVersion] = []
+        self._states = [before]
         self._schema = schema
         self._batch = batch
-        self._open = _Open(last + 1, before, [])
+        self._begin = 0
+        self._open_bytes = 0
+        self._closed_bytes = 0
         self._runs: list[PackedRun] = []
         self._bytes = 0
         self._largest = 0
-        self._raw_bytes = 0
 
-    @property
-    def is_full(self) -> bool:
-        """Whether what is packed may leave no room for another run, or takes too much memory."""
-        return (
-            self._bytes + self._largest > limits.MAX_TRANSACTION_BYTES
-            or len(self._runs) >= limits.MAX_TRANSACTION_RUNS
-            or self._raw_bytes >= limits.MAX_TRANSACTION_RAW_BYTES
-        )
-
-    def add(self, version: StateVersion, size: int, before: bytes) -> None:
-        """Add the next version, of this raw size, that was made on an encoded state."""
-        if self._open.is_full:
+    def add(self, version: StateVersion, size: int, after: bytes) -> None:
+        """Add the next version, of this raw size, with the encoded state after it."""
+        open_ = len(self._versions) - self._begin
+        if open_ >= limits.MAX_RUN_VERSIONS or self._open_bytes >= limits.MAX_RUN_RAW_BYTES:
             self._close(version.now)
-            self._open = _Open(self._runs[-1].last + 1, before, [])
-        run, key = self._open, version.message_id
-        run.versions.append(version)
-        run.raw_bytes += size
-        run.id_bytes += len(key) * (1 if isinstance(key, bytes) else 4) + limits.ID_OVERHEAD
-        self._raw_bytes += size
+        self._versions.append(version)
+        self._states.append(after)
+        self._open_bytes += size
+        if self._closed_bytes + self._open_bytes >= limits.MAX_TRANSACTION_RAW_BYTES:
+            self.is_full = True
 
-    def pack(self, tail: Tail | None, after: bytes, written_at: int) -> Packed:
+    def version(self, position: int) -> tuple[StateVersion, bytes, bytes]:
+        """Return the version at a position, from 0, with the encoded states before and after it."""
+        return self._versions[position], self._states[position], self._states[position + 1]
+
+    def pack(self, tail: Tail | None, written_at: int) -> Packed:
         """Return the longest prefix of the versions that one transaction stores, beside the tail that is there.
 
-        `after` is the encoded state after all of them. A tail without room becomes a run before them.
+        A tail without room becomes a run before them.
         """
-        segment, run = self._segment(after, written_at), self._open
+        segment = self._segment(written_at)
         if segment is None:
             self._close(written_at)
             runs = self._fitting()
             return Packed(runs[-1].last, None, [*_as_run(tail), *runs])
-        last = run.first + segment.length - 1
+        last = self._first + segment.length - 1
         if tail is not None and tail.takes(segment, self._schema):
             return Packed(last, tail.plus(segment), ())
-        return Packed(last, Tail(run.first, self._schema, run.before).plus(segment), _as_run(tail))
+        return Packed(last, Tail(self._first, self._schema, self._states[0]).plus(segment), _as_run(tail))
 
-    def _segment(self, after: bytes, written_at: int) -> Segment | None:
+    def _segment(self, written_at: int) -> Segment | None:
         """Return the versions as a segment of the tail, None when they are too many or too large for it."""
-        run = self._open
+        count, before, after = len(self._versions), self._states[0], self._states[-1]
         if (
             self._runs
-            or len(run.versions) > limits.MAX_SEGMENT_VERSIONS
-            or max(len(run.before), len(after)) > limits.MAX_HEAD_STATE_BYTES
-            or run.raw_bytes > limits.MAX_TAIL_RAW_BYTES
+            or count > limits.MAX_SEGMENT_VERSIONS
+            or max(len(before), len(after)) > limits.MAX_HEAD_STATE_BYTES
+            or self._open_bytes > limits.MAX_TAIL_RAW_BYTES
         ):
             return None
-        segment = Segment.of(run.versions, self._schema, run.before, self._commit(written_at))
+        commit = Commit(count, self._batch, written_at)
+        segment = Segment.of(VersionColumns.of(self._versions), self._schema, before, commit)
         return segment if segment.size <= limits.MAX_SEGMENT_BYTES else None
 
     def _close(self, written_at: int) -> None:
         """Turn the open versions into events."""
-        run = self._open
-        whole = Run(run.first, self._schema, run.before, run.versions, [self._commit(written_at)])
-        for packed in _split(whole):
+        begin, before = self._begin, self._states[self._begin]
+        versions = VersionColumns.of(self._versions[begin:])
+        commit = Commit(len(versions), self._batch, written_at)
+        for packed in _split(Run(self._first + begin, self._schema, before, versions, [commit])):
             self._runs.append(packed)
             self._bytes += packed.size
             self._largest = max(self._largest, packed.size)
+        self._begin = len(self._versions)
+        self._closed_bytes += self._open_bytes
+        self._open_bytes = 0
+        self.is_full = (
+            self._bytes + self._largest > limits.MAX_TRANSACTION_BYTES
+            or len(self._runs) >= limits.MAX_TRANSACTION_RUNS
+        )
 
     def _fitting(self) -> list[PackedRun]:
         """Return the first runs, as many as a transaction holds: at least one."""
@@ -133,9 +128,6 @@ class Packer:
             fitting.append(run)
         return fitting
 
-    def _commit(self, written_at: int) -> Commit:
-        return Commit(len(self._open.versions), self._batch, written_at)
-
 
 def _as_run(tail: Tail | None) -> list[PackedRun]:
     """Return a tail that is given up as the run that takes its place."""
@@ -145,7 +137,8 @@ def _as_run(tail: Tail | None) -> list[PackedRun]:
 def _split(run: Run) -> list[PackedRun]:
     """Return a run as it will be stored, in several when it is too large for one."""
     data, versions = run.data(), run.versions
-    if len(versions) == 1 or len(data) <= limits.MAX_RUN_DATA_BYTES:
+    fits = len(data) <= limits.MAX_RUN_DATA_BYTES and len(pack_ids(run.ids)) <= limits.MAX_RUN_ID_BYTES
+    if fits or len(versions) == 1:
         return [_packed(run, data)]
     (commit,) = run.commits
     middle = len(versions) // 2

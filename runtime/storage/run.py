@@ -18,7 +18,7 @@ from runtime.clock import to_datetime
 from runtime.errors import StoredDataError
 from runtime.messages.message_ids import IdKey, pack_ids, unpack_ids
 from runtime.storage.chunks import chunk_names, join, split
-from runtime.storage.columns import UNREADABLE, StateVersion, pack_columns, unpack_columns
+from runtime.storage.columns import UNREADABLE, VersionColumns, pack_columns, unpack_columns
 from runtime.storage.compression import compress, decompress
 from runtime.storage.limits import ID_CHUNKS
 from runtime.storage.properties import microseconds, number
@@ -70,7 +70,7 @@ class Run:
     first: int
     schema: int
     before: bytes
-    versions: Sequence[StateVersion]
+    versions: VersionColumns
     commits: Sequence[Commit]
 
     @property
@@ -81,7 +81,7 @@ class Run:
     @property
     def ids(self) -> list[IdKey]:
         """The ids of the messages that made the versions, in order."""
-        return [version.message_id for version in self.versions]
+        return self.versions.message_ids
 
     def commit_of(self, position: int) -> Commit:
         """Return the commit of a version, by its position in the run."""
@@ -94,17 +94,11 @@ class Run:
     @property
     def after(self) -> bytes:
         """The encoded state after the last version."""
-        changes = (version.after for version in reversed(self.versions) if version.after is not None)
-        return next(changes, self.before)
+        return self.versions.after(self.before)
 
     def states_before(self) -> list[bytes]:
         """Return, for each version, the encoded state on which it was made."""
-        state = self.before
-        states = []
-        for version in self.versions:
-            states.append(state)
-            state = state if version.after is None else version.after
-        return states
+        return self.versions.states_before(self.before)
 
     def data(self) -> bytes:
         """Return the compressed columns of the run."""
@@ -115,7 +109,7 @@ class Run:
 
         Raises `ValueError` when a row cannot hold it.
         """
-        newest, undated = dates(self.versions)
+        newest, undated = dates(self.versions.enqueued_at)
         properties: dict[str, Value] = {
             "First": Int64(self.first),
             "Count": len(self.versions),
@@ -129,10 +123,10 @@ class Run:
         return EventData(properties)
 
 
-def dates(versions: Sequence[StateVersion]) -> tuple[int | None, bool]:
+def dates(enqueued_at: Sequence[int | None]) -> tuple[int | None, bool]:
     """Return the newest `enqueued_at` of some versions, and whether one has none."""
-    dated = [version.enqueued_at for version in versions if version.enqueued_at is not None]
-    return max(dated, default=None), len(dated) < len(versions)
+    dated = [moment for moment in enqueued_at if moment is not None]
+    return max(dated, default=None), len(dated) < len(enqueued_at)
 
 
 def read_index(event: RecordedEvent) -> RunIndex:

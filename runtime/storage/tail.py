@@ -7,7 +7,6 @@ dictionary. A tail that is full becomes a run.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import NamedTuple
@@ -17,7 +16,7 @@ import msgpack
 from runtime.errors import StoredDataError
 from runtime.messages.message_ids import IdKey, pack_ids, unpack_ids
 from runtime.storage import limits
-from runtime.storage.columns import UNREADABLE, StateVersion, pack_columns, unpack_columns
+from runtime.storage.columns import UNREADABLE, VersionColumns, pack_columns, unpack_columns
 from runtime.storage.compression import compress, decompress
 from runtime.storage.run import Commit, Run, RunIndex, dates
 
@@ -44,11 +43,11 @@ class Segment(NamedTuple):
         return len(self.ids) + len(self.data) + 32
 
     @classmethod
-    def of(cls, versions: Sequence[StateVersion], schema: int, before: bytes, commit: Commit) -> Segment:
+    def of(cls, versions: VersionColumns, schema: int, before: bytes, commit: Commit) -> Segment:
         """Return the segment of some versions that follow the encoded state `before`."""
         columns = pack_columns(schema, None, versions)
-        ids = pack_ids([version.message_id for version in versions])
-        return cls(*commit, *dates(versions), len(columns), ids, compress(columns, before))
+        ids = pack_ids(versions.message_ids)
+        return cls(*commit, *dates(versions.enqueued_at), len(columns), ids, compress(columns, before))
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +113,7 @@ class Tail:
 
     def run(self) -> Run:
         """Return the tail as a run. Raises `StoredDataError`."""
-        versions: list[StateVersion] = []
+        versions = VersionColumns()
         state = self.before
         ids = self.ids()
         starts = accumulate((segment.length for segment in self.segments), initial=0)
@@ -123,8 +122,8 @@ class Tail:
                 columns = unpack_columns(decompress(segment.data, state), ids[start : start + segment.length])
             except UNREADABLE as error:
                 raise _corrupt(repr(error)) from error
-            versions += columns.versions
-            state = next((made.after for made in reversed(columns.versions) if made.after is not None), state)
+            versions.extend(columns.versions)
+            state = columns.versions.after(state)
         commits = [Commit(segment.length, segment.batch, segment.written_at) for segment in self.segments]
         return Run(self.first, self.schema, self.before, versions, commits)
 

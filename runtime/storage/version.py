@@ -34,10 +34,11 @@ class Version(NamedTuple):
 class RunVersions:
     """The versions of one run, each made when it is asked for."""
 
-    __slots__ = ("_run", "_states")
+    __slots__ = ("_records", "_run", "_states")
 
     def __init__(self, run: Run) -> None:
         self._run = run
+        self._records = list(run.versions)
         self._states = run.states_before()
 
     def __iter__(self) -> Iterator[Version]:
@@ -46,7 +47,8 @@ class RunVersions:
     def at(self, position: int) -> Version:
         """Return the version at a position of the run, from 0."""
         run, before = self._run, self._states[position]
-        record, commit = run.versions[position], run.commit_of(position)
+        record = self._records[position]
+        commit = run.commit_of(position)
         after = before if record.after is None else record.after
         return Version(
             run.first + position, record, before, after, run.schema, commit.batch, commit.written_at

@@ -19,7 +19,8 @@ from runtime.algorithms.last_hop.delivery import IdempotentDelivery
 from runtime.algorithms.last_hop.keys import DeliveryKeys
 from runtime.algorithms.outbox.tokens import CHAIN_LENGTH
 from runtime.algorithms.row_keys import row_key
-from runtime.messages.parsing import Prepared, prepare
+from runtime.messages.deliveries import Prepared
+from runtime.messages.parsing import prepare
 from runtime.spark import issuing
 from samples.shooting_range import app
 from tests.docs.pages import text

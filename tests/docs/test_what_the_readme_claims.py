@@ -44,7 +44,7 @@ def handled(log: list[str]) -> list[Outcome]:
     app, table = raffle(), memory_table()
     (handler,) = app.handlers.values()
     algorithms = make_batch_algorithms("state-based", Dependencies(app, table, table))
-    outcomes = []
+    outcomes: list[Outcome] = []
     for stream in ("spring", "autumn"):
         deliveries = [
             prepare(

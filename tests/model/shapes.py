@@ -29,7 +29,7 @@ import msgpack
 
 from handlers.app import HandlerDefinition
 from handlers.route import Route
-from runtime.messages.parsing import Prepared
+from runtime.messages.deliveries import Prepared
 from tests.model.frames import frame_of
 from tests.model.marks import Mark, parts, time_of
 from tests.model.processes import IncomparableTime, Process

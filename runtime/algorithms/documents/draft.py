@@ -11,9 +11,9 @@ from handlers.app import HandlerDefinition
 from runtime.algorithms.documents.effects import MAX_BYTES, Effect
 from runtime.algorithms.outbox.entity import Entity
 from runtime.algorithms.outbox.invoking import if_it_fits, refused
+from runtime.messages.deliveries import Prepared
 from runtime.messages.message_ids import IdKey
 from runtime.messages.outcome import Outcome, Output, Reason
-from runtime.messages.parsing import Prepared
 
 DOCUMENT = "document"
 """The header in which a message names its document."""

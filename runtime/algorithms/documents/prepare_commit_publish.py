@@ -32,8 +32,8 @@ from runtime.algorithms.outbox.invoking import concluded, id_reused
 from runtime.algorithms.outbox.outbox import Outbox
 from runtime.clock import Clock, cut_off, system_clock
 from runtime.messages.copies import is_copy
+from runtime.messages.deliveries import Prepared
 from runtime.messages.outcome import Outcome, Output, Status
-from runtime.messages.parsing import Prepared
 from runtime.retries import RetryPolicy, count_of_each, until_undisturbed
 
 

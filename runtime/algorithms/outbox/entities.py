@@ -11,8 +11,8 @@ from eventstore.keys import escape
 from handlers.app import HandlerDefinition
 from runtime.algorithms.outbox.entity import Entity, read_entity
 from runtime.errors import UsageError
+from runtime.messages.deliveries import Prepared
 from runtime.messages.outcome import Outcome, Reason, dead_letter
-from runtime.messages.parsing import Prepared
 from runtime.retries import RetryPolicy, until_undisturbed
 from runtime.storage.properties import number
 

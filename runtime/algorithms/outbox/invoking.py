@@ -6,11 +6,11 @@ from dataclasses import replace
 
 from handlers import Context
 from handlers.app import HandlerDefinition
-from runtime.algorithms.invocation import HandlerFailedError, Invocation, invoke_handler
+from runtime.algorithms.invocation import HandlerFailedError, invoke_handler
 from runtime.algorithms.outbox.entity import Entity
 from runtime.algorithms.outbox.entry import Entry, outputs_of
+from runtime.messages.deliveries import Prepared
 from runtime.messages.outcome import Outcome, Output, Reason, Status, dead_letter
-from runtime.messages.parsing import Prepared
 from runtime.storage.stored_state import read_state
 
 
@@ -22,18 +22,23 @@ def invoke(
     `batch` is the batch that the message is handled in, None for a single message.
     """
     now, version = max(now, entity.last_now), entity.version + 1
+    envelope, before = message.envelope, handler.codec.upcast(entity.state, entity.schema)
+    context = Context(handler.name, message.business_id, envelope.message_id, now, envelope.headers)
+    route, state = message.route, read_state(handler.codec, before)
     try:
-        invocation = _invocation(handler, entity, message, now)
+        _, after = invoke_handler(
+            handler, route.revisions[route.newest], state, before, message=message.message, context=context
+        )
     except HandlerFailedError as error:
         return refused(handler, message, Reason.HANDLER_ERROR, str(error))
     published = [
-        (message_id, name, body.decode(), headers) for message_id, name, body, headers in invocation.published
+        (message_id, name, body.decode(), headers) for message_id, name, body, headers in context.published
     ]
-    outputs, type_ = outputs_of(published, version, now), message.envelope.type
+    outputs, type_ = outputs_of(published, version, now), envelope.type
     entry = Entry(message.fingerprint, now, version, outputs, None, type_, batch)
     changed = replace(
         entity.with_entry(message.key, entry),
-        state=invocation.after,
+        state=after,
         schema=handler.codec.version,
         version=version,
         last_now=now,
@@ -68,17 +73,3 @@ def id_reused(handler: HandlerDefinition, message: Prepared) -> Outcome:
 def refused(handler: HandlerDefinition, message: Prepared, reason: Reason, problem: str) -> Outcome:
     """Return the dead letter that a message is."""
     return dead_letter(message.envelope, reason, problem, handler.name, message.business_id)
-
-
-def _invocation(handler: HandlerDefinition, entity: Entity, message: Prepared, now: int) -> Invocation:
-    before = handler.codec.upcast(entity.state, entity.schema)
-    envelope = message.envelope
-    return invoke_handler(
-        handler,
-        message.route,
-        message.route.newest,
-        state=read_state(handler.codec, before),
-        before=before,
-        message=message.message,
-        context=Context(handler.name, message.business_id, envelope.message_id, now, envelope.headers),
-    )

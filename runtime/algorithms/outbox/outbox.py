@@ -16,9 +16,9 @@ from dataclasses import dataclass
 
 from runtime.algorithms.outbox.algorithm import OutboxAlgorithm
 from runtime.algorithms.outbox.entity import Entity
+from runtime.messages.deliveries import Prepared
 from runtime.messages.message_ids import IdKey
 from runtime.messages.outcome import Outcome
-from runtime.messages.parsing import Prepared
 
 
 @dataclass(kw_only=True, eq=False, repr=False)

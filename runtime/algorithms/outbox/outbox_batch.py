@@ -21,12 +21,12 @@ from runtime.algorithms.outbox.entity import Entity
 from runtime.algorithms.outbox.entry import Entry
 from runtime.algorithms.outbox.invoking import concluded, id_reused, refused
 from runtime.batches.context import HELD_BACK, BatchContext
-from runtime.batches.seen import NOTHING, Seen, is_dead_letter
+from runtime.batches.seen import NOTHING, Seen
 from runtime.messages.copies import is_copy
+from runtime.messages.deliveries import Delivery, Prepared
 from runtime.messages.envelope import Envelope
 from runtime.messages.message_ids import IdKey, id_text
 from runtime.messages.outcome import Outcome, Reason, Status
-from runtime.messages.parsing import Delivery, Prepared
 from runtime.retries import until_undisturbed
 
 
@@ -70,7 +70,7 @@ class OutboxBatch:
             stopped = dead_letter and self.batch.stops_streams
             entity, end = await self._handle(entity, delivery, attempts, stopped=stopped)
             ends.append(end)
-            dead_letter = dead_letter or (isinstance(end, Outcome) and is_dead_letter(end))
+            dead_letter = dead_letter or (isinstance(end, Outcome) and end.is_dead_letter)
         if entity is not loaded:
             entity = await self.algorithm.entities.store(entity)
         entity = await self.algorithm.make_ready(entity, attempts)

@@ -25,9 +25,9 @@ from runtime.algorithms.outbox.entry import Entry
 from runtime.algorithms.outbox.entry_tokens import EntryTokens
 from runtime.algorithms.outbox.invoking import concluded, if_it_fits, refused
 from runtime.algorithms.outbox.tokens import TokenStore, token_of
+from runtime.messages.deliveries import Prepared
 from runtime.messages.message_ids import IdKey
 from runtime.messages.outcome import Outcome, Reason, Status
-from runtime.messages.parsing import Prepared
 
 Recipients = Callable[[str], Collection[str]]
 """Names the handlers that take messages of a type and process them by tokens. An output for none needs no token."""

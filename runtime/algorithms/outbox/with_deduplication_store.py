@@ -21,9 +21,9 @@ from runtime.algorithms.outbox.deduplication_store import DeduplicationStore
 from runtime.algorithms.outbox.entity import Entity
 from runtime.algorithms.outbox.invoking import concluded, id_reused
 from runtime.messages.copies import is_copy
+from runtime.messages.deliveries import Prepared
 from runtime.messages.message_ids import IdKey
 from runtime.messages.outcome import Outcome, Status
-from runtime.messages.parsing import Prepared
 
 
 @dataclass(kw_only=True, eq=False, repr=False)

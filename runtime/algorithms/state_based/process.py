@@ -23,8 +23,9 @@ from runtime.algorithms.state_based.transaction import Folded, Transaction
 from runtime.batches.context import BatchContext
 from runtime.batches.seen import NOTHING, Seen
 from runtime.clock import Clock
+from runtime.messages.deliveries import Deliveries, Delivery, Prepared
 from runtime.messages.outcome import Outcome, Reason, dead_letter
-from runtime.messages.parsing import Delivery, Prepared
+from runtime.messages.outcomes import Outcomes
 from runtime.retries import READ_AGAIN, RetryPolicy
 from runtime.storage.history import History
 from runtime.storage.stored_state import read_state
@@ -50,7 +51,7 @@ class StateBased:
 
     async def process(
         self, business_id: str, deliveries: Sequence[Delivery], seen: Seen = NOTHING
-    ) -> list[Outcome]:
+    ) -> Sequence[Outcome]:
         """Handle the deliveries of one stream, in their order, and return an outcome for each.
 
         `seen` is what deliveries before these have decided. All copies of a message should be adjacent.
@@ -67,8 +68,9 @@ class StateBased:
             stream_partition(self.table, self.handler.name, business_id)
         except InvalidKeyError as error:
             return [self._key_too_long(delivery, business_id, str(error)) for delivery in deliveries]
+        deliveries = Deliveries.of(deliveries)
         decider = Decider(self.handler, self.clock, self.batch, business_id)
-        outcomes: list[Outcome] = []
+        outcomes = Outcomes(deliveries.envelopes, self.handler.name, business_id)
         history: History | None = None
         retries = self.retries.start()
         while waiting := deliveries[len(outcomes) :]:
@@ -85,25 +87,19 @@ class StateBased:
             retries.progress()
         return outcomes
 
-    async def load(self, business_id: str, deliveries: Sequence[Delivery]) -> History:
+    async def load(self, business_id: str, deliveries: Deliveries) -> History:
         """Load the newest state, and for each duplicate the version just before its own."""
-        ids = {delivery.key for delivery in deliveries if isinstance(delivery, Prepared)}
-        return await load(self.table, self.handler, business_id, ids)
+        return await load(self.table, self.handler, business_id, set(deliveries.keys))
 
-    def invoke(
-        self, decider: Decider, history: History, deliveries: Sequence[Delivery], seen: Seen
-    ) -> Folded:
+    def invoke(self, decider: Decider, history: History, deliveries: Deliveries, seen: Seen) -> Folded:
         """Handle deliveries until there are no more, or a transaction is full, and seal it.
 
         Pure but for the clock and for what handlers capture.
         """
         state = read_state(self.handler.codec, history.head.state or b"")
-        transaction = Transaction(history, seen, state, self.batch.batch_id)
-        for delivery in deliveries:
-            decider.decide(delivery, transaction)
-            if transaction.is_full:
-                break
-        return transaction.seal(self.clock(), deliveries)
+        transaction = Transaction(history, deliveries, seen, state, self.batch.batch_id)
+        decider.decide(transaction)
+        return transaction.seal(self.clock())
 
     async def store(self, history: History, folded: Folded) -> History:
         """Append the new versions, if nobody wrote since the load, and return the history after it."""

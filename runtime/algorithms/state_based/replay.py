@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
-from handlers import Context
+from handlers import Context, Published, State
 from handlers.app import HandlerDefinition
-from runtime.algorithms.invocation import HandlerFailedError, Invocation, digest_state, invoke_handler
+from runtime.algorithms.invocation import HandlerFailedError, digest_outputs, digest_state, invoke_handler
 from runtime.algorithms.state_based.difference import Difference, compare_outputs, compare_states
+from runtime.messages.deliveries import Parsed, Prepared
 from runtime.messages.outcome import Output
-from runtime.messages.parsing import Prepared
 from runtime.storage.version import Version
 
 FirstOutputs = Callable[[], Sequence[Output] | None]
@@ -23,38 +24,61 @@ class RevisionGoneError(HandlerFailedError):
     """Raised when the code no longer has the revision of a method that made a version."""
 
 
-def replay(handler: HandlerDefinition, business_id: str, delivery: Prepared, known: Version) -> Invocation:
-    """Handle a delivery of a known message as it was handled first: same state, clock, captured values, revision.
+class Replayed(NamedTuple):
+    """What a replay gave: the encoded next state, and the outputs."""
 
-    Raises `RevisionGoneError`, `HandlerFailedError`, and `CodecError` when the state before it cannot be read.
-    """
-    record = known.record
-    if record.revision not in delivery.route.revisions:
-        problem = f"Revision {record.revision} of {handler.name} for {record.type} is no longer there."
-        raise RevisionGoneError(problem)
-    before = handler.codec.upcast(known.before, known.schema)
-    context = Context(
-        handler.name,
-        business_id,
-        delivery.envelope.message_id,
-        record.now,
-        record.headers,
-        recorded=record.captured or {},
-    )
-    return invoke_handler(
-        handler,
-        delivery.route,
-        record.revision,
-        state=handler.codec.reread(before),
-        before=before,
-        message=delivery.message,
-        context=context,
-    )
+    after: bytes
+    published: Sequence[Published]
+
+
+class Replayer:
+    """Handles known messages of one stream again."""
+
+    def __init__(self, handler: HandlerDefinition, business_id: str) -> None:
+        self._handler = handler
+        self._business_id = business_id
+        self._newest: tuple[bytes, State] | None = None
+
+    def replay(self, message_id: str, delivery: Parsed | Prepared, known: Version) -> Replayed:
+        """Handle a delivery of a known message as it was handled first: same state, clock, captured values, revision.
+
+        Raises `RevisionGoneError`, `HandlerFailedError`, and `CodecError` when the state before it cannot be read.
+        """
+        handler, record = self._handler, known.record
+        method = delivery.route.revisions.get(record.revision)
+        if method is None:
+            problem = f"Revision {record.revision} of {handler.name} for {record.type} is no longer there."
+            raise RevisionGoneError(problem)
+        before = handler.codec.upcast(known.before, known.schema)
+        context = Context(
+            handler.name,
+            self._business_id,
+            message_id,
+            record.now,
+            record.headers,
+            recorded=record.captured or {},
+        )
+        state, after = invoke_handler(
+            handler, method, self._take(before), before, message=delivery.message, context=context
+        )
+        self._newest = (after, state)
+        return Replayed(after, context.published)
+
+    def _take(self, encoded: bytes) -> State:
+        """Return the model of an encoded state: that of the replay before, if it is plain and has the same bytes.
+
+        Duplicates mostly come in the order of their versions. A model is used once: a handler that fails may have
+        changed it.
+        """
+        codec, newest, self._newest = self._handler.codec, self._newest, None
+        if newest is not None and codec.plain is not None and newest[0] == encoded:
+            return newest[1]
+        return codec.reread(encoded)
 
 
 def find_difference(
     handler: HandlerDefinition,
-    invocation: Invocation,
+    replayed: Replayed,
     known: Version,
     first_outputs: FirstOutputs = _not_in_memory,
 ) -> Difference | None:
@@ -67,11 +91,12 @@ def find_difference(
     is_upcast = known.schema != codec.version
     recorded = codec.upcast(known.after, known.schema)
     expected = digest_state(recorded) if is_upcast else record.state_digest
-    state = None if invocation.state_digest == expected else compare_states(recorded, invocation.after)
+    after, published = replayed
+    state = None if digest_state(after) == expected else compare_states(recorded, after)
     outputs = (
         None
-        if invocation.outputs_digest == record.outputs_digest
-        else compare_outputs(invocation.published, record.outputs_digest, first_outputs())
+        if digest_outputs(published) == record.outputs_digest
+        else compare_outputs(published, record.outputs_digest, first_outputs())
     )
     if state is None and outputs is None:
         return None

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from handlers import State
-from runtime.batches.seen import Seen, is_dead_letter
+from handlers import Published, State
+from runtime.algorithms.invocation import outputs_of
+from runtime.batches.seen import Seen
+from runtime.messages.deliveries import Deliveries
 from runtime.messages.message_ids import IdKey
-from runtime.messages.outcome import Outcome, Output
-from runtime.messages.parsing import Delivery, Prepared
+from runtime.messages.outcome import Outcome, Output, Status
+from runtime.messages.outcomes import Outcomes
 from runtime.storage.columns import StateVersion
 from runtime.storage.history import History
 from runtime.storage.packing import Packer
@@ -25,22 +27,26 @@ class Folded(NamedTuple):
     been seen after the outcomes.
     """
 
-    outcomes: Sequence[Outcome]
+    outcomes: Outcomes
     append: Append | None
     appended: Mapping[IdKey, Version]
     seen: Seen
 
 
 class Transaction:
-    """Collects new versions and outcomes on top of a history until it is full, and is sealed then.
+    """Collects new versions and outcomes of deliveries, on top of a history, until it is full; then it is sealed.
 
     `state` is the newest state, and `before` its encoded bytes, on which the next version is made; `number` is the
-    number of the newest version, and `last_now` the time when it was made.
+    number of the newest version, and `last_now` the time when it was made. `outcomes` are those of the first
+    deliveries, `delivered` the messages that had their first delivery in this batch.
     """
 
-    def __init__(self, history: History, seen: Seen, state: State, batch: str | None) -> None:
+    def __init__(
+        self, history: History, deliveries: Deliveries, seen: Seen, state: State, batch: str | None
+    ) -> None:
         head = history.head
         self.head = head
+        self.deliveries = deliveries
         self.seen = seen
         self.state = state
         self.before = head.state or b""
@@ -48,11 +54,11 @@ class Transaction:
         self.last_now = head.last_now
         self.delivered = set(seen.delivered)
         self.dead_letter = seen.dead_letter
+        self.outcomes = Outcomes(deliveries.envelopes)
         self._history = history
         self._batch = batch
         self._packer = Packer(head.versions, self.before, head.schema, batch)
-        self._added: dict[IdKey, Version] = {}
-        self._outcomes: list[Outcome] = []
+        self._positions: dict[IdKey, int] = {}
         self._outcomes_before: list[int] = []
 
     @property
@@ -62,41 +68,47 @@ class Transaction:
 
     def find(self, message_id: IdKey) -> Version | None:
         """Return the version that a message made, before or in this transaction."""
-        return self._added.get(message_id) or self._history.find(message_id)
+        position = self._positions.get(message_id)
+        if position is not None:
+            return self._version(position)
+        return self._history.find(message_id) if self._history.has_found else None
 
-    def add(self, record: StateVersion, size: int, state: State, after: bytes) -> None:
-        """Add a version of this raw size, and make its state the newest. The next reply is its outcome."""
-        self._packer.add(record, size, self.before)
+    def add(
+        self, record: StateVersion, size: int, state: State, after: bytes, published: Sequence[Published]
+    ) -> None:
+        """Add the version of the next delivery, make its state the newest, and conclude the delivery.
+
+        `size` is that of the record beside the state, `after` the encoded state.
+        """
+        self._packer.add(record, size + len(record.after or b""), after)
+        self._positions[record.message_id] = len(self._outcomes_before)
+        self._outcomes_before.append(len(self.outcomes.ends))
         self.number += 1
-        self._added[record.message_id] = Version(
-            self.number, record, self.before, after, self.head.schema, self._batch
-        )
-        self._outcomes_before.append(len(self._outcomes))
-        self.last_now = record.now
-        self.state, self.before = state, after
+        self.last_now, self.state, self.before = record.now, state, after
+        outputs = outputs_of(published, self.number, record.now)
+        self.conclude(record.message_id, Status.PROCESSED, self.number, outputs)
 
-    def reply(self, outcome: Outcome, delivered: IdKey | None = None) -> None:
-        """Add the outcome of the next delivery; `delivered` is the message, if this was a delivery of its version."""
-        self._outcomes.append(outcome)
-        if delivered is not None:
-            self.delivered.add(delivered)
-        elif is_dead_letter(outcome):
-            self.dead_letter = True
+    def conclude(self, message_id: IdKey, status: Status, number: int, outputs: Sequence[Output]) -> None:
+        """Add the outcome of the next delivery, whose message made version `number`."""
+        self.outcomes.conclude(status, number, outputs)
+        self.delivered.add(message_id)
+
+    def refuse(self, outcome: Outcome) -> None:
+        """Add the outcome of the next delivery, which neither makes a version nor has made one."""
+        self.outcomes.refuse(outcome)
+        self.dead_letter = self.dead_letter or outcome.is_dead_letter
 
     def outputs_of(self, number: int) -> Sequence[Output] | None:
         """Return the outputs of a version's first delivery, None when that was not in this transaction."""
-        return next((each.outputs for each in self._outcomes if each.version == number), None)
+        return next((outputs for _, version, outputs in self.outcomes.ends if version == number), None)
 
-    def seal(self, written_at: int, waiting: Sequence[Delivery]) -> Folded:
-        """Return the longest prefix that one commit holds; `waiting` are the deliveries from the first on.
-
-        The outcomes are those up to the first version that is left out.
-        """
-        if not self._added:
-            return self._folded(None, self._outcomes, {}, waiting)
-        packed = self._packer.pack(self.head.tail, self.before, written_at)
-        versions = list(self._added.values())[: packed.last - self.head.versions]
-        newest = versions[-1]
+    def seal(self, written_at: int) -> Folded:
+        """Return the longest prefix that one commit holds, and the outcomes up to the first version left out."""
+        if not self._positions:
+            return self._folded(None, 0, len(self.outcomes))
+        packed = self._packer.pack(self.head.tail, written_at)
+        count = packed.last - self.head.versions
+        newest = self._version(count - 1)
         head = replace(
             self.head,
             state=newest.after,
@@ -104,22 +116,31 @@ class Transaction:
             last_now=newest.record.now,
             tail=packed.tail,
         )
-        outcomes = self._outcomes
-        if len(versions) < len(self._added):
-            outcomes = outcomes[: self._outcomes_before[len(versions)]]
-        added = {version.record.message_id: version for version in versions}
-        return self._folded(Append(head, packed.runs), outcomes, added, waiting)
+        is_whole = count == len(self._positions)
+        decided = len(self.outcomes) if is_whole else self._outcomes_before[count]
+        return self._folded(Append(head, packed.runs), count, decided)
 
-    def _folded(
-        self,
-        append: Append | None,
-        outcomes: Sequence[Outcome],
-        added: Mapping[IdKey, Version],
-        waiting: Sequence[Delivery],
-    ) -> Folded:
-        rest = {each.key for each in waiting[len(outcomes) :] if isinstance(each, Prepared)}
-        made = {**self._history.appended, **added} if rest else {}
-        appended = {key: version for key, version in made.items() if key in rest}
-        is_whole = len(outcomes) == len(self._outcomes)
-        seen = Seen(self.delivered, self.dead_letter) if is_whole else self.seen.after(outcomes)
-        return Folded(outcomes, append, appended, seen)
+    def _folded(self, append: Append | None, count: int, decided: int) -> Folded:
+        """Return the first `count` versions and the first `decided` outcomes."""
+        waiting = set(self.deliveries[decided:].keys)
+        if decided == len(self.outcomes):
+            seen, outcomes = Seen(self.delivered, self.dead_letter), self.outcomes
+        else:
+            outcomes = self.outcomes[:decided]
+            seen = self.seen.after(outcomes)
+        return Folded(outcomes, append, self._appended(count, waiting), seen)
+
+    def _appended(self, count: int, waiting: Collection[IdKey]) -> Mapping[IdKey, Version]:
+        """Return the versions appended since the load that messages still waiting have made."""
+        before = self._history.appended
+        appended = {key: before[key] for key in waiting if key in before}
+        for key in waiting:
+            if self._positions.get(key, count) < count:
+                appended[key] = self._version(self._positions[key])
+        return appended
+
+    def _version(self, position: int) -> Version:
+        """Return the version at a position of this transaction."""
+        record, before, after = self._packer.version(position)
+        number = self.head.versions + 1 + position
+        return Version(number, record, before, after, self.head.schema, self._batch)

@@ -15,11 +15,11 @@ from eventstore import InvalidKeyError, Table
 from handlers import CodecError
 from handlers.app import HandlerDefinition
 from runtime.algorithms.invocation import HandlerFailedError, outputs_of
-from runtime.algorithms.state_based.replay import RevisionGoneError, find_difference, replay
+from runtime.algorithms.state_based.replay import Replayer, RevisionGoneError, find_difference
 from runtime.messages.copies import is_copy
+from runtime.messages.deliveries import Delivery, Prepared
 from runtime.messages.message_ids import IdKey, id_key
 from runtime.messages.outcome import Outcome, Output
-from runtime.messages.parsing import Delivery, Prepared
 from runtime.retries import RetryPolicy, until_undisturbed
 from runtime.storage.history import History
 from runtime.storage.readable_states import Change
@@ -128,25 +128,26 @@ class Verifier:
     def _findings(
         self, stream: History, business_id: str, deliveries: Sequence[Delivery]
     ) -> Iterator[Finding]:
+        replayer = Replayer(self._handler, business_id)
         for delivery in deliveries:
             key = _key(delivery)
             known = None if key is None else stream.find(key)
             if known is not None:
-                yield self._compared(delivery, business_id, known)
+                yield self._compared(replayer, delivery, business_id, known)
             elif isinstance(delivery, Prepared) and stream.head.is_too_late(delivery.envelope.enqueued_at):
                 yield self._finding(delivery, business_id, Verdict.NOT_KEPT)
             else:
                 yield self._unknown(delivery, business_id)
 
-    def _compared(self, delivery: Delivery, business_id: str, known: Version) -> Finding:
+    def _compared(self, replayer: Replayer, delivery: Delivery, business_id: str, known: Version) -> Finding:
         if isinstance(delivery, Outcome):
             return self._finding(delivery, business_id, Verdict.REFUSED, known, error=delivery.error)
         if not is_copy(delivery, known.record.fingerprint):
             error = f"Version {known.number} was made by another message with this id."
             return self._finding(delivery, business_id, Verdict.ID_REUSED, known, error=error)
         try:
-            invocation = replay(self._handler, business_id, delivery, known)
-            difference = find_difference(self._handler, invocation, known)
+            replayed = replayer.replay(delivery.envelope.message_id, delivery, known)
+            difference = find_difference(self._handler, replayed, known)
         except RevisionGoneError as error:
             return self._finding(delivery, business_id, Verdict.REVISION_GONE, known, error=str(error))
         except HandlerFailedError as error:
@@ -165,7 +166,7 @@ class Verifier:
                 changes=difference.state or (),
             )
         if self._with_outputs:
-            return replace(found, outputs=outputs_of(invocation, known.number, known.record.now))
+            return replace(found, outputs=outputs_of(replayed.published, known.number, known.record.now))
         return found
 
     def _unknown(self, delivery: Delivery, business_id: str) -> Finding:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from itertools import accumulate, pairwise
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from runtime.messages.envelope import Envelope
+from runtime.messages.envelopes import Envelopes
 from runtime.messages.outcome import Output
 
 MAX_DELIVERIES = 49_152
@@ -30,25 +32,25 @@ class Group:
     handler: str | None
     business_id: str | None
     follows: bool = False
-    deliveries: list[tuple[Envelope, str | None]] = field(default_factory=list)
+    envelopes: Envelopes = field(default_factory=Envelopes)
+    problems: list[str | None] = field(default_factory=list)
     text_bytes: int = 0
 
     @property
     def size(self) -> int:
         """How many bytes it takes in memory, about."""
-        return self.text_bytes + DELIVERY_BYTES * len(self.deliveries)
+        return self.text_bytes + DELIVERY_BYTES * len(self.envelopes)
 
-    def add(self, envelope: Envelope, problem: str | None) -> None:
-        """Take a delivery."""
-        self.deliveries.append((envelope, problem))
-        self.text_bytes += text_bytes(envelope)
+    def has_room(self, deliveries: int, text: int) -> bool:
+        """Say whether so many more deliveries may be added, with so many bytes of text, one at a time."""
+        return len(self.envelopes) + deliveries <= MAX_DELIVERIES and self.text_bytes + text <= MAX_TEXT_BYTES
 
-    def has_room(self, message_id: str) -> bool:
+    def has_room_for(self, message_id: str) -> bool:
         """Say whether another delivery may be added. Copies of a message stay together as far as that goes."""
-        count = len(self.deliveries)
+        count = len(self.envelopes)
         if count < MAX_DELIVERIES and self.text_bytes < MAX_TEXT_BYTES:
             return True
-        is_copy = self.deliveries[-1][0].message_id == message_id
+        is_copy = self.envelopes.message_ids[-1] == message_id
         return (
             is_copy and count < HARD_LIMIT * MAX_DELIVERIES and self.text_bytes < HARD_LIMIT * MAX_TEXT_BYTES
         )
@@ -58,23 +60,91 @@ def groups(batches: Iterable[pa.RecordBatch]) -> Iterator[Group]:
     """Cut the sorted rows of a partition into groups; a stream that is very long gives several."""
     group: Group | None = None
     for batch in batches:
-        for handler, business_id, envelope, problem in _rows(batch):
+        rows = _Rows(batch)
+        for first, end in rows.stretches():
+            handler, business_id = rows.handlers[first].as_py(), rows.business_ids[first].as_py()
             if group is None or group.handler != handler or group.business_id != business_id:
                 if group is not None:
                     yield group
                 group = Group(handler, business_id)
-            elif not group.has_room(envelope.message_id):
-                yield group
-                group = Group(handler, business_id, follows=True)
-            group.add(envelope, problem)
+            if group.has_room(end - first, rows.text_bytes(first, end)):
+                rows.add_to(group, first, end)
+                continue
+            for row in range(first, end):
+                if not group.has_room_for(rows.envelopes.message_ids[row]):
+                    yield group
+                    group = Group(handler, business_id, follows=True)
+                rows.add_to(group, row, row + 1)
     if group is not None:
         yield group
 
 
+class _Rows:
+    """The rows of an Arrow batch, column by column, with the bytes of text before each row and after the last."""
+
+    def __init__(self, batch: pa.RecordBatch) -> None:
+        lines = batch.column("line")
+        # What is no message keeps its line in place of a body.
+        bodies = (
+            pc.coalesce(lines, batch.column("body"))
+            if lines.null_count < len(lines)
+            else batch.column("body")
+        )
+        self.handlers = batch.column("handler")
+        self.business_ids = batch.column("business_id")
+        self.problems = batch.column("problem").to_pylist()
+        self.envelopes = Envelopes(
+            batch.column("message_id").to_pylist(),
+            batch.column("type").to_pylist(),
+            bodies.to_pylist(),
+            self.business_ids.to_pylist(),
+            batch.column("sequence").to_pylist(),
+            batch.column("enqueued_at").cast(pa.int64()).to_pylist(),
+            _headers(batch.column("headers")),
+        )
+        sizes = pc.fill_null(pc.binary_length(bodies), 0).to_pylist()
+        if any(self.envelopes.headers):
+            beside = map(headers_bytes, self.envelopes.headers)
+            sizes = [size + more for size, more in zip(sizes, beside, strict=True)]
+        self._text_before: list[int] = list(accumulate(sizes, initial=0))
+
+    def stretches(self) -> Iterator[tuple[int, int]]:
+        """Give the first row of each stretch of one stream, and the row after its last."""
+        count = len(self.handlers)
+        if count == 0:
+            return
+        changes = pc.or_(_differ_from_next(self.handlers), _differ_from_next(self.business_ids))
+        ends = pc.indices_nonzero(changes).to_pylist()
+        yield from pairwise([0, *(end + 1 for end in ends), count])
+
+    def text_bytes(self, first: int, end: int) -> int:
+        """Return the bytes of body and headers of some rows."""
+        return self._text_before[end] - self._text_before[first]
+
+    def add_to(self, group: Group, first: int, end: int) -> None:
+        """Add some rows to a group."""
+        group.envelopes.extend(self.envelopes[first:end])
+        group.problems += self.problems[first:end]
+        group.text_bytes += self.text_bytes(first, end)
+
+
+def _differ_from_next(column: pa.Array) -> pa.Array:
+    """Say for each value but the last whether the next one is another; null is a value here."""
+    these, following = column[:-1], column[1:]
+    differ = pc.fill_null(pc.not_equal(these, following), False)
+    return pc.or_(differ, pc.xor(pc.is_null(these), pc.is_null(following))) if column.null_count else differ
+
+
 def text_bytes(message: Envelope | Output) -> int:
     """Return the bytes of body and headers."""
-    headers = message.headers or {}
-    return _length(message.body) + sum(_length(name) + _length(value) for name, value in headers.items())
+    return _length(message.body) + headers_bytes(message.headers)
+
+
+def headers_bytes(headers: Mapping[str, str] | None) -> int:
+    """Return the bytes of headers."""
+    if not headers:
+        return 0
+    return sum(_length(name) + _length(value) for name, value in headers.items())
 
 
 def _length(text: str | bytes | None) -> int:
@@ -83,35 +153,7 @@ def _length(text: str | bytes | None) -> int:
     return len(text or "")
 
 
-def _rows(batch: pa.RecordBatch) -> Iterator[tuple[str | None, str | None, Envelope, str | None]]:
-    columns: dict[str, list[Any]] = {
-        name: batch.column(number).to_pylist()
-        for number, name in enumerate(batch.schema.names)
-        if name not in ("enqueued_at", "headers")
-    }
-    times = batch.column("enqueued_at").cast(pa.int64()).to_pylist()
-    headers = _headers(batch.column("headers"))
-    for handler, business_id, message_id, type_, body, sequence, time, header, problem, line in zip(
-        columns["handler"],
-        columns["business_id"],
-        columns["message_id"],
-        columns["type"],
-        columns["body"],
-        columns["sequence"],
-        times,
-        headers,
-        columns["problem"],
-        columns["line"],
-        strict=True,
-    ):
-        # What is no message keeps its line in place of a body.
-        envelope = Envelope(
-            message_id, type_, body if line is None else line, business_id, sequence, time, header
-        )
-        yield handler, business_id, envelope, problem
-
-
-def _headers(column: pa.Array) -> list[dict[str, str] | None]:
+def _headers(column: pa.Array) -> list[Mapping[str, str] | None]:
     if column.null_count == len(column):
         return [None] * len(column)
     return [dict(pairs) if pairs else None for pairs in column.to_pylist()]

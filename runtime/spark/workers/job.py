@@ -6,7 +6,7 @@ store on the network one event loop, as long as it lives.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -19,7 +19,8 @@ from runtime.batches.context import BatchContext
 from runtime.batches.seen import NOTHING
 from runtime.clock import Clock, system_clock
 from runtime.messages.outcome import Outcome, Reason, dead_letter
-from runtime.messages.parsing import prepare
+from runtime.messages.outcomes import Outcomes
+from runtime.messages.parsing import prepare_all
 from runtime.spark.workers.buffer import Buffer
 from runtime.spark.workers.concurrency import ConcurrencyLimit, Wait
 from runtime.spark.workers.connection import Connection, TablePlace, open_table
@@ -89,7 +90,7 @@ class FoldJob:
 
     def _work(
         self, algorithms: Mapping[str, BatchAlgorithm], batches: Iterable[pa.RecordBatch], buffer: Buffer
-    ) -> Iterator[Coroutine[Any, Any, Sequence[Outcome]] | Wait]:
+    ) -> Iterator[Coroutine[Any, Any, Outcomes] | Wait]:
         """Give the work on each group. One that goes on with the stream of the group before waits for it."""
         stream = _Stream(self.app, algorithms, buffer)
         for group in groups(batches):
@@ -111,25 +112,25 @@ class _Stream:
         self._buffer = buffer
         self._seen = NOTHING
 
-    async def process(self, group: Group) -> Sequence[Outcome]:
+    async def process(self, group: Group) -> Outcomes:
         """Return the outcomes of a group."""
         outcomes = await self._outcomes(group)
         self._seen = self._seen.between_groups(outcomes)
         self._buffer.release(group.size)
         return outcomes
 
-    async def _outcomes(self, group: Group) -> Sequence[Outcome]:
+    async def _outcomes(self, group: Group) -> Outcomes:
         if group.handler is None:
-            return [
-                dead_letter(envelope, *_why_unroutable(envelope.type, why))
-                for envelope, why in group.deliveries
-            ]
+            rows = zip(group.envelopes, group.problems, strict=True)
+            return Outcomes.of(
+                [dead_letter(envelope, *_why_unroutable(envelope.type, why)) for envelope, why in rows]
+            )
         handler = self._app.handlers[group.handler]
-        prepared = [prepare(handler, group.business_id, envelope) for envelope, _ in group.deliveries]
-        dead = [delivery for delivery in prepared if isinstance(delivery, Outcome)]
-        if group.business_id is None or len(dead) == len(prepared):
-            return dead
-        return await self._algorithms[handler.name].process(group.business_id, prepared, self._seen)
+        deliveries = prepare_all(handler, group.business_id, group.envelopes)
+        if group.business_id is None or not deliveries.keys:
+            return Outcomes.of([each for each in deliveries.parsed if isinstance(each, Outcome)])
+        algorithm = self._algorithms[handler.name]
+        return Outcomes.of(await algorithm.process(group.business_id, deliveries, self._seen))
 
 
 def _unchanged(table: Table) -> Table:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import deque
+from collections.abc import Iterator, Sequence
 from itertools import accumulate
 from typing import Any
 
 import pyarrow as pa
 
 from runtime.messages.outcome import Outcome, Output, Reason, Status
+from runtime.messages.outcomes import Outcomes
 from runtime.spark.schemas import ARROW_OUTPUT, OUTCOME
-from runtime.spark.workers.deliveries import text_bytes
+from runtime.spark.workers.deliveries import headers_bytes
 
 MAX_ROWS = 8192
 MAX_BYTES = 8 * 2**20
@@ -26,64 +28,103 @@ class OutcomeWriter:
     """Collects outcomes until there are enough for a batch."""
 
     def __init__(self) -> None:
-        self._outcomes: list[Outcome] = []
-        self._sizes: list[int] = []
+        self._collected: deque[tuple[Outcomes, int]] = deque()
+        self._rows = 0
         self._bytes = 0
 
     @property
     def is_full(self) -> bool:
         """Whether it is time to flush."""
-        return len(self._outcomes) >= MAX_ROWS or self._bytes >= MAX_BYTES
+        return self._rows >= MAX_ROWS or self._bytes >= MAX_BYTES
 
-    def add(self, outcomes: Iterable[Outcome]) -> None:
-        """Take outcomes."""
-        added = list(outcomes)
-        sizes = [text_bytes(each.envelope) + outputs_bytes(each.outputs) for each in added]
-        self._outcomes += added
-        self._sizes += sizes
-        self._bytes += sum(sizes)
+    def add(self, outcomes: Outcomes) -> None:
+        """Take outcomes of one stream."""
+        for piece, size in _pieces(outcomes):
+            self._collected.append((piece, size))
+            self._rows += len(piece)
+            self._bytes += size
 
     def flush(self) -> pa.RecordBatch:
-        """Return the first of what was collected, up to `MAX_ROWS` and about `MAX_BYTES`, as one batch."""
-        count = self._fitting()
-        taken = self._outcomes[:count]
-        self._bytes -= sum(self._sizes[:count])
-        del self._outcomes[:count], self._sizes[:count]
+        """Return the first of what was collected, up to `MAX_ROWS` and `MAX_BYTES`, as one batch."""
+        taken: list[Outcomes] = []
+        rows = size = 0
+        while self._collected:
+            piece, piece_size = self._collected[0]
+            if taken and (rows + len(piece) > MAX_ROWS or size + piece_size > MAX_BYTES):
+                break
+            self._collected.popleft()
+            taken.append(piece)
+            rows += len(piece)
+            size += piece_size
+        self._rows -= rows
+        self._bytes -= size
         return to_arrow(taken)
 
-    def _fitting(self) -> int:
-        """Return how many outcomes a batch may have; the last of them may go over the limit."""
-        size = 0
-        for count, each in enumerate(self._sizes[:MAX_ROWS], 1):
-            size += each
-            if size >= MAX_BYTES:
-                return count
-        return MAX_ROWS
 
-
-def to_arrow(outcomes: list[Outcome]) -> pa.RecordBatch:
+def to_arrow(collected: Sequence[Outcomes]) -> pa.RecordBatch:
     """Return outcomes in the columns of `OUTCOME`."""
+    columns: list[list[Any]] = [[] for _ in range(6)]
+    ids, types, handlers, business_ids, ends, refused = columns
+    for each in collected:
+        count = len(each)
+        refused += [(len(ids) + position, outcome) for position, outcome in each.refused.items()]
+        ids += each.envelopes.message_ids[:count]
+        types += each.envelopes.types[:count]
+        handlers += [each.handler] * count
+        business_ids += [each.business_id] * count
+        ends += each.ends
+    statuses, versions, of_outcomes = zip(*ends, strict=True) if ends else ((), (), ())
+    beside: list[list[str | None]] = [[None] * len(ids) for _ in range(3)]
+    reasons, errors, delivered = beside
+    for row, outcome in refused:
+        handlers[row], business_ids[row] = outcome.handler, outcome.business_id
+        reasons[row], errors[row], delivered[row] = outcome.reason, outcome.error, _delivery(outcome)
+    texts = [
+        pa.array(column, _STRING)
+        for column in (ids, types, handlers, business_ids, statuses, reasons, errors)
+    ]
     columns = [
-        pa.array([outcome.envelope.message_id for outcome in outcomes], _STRING),
-        pa.array([outcome.envelope.type for outcome in outcomes], _STRING),
-        pa.array([outcome.handler for outcome in outcomes], _STRING),
-        pa.array([outcome.business_id for outcome in outcomes], _STRING),
-        pa.array([outcome.status for outcome in outcomes], _STRING),
-        pa.array([outcome.reason for outcome in outcomes], _STRING),
-        pa.array([outcome.error for outcome in outcomes], _STRING),
-        pa.array([outcome.version for outcome in outcomes], pa.int64()),
-        outputs_array([outcome.outputs for outcome in outcomes]),
-        pa.array([_delivery(outcome) for outcome in outcomes], _STRING),
+        *texts,
+        pa.array(versions, pa.int64()),
+        outputs_array(of_outcomes),
+        pa.array(delivered, _STRING),
     ]
     return pa.RecordBatch.from_arrays(columns, names=_NAMES)
 
 
-def outputs_bytes(outputs: Iterable[Output]) -> int:
+def _pieces(outcomes: Outcomes) -> Iterator[tuple[Outcomes, int]]:
+    """Give outcomes in pieces of up to `MAX_ROWS` and `MAX_BYTES`, with their sizes; one alone may take more bytes."""
+    if len(outcomes) > MAX_ROWS:
+        for first in range(0, len(outcomes), MAX_ROWS):
+            yield from _pieces(outcomes[first : first + MAX_ROWS])
+        return
+    size = _size(outcomes)
+    if len(outcomes) <= 1 or size <= MAX_BYTES:
+        yield outcomes, size
+        return
+    middle = len(outcomes) // 2
+    yield from _pieces(outcomes[:middle])
+    yield from _pieces(outcomes[middle:])
+
+
+def _size(outcomes: Outcomes) -> int:
+    """Return how many bytes outcomes take in memory, about: those of their deliveries and of their outputs."""
+    envelopes = outcomes.envelopes
+    size = sum(map(len, envelopes.bodies)) + sum(map(headers_bytes, filter(None, envelopes.headers)))
+    return size + outputs_bytes([output for _, _, outputs in outcomes.ends for output in outputs])
+
+
+def outputs_bytes(outputs: Sequence[Output]) -> int:
     """Return how many bytes outputs take in memory, about."""
-    return sum(OUTPUT_BYTES + text_bytes(output) for output in outputs)
+    text = sum([len(output.body) for output in outputs])
+    return (
+        OUTPUT_BYTES * len(outputs)
+        + text
+        + sum(map(headers_bytes, [each.headers for each in outputs if each.headers]))
+    )
 
 
-def outputs_array(of_outcomes: list[tuple[Output, ...]]) -> pa.ListArray:
+def outputs_array(of_outcomes: Sequence[Sequence[Output]]) -> pa.ListArray:
     """Return a column of lists of outputs."""
     outputs = [output for outputs in of_outcomes for output in outputs]
     columns: list[Any] = list(zip(*outputs, strict=True)) or [()] * len(ARROW_OUTPUT)
@@ -93,7 +134,7 @@ def outputs_array(of_outcomes: list[tuple[Output, ...]]) -> pa.ListArray:
     return pa.ListArray.from_arrays(pa.array(_offsets(of_outcomes), pa.int32()), flat)
 
 
-def _offsets(lists: list[tuple[Output, ...]]) -> list[int]:
+def _offsets(lists: Sequence[Sequence[Output]]) -> list[int]:
     return list(accumulate(map(len, lists), initial=0))
 
 

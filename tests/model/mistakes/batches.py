@@ -44,7 +44,8 @@ def _all_versions_are_appended(patch: pytest.MonkeyPatch) -> None:
 
     def seal_all(self: Any, *given: Any) -> Any:
         folded = seal(self, *given)
-        return folded._replace(appended={**self._history.appended, **self._added})
+        added = {key: self._version(position) for key, position in self._positions.items()}
+        return folded._replace(appended={**self._history.appended, **added})
 
     patch.setattr(Transaction, "seal", seal_all)
 

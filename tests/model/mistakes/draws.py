@@ -13,7 +13,7 @@ from handlers.context import _pack
 from handlers.draws import Seed
 from runtime.algorithms.state_based import decide
 from runtime.algorithms.state_based.decide import Decider
-from runtime.algorithms.state_based.replay import replay
+from runtime.algorithms.state_based.replay import Replayer
 from tests.model.mistakes.mistake import Mistake
 from tests.model.processes import Dependencies
 from tests.model.scenarios.state_based import StateBasedScenario, deliver, messages
@@ -36,11 +36,13 @@ def _random_of_the_process(patch: pytest.MonkeyPatch) -> None:
 
 
 def _time_of_the_process(patch: pytest.MonkeyPatch) -> None:
-    def at_another_time(handler: Any, business_id: str, delivery: Any, known: Any) -> Any:
-        record = known.record._replace(now=Dependencies.process.clock())
-        return replay(handler, business_id, delivery, known._replace(record=record))
+    replay: Any = Replayer.replay
 
-    patch.setattr(decide, "replay", at_another_time)
+    def at_another_time(self: Any, message_id: str, delivery: Any, known: Any) -> Any:
+        record = known.record._replace(now=Dependencies.process.clock())
+        return replay(self, message_id, delivery, known._replace(record=record))
+
+    patch.setattr(Replayer, "replay", at_another_time)
 
 
 def _capture_anew(patch: pytest.MonkeyPatch) -> None:

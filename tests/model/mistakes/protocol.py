@@ -11,7 +11,6 @@ from eventstore import ANY_ETAG, ConcurrencyConflictError, Operation, StoreUnava
 from eventstore.header import header_row
 from runtime import Processor
 from runtime.algorithms.state_based import process as state_based
-from runtime.algorithms.state_based.decide import Decider
 from runtime.algorithms.state_based.transaction import Transaction
 from runtime.messages.envelope import Envelope
 from runtime.messages.message_ids import id_key
@@ -135,13 +134,12 @@ def _ones_id_means_ones_version(patch: pytest.MonkeyPatch) -> None:
 
 
 def _duplicates_are_silent(patch: pytest.MonkeyPatch) -> None:
-    outcome: Any = Decider._outcome
+    conclude: Any = Transaction.conclude
 
-    def without_outputs(self: Any, envelope: Any, status: Any, *given: Any) -> Any:
-        made = outcome(self, envelope, status, *given)
-        return made._replace(outputs=()) if status is Status.DUPLICATE else made
+    def without_outputs(self: Any, key: Any, status: Any, number: int, outputs: Any) -> None:
+        conclude(self, key, status, number, () if status is Status.DUPLICATE else outputs)
 
-    patch.setattr(Decider, "_outcome", without_outputs)
+    patch.setattr(Transaction, "conclude", without_outputs)
 
 
 def _nothing_is_known(patch: pytest.MonkeyPatch) -> None:

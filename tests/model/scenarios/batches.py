@@ -63,7 +63,7 @@ async def _fold(
 ) -> list[Outcome]:
     (handler,) = app.handlers.values()
     algorithm = state_based.StateBased(table, handler, clock, batch, PATIENCE)
-    return await algorithm.process(BOOK, [prepare(handler, BOOK, message) for message in messages])
+    return list(await algorithm.process(BOOK, [prepare(handler, BOOK, message) for message in messages]))
 
 
 def _handled(outcomes: Sequence[Outcome]) -> Handled:

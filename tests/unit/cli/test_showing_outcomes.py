@@ -11,6 +11,7 @@ import pytest
 
 from runtime.messages.envelope import Envelope
 from runtime.messages.outcome import Outcome, Output, Reason, Status, dead_letter
+from runtime.messages.outcomes import Outcomes
 from runtime.spark.workers.outcomes import to_arrow
 
 NOON = int(datetime(2026, 3, 1, 12, tzinfo=UTC).timestamp() * 1_000_000)
@@ -39,7 +40,7 @@ def refused(number):
 def write(folder, batch, round_, outcomes, *, is_whole=True):
     place = folder / f"batch_id={batch}" / f"round={round_}"
     place.mkdir(parents=True)
-    pq.write_table(pa.Table.from_batches([to_arrow(outcomes)]), place / "part-0.parquet")
+    pq.write_table(pa.Table.from_batches([to_arrow([Outcomes.of(outcomes)])]), place / "part-0.parquet")
     if is_whole:
         (place / "_batch-token-digest").touch()
 

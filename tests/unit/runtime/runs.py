@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from eventstore import RecordedEvent
-from runtime.storage.columns import StateVersion
+from runtime.storage.columns import StateVersion, VersionColumns
 from runtime.storage.run import Commit, Run
 
 
@@ -19,7 +19,7 @@ def version(number: int, **fields: Any) -> StateVersion:
 
 def run_of(*versions: StateVersion, before: bytes = b"{}") -> Run:
     """Return a run of these versions."""
-    return Run(1, 1, before, list(versions), [Commit(len(versions), None, 7)])
+    return Run(1, 1, before, VersionColumns.of(versions), [Commit(len(versions), None, 7)])
 
 
 def stored(run: Run, *, version: int = 1) -> RecordedEvent:

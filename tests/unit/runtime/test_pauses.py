@@ -14,7 +14,8 @@ from runtime.algorithms.last_hop.keys import DeliveryKeys
 from runtime.algorithms.outbox.outbox import Outbox
 from runtime.algorithms.state_based.truncation import DAY, TruncationRules, truncate_stream
 from runtime.algorithms.state_based.verification import Verifier
-from runtime.messages.parsing import Prepared, prepare
+from runtime.messages.deliveries import Prepared
+from runtime.messages.parsing import prepare
 from runtime.retries import RetryPolicy
 from tests.support.network_store import NetworkStore
 from tests.unit.runtime import diary

@@ -59,7 +59,7 @@ class Worker:
     async def handle(self, *deliveries: Envelope) -> list[Outcome]:
         """Handle deliveries in their order."""
         prepared = [prepare(self.handler, self.business_id, delivery) for delivery in deliveries]
-        return await self.algorithm.process(self.business_id, prepared)
+        return list(await self.algorithm.process(self.business_id, prepared))
 
     def process(self, *deliveries: Envelope) -> list[Outcome]:
         """Handle deliveries in their order, without an event loop."""

@@ -16,6 +16,7 @@ from eventstore import InterceptedTable, Table
 from runtime.batches.context import BatchContext
 from runtime.messages.envelope import Envelope
 from runtime.messages.outcome import Outcome, Output, Status
+from runtime.messages.outcomes import Outcomes
 from runtime.spark.verify_job import VerifyJob
 from runtime.spark.workers import buffer, deliveries
 from runtime.spark.workers import outcomes as writing
@@ -172,7 +173,7 @@ def test_headers_fill_a_group_as_bodies_do(monkeypatch):
     monkeypatch.setattr(deliveries, "MAX_TEXT_BYTES", 1000)
     given = batches([stream(1)] * 6, ["{}"] * 6, [[("trace", "x" * 500)]] * 6)
 
-    assert [len(group.deliveries) for group in groups(given)] == [2, 2, 2]
+    assert [len(group.envelopes) for group in groups(given)] == [2, 2, 2]
 
 
 def test_the_size_of_a_group_is_its_text_and_something_for_each_delivery():
@@ -216,10 +217,10 @@ def test_large_outcomes_leave_in_small_batches(monkeypatch, large):
     outputs = (Output("m-2", "Heard", text[writing.OUTPUT_BYTES :], 1, 1, {}),) if large == "output" else ()
     writer = OutcomeWriter()
 
-    writer.add([Outcome(envelope, "Ear", "left", Status.PROCESSED, outputs=outputs)] * 8)
+    writer.add(Outcomes.of([Outcome(envelope, "Ear", "left", Status.PROCESSED, outputs=outputs)] * 8))
 
     flushed = []
     while writer.is_full:
         flushed.append(writer.flush().num_rows)
-    assert flushed == [3, 3]
+    assert flushed == [2, 2, 2]
     assert writer.flush().num_rows == 2

@@ -10,9 +10,10 @@ from runtime import Envelope, Outcome, Output
 from runtime.algorithms.choice import Dependencies, make_outbox_batches
 from runtime.algorithms.outbox.outbox_batch import OutboxBatch
 from runtime.batches.context import BatchContext
+from runtime.messages.deliveries import Delivery
 from runtime.messages.message_ids import IdKey, id_key
 from runtime.messages.outcome import Status
-from runtime.messages.parsing import Delivery, prepare, read_body
+from runtime.messages.parsing import prepare, read_body
 from tests.unit.runtime.algorithms.world import Step, World
 from tests.unit.runtime.patience import PATIENCE
 

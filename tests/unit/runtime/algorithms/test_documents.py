@@ -10,7 +10,8 @@ from runtime import Outcome, Status
 from runtime.algorithms.documents.draft import DOCUMENT
 from runtime.algorithms.documents.effects import MAX_BYTES, Effect, TableEffects
 from runtime.algorithms.documents.prepare_commit_publish import PrepareCommitPublish
-from runtime.messages.parsing import Prepared, prepare
+from runtime.messages.deliveries import Prepared
+from runtime.messages.parsing import prepare
 from tests.unit.runtime import diary
 from tests.unit.runtime.algorithms.documents import DocumentWorld
 from tests.unit.runtime.algorithms.game import SHOT, WITH_DOCUMENTS, assert_one_hit, begun, calls, shoot

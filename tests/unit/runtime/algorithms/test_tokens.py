@@ -177,7 +177,8 @@ def test_a_token_whose_name_is_none_is_taken_for_no_token(name):
 
 def test_the_ids_of_attempts_come_from_where_they_are_said_to_come_from():
     from runtime.algorithms.outbox.token_based import TokenBased
-    from runtime.messages.parsing import Prepared, prepare
+    from runtime.messages.deliveries import Prepared
+    from runtime.messages.parsing import prepare
     from samples.shooting_range import app
     from tests.unit.runtime.games import GAME, fire
 

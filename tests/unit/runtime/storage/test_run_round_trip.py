@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from eventstore import Partition, RecordedEvent, Stream, connect, drive
 from runtime.messages.message_ids import id_key
-from runtime.storage.columns import StateVersion
+from runtime.storage.columns import StateVersion, VersionColumns
 from runtime.storage.limits import MAX_RUN_ID_BYTES
 from runtime.storage.run import (
     DATA_PROPERTIES,
@@ -48,7 +48,11 @@ def made_runs(draw: st.DrawFn) -> Run:
     commits = [Commit(len(piece), draw(st.none() | texts), draw(moments)) for piece in pieces]
     made = [version for piece in pieces for version in piece]
     return Run(
-        draw(st.integers(1, 10**15)), draw(st.integers(1, 9)), draw(st.binary(max_size=60)), made, commits
+        draw(st.integers(1, 10**15)),
+        draw(st.integers(1, 9)),
+        draw(st.binary(max_size=60)),
+        VersionColumns.of(made),
+        commits,
     )
 
 

@@ -11,6 +11,7 @@ from eventstore import Table
 from handlers import App, Context, Handler, Message, State, handles
 from runtime.errors import StoredDataError
 from runtime.storage import limits
+from runtime.storage.columns import VersionColumns
 from runtime.storage.head import read_head
 from runtime.storage.run import Commit, Run
 from runtime.storage.tail import Segment, Tail, read_tail
@@ -27,7 +28,9 @@ def tail_of(*commits: list, before: bytes = b"{}") -> Tail:
     """Return a tail of some commits, each with its versions."""
     made = Tail(1, 1, before)
     for versions in commits:
-        made = made.plus(Segment.of(versions, 1, state_after(made), Commit(len(versions), "b", 7)))
+        made = made.plus(
+            Segment.of(VersionColumns.of(versions), 1, state_after(made), Commit(len(versions), "b", 7))
+        )
     return made
 
 
@@ -35,8 +38,7 @@ def state_after(made: Tail) -> bytes:
     if not made.segments:
         return made.before
     run = made.run()
-    newest = run.versions[-1].after
-    return run.states_before()[-1] if newest is None else newest
+    return run.after
 
 
 @given(
@@ -57,7 +59,7 @@ def test_a_tail_comes_back_as_the_run_that_it_is(commits, before):
         1,
         1,
         before,
-        [made for commit in versions for made in commit],
+        VersionColumns.of([made for commit in versions for made in commit]),
         [Commit(len(commit), "b", 7) for commit in versions],
     )
     assert [index.first for index in back.indexes()] == [commit[0].message_id[-1] for commit in versions]
@@ -84,12 +86,14 @@ def header(table: Table) -> Tail | None:
 
 
 def test_a_tail_is_full_of_bytes_before_and_after_compression():
-    one = Segment.of([version(1, after=bytes(3 * 2**20))], 1, b"{}", Commit(1, None, 7))
+    one = Segment.of(VersionColumns.of([version(1, after=bytes(3 * 2**20))]), 1, b"{}", Commit(1, None, 7))
     assert one.size < 1000
 
     assert Tail(1, 1, b"{}").takes(one, 1)
     assert not Tail(1, 1, b"{}").plus(one).takes(one, 1)
-    noise = Segment.of([version(1, after=random.randbytes(20_000))], 1, b"{}", Commit(1, None, 7))
+    noise = Segment.of(
+        VersionColumns.of([version(1, after=random.randbytes(20_000))]), 1, b"{}", Commit(1, None, 7)
+    )
     assert not Tail(1, 1, b"{}").plus(noise).takes(noise, 1)
 
 

@@ -1,0 +1,86 @@
+"""Deliveries of one stream that were parsed, column by column."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, overload
+
+from handlers import Message
+from handlers.route import Route
+from runtime.messages.envelope import Envelope
+from runtime.messages.envelopes import Envelopes
+from runtime.messages.message_ids import IdKey
+from runtime.messages.outcome import Outcome
+
+
+class Prepared(NamedTuple):
+    """A delivery whose body is a valid message of the stream."""
+
+    envelope: Envelope
+    route: Route
+    message: Message
+    key: IdKey
+    fingerprint: bytes
+
+    @property
+    def business_id(self) -> str:
+        """The id of the business object that the message is for."""
+        return self.route.business_id(self.message)
+
+
+Delivery = Prepared | Outcome
+"""A delivery that was parsed: ready to be handled, or the dead letter that it is."""
+
+
+class Parsed(NamedTuple):
+    """What the body of a delivery holds, with the key of its id."""
+
+    route: Route
+    message: Message
+    key: IdKey
+    fingerprint: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Deliveries(Sequence[Delivery]):
+    """Deliveries that were parsed: for each what its body holds, or the dead letter that it is.
+
+    As a sequence it gives the deliveries one by one, each made when it is asked for.
+    """
+
+    envelopes: Envelopes
+    parsed: Sequence[Parsed | Outcome]
+
+    @classmethod
+    def of(cls, deliveries: Sequence[Delivery]) -> Deliveries:
+        """Return deliveries as columns."""
+        if isinstance(deliveries, Deliveries):
+            return deliveries
+        return cls(
+            Envelopes.of(each.envelope for each in deliveries),
+            [Parsed(*each[1:]) if isinstance(each, Prepared) else each for each in deliveries],
+        )
+
+    @property
+    def keys(self) -> list[IdKey]:
+        """The keys of the messages that are ready to be handled."""
+        return [each.key for each in self.parsed if type(each) is Parsed]
+
+    def __len__(self) -> int:
+        return len(self.parsed)
+
+    @overload
+    def __getitem__(self, index: int) -> Delivery: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Deliveries: ...
+
+    def __getitem__(self, index: int | slice) -> Delivery | Deliveries:
+        if isinstance(index, slice):
+            return Deliveries(self.envelopes[index], self.parsed[index])
+        parsed = self.parsed[index]
+        return parsed if isinstance(parsed, Outcome) else Prepared(self.envelopes[index], *parsed)
+
+    def __iter__(self) -> Iterator[Delivery]:
+        return map(self.__getitem__, range(len(self)))

@@ -1,0 +1,305 @@
+"""Plain models: what is left out for them changes nothing, and a model with any rule of its own is none."""
+
+from __future__ import annotations
+
+import math
+from decimal import Decimal
+from functools import cached_property
+from typing import Annotated, Any, Literal
+from uuid import UUID
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import (
+    AfterValidator,
+    AliasChoices,
+    BaseModel,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    PrivateAttr,
+    StrictInt,
+    computed_field,
+    field_serializer,
+    field_validator,
+    model_serializer,
+    model_validator,
+)
+
+from handlers import State
+from handlers.codec import Codec
+from handlers.errors import CodecError
+from handlers.plain import Plain, find_plain
+
+
+class Scalars(State):
+    """All that a plain model may hold."""
+
+    count: int = 0
+    share: float = 0.0
+    name: str = ""
+    is_open: bool = False
+    most: int | None = None
+    note: str | None = None
+
+
+class Inherited(Scalars):
+    more: int = 1
+
+
+class Required(BaseModel):
+    count: int
+
+
+class Validated(State):
+    count: int = 0
+
+    @field_validator("count")
+    @classmethod
+    def _even(cls, value: int) -> int:
+        return value - value % 2
+
+
+class ValidatedWhole(State):
+    count: int = 0
+
+    @model_validator(mode="after")
+    def _check(self) -> ValidatedWhole:
+        return self
+
+
+class ValidatedByAnnotation(State):
+    count: Annotated[int, AfterValidator(abs)] = 0
+
+
+class Serialized(State):
+    count: int = 0
+
+    @field_serializer("count")
+    def _doubled(self, value: int) -> int:
+        return 2 * value
+
+
+class SerializedByAnnotation(State):
+    count: Annotated[int, PlainSerializer(lambda value: -value)] = 0
+
+
+class SerializedWhole(State):
+    count: int = 0
+
+    @model_serializer
+    def _nothing(self) -> dict[str, Any]:
+        return {}
+
+
+class Computed(State):
+    count: int = 0
+
+    @computed_field  # type: ignore[prop-decorator] # pydantic's way
+    @property
+    def double(self) -> int:
+        return 2 * self.count
+
+
+class Initialised(State):
+    count: int = 0
+
+    def __init__(self, **given: Any) -> None:
+        super().__init__(**given)
+
+
+class PostInitialised(State):
+    count: int = 0
+
+    def model_post_init(self, _: Any, /) -> None:
+        pass
+
+
+class WithPrivateAttribute(State):
+    count: int = 0
+    _seen: list[int] = PrivateAttr(default_factory=list)
+
+
+class Aliased(State):
+    count: int = Field(0, alias="n")
+
+
+class AliasedInSchema(State):
+    count: int = Field(0, validation_alias=AliasChoices("n", "m"))  # type: ignore[pydantic-alias] # on purpose
+
+
+class Stripped(State):
+    model_config = ConfigDict(str_strip_whitespace=True)
+    name: str = ""
+
+
+class StrictModel(State):
+    model_config = ConfigDict(strict=True)
+    count: int = 0
+
+
+class Excluded(State):
+    count: int = Field(0, exclude=True)
+
+
+NOT_PLAIN: list[type[BaseModel]] = [
+    Validated,
+    ValidatedWhole,
+    ValidatedByAnnotation,
+    Serialized,
+    SerializedByAnnotation,
+    SerializedWhole,
+    Computed,
+    Initialised,
+    PostInitialised,
+    WithPrivateAttribute,
+    Aliased,
+    AliasedInSchema,
+    Stripped,
+    StrictModel,
+    Excluded,
+]
+
+
+def plain_of(model_type: type[BaseModel]) -> Plain:
+    """Return what instances of a plain model are compared with."""
+    plain = find_plain(model_type)
+    assert plain is not None
+    return plain
+
+
+def state_of(annotation: Any, default: Any) -> type[State]:
+    """Return a state with one field of a type."""
+    return type(
+        "Odd", (State,), {"__annotations__": {"value": annotation}, "value": default, "__module__": __name__}
+    )
+
+
+@pytest.mark.parametrize("model_type", [Scalars, Inherited, Required])
+def test_a_flat_model_of_scalars_is_plain(model_type):
+    assert find_plain(model_type) is not None
+
+
+@pytest.mark.parametrize("model_type", NOT_PLAIN)
+def test_a_model_with_a_rule_of_its_own_is_not_plain(model_type):
+    assert find_plain(model_type) is None
+
+
+@pytest.mark.parametrize(
+    ("annotation", "default"),
+    [
+        (StrictInt, 0),
+        (Annotated[int, Field(ge=0)], 0),
+        (Annotated[str, Field(max_length=3)], ""),
+        (Annotated[float, Field(allow_inf_nan=False)], 0.0),
+        (int, Field(default_factory=int)),
+        (bytes, b""),
+        (Decimal, Decimal(0)),
+        (UUID, UUID(int=0)),
+        (Literal["a", "b"], "a"),
+        (int | str, 0),
+        (tuple[int, ...], ()),
+        (frozenset[int], frozenset()),
+        (Scalars, Scalars()),
+        (Any, None),
+    ],
+    ids=str,
+)
+def test_a_field_that_is_not_a_bare_scalar_makes_a_model_not_plain(annotation, default):
+    assert find_plain(state_of(annotation, default)) is None
+
+
+odd_values = st.one_of(
+    st.integers(),
+    st.floats(),
+    st.text(st.characters()),
+    st.booleans(),
+    st.none(),
+    st.sampled_from(
+        [10**4299, 10**4300, -0.0, math.inf, 2**63, "\0", "\U0001f4d6", "\ud800", b"7", Decimal(1), (1,)]
+    ),
+)
+names = st.sampled_from(sorted(Scalars.model_fields))
+
+
+@given(st.dictionaries(names, odd_values), st.sampled_from(["copied", "constructed", "constructed in part"]))
+def test_what_survives_comes_back_as_the_same_values_and_bytes(update, how):
+    codec = Codec(Scalars)
+    whole = codec.decode(codec.encode(Scalars()))
+    if how == "copied":
+        model = whole.model_copy(update=update)
+    elif how == "constructed":
+        model = Scalars.model_construct(_fields_set=set(Scalars.model_fields), **{**whole.__dict__, **update})
+    else:
+        model = Scalars.model_construct(**update)
+    try:
+        encoded = codec.encode(model)
+    except CodecError:
+        return
+    if not plain_of(codec.model_type).survives(model, encoded):
+        return
+
+    decoded, again = codec.canonical(encoded)
+
+    assert again == encoded
+    assert repr(decoded.__dict__) == repr(model.__dict__)
+    assert [type(value) for value in decoded.__dict__.values()] == [*map(type, model.__dict__.values())]
+    assert decoded.model_fields_set == model.model_fields_set
+
+
+@given(
+    st.builds(
+        Scalars,
+        count=st.integers(-(2**70), 2**70),
+        share=st.floats(),
+        name=st.text(),
+        is_open=st.booleans(),
+        most=st.none() | st.integers(),
+        note=st.none() | st.text(),
+    )
+)
+def test_nearly_all_states_survive(state):
+    codec = Codec(Scalars)
+    whole = codec.decode(codec.encode(state))
+
+    assert plain_of(codec.model_type).survives(whole, codec.encode(whole))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda state: state.model_fields_set.add("other"),
+        lambda state: state.__dict__.update(count=1.0),
+        lambda state: state.__dict__.update(count=True),
+        lambda state: state.__dict__.update(other=1),
+        lambda state: state.__dict__.pop("count"),
+        lambda state: state.__dict__.update(count=state.__dict__.pop("count")),
+        lambda state: object.__setattr__(state, "count", 7),
+        lambda state: setattr(state, "_hidden", []),
+    ],
+)
+def test_each_change_of_a_state_is_seen(change):
+    codec = Codec(Scalars)
+    state = codec.decode(codec.encode(Scalars(count=1)))
+    values = list(state.__dict__.values())
+    assert plain_of(codec.model_type).is_unchanged(state, values)
+
+    change(state)
+
+    assert not plain_of(codec.model_type).is_unchanged(state, values)
+
+
+def test_a_cached_property_is_seen_as_a_change():
+    class WithCache(State):
+        count: int = 0
+
+        @cached_property
+        def double(self) -> int:
+            return 2 * self.count
+
+    codec = Codec(WithCache)
+    state = codec.decode(codec.encode(WithCache()))
+    values = list(state.__dict__.values())
+
+    assert (state.double, plain_of(codec.model_type).is_unchanged(state, values)) == (0, False)
