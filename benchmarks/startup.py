@@ -52,9 +52,9 @@ def ours(folder: str) -> Seconds:
     watch = _Watch()
     from runtime.batches.context import BatchContext  # noqa: PLC0415 - what is measured
     from runtime.spark import build_session  # noqa: PLC0415
-    from runtime.spark.schemas import OUTCOME  # noqa: PLC0415
     from runtime.spark.workers.connection import open_table  # noqa: PLC0415
     from runtime.spark.workers.job import FoldJob  # noqa: PLC0415
+    from runtime.spark.workers.parts import PART, PartJob  # noqa: PLC0415
     from samples.shooting_range import app  # noqa: PLC0415
 
     watch.end("imports")
@@ -63,7 +63,8 @@ def ours(folder: str) -> Seconds:
     store = f"sqlite:///{folder}/store.db"
     open_table(store, "games")
     job = FoldJob(app, store, "games", BatchContext("start"))
-    spark.createDataFrame([], _READ).mapInArrow(job.fold, OUTCOME).write.parquet(f"{folder}/out")
+    part = PartJob(job.fold, folder, tuple(app.message_types))
+    spark.createDataFrame([], _READ).mapInArrow(part.run, PART).collect()
     watch.end("first job")
     spark.stop()
     return watch.seconds

@@ -33,13 +33,13 @@ _MAX_REMEMBERED = 1000
 class Plain:
     """What makes an instance of a plain model one that needs no second look."""
 
-    __slots__ = ("_allowed", "_fields", "_max_bytes", "_names", "_types")
+    __slots__ = ("_fields", "_max_bytes", "_names", "_shapes", "_types")
 
     def __init__(self, types: Mapping[str, frozenset[type]]) -> None:
         self._names = tuple(types)
         self._fields = set(types)
         self._types = list(types.values())
-        self._allowed: set[tuple[type, ...]] = set()
+        self._shapes: set[tuple[object, ...]] = set()
         has_integers = any(int in kinds for kinds in types.values())
         self._max_bytes = _MAX_BYTES_WITH_INTEGERS if has_integers else None
 
@@ -50,21 +50,20 @@ class Plain:
         field: what a scalar's JSON is read back as.
         """
         fields = model.__dict__
+        shape = (*fields, *map(type, fields.values()))
         return (
-            tuple(fields) == self._names
+            (shape in self._shapes or self._allows(shape))
             and model.__pydantic_fields_set__ == self._fields
-            and self._allows(tuple(map(type, fields.values())))
             and (self._max_bytes is None or len(encoded) <= self._max_bytes)
         )
 
-    def _allows(self, types: tuple[type, ...]) -> bool:
-        """Say whether each of these is a type of its field. Those found so are remembered: there are few."""
-        if types in self._allowed:
-            return True
-        if not all(map(contains, self._types, types)):
+    def _allows(self, shape: tuple[object, ...]) -> bool:
+        """Say whether these are the fields, followed by a type of each. A shape is remembered: there are few."""
+        names, types = shape[: len(self._names)], shape[len(self._names) :]
+        if names != self._names or not all(map(contains, self._types, types)):
             return False
-        if len(self._allowed) < _MAX_REMEMBERED:
-            self._allowed.add(types)
+        if len(self._shapes) < _MAX_REMEMBERED:
+            self._shapes.add(shape)
         return True
 
     def is_unchanged(self, model: BaseModel, values: list[Any]) -> bool:

@@ -1,8 +1,8 @@
 """Batches: run the handlers of an app over a message log, round by round.
 
-A round handles its messages, writes their outcomes once, renames the folder into place and commits it in the ledger.
-With `cascade`, the outputs of a round are the messages of the next. When no handler takes any of the outputs, the
-batch is published; a published batch is immutable.
+In a round, workers handle messages and write the outcomes to files. The driver is told what these hold, puts them in
+place, and commits the round in the ledger. With `cascade`, the outputs of a round are the messages of the next. When no
+handler takes any of the outputs, the batch is published; a published batch is immutable.
 
 An algorithm with an outbox has a second pass: once the outcomes of a round are committed, which is how a batch
 publishes, its messages are finished in their entities, before the next round or the end. A batch that is resumed does
@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import secrets
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -36,15 +36,15 @@ from runtime.spark.folders import BatchFolders, absolute_folder
 from runtime.spark.logs.inputs import describe_input
 from runtime.spark.logs.log import normalise, read_log
 from runtime.spark.logs.routing import route
-from runtime.spark.passes import finish, unfinished
-from runtime.spark.schemas import OUTCOME
+from runtime.spark.passes import Work, finish, unfinished
 from runtime.spark.sessions.failures import SPARK_FAILURES, explain
 from runtime.spark.sessions.settings import job_settings
 from runtime.spark.workers.connection import Connection, TablePlace, check_reach, open_table
 from runtime.spark.workers.job import FoldJob
+from runtime.spark.workers.parts import PART, Part, PartJob, totals
 
-Round = Callable[[FoldJob], DataFrame]
-"""Gives the outcomes of a round, which is run when they are written."""
+Round = Callable[[FoldJob], Work]
+"""Says what workers do in a round, once it is known what they are told."""
 
 
 @dataclass(frozen=True)
@@ -171,14 +171,17 @@ class Batch:
                     f"its id and a higher --max-rounds, or look for handlers that answer each other for ever."
                 )
                 raise BatchFailedError(message)
-            if not self._folders(record).is_in_place(number):
-                self._run_round(
-                    connection, ledger, record, first if number == 0 else self._next_round(record)
-                )
-            self.options.step(f"Round {number}: counting outcomes")
-            counts, routable = self._count(record, number)
-            self._check_dead_letters(record, counts)
-            record = connection.run(ledger.commit_round(record, number, counts, routable))
+            folders = self._folders(record)
+            if folders.is_in_place(number):
+                self.options.step(f"Round {number}: counting outcomes")
+                parts = folders.parts(number, tuple(self.app.message_types))
+            else:
+                round_ = first if number == 0 else self._next_round(record)
+                parts = self._run_round(connection, ledger, record, round_)
+            self._check_dead_letters(record, totals(parts)[0])
+            folders.flush(number)
+            self.options.step(f"Round {number}: recording in the ledger")
+            record = connection.run(ledger.commit_round(record, number, *totals(parts)))
             self._finish(connection, ledger, record)
         return record
 
@@ -202,9 +205,8 @@ class Batch:
     def _next_round(self, record: BatchRecord) -> Round:
         return lambda job: self._handle(job, self._outputs_of(record, record.rounds - 1))
 
-    def _handle(self, job: FoldJob, messages: DataFrame) -> DataFrame:
-        """Return the outcomes of messages, which are handled when these are written."""
-        return route(messages, self.app, self._partitions()).mapInArrow(job.fold, OUTCOME)
+    def _handle(self, job: FoldJob, messages: DataFrame) -> Work:
+        return Work(route(messages, self.app, self._partitions()), job.fold)
 
     def _job(self, connection: Connection, ledger: Ledger, record: BatchRecord) -> FoldJob:
         options = self.options
@@ -232,20 +234,21 @@ class Batch:
         )
 
     def _run_round(
-        self, connection: Connection, ledger: Ledger, record: BatchRecord, outcomes: Round
-    ) -> None:
-        """Write the outcomes of the next round, and put them in place."""
-        number, job = record.rounds, self._job(connection, ledger, record)
+        self, connection: Connection, ledger: Ledger, record: BatchRecord, round_: Round
+    ) -> Sequence[Part]:
+        """Have workers write the outcomes of the next round, put them in place, and return their files."""
+        number, types = record.rounds, tuple(self.app.message_types)
         folders = self._folders(record)
-        staged = folders.staging(number)
         self.options.step(f"Round {number}: handling messages")
         try:
-            outcomes(job).write.parquet(staged)
+            rows, fold = round_(self._job(connection, ledger, record))
+            staged = folders.stage(number)
+            written = rows.mapInArrow(PartJob(fold, staged, types).run, PART).collect()
         except SPARK_FAILURES as error:
             raise BatchFailedError(explain(error, record.batch_id)) from error
         self.options.step(f"Round {number}: committing outcomes")
         connection.run(connection.table.barrier())
-        folders.put_in_place(staged, number)
+        return folders.put_in_place(staged, number, [Part(**row.asDict()) for row in written], types)
 
     def _finish(self, connection: Connection, ledger: Ledger, record: BatchRecord) -> None:
         """Finish the messages of the last round that is committed: the second pass."""
@@ -281,26 +284,6 @@ class Batch:
     def _handled(self, record: BatchRecord) -> DataFrame:
         done = (Status.PROCESSED.value, Status.DUPLICATE.value)
         return self._folders(record).outcomes().where(sf.col("status").isin(*done)).select("message_id")
-
-    def _count(self, record: BatchRecord, number: int) -> tuple[Mapping[str, int], int]:
-        """Count the outcomes of a round by status, and the outputs that handlers of the app take."""
-        types = sf.transform("outputs", lambda output: output["type"])
-        known = sf.array(*map(sf.lit, self.app.message_types))
-        routable = sf.size(sf.filter(types, lambda type_: sf.array_contains(known, type_)))
-        rows = (
-            self._folders(record)
-            .outcomes(number)
-            .groupBy("status")
-            .agg(
-                sf.count("*").alias("count"),
-                sf.sum(routable).alias("routable"),
-                sf.sum(sf.size("outputs")).alias("outputs"),
-            )
-            .collect()
-        )
-        counts = {row["status"]: row["count"] for row in rows}
-        counts["outputs"] = sum(row["outputs"] for row in rows)
-        return counts, sum(row["routable"] for row in rows)
 
     def _connect(self) -> Connection:
         connection = open_table(self.store, self.table, self.options.other_table)

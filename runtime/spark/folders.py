@@ -1,29 +1,33 @@
-"""The folders of a batch's outcomes: written to a hidden staging folder, then renamed into place.
+"""The folders of a batch's outcomes: workers write to a hidden staging folder, the driver puts what counts in place.
 
-`OUT/batch_id=ID/round=N` holds the outcomes of a round as Parquet. They are staged under `OUT/_staging`, which Spark
-ignores, so that a folder in place is always complete. Works on any file system that Hadoop knows; the rename
-is atomic on local disks and HDFS.
+`OUT/batch_id=ID/round=N` holds the outcomes of a round as Parquet. Attempts at its tasks write under `OUT/_staging`,
+which Spark ignores. Only the files that the driver was told of are put in place. On a disk they are gathered in a
+folder, which is moved as a whole. On an object store they are copied one by one, and last comes an empty file, the
+mark, whose name says what a whole folder has. What is not whole is never committed, and is replaced when the batch
+goes on.
 """
 
 from __future__ import annotations
 
-import os
 import re
 import uuid
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
 
-from py4j.protocol import Py4JJavaError
 from pyspark.sql import DataFrame, SparkSession
 
 from runtime.batches.ledger import BatchRecord
 from runtime.errors import BatchFailedError, BatchRefusedError, UsageError
+from runtime.spark.file_systems import Folder, open_folder
 from runtime.spark.schemas import STORED_OUTCOME
+from runtime.spark.workers.parts import SUFFIX, Part, PartFile, count_file
 
 _MARK = "_batch"
+_UNFINISHED = "-unfinished"
+_GATHERED = "_gathered"
 _PATTERN = "*?[]{}"
 
 
@@ -34,9 +38,12 @@ class BatchFolders:
     spark: SparkSession
     record: BatchRecord
 
-    def staging(self, number: int) -> str:
-        """Return a new folder to write a round to."""
-        return f"{self.record.out}/_staging/{self.record.batch_id}-round-{number}-{uuid.uuid4().hex}"
+    def stage(self, number: int) -> str:
+        """Create a new folder for the attempts at the tasks of a round."""
+        name = f"{self.record.batch_id}-round-{number}-{uuid.uuid4().hex}"
+        staged = f"{self.record.out}/_staging/{name}"
+        open_folder(staged).create()
+        return staged
 
     def round(self, number: int) -> str:
         """Return where the outcomes of a round are when they are in place."""
@@ -45,15 +52,13 @@ class BatchFolders:
     def is_in_place(self, number: int) -> bool:
         """Say whether the outcomes of a round are there as a whole, from an earlier attempt of this batch.
 
-        An incomplete folder, which a file system without atomic rename may leave, is deleted. Raises
-        `BatchRefusedError` when another store's batch of the same id has left its outcomes there.
+        What is there of an incomplete one, which was copied file by file, is deleted. Raises `BatchRefusedError` when
+        another store's batch of the same id has left its outcomes there.
         """
-        path = self._path(self.round(number))
-        files = self._files(path)
-        if not files.exists(path):
-            return False
-        found = self._data_files(path)
-        marks = [name for name in self._names(path) if name.startswith(_MARK)]
+        folder = open_folder(self.round(number))
+        sizes = folder.sizes()
+        found = _parts(sizes)
+        marks = [name for name in sizes if name.startswith(_MARK)]
         if any(not name.startswith(self._mark_prefix()) for name in marks) or (found and not marks):
             message = (
                 f"{self.round(number)} holds outcomes of another batch with the id {self.record.batch_id}, from "
@@ -62,48 +67,56 @@ class BatchFolders:
             raise BatchRefusedError(message)
         if self._mark(found) in marks:
             return True
-        files.delete(path, True)
+        for name in sizes:  # by name: what another driver has put there since has other names
+            folder.delete_file(name)
         return False
 
-    def put_in_place(self, staged: str, number: int) -> None:
-        """Rename a staged folder into place, unless another driver of the same batch has done so."""
-        source, target = self._path(staged), self._path(self.round(number))
-        files = self._files(target)
-        files.create(self._path(f"{staged}/{self._mark(self._data_files(source))}")).close()
-        _flush_to_disk(staged)
-        files.mkdirs(target.getParent())
-        if self.is_in_place(number):
-            files.delete(source, True)
-            return
-        renamed = files.rename(source, target)
-        # Onto a folder that another driver has put there in this moment, a local rename moves the folder inside it.
-        files.delete(self._path(f"{self.round(number)}/{source.getName()}"), True)
-        files.delete(source, True)
+    def put_in_place(
+        self, staged: str, number: int, parts: Sequence[Part], types: Collection[str]
+    ) -> Sequence[Part]:
+        """Move the files that count into place, unless another driver of the same batch was faster.
+
+        Return what is in place then. A round without outcomes gets a file without rows, so that whoever reads the
+        folder finds the columns. Files of other attempts are deleted, and stay hidden if they come later.
+        """
+        source, target = open_folder(staged), open_folder(self.round(number))
+        parts = parts or [_write_empty(source, types)]
+        failure: Exception | None = None
         if not self.is_in_place(number):
-            what = "were changed by another driver" if renamed else "could not be renamed"
-            message = f"The outcomes of {self.round(number)} {what}: run the batch again with its id."
-            raise BatchFailedError(message)
-        _flush_to_disk(self.record.out, self._batch(), self.round(number))
+            try:
+                self._move(source, target, parts)
+            except OSError as error:
+                failure = error
+        if not self.is_in_place(number):
+            why = f"could not be moved there: {failure}" if failure else "were changed by another driver"
+            message = f"The outcomes of {self.round(number)} {why}. Run the batch again with its id."
+            raise BatchFailedError(message) from failure
+        with suppress(OSError):
+            source.delete()
+        is_ours = parts[0].name in target.sizes()
+        return parts if is_ours else self.parts(number, types)
+
+    def parts(self, number: int, types: Collection[str]) -> Sequence[Part]:
+        """Return the files of a round that is in place, and count what they hold, for which they are read."""
+        folder = open_folder(self.round(number))
+        return [count_file(folder, name, types) for name in sorted(_parts(folder.sizes()))]
+
+    def flush(self, number: int) -> None:
+        """Make the names of the folders of a round survive a power cut. Those of its files do, and the files."""
+        for folder in (self.round(number), self._batch(), self.record.out):
+            open_folder(folder).flush()
 
     def remove_staging(self) -> None:
         """Delete the staging folders of failed attempts of this batch; a concurrent change is ignored.
 
-        Another batch may create its folder beside this one, or remove the empty parent, at the same moment. What is
-        left then is hidden.
+        Another batch may create its folder beside this one at the same moment. What is left then is hidden.
         """
-        with suppress(Py4JJavaError):
-            self._remove_staging()
-
-    def _remove_staging(self) -> None:
-        folder = self._path(f"{self.record.out}/_staging")
-        files = self._files(folder)
-        if not files.exists(folder):
-            return
+        folder = open_folder(f"{self.record.out}/_staging")
         ours = re.compile(re.escape(self.record.batch_id) + r"-round-\d+-[0-9a-f]{32}")
-        for name in filter(ours.fullmatch, self._names(folder)):
-            files.delete(self._path(f"{folder}/{name}"), True)
-        if not self._names(folder):
-            files.delete(folder, False)
+        with suppress(OSError):
+            for name in filter(ours.fullmatch, folder.names()):
+                folder.sub(name).delete()
+            folder.delete_if_empty()
 
     def outcomes(self, number: int | None = None) -> DataFrame:
         """Return the outcomes of a round, or of all rounds that are committed."""
@@ -111,6 +124,32 @@ class BatchFolders:
         paths = [self.round(each) for each in rounds]
         reader = self.spark.read.schema(STORED_OUTCOME).option("basePath", self._batch())
         return reader.parquet(*paths) if paths else self.spark.createDataFrame([], STORED_OUTCOME)
+
+    def _move(self, source: Folder, target: Folder, parts: Sequence[Part]) -> None:
+        written = source.sizes()
+        changed = [part.name for part in parts if written.get(part.name) != part.size]
+        if changed:
+            raise OSError(f"{', '.join(changed)} are not as they were written.")
+        mark = self._mark({part.name: part.size for part in parts})
+        if target.moves_whole:
+            _move_whole(source, target, open_folder(self._batch()), parts, mark)
+        else:
+            self._copy_one_by_one(source, target, parts, mark)
+
+    def _copy_one_by_one(self, source: Folder, target: Folder, parts: Sequence[Part], mark: str) -> None:
+        """Copy file by file, and take all back when another driver does the same: it may have committed its own."""
+        unfinished = f"{mark}{_UNFINISHED}"
+        target.create()
+        target.touch(unfinished)
+        names = [part.name for part in parts]
+        for name in names:
+            source.copy_file(name, target)
+        if set(_parts(target.sizes())) == set(names):
+            target.touch(mark)
+        if set(_parts(target.sizes())) != set(names):
+            for name in (*names, mark):
+                target.delete_file(name)
+        target.delete_file(unfinished)
 
     def _batch(self) -> str:
         return f"{self.record.out}/batch_id={self.record.batch_id}"
@@ -122,25 +161,11 @@ class BatchFolders:
         """Return the name of an empty file that says which files a whole folder has, and of what sizes."""
         return self._mark_prefix() + sha256(repr(sorted(found.items())).encode()).hexdigest()[:32]
 
-    def _data_files(self, path: Any) -> dict[str, int]:  # noqa: ANN401 - a Java object
-        found = {status.getPath().getName(): status.getLen() for status in self._files(path).listStatus(path)}
-        return {name: size for name, size in found.items() if name.endswith(".parquet")}
-
-    def _names(self, path: Any) -> list[str]:  # noqa: ANN401 - a Java object
-        return [status.getPath().getName() for status in self._files(path).listStatus(path)]
-
-    def _path(self, path: str) -> Any:  # noqa: ANN401 - a Java object
-        jvm: Any = self.spark._jvm  # noqa: SLF001 - there is no public way to Hadoop's files
-        return jvm.org.apache.hadoop.fs.Path(path)
-
-    def _files(self, path: Any) -> Any:  # noqa: ANN401 - Java objects
-        return path.getFileSystem(self.spark._jsc.hadoopConfiguration())  # noqa: SLF001 - as above
-
 
 def absolute_folder(folder: str) -> str:
     """Return the absolute path of a folder.
 
-    Raises `UsageError` for a name that Spark would read as a pattern.
+    Raises `UsageError` for a name that Spark would read as a pattern, and for a file system that is not known.
     """
     if any(character in folder for character in _PATTERN):
         signs = " ".join(_PATTERN)
@@ -148,21 +173,35 @@ def absolute_folder(folder: str) -> str:
             f"The folder {folder} cannot be written to: its name holds one of {signs}, a pattern to Spark."
         )
         raise UsageError(message)
-    return (
-        folder.rstrip("/") if "://" in folder or folder.startswith("file:") else str(Path(folder).absolute())
-    )
+    if "://" not in folder and not folder.startswith("file:"):
+        return str(Path(folder).absolute())
+    url = folder.rstrip("/")
+    open_folder(url)
+    return url
 
 
-def _flush_to_disk(*folders: str) -> None:
-    """Make files, and the names of folders, survive a power cut; file systems that are not local do so themselves."""
-    for folder in folders:
-        path = Path(folder.removeprefix("file:"))
-        for file in [*path.iterdir(), path] if path.is_dir() else []:
-            try:
-                descriptor = os.open(file, os.O_RDONLY)
-            except FileNotFoundError:  # another batch has cleaned up its own
-                continue
-            try:
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
+def _move_whole(source: Folder, target: Folder, parent: Folder, parts: Sequence[Part], mark: str) -> None:
+    """Gather the files in a folder of their own, where no late attempt writes, and move that at once."""
+    gathered = source.sub(_GATHERED)
+    gathered.create()
+    for part in parts:
+        source.move_file(part.name, gathered)
+    gathered.touch(mark)
+    gathered.flush(mark)
+    gathered.flush()
+    parent.create()
+    try:
+        gathered.move_to(target)
+    finally:
+        # Onto a folder that another driver has put there in this moment, HDFS moves the folder inside it.
+        target.sub(_GATHERED).delete()
+
+
+def _write_empty(folder: Folder, types: Collection[str]) -> Part:
+    file = PartFile(folder, types)
+    file.open()
+    return file.close()
+
+
+def _parts(sizes: dict[str, int]) -> dict[str, int]:
+    return {name: size for name, size in sizes.items() if name.endswith(SUFFIX)}

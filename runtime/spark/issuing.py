@@ -25,6 +25,7 @@ from runtime.errors import BatchFailedError, UsageError
 from runtime.retries import RetryPolicy, until_undisturbed
 from runtime.spark.batch_options import Step
 from runtime.spark.beginning import check_session
+from runtime.spark.file_systems import open_folder
 from runtime.spark.folders import absolute_folder
 from runtime.spark.logs.inputs import describe_input
 from runtime.spark.logs.log import normalise, read_log
@@ -76,7 +77,7 @@ def issue_tokens(
         given = read_log(spark, messages, log_format)
         log = normalise(given, source)
         folder = absolute_folder(out)
-        _check_free(spark, folder)
+        _check_free(folder)
         step("Reading the log")
         what = sha256(f"{describe_input(given, messages)}; source={source}".encode()).hexdigest()[:32]
         was_issued = connection.run(connection.table.get(_PARTITION, what)) is not None
@@ -147,10 +148,9 @@ async def _note(table: Table, what: str, out: str) -> None:
         await table.barrier()
 
 
-def _check_free(spark: SparkSession, folder: str) -> None:
+def _check_free(folder: str) -> None:
     """Raise `UsageError` when there is something where the log, or what is no message, is to be written."""
-    jvm: Any = spark._jvm  # noqa: SLF001 - there is no public way to Hadoop's files
-    for path in map(jvm.org.apache.hadoop.fs.Path, (folder, f"{folder}.rejected")):
-        if path.getFileSystem(spark._jsc.hadoopConfiguration()).exists(path):  # noqa: SLF001 - as above
-            message = f"{path.toString()} is there already: remove it, or write to another --out."
+    for path in (folder, f"{folder}.rejected"):
+        if open_folder(path).exists():
+            message = f"{path} is there already: remove it, or write to another --out."
             raise UsageError(message)

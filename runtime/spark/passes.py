@@ -1,10 +1,10 @@
-"""Batches with an outbox: the second pass, which finishes messages, and the sweep, which publishes what was left."""
+"""Passes over a partition: the first of a round; with an outbox the second, which finishes messages, and the sweep."""
 
 from __future__ import annotations
 
 from collections.abc import Coroutine, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -15,12 +15,19 @@ from runtime.algorithms.choice import Dependencies, make_outbox_batches
 from runtime.messages.message_ids import id_key
 from runtime.messages.outcome import Outcome, Status
 from runtime.messages.outcomes import Outcomes
-from runtime.spark.schemas import OUTCOME
 from runtime.spark.workers.job import FoldJob
 from runtime.spark.workers.outcomes import to_arrow
+from runtime.spark.workers.parts import Fold
 
 _FINISHED = StructType([StructField("entities", LongType())])
 _ENTITY = StructType([StructField(name, StringType()) for name in ("handler", "business_id")])
+
+
+class Work(NamedTuple):
+    """What gives the outcomes of a round: rows, and the fold that workers run over each partition of them."""
+
+    rows: DataFrame
+    fold: Fold
 
 
 def finish(outcomes: DataFrame, job: FoldJob, partitions: int) -> None:
@@ -35,15 +42,15 @@ def finish(outcomes: DataFrame, job: FoldJob, partitions: int) -> None:
     finished.write.format("noop").mode("overwrite").save()
 
 
-def unfinished(spark: SparkSession, job: FoldJob, latest: int, partitions: int) -> DataFrame:
-    """Return outcomes of the messages whose worker or batch died for good: duplicates with their outputs.
+def unfinished(spark: SparkSession, job: FoldJob, latest: int, partitions: int) -> Work:
+    """Return what gives outcomes of the messages whose worker or batch died for good: duplicates with their outputs.
 
     Single messages count when they were handled at a time, in microseconds, or before.
     """
     connection, _, dependencies = job.open()
     keys = connection.run(_keys(job, dependencies))
     entities = spark.createDataFrame(keys, _ENTITY).repartition(partitions)
-    return entities.mapInArrow(Sweep(job, latest).run, OUTCOME)
+    return Work(entities, Sweep(job, latest).run)
 
 
 async def _keys(job: FoldJob, dependencies: Dependencies) -> list[tuple[str, str]]:

@@ -82,3 +82,19 @@ ARROW_OUTPUT = pa.struct(
         ("headers", _HEADERS),
     ]
 )
+
+ARROW_OUTCOME = pa.schema(
+    [
+        ("message_id", pa.string()),
+        ("type", pa.string()),
+        ("handler", pa.string()),
+        ("business_id", pa.string()),
+        ("status", pa.string()),
+        ("reason", pa.string()),
+        ("error", pa.string()),
+        ("version", pa.int64()),
+        ("outputs", pa.list_(ARROW_OUTPUT)),
+        ("delivery", pa.string()),
+    ]
+)
+"""`OUTCOME` in Arrow's types."""

@@ -1,4 +1,4 @@
-"""Azurite, the emulator of Azure Storage, for the tests that need a table service.
+"""Azurite, the emulator of Azure Storage, for the tests that need its tables or its blobs.
 
 Each worker of a test run starts its own, in memory, on a port of its own, and ends it; no other process is touched.
 """
@@ -24,20 +24,20 @@ START_SECONDS = 60
 ATTEMPTS = 5
 
 
-def azurite_binary() -> str | None:
-    """Return the program: what AZURITE_BIN names, the one of this repository, or one on the path."""
+def azurite_binary(service: str) -> str | None:
+    """Return the program: what AZURITE_BIN names or is beside that, of this repository, or one on the path."""
     candidates = (
-        os.environ.get("AZURITE_BIN", ""),
-        str(REPOSITORY / "node_modules" / ".bin" / "azurite-table"),
-        "azurite-table",
+        os.environ.get("AZURITE_BIN", "").replace("table", service),
+        str(REPOSITORY / "node_modules" / ".bin" / f"azurite-{service}"),
+        f"azurite-{service}",
     )
     return next((found for name in candidates if name and (found := shutil.which(name))), None)
 
 
 @contextmanager
-def running_azurite() -> Iterator[str]:
-    """Run a table service; give its store url."""
-    binary = azurite_binary()
+def running_azurite(service: str) -> Iterator[str]:
+    """Run the service `table` or `blob`; give its host and port."""
+    binary = azurite_binary(service)
     if binary is None:
         message = "Azurite is not installed: run `make setup-test`, or name the program in AZURITE_BIN."
         if os.environ.get("CI"):
@@ -48,10 +48,10 @@ def running_azurite() -> Iterator[str]:
             with ExitStack() as stack:
                 with _one_at_a_time():
                     port = _free_port()
-                    process = stack.enter_context(_process(binary, port, Path(folder)))
+                    process = stack.enter_context(_process(binary, service, port, Path(folder)))
                     is_there = _answers(process, port)
                 if is_there:
-                    yield f"azurite://127.0.0.1:{port}"
+                    yield f"127.0.0.1:{port}"
                     return
         log = (Path(folder) / "log").read_text(errors="replace")
         pytest.fail(f"Azurite did not start:\n{log}")
@@ -60,13 +60,20 @@ def running_azurite() -> Iterator[str]:
 @pytest.fixture(scope="session")
 def azurite_url() -> Iterator[str]:
     """Give the store url of an Azurite that runs for the whole test session."""
-    with running_azurite() as url:
-        yield url
+    with running_azurite("table") as authority:
+        yield f"azurite://{authority}"
+
+
+@pytest.fixture(scope="session")
+def azurite_blobs() -> Iterator[str]:
+    """Give host and port of a service of blobs that runs for the whole test session."""
+    with running_azurite("blob") as authority:
+        yield authority
 
 
 @contextmanager
-def _process(binary: str, port: int, folder: Path) -> Iterator[subprocess.Popen[bytes]]:
-    command = [binary, "--tableHost", "127.0.0.1", "--tablePort", str(port), "--silent"]
+def _process(binary: str, service: str, port: int, folder: Path) -> Iterator[subprocess.Popen[bytes]]:
+    command = [binary, f"--{service}Host", "127.0.0.1", f"--{service}Port", str(port), "--silent"]
     command += ["--skipApiVersionCheck", "--disableTelemetry", "--inMemoryPersistence"]
     with (folder / "log").open("ab") as log:
         process = subprocess.Popen(command, cwd=folder, stdin=subprocess.DEVNULL, stdout=log, stderr=log)

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import pyarrow as pa
+
 from eventstore import Operation, Table
 from runtime.algorithms.outbox.entities import ENTITY
+from runtime.spark.workers.parts import MAX_BYTES, PartJob
+from tests.support.outcome_rows import batch, outcome
 
 
 class WorkerDiedError(Exception):
@@ -142,6 +146,39 @@ class _CountedTable:
         with (self._folder / f"{os.getpid()}.calls").open("a") as file:
             file.write(f"{name}\n")
         return getattr(self._table, name)
+
+
+def as_outcomes(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Give an outcome for each number that comes in: so large that it is a row group of its own."""
+    for given in batches:
+        for number in given.column("id").to_pylist():
+            yield batch([outcome() | {"message_id": f"{number}", "delivery": "x" * MAX_BYTES}])
+
+
+@dataclass(frozen=True)
+class KillOnceAmidAFile:
+    """Gives outcomes as `as_outcomes` does; the first worker that has written a row group is killed."""
+
+    marker: str
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for outcomes in as_outcomes(batches):
+            yield outcomes
+            if _is_first(self.marker):
+                os.kill(os.getpid(), signal.SIGKILL)
+
+
+@dataclass(frozen=True)
+class FailOnceAfterWriting:
+    """Writes outcomes as a task does, and then fails the first time."""
+
+    job: PartJob
+    marker: str
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield from self.job.run(batches)
+        if _is_first(self.marker):
+            raise WorkerDiedError("the worker died after it had written its file")
 
 
 def _is_first(marker: str) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate
 from typing import Any
 
@@ -129,9 +129,16 @@ def outputs_array(of_outcomes: Sequence[Sequence[Output]]) -> pa.ListArray:
     outputs = [output for outputs in of_outcomes for output in outputs]
     columns: list[Any] = list(zip(*outputs, strict=True)) or [()] * len(ARROW_OUTPUT)
     arrays = [pa.array(column, item.type) for column, item in zip(columns[:-1], ARROW_OUTPUT, strict=False)]
-    headers = pa.array([list(header.items()) for header in columns[-1]], ARROW_OUTPUT.field("headers").type)
+    headers = _headers_array(columns[-1])
     flat = pa.StructArray.from_arrays([*arrays, headers], fields=list(ARROW_OUTPUT))
     return pa.ListArray.from_arrays(pa.array(_offsets(of_outcomes), pa.int32()), flat)
+
+
+def _headers_array(of_outputs: Sequence[Mapping[str, str]]) -> pa.MapArray:
+    if any(of_outputs):
+        return pa.array([list(headers.items()) for headers in of_outputs], ARROW_OUTPUT.field("headers").type)
+    nothing = pa.array([], _STRING)
+    return pa.MapArray.from_arrays(pa.array([0] * (len(of_outputs) + 1), pa.int32()), nothing, nothing)
 
 
 def _offsets(lists: Sequence[Sequence[Output]]) -> list[int]:

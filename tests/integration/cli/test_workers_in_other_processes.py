@@ -13,14 +13,19 @@ CLUSTER = "local-cluster[1,1,1024]"
 LARGER_CLUSTER = "local-cluster[2,1,1024]"
 
 
-@pytest.mark.parametrize("cluster", [CLUSTER, pytest.param(LARGER_CLUSTER, marks=pytest.mark.thorough)])
-def test_the_app_is_found_by_the_workers_of_a_cluster(tmp_path: Path, azurite_url: str, cluster: str):
+@pytest.mark.parametrize(
+    ("cluster", "table"),
+    [(CLUSTER, "bank"), pytest.param(LARGER_CLUSTER, "bank2", marks=pytest.mark.thorough)],
+)
+def test_the_app_is_found_by_the_workers_of_a_cluster(
+    tmp_path: Path, azurite_url: str, cluster: str, table: str
+):
     # Given an app that is a module of the working directory, and a store on the network
     folder = Folder.make(tmp_path)
 
     # When a batch runs on a cluster
     done = folder.consistent(
-        *("run", "--app", "bank:app", "--messages", "log.jsonl", "--store", azurite_url, "--table", "bank"),
+        *("run", "--app", "bank:app", "--messages", "log.jsonl", "--store", azurite_url, "--table", table),
         *("--out", "out", "--cascade", "--master", cluster, "--json"),
     )
 

@@ -22,7 +22,7 @@ ROOT = Path(__file__).parents[3]
     [
         ("Round 0: committing outcomes", 0),  # all is appended, nothing of it is published
         # the outcomes are in place and not committed
-        pytest.param("Round 0: counting outcomes", 0, marks=pytest.mark.thorough),
+        pytest.param("Round 0: recording in the ledger", 0, marks=pytest.mark.thorough),
         # between two rounds of the cascade
         pytest.param("Round 1: handling messages", 1, marks=pytest.mark.thorough),
     ],

@@ -1,6 +1,5 @@
 """A batch runs once: its outcomes are written once, put in place whole, and never change."""
 
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +8,6 @@ import pytest
 from eventstore import InterceptedTable
 from runtime.errors import BatchRefusedError, UsageError
 from runtime.spark import Batch
-from runtime.spark.folders import BatchFolders
 from runtime.spark.workers.connection import open_table
 from samples.shooting_range import app as shooting_range
 from tests.support.faults import CountCalls
@@ -106,39 +104,39 @@ def test_what_was_stored_is_made_durable_before_its_outcomes_are_in_place(place)
     connection.table = InterceptedTable(connection.table, before)
     place.run(log, batch_id="night", step=lambda step: seen.append((step, in_place.exists())))
 
-    # The barrier stands between the appends and the renaming
+    # The barrier stands between the appends and the move into place
     committing = seen.index(("Round 0: committing outcomes", False))
     assert seen[committing + 1] == ("barrier", False)
-    assert ("Round 0: counting outcomes", True) in seen
+    assert ("Round 0: recording in the ledger", True) in seen
 
 
-def test_a_folder_that_another_driver_put_in_place_in_the_same_moment_stays_alone(place, monkeypatch):
-    # Given a driver that sees no folder, while another one puts it in place before the first renames its own
-    log = write_lines(place.folder / "log.jsonl", [start(1, 5), fire(2, 5)])
-    seen = BatchFolders.is_in_place
-    answers = []
+@pytest.mark.parametrize(
+    "step", ["committing outcomes", pytest.param("recording in the ledger", marks=pytest.mark.thorough)]
+)
+def test_when_another_driver_was_faster_its_outcomes_stand(place, step):
+    # Given a driver that is overtaken, before its outcomes are in place or after, by one that publishes the batch
+    log = generated(place.folder / "log.jsonl", games=5, messages=50, duplicates=0.2)
+    theirs: list[str] = []
 
-    def blind_once(folders, number):
-        answers.append(seen(folders, number))
-        if len(answers) == 2:  # asked before the rename
-            shutil.copytree(next((Path(place.out) / "_staging").iterdir()), folders.round(number))
-            return False
-        return answers[-1]
+    def be_overtaken(current: str) -> None:
+        if current == f"Round 0: {step}":
+            theirs.extend(place.run(log, batch_id="night").inputFiles())
 
-    monkeypatch.setattr(BatchFolders, "is_in_place", blind_once)
-    outcomes = place.run(log, batch_id="night")
+    # When it goes on
+    outcomes = place.run(log, batch_id="night", step=be_overtaken)
 
-    # Then each outcome stands once
-    assert len(answers) > 2
-    assert by_status(outcomes) == {("ShootingRange", "processed"): 2}
+    # Then each outcome stands once, in the files of the other
+    assert outcomes.count() == len(Path(log).read_text().splitlines())
+    assert sorted(outcomes.inputFiles()) == sorted(theirs)
+    assert not (Path(place.out) / "_staging").exists()
 
 
 def test_a_folder_that_was_put_in_place_in_part_is_written_anew(place):
-    # Given a batch that died while a file system without an atomic rename copied its outcomes
+    # Given a batch that died while its outcomes were copied to a file system that moves no folder
     log = generated(place.folder / "log.jsonl", games=5, messages=50)
 
     def die(step: str) -> None:
-        if step == "Round 0: counting outcomes":
+        if step == "Round 0: recording in the ledger":
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):

@@ -1,0 +1,160 @@
+"""The file systems that outcomes are written to, by the driver and by workers: without the JVM, so in any session.
+
+A path is one of the machine's own disks, or of a disk that all machines share. The url of another file system is
+opened by pyarrow, which knows `s3`, `abfs`, `gs` and `hdfs`, or else by fsspec, if that is installed. Credentials are
+those that these find in the environment, not those of Hadoop's configuration.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote
+
+import pyarrow as pa
+from pyarrow.fs import FileSelector, FileSystem, FileType, FSSpecHandler, LocalFileSystem, PyFileSystem
+
+from runtime.errors import UsageError
+
+_ALSO_CALLED = {"s3a": "s3", "s3n": "s3"}
+"""What Hadoop calls the schemes that pyarrow knows."""
+
+_MOVE_FOLDERS = ("local", "hdfs")
+"""The file systems that move a folder as a whole, atomically."""
+
+
+@dataclass(frozen=True, slots=True)
+class Folder:
+    """A folder, which need not be there: what a round needs to be written and put in place."""
+
+    files: Any
+    path: str
+
+    @property
+    def is_local(self) -> bool:
+        """Whether it is on a disk of this machine, or mounted like one."""
+        return bool(self.files.type_name == "local")
+
+    @property
+    def moves_whole(self) -> bool:
+        """Whether it can be moved at once, so that nobody sees it in part."""
+        return self.files.type_name in _MOVE_FOLDERS
+
+    def sub(self, name: str) -> Folder:
+        """Return a folder in this one."""
+        return Folder(self.files, self.path_of(name))
+
+    def names(self) -> list[str]:
+        """Return the names of the files and folders in it; none when it is not there."""
+        return [found.base_name for found in self._list()]
+
+    def sizes(self) -> dict[str, int]:
+        """Return the files in it with their sizes in bytes; none when it is not there."""
+        return {found.base_name: found.size for found in self._list() if found.is_file}
+
+    def exists(self) -> bool:
+        """Say whether there is a file or folder of this name."""
+        return bool(self.files.get_file_info(self.path).type != FileType.NotFound)
+
+    def create(self) -> None:
+        """Create the folder, and those that it is in."""
+        self.files.create_dir(self.path, recursive=True)
+
+    def delete(self) -> None:
+        """Delete the folder with all that is in it."""
+        with suppress(FileNotFoundError):
+            self.files.delete_dir(self.path)
+
+    def delete_if_empty(self) -> None:
+        """Delete a folder in which there is nothing, on a disk; elsewhere it is nothing but a name."""
+        if self.is_local:
+            with suppress(OSError):
+                os.rmdir(self.path)  # noqa: PTH106 - the path is a name on a file system of pyarrow's
+
+    def move_to(self, target: Folder) -> None:
+        """Move the folder as a whole. Raises `OSError` when the target is there and not empty."""
+        self.files.move(self.path, target.path)
+
+    def move_file(self, name: str, target: Folder) -> None:
+        """Move a file into another folder."""
+        self.files.move(self.path_of(name), target.path_of(name))
+
+    def copy_file(self, name: str, target: Folder) -> None:
+        """Copy a file into another folder: not every object store moves one."""
+        self.files.copy_file(self.path_of(name), target.path_of(name))
+
+    def delete_file(self, name: str) -> None:
+        """Delete a file, if it is there."""
+        with suppress(FileNotFoundError):
+            self.files.delete_file(self.path_of(name))
+
+    def touch(self, name: str) -> None:
+        """Create an empty file."""
+        self.write(name).close()
+
+    def read(self, name: str) -> Any:  # noqa: ANN401 - pyarrow has no types
+        """Open a file, to read it at any position."""
+        return self.files.open_input_file(self.path_of(name))
+
+    def write(self, name: str) -> Any:  # noqa: ANN401 - pyarrow has no types
+        """Open a new file. On a disk, raises `FileNotFoundError` when the folder is gone."""
+        return self.files.open_output_stream(self.path_of(name))
+
+    def size(self, name: str) -> int:
+        """Return the size of a file in bytes."""
+        return int(self.files.get_file_info(self.path_of(name)).size)
+
+    def flush(self, name: str | None = None) -> None:
+        """Make a file, or the names in the folder, survive a power cut; what is no disk does so itself."""
+        if not self.is_local:
+            return
+        with _opened(self.path if name is None else self.path_of(name)) as descriptor:
+            os.fsync(descriptor)
+
+    def path_of(self, name: str) -> str:
+        """Return the path of a file or folder in it."""
+        return f"{self.path}/{name}"
+
+    def _list(self) -> Any:  # noqa: ANN401 - pyarrow has no types
+        return self.files.get_file_info(FileSelector(self.path, allow_not_found=True))
+
+
+def open_folder(url: str) -> Folder:
+    """Return the folder that a path or a url names, whether it is there or not.
+
+    Raises `UsageError` for a file system that neither pyarrow nor fsspec knows.
+    """
+    scheme, separator, rest = url.partition("://")
+    if not separator or scheme == "file":
+        return Folder(LocalFileSystem(), (rest if separator else url).removeprefix("file:"))
+    try:
+        found = FileSystem.from_uri(f"{_ALSO_CALLED.get(scheme, scheme)}://{quote(rest, safe='/@:=')}")
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        found = _of_fsspec(url, scheme, error)
+    return Folder(*found)
+
+
+def _of_fsspec(url: str, scheme: str, unknown: Exception) -> tuple[Any, str]:
+    try:
+        from fsspec.core import url_to_fs  # noqa: PLC0415 - seldom needed, and seldom installed
+
+        files, path = url_to_fs(url)
+    except (ImportError, ValueError) as error:
+        message = (
+            f"The folder {url} cannot be opened: {unknown} Use a path, a url that pyarrow knows, or install fsspec "
+            f"with the package that brings {scheme}."
+        )
+        raise UsageError(message) from error
+    return PyFileSystem(FSSpecHandler(files)), path
+
+
+@contextmanager
+def _opened(path: str) -> Iterator[int]:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,15 @@
+"""Batches as the ledger has them, made without one."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+from runtime.batches.ledger import BatchRecord, BatchStatus
+
+NOW = datetime(2026, 3, 1, tzinfo=UTC)
+
+
+def started(out: Path | str, token: str = "token") -> BatchRecord:
+    """Return the record of the batch `night`, of which no round is committed."""
+    return BatchRecord("night", "", str(out), token, BatchStatus.STARTED, 0, NOW, NOW, {})

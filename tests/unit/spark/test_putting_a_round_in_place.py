@@ -1,0 +1,134 @@
+"""The files of a round become visible as a whole or are replaced, whoever dies when, and whoever else is at work.
+
+Both ways are tried on a disk: folders moved as a whole, and files copied one by one as to an object store.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from pyarrow import parquet
+
+from runtime.errors import BatchFailedError, BatchRefusedError
+from runtime.spark import file_systems
+from runtime.spark.file_systems import Folder
+from runtime.spark.workers.parts import PartJob
+from tests.support.outcome_rows import batch, outcome
+from tests.support.rounds import TYPES, Driver, Steps, all_steps, names, overtake, survive_the_driver, visible
+
+
+@pytest.fixture(params=["whole", "one by one"])
+def steps(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Steps:
+    if request.param == "one by one":
+        monkeypatch.setattr(file_systems, "_MOVE_FOLDERS", ())
+    return Steps(monkeypatch)
+
+
+def test_what_is_in_place_is_what_was_told_of_and_nothing_else(tmp_path, steps):
+    # Given files of attempts that nobody was told of, one of which is not even whole
+    driver = Driver(tmp_path / "out")
+    driver.write(5)
+    Path(driver.staged, "part-torn.parquet").write_bytes(b"PAR1")
+
+    assert driver.commit() == driver.parts
+
+    assert visible(tmp_path / "out") == names(driver.parts)
+    assert driver.folders.parts(0, TYPES) == sorted(driver.parts)
+    assert not Path(driver.staged).exists()
+
+
+def test_a_driver_that_dies_at_any_step_is_followed_by_one_that_ends_the_work(tmp_path, steps):
+    seen_in_part = [survive_the_driver(number, out, steps) for number, out in all_steps(tmp_path, steps)]
+
+    # A plain reader sees a part meanwhile only where files are copied one by one
+    assert len(seen_in_part) > 5
+    assert any(seen_in_part) != bool(file_systems._MOVE_FOLDERS)
+
+
+def test_of_two_drivers_one_has_all_in_place_and_what_it_committed_stays(tmp_path, steps):
+    for number, out in all_steps(tmp_path, steps):
+        overtake(number, out, steps)
+
+
+def test_an_attempt_that_comes_late_changes_nothing(tmp_path, steps):
+    # Given an attempt that has written something when another attempt at its task has ended
+    driver = Driver(tmp_path / "out")
+
+    def commit_meanwhile(_: object):
+        yield batch([outcome()])
+        driver.commit()
+        yield batch([outcome()])
+
+    # When the round is put in place meanwhile, then the attempt fails
+    with pytest.raises(FileNotFoundError):
+        list(PartJob(commit_meanwhile, driver.staged, TYPES).run([]))
+
+    # ... as does one that begins only then, and nobody sees either
+    with pytest.raises(BatchFailedError, match="does not see the folder"):
+        driver.write(1)
+    assert visible(tmp_path / "out") == names(driver.parts)
+    assert not Path(driver.staged).exists()
+
+
+def test_a_round_without_outcomes_has_a_file_without_rows(tmp_path, steps):
+    driver = Driver(tmp_path / "out")
+    driver.parts = []
+
+    (part,) = driver.commit()
+
+    assert (part.statuses, part.outputs, part.routable) == ({}, 0, 0)
+    assert visible(tmp_path / "out") == {part.name}
+    assert parquet.read_table(tmp_path / "out").num_rows == 0
+    assert driver.folders.parts(0, TYPES) == [part]
+
+
+def test_a_file_that_is_not_as_it_was_written_is_not_put_in_place(tmp_path, steps):
+    driver = Driver(tmp_path / "out")
+    with Path(driver.staged, driver.parts[0].name).open("ab") as file:
+        file.write(b"more")
+
+    with pytest.raises(BatchFailedError, match="not as they were written"):
+        driver.commit()
+    assert visible(tmp_path / "out") == set()
+
+
+def test_outcomes_of_another_store_are_left_alone(tmp_path, steps):
+    stranger, driver = Driver(tmp_path / "out", "another token"), Driver(tmp_path / "out")
+    stranger.commit()
+
+    with pytest.raises(BatchRefusedError, match="from another store"):
+        driver.commit()
+    assert visible(tmp_path / "out") == names(stranger.parts)
+
+
+def test_all_that_a_round_needs_is_on_disk_before_it_is_committed(tmp_path, monkeypatch):
+    # Given a disk that says what it was asked to keep, each as it is named in the end
+    done: list[str] = []
+    kept = Folder.flush
+
+    def flush(folder: Folder, name: str | None = None) -> None:
+        kept(folder, name)
+        done.append(Path(folder.path, name or "").name)
+
+    monkeypatch.setattr(Folder, "flush", flush)
+    monkeypatch.setattr(Folder, "move_to", noted(done, "moved", Folder.move_to))
+
+    # When a round is written, put in place and made durable
+    driver = Driver(tmp_path / "out")
+    driver.commit()
+    driver.folders.flush(0)
+
+    # Then files and their names are kept before they can be seen, and after that the names of their folders
+    (mark,) = (tmp_path / "out").glob("*/*/_batch-*")
+    files = [part.name for part in driver.parts]
+    assert done == [*files, mark.name, "_gathered", "moved", "round=0", "batch_id=night", "out"]
+
+
+def noted(done: list[str], name: str, call: Callable[..., None]) -> Callable[..., None]:
+    def call_and_note(*arguments: object) -> None:
+        call(*arguments)
+        done.append(name)
+
+    return call_and_note
