@@ -7,10 +7,12 @@ url first asks for it. A url is never repeated in an error: it may hold a secret
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 from eventstore.errors import StoreUrlError
 from eventstore.port import Store
 
+_FILE = "sqlite:///"
 _FORMS = (
     "The store url has none of the forms that are known: sqlite:///relative.db, sqlite:////absolute/path.db, "
     "azurite, azurite://host:port, https://ACCOUNT.table.core.windows.net, a connection string of a storage "
@@ -33,7 +35,7 @@ def connect(url: str) -> Store:
     Raises `StoreUrlError`.
     """
     if url.startswith("env:"):
-        return _connect_from_environment(url.removeprefix("env:"))
+        return connect(_of_environment(url.removeprefix("env:")))
     if url.startswith("sqlite:"):
         from eventstore.backends.sqlite import SqliteStore  # noqa: PLC0415 - loaded when asked for
 
@@ -47,6 +49,17 @@ def connect(url: str) -> Store:
     raise StoreUrlError(_FORMS)
 
 
+def portable_url(url: str) -> str:
+    """Return a url that means the same store in every process of this machine.
+
+    It names no environment variable and no relative path, and so may hold a secret. Raises `StoreUrlError`.
+    """
+    if url.startswith("env:"):
+        url = _of_environment(url.removeprefix("env:"))
+    file = url.removeprefix(_FILE)
+    return f"{_FILE}{Path(file).absolute()}" if file != url and file else url
+
+
 def _connect_to_service(url: str) -> Store:
     try:
         from eventstore.backends.azure import AzureStore  # noqa: PLC0415 - loaded when asked for
@@ -57,13 +70,13 @@ def _connect_to_service(url: str) -> Store:
     return AzureStore.connect(url)
 
 
-def _connect_from_environment(name: str) -> Store:
+def _of_environment(name: str) -> str:
     url = os.environ.get(name)
     if not url:
         raise StoreUrlError(f"The environment variable {name} that the store url names is not set.")
     if url.startswith("env:"):
         raise StoreUrlError(f"The environment variable {name} names another one; it must hold the store url.")
-    return connect(url)
+    return url
 
 
 def _is_connection_string(url: str) -> bool:

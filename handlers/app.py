@@ -138,11 +138,16 @@ def _instance(handler_type: type[Handler[Any]]) -> Handler[Any]:
 
 
 def _state_type(handler_type: type[Handler[Any]]) -> type[State]:
+    name = handler_type.__name__
     for base_type in handler_type.__mro__:
         for base in vars(base_type).get("__orig_bases__", ()):
-            arguments = get_args(base)
-            if arguments and isinstance(arguments[0], type) and issubclass(arguments[0], State):
-                return arguments[0]
-    raise AppError(
-        f"{handler_type.__name__} must name its state: class {handler_type.__name__}(Handler[SomeState])."
-    )
+            (argument, *_) = (*get_args(base), None)
+            if not isinstance(argument, type):
+                continue
+            if issubclass(argument, State):
+                return argument
+            raise AppError(
+                f"{name} has a {argument.__name__} as its state, which is no State: write class "
+                f"{argument.__name__}(State), with the same fields and no @dataclass."
+            )
+    raise AppError(f"{name} must name its state: class {name}(Handler[SomeState]).")

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any, Generic, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
-from pydantic_core import PydanticSerializationError, to_json
+from pydantic_core import ErrorDetails, PydanticSerializationError, to_json
 
 from handlers.errors import CodecError
 from handlers.fields import holds_frozenset
@@ -27,6 +27,8 @@ JSON = ConfigDict(
 There pydantic's mypy plugin reads it. As an argument of the class, type checkers without the plugin would want it of
 every subclass too.
 """
+
+_SHOWN = 20
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -66,7 +68,7 @@ class Codec(Generic[M]):
                 f"A model in {self.model_type.__name__} has no field {error.args[0]}."
             ) from error
         except (PydanticSerializationError, TypeError, ValueError) as error:
-            raise CodecError(f"{self.model_type.__name__} cannot be encoded: {error}") from error
+            raise CodecError(f"{self._place_of_failure(model)} cannot be encoded: {error}") from error
 
     def decode(self, data: bytes | str) -> M:
         """Return the model for its JSON. Raises pydantic's `ValidationError`."""
@@ -79,7 +81,7 @@ class Codec(Generic[M]):
             return self.decode(data)
         except ValidationError as error:
             raise CodecError(
-                f"{self.model_type.__name__} holds a value that its type does not allow: {first_problem(error)}"
+                f"{self.model_type.__name__} holds a value that its type does not allow: {all_problems(error)}"
             ) from error
 
     def canonical(self, encoded: bytes) -> tuple[M, bytes]:
@@ -97,6 +99,16 @@ class Codec(Generic[M]):
             )
         return model, again
 
+    def _place_of_failure(self, model: M) -> str:
+        """Return the first field that cannot be encoded, with the name of the model."""
+        name = self.model_type.__name__
+        for field in self.model_type.model_fields:
+            try:
+                to_json(_sorted(getattr(model, field)), bytes_mode="base64", inf_nan_mode="constants")
+            except (PydanticSerializationError, TypeError, ValueError):
+                return f"{name}.{field}"
+        return name
+
     def _unknown_fields(self, model: M) -> str:
         known = set(self.model_type.model_fields)
         strange = sorted(set(model.__dict__) - known)
@@ -105,12 +117,17 @@ class Codec(Generic[M]):
         return f"{self.model_type.__name__} {what}."
 
 
-def first_problem(error: ValidationError) -> str:
-    """Return the first problem of a `ValidationError` as one line, without the documentation link."""
-    problem = error.errors(include_url=False, include_context=False, include_input=False)[0]
+def all_problems(error: ValidationError) -> str:
+    """Return the problems of a `ValidationError` on one line, without links; of very many the first ones."""
+    problems = error.errors(include_url=False, include_context=False, include_input=False)
+    lines = [_line(problem) for problem in problems[:_SHOWN]]
+    more = len(problems) - len(lines)
+    return "; ".join([*lines, f"and {more} more"] if more else lines)
+
+
+def _line(problem: ErrorDetails) -> str:
     where = ".".join(str(part) for part in problem["loc"])
-    more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
-    return f"{where}: {problem['msg']}{more}" if where else f"{problem['msg']}{more}"
+    return f"{where}: {problem['msg']}" if where else problem["msg"]
 
 
 def _sorted(value: Any) -> Any:  # noqa: ANN401 - any field value

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar, Generic, Protocol, TypeVar
+from functools import wraps
+from typing import Any, ClassVar, Generic, Protocol, TypeVar, cast
 
 from handlers.context import Context
 from handlers.errors import AppError
@@ -15,6 +16,8 @@ from handlers.state import State
 S = TypeVar("S", bound=State)
 M = TypeVar("M", bound=Message)
 H = TypeVar("H", bound="Handler[Any]")
+
+D = TypeVar("D", bound=Callable[..., Any])
 
 _MARK = "__handles__"
 
@@ -34,6 +37,22 @@ class Mark(Protocol):
         """Mark a method."""
 
 
+def _with_brackets(decorator: D) -> D:
+    """Return a decorator that says what to write when it stands without its brackets, or with nothing in them."""
+
+    @wraps(decorator)
+    def checked(*method: object, **options: object) -> object:
+        if not method and "by" in options:
+            return decorator(**options)
+        above = f" above {getattr(method[0], '__qualname__', method[0])}" if method else ""
+        raise AppError(
+            f'@handles needs the field that holds the business id{above}: write @handles(by="FIELD").'
+        )
+
+    return cast("D", checked)
+
+
+@_with_brackets
 def handles(*, by: str, revision: int = 1) -> Mark:
     """Mark a method as the one that handles the message type of its second argument.
 

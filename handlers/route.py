@@ -8,7 +8,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
-from typing import Any
+from types import UnionType
+from typing import Any, Union, get_args, get_origin
 from uuid import UUID
 
 from pydantic import AliasChoices, AliasPath, BaseModel, Strict
@@ -85,10 +86,19 @@ def message_type_of(method: Callable[..., Any], state_type: type[State]) -> type
     if not (
         isinstance(message_type, type) and issubclass(message_type, Message) and message_type is not Message
     ):
-        raise AppError(
-            f"{where} must annotate its message with a subclass of Message: ({message}: SomeMessage)."
-        )
+        raise AppError(_no_message_type(where, message, message_type))
     return message_type
+
+
+def _no_message_type(where: str, name: str, found: object) -> str:
+    if isinstance(found, UnionType) or get_origin(found) is Union:
+        types = ", ".join(getattr(each, "__name__", str(each)) for each in get_args(found))
+        return f"{where} takes one of {types}: write a method for each message type, which may call a common function."
+    if isinstance(found, type) and found.__module__ != "builtins" and not issubclass(found, Message | State):
+        return (
+            f"{where} takes a {found.__name__}, which is no message: write class {found.__name__}(Message)."
+        )
+    return f"{where} must annotate its message with a subclass of Message: ({name}: SomeMessage)."
 
 
 def _is_plain(method: Callable[..., Any]) -> bool:

@@ -7,6 +7,7 @@ from runtime.algorithms.algorithm import Publish
 from runtime.errors import (
     AppNotFoundError,
     BatchFailedError,
+    BatchHeldBackError,
     BatchRefusedError,
     DifferenceError,
     LogError,
@@ -24,6 +25,7 @@ from runtime.processor import Processor
 __all__ = [
     "AppNotFoundError",
     "BatchFailedError",
+    "BatchHeldBackError",
     "BatchRefusedError",
     "DifferenceError",
     "Envelope",

@@ -11,6 +11,7 @@ RuntimeFailure
 ├── StoredDataError           a stored row cannot be read
 ├── MissingExtraError         a package is not installed that one of this project's extras brings
 └── BatchFailedError          a Spark job of the batch failed; run it again with its id
+    └── BatchHeldBackError    the batch has more dead letters than it may have
 
 Every error survives pickling: its constructor takes exactly its attributes.
 """
@@ -68,3 +69,7 @@ class MissingExtraError(RuntimeFailure, ImportError):
 
 class BatchFailedError(RuntimeFailure):
     """Raised when the work on a batch stopped; what is stored stays valid and the batch can be resumed."""
+
+
+class BatchHeldBackError(BatchFailedError):
+    """Raised when a batch has more dead letters than it may have, before the round that has them is committed."""

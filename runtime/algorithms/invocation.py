@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
-import traceback
 from collections.abc import Sequence
 from hashlib import sha256
+from pathlib import Path
 
-from handlers import CodecError, Context, HandlersError, InputStateChangedError, Message, Published, State
+from pydantic import ValidationError
+
+from handlers import (
+    CodecError,
+    Context,
+    HandlersError,
+    InputStateChangedError,
+    Message,
+    NondeterminismError,
+    Published,
+    State,
+)
 from handlers.app import HandlerDefinition
+from handlers.codec import all_problems
 from handlers.route import Method
+from runtime.blame import users_frame
 from runtime.messages import fingerprint
 from runtime.messages.outcome import OUTPUT_INDEX_BITS, Output
 from runtime.messages.packing import pack
@@ -53,7 +66,8 @@ def invoke_handler(
             _check_unchanged(handler, (after if returned is state else codec.encode(state)) == before)
         return (codec.reread(before), before) if after == before else codec.canonical(after)
     except HandlersError as error:
-        raise HandlerFailedError(str(error)) from error
+        place = "" if isinstance(error, NondeterminismError) else _place(error)  # which it names itself
+        raise HandlerFailedError(f"{error}{place}") from error
     except (Exception, SystemExit) as error:
         raise HandlerFailedError(_describe(error)) from error
 
@@ -91,15 +105,24 @@ _NO_OUTPUTS = sha256(pack([])).digest()[: fingerprint.SIZE]
 
 
 def _describe(error: BaseException) -> str:
-    frames = traceback.extract_tb(error.__traceback__)
-    where = (
-        f" ({frames[-1].filename.rpartition('/')[2]}, line {frames[-1].lineno})" if len(frames) > 1 else ""
-    )
     try:
-        text = str(error)
+        text = _text(error)
     except Exception:  # noqa: BLE001 - the error is a handler's, and may be anything
         text = "(its text cannot be shown)"
-    return f"{type(error).__name__}: {text}"[:_ERROR_LENGTH] + where
+    return f"{type(error).__name__}: {text}"[:_ERROR_LENGTH] + _place(error)
+
+
+def _text(error: BaseException) -> str:
+    if not isinstance(error, ValidationError):
+        return str(error)
+    is_frozen = any(problem["type"] == "frozen_instance" for problem in error.errors())
+    advice = "; return a changed copy: model_copy(update={...})" if is_frozen else ""
+    return f"{error.title}: {all_problems(error)}{advice}"
+
+
+def _place(error: BaseException) -> str:
+    frame = users_frame(error)
+    return "" if frame is None else f" ({Path(frame.filename).name}, line {frame.lineno})"
 
 
 def _no_result(method: Method) -> str:

@@ -70,6 +70,13 @@ class BatchRecord:
         return self.status is not BatchStatus.STARTED
 
 
+def check_id(batch_id: str) -> None:
+    """Raise `BatchRefusedError` for an id that is not usable."""
+    if not _ID.fullmatch(batch_id):
+        message = f"The batch id {batch_id!r} is not usable: up to 64 letters, digits, '.', '_' and '-'."
+        raise BatchRefusedError(message)
+
+
 class Ledger:
     """The batches of one table."""
 
@@ -80,11 +87,10 @@ class Ledger:
     async def begin(self, batch_id: str, input_: str, out: str, algorithm: str = STATE_BASED) -> BatchRecord:
         """Begin a batch, or return the record of one that was begun with the same input. Costs two requests.
 
-        Raises `BatchRefusedError` for an id that was abandoned, or used with other input or another folder.
+        A batch without a committed round takes another folder. Raises `BatchRefusedError` for an id that was abandoned,
+        used with other input, or has outcomes in another folder.
         """
-        if not _ID.fullmatch(batch_id):
-            message = f"The batch id {batch_id!r} is not usable: up to 64 letters, digits, '.', '_' and '-'."
-            raise BatchRefusedError(message)
+        check_id(batch_id)
         now = self._now()
         record = BatchRecord(
             batch_id, input_, out, uuid.uuid4().hex, BatchStatus.STARTED, 0, now, now, {}, 0, algorithm
@@ -92,7 +98,7 @@ class Ledger:
         try:
             (etag,) = await self._table.transact(PARTITION, [Operation.insert(batch_id, _properties(record))])
         except RowExistsError:
-            return _allowed(await self.get(batch_id), record)
+            return await self._resumed(await self.get(batch_id), record)
         return replace(record, etag=etag)
 
     async def get(self, batch_id: str) -> BatchRecord:
@@ -102,6 +108,20 @@ class Ledger:
             message = f"There is no batch {batch_id}: `consistent batches` lists those of a table."
             raise BatchRefusedError(message)
         return _record(row)
+
+    async def is_finished(self, batch_id: str) -> bool:
+        """Say whether a batch is published or abandoned; one that was never begun is not.
+
+        Raises `BatchRefusedError` for an id that is not usable.
+        """
+        found = await self._find(batch_id)
+        return found is not None and found.is_finished
+
+    async def check_folder(self, batch_id: str, out: str) -> None:
+        """Raise `BatchRefusedError` when a batch cannot be run with its outcomes in a folder, whatever its input."""
+        found = await self._find(batch_id)
+        if found is not None:
+            _check_folder(found, out)
 
     async def commit_round(
         self, record: BatchRecord, number: int, counts: Mapping[str, int], routable: int
@@ -151,6 +171,21 @@ class Ledger:
         """Return the ids of batches that are published or abandoned: their outputs are out, or never will be."""
         return frozenset(record.batch_id for record in await self.batches() if record.is_finished)
 
+    async def _find(self, batch_id: str) -> BatchRecord | None:
+        check_id(batch_id)
+        row = await self._table.get(PARTITION, batch_id)
+        return None if row is None else _record(row)
+
+    async def _resumed(self, found: BatchRecord, asked: BatchRecord) -> BatchRecord:
+        _check_folder(found, asked.out)
+        if found.input != asked.input:
+            message = (
+                f"Batch {found.batch_id} was begun with other input: {found.input}. Now it is: {asked.input}. "
+                f"Give this input a batch id of its own."
+            )
+            raise BatchRefusedError(message)
+        return found if found.out == asked.out else await self._update(found, replace(found, out=asked.out))
+
     async def _update(self, record: BatchRecord, wanted: BatchRecord) -> BatchRecord:
         changed = replace(wanted, updated_at=self._now())
         try:
@@ -165,20 +200,16 @@ class Ledger:
         return to_datetime(self._clock())
 
 
-def _allowed(found: BatchRecord, asked: BatchRecord) -> BatchRecord:
+def _check_folder(found: BatchRecord, out: str) -> None:
     if found.status is BatchStatus.ABANDONED:
         message = f"Batch {found.batch_id} was abandoned: run its messages under a new id."
         raise BatchRefusedError(message)
-    if found.input != asked.input:
+    if found.rounds and found.out != out:
         message = (
-            f"Batch {found.batch_id} was begun with other input: {found.input}. Now it is: {asked.input}. "
-            f"Give this input a batch id of its own."
+            f"Batch {found.batch_id} has outcomes in {found.out}: run it again with --batch-id {found.batch_id} "
+            f"--out {found.out}."
         )
         raise BatchRefusedError(message)
-    if found.out != asked.out:
-        message = f"Batch {found.batch_id} writes to {found.out}: run it again with that --out."
-        raise BatchRefusedError(message)
-    return found
 
 
 def _at_least(found: BatchRecord, wanted: BatchRecord) -> BatchRecord:

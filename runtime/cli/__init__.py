@@ -19,12 +19,15 @@ _MISSING = (
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command that the arguments name, by default those of the process, and exit.
 
-    The exit code is 0 when it was done, 1 when it failed, 2 when it was asked for wrongly, 130 after Ctrl-C.
+    The exit code is 0 when it was done, 1 when it failed, 2 when it was asked for wrongly, 3 when a batch has too
+    many dead letters, 130 after Ctrl-C.
     """
     try:
         from runtime.cli.application import application
         from runtime.cli.failures import answered
+        from runtime.cli.invocation import remember
     except ModuleNotFoundError as error:
         sys.exit(_MISSING.format(error.name))
+    remember(arguments)
     with answered():
         application(args=None if arguments is None else list(arguments), prog_name="consistent")

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import inspect
 import re
-import textwrap
 from collections.abc import Callable
 from importlib import metadata
 from typing import Annotated, Any
 
 import typer
-from rich.markup import escape
 
 from runtime.cli.commands.batches import batches
 from runtime.cli.commands.demo import demo
 from runtime.cli.commands.evict import evict
 from runtime.cli.commands.lint import lint
+from runtime.cli.commands.outcomes import outcomes
 from runtime.cli.commands.run import run
 from runtime.cli.commands.sample import shooting_range
 from runtime.cli.commands.show import show
@@ -29,14 +28,13 @@ from runtime.cli.console import results
 
 _SETTINGS: dict[str, Any] = {
     "no_args_is_help": True,
-    "add_completion": False,
     "pretty_exceptions_enable": False,
-    "rich_markup_mode": "rich",
+    "rich_markup_mode": None,  # typer's tables break urls, defaults and examples at 80 columns
     "context_settings": {"help_option_names": ["--help", "-h"]},
 }
 _HELP = (
     "Make the effect of each message happen exactly once, however often and late it is delivered.\n\n"
-    "Start with `consistent demo`. Exit code 0: done; 1: failed; 2: asked for wrongly."
+    "Start with `consistent demo`. Exit code 0: done; 1: failed; 2: asked for wrongly; 3: too many dead letters."
 )
 
 
@@ -61,29 +59,23 @@ def _options(
 ) -> None: ...
 
 
-def _help(command: Callable[..., None]) -> str:
-    """Return the docstring of a command: paragraphs unwrapped, and examples, which are indented, as they stand."""
-    paragraphs = re.split(r"\n\n", inspect.cleandoc(command.__doc__ or ""))
-    return "\n\n".join(map(_unwrapped, paragraphs))
-
-
-def _unwrapped(paragraph: str) -> str:
-    if paragraph.startswith("    "):
-        lines = textwrap.dedent(paragraph).splitlines()
-        return "\n".join(f"[cyan]{escape(line)}[/cyan]" for line in lines)
-    return paragraph.replace("\n", " ")
+def _texts(command: Callable[..., None]) -> dict[str, Any]:
+    """Return the help of a command, with its examples marked as not to be wrapped, and the first sentence of it."""
+    text = inspect.cleandoc(command.__doc__ or "")
+    first = text.partition("\n\n")[0].replace("\n", " ")
+    return {"help": re.sub(r"(?<=\n\n)(?=    )", "\b\n", text), "short_help": first}
 
 
 application = typer.Typer(help=_HELP, **_SETTINGS)
 application.callback()(_options)
 
-for _command in (demo, lint, run, batches, truncate, verify, streams, show, stats, sweep, evict):
-    application.command(_command.__name__, help=_help(_command))(_command)
+for _command in (demo, lint, run, outcomes, batches, truncate, verify, streams, show, stats, sweep, evict):
+    application.command(_command.__name__, **_texts(_command))(_command)
 
 _samples = typer.Typer(help="Write a message log to try things with.", **_SETTINGS)
-_samples.command("shooting-range", help=_help(shooting_range))(shooting_range)
+_samples.command("shooting-range", **_texts(shooting_range))(shooting_range)
 application.add_typer(_samples, name="sample")
 
 _tokens = typer.Typer(help="Give messages that come from outside the tokens they need.", **_SETTINGS)
-_tokens.command("issue", help=_help(issue))(issue)
+_tokens.command("issue", **_texts(issue))(issue)
 application.add_typer(_tokens, name="tokens")

@@ -6,27 +6,30 @@ import importlib
 import sys
 import traceback
 from pathlib import Path
-from types import ModuleType, TracebackType
+from types import ModuleType
 
+from consistent_messaging import PACKAGES, explain, namesakes, search_path
 from handlers import App
+from runtime.blame import users_frame
 from runtime.errors import AppNotFoundError, UsageError
-
-_NOT_THE_USERS = ("importlib", "handlers")
 
 
 def load_app(spec: str) -> App:
     """Import the module of `module:attribute` and return its App.
 
-    The working directory is searched first, so that an app needs no installation. Raises `UsageError` when the
-    text is not of that form, and `AppNotFoundError` when there is no such module or attribute, when it is no
-    App, and when the module raises while it is imported.
+    The working directory is searched last, so that an app needs no installation. Raises `UsageError` when the
+    text is not of that form, or when the app is beside a module with the name of one of this project's packages, and
+    `AppNotFoundError` when there is no such module or attribute, when it is no App, and when the module raises while it
+    is imported.
     """
     name, colon, attribute = spec.partition(":")
     if not colon or not attribute.isidentifier() or not all(part.isidentifier() for part in name.split(".")):
         raise UsageError(f"An app is named MODULE:ATTRIBUTE, like samples.shooting_range:app, not {spec!r}.")
     module = _import(name)
     if not hasattr(module, attribute):
-        raise AppNotFoundError(f"The module {name} has no attribute {attribute}.{_apps_in(module)}")
+        raise AppNotFoundError(
+            f"The module {name} has no attribute {attribute}.{_apps_in(module)}{_hint(name)}"
+        )
     app = getattr(module, attribute)
     if not isinstance(app, App):
         raise AppNotFoundError(f"{spec} is no App but {_kind(app)}: make one with App(SomeHandler, ...).")
@@ -34,42 +37,66 @@ def load_app(spec: str) -> App:
 
 
 def _import(name: str) -> ModuleType:
-    here = str(Path.cwd())
-    if sys.path[:1] != [here]:
-        sys.path.insert(0, here)
+    here = Path.cwd()
+    if _is_in(here, name):
+        check_names(here)
+    sys.path[:] = search_path(sys.path)
     importlib.invalidate_caches()
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
         if error.name and f"{name}.".startswith(f"{error.name}."):
-            raise AppNotFoundError(_nowhere(name, error.name, here)) from error
+            raise AppNotFoundError(f"{_nowhere(name, error.name, here)}{_hint(error.name)}") from error
         raise AppNotFoundError(_raised(name, error)) from error
     except (Exception, SystemExit) as error:
         raise AppNotFoundError(_raised(name, error)) from error
 
 
-def _nowhere(name: str, missing: str, here: str) -> str:
+def check_names(folder: Path) -> None:
+    """Raise `UsageError` when a module of a folder has the name of one of this project's packages."""
+    for namesake in namesakes(folder):
+        raise UsageError(explain(namesake))
+
+
+def _is_in(folder: Path, name: str) -> bool:
+    place = folder / name.partition(".")[0]
+    return place.is_dir() or place.with_suffix(".py").is_file()
+
+
+def _hint(name: str | None) -> str:
+    """Say what to rename when a module of the working directory is hidden by one of this name, else nothing."""
+    top = (name or "").partition(".")[0]
+    imported = sys.modules.get(top)
+    place = Path.cwd() / top
+    file = place.with_suffix(".py")
+    if imported is None or not _is_in(Path.cwd(), top):
+        return ""
+    found = file if file.is_file() else place
+    if str(getattr(imported, "__file__", None)).startswith(str(place)):
+        return ""
+    if top in PACKAGES:
+        return f" {explain(found)}"
+    origin = getattr(imported, "__file__", None) or "a part of Python"
+    return f" {found} is not found, as {top} is {origin}: rename it, for example to my_{found.name}."
+
+
+def _nowhere(name: str, missing: str, here: Path) -> str:
     package = f" (there is no {missing})" if missing != name else ""
     return f"There is no module {name}{package}: it was looked for in {here} and on Python's path."
 
 
 def _raised(name: str, error: BaseException) -> str:
     last_line = traceback.format_exception_only(error)[-1].strip()
-    return f"The module {name} cannot be imported: {last_line} ({_place(error)})"
+    hint = _hint(error.name) if isinstance(error, ImportError) else ""
+    return f"The module {name} cannot be imported: {last_line} ({_place(error)}){'.' if hint else ''}{hint}"
 
 
 def _place(error: BaseException) -> str:
     """Return the file and line of the user's code that raised."""
     if isinstance(error, SyntaxError) and error.filename:
         return f"{error.filename}:{error.lineno}"
-    place = "while it was looked for"
-    step: TracebackType | None = error.__traceback__
-    while step is not None:
-        module = str(step.tb_frame.f_globals.get("__name__", ""))
-        if module != __name__ and module.partition(".")[0] not in _NOT_THE_USERS:
-            place = f"{step.tb_frame.f_code.co_filename}:{step.tb_lineno}"
-        step = step.tb_next
-    return place
+    frame = users_frame(error)
+    return "while it was looked for" if frame is None else f"{frame.filename}:{frame.lineno}"
 
 
 def _apps_in(module: ModuleType) -> str:

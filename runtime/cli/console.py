@@ -15,14 +15,14 @@ from typing import Any
 from rich.console import Console, RenderableType
 from rich.text import Text
 
-_WIDTH_OF_A_FILE = 160
+_WIDTH_OF_A_FILE = 100_000
 _DEFAULT_WIDTH = "COLUMNS"
 
 Document = Mapping[str, Any]
 
 
 def results() -> Console:
-    """Return the console of standard output; wider than a terminal when it is a file or a pipe."""
+    """Return the console of standard output; in a file or a pipe no line is wrapped, and ids stay whole."""
     return _console(to_stderr=False)
 
 

@@ -7,8 +7,9 @@ RuntimeFailure
 | exit code | when |
 |---|---|
 | 0 | done; a batch with dead letters is done too |
-| 1 | failed: no such log, app, batch or stream, a batch that is refused, a job that stopped |
-| 2 | asked for wrongly: an option, duration, store url or table name that cannot be, or options that exclude others |
+| 1 | failed: no such log, batch or stream, a batch that is refused, a job that stopped |
+| 2 | asked for wrongly: an app, option, duration, store url or table name that cannot be, or options at odds |
+| 3 | a batch has more dead letters than `--max-dead-letters` |
 | 130 | Ctrl-C |
 """
 
@@ -24,10 +25,11 @@ from eventstore import EventStoreError, StoreUrlError, TableNameError
 from handlers import HandlersError
 from runtime.cli.console import complain
 from runtime.cli.log_file import append_trace
-from runtime.errors import RuntimeFailure, UsageError
+from runtime.errors import AppNotFoundError, BatchHeldBackError, RuntimeFailure, UsageError
 
 FAILED = 1
 WRONG_USAGE = 2
+TOO_MANY_DEAD_LETTERS = 3
 INTERRUPTED = 130
 
 _EXPECTED = (RuntimeFailure, EventStoreError, HandlersError)
@@ -66,9 +68,15 @@ def traced(log_file: Path | None = None) -> Iterator[None]:
 
 
 def exit_code(error: Exception) -> int:
-    """Return 2 for what was asked for wrongly, 1 for what turned out to be impossible."""
+    """Return 2 for what was asked for wrongly, 3 for a batch that is held back, 1 for what is impossible."""
+    if isinstance(error, BatchHeldBackError):
+        return TOO_MANY_DEAD_LETTERS
     # Their subclasses tell of things that were not found or not allowed, not of how they were asked for.
-    return WRONG_USAGE if type(error) in (UsageError, StoreUrlError, TableNameError) else FAILED
+    return (
+        WRONG_USAGE
+        if type(error) in (UsageError, AppNotFoundError, StoreUrlError, TableNameError)
+        else FAILED
+    )
 
 
 def _sentence(error: Exception, trace: Path | None) -> str:

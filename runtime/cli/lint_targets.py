@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from handlers.lint import Target, locate
-from runtime.cli.apps import load_app
+from runtime.cli.apps import check_names, load_app
 from runtime.errors import UsageError
 
 _SUFFIX = ".py"
@@ -17,7 +17,11 @@ _NOT_THE_USERS = frozenset({"node_modules", "site-packages", "__pycache__"})
 
 def find_targets(specs: Iterable[str]) -> list[Target]:
     """Return the files that are named. Raises what `load_app` and `locate` do, and `UsageError`."""
-    return [target for spec in specs for target in _targets(spec)]
+    targets = [target for spec in specs for target in _targets(spec)]
+    here = Path.cwd()
+    if any(target.path.absolute().is_relative_to(here) for target in targets):
+        check_names(here)
+    return targets
 
 
 def _targets(spec: str) -> Iterator[Target]:

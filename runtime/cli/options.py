@@ -69,7 +69,7 @@ AppSpec = Annotated[
         "--app",
         metavar="MODULE:ATTRIBUTE",
         show_default=False,
-        help="The App with the handlers; its module is looked for in the working directory first.",
+        help="The App with the handlers; its module may be in the working directory, which is searched last.",
     ),
 ]
 Age = Annotated[

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from eventstore import connect
 from runtime.algorithms.choice import check_stores
+from runtime.cli.failures import NotPossibleError
 
 if TYPE_CHECKING:
     from runtime.spark.workers.connection import TablePlace
@@ -49,6 +52,20 @@ class Stores(NamedTuple):
         """
         check_named(algorithm, deduplication_store, token_store)
         return cls(place(deduplication_store, states, master), place(token_store, states, master))
+
+
+def check_out(out: str, master: str) -> None:
+    """Raise `NotPossibleError` when nothing can be written to a folder, as far as that can be told without Spark."""
+    if ":" in out or not master.startswith("local"):
+        return
+    folder = Path(out).absolute()
+    there = next(each for each in (folder, *folder.parents) if each.exists())
+    if not there.is_dir():
+        raise NotPossibleError(
+            f"Outcomes cannot be written to {out}: {there} is a file. Choose another --out."
+        )
+    if not os.access(there, os.W_OK):
+        raise NotPossibleError(f"Outcomes cannot be written to {out}: {there} may not be written to.")
 
 
 def check_named(

@@ -1,4 +1,4 @@
-"""The progress of a command: on a terminal a bar over Spark's tasks, in a file one line for each step."""
+"""The progress of a command: on a terminal a bar over Spark's tasks, in a file a line for each step and ten seconds."""
 
 from __future__ import annotations
 
@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from runtime.spark.sessions.session import Session
 
 
+LINE_EVERY_SECONDS = 10.0
+
+
 class StepProgress:
     """Shows one step of the work at a time: that it is under way, how many tasks are done, how long it took.
 
@@ -34,19 +37,20 @@ class StepProgress:
         self._bar: Progress | None = None
         self._sentence = ""
         self._begun = 0.0
+        self._said = 0.0
         self._tasks: TaskWatch | None = None
 
     def watch(self, spark: Session) -> None:
         """Count the tasks of a session from now on."""
         from runtime.spark.sessions.progress import TaskWatch
 
-        if self._console.is_terminal:
-            self._tasks = TaskWatch(spark, self.show)
+        self._tasks = TaskWatch(spark, self.show)
 
     def step(self, sentence: str) -> None:
         """End the step that is under way, and begin the next."""
         self.done()
         self._sentence, self._begun = sentence, time.monotonic()
+        self._said = self._begun
         if self._console.is_terminal:
             self._bar = _bar(self._console, sentence)
             self._bar.start()
@@ -58,6 +62,8 @@ class StepProgress:
         bar = self._bar
         if bar is not None and total:
             bar.update(bar.task_ids[0], completed=done, total=total)
+        elif not self._console.is_terminal and self._sentence and total:
+            self._say(done, total)
 
     def done(self) -> None:
         """End the step that is under way, if there is one."""
@@ -72,14 +78,26 @@ class StepProgress:
         if self._tasks is not None:
             self._tasks.close()
 
+    def _say(self, done: int, total: int) -> None:
+        """Say how far the step is, if it is time for another line."""
+        now = time.monotonic()
+        if now - self._said < LINE_EVERY_SECONDS:
+            return
+        self._said = now
+        seconds = now - self._begun
+        left = f", about {seconds * (total - done) / done:.0f} s left" if done else ""
+        line = f"{self._sentence}: {done:,} of {total:,} tasks after {seconds:.0f} s{left}"
+        self._console.print(Text(line), soft_wrap=True)
+
     def _end(self, mark: Text, *, keep: bool) -> None:
         bar, self._bar = self._bar, None
+        sentence, self._sentence = self._sentence, ""
         if bar is None:
             return
         bar.stop()
         seconds = time.monotonic() - self._begun
         if keep:
-            self._console.print(Text.assemble(mark, self._sentence, (f" ({seconds:.1f} s)", "dim")))
+            self._console.print(Text.assemble(mark, sentence, (f" ({seconds:.1f} s)", "dim")))
 
 
 def _bar(console: Console, sentence: str) -> Progress:

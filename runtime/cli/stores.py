@@ -7,7 +7,8 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TypeVar
 
-from eventstore import Store, Table, connect
+from eventstore import Store, Table, TableNotFoundError, connect
+from eventstore.backends.naming import table_name as check_name
 from runtime.cli.failures import NotPossibleError
 
 T = TypeVar("T")
@@ -16,10 +17,9 @@ _FILE = "sqlite:///"
 
 
 def on_table(store_url: str, table_name: str, work: Callable[[Table], Awaitable[T]]) -> T:
-    """Open a table that should be there already, and return what the work on it gives.
+    """Open a table that is there already, and return what the work on it gives.
 
-    Raises `NotPossibleError` when there is no such SQLite file, instead of making an empty one. A table that is not
-    in the store is made, as a table service tells no difference between that and one without rows.
+    Raises `NotPossibleError` when there is no such SQLite file, and `TableNotFoundError` when there is no such table.
     """
     store = connect(store_url)
     check_file(store)
@@ -28,10 +28,8 @@ def on_table(store_url: str, table_name: str, work: Callable[[Table], Awaitable[
 
 def check_file(store: Store) -> None:
     """Raise `NotPossibleError` when the store is an SQLite file that is not there."""
-    if not store.url.startswith(_FILE):
-        return
-    file = Path(store.url.removeprefix(_FILE)).absolute()
-    if not file.exists():
+    file = _missing_file(store)
+    if file is not None:
         raise NotPossibleError(f"There is no store at {file}: a batch (`consistent run`) makes one.")
 
 
@@ -49,4 +47,26 @@ async def _check_table(store: Store, table_name: str) -> None:
 
 async def _work(store: Store, table_name: str, work: Callable[[Table], Awaitable[T]]) -> T:
     async with store:
-        return await work(await store.table(table_name))
+        return await work(await store.table(table_name, make=False))
+
+
+def begin_on(store_url: str, table_name: str, work: Callable[[Table], Awaitable[object]]) -> bool:
+    """Do some work on a table if it is there, and return whether it is; makes neither it nor its store.
+
+    Raises `TableNameError` for a name that no table can have.
+    """
+    store = connect(store_url)
+    check_name(table_name)
+    if _missing_file(store) is not None:
+        return False
+    try:
+        asyncio.run(_work(store, table_name, work))
+    except TableNotFoundError:
+        return False
+    return True
+
+
+def _missing_file(store: Store) -> Path | None:
+    """Return the file of an SQLite store that is not there, else None."""
+    file = Path(store.url.removeprefix(_FILE)).absolute()
+    return file if store.url.startswith(_FILE) and not file.exists() else None

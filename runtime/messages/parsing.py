@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from handlers import Message
 from handlers.app import HandlerDefinition
-from handlers.codec import first_problem
+from handlers.codec import all_problems
 from handlers.context import message_codec
 from handlers.route import KeyKind, Route
 from handlers.text import is_text
@@ -96,7 +96,7 @@ class _Parser:
             message = decode(body) if isinstance(body, str) else read_body(route, body)
             digest = fingerprint(type_, body, packed=isinstance(body, bytes))
         except ValidationError as error:
-            return self._refusal(_reason(route, error), first_problem(error))
+            return self._refusal(_reason(route, error), all_problems(error))
         except Exception as error:  # noqa: BLE001 - a message's own validators may raise anything
             return self._refusal(Reason.INVALID_BODY, repr(error))
         if is_for_stream(message):

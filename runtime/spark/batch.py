@@ -12,7 +12,8 @@ that again for the last round that was committed.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -27,17 +28,18 @@ from runtime.algorithms.algorithm import AT_ONCE
 from runtime.batches.context import BatchContext
 from runtime.batches.ledger import BatchRecord, Ledger
 from runtime.clock import cut_off
-from runtime.errors import BatchFailedError, UsageError
+from runtime.errors import BatchFailedError, BatchHeldBackError, UsageError
 from runtime.messages.outcome import Status
 from runtime.spark.batch_options import BatchOptions
+from runtime.spark.beginning import Probe, check_folder, check_session, check_workers
 from runtime.spark.folders import BatchFolders, absolute_folder
 from runtime.spark.logs.inputs import describe_input
 from runtime.spark.logs.log import normalise, read_log
 from runtime.spark.logs.routing import route
 from runtime.spark.passes import Work, finish, unfinished
 from runtime.spark.sessions.failures import SPARK_FAILURES, explain
-from runtime.spark.sessions.session import check_session
-from runtime.spark.workers.connection import Connection, check_reach, open_table
+from runtime.spark.sessions.settings import job_settings
+from runtime.spark.workers.connection import Connection, TablePlace, check_reach, open_table
 from runtime.spark.workers.job import FoldJob
 from runtime.spark.workers.parts import PART, Part, PartJob, totals
 
@@ -111,11 +113,11 @@ class Batch:
     def run(self, messages: DataFrame | str, batch_id: str | None = None) -> BatchResult:
         """Run the rounds that are not committed yet, publish, and return the outcomes."""
         check_session(self.spark)
-        given = self._open(messages)
-        log = normalise(given, self.options.source)
-        connection = self._connect()
-        what = describe_input(given, messages if isinstance(messages, str) else None)
-        return self._run(connection, batch_id, what, lambda job: self._handle(job, log))
+        with job_settings(self.spark, messages):
+            given = self._open(messages)
+            log = normalise(given, self.options.source)
+            what = describe_input(given, messages if isinstance(messages, str) else None)
+            return self._run(self._connect(), batch_id, what, lambda job: self._handle(job, log))
 
     def sweep(self, older_than: timedelta = AT_ONCE, batch_id: str | None = None) -> BatchResult:
         """Publish outputs whose worker died and whose message will not be redelivered.
@@ -134,18 +136,21 @@ class Batch:
         check_session(self.spark)
         latest = cut_off(self.options.clock, older_than)
         what = f"what was left behind {older_than} ago"
-        first = partial(unfinished, self.spark, latest=latest, partitions=self._partitions())
-        return self._run(self._connect(), batch_id, what, first)
+        with job_settings(self.spark):
+            first = partial(unfinished, self.spark, latest=latest, partitions=self._partitions())
+            return self._run(self._connect(), batch_id, what, first)
 
     def _run(self, connection: Connection, batch_id: str | None, what: str, first: Round) -> BatchResult:
         """Run the rounds of a batch that are not committed yet; `first` gives the outcomes of the first."""
         ledger = Ledger(connection.table, self.options.clock)
         algorithm = self.options.described_algorithm()
         connection.run(ledger.check_algorithm(algorithm))
+        out, other = absolute_folder(self.out), self.options.other_table
+        if batch_id is None or not connection.run(ledger.is_finished(batch_id)):
+            check_folder(self.spark, out)
+            check_workers(self.spark, Probe(self.app, self._states(), other and other.for_workers()))
         input_ = f"{what}; handlers {', '.join(sorted(self.app.handlers))}; {self.options.described()}"
-        record = connection.run(
-            ledger.begin(batch_id or new_batch_id(), input_, absolute_folder(self.out), algorithm)
-        )
+        record = connection.run(ledger.begin(batch_id or new_batch_id(), input_, out, algorithm))
         if record.is_finished:
             return BatchResult(record, self._folders(record).outcomes(), was_published=True)
         record = self._run_rounds(connection, ledger, record, first)
@@ -173,11 +178,24 @@ class Batch:
             else:
                 round_ = first if number == 0 else self._next_round(record)
                 parts = self._run_round(connection, ledger, record, round_)
+            self._check_dead_letters(record, totals(parts)[0])
             folders.flush(number)
             self.options.step(f"Round {number}: recording in the ledger")
             record = connection.run(ledger.commit_round(record, number, *totals(parts)))
             self._finish(connection, ledger, record)
         return record
+
+    def _check_dead_letters(self, record: BatchRecord, counts: Mapping[str, int]) -> None:
+        """Raise `BatchHeldBackError` when there are too many with those of the round that has these counts."""
+        limit = self.options.limit()
+        total = Counter(record.counts) + Counter(counts)
+        if limit is not None and limit.is_exceeded(total):
+            message = (
+                f"Batch {record.batch_id} is held back: {total[Status.DEAD_LETTER]:,} of its deliveries are dead "
+                f"letters, more than {limit}. Its outcomes are in {record.out}; run it again with its id and a higher "
+                f"limit to publish it, or abandon it."
+            )
+            raise BatchHeldBackError(message)
 
     def _is_done(self, record: BatchRecord) -> bool:
         if record.rounds == 0:
@@ -201,17 +219,18 @@ class Batch:
             on_difference=options.on_difference,
         )
         app = guarded(self.app) if options.guard else self.app
+        states = self._states()
         return FoldJob(
             app,
-            self.store,
-            self.table,
+            states.store,
+            states.table,
             batch,
             options.clock,
             options.in_flight,
             options.wrap,
             options.algorithm,
-            options.deduplication_store,
-            options.token_store,
+            options.deduplication_store and options.deduplication_store.for_workers(),
+            options.token_store and options.token_store.for_workers(),
         )
 
     def _run_round(
@@ -270,6 +289,9 @@ class Batch:
         connection = open_table(self.store, self.table, self.options.other_table)
         check_reach(connection, self.spark)
         return connection
+
+    def _states(self) -> TablePlace:
+        return TablePlace(self.store, self.table).for_workers()
 
     def _open(self, messages: DataFrame | str) -> DataFrame:
         if isinstance(messages, str):

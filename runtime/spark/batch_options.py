@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from runtime.algorithms.choice import AlgorithmName, check_name, check_stores, described_algorithm
+from runtime.batches.dead_letter_limit import DeadLetterLimit
 from runtime.batches.ledger import STATE_BASED
 from runtime.clock import Clock, system_clock
 from runtime.errors import UsageError
@@ -30,7 +31,9 @@ class BatchOptions:
     `guard` makes a dead letter of a message whose handler looks at a clock, at chance or at the outside.
     `on_difference` fails the batch when the replay of a duplicate differs from what was recorded: stored versions stay,
     and the batch can be resumed with its id either way. `step` is called with a sentence when the batch goes on to its
-    next step; what it raises stops the batch there.
+    next step; what it raises stops the batch there. `max_dead_letters`, such as 10 or "0.5%", holds a round with more
+    of them back, and raises `BatchHeldBackError`: its outcomes can be looked at, and run again with a higher limit, or
+    none, the batch goes on.
 
     `algorithm` is one of those in docs/algorithms.md, the same for all batches of a table. `deduplication_store` and
     `token_store` are tables for the algorithms that use them; by default they are the table of the states. With an
@@ -54,6 +57,7 @@ class BatchOptions:
     clock: Clock = system_clock
     wrap: Wrap | None = None
     step: Step = _silent
+    max_dead_letters: int | str | None = None
 
     def __post_init__(self) -> None:
         for name, value, allowed in (
@@ -65,6 +69,7 @@ class BatchOptions:
                 message = f"{name} is {' or '.join(map(repr, allowed))}, not {value!r}."
                 raise UsageError(message)
         check_name(self.algorithm)
+        self.limit()
         check_stores(
             self.algorithm, deduplication_store=self.deduplication_store, token_store=self.token_store
         )
@@ -74,6 +79,10 @@ class BatchOptions:
                 f"to be done then (late, on_difference)."
             )
             raise UsageError(message)
+
+    def limit(self) -> DeadLetterLimit | None:
+        """Return how many dead letters the batch may have, None when there is no limit."""
+        return None if self.max_dead_letters is None else DeadLetterLimit.parse(str(self.max_dead_letters))
 
     @property
     def has_outbox(self) -> bool:

@@ -24,11 +24,13 @@ from runtime.algorithms.outbox.tokens import CHAIN_LENGTH, FIRST, HEADER, TokenS
 from runtime.errors import BatchFailedError, UsageError
 from runtime.retries import RetryPolicy, until_undisturbed
 from runtime.spark.batch_options import Step
+from runtime.spark.beginning import check_session
 from runtime.spark.file_systems import open_folder
 from runtime.spark.folders import absolute_folder
 from runtime.spark.logs.inputs import describe_input
 from runtime.spark.logs.log import normalise, read_log
 from runtime.spark.sessions.failures import SPARK_FAILURES, explain
+from runtime.spark.sessions.settings import job_settings
 from runtime.spark.workers.concurrency import ConcurrencyLimit
 from runtime.spark.workers.connection import TablePlace, check_reach, open_table
 
@@ -67,32 +69,35 @@ def issue_tokens(
     Never issue for a message that may have been processed, such as one that an earlier log holds too: it would be
     processed again. Raises `UsageError` when the folder exists.
     """
-    connection = open_table(place.store, place.table)
-    check_reach(connection, spark)
-    given = read_log(spark, messages, log_format)
-    log = normalise(given, source)
-    folder = absolute_folder(out)
-    _check_free(folder)
-    step("Reading the log")
-    what = sha256(f"{describe_input(given, messages)}; source={source}".encode()).hexdigest()[:32]
-    was_issued = connection.run(connection.table.get(_PARTITION, what)) is not None
-    named = log.where(sf.col("problem").isNull()).withColumn("headers", _with_token())
-    try:
-        if not was_issued:
-            step("Issuing tokens")
-            new = log.where(sf.col("problem").isNull() & ~_has_token()).select("message_id", "type")
-            new.mapInArrow(IssueJob(app, place).run, _COUNTED).write.format("noop").mode("overwrite").save()
-            connection.run(connection.table.barrier())
-            connection.run(_note(connection.table, what, folder))
-        step("Writing the log")
-        named.drop("problem", "line").write.parquet(folder)
-        rejected = log.where(sf.col("problem").isNotNull()).select("problem", "line")
-        count = rejected.count()
-        if count:
-            rejected.write.parquet(f"{folder}.rejected")
-        return Issued(folder, spark.read.parquet(folder).count(), count, was_issued)
-    except SPARK_FAILURES as error:
-        raise BatchFailedError(explain(error)) from error
+    check_session(spark)
+    with job_settings(spark):
+        issue = IssueJob(app, place.for_workers()).run
+        connection = open_table(place.store, place.table)
+        check_reach(connection, spark)
+        given = read_log(spark, messages, log_format)
+        log = normalise(given, source)
+        folder = absolute_folder(out)
+        _check_free(folder)
+        step("Reading the log")
+        what = sha256(f"{describe_input(given, messages)}; source={source}".encode()).hexdigest()[:32]
+        was_issued = connection.run(connection.table.get(_PARTITION, what)) is not None
+        named = log.where(sf.col("problem").isNull()).withColumn("headers", _with_token())
+        try:
+            if not was_issued:
+                step("Issuing tokens")
+                new = log.where(sf.col("problem").isNull() & ~_has_token()).select("message_id", "type")
+                new.mapInArrow(issue, _COUNTED).write.format("noop").mode("overwrite").save()
+                connection.run(connection.table.barrier())
+                connection.run(_note(connection.table, what, folder))
+            step("Writing the log")
+            named.drop("problem", "line").write.parquet(folder)
+            rejected = log.where(sf.col("problem").isNotNull()).select("problem", "line")
+            count = rejected.count()
+            if count:
+                rejected.write.parquet(f"{folder}.rejected")
+            return Issued(folder, spark.read.parquet(folder).count(), count, was_issued)
+        except SPARK_FAILURES as error:
+            raise BatchFailedError(explain(error)) from error
 
 
 @dataclass(frozen=True)

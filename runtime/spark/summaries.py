@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as sf
 
+from runtime.messages.dead_letters import VARYING, DeadLetters
 from runtime.spark.batch import dead_letters
 
 
@@ -21,19 +22,6 @@ class OutcomeCount:
     reason: str | None
     count: int
     outputs: int
-
-
-@dataclass(frozen=True, slots=True)
-class DeadLetter:
-    """A delivery that was not handled."""
-
-    message_id: str | None
-    type: str | None
-    handler: str | None
-    business_id: str | None
-    reason: str
-    error: str
-    delivery: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,12 +45,18 @@ def count_outcomes(outcomes: DataFrame) -> list[OutcomeCount]:
     return sorted(found, key=lambda each: (each.round, each.handler or "", each.status, each.reason or ""))
 
 
-def first_dead_letters(outcomes: DataFrame, limit: int) -> list[DeadLetter]:
-    """Return some dead letters of a batch."""
-    names = ("message_id", "type", "handler", "business_id", "reason", "error", "delivery")
-    return [
-        DeadLetter(**row.asDict()) for row in dead_letters(outcomes).select(*names).limit(limit).collect()
-    ]
+def dead_letter_groups(outcomes: DataFrame, limit: int) -> list[DeadLetters]:
+    """Return the largest groups of a batch's dead letters. Reads the outcomes once."""
+    alike = sf.regexp_replace("error", VARYING, "").alias("alike")
+    ids = sf.array_distinct(sf.array_compact(sf.array(sf.min("message_id"), sf.max("message_id"))))
+    grouped = (
+        dead_letters(outcomes)
+        .groupBy("reason", "handler", "type", alike)
+        .agg(sf.min("error").alias("error"), sf.count("*").alias("count"), ids.alias("message_ids"))
+        .orderBy(sf.desc("count"), "reason", "error")
+        .drop("alike")
+    )
+    return [DeadLetters(**row.asDict()) for row in grouped.limit(limit).collect()]
 
 
 def count_truncated(report: DataFrame) -> list[TruncatedCount]:

@@ -11,12 +11,15 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import LongType, StringType, StructField, StructType, TimestampType
 
 from eventstore import KeyRange, split_streams
+from eventstore.connect import portable_url
 from runtime.algorithms.state_based.truncation import Truncated, TruncationRules, truncate_stream
 from runtime.batches.ledger import Ledger
 from runtime.clock import Clock, system_clock
 from runtime.errors import BatchFailedError
 from runtime.retries import RetryPolicy
+from runtime.spark.beginning import check_session
 from runtime.spark.sessions.failures import SPARK_FAILURES, explain
+from runtime.spark.sessions.settings import job_settings
 from runtime.spark.workers.concurrency import ConcurrencyLimit
 from runtime.spark.workers.connection import Connection, check_reach, open_table
 from runtime.spark.workers.job import Wrap
@@ -51,7 +54,7 @@ class TruncationJob:
 
     def run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Truncate the streams of the ranges of keys that come in, and report each."""
-        connection = open_table(self.store, self.table)
+        connection = open_table(self.store, self.table, make=False)
         concurrency = ConcurrencyLimit(self.in_flight)
         table = self.wrap(connection.table) if self.wrap else connection.table
         table = connection.measured(table, concurrency)
@@ -84,25 +87,32 @@ def truncate(
     or, without `allow_young`, within a day. `redelivery_window` (microseconds) is added to the horizon for logs
     whose broker stamps each copy anew. With `dry_run` nothing is written. The work is done when this returns.
 
-    Raises `UsageError` for rules that make no sense, and `BatchFailedError` when the job failed: run it again.
+    Raises `UsageError` for rules that make no sense, `TableNotFoundError` when there is no such table, and
+    `BatchFailedError` when the job failed: run it again.
     """
-    connection = open_table(store, table)
+    check_session(spark)
+    given: dict[str, Any] = {
+        "older_than": older_than,
+        "keep_last": keep_last,
+        "redelivery_window": redelivery_window,
+        "allow_undated": allow_undated,
+        "allow_young": allow_young,
+    }
+    TruncationRules.of(clock(), (), **given)  # what cannot be is refused before the table is looked for
+    connection = open_table(store, table, make=False)
     check_reach(connection, spark)
     rules = TruncationRules.of(
         clock(),
         connection.run(Ledger(connection.table, clock).finished()),
-        older_than=older_than,
-        keep_last=keep_last,
-        redelivery_window=redelivery_window,
-        allow_undated=allow_undated,
-        allow_young=allow_young,
+        **given,
     )
-    ranges = _ranges(spark, connection)
-    job = TruncationJob(store, table, rules, dry_run, wrap=wrap)
-    try:
-        rows = ranges.mapInArrow(job.run, REPORT).toArrow()
-    except SPARK_FAILURES as error:
-        raise BatchFailedError(explain(error)) from error
+    job = TruncationJob(portable_url(store), table, rules, dry_run, wrap=wrap)
+    with job_settings(spark):
+        ranges = _ranges(spark, connection)
+        try:
+            rows = ranges.mapInArrow(job.run, REPORT).toArrow()
+        except SPARK_FAILURES as error:
+            raise BatchFailedError(explain(error)) from error
     return spark.createDataFrame(rows, REPORT)
 
 

@@ -17,16 +17,19 @@ from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as sf
 
+from eventstore.connect import portable_url
 from handlers import App
 from runtime.algorithms.state_based.verification import Verdict
 from runtime.batches.ledger import STATE_BASED, Ledger
 from runtime.clock import system_clock
 from runtime.errors import BatchFailedError, LogError, UsageError
+from runtime.messages.dead_letters import VARYING
+from runtime.spark.beginning import check_session
 from runtime.spark.logs.log import normalise, read_log
 from runtime.spark.logs.routing import Sample, route
 from runtime.spark.schemas import FOUND
 from runtime.spark.sessions.failures import SPARK_FAILURES, explain
-from runtime.spark.sessions.session import check_session
+from runtime.spark.sessions.settings import job_settings
 from runtime.spark.verify_job import VerifyJob
 from runtime.spark.workers.connection import Connection, check_reach, open_table
 from runtime.spark.workers.job import Wrap
@@ -68,7 +71,10 @@ class VerifyOptions:
 
 @dataclass(frozen=True, slots=True)
 class VerdictCount:
-    """How many deliveries of a kind have the same verdict, in how many streams, with an example."""
+    """How many deliveries of a kind have the same verdict, in how many streams, with an example.
+
+    `reasons` are the errors of deliveries that have no version, each with the number of those with an error like it.
+    """
 
     handler: str | None
     type: str | None
@@ -78,6 +84,7 @@ class VerdictCount:
     streams: int
     message_id: str | None
     error: str | None
+    reasons: Sequence[tuple[str, int]] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +158,10 @@ def verify(
     Raises `UsageError` for what cannot be verified, `TableNotFoundError` when there is no such table, and
     `BatchFailedError` when the job stopped.
     """
-    return _Verifying(spark, app, store, table, VerifyOptions(**options)).run(messages)
+    check_session(spark)
+    verifying = _Verifying(spark, app, portable_url(store), table, VerifyOptions(**options))
+    with job_settings(spark, messages):
+        return verifying.run(messages)
 
 
 def _check_versions(connection: Connection) -> None:
@@ -175,7 +185,6 @@ class _Verifying:
 
     def run(self, messages: DataFrame | str) -> Verification:
         """Verify the log, and with `cascade` what its replays publish."""
-        check_session(self.spark)
         options = self.options
         given = read_log(self.spark, messages, options.log_format) if isinstance(messages, str) else messages
         log = normalise(given, options.source)
@@ -252,6 +261,7 @@ def _count(found: DataFrame) -> list[VerdictCount]:
     example = sf.min(sf.struct("message_id", "error")).alias("example")
     sums = [sf.sum(name).alias(name) for name in ("deliveries", "streams")]
     rows = found.groupBy(*_KIND).agg(*sums, example).collect()
+    reasons = _reasons(found) if any(row["verdict"] == Verdict.UNKNOWN for row in rows) else {}
     counts = [
         VerdictCount(
             row["handler"],
@@ -262,10 +272,24 @@ def _count(found: DataFrame) -> list[VerdictCount]:
             row["streams"],
             row["example"]["message_id"],
             row["example"]["error"],
+            reasons.get(tuple(row[name] for name in _KIND), ()),
         )
         for row in rows
     ]
     return sorted(counts, key=_place)
+
+
+def _reasons(found: DataFrame) -> dict[tuple[Any, ...], list[tuple[str, int]]]:
+    """Return the errors of deliveries without a version by kind, the most frequent first."""
+    unknown = found.where((sf.col("verdict") == Verdict.UNKNOWN.value) & sf.col("error").isNotNull())
+    alike = sf.regexp_replace("error", VARYING, "").alias("alike")
+    counted = unknown.groupBy(*_KIND, alike).agg(
+        sf.min("error").alias("error"), sf.sum("deliveries").alias("count")
+    )
+    reasons: dict[tuple[Any, ...], list[tuple[str, int]]] = {}
+    for row in counted.orderBy(sf.desc("count"), "error").collect():
+        reasons.setdefault(tuple(row[name] for name in _KIND), []).append((row["error"], row["count"]))
+    return reasons
 
 
 def _place(count: VerdictCount) -> tuple[str, str, int, int]:

@@ -15,6 +15,7 @@ import pyarrow as pa
 from eventstore import Table
 from handlers import App
 from runtime.algorithms.state_based.verification import Finding, Verdict, Verifier
+from runtime.messages.dead_letters import without_values
 from runtime.messages.deliveries import Delivery
 from runtime.messages.envelope import Envelope
 from runtime.messages.outcome import Outcome, Output
@@ -30,6 +31,7 @@ from runtime.spark.workers.job import Wrap
 from runtime.spark.workers.outcomes import MAX_BYTES, outputs_array, outputs_bytes
 
 _MAX_ROWS = 4096
+_MAX_COUNTS = 1024
 
 _Kind = tuple[str | None, str | None, int | None, Verdict]
 
@@ -136,7 +138,7 @@ class _Tally:
     """Adds up findings, and collects rows for those that differ."""
 
     def __init__(self) -> None:
-        self._counts: dict[_Kind, _Row] = {}
+        self._counts: dict[tuple[_Kind, str], _Row] = {}
         self._rows: list[_Row] = []
         self._outputs: list[Output] = []
         self._bytes = 0
@@ -149,11 +151,12 @@ class _Tally:
     def add(self, checked: _Checked) -> None:
         """Take the findings on a group."""
         stream = checked.stream
-        differing: dict[_Kind, _Row] = {}
+        differing: dict[tuple[_Kind, str], _Row] = {}
         for finding in checked.findings:
             kind = (finding.handler, finding.type, finding.revision, finding.verdict)
             rows = differing if finding.verdict.is_difference else self._counts
-            rows.setdefault(kind, _Row(finding)).add(finding, is_new=kind not in stream.kinds)
+            row = rows.setdefault((kind, self._alike(finding)), _Row(finding))
+            row.add(finding, is_new=kind not in stream.kinds)
             stream.kinds.add(kind)
             # Copies of a message stand together, and the first of them gives the outputs.
             if finding.outputs and finding.message_id != stream.delivered:
@@ -161,6 +164,12 @@ class _Tally:
                 self._outputs += finding.outputs
                 self._bytes += outputs_bytes(finding.outputs)
         self._rows += differing.values()
+
+    def _alike(self, finding: Finding) -> str:
+        """Return what the errors of deliveries without a version have in common that are counted together."""
+        if finding.verdict is not Verdict.UNKNOWN or len(self._counts) >= _MAX_COUNTS:
+            return ""
+        return without_values(finding.error or "")
 
     def flush(self) -> pa.RecordBatch:
         """Return the rows so far, and begin anew."""

@@ -21,7 +21,7 @@ class Change:
 
 
 def decode(encoded: bytes) -> Any:  # noqa: ANN401 - any JSON value
-    """Return the JSON value of an encoded state or captured value; hexadecimal digits for bytes that are no JSON."""
+    """Return the JSON value of an encoded state; hexadecimal digits for bytes that are no JSON."""
     try:
         return json.loads(encoded)
     except ValueError:

@@ -87,7 +87,16 @@ def first_column(heading: str) -> list[str]:
         ("verdict", [verdict.value for verdict in Verdict]),
         (
             "exit code",
-            [str(code) for code in (0, failures.FAILED, failures.WRONG_USAGE, failures.INTERRUPTED)],
+            [
+                str(code)
+                for code in (
+                    0,
+                    failures.FAILED,
+                    failures.WRONG_USAGE,
+                    failures.TOO_MANY_DEAD_LETTERS,
+                    failures.INTERRUPTED,
+                )
+            ],
         ),
     ],
 )

@@ -36,9 +36,8 @@ _FOLDERS = {path.name for path in ROOT.iterdir() if path.is_dir()}
 def missing(page: str) -> list[str]:
     """Return the paths and files that a page mentions and that are not there, nor shown by it or by the README."""
     shown = set(_SHOWN.findall(text(page) + text("README.md")))
-    files = [
-        f"/{path.relative_to(ROOT)}" for name in (*PACKAGES, "docs") for path in (ROOT / name).rglob("*.*")
-    ]
+    found = [path for name in (*PACKAGES, "docs") for path in (ROOT / name).rglob("*.*")]
+    files = [f"/{path.relative_to(ROOT)}" for path in (*found, *ROOT.glob("*.py"))]
     return [
         span
         for span in spans(page)

@@ -45,6 +45,7 @@ def test_its_commands_do_what_it_says(folder):
     assert [shlex.split(command)[1] for command in commands()] == [
         "lint",
         "run",
+        "outcomes",
         "batches",
         "show",
         "truncate",
@@ -54,9 +55,10 @@ def test_its_commands_do_what_it_says(folder):
     # The commands run one after another, and the versions and the winner are as the text says
     for command in commands():
         consistent(folder, command)
-    shown = json.loads(consistent(folder, commands()[3], "--json"))
+    shown = json.loads(consistent(folder, commands()[4], "--json"))
     assert len(shown["versions"]) == 4
-    assert "published" in consistent(folder, commands()[2])
+    assert "published" in consistent(folder, commands()[3])
+    assert len(json.loads(consistent(folder, commands()[2], "--json"))["published"]) == 1
 
     # ... and the outcomes are those of seven deliveries
     import pyarrow.parquet

@@ -1,4 +1,4 @@
-"""The wheel and the source distribution hold the four packages, each typed, and nothing else."""
+"""The wheel and the source distribution hold the four typed packages, the start of the command, and nothing else."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ NAME = f"consistent_messaging-{VERSION}"
 def sources() -> set[str]:
     """Return the source files of the packages, as they are in the working tree."""
     found = {path for package in PACKAGES for path in (REPOSITORY / package).rglob("*.py")}
-    return {str(path.relative_to(REPOSITORY)) for path in found} | {f"{name}/py.typed" for name in PACKAGES}
+    typed = {f"{name}/py.typed" for name in PACKAGES}
+    return {str(path.relative_to(REPOSITORY)) for path in found} | typed | {"consistent_messaging.py"}
 
 
 @pytest.fixture(scope="module")
@@ -78,4 +79,4 @@ def test_what_is_required_without_an_extra_is_little(metadata):
 def test_the_command_is_installed(wheel):
     entry_points = ZipFile(wheel).read(f"{NAME}.dist-info/entry_points.txt").decode()
 
-    assert entry_points.split() == ["[console_scripts]", "consistent", "=", "runtime.cli:main"]
+    assert entry_points.split() == ["[console_scripts]", "consistent", "=", "consistent_messaging:main"]

@@ -9,6 +9,7 @@ import typer
 from eventstore import Table
 from runtime.batches.ledger import STATE_BASED, BatchRecord, Ledger
 from runtime.cli.console import Screen
+from runtime.cli.invocation import command_with
 from runtime.cli.options import AsJson, StoreUrl, TableName
 from runtime.cli.reports.batch_record import counts_text, describe
 from runtime.cli.reports.tables import Cell, make_table
@@ -88,5 +89,6 @@ def _what_is_left(record: BatchRecord) -> str:
 def _how_to_go_on(record: BatchRecord) -> str:
     return (
         f"Batch {record.batch_id} has not ended. If nobody is running it, run its log again with "
-        f"--batch-id {record.batch_id} --out {record.out} to go on, or give it up with --abandon {record.batch_id}."
+        f"--batch-id {record.batch_id} --out {record.out} to go on, or give it up:\n"
+        f"  {command_with('--abandon', record.batch_id)}"
     )

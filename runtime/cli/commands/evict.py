@@ -25,6 +25,7 @@ from runtime.cli.options import (
     TableName,
 )
 from runtime.cli.places import Named, Place, check_named
+from runtime.cli.reports.tables import counted
 from runtime.cli.stores import check_table
 from runtime.clock import system_clock
 from runtime.processor import Processor
@@ -70,8 +71,8 @@ def evict(
 ) -> None:
     r"""Forget messages that were processed longer ago, in outboxes or in the de-duplication store.
 
-        consistent evict --app samples.shooting_range:app --algorithm outbox --older-than 7d --dry-run \
-            --store sqlite:///store.db --table games
+        consistent evict --app samples.shooting_range:app --algorithm outbox \
+            --older-than 7d --dry-run --store sqlite:///store.db --table games
 
     The risk: a later copy of a forgotten message is taken for new and processed again, and nothing shows it. So keep
     ids for longer than a copy may be delivered: the retention of the queue or log, and as long as somebody may run an
@@ -89,10 +90,13 @@ def evict(
     forgotten = asyncio.run(_evict(loaded, algorithm, states, ids, age, dry_run=dry_run))
     screen.give({"dry_run": dry_run, "older_than_seconds": age.total_seconds(), "forgotten": forgotten})
     if dry_run:
-        screen.show(f"{forgotten:,} messages would be forgotten. A copy of them would be processed again.")
+        screen.show(
+            f"{counted(forgotten, 'message')} would be forgotten. A copy of them would be processed again."
+        )
     else:
         screen.show(
-            f"{forgotten:,} messages are forgotten. A copy of them that still comes is processed again."
+            f"{counted(forgotten, 'message')} {'is' if forgotten == 1 else 'are'} forgotten. A copy of them that "
+            f"still comes is processed again."
         )
 
 

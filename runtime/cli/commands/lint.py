@@ -10,8 +10,8 @@ from handlers.lint import RULES, Report, SourceError, check
 from runtime.cli.console import Screen
 from runtime.cli.lint_targets import find_targets
 from runtime.cli.options import AsJson
-from runtime.cli.reports.tables import make_table
-from runtime.errors import AppNotFoundError, UsageError
+from runtime.cli.reports.tables import counted, make_table
+from runtime.errors import UsageError
 
 FOUND = 1
 
@@ -40,7 +40,7 @@ def lint(targets: Targets = None, *, rules: WithRules = False, as_json: AsJson =
     instead. Calls are followed into your own modules, not into installed ones.
 
     A comment `# noqa: CODE reason` silences a rule on its line. Exit code 0: nothing found; 1: something found;
-    2: wrong arguments, or source that cannot be read.
+    2: wrong arguments, source that cannot be read, or an app, module or folder without handlers.
     """
     screen = Screen(as_json)
     if rules:
@@ -52,8 +52,10 @@ def lint(targets: Targets = None, *, rules: WithRules = False, as_json: AsJson =
         )
     try:
         report = check(find_targets(targets))
-    except (SourceError, AppNotFoundError) as error:
+    except SourceError as error:
         raise UsageError(str(error)) from error
+    if not report.handlers and not all(target.endswith(".py") for target in targets):
+        raise UsageError(f"There is no handler in {', '.join(targets)}: name the module that defines it.")
     screen.give(report.document())
     screen.show(*map(str, (*report.findings, *report.notes)), _summary(report))
     if report.findings:
@@ -76,11 +78,7 @@ def _list_rules(screen: Screen) -> None:
 
 
 def _summary(report: Report) -> str:
-    found = _counted(len(report.findings), "finding") if report.findings else "Nothing found"
-    where = f"{_counted(report.handlers, 'handler')}, {_counted(report.files, 'file')}"
-    notes = f", {_counted(len(report.notes), 'note')}" if report.notes else ""
+    found = counted(len(report.findings), "finding") if report.findings else "Nothing found"
+    where = f"{counted(report.handlers, 'handler')}, {counted(report.files, 'file')}"
+    notes = f", {counted(len(report.notes), 'note')}" if report.notes else ""
     return f"{found}{notes} in {where}."
-
-
-def _counted(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -7,8 +7,13 @@ from typing import Annotated
 
 import typer
 
+from eventstore import connect
+from runtime.batches.dead_letter_limit import DeadLetterLimit
 from runtime.cli.apps import load_app
+from runtime.cli.beginning import check_batch
 from runtime.cli.console import Screen
+from runtime.cli.failures import TOO_MANY_DEAD_LETTERS
+from runtime.cli.invocation import command_with, resumable
 from runtime.cli.message_logs import check_log
 from runtime.cli.options import (
     DEFAULT_MASTER,
@@ -32,9 +37,10 @@ from runtime.cli.options import (
     TokenStoreUrl,
     TokenTableName,
 )
-from runtime.cli.places import Named, Place, Stores
+from runtime.cli.places import Named, Place, Stores, check_out
 from runtime.cli.reports.batch import BatchReport
 from runtime.cli.sessions import working
+from runtime.errors import UsageError
 
 Out = Annotated[
     str,
@@ -79,6 +85,24 @@ OnDifferenceOption = Annotated[
         help="When the replay of a duplicate differs from what was recorded: make it a dead letter, or fail the batch.",
     ),
 ]
+MaxDeadLetters = Annotated[
+    DeadLetterLimit | None,
+    typer.Option(
+        "--max-dead-letters",
+        parser=DeadLetterLimit.parse,
+        metavar="N|P%",
+        help="End with exit code 3 when more deliveries than 10, or than 0.5%, are dead letters.",
+    ),
+]
+Strict = Annotated[
+    bool,
+    typer.Option(
+        "--strict", help="With --max-dead-letters: hold a batch with more of them back, unpublished."
+    ),
+]
+MustExist = Annotated[
+    bool, typer.Option("--must-exist", help="Refuse a table that is not there yet, instead of making it.")
+]
 Guard = Annotated[
     bool,
     typer.Option(
@@ -105,6 +129,7 @@ def run(
     store: StoreUrl,
     table: TableName,
     out: Out,
+    must_exist: MustExist = False,
     cascade: Cascade = False,
     batch_id: BatchId = None,
     log_format: Format = None,
@@ -112,6 +137,8 @@ def run(
     late: LateOption = Late.REFUSE,
     on_error: OnErrorOption = OnError.CONTINUE,
     on_difference: OnDifferenceOption = OnDifference.DEAD_LETTER,
+    max_dead_letters: MaxDeadLetters = None,
+    strict: Strict = False,
     max_rounds: MaxRounds = 100,
     partitions: Partitions = None,
     guard: Guard = False,
@@ -126,16 +153,18 @@ def run(
 ) -> None:
     r"""Run the handlers of an app over a message log with Spark, and write what came of each delivery.
 
-        consistent run --app samples.shooting_range:app --messages log.parquet --cascade --out outcomes \
-            --store sqlite:///store.db --table games
+        consistent run --app samples.shooting_range:app --messages log.parquet \
+            --cascade --out outcomes --store sqlite:///store.db --table games
 
     Each new message adds one version to its stream; a duplicate gives the outputs of its first delivery again and
     stores nothing. One query and one transaction for each stream, and about ten seconds to start Spark.
 
-    A delivery that cannot be handled is a dead letter with its reason: it costs no other message its outcome, and
-    the exit code is 0 all the same. A batch that was stopped goes on where it was when it is run again with its
-    id, so keep the log until then.
+    A delivery that cannot be handled is a dead letter with its reason: it costs no other message its outcome, and the
+    exit code is 0 all the same, or 3 when there are more than --max-dead-letters. A batch that was stopped goes on
+    where it was when it is run again with its id, so keep the log until then.
     """
+    if strict and max_dead_letters is None:
+        raise UsageError("Say with --max-dead-letters how many dead letters hold the batch back.")
     loaded = load_app(app)
     from runtime.spark.batch import Batch, new_batch_id
     from runtime.spark.batch_options import BatchOptions
@@ -160,21 +189,40 @@ def run(
         algorithm=algorithm.value,
         deduplication_store=stores.deduplication_store,
         token_store=stores.token_store,
+        max_dead_letters=str(max_dead_letters) if strict else None,
     )
     check_log(messages, master)
-    chosen = batch_id or new_batch_id()
-    how_to_go_on = f"run it again with --batch-id {chosen} to go on."
+    check_out(out, master)
     screen = Screen(as_json)
+    is_there = check_batch(Place(store, table), options, batch_id, out, must_exist=must_exist)
+    chosen = batch_id or new_batch_id()
+    how_to_go_on = f"go on with: {command_with('--batch-id', chosen)}"
     screen.note(f"Batch {chosen}: if it stops before its end, {how_to_go_on}")
+    if not is_there:
+        screen.note(f"New table: there is no {table} in {connect(store).url} yet, and this batch makes it.")
     with working(master, log_file, when_stopped=f"Stopped. Nothing is lost: {how_to_go_on}") as (
         spark,
         progress,
     ):
         progress.step("Reading the log")
         shown = replace(options, step=progress.step)
-        result = Batch(spark, loaded, store, table, out, shown).run(messages, chosen)
+        with resumable(chosen, store, table):
+            result = Batch(spark, loaded, store, table, out, shown).run(messages, chosen)
         progress.step("Counting outcomes")
         report = BatchReport.of(result)
         progress.done()
         screen.give(report.document())
         screen.show(*report.parts())
+    _judge(screen, report, max_dead_letters)
+
+
+def _judge(screen: Screen, report: BatchReport, limit: DeadLetterLimit | None) -> None:
+    """Say what the dead letters of a batch mean, and exit with 3 when there are too many."""
+    if not report.dead_letters:
+        return
+    done = "Nothing of a dead letter is stored, and the batch is done all the same"
+    if limit is None or not limit.is_exceeded(report.record.counts):
+        screen.show(f"{done}: the exit code is 0.")
+        return
+    screen.note(f"{done}, but these are more than --max-dead-letters {limit}: the exit code is 3.")
+    raise typer.Exit(TOO_MANY_DEAD_LETTERS)

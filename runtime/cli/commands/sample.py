@@ -43,9 +43,10 @@ def shooting_range(
     seed: Seed = 1,
     as_json: AsJson = False,
 ) -> None:
-    """Write a message log of games on a shooting range, as a queue would deliver it.
+    r"""Write a message log of games on a shooting range, as a queue would deliver it.
 
-        consistent sample shooting-range --games 500 --messages 20000 --duplicates 0.1 --shuffle --out log.parquet
+        consistent sample shooting-range --games 500 --messages 20000 \
+            --duplicates 0.1 --shuffle --out log.parquet
 
     Each game begins with StartNewRound, and then come shots, FireAt. The rows are made in memory, about 1 KB each; no
     Spark is started. A file that is there already is not replaced.

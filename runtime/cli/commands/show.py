@@ -58,9 +58,10 @@ def show(
     limit: Limit = 20,
     as_json: AsJson = False,
 ) -> None:
-    """Show the versions of one state stream: which message made each, when, and the state after it.
+    r"""Show the versions of one state stream: which message made each, when, and the state after it.
 
-        consistent show --store sqlite:///store.db --table games LeaderBoard 7f0c...e2 --version 3 --diff
+        consistent show --store sqlite:///store.db --table games LeaderBoard \
+            7f0c...e2 --version 3 --diff
 
     It reads the whole history that is kept of the stream, with one request for each 1,000 runs. Outputs are not
     stored and so not shown: they are what handling the message again on the state before it gives.

@@ -32,9 +32,10 @@ def streams(
     limit: Limit = 50,
     as_json: AsJson = False,
 ) -> None:
-    """List the state streams of a table, one for each handler and business object.
+    r"""List the state streams of a table, one for each handler and business object.
 
-        consistent streams --store sqlite:///store.db --table games --handler LeaderBoard --prefix 7f
+        consistent streams --store sqlite:///store.db --table games \
+            --handler LeaderBoard --prefix 7f
 
     It reads the header row of each stream, 1,000 with one request, and no history. With --handler and --prefix
     together only the streams that match are read; with --prefix alone all headers are.

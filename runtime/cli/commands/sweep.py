@@ -12,6 +12,7 @@ from runtime.cli.apps import load_app
 from runtime.cli.commands.run import BatchId, Cascade, Out
 from runtime.cli.console import Screen
 from runtime.cli.durations import parse_duration
+from runtime.cli.invocation import command_with, resumable
 from runtime.cli.options import (
     DEFAULT_MASTER,
     AppSpec,
@@ -66,8 +67,8 @@ def sweep(
 ) -> None:
     r"""Publish outputs whose worker died and whose message will not be redelivered.
 
-        consistent sweep --app samples.shooting_range:app --algorithm outbox --cascade --out outcomes \
-            --store sqlite:///store.db --table games
+        consistent sweep --app samples.shooting_range:app --algorithm outbox \
+            --cascade --out outcomes --store sqlite:///store.db --table games
 
     These are outputs of single messages and of abandoned batches that are still in the outboxes. A batch that has not
     ended publishes its own outputs when it is run again with its id. A sweep is a batch too: its outcomes are
@@ -95,14 +96,15 @@ def sweep(
         token_store=stores.token_store,
     )
     chosen = batch_id or new_batch_id()
-    how_to_go_on = f"run it again with --batch-id {chosen} to go on."
+    how_to_go_on = f"go on with: {command_with('--batch-id', chosen)}"
     screen = Screen(as_json)
     screen.note(f"Batch {chosen}: if it stops before its end, {how_to_go_on}")
     stopped = f"Stopped. Nothing is lost: {how_to_go_on}"
     with working(master, log_file, when_stopped=stopped) as (spark, progress):
         progress.step("Looking for what is unfinished")
         batch = Batch(spark, loaded, store, table, out, replace(options, step=progress.step))
-        result = batch.sweep(timedelta(microseconds=older_than), chosen)
+        with resumable(chosen, store, table):
+            result = batch.sweep(timedelta(microseconds=older_than), chosen)
         report = BatchReport.of(result)
         progress.done()
         screen.give(report.document())

@@ -25,6 +25,7 @@ from runtime.cli.options import (
     TokenTableName,
 )
 from runtime.cli.places import Named, Place, place
+from runtime.cli.reports.tables import counted
 from runtime.cli.sessions import working
 
 Out = Annotated[
@@ -55,7 +56,8 @@ def issue(
 ) -> None:
     r"""Give each message of a log its token, and write a log whose messages name them.
 
-        consistent tokens issue --app samples.shooting_range:app --messages log.parquet --out log-with-tokens \
+        consistent tokens issue --app samples.shooting_range:app \
+            --messages log.parquet --out log-with-tokens \
             --store sqlite:///store.db --table games
 
     With `run --algorithm tokens` a message is processed only while its token exists. Issue once for each message
@@ -88,6 +90,6 @@ def issue(
             screen.show(
                 "The tokens of this log were issued before: the log names them again, and none is new."
             )
-        screen.show(f"Wrote {issued.deliveries:,} deliveries with tokens to {issued.out}.")
+        screen.show(f"Wrote {counted(issued.deliveries, 'delivery')} with tokens to {issued.out}.")
         if issued.rejected:
             screen.show(f"Rows that are no messages: {issued.rejected:,}. {issued.out}.rejected says why.")

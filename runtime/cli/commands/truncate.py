@@ -12,7 +12,7 @@ from runtime.cli.console import Screen
 from runtime.cli.options import DEFAULT_MASTER, Age, AsJson, LogFile, Master, StoreUrl, TableName, Window
 from runtime.cli.reports.truncation import TruncationReport
 from runtime.cli.sessions import working
-from runtime.cli.stores import check_file
+from runtime.cli.stores import check_table
 from runtime.clock import system_clock
 
 KeepLast = Annotated[
@@ -49,9 +49,10 @@ def truncate(
     log_file: LogFile = None,
     as_json: AsJson = False,
 ) -> None:
-    """Cut old versions of all streams of a table, by age, by number or both.
+    r"""Cut old versions of all streams of a table, by age, by number or both.
 
-        consistent truncate --store sqlite:///store.db --table games --older-than 30d --keep-last 100 --dry-run
+        consistent truncate --store sqlite:///store.db --table games \
+            --older-than 30d --keep-last 100 --dry-run
 
     A version goes only when every rule given lets it. The newest run of a stream stays, and so do versions of batches
     that are not published, and those younger than 24h. The newest state is never lost, but a message whose version
@@ -69,7 +70,7 @@ def truncate(
     }
     TruncationRules.of(system_clock(), (), **rules)  # what cannot be is refused before Spark is started
     opened = connect(store)
-    check_file(opened)
+    check_table(store, table)
     from runtime.spark.summaries import count_truncated
     from runtime.spark.truncate import truncate as cut
     from runtime.spark.workers.connection import check_scope

@@ -67,7 +67,8 @@ def verify(
 ) -> None:
     r"""Replay a log against the stored versions with today's handlers, write nothing, and show what differs.
 
-        consistent verify --app samples.shooting_range:app --messages log.parquet --cascade --sample 0.01 \
+        consistent verify --app samples.shooting_range:app \
+            --messages log.parquet --cascade --sample 0.01 \
             --store sqlite:///store.db --table games
 
     Run it before changed handlers are deployed: each message of the log that has a stored version is handled again

@@ -9,36 +9,38 @@ from typing import TYPE_CHECKING, Any
 from rich.console import RenderableType
 
 from runtime.cli.reports.batch_record import describe
+from runtime.cli.reports.dead_letters import table_of_dead_letters
 from runtime.cli.reports.tables import make_table
+from runtime.messages.dead_letters import DeadLetters
 from runtime.messages.outcome import Status
 
 if TYPE_CHECKING:
     from runtime.batches.ledger import BatchRecord
     from runtime.spark.batch import BatchResult
-    from runtime.spark.summaries import DeadLetter, OutcomeCount
+    from runtime.spark.summaries import OutcomeCount
 
-DEAD_LETTERS_SHOWN = 5
+GROUPS_SHOWN = 10
 
 _COLUMNS = ("round", "handler", *(status.value.replace("_", " ") for status in Status), "outputs")
 
 
 @dataclass(frozen=True, slots=True)
 class BatchReport:
-    """A batch, its outcomes counted, and its first dead letters."""
+    """A batch, its outcomes counted, and its dead letters in groups, the largest."""
 
     record: BatchRecord
     was_published: bool
     counts: Sequence[OutcomeCount]
-    dead_letters: Sequence[DeadLetter]
+    dead_letters: Sequence[DeadLetters]
 
     @classmethod
     def of(cls, result: BatchResult) -> BatchReport:
         """Count the outcomes of a batch. Reads them once, and once more for its dead letters if it has any."""
-        from runtime.spark.summaries import count_outcomes, first_dead_letters
+        from runtime.spark.summaries import count_outcomes, dead_letter_groups
 
         counts = count_outcomes(result.outcomes)
         has_dead = any(each.status == Status.DEAD_LETTER for each in counts)
-        dead = first_dead_letters(result.outcomes, DEAD_LETTERS_SHOWN) if has_dead else []
+        dead = dead_letter_groups(result.outcomes, GROUPS_SHOWN) if has_dead else []
         return cls(result.record, result.was_published, counts, dead)
 
     def total(self, status: Status) -> int:
@@ -78,20 +80,15 @@ class BatchReport:
                 "Too late are unknown messages not newer than the horizon of their stream: whether they were handled "
                 "before can no longer be told. They were not handled; --late process handles them."
             )
-        yield f"The outcomes are in {self.folder}, as Parquet. With Spark, from runtime.spark:"
+        yield f"The outcomes are in {self.folder}, as Parquet. To look at them, and at what was published:"
+        yield f"  consistent outcomes --out {self.record.out} --batch-id {batch_id}"
+        yield "With Spark, from runtime.spark:"
         yield f"  outputs(spark.read.parquet({self.folder!r}))       # what to publish, each output once"
         yield f"  dead_letters(spark.read.parquet({self.folder!r}))  # what was not handled, and why"
 
     def _dead_letter_parts(self) -> Iterator[RenderableType]:
-        total = self.total(Status.DEAD_LETTER)
-        by_reason = [(each.reason, each.handler, each.count) for each in self.counts if each.reason]
-        yield make_table("Dead letters by reason", ("reason", "handler", "deliveries"), by_reason)
+        yield table_of_dead_letters(self.dead_letters, self.total(Status.DEAD_LETTER))
         yield ""
-        rows = [(each.message_id, each.type, each.reason, each.error) for each in self.dead_letters]
-        title = f"The first {len(rows)} of {total:,} dead letters" if total > len(rows) else "Dead letters"
-        yield make_table(title, ("message", "type", "reason", "error"), rows)
-        yield ""
-        yield "Nothing of a dead letter is stored, and the batch is done all the same: the exit code is 0."
 
     def _rows(self) -> Iterator[tuple[int | str | None, ...]]:
         for round_, handler in dict.fromkeys((each.round, each.handler) for each in self.counts):

@@ -25,6 +25,11 @@ _LOOK: dict[str, Any] = {
 Cell = str | int | datetime | Text | None
 
 
+def counted(number: int, noun: str) -> str:
+    """Return a number with its noun: 1 run, 2 runs."""
+    return f"{number:,} {noun if number == 1 else _plural(noun)}"
+
+
 def make_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Cell]]) -> RenderableType:
     """Return a table below its title; columns of numbers stand to the right."""
     rows = list(rows)
@@ -81,3 +86,8 @@ def _cell(value: Cell) -> Text:
     if isinstance(value, datetime):
         return Text(value.isoformat(" ", "milliseconds").removesuffix("+00:00"))
     return Text(f"{value:,}" if isinstance(value, int) else value)
+
+
+def _plural(noun: str) -> str:
+    first, space, rest = noun.partition(" ")
+    return f"{first[:-1]}ies{space}{rest}" if first.endswith("ry") else f"{first}s{space}{rest}"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import RenderableType
 
-from runtime.cli.reports.tables import make_table
+from runtime.cli.reports.tables import counted, make_table
 
 if TYPE_CHECKING:
     from runtime.spark.summaries import TruncatedCount
@@ -40,10 +40,10 @@ class TruncationReport:
             yield "The table has no streams: there is nothing to cut."
             return
         yield self.table()
-        was = "would be" if self.dry_run else "were"
+        was = "would be" if self.dry_run else "was" if totals["versions"] == 1 else "were"
         yield (
-            f"{totals['versions']:,} versions in {totals['runs']:,} runs {was} cut, of {totals['cut']:,} out of "
-            f"{totals['streams']:,} streams."
+            f"{counted(totals['versions'], 'version')} in {counted(totals['runs'], 'run')} {was} cut, of "
+            f"{totals['cut']:,} out of {counted(totals['streams'], 'stream')}."
         )
         if totals["cut"]:
             yield "An unknown message that is not newer than the horizon of such a stream is too late from then on."

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import RenderableType
 
 from runtime.algorithms.state_based.verification import Verdict
-from runtime.cli.reports.tables import make_table
+from runtime.cli.reports.tables import counted, make_table
 
 if TYPE_CHECKING:
     from runtime.spark.verify import FirstDifference, VerdictCount, Verification
@@ -82,17 +82,18 @@ class VerifyReport:
         return f"The first version of each stream that differs{more}"
 
     def _reasons(self) -> Iterator[str]:
-        """Give an example for each kind of message that has no version because it is a dead letter."""
+        """Give the errors of messages that have no version because they are dead letters, each counted."""
         for each in self.counts:
-            if each.verdict is Verdict.UNKNOWN and each.error:
-                yield f"  {each.deliveries:,} x {each.error}"
+            for error, count in each.reasons:
+                yield f"  {count:,} x {error}"
 
     def _conclusion(self) -> str:
         matches, all_ = self._total(Verdict.MATCH), self._total(*Verdict)
         if self.is_clean:
-            return f"No stored version differs: {matches:,} of {all_:,} deliveries match."
+            return f"No stored version differs: {matches:,} of {counted(all_, 'delivery')} match."
         different = self._total(*(verdict for verdict in Verdict if verdict.is_difference))
-        return f"{different:,} of {all_:,} deliveries would no longer give what they gave; {matches:,} match."
+        of_all = counted(all_, "delivery")
+        return f"{different:,} of {of_all} would no longer give what they gave; {matches:,} match."
 
     def _total(self, *verdicts: Verdict) -> int:
         return sum(each.deliveries for each in self.counts if each.verdict in verdicts)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
+from runtime.cli.reports.captured import readable
 from runtime.cli.reports.tables import moment_text
 from runtime.storage.readable_states import changes, decode
 from runtime.storage.version import Version
@@ -27,7 +28,7 @@ def describe_version(stored: Version, *, whole: bool, diff: bool) -> dict[str, A
         described |= {
             "written_at": moment_text(stored.written_at),
             "headers": dict(version.headers or {}),
-            "captured": {name: decode(value) for name, value in (version.captured or {}).items()},
+            "captured": {name: readable(value) for name, value in (version.captured or {}).items()},
             "revision": version.revision,
             "schema": stored.schema,
             "fingerprint": version.fingerprint.hex(),

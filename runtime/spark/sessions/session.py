@@ -12,8 +12,10 @@ from pyspark import SparkConf, SparkContext
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
+from consistent_messaging import search_path
 from runtime.errors import UsageError
 from runtime.spark.sessions.java import JAVA_MISSING, find_java
+from runtime.spark.sessions.settings import SETTINGS
 
 Session = SparkSession
 """What batches run on, for those who import no PySpark themselves."""
@@ -27,19 +29,11 @@ _SETTINGS = {
     "spark.app.name": "consistent-messaging",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
-    "spark.sql.session.timeZone": "UTC",
-    "spark.sql.execution.arrow.maxBytesPerBatch": "8m",
-    "spark.sql.execution.arrow.maxRecordsPerBatch": "4096",
-    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
-    "spark.sql.sources.partitionColumnTypeInference.enabled": "false",
-    "spark.hadoop.parquet.page.verify-checksum.enabled": "true",
-    "spark.sql.files.ignoreCorruptFiles": "false",
+    **{
+        name if name.startswith("spark.") else f"spark.hadoop.{name}": value
+        for name, value in SETTINGS.items()
+    },
 }
-_MUST_BE_OFF = (
-    "spark.sql.requireAllClusterKeysForDistribution",
-    "spark.sql.files.ignoreCorruptFiles",
-    "spark.sql.files.ignoreMissingFiles",
-)
 _LOCAL_SETTINGS = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 
 
@@ -49,19 +43,20 @@ def build_session(
     log_file: Path | None = None,
     settings: Mapping[str, str] | None = None,
 ) -> SparkSession:
-    """Start Spark, or return the session that runs already.
+    """Start Spark, or return the session that runs already, as it is.
 
     The workers' Python is the interpreter that runs this. `log_file` takes what Spark and its workers print; it is
     appended to. Raises `UsageError` when there is no Java that Spark can use.
     """
+    if SparkContext._active_spark_context is not None:  # noqa: SLF001 - there is no public way to ask
+        return SparkSession.builder.getOrCreate()
     java = find_java()
     if java is None:
         raise UsageError(JAVA_MISSING)
     os.environ["JAVA_HOME"] = str(java)
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     conf = SparkConf().setMaster(with_retries(master)).setAll(list(_settings(master, settings or {}).items()))
-    if SparkContext._active_spark_context is None:  # noqa: SLF001 - there is no public way to ask
-        _start(conf, log_file)
+    _start(conf, log_file)
     return SparkSession.builder.config(conf=conf).getOrCreate()
 
 
@@ -81,21 +76,24 @@ def is_local(master: str) -> bool:
     return _LOCAL.match(master) is not None
 
 
-def check_session(spark: SparkSession) -> None:
-    """Raise `UsageError` when a session is set up so that messages could be lost or their order broken."""
-    for name in _MUST_BE_OFF:
-        if str(spark.conf.get(name, "false")).lower() == "true":
-            message = f"The Spark session has {name} on, under which messages are lost or out of order: turn it off."
-            raise UsageError(message)
+def has_alike_workers(spark: SparkSession) -> bool:
+    """Say whether the workers of a session run on this machine, with this interpreter and all of its search path."""
+    path = spark.conf.get("spark.executorEnv.PYTHONPATH", None) or ""
+    return (
+        is_local(str(spark.conf.get("spark.master")))
+        and spark.conf.get("spark.pyspark.python", None) == sys.executable
+        and set(search_path(sys.path)) <= set(path.split(os.pathsep))
+    )
 
 
 def _settings(master: str, given: Mapping[str, str]) -> dict[str, str]:
-    # Apps are modules that a user has beside the place where the command is run: workers find them there too.
-    path = os.pathsep.join(dict.fromkeys([str(Path.cwd()), *(entry for entry in sys.path if entry)]))
+    # Apps are modules that a user has beside the place where the command is run: workers find them there too, and
+    # there last. Without PYTHONSAFEPATH they would look there first, as they are started with `python -m`.
     workers = {
         "spark.pyspark.python": sys.executable,
         "spark.pyspark.driver.python": sys.executable,
-        "spark.executorEnv.PYTHONPATH": path,
+        "spark.executorEnv.PYTHONPATH": os.pathsep.join(search_path(sys.path)),
+        "spark.executorEnv.PYTHONSAFEPATH": "1",
     }
     return {**_SETTINGS, **(_LOCAL_SETTINGS if master.startswith("local") else {}), **workers, **given}
 

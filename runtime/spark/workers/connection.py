@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from pyspark.sql import SparkSession
 
 from eventstore import Scope, Store, Table, connect, drive
+from eventstore.connect import portable_url
 from runtime.errors import UsageError
 from runtime.spark.sessions.session import is_local
 from runtime.spark.workers.concurrency import ConcurrencyLimit, Wait
@@ -29,6 +30,10 @@ class TablePlace:
 
     store: str = field(repr=False)
     table: str
+
+    def for_workers(self) -> TablePlace:
+        """Return the place with a url that means the same store on the workers. It may hold a secret."""
+        return TablePlace(portable_url(self.store), self.table)
 
 
 _connections: dict[tuple[int, int, TablePlace, TablePlace | None], Connection] = {}
@@ -50,10 +55,14 @@ class Connection:
         )
         self._loop = _new_loop() if self.scope == "network" else None
         self._group = GroupCommit()
-        self.table = self._open(self.store, place.table, make=make)
-        self.other = self.table
-        if elsewhere is not None and other is not None:
-            self.other = self._open(elsewhere, other.table, make=make)
+        try:
+            self.table = self._open(self.store, place.table, make=make)
+            self.other = self.table
+            if elsewhere is not None and other is not None:
+                self.other = self._open(elsewhere, other.table, make=make)
+        except BaseException:
+            self.close()  # nobody else can: the error is all that is left of it
+            raise
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Run one coroutine to its end."""

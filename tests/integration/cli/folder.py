@@ -103,7 +103,7 @@ class Folder:
             return process.wait(), said + process.stdout.read()
 
     def _command(self, arguments) -> list[str]:
-        return [sys.executable, "-m", "runtime.cli", *arguments]
+        return [sys.executable, "-m", "consistent_messaging", *arguments]
 
     def _where(self) -> dict[str, Any]:
         environment = {

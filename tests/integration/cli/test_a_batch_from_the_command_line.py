@@ -7,6 +7,7 @@ process of its own, as a user's; the later commands in the session that all test
 from __future__ import annotations
 
 import json
+import shlex
 from dataclasses import dataclass
 from subprocess import CompletedProcess
 
@@ -18,6 +19,7 @@ from tests.plugins.spark import Workplace
 ON_STORE = ["--store", "sqlite:///store.db", "--table", "bank"]
 RUN = ["run", "--app", "bank:app", *ON_STORE, "--out", "outcomes", "--master", "local[2]", "--cascade"]
 FIRST = [*RUN, "--messages", "log.jsonl", "--batch-id", "first"]
+AGAIN = f"consistent {shlex.join(FIRST)}"
 
 
 @dataclass(frozen=True)
@@ -58,7 +60,7 @@ def test_ctrl_c_ends_it_quietly_and_says_how_to_go_on(commands):
     code, said = commands.stopped
 
     assert code == 130, said
-    assert "Stopped. Nothing is lost: run it again with --batch-id first to go on." in said
+    assert f"Stopped. Nothing is lost: go on with: {AGAIN}" in said
     assert "Traceback" not in said
     assert "ERROR" not in said
 
@@ -85,7 +87,7 @@ def test_dead_letters_are_shown_with_reason_and_error_and_do_not_fail_it(command
 def test_progress_and_the_batch_id_are_on_standard_error(commands):
     said = commands.resumed.stderr.splitlines()
 
-    assert said[0] == "Batch first: if it stops before its end, run it again with --batch-id first to go on."
+    assert said[0] == f"Batch first: if it stops before its end, go on with: {AGAIN}"
     assert said[1] == "Starting Spark"
     assert {"Round 0: handling messages", "Round 1: handling messages"} <= set(said)
 

@@ -112,12 +112,3 @@ def test_msgpack_bodies_need_a_business_id(place):
     )
     with pytest.raises(LogError, match="needs a column business_id"):
         place.run(log)
-
-
-def test_a_session_that_could_lose_messages_is_refused(place):
-    place.spark.conf.set("spark.sql.files.ignoreCorruptFiles", "true")
-    try:
-        with pytest.raises(UsageError, match="ignoreCorruptFiles"):
-            place.run(write_lines(place.folder / "log.jsonl", [start(1, 1)]))
-    finally:
-        place.spark.conf.set("spark.sql.files.ignoreCorruptFiles", "false")

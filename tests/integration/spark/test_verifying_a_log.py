@@ -213,6 +213,19 @@ def test_messages_that_were_never_handled_are_told_and_no_difference(place, log)
     assert "No handler takes messages of type Gone." in {each.error for each in found.counts}
 
 
+def test_messages_that_are_dead_letters_are_counted_by_error(place, log):
+    bad = [{"account": "new", "amount": "much"}, {"account": "newer", "amount": "many"}, {"account": "new"}]
+    rows = [row(number, "Paid", body) for number, body in enumerate(bad, 20)]
+
+    found = found_by(place, write_lines(place.folder / "more.jsonl", [*rows, paid(23, "new", 1)]), BEFORE)
+
+    (count,) = found.counts
+    assert (count.verdict, count.deliveries, count.streams) == ("unknown", 4, 2)
+    assert [number for _, number in count.reasons] == [2, 1]
+    assert "amount: Input should be" in count.reasons[0][0]
+    assert count.reasons[1][0].startswith("amount: Field required")
+
+
 @pytest.mark.thorough
 def test_a_sample_takes_whole_streams_the_same_ones_each_time(place):
     place.app = BEFORE

@@ -29,6 +29,9 @@ SAMPLE = ["--app", "samples.shooting_range:app"]
         ([*RUN, *SAMPLE, "--messages", "log.parquet", "--on-difference", "perhaps"], "--on-difference"),
         (["verify", *ON_STORE, *SAMPLE], "--messages"),
         ([*VERIFY, "--app", "samples.shooting_range"], "MODULE:ATTRIBUTE"),
+        ([*RUN, "--app", "nowhere:app", "--messages", "log.parquet"], "There is no module nowhere"),
+        (["lint", "nowhere:app"], "There is no module nowhere"),
+        (["lint", "runtime.clock"], "There is no handler in runtime.clock"),
         ([*VERIFY, *SAMPLE, "--sample", "0"], "above 0 and up to 1"),
         ([*VERIFY, *SAMPLE, "--sample", "many"], "--sample"),
         ([*VERIFY, *SAMPLE, "--master", "spark://host:7077"], "SQLite"),
@@ -59,7 +62,6 @@ def test_what_was_asked_for_wrongly(consistent, store, arguments, sentence):
         (["show", *ON_STORE, "ShootingRange", "1"], "There is no stream of ShootingRange for 1"),
         (["batches", *ON_STORE, "--abandon", "b7"], "There is no batch b7"),
         ([*RUN, *SAMPLE, "--messages", "log.parquet"], "There is no log at log.parquet"),
-        ([*RUN, "--app", "nowhere:app", "--messages", "log.parquet"], "There is no module nowhere"),
         ([*VERIFY, *SAMPLE], "There is no log at log.parquet"),
         (
             [*VERIFY, *SAMPLE, "--messages", "store.db", "--store", "sqlite:///other.db"],

@@ -12,6 +12,7 @@ COMMANDS = [
     "demo",
     "lint",
     "run",
+    "outcomes",
     "batches",
     "truncate",
     "verify",
@@ -53,6 +54,7 @@ def test_without_a_command_help_is_shown_and_the_usage_is_wrong(consistent):
     [
         ["--help"],
         ["run", "--help"],
+        ["outcomes", "--help"],
         ["truncate", "--help"],
         ["demo", "--help"],
         ["verify", "--help"],

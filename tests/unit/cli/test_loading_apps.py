@@ -53,11 +53,48 @@ def test_an_app_in_a_package_there(here):
     assert isinstance(load_app("bank.accounts:app"), App)
 
 
-def test_the_working_directory_comes_first(here):
+def test_the_working_directory_comes_last(here):
     (here / "colorsys.py").write_text(GOOD)
-    sys.modules.pop("colorsys", None)
 
-    assert isinstance(load_app("colorsys:app"), App)
+    with pytest.raises(
+        AppNotFoundError, match=r"/colorsys\.py is not found, as colorsys is .*/lib.*: rename it"
+    ):
+        load_app("colorsys:app")
+
+
+@pytest.mark.parametrize("name", ["handlers", "runtime", "eventstore", "samples"])
+@pytest.mark.parametrize("file", ["{}.py", "{}/__init__.py"])
+def test_a_module_with_the_name_of_a_package_of_ours(here, name, file):
+    place = here / file.format(name)
+    place.parent.mkdir(exist_ok=True)
+    place.write_text(GOOD)
+    (here / "accounts.py").write_text(f"from {name} import *\n{GOOD}")
+
+    named = place.parent if place.stem == "__init__" else place
+    for spec in ("accounts:app", f"{name}:app"):
+        with pytest.raises(UsageError) as raised:
+            load_app(spec)
+        assert str(raised.value).startswith(f"{named} has the name of a package of consistent-messaging")
+        assert f"rename it, for example to my_{named.name}." in str(raised.value)
+
+
+@pytest.mark.parametrize("spec", ["accounts:app", "handlers.bank:app"])
+def test_an_app_from_a_folder_with_such_a_name(here, spec):
+    (here / "handlers").mkdir()
+    (here / "handlers" / "bank.py").write_text(GOOD)
+    (here / "accounts.py").write_text("from handlers.bank import app")
+
+    with pytest.raises(AppNotFoundError, match=r"/handlers has the name of a package .* my_handlers\."):
+        load_app(spec)
+
+
+@pytest.mark.parametrize("name", ["handlers", "runtime", "eventstore", "samples"])
+def test_a_folder_of_other_things_with_such_a_name_hides_nothing(here, name):
+    (here / name).mkdir()
+    (here / name / "first.jsonl").write_text("{}")
+    (here / "accounts.py").write_text(GOOD)
+
+    assert isinstance(load_app("accounts:app"), App)
 
 
 @pytest.mark.parametrize(

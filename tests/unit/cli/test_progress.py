@@ -63,3 +63,23 @@ def test_tasks_are_counted_while_a_step_is_under_way():
     shown.done()
 
     assert "3/12 tasks" in file.getvalue()
+
+
+def test_in_a_file_a_long_step_has_a_line_every_ten_seconds(monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr(drawing, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    shown, file = progress(is_terminal=False)
+
+    shown.step("Round 0: handling messages")
+    for second in range(25):
+        now[0] = float(second)
+        shown.show(second // 5, 8)
+    shown.done()
+    now[0] = 100.0
+    shown.show(8, 8)
+
+    assert file.getvalue().splitlines() == [
+        "Round 0: handling messages",
+        "Round 0: handling messages: 2 of 8 tasks after 10 s, about 30 s left",
+        "Round 0: handling messages: 4 of 8 tasks after 20 s, about 20 s left",
+    ]

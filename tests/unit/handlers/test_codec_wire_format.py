@@ -5,7 +5,7 @@ from pydantic import AliasChoices, ConfigDict, Field, ValidationError
 from pydantic.alias_generators import to_camel
 
 from handlers import Message
-from handlers.codec import Codec, first_problem
+from handlers.codec import Codec, all_problems
 
 
 class Rang(Message):
@@ -66,6 +66,10 @@ def test_one_of_several_names_that_are_read_is_written():
     assert codec.decode(written).tower == "east"
 
 
+class Peal(Message):
+    times: tuple[int, ...]
+
+
 def test_unknown_fields_are_ignored_when_a_message_is_read():
     assert Codec(Rang).decode('{"towerId":"east","colour":"red"}') == Rang(towerId="east")
 
@@ -74,15 +78,26 @@ def test_the_last_of_two_equal_keys_counts():
     assert Codec(Rang).decode('{"towerId":"east","towerId":"west"}') == Rang(towerId="west")
 
 
-def test_the_first_problem_of_a_body_is_told_in_one_line():
+def test_all_problems_of_a_body_are_told_in_one_line():
     with pytest.raises(ValidationError) as invalid:
         Codec(Rang).decode('{"times":"many"}')
 
-    assert first_problem(invalid.value) == "towerId: Field required (and 1 more)"
+    assert all_problems(invalid.value) == (
+        "towerId: Field required; times: Input should be a valid integer, unable to parse string as an integer"
+    )
+
+
+def test_of_very_many_problems_the_first_are_told():
+    with pytest.raises(ValidationError) as invalid:
+        Codec(Peal).decode(f'{{"times":[{",".join(["null"] * 23)}]}}')
+
+    told = all_problems(invalid.value).split("; ")
+    assert told[:2] == [f"times.{number}: Input should be a valid integer" for number in (0, 1)]
+    assert (len(told), told[-1]) == (21, "and 3 more")
 
 
 def test_what_is_no_json_is_told_in_one_line():
     with pytest.raises(ValidationError) as invalid:
         Codec(Rang).decode("{")
 
-    assert first_problem(invalid.value).startswith("Invalid JSON: EOF while parsing")
+    assert all_problems(invalid.value).startswith("Invalid JSON: EOF while parsing")

@@ -88,11 +88,19 @@ def test_a_published_batch_with_other_input_is_refused_too(driver: Driver):
         driver.begin(input_="99 messages")
 
 
-def test_a_batch_begun_with_another_folder_is_refused(driver: Driver):
+def test_a_batch_without_a_committed_round_takes_another_folder(driver: Driver):
     driver.begin()
 
+    assert driver.begin(out="/elsewhere").out == "/elsewhere"
+    assert driver.begin(out="/elsewhere").rounds == 0
+
+
+def test_a_batch_with_outcomes_in_another_folder_is_refused(driver: Driver):
+    driver.commit(driver.begin(), 0)
+
     with pytest.raises(
-        BatchRefusedError, match=r"^Batch batch-1 writes to /out: run it again with that --out.$"
+        BatchRefusedError,
+        match=r"^Batch batch-1 has outcomes in /out: run it again with --batch-id batch-1 --out /out\.$",
     ):
         driver.begin(out="/elsewhere")
 

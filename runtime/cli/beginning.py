@@ -1,0 +1,39 @@
+"""What commands look at before they start Spark: a batch that cannot begin is refused at once."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from eventstore import Table, TableNotFoundError, connect
+from runtime.batches.ledger import Ledger, check_id
+from runtime.cli.places import Place
+from runtime.cli.stores import begin_on
+
+if TYPE_CHECKING:
+    from runtime.spark.batch_options import BatchOptions
+
+
+def check_batch(
+    states: Place, options: BatchOptions, batch_id: str | None, out: str, *, must_exist: bool
+) -> bool:
+    """Return whether the table of a batch is there; makes neither it nor its store.
+
+    Raises `BatchRefusedError` for what the ledger refuses, and with `must_exist` `TableNotFoundError`.
+    """
+    from runtime.spark.folders import absolute_folder
+
+    folder = absolute_folder(out)
+    if batch_id is not None:
+        check_id(batch_id)
+
+    async def check(table: Table) -> None:
+        ledger = Ledger(table, options.clock)
+        await ledger.check_algorithm(options.described_algorithm())
+        if batch_id is not None:
+            await ledger.check_folder(batch_id, folder)
+
+    if begin_on(*states, check):
+        return True
+    if must_exist:
+        raise TableNotFoundError(states.table, connect(states.store).url)
+    return False

@@ -1,0 +1,84 @@
+"""The settings under which the jobs run, on a session of one's own for the time of a job only."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+
+from pyspark.sql import DataFrame, SparkSession
+
+from runtime.spark.sessions.failures import SPARK_FAILURES
+
+SETTINGS = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.ansi.enabled": "true",
+    "spark.sql.caseSensitive": "false",
+    "spark.sql.execution.arrow.maxBytesPerBatch": "8m",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "4096",
+    "spark.sql.execution.arrow.useLargeVarTypes": "false",
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    "spark.sql.sources.partitionColumnTypeInference.enabled": "false",
+    # Under these, messages would be lost, or the rows of a stream be on several workers.
+    "parquet.page.verify-checksum.enabled": "true",
+    "spark.sql.files.ignoreCorruptFiles": "false",
+    "spark.sql.files.ignoreMissingFiles": "false",
+    "spark.sql.requireAllClusterKeysForDistribution": "false",
+}
+
+_lock = threading.Lock()
+_loans: dict[str, _Loan] = {}
+
+
+class _Loan:
+    """A session under the settings of jobs: how many are under way, and what it had before the first."""
+
+    def __init__(self) -> None:
+        self.jobs = 0
+        self.before: Mapping[str, str | None] = {}
+
+
+@contextmanager
+def job_settings(spark: SparkSession, messages: DataFrame | str = "") -> Iterator[None]:
+    """Run what is in the block under the settings of jobs, and leave the session as it was.
+
+    A DataFrame is run in the session that it was made in, which may be another one. Jobs that run at the same time on a
+    session share the settings; the last to end gives the session back.
+    """
+    with ExitStack() as stack:
+        stack.enter_context(_settings_of_one(spark))
+        if not isinstance(messages, str):
+            stack.enter_context(_settings_of_one(messages.sparkSession))
+        yield
+
+
+@contextmanager
+def _settings_of_one(session: SparkSession) -> Iterator[None]:
+    name = str(session._jsparkSession.sessionUUID())  # noqa: SLF001 - two objects may stand for one session
+    with _lock:
+        loan = _loans.setdefault(name, _Loan())
+        if not loan.jobs:
+            loan.before = _set(session, SETTINGS)
+        loan.jobs += 1
+    try:
+        yield
+    finally:
+        with _lock:
+            loan.jobs -= 1
+            if not loan.jobs:
+                del _loans[name]
+                with suppress(*SPARK_FAILURES, OSError):  # a session that is gone has no settings
+                    _set(session, loan.before)
+
+
+def _set(session: SparkSession, wanted: Mapping[str, str | None]) -> dict[str, str | None]:
+    """Change the settings of a session that are others, and return what these were; None for one that is not set."""
+    found = {name: session.conf.get(name, None) for name in wanted}
+    before = {name: value for name, value in found.items() if value != wanted[name]}
+    for name in before:
+        value = wanted[name]
+        if value is None:
+            session.conf.unset(name)
+        else:
+            session.conf.set(name, value)
+    return before

@@ -1,0 +1,80 @@
+"""What a scheduler sees of dead letters: the exit code, and a batch that is held back."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.integration.cli.folder import Folder
+
+ON_STORE = ["--store", "sqlite:///store.db"]
+RUN = [
+    "run",
+    "--app",
+    "bank:app",
+    "--messages",
+    "log.jsonl",
+    "--out",
+    "outcomes",
+    "--master",
+    "local[2]",
+    *ON_STORE,
+]
+
+
+@pytest.fixture(scope="module")
+def place(workplace):
+    Folder.make(workplace.path)  # with three dead letters in thirteen deliveries
+    return workplace
+
+
+def batches(place, table):
+    done = place.consistent("batches", *ON_STORE, "--table", table, "--json")
+    return {batch["batch_id"]: batch["status"] for batch in json.loads(done.stdout)["batches"]}
+
+
+def test_more_than_the_limit_end_with_another_exit_code(place):
+    done = place.consistent(*RUN, "--table", "first", "--batch-id", "b", "--max-dead-letters", "2")
+
+    assert done.returncode == 3, done.stderr
+    assert "more than --max-dead-letters 2: the exit code is 3" in done.stderr
+    assert batches(place, "first") == {"b": "published"}
+    # ... also when it is looked at again, with a share of all
+    assert (
+        place.consistent(*RUN, "--table", "first", "--batch-id", "b", "--max-dead-letters", "23%").returncode
+        == 3
+    )
+    again = place.consistent(*RUN, "--table", "first", "--batch-id", "b", "--max-dead-letters", "23.1%")
+    assert (again.returncode, "the exit code is 0" in again.stdout) == (0, True)
+
+
+def test_a_strict_batch_is_held_back_until_more_are_allowed(place):
+    strict = [*RUN, "--table", "second", "--batch-id", "s", "--strict", "--max-dead-letters"]
+
+    held_back = place.consistent(*strict, "2")
+    seen = place.consistent("outcomes", "--out", "outcomes", "--batch-id", "s", "--status", "dead_letter")
+
+    assert held_back.returncode == 3, held_back.stderr
+    assert "Batch s is held back: 3 of its deliveries are dead letters, more than 2." in held_back.stderr
+    assert batches(place, "second") == {"s": "started"}
+    assert "ValueError: -5 is no deposit" in seen.stdout
+    # ... and published then
+    released = place.consistent(*strict, "3")
+    assert released.returncode == 0, released.stderr
+    assert batches(place, "second") == {"s": "published"}
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (["--max-dead-letters", "many"], "'many' is no number of dead letters: write one such as 10, or"),
+        (["--max-dead-letters", "101%"], "'101%' is no number of dead letters"),
+        (["--strict"], "Say with --max-dead-letters how many dead letters hold the batch back."),
+    ],
+)
+def test_what_is_no_limit(place, options, sentence):
+    done = place.consistent(*RUN, "--table", "third", *options)
+
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith(f"Error: {sentence}")

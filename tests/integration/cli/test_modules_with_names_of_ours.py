@@ -1,0 +1,81 @@
+"""A user's modules with the names of this project's packages: named before Spark starts, and otherwise harmless."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.integration.cli.folder import REPOSITORY, Folder
+
+RUN = [
+    *("run", "--app", "bank:app", "--messages", "log.jsonl", "--store", "sqlite:///store.db", "--table", "bank"),
+    *("--out", "outcomes", "--master", "local[2]"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("command", [RUN, ["lint", "bank:app"], ["lint", "bank.py"], ["lint", "handlers.py"]])
+def test_handlers_in_a_file_of_that_name(tmp_path: Path, command):
+    folder = Folder.make(tmp_path)
+    (tmp_path / "handlers.py").write_text("from bank import Account")
+
+    done = folder.consistent(*command)
+
+    assert done.returncode == 2, done.stderr
+    assert done.stdout == ""
+    assert done.stderr == (
+        f"Error: {tmp_path}/handlers.py has the name of a package of consistent-messaging (eventstore, handlers, "
+        f"runtime, samples), and Python finds only one of the two: rename it, for example to my_handlers.py.\n"
+    )
+
+
+@pytest.mark.parametrize("file", ["runtime.py", "handlers.py", "handlers/__init__.py", "samples/data.txt"])
+def test_a_path_on_which_such_a_module_comes_first(tmp_path: Path, file):
+    path = tmp_path / "modules" / file
+    path.parent.mkdir(parents=True)
+    path.write_text("")
+
+    done = subprocess.run(
+        [sys.executable, "-m", "consistent_messaging", "--help"],
+        env={**os.environ, "PYTHONPATH": f"{tmp_path / 'modules'}{os.pathsep}{REPOSITORY}"},
+        cwd=tmp_path, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+
+    if file.startswith("samples"):  # no module: Python takes the package that comes later
+        assert done.returncode == 0, done.stderr
+        return
+    assert (done.returncode, done.stdout) == (2, "")
+    named = path.parent if path.stem == "__init__" else path
+    assert done.stderr.startswith(f"Error: {named} has the name of a package of consistent-messaging")
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.thorough
+def test_workers_find_python_and_these_packages_first(tmp_path: Path):
+    # Given a folder with a module that hides Python's, and folders with the names of ours
+    folder = Folder.make(tmp_path)
+    (tmp_path / "calendar.py").write_text("raise RuntimeError('this is not the calendar')")
+    for name in ("handlers", "runtime", "samples"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "readme.txt").write_text("what else a folder may hold")
+
+    # When a batch is run there
+    done = folder.consistent(*RUN)
+
+    # Then it is as anywhere else
+    assert done.returncode == 0, done.stderr
+    assert "9" in done.stdout
+
+
+@pytest.mark.thorough
+def test_the_demo_beside_a_folder_of_samples(tmp_path: Path):
+    (tmp_path / "samples").mkdir()
+    (tmp_path / "samples" / "__init__.py").write_text("raise RuntimeError('this is not the sample')")
+
+    done = Folder(tmp_path).consistent("demo", "--master", "local[2]")
+
+    assert done.returncode == 0, done.stderr
+    assert "Done in" in done.stdout
