@@ -15,7 +15,7 @@ unexport VIRTUAL_ENV PYTHONHOME PYTHONPATH SPARK_HOME PYSPARK_PYTHON PYSPARK_DRI
 MAKEFLAGS += --no-builtin-rules
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup setup-test demo test test-rest test-all differential model tla bench bench-guard startup growth skew algorithms lint format constraints clean distclean
+.PHONY: help setup setup-test demo test test-rest test-all differential model tla bench bench-guard stages startup growth skew algorithms lint format constraints clean distclean
 
 BIN := .venv/bin
 PIP_INSTALL := scripts/quietly.sh $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-input -c constraints.txt
@@ -43,6 +43,9 @@ test-all: test test-rest  ## run all tests
 
 bench: .make/java .make/packages-bench .make/azurite  ## compare with others; SIZE=full takes longer, ARGS="--only NAME" runs some
 	@PATH="$(CURDIR)/.make/node:$$PATH" $(BIN)/python -m benchmarks $(if $(SIZE),--size $(SIZE)) $(ARGS)
+
+stages: .make/java .make/packages-bench  ## measure the processor time of each stage of a batch
+	@$(BIN)/python -m benchmarks.stages $(ARGS)
 
 startup: .make/java .make/packages-bench  ## compare how long a batch and a plain PySpark program take to start
 	@$(BIN)/python -m benchmarks.startup $(ARGS)

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
 from benchmarks.contenders.spark import SparkContender
@@ -45,16 +46,20 @@ class BareFold(SparkContender):
 
     def work(self) -> None:
         """Fold the log and write the outcomes."""
-        game = sf.from_json("body", "struct<game_id:string>").getField("game_id")
-        messages = self.spark.read.parquet(self.log.path).withColumn("business_id", game)
-        grouped = messages.repartition(self.partitions, "business_id")
-        ordered = grouped.sortWithinPartitions("business_id", "sequence", "message_id").select(*_READ)
-        ordered.mapInArrow(fold, _COLUMNS).write.parquet(str(self.folder / "out"))
+        messages = ordered(self.spark, self.log.path, self.partitions)
+        messages.mapInArrow(fold, _COLUMNS).write.parquet(str(self.folder / "out"))
 
     def states(self) -> States:
         """Read the states from the last row of each stream."""
         rows = self.spark.read.parquet(str(self.folder / "out")).where("final_state is not null")
         return {row["business_id"]: row["final_state"] for row in rows.collect()}
+
+
+def ordered(spark: SparkSession, log: str, partitions: int) -> DataFrame:
+    """Return the messages of a log grouped by game, in their order."""
+    game = sf.from_json("body", "struct<game_id:string>").getField("game_id")
+    grouped = spark.read.parquet(log).withColumn("business_id", game).repartition(partitions, "business_id")
+    return grouped.sortWithinPartitions("business_id", "sequence", "message_id").select(*_READ)
 
 
 class _Game:
