@@ -31,8 +31,8 @@ class CheckedTransaction:
     def of(cls, partition_key: str, operations: Sequence[Operation]) -> CheckedTransaction:
         """Check a transaction. Raises what `transact` raises before any I/O."""
         properties = prepare(partition_key, operations)
-        rows = [escape(operation.row_key) for operation in operations]
-        return cls(operations, escape(partition_key), rows, properties)
+        partition = escape(partition_key)
+        return cls(operations, partition, [escape(operation.row_key) for operation in operations], properties)
 
     def carry_out(self, connection: SqliteConnection, sql: Statements) -> tuple[str, ...]:
         """Carry out all operations, and return the new ETags. Raises the `RowError` of the first that is refused."""

@@ -39,6 +39,13 @@ def test_the_partition_key_has_the_limit_of_the_row_key(run, table, contents):
     assert len(contents("p" * 512)) == 1
 
 
+def test_a_wrong_partition_key_is_told_before_a_wrong_row_key(run, table):
+    with pytest.raises(InvalidKeyError, match="512"):
+        run(table.transact("p" * 513, [Operation.insert("", {})]))
+    with pytest.raises(InvalidKeyError, match="empty"):
+        run(table.transact("p", [Operation.insert("", {})]))
+
+
 def test_an_oversize_row_after_others_undoes_nothing_because_nothing_was_sent(run, table, refuses):
     with refuses(PayloadTooLargeError, match="'P' has 65,537 bytes"):
         run(table.transact("orders-7", [Operation.insert("a", {}), *OVER_A_LIMIT["bytes of a binary"]]))
