@@ -11,8 +11,8 @@ from __future__ import annotations
 import statistics
 import tempfile
 import time
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
@@ -57,7 +57,7 @@ class Watch:
     """Adds up the processor time of this thread that stages take."""
 
     def __init__(self) -> None:
-        self.seconds: Counter[str] = Counter()
+        self.seconds: defaultdict[str, float] = defaultdict(float)
 
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:
@@ -167,7 +167,7 @@ def measure_jvm(messages: int, turns: int) -> Stages:
             found: dict[str, list[float]] = {stage: [] for stage in all_plans}
             for turn in range(_WARM + turns):
                 for stage, plan in all_plans.items():
-                    seconds = _taken(spark, lambda plan=plan: _run(plan))
+                    seconds = _taken(spark, plan)
                     if turn >= _WARM:
                         found[stage].append(seconds / messages * MICRO)
         finally:
@@ -180,14 +180,10 @@ def _count(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     yield pa.RecordBatch.from_pydict({"rows": pa.array([rows], pa.int64())})
 
 
-def _run(plan: DataFrame) -> None:
-    plan.write.format("noop").mode("overwrite").save()
-
-
-def _taken(spark: SparkSession, work: Callable[[], None]) -> float:
-    """Return the seconds of processor time that the JVM takes for some work."""
+def _taken(spark: SparkSession, plan: DataFrame) -> float:
+    """Run a plan whose rows are thrown away, and return the seconds of processor time that the JVM takes for it."""
     before = _jvm_seconds(spark)
-    work()
+    plan.write.format("noop").mode("overwrite").save()
     return _jvm_seconds(spark) - before
 
 
