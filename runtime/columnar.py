@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cache
+from operator import attrgetter
 from typing import Any, ClassVar, Self, TypeVar, overload
 
 R = TypeVar("R")
@@ -47,6 +49,11 @@ class Columnar(Sequence[R]):
         for column, added in zip(self.columns(), other.columns(), strict=True):
             column.extend(added)
 
-    def columns(self) -> list[list[Any]]:
+    def columns(self) -> tuple[list[Any], ...]:
         """Return the columns, in the order of the fields of a row."""
-        return [getattr(self, name) for name in self.__slots__]
+        return _columns_of(type(self))(self)
+
+
+@cache
+def _columns_of(columnar: type[Columnar[Any]]) -> Callable[[Columnar[Any]], tuple[list[Any], ...]]:
+    return attrgetter(*columnar.__slots__)

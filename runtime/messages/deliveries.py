@@ -42,6 +42,9 @@ class Parsed(NamedTuple):
     fingerprint: bytes
 
 
+_ALL = slice(0, None)
+
+
 @dataclass(frozen=True, slots=True)
 class Deliveries(Sequence[Delivery]):
     """Deliveries that were parsed: for each what its body holds, or the dead letter that it is.
@@ -65,7 +68,11 @@ class Deliveries(Sequence[Delivery]):
     @property
     def keys(self) -> list[IdKey]:
         """The keys of the messages that are ready to be handled."""
-        return [each.key for each in self.parsed if type(each) is Parsed]
+        return self.keys_from(0)
+
+    def keys_from(self, position: int) -> list[IdKey]:
+        """Return the keys of the messages that are ready to be handled, from a position on."""
+        return [each.key for each in self.parsed[position:] if type(each) is Parsed]
 
     def __len__(self) -> int:
         return len(self.parsed)
@@ -78,6 +85,8 @@ class Deliveries(Sequence[Delivery]):
 
     def __getitem__(self, index: int | slice) -> Delivery | Deliveries:
         if isinstance(index, slice):
+            if index == _ALL:
+                return self
             return Deliveries(self.envelopes[index], self.parsed[index])
         parsed = self.parsed[index]
         return parsed if isinstance(parsed, Outcome) else Prepared(self.envelopes[index], *parsed)

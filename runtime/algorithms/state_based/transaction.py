@@ -122,7 +122,7 @@ class Transaction:
 
     def _folded(self, append: Append | None, count: int, decided: int) -> Folded:
         """Return the first `count` versions and the first `decided` outcomes."""
-        waiting = set(self.deliveries[decided:].keys)
+        waiting = set(self.deliveries.keys_from(decided))
         if decided == len(self.outcomes):
             seen, outcomes = Seen(self.delivered, self.dead_letter), self.outcomes
         else:

@@ -27,12 +27,14 @@ HARD_LIMIT = 2
 class Group:
     """Deliveries of one stream in their order, each with what is wrong with its envelope, if anything is.
 
-    `follows` says that the group before was of the same stream, which was too long for one group.
+    `follows` says that the group before was of the same stream, which was too long for one group; `is_followed` says so of
+    the next one.
     """
 
     handler: str | None
     business_id: str | None
     follows: bool = False
+    is_followed: bool = False
     envelopes: Envelopes = field(default_factory=Envelopes)
     problems: list[str | None] = field(default_factory=list)
     text_bytes: int = 0
@@ -73,6 +75,7 @@ def groups(batches: Iterable[pa.RecordBatch]) -> Iterator[Group]:
                 continue
             for row in range(first, end):
                 if not group.has_room_for(rows.envelopes.message_ids[row]):
+                    group.is_followed = True
                     yield group
                     group = Group(handler, business_id, follows=True)
                 rows.add_to(group, row, row + 1)
@@ -124,7 +127,11 @@ class _Rows:
 
     def add_to(self, group: Group, first: int, end: int) -> None:
         """Add some rows to a group."""
-        group.envelopes.extend(self.envelopes[first:end])
+        added = self.envelopes[first:end]
+        if group.envelopes:
+            group.envelopes.extend(added)
+        else:
+            group.envelopes = added
         group.problems += self.problems[first:end]
         group.text_bytes += self.text_bytes(first, end)
 

@@ -115,7 +115,8 @@ class _Stream:
     async def process(self, group: Group) -> Outcomes:
         """Return the outcomes of a group."""
         outcomes = await self._outcomes(group)
-        self._seen = self._seen.between_groups(outcomes)
+        if group.is_followed:
+            self._seen = self._seen.between_groups(outcomes)
         self._buffer.release(group.size)
         return outcomes
 
