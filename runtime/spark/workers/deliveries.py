@@ -27,8 +27,8 @@ HARD_LIMIT = 2
 class Group:
     """Deliveries of one stream in their order, each with what is wrong with its envelope, if anything is.
 
-    `follows` says that the group before was of the same stream, which was too long for one group; `is_followed` says so of
-    the next one.
+    A stream that is too long for one group makes several: `follows` says that the group before was of the same stream,
+    `is_followed` that the next one is.
     """
 
     handler: str | None
