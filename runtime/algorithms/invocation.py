@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from hashlib import sha256
 from pathlib import Path
 
+import msgpack
 from pydantic import ValidationError
 
 from handlers import (
@@ -24,7 +25,6 @@ from handlers.route import Method
 from runtime.blame import users_frame
 from runtime.messages import fingerprint
 from runtime.messages.outcome import OUTPUT_INDEX_BITS, Output
-from runtime.messages.packing import pack
 
 _ERROR_LENGTH = 1000
 
@@ -85,7 +85,7 @@ def digest_outputs(published: Sequence[Published]) -> bytes:
         (message_id, name, body, sorted(headers.items()) if headers else ())
         for message_id, name, body, headers in published
     ]
-    return sha256(pack(parts)).digest()[: fingerprint.SIZE]
+    return sha256(msgpack.packb(parts)).digest()[: fingerprint.SIZE]
 
 
 def outputs_of(published: Sequence[Published], version: int, now: int) -> tuple[Output, ...]:
@@ -101,7 +101,7 @@ def outputs_of(published: Sequence[Published], version: int, now: int) -> tuple[
     )
 
 
-_NO_OUTPUTS = sha256(pack([])).digest()[: fingerprint.SIZE]
+_NO_OUTPUTS = sha256(msgpack.packb([])).digest()[: fingerprint.SIZE]
 
 
 def _describe(error: BaseException) -> str:

@@ -8,7 +8,6 @@ from itertools import takewhile
 
 from runtime.messages.message_ids import IdKey, id_key
 from runtime.messages.outcome import Outcome
-from runtime.messages.outcomes import Outcomes
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +24,10 @@ class Seen:
     def after(self, outcomes: Sequence[Outcome]) -> Seen:
         """Return what has been seen after these outcomes too."""
         delivered = {id_key(each.envelope.message_id) for each in outcomes if each.version is not None}
-        return Seen({*self.delivered, *delivered}, self.dead_letter or _have_dead_letter(outcomes))
+        return Seen(
+            {*self.delivered, *delivered},
+            self.dead_letter or any(outcome.is_dead_letter for outcome in outcomes),
+        )
 
     def between_groups(self, outcomes: Sequence[Outcome]) -> Seen:
         """Return what the next group of the stream has to know, after the outcomes of a whole group.
@@ -35,14 +37,8 @@ class Seen:
         last = outcomes[-1].envelope.message_id
         copies = list(takewhile(lambda outcome: outcome.envelope.message_id == last, reversed(outcomes)))
         delivered = Seen(self.delivered).after(copies).delivered
-        return Seen(delivered, self.dead_letter or _have_dead_letter(outcomes))
+        return Seen(delivered, self.dead_letter or any(outcome.is_dead_letter for outcome in outcomes))
 
 
 NOTHING = Seen()
 """What has been seen when a stream begins."""
-
-
-def _have_dead_letter(outcomes: Sequence[Outcome]) -> bool:
-    if isinstance(outcomes, Outcomes):
-        return outcomes.has_dead_letter
-    return any(outcome.is_dead_letter for outcome in outcomes)

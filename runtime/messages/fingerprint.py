@@ -13,8 +13,6 @@ from typing import Any
 import msgpack
 from pydantic_core import from_json
 
-from runtime.messages.packing import pack
-
 SIZE = 16
 MAX_DEPTH = 200
 """What pydantic allows for JSON; msgpack would allow more than can be handled."""
@@ -34,7 +32,7 @@ def fingerprint(message_type: str, body: str | bytes, *, packed: bool = False) -
     else:
         parsed = from_json(body)
         normal = _sorted(parsed) if _is_plain(parsed) else _normalised(parsed, 0)
-    return sha256(pack((message_type, normal))).digest()[:SIZE]
+    return sha256(msgpack.packb((message_type, normal))).digest()[:SIZE]
 
 
 def _is_plain(parsed: Any) -> bool:  # noqa: ANN401 - parsed JSON

@@ -38,11 +38,6 @@ class Outcomes(Sequence[Outcome]):
             found.refuse(outcome)
         return found
 
-    @property
-    def has_dead_letter(self) -> bool:
-        """Whether one of them is a dead letter."""
-        return any(outcome.is_dead_letter for outcome in self.refused.values())
-
     def conclude(self, status: Status, version: int, outputs: Sequence[Output]) -> None:
         """Add the outcome of the next delivery, whose message made a version, now or before."""
         self.ends.append((status, version, outputs))

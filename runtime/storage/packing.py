@@ -39,12 +39,10 @@ class Packed(NamedTuple):
 class Packer:
     """Packs the versions that follow version `last`, in one schema version, which one batch writes.
 
-    The versions added since a run was last closed are open: from position `_begin` on, taking `_open_bytes` raw. Once
-    `is_full`, what is packed may leave no room for another run, or takes too much memory.
+    The versions added since a run was last closed are open: from position `_begin` on, taking `_open_bytes` raw.
     """
 
     def __init__(self, last: int, before: bytes, schema: int, batch: str | None) -> None:
-        self.is_full = False
         self._first = last + 1
         self._versions: list[StateVersion] = []
         self._states = [before]
@@ -57,6 +55,15 @@ class Packer:
         self._bytes = 0
         self._largest = 0
 
+    @property
+    def is_full(self) -> bool:
+        """Whether what is packed may leave no room for another run, or takes too much memory."""
+        return (
+            self._closed_bytes + self._open_bytes >= limits.MAX_TRANSACTION_RAW_BYTES
+            or self._bytes + self._largest > limits.MAX_TRANSACTION_BYTES
+            or len(self._runs) >= limits.MAX_TRANSACTION_RUNS
+        )
+
     def add(self, version: StateVersion, size: int, after: bytes) -> None:
         """Add the next version, of this raw size, with the encoded state after it."""
         open_ = len(self._versions) - self._begin
@@ -65,8 +72,6 @@ class Packer:
         self._versions.append(version)
         self._states.append(after)
         self._open_bytes += size
-        if self._closed_bytes + self._open_bytes >= limits.MAX_TRANSACTION_RAW_BYTES:
-            self.is_full = True
 
     def version(self, position: int) -> tuple[StateVersion, bytes, bytes]:
         """Return the version at a position, from 0, with the encoded states before and after it."""
@@ -113,10 +118,6 @@ class Packer:
         self._begin = len(self._versions)
         self._closed_bytes += self._open_bytes
         self._open_bytes = 0
-        self.is_full = (
-            self._bytes + self._largest > limits.MAX_TRANSACTION_BYTES
-            or len(self._runs) >= limits.MAX_TRANSACTION_RUNS
-        )
 
     def _fitting(self) -> list[PackedRun]:
         """Return the first runs, as many as a transaction holds: at least one."""

@@ -16,7 +16,7 @@ from collections.abc import Coroutine, Generator, Iterable, Iterator, Sequence
 from copy import copy
 from typing import Any, Generic, TypeVar
 
-from eventstore import EventStoreError, Operation, Page, Row, Scope, StoreUnavailableError, Table, drive
+from eventstore import EventStoreError, InterceptedTable, Operation, StoreUnavailableError, Table, drive
 from eventstore.port import CommitsTogether, Transaction, TransactionResult
 from runtime.spark.workers.concurrency import Wait
 
@@ -159,46 +159,15 @@ def _commit(table: CommitsTogether, together: Sequence[Pending]) -> list[Transac
         return [copy(error) for _ in together]
 
 
-class _CollectedTable(Table):
+class _CollectedTable(InterceptedTable):
     """A table whose transactions wait for a commit while they are collected."""
 
-    scope: Scope
-
     def __init__(self, table: Table, commits: CommitsTogether, group: GroupCommit) -> None:
-        self.scope = table.scope
-        self._table = table
+        super().__init__(table)
         self._commits = commits
         self._group = group
-
-    async def get(self, partition_key: str, row_key: str) -> Row | None:
-        return await self._table.get(partition_key, row_key)
-
-    async def query(
-        self,
-        partition_key: str,
-        first: str,
-        last: str,
-        *,
-        select: Sequence[str] | None = None,
-        continuation: str | None = None,
-    ) -> Page:
-        return await self._table.query(partition_key, first, last, select=select, continuation=continuation)
-
-    async def scan(
-        self,
-        row_key: str | None,
-        first: str = "",
-        last: str | None = None,
-        *,
-        select: Sequence[str] | None = None,
-        continuation: str | None = None,
-    ) -> Page:
-        return await self._table.scan(row_key, first, last, select=select, continuation=continuation)
 
     async def transact(self, partition_key: str, operations: Sequence[Operation]) -> tuple[str, ...]:
         if self._group.is_collecting:
             return await Pending(self._commits, (partition_key, operations))
-        return await self._table.transact(partition_key, operations)
-
-    async def barrier(self) -> None:
-        await self._table.barrier()
+        return await super().transact(partition_key, operations)
