@@ -43,9 +43,9 @@ class Opened(NamedTuple):
 class FoldJob:
     """All that a worker needs to fold a partition of deliveries.
 
-    `in_flight` bounds how many streams a worker works on at once when the store is on the network; there are fewer
-    when the store answers slowly. `wrap` is put around each table, for example to count its requests or to place
-    faults. `deduplication_store` and `token_store` are where these are, None for the table of the states.
+    `in_flight` bounds how many streams a worker works on at once: on the network there are fewer when the store answers
+    slowly, and on SQLite they share a commit. `wrap` is put around each table, for example to count its requests or to
+    place faults. `deduplication_store` and `token_store` are where these are, None for the table of the states.
     """
 
     app: App
