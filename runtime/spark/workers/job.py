@@ -128,7 +128,7 @@ class _Stream:
             )
         handler = self._app.handlers[group.handler]
         deliveries = prepare_all(handler, group.business_id, group.envelopes)
-        if group.business_id is None or not deliveries.keys:
+        if group.business_id is None:
             return Outcomes.of([each for each in deliveries.parsed if isinstance(each, Outcome)])
         algorithm = self._algorithms[handler.name]
         return Outcomes.of(await algorithm.process(group.business_id, deliveries, self._seen))
