@@ -18,6 +18,7 @@ import msgpack
 from eventstore import Include, Row, Value
 from runtime.errors import StoredDataError
 from runtime.messages.envelope import Envelope
+from runtime.messages.letters import pack_envelope, unpack_envelope
 from runtime.messages.message_ids import IdKey, id_text
 from runtime.messages.outcome import Reason
 from runtime.storage import limits
@@ -32,7 +33,7 @@ LAST = PREFIX + "~"
 _DATA = chunk_names("Letters", limits.MAX_LETTER_ROW_BYTES // CHUNK)
 PROPERTIES = _DATA
 _TEXT = "surrogatepass"
-"""How text is encoded: ids, headers and bodies of what could not be read may hold halves of characters."""
+"""How text is encoded: ids of what could not be read may hold halves of characters."""
 
 
 class Kind(IntEnum):
@@ -177,7 +178,11 @@ def _properties(letters: Sequence[Letter]) -> dict[str, Value]:
 
 
 def _pack(letters: Sequence[Letter]) -> bytes:
-    packed: bytes = msgpack.packb(letters, unicode_errors=_TEXT)
+    fields = [
+        each._replace(envelope=None if each.envelope is None else pack_envelope(each.envelope))  # type: ignore[arg-type]
+        for each in letters
+    ]
+    packed: bytes = msgpack.packb(fields, unicode_errors=_TEXT)
     return packed
 
 
@@ -189,5 +194,5 @@ def _letter(number: int, kind: int, *fields: Any) -> Letter:  # noqa: ANN401 - t
     letter = Letter(number, Kind(kind), *fields)
     envelope: Any = letter.envelope
     return letter._replace(
-        envelope=None if envelope is None else Envelope(*envelope), reason=Reason(letter.reason)
+        envelope=None if envelope is None else unpack_envelope(envelope), reason=Reason(letter.reason)
     )
