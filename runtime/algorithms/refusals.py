@@ -48,13 +48,10 @@ class Refusals:
 
     def recorded(self, key: IdKey, content: bytes) -> Letter | None:
         """Return the letter that decides on a redelivery, None when the message is to be handled."""
-        letter = self._find(key, content)
-        if letter is None:
+        letter = self._own(key, content)
+        if letter is None or self._is_redriven(letter):
             return None
-        is_ours = letter.batch is not None and letter.batch == self._batch.batch_id
-        if letter.kind is Kind.BEYOND_LIMIT:
-            return letter if is_ours else None
-        if self._batch.is_redrive and letter.waits and not is_ours:
+        if letter.kind is Kind.BEYOND_LIMIT and not self._is_ours(letter):
             return None
         return letter
 
@@ -76,14 +73,10 @@ class Refusals:
         own = self._own(key, content)
         batch = self._batch
         if own is not None:
-            is_tried = (
-                batch.is_redrive and own.waits and own.batch != batch.batch_id and outcome.error != PARKED
-            )
-            if is_tried:
+            if self._is_redriven(own) and outcome.error != PARKED:
                 self._change(
                     position,
                     own._replace(
-                        content=content,
                         envelope=outcome.envelope,
                         enqueued_at=outcome.envelope.enqueued_at,
                         reason=reason,
@@ -144,6 +137,21 @@ class Refusals:
     def _find(self, key: IdKey, content: bytes) -> Letter | None:
         number = self._numbers.get((key, content))
         return None if number is None else self._letters.get(number)
+
+    def _is_ours(self, letter: Letter) -> bool:
+        """Say whether this batch refused a letter last, in this attempt or another one."""
+        return letter.batch is not None and letter.batch == self._batch.batch_id
+
+    def _is_redriven(self, letter: Letter) -> bool:
+        """Say whether a letter is to be handled again.
+
+        Not while the batch that refused it may be attempted again: all its attempts have to find the refusal.
+        """
+        batch = self._batch
+        is_open = (
+            letter.batch is not None and batch.finished is not None and letter.batch not in batch.finished
+        )
+        return batch.is_redrive and letter.waits and not is_open and not self._is_ours(letter)
 
     def _own(self, key: IdKey, content: bytes) -> Letter | None:
         """Return the letter that a delivery is, in a redrive also one whose body was mended."""

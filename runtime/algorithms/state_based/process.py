@@ -24,7 +24,7 @@ from runtime.batches.context import BatchContext
 from runtime.batches.seen import NOTHING, Seen
 from runtime.clock import Clock
 from runtime.messages.deliveries import Deliveries, Delivery, Prepared
-from runtime.messages.outcome import Outcome, Reason, dead_letter
+from runtime.messages.outcome import Outcome, Reason, Status, dead_letter
 from runtime.messages.outcomes import Outcomes
 from runtime.retries import READ_AGAIN, RetryPolicy
 from runtime.storage.history import History
@@ -124,9 +124,9 @@ class StateBasedOneByOne:
         self.publish = publish
 
     async def process(self, message: Prepared) -> Outcome:
-        """Handle a message, publish its outputs, and return its outcome."""
+        """Handle a message, publish its outputs, and return its outcome: a refusal too is durable by then."""
         (outcome,) = await self.algorithm.process(message.business_id, [message])
-        if outcome.version is not None:
+        if outcome.status is not Status.TOO_LATE:
             await publish_all(self.algorithm.table, self.publish, outcome.outputs)
         return outcome
 
