@@ -29,6 +29,7 @@ class Batch:
     batch_id: str | None = "night"
     on_error: str = "continue"
     finished: frozenset[str] = frozenset()
+    is_redrive: bool = False
     committed: list[list[Outcome]] = field(default_factory=list)
 
     def run(self, *messages: Envelope) -> list[Outcome]:
@@ -91,7 +92,9 @@ class Batch:
     def algorithms(self, before: Step | None = None, after: Step | None = None) -> dict[str, OutboxBatch]:
         world = self.world
         other = world.watched("other", world.other, before, after)
-        context = BatchContext(self.batch_id, self.finished, on_error=self.on_error)  # type: ignore[arg-type]
+        context = BatchContext(
+            self.batch_id, self.finished, on_error=self.on_error, is_redrive=self.is_redrive
+        )  # type: ignore[arg-type]
         return make_outbox_batches(
             world.algorithm,
             Dependencies(
