@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
 from eventstore import drive
 from runtime import Envelope, Outcome, Output
@@ -27,7 +28,7 @@ class Batch:
 
     world: World
     batch_id: str | None = "night"
-    on_error: str = "continue"
+    on_error: Literal["continue", "stop-stream", "park"] = "continue"
     finished: frozenset[str] = frozenset()
     is_redrive: bool = False
     committed: list[list[Outcome]] = field(default_factory=list)
@@ -94,7 +95,7 @@ class Batch:
         other = world.watched("other", world.other, before, after)
         context = BatchContext(
             self.batch_id, self.finished, on_error=self.on_error, is_redrive=self.is_redrive
-        )  # type: ignore[arg-type]
+        )
         return make_outbox_batches(
             world.algorithm,
             Dependencies(
