@@ -73,7 +73,7 @@ def run_batch(
     """Run a batch to its end and return a DataFrame that scans the outcomes that were written.
 
     `messages` is the path of a log, or a DataFrame with its columns: message_id, type, body, and optionally
-    business_id, sequence, enqueued_at, headers. There is one row for each delivery and handler, see
+    business_id, sequence, enqueued_at, headers, handler. There is one row for each delivery and handler, see
     `runtime.spark.schemas.OUTCOME`. `options` are the fields of `BatchOptions`. Costs one query and one
     transaction for each stream of a round.
 
