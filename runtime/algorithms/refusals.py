@@ -10,10 +10,11 @@ from collections.abc import Iterator, Sequence
 from hashlib import blake2b
 
 from runtime.batches.context import PARKED, BatchContext
+from runtime.messages.deliveries import Delivery, Parsed, Prepared
 from runtime.messages.envelope import Envelope
 from runtime.messages.fingerprint import SIZE
 from runtime.messages.message_ids import IdKey, id_key
-from runtime.messages.outcome import Outcome, Reason
+from runtime.messages.outcome import Outcome, Reason, dead_letter
 from runtime.storage import limits
 from runtime.storage.letters import Kind, Letter, Letters
 
@@ -46,10 +47,24 @@ class Refusals:
         """Whether one transaction takes no more changes."""
         return len(self._changes) >= limits.MAX_TRANSACTION_LETTERS
 
+    def refusal(self, message: Prepared) -> Outcome | None:
+        """Return the outcome of an unknown message that letters decide on, None when it is to be handled."""
+        if not self:
+            return None
+        key, content = message.key, message.fingerprint
+        letter = self.recorded(key, content)
+        if letter is not None:
+            return _refused(message, letter.reason, letter.error)
+        if self.is_held_back(key, content):
+            return _refused(message, Reason.HELD_BACK, PARKED)
+        return None
+
     def recorded(self, key: IdKey, content: bytes) -> Letter | None:
         """Return the letter that decides on a redelivery, None when the message is to be handled."""
         letter = self._own(key, content)
-        if letter is None or self._is_redriven(letter):
+        if letter is None or letter.reason is Reason.INVALID_ENVELOPE:  # what lacked may have been added
+            return None
+        if self._is_redriven(letter):
             return None
         if letter.kind is Kind.BEYOND_LIMIT and not self._is_ours(letter):
             return None
@@ -64,12 +79,16 @@ class Refusals:
         )
 
     def record(
-        self, position: int, outcome: Outcome, content: bytes, *, key: IdKey, version: int, now: int
+        self, position: int, outcome: Outcome, delivery: Parsed | Delivery, *, version: int, now: int
     ) -> None:
         """Keep a delivery that is refused; change the letter that it is, when it is redriven."""
         reason = outcome.reason
         if reason is None:
             raise AssertionError("Only dead letters are kept.")
+        if isinstance(delivery, Outcome):
+            key, content = id_key(outcome.envelope.message_id or ""), _content(outcome.envelope)
+        else:
+            key, content = delivery.key, delivery.fingerprint
         own = self._own(key, content)
         batch = self._batch
         if own is not None:
@@ -83,6 +102,7 @@ class Refusals:
                         error=outcome.error or "",
                         version=version,
                         batch=batch.batch_id,
+                        batch_number=batch.number,
                         refused_at=now,
                         tries=own.tries + 1,
                     ),
@@ -99,6 +119,7 @@ class Refusals:
             outcome.error or "",
             version,
             batch.batch_id,
+            batch.number,
             now,
             parks=batch.parks_streams or outcome.error == PARKED,
         )
@@ -125,7 +146,7 @@ class Refusals:
                 letters.pop(number, None)
             else:
                 letters[number] = letter
-        return [letters[number] for number in sorted(letters)]
+        return [letters[number] for number in sorted(letters) if not self._is_over(letters[number])]
 
     def beyond_limit(self, decided: int) -> int:
         """Return how many of the first `decided` deliveries were refused and not kept."""
@@ -134,13 +155,23 @@ class Refusals:
             for position, _, letter in self._changes
         )
 
+    def _is_over(self, letter: Letter) -> bool:
+        """Say whether a letter beyond the limit is of a batch that makes no further attempt."""
+        batch = self._batch
+        return (
+            letter.kind is Kind.BEYOND_LIMIT
+            and batch.open_batches is not None
+            and not self._is_ours(letter)
+            and batch.is_finished(letter.batch, letter.batch_number)
+        )
+
     def _find(self, key: IdKey, content: bytes) -> Letter | None:
         number = self._numbers.get((key, content))
         return None if number is None else self._letters.get(number)
 
     def _is_ours(self, letter: Letter) -> bool:
         """Say whether this batch refused a letter last, in this attempt or another one."""
-        return letter.batch is not None and letter.batch == self._batch.batch_id
+        return self._batch.is_ours(letter.batch, letter.batch_number)
 
     def _is_redriven(self, letter: Letter) -> bool:
         """Say whether a letter is to be handled again.
@@ -148,10 +179,9 @@ class Refusals:
         Not while the batch that refused it may be attempted again: all its attempts have to find the refusal.
         """
         batch = self._batch
-        is_open = (
-            letter.batch is not None and batch.finished is not None and letter.batch not in batch.finished
-        )
-        return batch.is_redrive and letter.waits and not is_open and not self._is_ours(letter)
+        if not batch.is_redrive or not letter.waits or self._is_ours(letter):
+            return False
+        return batch.is_finished(letter.batch, letter.batch_number)
 
     def _own(self, key: IdKey, content: bytes) -> Letter | None:
         """Return the letter that a delivery is, in a redrive also one whose body was mended."""
@@ -189,15 +219,24 @@ class Refusals:
         self._changes.append((position, letter.number, letter))
 
 
-def content_of(envelope: Envelope) -> bytes:
+def has_stream(refused: Outcome) -> bool:
+    """Say whether a delivery that could not be read names a stream to keep it with."""
+    return bool(refused.business_id) and refused.reason is not Reason.KEY_TOO_LONG
+
+
+def business_id_of(delivery: Delivery) -> str:
+    """Return the business object that a delivery with a stream is for."""
+    return delivery.business_id or ""
+
+
+def _refused(message: Prepared, reason: Reason, error: str) -> Outcome:
+    return dead_letter(message.envelope, reason, error, message.route.handler, message.business_id)
+
+
+def _content(envelope: Envelope) -> bytes:
     """Return what tells a delivery that could not be read from others under its id."""
     body = envelope.body if isinstance(envelope.body, bytes) else _encoded(envelope.body)
     return blake2b(_encoded(envelope.type) + b"\0" + body, digest_size=SIZE).digest()
-
-
-def key_of(envelope: Envelope) -> IdKey:
-    """Return the key of a delivery's id, also of one that is no valid text."""
-    return id_key(envelope.message_id or "")
 
 
 def _encoded(text: str | None) -> bytes:

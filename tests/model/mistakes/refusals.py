@@ -53,18 +53,20 @@ def _bodies_are_not_told_apart(patch: pytest.MonkeyPatch) -> None:
 def _open_batches_are_not_spared(patch: pytest.MonkeyPatch) -> None:
     begin: Any = Refusals.__init__
     patch.setattr(
-        Refusals, "__init__", lambda self, letters, batch: begin(self, letters, replace(batch, finished=None))
+        Refusals,
+        "__init__",
+        lambda self, letters, batch: begin(self, letters, replace(batch, open_batches=None)),
     )
 
 
 def _the_first_body_is_forgotten(patch: pytest.MonkeyPatch) -> None:
     record: Any = Refusals.record
 
-    def record_and_replace(self: Any, position: int, outcome: Outcome, content: bytes, **given: Any) -> None:
+    def record_and_replace(self: Any, position: int, outcome: Outcome, delivery: Any, **given: Any) -> None:
         before = len(self._changes)
-        record(self, position, outcome, content, **given)
+        record(self, position, outcome, delivery, **given)
         for _, _, letter in self._changes[before:]:
-            self._change(position, letter._replace(content=content))
+            self._change(position, letter._replace(content=delivery.fingerprint))
 
     patch.setattr(Refusals, "record", record_and_replace)
 
@@ -72,11 +74,11 @@ def _the_first_body_is_forgotten(patch: pytest.MonkeyPatch) -> None:
 def _refusals_are_not_made_durable(patch: pytest.MonkeyPatch) -> None:
     process: Any = state_based.StateBasedOneByOne.process
 
-    async def process_quickly(self: Any, message: Any) -> Outcome:
+    async def process_quickly(self: Any, message: Any, **given: Any) -> Outcome:
         (outcome,) = await self.algorithm.process(message.business_id, [message])
         if outcome.is_dead_letter:
             return outcome  # type: ignore[no-any-return]
-        return await process(self, message)  # type: ignore[no-any-return]
+        return await process(self, message, **given)  # type: ignore[no-any-return]
 
     patch.setattr(state_based.StateBasedOneByOne, "process", process_quickly)
 
@@ -84,7 +86,7 @@ def _refusals_are_not_made_durable(patch: pytest.MonkeyPatch) -> None:
 _CALM, _CRASH = Bounds(1), Bounds(1, crashes=1)
 
 MISTAKES = (
-    Mistake("refusals leave no trace", _no_trace, scenarios.BATCH, _CRASH, "InOrder"),
+    Mistake("refusals leave no trace", _no_trace, scenarios.ONLY_IN_ORDER, _CRASH, "InOrder"),
     Mistake(
         "letters are written in a transaction of their own after the versions",
         _letters_are_last,

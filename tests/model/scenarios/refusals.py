@@ -6,7 +6,7 @@ A redrive is a batch over letters. Its log is written when they wait; here, befo
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from runtime.messages.envelope import Envelope
@@ -41,7 +41,8 @@ def redrive(number: int, *messages: Envelope, copies: int = 1) -> Job:
 
 _R, _MENDED, _WRONG = reply("r", to="a"), reply("r", to="z"), reply("r", to="y")
 _A, _B, _C, _Z = map(write, "abcz")
-_IN_ORDER = (refusals.in_order("batch-1", "r", "a"), *refusals.ALL)
+_ORDER = refusals.in_order("batch-1", "r", "a")
+_IN_ORDER = (_ORDER, *refusals.ALL)
 _REFUSED, _REFUSED_BEFORE_ITS_LINE = task("batch-1", _R), task("batch-1", _R, _A)
 
 SINGLE = RefusalScenario("a reply, 2 copies, and its line", [deliver(_R, 2), deliver(_A)])
@@ -49,6 +50,7 @@ REUSED = RefusalScenario("a reply, and one to another line with its id", [delive
 BATCH = RefusalScenario(
     "a batch with a reply before its line", [_REFUSED_BEFORE_ITS_LINE], invariants=_IN_ORDER
 )
+ONLY_IN_ORDER = replace(BATCH, name=f"{BATCH.name}, and its order alone", invariants=[_ORDER])
 ATTEMPTS = RefusalScenario(
     "2 attempts of a batch with a reply before its line",
     [_REFUSED_BEFORE_ITS_LINE._replace(copies=2)],
@@ -70,6 +72,12 @@ BATCHES = RefusalScenario(
     "2 batches with a reply in common, one before its line",
     [_REFUSED_BEFORE_ITS_LINE, task("batch-2", _R)],
     invariants=_IN_ORDER,
+)
+BEYOND = RefusalScenario(
+    "2 batches with a reply before its line that cannot be kept",
+    [task("batch-1", reply("q", to="a"), _R), task("batch-2", _R, _A)],
+    invariants=[refusals.in_order("batch-2", "r", "a"), *refusals.ALL],
+    limits=[*ONE_TOKEN, (limits, "MAX_LETTERS", 1)],
 )
 BESIDE = RefusalScenario(
     "a batch with a reply before its line beside a copy", [_REFUSED_BEFORE_ITS_LINE, deliver(_R)]
