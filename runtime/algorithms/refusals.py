@@ -32,7 +32,7 @@ class Refusals:
         self._batch = batch
         self._letters = {letter.number: letter for letter in letters.all}
         self._numbers: dict[tuple[IdKey, bytes], int] = {
-            (letter.key, letter.content): letter.number for letter in letters.all
+            (letter.key, letter.content): letter.number for letter in letters.all if self._decides(letter)
         }
         self._next = letters.next_number
         self._waiting = len(letters.waiting)
@@ -64,11 +64,7 @@ class Refusals:
         letter = self._own(key, content)
         if letter is None or letter.reason is Reason.INVALID_ENVELOPE:  # what lacked may have been added
             return None
-        if self._is_redriven(letter):
-            return None
-        if letter.kind is Kind.BEYOND_LIMIT and not self._is_ours(letter):
-            return None
-        return letter
+        return None if self._is_redriven(letter) else letter
 
     def is_held_back(self, key: IdKey, content: bytes) -> bool:
         """Say whether a letter that parks the stream waits before this message."""
@@ -168,6 +164,10 @@ class Refusals:
     def _find(self, key: IdKey, content: bytes) -> Letter | None:
         number = self._numbers.get((key, content))
         return None if number is None else self._letters.get(number)
+
+    def _decides(self, letter: Letter) -> bool:
+        """Say whether a letter is for all: one beyond the limit is for the attempts of its own batch."""
+        return letter.kind is not Kind.BEYOND_LIMIT or self._is_ours(letter)
 
     def _is_ours(self, letter: Letter) -> bool:
         """Say whether this batch refused a letter last, in this attempt or another one."""

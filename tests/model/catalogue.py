@@ -126,6 +126,7 @@ REFUSALS = (
     Check(refused.IN_PARTS, Bounds(2)),
     Check(refused.FULL, Bounds(1, 2), is_quick=True),
     Check(refused.FULL, Bounds(2)),
+    Check(refused.BEYOND, Bounds(1, 2)),
     Check(refused.BATCHES, Bounds(1, 1), is_quick=True),
     Check(refused.BATCHES, Bounds(2)),
     Check(refused.BESIDE, Bounds(2, 1)),

@@ -51,10 +51,11 @@ def _not_as_recorded(view: View) -> str | None:
 
 
 def _lost(view: View) -> str | None:
-    """Say which letter is gone, and its message took no effect."""
+    """Say which letter is gone, and its message took no effect. One beyond the limit goes with its batch."""
     made = {version.message for _, version in _versions(view)}
     for _, place, letter in _letters(view):
-        if place not in view.held and letter.message not in made:
+        is_gone = place not in view.held and letter.kind is not Kind.BEYOND_LIMIT
+        if is_gone and letter.message not in made:
             return f"the letter of {letter.message} is gone, and it made no version"
     return None
 

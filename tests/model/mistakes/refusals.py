@@ -10,6 +10,7 @@ import pytest
 from runtime.algorithms.refusals import Refusals
 from runtime.algorithms.state_based import process as state_based
 from runtime.messages.outcome import Outcome
+from runtime.storage.letters import Kind, Letter
 from runtime.storage.stream import Append, append
 from tests.model.mistakes.mistake import Mistake
 from tests.model.scenarios import refusals as scenarios
@@ -48,6 +49,18 @@ def _nobody_waits(patch: pytest.MonkeyPatch) -> None:
 
 def _bodies_are_not_told_apart(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Refusals, "_find", lambda self, key, _: next(self._of(key), None))
+
+
+def _one_beyond_the_limit_hides_others(patch: pytest.MonkeyPatch) -> None:
+    recorded: Any = Refusals.recorded
+
+    def recorded_for_us(self: Any, *given: Any) -> Letter | None:
+        letter: Letter | None = recorded(self, *given)
+        is_others = letter is not None and letter.kind is Kind.BEYOND_LIMIT and not self._is_ours(letter)
+        return None if is_others else letter
+
+    patch.setattr(Refusals, "_decides", lambda *_: True)
+    patch.setattr(Refusals, "recorded", recorded_for_us)
 
 
 def _open_batches_are_not_spared(patch: pytest.MonkeyPatch) -> None:
@@ -115,6 +128,13 @@ MISTAKES = (
         scenarios.REUSED,
         _CALM,
         "KeptAsLetter",
+    ),
+    Mistake(
+        "a refusal beyond the limit hides that of another batch",
+        _one_beyond_the_limit_hides_others,
+        scenarios.BEYOND,
+        Bounds(1, crashes=2),
+        "InOrder",
     ),
     Mistake(
         "a letter is redriven before its batch is finished",
