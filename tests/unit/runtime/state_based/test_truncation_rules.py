@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from eventstore import Table, drive
-from runtime.algorithms.state_based.truncation import Truncated, TruncationRules, truncate_stream
+from runtime.algorithms.state_based.truncation import HeldBy, Truncated, TruncationRules, truncate_stream
 from runtime.errors import UsageError
 from runtime.storage import limits
 from tests.unit.runtime.diary import ponder, write
@@ -48,27 +48,37 @@ def table_with(**second: Any) -> Table:
 def test_everything_before_the_newest_run_goes_when_no_rule_keeps_it():
     table = table_with()
 
-    assert truncate(table) == Truncated(KEY, 3, 3, 4, 4, OLD)
+    truncated = truncate(table)
+
+    assert truncated == Truncated(KEY, 3, 3, 4, 4, OLD, bytes=truncated.bytes)
     assert made_by(table) == ["newest"]
 
 
 @pytest.mark.parametrize(
-    "second",
+    ("second", "held"),
     [
-        {"batch": "running"},
-        {"written_at": NOW - DAY},
-        {"written_at": NOW - DAY - 1, "enqueued_at": NOW - DAY},
-        {"enqueued_at": None},
+        ({"batch": "running"}, HeldBy.OPEN_BATCH),
+        ({"written_at": NOW - DAY}, None),
+        ({"written_at": NOW - DAY - 1, "enqueued_at": NOW - DAY}, None),
+        ({"enqueued_at": None}, HeldBy.UNDATED),
+        ({"enqueued_at": None, "written_at": NOW - DAY}, None),
     ],
-    ids=["its batch is not published", "it was written lately", "it was enqueued lately", "it has no time"],
+    ids=[
+        "its batch is not published",
+        "it was written lately",
+        "it was enqueued lately",
+        "it has no time",
+        "it has no time and was written lately",
+    ],
 )
-def test_each_rule_alone_keeps_a_version_and_all_after_it(second):
+def test_each_rule_alone_keeps_a_version_and_all_after_it(second, held):
     table = table_with(**second)
 
     truncated = truncate(table)
 
     assert made_by(table) == ["b", "c", "newest"]
     assert (truncated.versions, truncated.runs, truncated.kept_from) == (1, 1, 2)
+    assert truncated.held == held
 
 
 @pytest.mark.parametrize(
