@@ -19,6 +19,7 @@ from eventstore import Include, Partition, Row, Stream, Table
 from eventstore.header import header_row
 from eventstore.limits import prepare_row, row_bytes
 from eventstore.truncation import CutRows, rows_to_cut
+from runtime.algorithms.state_based.unpublished import StoredOutputs, has_unacknowledged
 from runtime.errors import UsageError
 from runtime.retries import RetryPolicy, until_undisturbed
 from runtime.storage.head import HEAD_PROPERTIES, Head, read_head
@@ -43,14 +44,19 @@ class HeldBy(StrEnum):
     UNDATED = "undated"
     """They have no `enqueued_at`, and that is not allowed for."""
 
+    UNACKNOWLEDGED = "unacknowledged"
+    """They are of single messages with outputs, of which nobody has said that they are out."""
+
 
 @dataclass(frozen=True, slots=True)
 class TruncationRules:
     """When a version may go. Times are microseconds.
 
     `cut_off` is the time before which both the version and its message must have been written and enqueued.
-    `keep_last` versions stay whatever their age. Versions of the batches in `finished`, or of none, may go; those of
-    any other batch may have outputs that are not out yet. Versions without `enqueued_at` go only when `allow_undated`.
+    `keep_last` versions stay whatever their age. Versions of the batches in `finished` may go; those of any other batch
+    may have outputs that are not out yet, and so may those of single messages that were not written before
+    `acknowledged`, up to when the operator promises that their messages were acknowledged; None promises
+    nothing. Versions without `enqueued_at` go only when `allow_undated`.
     """
 
     cut_off: int
@@ -58,6 +64,7 @@ class TruncationRules:
     redelivery_window: int
     allow_undated: bool
     finished: Collection[str]
+    acknowledged: int | None = None
 
     @classmethod
     def of(
@@ -70,6 +77,7 @@ class TruncationRules:
         redelivery_window: int = 0,
         allow_undated: bool = False,
         allow_young: bool = False,
+        acknowledged_after: int | None = None,
     ) -> TruncationRules:
         """Make the rules of a truncation that begins `now`.
 
@@ -89,11 +97,10 @@ class TruncationRules:
             message = "A redelivery window is between nothing and ten years."
             raise UsageError(message)
         age = older_than if older_than is not None else (0 if allow_young else MINIMUM_AGE)
-        return cls(now - age, keep_last or 0, redelivery_window, allow_undated, frozenset(finished))
-
-    def lets_go(self, run: RunIndex, versions: int) -> bool:
-        """Say whether all versions of a run may go, in a stream that has made so many versions."""
-        return self.is_due(run, versions) and self.holder(run) is None
+        acknowledged = None if acknowledged_after is None else now - acknowledged_after
+        return cls(
+            now - age, keep_last or 0, redelivery_window, allow_undated, frozenset(finished), acknowledged
+        )
 
     def is_due(self, run: RunIndex, versions: int) -> bool:
         """Say whether all versions of a run are old enough, and more than those to be kept."""
@@ -104,11 +111,16 @@ class TruncationRules:
         )
 
     def holder(self, run: RunIndex) -> HeldBy | None:
-        """Return what keeps a run that is due, None when it may go."""
+        """Return what keeps a run that is due, None when it may go.
+
+        Versions that are unacknowledged may go all the same, when they have no outputs.
+        """
         if not all(commit.batch is None or commit.batch in self.finished for commit in run.commits):
             return HeldBy.OPEN_BATCH
         if run.undated and not self.allow_undated:
             return HeldBy.UNDATED
+        if has_unacknowledged(run, self.acknowledged):
+            return HeldBy.UNACKNOWLEDGED
         return None
 
 
@@ -135,9 +147,10 @@ async def truncate_stream(
 ) -> Truncated | None:
     """Cut away what the rules let go of one stream, by its partition key. Return None when it is gone.
 
-    Costs one query; two more for a stream that is or was cut, to measure the rows, also those that an earlier
-    truncation may have left, and one for each further 64 of them; and for what is cut a query and one transaction for
-    each 99 rows. Raises `RetriesExhaustedError` after too many lost races in a row.
+    Costs one query, and one more for each run of single messages that nobody promises to be acknowledged; two more for
+    a stream that is or was cut, to measure the rows, also those that an earlier truncation may have left, and one for
+    each further 64 of them; and for what is cut a query and one transaction for each 99 rows. Raises
+    `RetriesExhaustedError` after too many lost races in a row.
     """
     attempt = partial(_truncate_once, Partition.exact(table, key), rules, dry_run=dry_run)
     return await until_undisturbed(retries.beside(table), attempt)
@@ -153,7 +166,7 @@ async def _truncate_once(partition: Partition, rules: TruncationRules, *, dry_ru
     head = read_head(stream.properties or {})
     runs = [read_index(event) for event in slice_.events]
     runs += head.tail.indexes() if head.tail else []
-    gone, held = _gone(runs, head, rules)
+    gone, held = await _gone(runs, head, rules, StoredOutputs(stream, head.tail))
     head = _moved(head, gone, rules) if gone else head
     plan = await _planned(stream, gone, head)
     if plan is not None and not dry_run:
@@ -217,14 +230,19 @@ async def _cut(plan: _Plan) -> None:
     await Stream.truncate(plan.stream, plan.first_event, properties, changes, plan.rows)
 
 
-def _gone(
-    runs: Sequence[RunIndex], head: Head, rules: TruncationRules
+async def _gone(
+    runs: Sequence[RunIndex], head: Head, rules: TruncationRules, outputs: StoredOutputs
 ) -> tuple[list[RunIndex], HeldBy | None]:
     """Return the runs to cut: the oldest ones that may go, never the newest run; and what holds the next."""
     gone: list[RunIndex] = []
     for run in runs[:-1]:
-        if not rules.lets_go(run, head.versions):
-            return gone, rules.holder(run) if rules.is_due(run, head.versions) else None
+        if not rules.is_due(run, head.versions):
+            break
+        held = rules.holder(run)
+        if held is HeldBy.UNACKNOWLEDGED and not await outputs.may_be_unpublished(run, rules.acknowledged):
+            held = None
+        if held is not None:
+            return gone, held
         gone.append(run)
     return gone, None
 

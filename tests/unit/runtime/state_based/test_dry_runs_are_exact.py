@@ -32,7 +32,7 @@ commits = st.lists(
 )
 rules = st.builds(
     lambda age, last, undated: TruncationRules.of(
-        NOW, ["published"], older_than=age * DAY, keep_last=last, allow_undated=undated
+        NOW, ["published"], older_than=age * DAY, keep_last=last, allow_undated=undated, acknowledged_after=0
     ),
     st.integers(1, 20),
     st.integers(0, 10),
@@ -106,7 +106,7 @@ def test_rows_that_a_crash_has_left_are_told_too(at_once, monkeypatch):
     monkeypatch.setattr(event_truncation, "_MEASURED_AT_ONCE", at_once)
     table = stream_of([(1, 9, None, True)] * 11)
     whole = copy_of(table)
-    by = TruncationRules.of(NOW, (), older_than=DAY)
+    by = TruncationRules.of(NOW, (), older_than=DAY, acknowledged_after=0)
     with monkeypatch.context() as patched:
         patched.setattr(event_truncation, "_delete", _first_only)
         cut(table, by)
