@@ -15,7 +15,7 @@ from eventstore.listing import read_headers, read_range
 from eventstore.partition import EVENT, HEADER
 from runtime.algorithms.outbox.entities import ENTITY
 from runtime.algorithms.row_keys import FIRST
-from runtime.batches.ledger import STATE_BASED
+from runtime.batches.record import STATE_BASED
 from runtime.storage.head import Head, read_head
 from runtime.storage.properties import number, text
 from runtime.storage.run import read_index

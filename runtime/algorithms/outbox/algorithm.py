@@ -21,6 +21,7 @@ from runtime.algorithms.outbox.entities import Entities
 from runtime.algorithms.outbox.entity import Entity
 from runtime.algorithms.outbox.invoking import concluded, id_reused, invoke
 from runtime.algorithms.publishing import publish_all
+from runtime.batches.open_batches import BatchKey
 from runtime.clock import Clock, cut_off, system_clock
 from runtime.messages.copies import is_copy
 from runtime.messages.deliveries import Prepared
@@ -78,7 +79,7 @@ class OutboxAlgorithm(ABC):
         return concluded(self.handler, message, status, entry.version, outputs)
 
     def invoke(
-        self, entity: Entity, message: Prepared, attempt: str, batch: str | None = None
+        self, entity: Entity, message: Prepared, attempt: str, batch: BatchKey | None = None
     ) -> Entity | Outcome:
         """Return the entity with the new state and an entry for the message, or the dead letter of the message.
 

@@ -97,7 +97,7 @@ class StateBased:
         Pure but for the clock and for what handlers capture.
         """
         state = read_state(self.handler.codec, history.head.state or b"")
-        transaction = Transaction(history, deliveries, seen, state, self.batch.batch_id)
+        transaction = Transaction(history, deliveries, seen, state, self.batch)
         decider.decide(transaction)
         return transaction.seal(self.clock())
 

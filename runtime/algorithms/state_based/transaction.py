@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from handlers import Published, State
 from runtime.algorithms.invocation import outputs_of
+from runtime.batches.context import BatchContext
 from runtime.batches.seen import Seen
 from runtime.messages.deliveries import Deliveries
 from runtime.messages.message_ids import IdKey
@@ -42,7 +43,7 @@ class Transaction:
     """
 
     def __init__(
-        self, history: History, deliveries: Deliveries, seen: Seen, state: State, batch: str | None
+        self, history: History, deliveries: Deliveries, seen: Seen, state: State, batch: BatchContext
     ) -> None:
         head = history.head
         self.head = head
@@ -57,7 +58,7 @@ class Transaction:
         self.outcomes = Outcomes(deliveries.envelopes)
         self._history = history
         self._batch = batch
-        self._packer = Packer(head.versions, self.before, head.schema, batch)
+        self._packer = Packer(head.versions, self.before, head.schema, batch.batch_id, batch.number)
         self._positions: dict[IdKey, int] = {}
         self._outcomes_before: list[int] = []
 
@@ -143,4 +144,7 @@ class Transaction:
         """Return the version at a position of this transaction."""
         record, before, after = self._packer.version(position)
         number = self.head.versions + 1 + position
-        return Version(number, record, before, after, self.head.schema, self._batch)
+        batch = self._batch
+        return Version(
+            number, record, before, after, self.head.schema, batch.batch_id, batch_number=batch.number
+        )

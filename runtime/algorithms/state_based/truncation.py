@@ -10,7 +10,7 @@ What is to be cut is planned and measured first, so that a dry run tells exactly
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import partial
@@ -19,12 +19,13 @@ from eventstore import Include, Partition, Row, Stream, Table
 from eventstore.header import header_row
 from eventstore.limits import prepare_row, row_bytes
 from eventstore.truncation import CutRows, rows_to_cut
-from runtime.algorithms.state_based.unpublished import StoredOutputs, has_unacknowledged
+from runtime.algorithms.state_based.unpublished import StoredOutputs
+from runtime.batches.open_batches import OpenBatches
 from runtime.errors import UsageError
 from runtime.retries import RetryPolicy, until_undisturbed
 from runtime.storage.head import HEAD_PROPERTIES, Head, read_head
 from runtime.storage.id_index import index_below
-from runtime.storage.run import INDEX_PROPERTIES, RunIndex, read_index
+from runtime.storage.run import INDEX_PROPERTIES, Commit, RunIndex, read_index
 from runtime.storage.tail import NO_EVENT
 
 DAY = 24 * 3600 * 1_000_000
@@ -53,24 +54,23 @@ class TruncationRules:
     """When a version may go. Times are microseconds.
 
     `cut_off` is the time before which both the version and its message must have been written and enqueued.
-    `keep_last` versions stay whatever their age. Versions of the batches in `finished` may go; those of any other batch
-    may have outputs that are not out yet, and so may those of single messages that were not written before
-    `acknowledged`, up to when the operator promises that their messages were acknowledged; None promises
-    nothing. Versions without `enqueued_at` go only when `allow_undated`.
+    `keep_last` versions stay whatever their age. Versions of `open_batches` stay, as their outputs may not be out yet,
+    and so do those of single messages with outputs, unless their consumer has acknowledged them or they were written
+    before `acknowledged`, as the operator promises. Versions without `enqueued_at` go only when `allow_undated`.
     """
 
     cut_off: int
     keep_last: int
     redelivery_window: int
     allow_undated: bool
-    finished: Collection[str]
+    open_batches: OpenBatches
     acknowledged: int | None = None
 
     @classmethod
     def of(
         cls,
         now: int,
-        finished: Collection[str],
+        open_batches: OpenBatches,
         *,
         older_than: int | None = None,
         keep_last: int | None = None,
@@ -98,9 +98,7 @@ class TruncationRules:
             raise UsageError(message)
         age = older_than if older_than is not None else (0 if allow_young else MINIMUM_AGE)
         acknowledged = None if acknowledged_after is None else now - acknowledged_after
-        return cls(
-            now - age, keep_last or 0, redelivery_window, allow_undated, frozenset(finished), acknowledged
-        )
+        return cls(now - age, keep_last or 0, redelivery_window, allow_undated, open_batches, acknowledged)
 
     def is_due(self, run: RunIndex, versions: int) -> bool:
         """Say whether all versions of a run are old enough, and more than those to be kept."""
@@ -115,13 +113,24 @@ class TruncationRules:
 
         Versions that are unacknowledged may go all the same, when they have no outputs.
         """
-        if not all(commit.batch is None or commit.batch in self.finished for commit in run.commits):
+        if not all(
+            commit.batch is None or self.open_batches.is_finished(commit.batch, commit.number)
+            for commit in run.commits
+        ):
             return HeldBy.OPEN_BATCH
         if run.undated and not self.allow_undated:
             return HeldBy.UNDATED
-        if has_unacknowledged(run, self.acknowledged):
+        if not all(map(self.is_acknowledged, run.commits)):
             return HeldBy.UNACKNOWLEDGED
         return None
+
+    def is_acknowledged(self, commit: Commit) -> bool:
+        """Say whether somebody vouches for the outputs of a commit: a batch, a consumer, or the operator."""
+        if commit.batch is not None:
+            return True
+        if commit.number is not None and self.open_batches.is_finished(None, commit.number):
+            return True
+        return self.acknowledged is not None and commit.written_at < self.acknowledged
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,7 +248,7 @@ async def _gone(
         if not rules.is_due(run, head.versions):
             break
         held = rules.holder(run)
-        if held is HeldBy.UNACKNOWLEDGED and not await outputs.may_be_unpublished(run, rules.acknowledged):
+        if held is HeldBy.UNACKNOWLEDGED and not await outputs.of(run, rules.is_acknowledged):
             held = None
         if held is not None:
             return gone, held

@@ -1,12 +1,13 @@
 """Outputs of single messages that may be unpublished, because their worker died after the append.
 
 The queue delivers such a message again, and its copy is replayed on the version before its own: while that is kept,
-nothing is lost. The ledger knows nothing of single messages. So their versions go only when they have no outputs, or
-when the operator promises that their messages were acknowledged.
+nothing is lost. So versions of single messages go only when they have no outputs, or when their consumer or the
+operator says that these are out.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import accumulate
 
@@ -24,11 +25,6 @@ from runtime.storage.run import (
 from runtime.storage.tail import NO_EVENT, Tail
 
 
-def has_unacknowledged(run: RunIndex, acknowledged: int | None) -> bool:
-    """Say whether a run has versions of single messages other than those written before a time, in microseconds."""
-    return any(_is_unacknowledged(commit, acknowledged) for commit in run.commits)
-
-
 @dataclass(slots=True)
 class StoredOutputs:
     """Tells which versions of a stream have outputs, by the digests of these."""
@@ -37,8 +33,8 @@ class StoredOutputs:
     tail: Tail | None
     _tail_as_run: Run | None = field(default=None, init=False)
 
-    async def may_be_unpublished(self, run: RunIndex, acknowledged: int | None) -> bool:
-        """Say whether unacknowledged versions of single messages in a run have outputs.
+    async def of(self, run: RunIndex, is_acknowledged: Callable[[Commit], bool]) -> bool:
+        """Say whether versions in a run, other than those of acknowledged commits, have outputs.
 
         Costs one request, none for the tail.
         """
@@ -48,7 +44,7 @@ class StoredOutputs:
         return any(
             digest != NO_OUTPUTS
             for commit, start in zip(run.commits, starts, strict=False)
-            if _is_unacknowledged(commit, acknowledged)
+            if not is_acknowledged(commit)
             for digest in digests[start : start + commit.length]
         )
 
@@ -60,7 +56,3 @@ class StoredOutputs:
         select = [*INDEX_PROPERTIES, *ID_PROPERTIES, *DATA_PROPERTIES]
         (event,) = await Stream.read_events(self.stream, run.event, run.event, select=select)
         return read_run(event)
-
-
-def _is_unacknowledged(commit: Commit, acknowledged: int | None) -> bool:
-    return commit.batch is None and (acknowledged is None or commit.written_at >= acknowledged)

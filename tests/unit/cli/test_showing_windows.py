@@ -3,6 +3,7 @@
 import pytest
 
 from runtime.algorithms.state_based.truncation import DAY, TruncationRules, truncate_stream
+from runtime.batches.open_batches import OpenBatches
 from runtime.retries import RetryPolicy
 from tests.support.logs import GAME
 from tests.unit.cli.stores import NOW, TABLE, on_store
@@ -14,7 +15,12 @@ WINDOW = ["window", "--store", "sqlite:///store.db", "--table", TABLE]
 def cut(store):
     """Cut the first versions of the game, whose messages have no time."""
     rules = TruncationRules.of(
-        NOW.microseconds + 2 * DAY, (), older_than=DAY, allow_undated=True, keep_last=1
+        NOW.microseconds + 2 * DAY,
+        OpenBatches(),
+        older_than=DAY,
+        allow_undated=True,
+        keep_last=1,
+        acknowledged_after=0,
     )
     retries = RetryPolicy()
     on_store(

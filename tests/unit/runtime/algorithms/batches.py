@@ -10,6 +10,7 @@ from runtime import Envelope, Outcome, Output
 from runtime.algorithms.choice import Dependencies, make_outbox_batches
 from runtime.algorithms.outbox.outbox_batch import OutboxBatch
 from runtime.batches.context import BatchContext
+from runtime.batches.open_batches import OpenBatches
 from runtime.messages.deliveries import Delivery
 from runtime.messages.message_ids import IdKey, id_key
 from runtime.messages.outcome import Status
@@ -19,6 +20,7 @@ from tests.unit.runtime.patience import PATIENCE
 
 _FINISHED = (Status.PROCESSED, Status.DUPLICATE)
 Entity = tuple[str, str]
+UNFINISHED = OpenBatches(names=frozenset({"died", "night", "other"}))
 
 
 @dataclass
@@ -28,7 +30,7 @@ class Batch:
     world: World
     batch_id: str | None = "night"
     on_error: str = "continue"
-    finished: frozenset[str] = frozenset()
+    open_batches: OpenBatches = UNFINISHED
     committed: list[list[Outcome]] = field(default_factory=list)
 
     def run(self, *messages: Envelope) -> list[Outcome]:
@@ -91,7 +93,7 @@ class Batch:
     def algorithms(self, before: Step | None = None, after: Step | None = None) -> dict[str, OutboxBatch]:
         world = self.world
         other = world.watched("other", world.other, before, after)
-        context = BatchContext(self.batch_id, self.finished, on_error=self.on_error)  # type: ignore[arg-type]
+        context = BatchContext(self.batch_id, self.open_batches, on_error=self.on_error)  # type: ignore[arg-type]
         return make_outbox_batches(
             world.algorithm,
             Dependencies(

@@ -10,6 +10,7 @@ from runtime import Envelope, Processor
 from runtime.algorithms.counts import TableCount, count_objects, count_rows, object_keys
 from runtime.algorithms.state_based.truncation import TruncationRules, truncate_stream
 from runtime.batches.ledger import Ledger
+from runtime.batches.open_batches import OpenBatches
 from runtime.storage import limits
 from samples.shooting_range import app
 from tests.support.logs import fire, start
@@ -35,7 +36,7 @@ def table(monkeypatch: pytest.MonkeyPatch) -> Table:
             worker = Worker(table, clock=ToldClock(OLD + number), batch="done", business_id=diary)
             worker.process(write(f"{diary}{number}", diary=diary, enqueued_at=OLD + number))
     Worker(table, clock=ToldClock(OLD + 9), business_id="c").process(write("x", diary="c"))
-    rules = TruncationRules.of(NOW, ["done"], keep_last=2)
+    rules = TruncationRules.of(NOW, OpenBatches(), keep_last=2)
     drive(truncate_stream(table, "Diary-a", rules, PATIENCE))
     processor = Processor(app, table, publish, algorithm="deduplication-store")
     for row in (start(1, 40), fire(2, 40)):
@@ -67,7 +68,7 @@ def test_the_oldest_version_of_a_handler_is_one_that_is_kept(table):
     # Given that the other diary, which was not cut, has the oldest version
     assert drive(count_rows(table)).handlers[0].oldest == OLD
     # When it is cut too, and the deletion of its rows broke off
-    rules = TruncationRules.of(NOW, ["done"], keep_last=1)
+    rules = TruncationRules.of(NOW, OpenBatches(), keep_last=1)
     drive(truncate_stream(table, "Diary-b", rules, PATIENCE))
     (header,) = [values for key, values in rows(table).items() if key == ("Diary-b", "SS-HEAD")]
     run = next(values for key, values in rows(table).items() if key[1] == "SS-SE-0000000004")

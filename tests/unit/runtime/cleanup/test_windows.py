@@ -6,6 +6,7 @@ import pytest
 
 from eventstore import InterceptedTable, Table, drive
 from runtime.algorithms.state_based.truncation import TruncationRules, truncate_stream
+from runtime.batches.open_batches import OpenBatches
 from runtime.cleanup.window import HOUR, Windows, window_of, windows
 from runtime.storage import limits
 from runtime.storage.head import Head
@@ -26,7 +27,7 @@ def add(table: Table, diary: str, enqueued_at: int | None, *, written_at: int = 
 
 def cut(table: Table, diary: str, **rules: Any) -> None:
     """Cut all versions of a diary but the newest."""
-    made = TruncationRules.of(NOW, ["done"], **{"older_than": DAY, **rules})
+    made = TruncationRules.of(NOW, OpenBatches(), **{"older_than": DAY, **rules})
     drive(truncate_stream(table, f"Diary-{diary}", made, PATIENCE))
 
 

@@ -12,6 +12,7 @@ from eventstore import Row, Table, drive
 from eventstore import truncation as event_truncation
 from eventstore.limits import row_bytes
 from runtime.algorithms.state_based.truncation import Truncated, TruncationRules, truncate_stream
+from runtime.batches.open_batches import OpenBatches
 from runtime.storage import limits
 from tests.unit.runtime.diary import ponder
 from tests.unit.runtime.patience import PATIENCE
@@ -30,13 +31,20 @@ commits = st.lists(
     min_size=1,
     max_size=12,
 )
+OPEN = OpenBatches(names=frozenset({"open"}))
 rules = st.builds(
-    lambda age, last, undated: TruncationRules.of(
-        NOW, ["published"], older_than=age * DAY, keep_last=last, allow_undated=undated, acknowledged_after=0
+    lambda age, last, undated, acknowledged: TruncationRules.of(
+        NOW,
+        OPEN,
+        older_than=age * DAY,
+        keep_last=last,
+        allow_undated=undated,
+        acknowledged_after=acknowledged,
     ),
     st.integers(1, 20),
     st.integers(0, 10),
     st.booleans(),
+    st.sampled_from([None, 0, 5 * DAY]),
 )
 layouts = st.fixed_dictionaries(
     {
@@ -106,7 +114,7 @@ def test_rows_that_a_crash_has_left_are_told_too(at_once, monkeypatch):
     monkeypatch.setattr(event_truncation, "_MEASURED_AT_ONCE", at_once)
     table = stream_of([(1, 9, None, True)] * 11)
     whole = copy_of(table)
-    by = TruncationRules.of(NOW, (), older_than=DAY, acknowledged_after=0)
+    by = TruncationRules.of(NOW, OpenBatches(), older_than=DAY, acknowledged_after=0)
     with monkeypatch.context() as patched:
         patched.setattr(event_truncation, "_delete", _first_only)
         cut(table, by)

@@ -9,6 +9,7 @@ from eventstore import Table, drive
 from handlers import App, Context, Handler, Message, State, handles
 from runtime.algorithms.state_based.truncation import HeldBy, Truncated, TruncationRules, truncate_stream
 from runtime.batches.context import BatchContext
+from runtime.batches.open_batches import OpenBatches
 from runtime.messages.envelope import Envelope
 from runtime.storage import limits
 from tests.unit.runtime.diary import write
@@ -33,7 +34,7 @@ def handle(table: Table, message: Any, *, batch: str | None = None, at: int = OL
 
 
 def truncate(table: Table, key: str = KEY, **rules: Any) -> Truncated:
-    made = TruncationRules.of(NOW, ["done"], **{"older_than": DAY, **rules})
+    made = TruncationRules.of(NOW, OpenBatches(names=frozenset({"running"})), **{"older_than": DAY, **rules})
     truncated = drive(truncate_stream(table, key, made, PATIENCE))
     assert truncated is not None
     return truncated
