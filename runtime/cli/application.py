@@ -24,6 +24,7 @@ from runtime.cli.commands.sweep import sweep
 from runtime.cli.commands.tokens import issue
 from runtime.cli.commands.truncate import truncate
 from runtime.cli.commands.verify import verify
+from runtime.cli.commands.window import window
 from runtime.cli.console import results
 
 _SETTINGS: dict[str, Any] = {
@@ -69,7 +70,21 @@ def _texts(command: Callable[..., None]) -> dict[str, Any]:
 application = typer.Typer(help=_HELP, **_SETTINGS)
 application.callback()(_options)
 
-for _command in (demo, lint, run, outcomes, batches, truncate, verify, streams, show, stats, sweep, evict):
+for _command in (
+    demo,
+    lint,
+    run,
+    outcomes,
+    batches,
+    truncate,
+    window,
+    verify,
+    streams,
+    show,
+    stats,
+    sweep,
+    evict,
+):
     application.command(_command.__name__, **_texts(_command))(_command)
 
 _samples = typer.Typer(help="Write a message log to try things with.", **_SETTINGS)
