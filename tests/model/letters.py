@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping
 from typing import NamedTuple
 
-from eventstore import drive
 from runtime.messages.outcome import Reason
-from runtime.storage.letters import Kind
-from runtime.storage.stream import find_versions
+from runtime.storage.letters import PREFIX, Kind, read_letters
 from tests.model.contents import Snapshot
 from tests.model.scribe import BOOK
 
@@ -37,12 +35,11 @@ class Refused(NamedTuple):
 
 def committed_letters(snapshot: Snapshot) -> Mapping[Hashable, Refused]:
     """Return the letters that a table holds, by their places."""
-    history = drive(find_versions(snapshot.table("states"), "Scribe", BOOK, ()))
-    if history is None:
-        return {}
+    rows = snapshot.tables.get("states", {}).get(f"Scribe-{BOOK}", {})
+    letters = read_letters([rows[key] for key in sorted(rows) if key.startswith(PREFIX)])
     return {
         LetterPlace(letter.number): Refused(
             letter.message_id, letter.content, letter.kind, letter.reason, letter.batch, letter.tries, letter.parks
         )
-        for letter in history.letters.all
+        for letter in letters.all
     }  # fmt: skip

@@ -10,22 +10,25 @@ from runtime.storage.letters import Kind
 from tests.model import invariants
 from tests.model.facts import Invariant, View
 from tests.model.letters import LetterPlace, Refused
-from tests.model.versions import Place, Version
+from tests.model.versions import NOT_TOLD, Place, Version
 
 REDRIVE = "redrive"
 """What the names of redrives begin with."""
 
 
-def in_order(batch_id: str, *messages: str) -> Invariant:
-    """Return that the versions of a batch are made in the order of its messages, however often it is attempted."""
+def in_order(batch_id: str | None, *messages: str) -> Invariant:
+    """Return that the versions of a batch are made in the order of its messages, however often it is attempted.
+
+    None stands for all versions, where they do not say which batch made them.
+    """
     return Invariant("InOrder", partial(_out_of_order, batch_id, messages))
 
 
-def _out_of_order(batch_id: str, messages: Sequence[str], view: View) -> str | None:
+def _out_of_order(batch_id: str | None, messages: Sequence[str], view: View) -> str | None:
     made = [version.message for _, version in _versions(view) if version.batch == batch_id]
     if made == sorted(made, key=messages.index):
         return None
-    return f"{batch_id} handled {', '.join(made)}, and its order is {', '.join(messages)}"
+    return f"{batch_id or 'the batch'} handled {', '.join(made)}, and its order is {', '.join(messages)}"
 
 
 def _unkept(view: View) -> str | None:
@@ -71,7 +74,11 @@ def _processed_and_waiting(view: View) -> str | None:
 
 def _handled_again(view: View) -> str | None:
     """Say which message took effect after it was refused, and nobody redrove it."""
-    refused = {(letter.message, letter.content): at for at, _, letter in _letters(view)}
+    refused = {
+        (letter.message, content): at
+        for at, _, letter in _letters(view)
+        for content in (letter.content, NOT_TOLD)
+    }
     for at, version in _versions(view):
         is_redrive = (version.batch or "").startswith(REDRIVE)
         if not is_redrive and refused.get((version.message, version.content), at) < at:
@@ -120,13 +127,17 @@ def _waiting(view: View) -> dict[LetterPlace, Refused]:
     }
 
 
-ALL = (
-    *invariants.ALL,
-    Invariant("RefusedForGood", _handled_again),
-    Invariant("AsRecorded", _not_as_recorded),
+REFUSED_FOR_GOOD = Invariant("RefusedForGood", _handled_again)
+OF_LETTERS = (
     Invariant("KeptAsLetter", _unkept),
     Invariant("NoLetterLost", _lost),
     Invariant("ProcessedIsNoLetter", _processed_and_waiting),
+)
+ALL = (
+    *invariants.ALL,
+    REFUSED_FOR_GOOD,
+    Invariant("AsRecorded", _not_as_recorded),
+    *OF_LETTERS,
     Invariant("NoOvertaking", _overtaken),
     Invariant("NeverTooLate", _redriven_too_late),
 )

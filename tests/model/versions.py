@@ -8,10 +8,15 @@ from typing import NamedTuple
 
 from eventstore import drive
 from runtime.messages.fingerprint import fingerprint
-from runtime.messages.outcome import OUTPUT_INDEX_BITS, Outcome, Output
+from runtime.messages.outcome import OUTPUT_INDEX_BITS, Outcome, Output, Reason
 from runtime.storage.listing import versions
 from tests.model.contents import Snapshot
 from tests.model.scribe import BOOK
+
+_BY_STATE = (Reason.HANDLER_ERROR, Reason.HELD_BACK)
+
+NOT_TOLD = b""
+"""The content of a version that does not tell it."""
 
 HANDLERS = ("Scribe", "Copyist")
 
@@ -32,7 +37,7 @@ class Version(NamedTuple):
     before: tuple[str, ...]
     after: tuple[str, ...]
     batch: str | None = None
-    content: bytes = b""
+    content: bytes = NOT_TOLD
 
     def __str__(self) -> str:
         """Return it as schedules show it."""
@@ -74,8 +79,8 @@ def committed_versions(snapshot: Snapshot) -> Mapping[Hashable, Version]:
 
 
 def refused_of(outcomes: Iterable[Outcome]) -> tuple[Delivered, ...]:
-    """Return which deliveries are dead letters."""
-    envelopes = [outcome.envelope for outcome in outcomes if outcome.is_dead_letter]
+    """Return which deliveries were refused by the state, or held back behind such a one."""
+    envelopes = [outcome.envelope for outcome in outcomes if outcome.reason in _BY_STATE]
     return tuple(
         Delivered(each.message_id, fingerprint(each.type, each.body, packed=False)) for each in envelopes
     )
