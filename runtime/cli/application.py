@@ -13,6 +13,7 @@ import typer
 from runtime.cli.commands.batches import batches
 from runtime.cli.commands.demo import demo
 from runtime.cli.commands.evict import evict
+from runtime.cli.commands.letters import letters
 from runtime.cli.commands.lint import lint
 from runtime.cli.commands.outcomes import outcomes
 from runtime.cli.commands.run import run
@@ -69,7 +70,23 @@ def _texts(command: Callable[..., None]) -> dict[str, Any]:
 application = typer.Typer(help=_HELP, **_SETTINGS)
 application.callback()(_options)
 
-for _command in (demo, lint, run, outcomes, batches, truncate, verify, streams, show, stats, sweep, evict):
+_COMMANDS = (
+    demo,
+    lint,
+    run,
+    outcomes,
+    letters,
+    batches,
+    truncate,
+    verify,
+    streams,
+    show,
+    stats,
+    sweep,
+    evict,
+)
+
+for _command in _COMMANDS:
     application.command(_command.__name__, **_texts(_command))(_command)
 
 _samples = typer.Typer(help="Write a message log to try things with.", **_SETTINGS)

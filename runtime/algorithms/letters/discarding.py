@@ -1,0 +1,58 @@
+"""Discarding letters: they are given up, and their messages stay refused for ever.
+
+Of a letter that is given up the stream keeps what tells its redeliveries, and no longer the delivery. What waited
+behind it is free when nothing else parks the stream.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+
+from eventstore import Table
+from runtime.algorithms.letters.of_table import letters_of_table, remove
+from runtime.algorithms.letters.reading import StreamLetters, streams_with_letters
+from runtime.algorithms.letters.selection import Selection
+from runtime.retries import RetryPolicy, until_undisturbed
+from runtime.storage.letters import Kind, Letter
+from runtime.storage.stream import Append, append, find_versions
+
+
+async def discard(table: Table, selection: Selection, retries: RetryPolicy) -> int:
+    """Give up the letters that are meant, and return how many.
+
+    A redelivery of a letter of the table, which is deleted, is looked at anew. Costs what it costs to find them; for
+    each stream a query and a transaction, under its ETag and repeated after a lost race; and one request for each
+    letter of the table.
+    """
+    retries = retries.beside(table)
+    count = 0
+    async for stream in streams_with_letters(table, selection):
+        if stream.waiting:
+            count += await until_undisturbed(retries, partial(_give_up_in, table, stream, selection))
+    async for found in letters_of_table(table, selection):
+        if found.row is not None and found.etag is not None:
+            count += await until_undisturbed(retries, partial(remove, table, found.row, found.etag))
+    return count
+
+
+async def _give_up_in(table: Table, stream: StreamLetters, selection: Selection) -> int:
+    history = await find_versions(table, stream.handler, stream.business_id, ())
+    if history is None:
+        return 0
+    letters, count = given_up(history.letters.all, stream.handler, selection)
+    if count:
+        head = replace(history.head, waiting=history.head.waiting.after(letters, 0))
+        await append(history, Append(head, letters=letters))
+    return count
+
+
+def given_up(letters: Sequence[Letter], handler: str, selection: Selection) -> tuple[list[Letter], int]:
+    """Return letters with those given up that are meant, and how many these are."""
+    meant = {letter.number for letter in letters if selection.takes(handler, letter)}
+    changed = [
+        letter._replace(kind=Kind.GIVEN_UP, envelope=None) if letter.number in meant else letter
+        for letter in letters
+    ]
+    return changed, len(meant)
