@@ -85,7 +85,9 @@ def issue_tokens(
         try:
             if not was_issued:
                 step("Issuing tokens")
-                new = log.where(sf.col("problem").isNull() & ~_has_token()).select("message_id", "type")
+                new = log.where(sf.col("problem").isNull() & ~_has_token()).select(
+                    "message_id", "type", "handler"
+                )
                 new.mapInArrow(issue, _COUNTED).write.format("noop").mode("overwrite").save()
                 connection.run(connection.table.barrier())
                 connection.run(_note(connection.table, what, folder))
@@ -121,7 +123,9 @@ class IssueJob:
         self, store: TokenStore, retries: RetryPolicy, batches: Iterable[pa.RecordBatch]
     ) -> Iterator[Coroutine[Any, Any, bool]]:
         for row in (row for batch in batches for row in batch.to_pylist()):
-            tokens = first_tokens(row["message_id"], handlers_of(self.app, row["type"]))
+            wanted = row["handler"]
+            takers = [name for name in handlers_of(self.app, row["type"]) if wanted in (None, name)]
+            tokens = first_tokens(row["message_id"], takers)
             if tokens:
                 yield until_undisturbed(retries, lambda tokens=tokens: store.add(tokens))  # type: ignore[misc]
 
