@@ -37,6 +37,7 @@ from runtime.spark.logs.inputs import describe_input
 from runtime.spark.logs.log import normalise, read_log
 from runtime.spark.logs.routing import route
 from runtime.spark.passes import Work, finish, unfinished
+from runtime.spark.redriven import RedrivenLetters, Wanted
 from runtime.spark.sessions.failures import SPARK_FAILURES, explain
 from runtime.spark.sessions.settings import job_settings
 from runtime.spark.workers.connection import Connection, TablePlace, check_reach, open_table
@@ -139,6 +140,29 @@ class Batch:
         with job_settings(self.spark):
             first = partial(unfinished, self.spark, latest=latest, partitions=self._partitions())
             return self._run(self._connect(), batch_id, what, first)
+
+    def redrive(self, wanted: Wanted, batch_id: str | None = None) -> BatchResult:
+        """Handle letters again: those that are wanted now, or with which the batch of this id began.
+
+        Costs what it costs to find them, and one query and one transaction for each stream that has some. Raises
+        `UsageError` when there are none.
+        """
+        check_session(self.spark)
+        connection, algorithm = self._connect(), self.options.described_algorithm()
+        connection.run(Ledger(connection.table, self.options.clock).check_algorithm(algorithm))
+        letters = RedrivenLetters(absolute_folder(self.out), batch_id or new_batch_id())
+        with job_settings(self.spark):
+            if not self._is_begun(connection, letters):
+                connection.run(letters.freeze(connection.table, self.app, wanted))
+            first = partial(letters.work, self.spark, partitions=self._partitions())
+            result = self._run(connection, letters.batch_id, f"letters in {letters.path}", first)
+        connection.run(letters.finish(connection.table))
+        return result
+
+    def _is_begun(self, connection: Connection, letters: RedrivenLetters) -> bool:
+        """Say whether the letters of a redrive were chosen, or it has even ended."""
+        ledger = Ledger(connection.table, self.options.clock)
+        return letters.are_frozen or connection.run(ledger.is_finished(letters.batch_id))
 
     def _run(self, connection: Connection, batch_id: str | None, what: str, first: Round) -> BatchResult:
         """Run the rounds of a batch that are not committed yet; `first` gives the outcomes of the first."""
