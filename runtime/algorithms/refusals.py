@@ -10,10 +10,11 @@ from collections.abc import Iterator, Sequence
 from hashlib import blake2b
 
 from runtime.batches.context import PARKED, BatchContext
+from runtime.messages.deliveries import Delivery, Parsed, Prepared
 from runtime.messages.envelope import Envelope
 from runtime.messages.fingerprint import SIZE
 from runtime.messages.message_ids import IdKey, id_key
-from runtime.messages.outcome import Outcome, Reason
+from runtime.messages.outcome import Outcome, Reason, dead_letter
 from runtime.storage import limits
 from runtime.storage.letters import Kind, Letter, Letters
 
@@ -46,10 +47,22 @@ class Refusals:
         """Whether one transaction takes no more changes."""
         return len(self._changes) >= limits.MAX_TRANSACTION_LETTERS
 
+    def refusal(self, message: Prepared) -> Outcome | None:
+        """Return the outcome of an unknown message that letters decide on, None when it is to be handled."""
+        if not self:
+            return None
+        key, content = message.key, message.fingerprint
+        letter = self.recorded(key, content)
+        if letter is not None:
+            return _refused(message, letter.reason, letter.error)
+        if self.is_held_back(key, content):
+            return _refused(message, Reason.HELD_BACK, PARKED)
+        return None
+
     def recorded(self, key: IdKey, content: bytes) -> Letter | None:
         """Return the letter that decides on a redelivery, None when the message is to be handled."""
         letter = self._find(key, content)
-        if letter is None:
+        if letter is None or letter.reason is Reason.INVALID_ENVELOPE:  # what lacked may have been added
             return None
         is_ours = letter.batch is not None and letter.batch == self._batch.batch_id
         if letter.kind is Kind.BEYOND_LIMIT:
@@ -67,12 +80,16 @@ class Refusals:
         )
 
     def record(
-        self, position: int, outcome: Outcome, content: bytes, *, key: IdKey, version: int, now: int
+        self, position: int, outcome: Outcome, delivery: Parsed | Delivery, *, version: int, now: int
     ) -> None:
         """Keep a delivery that is refused; change the letter that it is, when it is redriven."""
         reason = outcome.reason
         if reason is None:
             raise AssertionError("Only dead letters are kept.")
+        if isinstance(delivery, Outcome):
+            key, content = id_key(outcome.envelope.message_id or ""), _content(outcome.envelope)
+        else:
+            key, content = delivery.key, delivery.fingerprint
         own = self._own(key, content)
         batch = self._batch
         if own is not None:
@@ -181,15 +198,24 @@ class Refusals:
         self._changes.append((position, letter.number, letter))
 
 
-def content_of(envelope: Envelope) -> bytes:
+def has_stream(refused: Outcome) -> bool:
+    """Say whether a delivery that could not be read names a stream to keep it with."""
+    return bool(refused.business_id) and refused.reason is not Reason.KEY_TOO_LONG
+
+
+def business_id_of(delivery: Delivery) -> str:
+    """Return the business object that a delivery with a stream is for."""
+    return delivery.business_id or ""
+
+
+def _refused(message: Prepared, reason: Reason, error: str) -> Outcome:
+    return dead_letter(message.envelope, reason, error, message.route.handler, message.business_id)
+
+
+def _content(envelope: Envelope) -> bytes:
     """Return what tells a delivery that could not be read from others under its id."""
     body = envelope.body if isinstance(envelope.body, bytes) else _encoded(envelope.body)
     return blake2b(_encoded(envelope.type) + b"\0" + body, digest_size=SIZE).digest()
-
-
-def key_of(envelope: Envelope) -> IdKey:
-    """Return the key of a delivery's id, also of one that is no valid text."""
-    return id_key(envelope.message_id or "")
 
 
 def _encoded(text: str | None) -> bytes:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from eventstore import Int64, Properties, Value
-from runtime.clock import is_in_calendar, to_datetime
+from runtime.clock import to_datetime
 from runtime.storage import limits
 from runtime.storage.chunks import chunk_names, join, split
-from runtime.storage.letters import Letter
+from runtime.storage.letters import NONE_WAIT, WAITING_PROPERTIES, Waiting, read_waiting
 from runtime.storage.properties import microseconds, number
 from runtime.storage.tail import Tail, read_tail
 
@@ -22,37 +21,9 @@ HEAD_PROPERTIES = [
     "LastNow",
     "Horizon",
     "UndatedCut",
-    "Letters",
-    "LettersFrom",
-    "LettersUndated",
-    "LettersBeyondLimit",
+    *WAITING_PROPERTIES,
     *_TAIL,
 ]
-
-
-@dataclass(frozen=True, slots=True)
-class Waiting:
-    """What a header says of the letters of its stream.
-
-    `count` letters wait. `oldest` is the oldest `enqueued_at` among them, None when none has one, and `undated` says
-    that one has none. `beyond_limit` letters in all were not kept, as there were too many.
-    """
-
-    count: int = 0
-    oldest: int | None = None
-    undated: bool = False
-    beyond_limit: int = 0
-
-    def after(self, letters: Sequence[Letter], beyond_limit: int) -> Waiting:
-        """Return what is to be said after some letters were changed, when so many more were not kept."""
-        times = [letter.enqueued_at for letter in letters if letter.waits]
-        dated = [moment for moment in times if moment is not None and is_in_calendar(moment)]
-        return Waiting(
-            len(times), min(dated, default=None), len(dated) < len(times), self.beyond_limit + beyond_limit
-        )
-
-
-NONE_WAIT = Waiting()
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,14 +68,7 @@ class Head:
             properties["Horizon"] = to_datetime(self.horizon)
         if self.undated_cut:
             properties["UndatedCut"] = True
-        if self.waiting.count:
-            properties["Letters"] = self.waiting.count
-        if self.waiting.oldest is not None:
-            properties["LettersFrom"] = to_datetime(self.waiting.oldest)
-        if self.waiting.undated:
-            properties["LettersUndated"] = True
-        if self.waiting.beyond_limit:
-            properties["LettersBeyondLimit"] = self.waiting.beyond_limit
+        properties.update(self.waiting.properties())
         if self.tail is not None:
             split(properties, _TAIL, self.tail.pack())
         return properties
@@ -122,14 +86,5 @@ def read_head(properties: Properties) -> Head:
         horizon=microseconds(properties, "Horizon"),
         undated_cut=bool(properties.get("UndatedCut", False)),
         tail=read_tail(join(properties, _TAIL)) if _TAIL[0] in properties else None,
-        waiting=_read_waiting(properties),
-    )
-
-
-def _read_waiting(properties: Properties) -> Waiting:
-    return Waiting(
-        number(properties, "Letters", 0),
-        microseconds(properties, "LettersFrom"),
-        bool(properties.get("LettersUndated", False)),
-        number(properties, "LettersBeyondLimit", 0),
+        waiting=read_waiting(properties),
     )

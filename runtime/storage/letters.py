@@ -15,7 +15,8 @@ from typing import Any, NamedTuple
 
 import msgpack
 
-from eventstore import Include, Row, Value
+from eventstore import Include, Properties, Row, Value
+from runtime.clock import is_in_calendar, to_datetime
 from runtime.errors import StoredDataError
 from runtime.messages.envelope import Envelope
 from runtime.messages.letters import pack_envelope, unpack_envelope
@@ -25,6 +26,7 @@ from runtime.storage import limits
 from runtime.storage.chunks import CHUNK, chunk_names, join, split
 from runtime.storage.columns import UNREADABLE
 from runtime.storage.compression import compress, decompress
+from runtime.storage.properties import microseconds, number
 
 PREFIX = "SS-LTR-"
 LAST = PREFIX + "~"
@@ -139,6 +141,55 @@ class Letters:
 
 
 NO_LETTERS = Letters()
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """What the header of a stream, or the row of an entity, says of its letters.
+
+    `count` letters wait. `oldest` is the oldest `enqueued_at` among them, None when none has one, and `undated` says
+    that one has none. `beyond_limit` letters in all were not kept, as there were too many.
+    """
+
+    count: int = 0
+    oldest: int | None = None
+    undated: bool = False
+    beyond_limit: int = 0
+
+    def after(self, letters: Sequence[Letter], beyond_limit: int) -> Waiting:
+        """Return what is to be said after some letters were changed, when so many more were not kept."""
+        times = [letter.enqueued_at for letter in letters if letter.waits]
+        dated = [moment for moment in times if moment is not None and is_in_calendar(moment)]
+        return Waiting(
+            len(times), min(dated, default=None), len(dated) < len(times), self.beyond_limit + beyond_limit
+        )
+
+    def properties(self) -> dict[str, Value]:
+        """Return the properties of the header."""
+        properties: dict[str, Value] = {}
+        if self.count:
+            properties["Letters"] = self.count
+        if self.oldest is not None:
+            properties["LettersFrom"] = to_datetime(self.oldest)
+        if self.undated:
+            properties["LettersUndated"] = True
+        if self.beyond_limit:
+            properties["LettersBeyondLimit"] = self.beyond_limit
+        return properties
+
+
+NONE_WAIT = Waiting()
+WAITING_PROPERTIES = ["Letters", "LettersFrom", "LettersUndated", "LettersBeyondLimit"]
+
+
+def read_waiting(properties: Properties) -> Waiting:
+    """Return what the properties of a header say of the letters."""
+    return Waiting(
+        number(properties, "Letters", 0),
+        microseconds(properties, "LettersFrom"),
+        bool(properties.get("LettersUndated", False)),
+        number(properties, "LettersBeyondLimit", 0),
+    )
 
 
 def read_letters(rows: Sequence[Row]) -> Letters:

@@ -19,11 +19,10 @@ from runtime.algorithms.invocation import (
     invoke_handler,
     outputs_of,
 )
-from runtime.algorithms.refusals import content_of, key_of
 from runtime.algorithms.state_based.difference import Difference
 from runtime.algorithms.state_based.replay import Replayer, find_difference
 from runtime.algorithms.state_based.transaction import Transaction
-from runtime.batches.context import HELD_BACK, PARKED, BatchContext
+from runtime.batches.context import HELD_BACK, BatchContext
 from runtime.clock import Clock, shown_time
 from runtime.errors import DifferenceError, ReplayFailedError
 from runtime.messages.copies import is_copy
@@ -92,13 +91,9 @@ class Decider:
         return parsed
 
     def _refuse(self, position: int, refused: Outcome, transaction: Transaction) -> None:
-        """Conclude a delivery that is not handled, with what tells it from others under its id."""
-        parsed = transaction.deliveries.parsed[position]
-        if isinstance(parsed, Outcome):
-            key, content = key_of(refused.envelope), content_of(refused.envelope)
-        else:
-            key, content = parsed.key, parsed.fingerprint
-        transaction.refuse(refused, key, content, max(self._clock(), transaction.last_now))
+        """Conclude a delivery that is not handled."""
+        delivery = transaction.deliveries.parsed[position]
+        transaction.refuse(refused, delivery, max(self._clock(), transaction.last_now))
 
     def _handle(self, position: int, new: Parsed, transaction: Transaction) -> None:
         """Handle a new message on the newest state, and add the version that it makes."""
@@ -200,11 +195,9 @@ class Decider:
     def _refusal(self, position: int, parsed: Parsed, transaction: Transaction) -> Outcome | None:
         """Return the outcome of an unknown message that must not be handled, None for all others."""
         envelope, refusals = transaction.deliveries.envelopes[position], transaction.refusals
-        letter = refusals.recorded(parsed.key, parsed.fingerprint)
-        if letter is not None:
-            return self._dead_letter(envelope, letter.reason, letter.error)
-        if refusals.is_held_back(parsed.key, parsed.fingerprint):
-            return self._dead_letter(envelope, Reason.HELD_BACK, PARKED)
+        refused = refusals.refusal(Prepared(envelope, *parsed)) if refusals else None
+        if refused is not None:
+            return refused
         enqueued_at = envelope.enqueued_at
         if enqueued_at is not None and self._is_in_future(enqueued_at):
             error = f"It was enqueued at {shown_time(enqueued_at)}, more than an hour ahead of the clock."

@@ -11,7 +11,7 @@ from runtime.algorithms.invocation import outputs_of
 from runtime.algorithms.refusals import Refusals
 from runtime.batches.context import BatchContext
 from runtime.batches.seen import Seen
-from runtime.messages.deliveries import Deliveries
+from runtime.messages.deliveries import Deliveries, Parsed
 from runtime.messages.message_ids import IdKey
 from runtime.messages.outcome import Outcome, Output, Status
 from runtime.messages.outcomes import Outcomes
@@ -99,11 +99,11 @@ class Transaction:
         self.outcomes.conclude(status, number, outputs)
         self.delivered.add(message_id)
 
-    def refuse(self, outcome: Outcome, key: IdKey, content: bytes, now: int) -> None:
+    def refuse(self, outcome: Outcome, delivery: Parsed | Outcome, now: int) -> None:
         """Add the outcome of the next delivery, which makes no version. A dead letter is kept."""
         if outcome.is_dead_letter:
             position = len(self.outcomes)
-            self.refusals.record(position, outcome, content, key=key, version=self.number, now=now)
+            self.refusals.record(position, outcome, delivery, version=self.number, now=now)
             self.dead_letter = True
         self.outcomes.refuse(outcome)
 

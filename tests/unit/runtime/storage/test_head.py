@@ -4,7 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eventstore import Operation, drive
-from runtime.storage.head import HEAD_PROPERTIES, Head, Waiting, read_head
+from runtime.storage.head import HEAD_PROPERTIES, Head, read_head
+from runtime.storage.letters import Waiting
 from runtime.storage.limits import MAX_HEAD_STATE_BYTES
 from tests.unit.runtime.tables import memory_table
 
