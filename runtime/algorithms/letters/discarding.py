@@ -14,6 +14,8 @@ from eventstore import Table
 from runtime.algorithms.letters.of_table import letters_of_table, remove
 from runtime.algorithms.letters.reading import StreamLetters, streams_with_letters
 from runtime.algorithms.letters.selection import Selection
+from runtime.algorithms.outbox.entities import ENTITY, store_entity, with_letters
+from runtime.algorithms.outbox.entity import read_entity
 from runtime.retries import RetryPolicy, until_undisturbed
 from runtime.storage.letters import Kind, Letter
 from runtime.storage.stream import Append, append, find_versions
@@ -30,25 +32,37 @@ async def discard(table: Table, selection: Selection, retries: RetryPolicy) -> i
     count = 0
     async for stream in streams_with_letters(table, selection):
         if stream.waiting:
-            count += await until_undisturbed(retries, partial(_give_up_in, table, stream, selection))
+            give_up = _give_up_in_entity if stream.is_entity else _give_up_in_stream
+            count += await until_undisturbed(retries, partial(give_up, table, stream, selection))
     async for found in letters_of_table(table, selection):
         if found.row is not None and found.etag is not None:
             count += await until_undisturbed(retries, partial(remove, table, found.row, found.etag))
     return count
 
 
-async def _give_up_in(table: Table, stream: StreamLetters, selection: Selection) -> int:
+async def _give_up_in_stream(table: Table, stream: StreamLetters, selection: Selection) -> int:
     history = await find_versions(table, stream.handler, stream.business_id, ())
     if history is None:
         return 0
-    letters, count = given_up(history.letters.all, stream.handler, selection)
+    letters, count = _given_up(history.letters.all, stream.handler, selection)
     if count:
         head = replace(history.head, waiting=history.head.waiting.after(letters, 0))
         await append(history, Append(head, letters=letters))
     return count
 
 
-def given_up(letters: Sequence[Letter], handler: str, selection: Selection) -> tuple[list[Letter], int]:
+async def _give_up_in_entity(table: Table, stream: StreamLetters, selection: Selection) -> int:
+    row = await table.get(stream.key, ENTITY)
+    if row is None:
+        return 0
+    entity = await with_letters(table, read_entity(row))
+    letters, count = _given_up(entity.letters.all, stream.handler, selection)
+    if count:
+        await store_entity(table, replace(entity, waiting=entity.waiting.after(letters, 0), refused=letters))
+    return count
+
+
+def _given_up(letters: Sequence[Letter], handler: str, selection: Selection) -> tuple[list[Letter], int]:
     """Return letters with those given up that are meant, and how many these are."""
     meant = {letter.number for letter in letters if selection.takes(handler, letter)}
     changed = [

@@ -13,11 +13,11 @@ from hashlib import sha256
 
 from eventstore import ConcurrencyConflictError, Operation, Row, RowError, RowExistsError, Table, Value, pages
 from runtime.algorithms.letters.selection import FoundLetter, Selection
-from runtime.algorithms.refusals import content_of, key_of
 from runtime.batches.context import BatchContext
 from runtime.clock import Clock
 from runtime.messages.envelope import Envelope
 from runtime.messages.letters import pack_envelope
+from runtime.messages.message_ids import id_key
 from runtime.messages.outcome import Outcome
 from runtime.retries import RetryPolicy, until_undisturbed
 from runtime.storage import limits
@@ -66,8 +66,8 @@ class TableLetters:
         letter = Letter(
             0,
             Kind.WAITING,
-            key_of(envelope),
-            content_of(envelope),
+            id_key(envelope.message_id or ""),
+            b"",
             envelope.enqueued_at,
             envelope,
             outcome.reason,

@@ -25,6 +25,7 @@ class StreamLetters(NamedTuple):
     key: str
     waiting: int
     beyond_limit: int
+    is_entity: bool = False
 
     @property
     def handler(self) -> str:
@@ -89,14 +90,15 @@ async def _streams(table: Table, selection: Selection) -> AsyncIterator[StreamLe
     async for page in pages(partial(table.scan, ENTITY, prefix, after, select=_COUNTS)):
         for row in page.rows:
             if row.partition_key.startswith(prefix):
-                yield _counted(row.partition_key, row.properties)
+                yield _counted(row.partition_key, row.properties, is_entity=True)
 
 
 async def _named(table: Table, key: str) -> list[StreamLetters]:
     stream, entity = await Stream.try_open(Partition.exact(table, key)), await table.get(key, ENTITY)
     found = [] if stream is None else [_counted(key, stream.properties or {})]
-    return found if entity is None else [*found, _counted(key, entity.properties)]
+    return found if entity is None else [*found, _counted(key, entity.properties, is_entity=True)]
 
 
-def _counted(key: str, properties: Properties) -> StreamLetters:
-    return StreamLetters(key, *(number(properties, name, 0) for name in _COUNTS))
+def _counted(key: str, properties: Properties, *, is_entity: bool = False) -> StreamLetters:
+    waiting, beyond_limit = (number(properties, name, 0) for name in _COUNTS)
+    return StreamLetters(key, waiting, beyond_limit, is_entity)
