@@ -64,7 +64,7 @@ class Refusals:
         letter = self._find(key, content)
         if letter is None or letter.reason is Reason.INVALID_ENVELOPE:  # what lacked may have been added
             return None
-        is_ours = letter.batch is not None and letter.batch == self._batch.batch_id
+        is_ours = self._batch.is_ours(letter.batch, letter.batch_number)
         if letter.kind is Kind.BEYOND_LIMIT:
             return letter if is_ours else None
         if self._batch.is_redrive and letter.waits and not is_ours:
@@ -107,6 +107,7 @@ class Refusals:
                         error=outcome.error or "",
                         version=version,
                         batch=batch.batch_id,
+                        batch_number=batch.number,
                         refused_at=now,
                         tries=own.tries + 1,
                     ),
@@ -123,6 +124,7 @@ class Refusals:
             outcome.error or "",
             version,
             batch.batch_id,
+            batch.number,
             now,
             parks=batch.parks_streams or outcome.error == PARKED,
         )
@@ -149,13 +151,23 @@ class Refusals:
                 letters.pop(number, None)
             else:
                 letters[number] = letter
-        return [letters[number] for number in sorted(letters)]
+        return [letters[number] for number in sorted(letters) if not self._is_over(letters[number])]
 
     def beyond_limit(self, decided: int) -> int:
         """Return how many of the first `decided` deliveries were refused and not kept."""
         return sum(
             position < decided and letter is not None and letter.kind is Kind.BEYOND_LIMIT
             for position, _, letter in self._changes
+        )
+
+    def _is_over(self, letter: Letter) -> bool:
+        """Say whether a letter beyond the limit is of a batch that makes no further attempt."""
+        batch = self._batch
+        return (
+            letter.kind is Kind.BEYOND_LIMIT
+            and batch.open_batches is not None
+            and not batch.is_ours(letter.batch, letter.batch_number)
+            and batch.is_finished(letter.batch, letter.batch_number)
         )
 
     def _find(self, key: IdKey, content: bytes) -> Letter | None:

@@ -26,13 +26,14 @@ from handlers import App
 from handlers.guard import guarded
 from runtime.algorithms.algorithm import AT_ONCE
 from runtime.batches.context import BatchContext
-from runtime.batches.ledger import BatchRecord, Ledger
+from runtime.batches.ledger import Ledger
+from runtime.batches.record import BatchRecord
 from runtime.clock import cut_off
 from runtime.errors import BatchFailedError, BatchHeldBackError, UsageError
 from runtime.messages.outcome import Status
 from runtime.spark.batch_options import BatchOptions
 from runtime.spark.beginning import Probe, check_folder, check_session, check_workers
-from runtime.spark.folders import BatchFolders, absolute_folder
+from runtime.spark.folders import BatchFolders, absolute_folder, check_unused
 from runtime.spark.logs.inputs import describe_input
 from runtime.spark.logs.log import normalise, read_log
 from runtime.spark.logs.routing import route
@@ -74,7 +75,7 @@ def run_batch(
     """Run a batch to its end and return a DataFrame that scans the outcomes that were written.
 
     `messages` is the path of a log, or a DataFrame with its columns: message_id, type, body, and optionally
-    business_id, sequence, enqueued_at, headers. There is one row for each delivery and handler, see
+    business_id, sequence, enqueued_at, headers, handler. There is one row for each delivery and handler, see
     `runtime.spark.schemas.OUTCOME`. `options` are the fields of `BatchOptions`. Costs one query and one
     transaction for each stream of a round.
 
@@ -170,7 +171,10 @@ class Batch:
         algorithm = self.options.described_algorithm()
         connection.run(ledger.check_algorithm(algorithm))
         out, other = absolute_folder(self.out), self.options.other_table
-        if batch_id is None or not connection.run(ledger.is_finished(batch_id)):
+        begun = None if batch_id is None else connection.run(ledger.find(batch_id))
+        if batch_id is not None and begun is None:
+            check_unused(out, batch_id)
+        if begun is None or not begun.is_finished:
             check_folder(self.spark, out)
             check_workers(self.spark, Probe(self.app, self._states(), other and other.for_workers()))
         input_ = f"{what}; handlers {', '.join(sorted(self.app.handlers))}; {self.options.described()}"
@@ -236,11 +240,12 @@ class Batch:
         options = self.options
         batch = BatchContext(
             record.batch_id,
-            connection.run(ledger.finished()),
+            connection.run(ledger.open_batches()),
             is_cascade=record.rounds > 0,
             late=options.late,
             on_error=options.on_error,
             on_difference=options.on_difference,
+            number=record.number,
         )
         app = guarded(self.app) if options.guard else self.app
         states = self._states()

@@ -85,9 +85,7 @@ def issue_tokens(
         try:
             if not was_issued:
                 step("Issuing tokens")
-                new = log.where(sf.col("problem").isNull() & ~_has_token()).select(
-                    "message_id", "type", "handler"
-                )
+                new = log.where(sf.col("problem").isNull() & ~_has_token()).select("message_id", "type")
                 new.mapInArrow(issue, _COUNTED).write.format("noop").mode("overwrite").save()
                 connection.run(connection.table.barrier())
                 connection.run(_note(connection.table, what, folder))
@@ -123,9 +121,7 @@ class IssueJob:
         self, store: TokenStore, retries: RetryPolicy, batches: Iterable[pa.RecordBatch]
     ) -> Iterator[Coroutine[Any, Any, bool]]:
         for row in (row for batch in batches for row in batch.to_pylist()):
-            wanted = row["handler"]
-            takers = [name for name in handlers_of(self.app, row["type"]) if wanted in (None, name)]
-            tokens = first_tokens(row["message_id"], takers)
+            tokens = first_tokens(row["message_id"], handlers_of(self.app, row["type"]))
             if tokens:
                 yield until_undisturbed(retries, lambda tokens=tokens: store.add(tokens))  # type: ignore[misc]
 

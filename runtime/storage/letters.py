@@ -54,9 +54,9 @@ class Letter(NamedTuple):
     """A delivery that was refused.
 
     `content` tells its body from others under its id. `envelope` is the delivery as it was, None when it is no longer
-    kept. `version` is the number of the newest version that it met. `batch` refused it last, None for a single
-    message, at `refused_at`, in microseconds since 1970 UTC; it was handled `tries` times. While a letter that `parks`
-    waits, no new message of the stream is handled.
+    kept. `version` is the number of the newest version that it met. `batch`, with its number, refused it last, None for
+    a single message, at `refused_at`, in microseconds since 1970 UTC; it was handled `tries` times. While a letter that
+    `parks` waits, no new message of the stream is handled.
     """
 
     number: int
@@ -69,6 +69,7 @@ class Letter(NamedTuple):
     error: str
     version: int
     batch: str | None
+    batch_number: int | None
     refused_at: int
     tries: int = 1
     parks: bool = False

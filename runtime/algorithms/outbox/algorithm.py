@@ -23,6 +23,7 @@ from runtime.algorithms.outbox.invoking import concluded, id_reused, invoke
 from runtime.algorithms.publishing import publish_all
 from runtime.algorithms.refusals import Refusals, business_id_of, has_stream
 from runtime.batches.context import BatchContext
+from runtime.batches.open_batches import BatchKey
 from runtime.clock import Clock, cut_off, system_clock
 from runtime.messages.copies import is_copy
 from runtime.messages.deliveries import Delivery, Prepared
@@ -101,7 +102,7 @@ class OutboxAlgorithm(ABC):
         return refused
 
     def invoke(
-        self, entity: Entity, message: Prepared, attempt: str, batch: str | None = None
+        self, entity: Entity, message: Prepared, attempt: str, batch: BatchKey | None = None
     ) -> Entity | Outcome:
         """Return the entity with the new state and an entry for the message, or the dead letter of the message.
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from eventstore import Int64, Properties, Row, Value
 from runtime.algorithms.outbox.entry import Entry, pack_entries, packed_size, unpack_entries
 from runtime.algorithms.outbox.intents import NO_INTENTS, Intents, read_intents
 from runtime.algorithms.refusals import Refusals
+from runtime.batches.open_batches import BatchKey
 from runtime.clock import to_datetime
 from runtime.messages.message_ids import IdKey
 from runtime.storage.chunks import CHUNK, chunk_names, join, split
@@ -99,9 +100,9 @@ class Entity:
             if entry.is_pending and entry.batch is None and entry.now <= latest
         ]
 
-    def pending_of(self, batches: Collection[str | None]) -> list[IdKey]:
+    def pending_of(self, includes: Callable[[BatchKey | None], bool]) -> list[IdKey]:
         """Return the messages with pending entries of some batches; None stands for single messages."""
-        return [key for key, entry in self.outbox.items() if entry.is_pending and entry.batch in batches]
+        return [key for key, entry in self.outbox.items() if entry.is_pending and includes(entry.batch)]
 
     @property
     def too_large(self) -> str | None:

@@ -22,6 +22,7 @@ from runtime.algorithms.outbox.entry import Entry
 from runtime.algorithms.outbox.invoking import concluded, id_reused, refused
 from runtime.algorithms.refusals import Refusals, has_stream
 from runtime.batches.context import HELD_BACK, BatchContext
+from runtime.batches.open_batches import BatchKey
 from runtime.batches.seen import NOTHING, Seen
 from runtime.messages.copies import is_copy
 from runtime.messages.deliveries import Delivery, Prepared
@@ -103,7 +104,7 @@ class OutboxBatch:
     async def finish_once(self, business_id: str, message_ids: Collection[IdKey]) -> None:
         """Load, finish."""
         entity = await self._load(business_id)
-        published = [key for key in entity.pending_of(self._ours) if key in message_ids]
+        published = [key for key in entity.pending_of(self._may_finish) if key in message_ids]
         if published:
             await self.algorithm.finish(entity, published)
 
@@ -119,7 +120,7 @@ class OutboxBatch:
     async def unfinished_now(self, business_id: str, latest: int) -> list[Outcome]:
         """Load, make ready."""
         entity = await self._load(business_id)
-        left = [*entity.pending_of(self.batch.finished or ()), *entity.pending_until(latest)]
+        left = [*entity.pending_of(self._is_finished), *entity.pending_until(latest)]
         entity = await self.algorithm.make_ready(entity, {key: self.algorithm.new_id() for key in left})
         return [self._as_duplicate(business_id, key, _entry(entity, key)) for key in left]
 
@@ -150,7 +151,7 @@ class OutboxBatch:
                 return entity, refusal
             if stopped:
                 return entity, refused(handler, delivery, Reason.HELD_BACK, HELD_BACK)
-            changed = self.algorithm.invoke(entity, delivery, attempt, self.batch.batch_id)
+            changed = self.algorithm.invoke(entity, delivery, attempt, self.batch.key)
             if isinstance(changed, Outcome):
                 return entity, changed
             entity = changed
@@ -168,7 +169,7 @@ class OutboxBatch:
                 continue
             entry, is_first = _entry(entity, end.key), end.key not in delivered
             delivered.add(end.key)
-            is_ours = entry.batch is not None and entry.batch == self.batch.batch_id
+            is_ours = entry.batch is not None and entry.batch == self.batch.key
             status = Status.PROCESSED if is_first and is_ours else Status.DUPLICATE
             outputs = entry.to_publish if is_first else ()
             outcomes.append(concluded(self.algorithm.handler, end, status, entry.version, outputs))
@@ -184,10 +185,14 @@ class OutboxBatch:
             outputs=entry.to_publish,
         )
 
-    @property
-    def _ours(self) -> Collection[str | None]:
-        """The batches whose entries this one may finish; None stands for single messages."""
-        return {None, self.batch.batch_id, *(self.batch.finished or ())}
+    def _may_finish(self, batch: BatchKey | None) -> bool:
+        """Say whether this batch may finish the entries of a batch; None stands for single messages."""
+        return batch is None or batch == self.batch.key or self._is_finished(batch)
+
+    def _is_finished(self, batch: BatchKey | None) -> bool:
+        """Say whether a batch will publish no more of its entries: it was published or abandoned."""
+        known = self.batch.open_batches
+        return batch is not None and known is not None and known.is_finished(*batch)
 
     def _storable(self, delivery: Delivery) -> Delivery:
         if isinstance(delivery, Outcome):

@@ -172,7 +172,7 @@ class Decider:
             self._refuse(position, refused, transaction)
             return
         is_first = key not in transaction.delivered
-        is_ours = version.batch is not None and version.batch == self._batch.batch_id
+        is_ours = self._batch.is_ours(version.batch, version.batch_number)
         status = Status.PROCESSED if is_first and is_ours else Status.DUPLICATE
         outputs = outputs_of(replayed.published, version.number, record.now) if is_first else ()
         transaction.conclude(key, status, version.number, outputs)
@@ -221,7 +221,7 @@ class Decider:
         """Return a dead letter for what cannot be replayed; fail the batch when its outputs are unpublished."""
         version, envelope = known.version, transaction.deliveries.envelopes[known.position]
         has_outputs = known.parsed.key in transaction.delivered
-        if not has_outputs and not self._is_finished(version.batch):
+        if not has_outputs and not self._batch.is_finished(version.batch, version.batch_number):
             problem = (
                 f"Message {envelope.message_id} made version {version.number} of "
                 f"{self._handler.name}-{self._business_id} in batch {version.batch}, whose outputs were never "
@@ -230,10 +230,6 @@ class Decider:
             )
             raise ReplayFailedError(problem)
         return self._dead_letter(envelope, reason, error)
-
-    def _is_finished(self, batch: str | None) -> bool:
-        finished = self._batch.finished
-        return batch is None or finished is None or batch in finished
 
     def _dead_letter(self, envelope: Envelope, reason: Reason, error: str) -> Outcome:
         return dead_letter(envelope, reason, error, self._handler.name, self._business_id)

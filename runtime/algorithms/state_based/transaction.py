@@ -60,8 +60,8 @@ class Transaction:
         self.dead_letter = seen.dead_letter
         self.outcomes = Outcomes(deliveries.envelopes)
         self._history = history
-        self._batch = batch.batch_id
-        self._packer = Packer(head.versions, self.before, head.schema, batch.batch_id)
+        self._batch = batch
+        self._packer = Packer(head.versions, self.before, head.schema, batch.batch_id, batch.number)
         self._positions: dict[IdKey, int] = {}
         self._outcomes_before: list[int] = []
 
@@ -162,4 +162,7 @@ class Transaction:
         """Return the version at a position of this transaction."""
         record, before, after = self._packer.version(position)
         number = self.head.versions + 1 + position
-        return Version(number, record, before, after, self.head.schema, self._batch)
+        batch = self._batch
+        return Version(
+            number, record, before, after, self.head.schema, batch.batch_id, batch_number=batch.number
+        )

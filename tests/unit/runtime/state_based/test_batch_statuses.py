@@ -79,5 +79,5 @@ def test_a_batch_of_duplicates_alone_stores_nothing():
 
 def test_a_context_without_settings_processes_one_message_at_a_time():
     assert BatchContext() == BatchContext(
-        None, finished=None, is_cascade=False, late="refuse", on_error="continue"
+        None, open_batches=None, is_cascade=False, late="refuse", on_error="continue", number=None
     )
