@@ -12,10 +12,12 @@ import typer
 
 from runtime.cli.commands.batches import batches
 from runtime.cli.commands.demo import demo
+from runtime.cli.commands.discard import discard
 from runtime.cli.commands.evict import evict
 from runtime.cli.commands.letters import letters
 from runtime.cli.commands.lint import lint
 from runtime.cli.commands.outcomes import outcomes
+from runtime.cli.commands.redrive import redrive
 from runtime.cli.commands.run import run
 from runtime.cli.commands.sample import shooting_range
 from runtime.cli.commands.show import show
@@ -76,6 +78,8 @@ _COMMANDS = (
     run,
     outcomes,
     letters,
+    redrive,
+    discard,
     batches,
     truncate,
     verify,

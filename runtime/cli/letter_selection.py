@@ -9,6 +9,7 @@ import typer
 from runtime.algorithms.letters.selection import Selection
 from runtime.cli.durations import parse_duration
 from runtime.clock import system_clock
+from runtime.errors import UsageError
 from runtime.messages.outcome import Reason
 
 
@@ -59,3 +60,11 @@ def make_selection(
     """Return the selection that options make."""
     until = None if older_than is None else system_clock() - older_than
     return Selection(message, reason, handler, stream, until)
+
+
+def check_chosen(selection: Selection, *, is_enough: bool) -> None:
+    """Raise `UsageError` when nothing says which letters are meant."""
+    if selection.is_all and not is_enough:
+        raise UsageError(
+            "Say which letters: --message ID, --reason R, --handler H, --stream H/ID, --older-than AGE, or --all."
+        )

@@ -7,17 +7,17 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from eventstore import Table
 from handlers import App
-from runtime.algorithms.letters.lines import Edits
 from runtime.algorithms.letters.of_table import remove
 from runtime.algorithms.letters.reading import find_letters
-from runtime.algorithms.letters.selection import FoundLetter, Selection
+from runtime.algorithms.letters.selection import FoundLetter
+from runtime.algorithms.letters.wanted import Wanted
 from runtime.errors import UsageError
 from runtime.messages.envelope import Envelope
 from runtime.messages.letters import pack_envelope
@@ -33,17 +33,6 @@ _FILE = "letters.parquet"
 _UNFINISHED = "unfinished"
 _BYTES_AT_ONCE = 2**23
 _STREAM = ("handler", "business_id")
-
-
-class Wanted(NamedTuple):
-    """Which letters are redriven, and messages that were mended for some of them."""
-
-    selection: Selection
-    edits: Edits
-
-    def takes(self, found: FoundLetter) -> bool:
-        """Say whether a letter is redriven. With edits alone these choose the letters."""
-        return not (self.selection.is_all and len(self.edits)) or self.edits.has(found)
 
 
 @dataclass(frozen=True)

@@ -74,6 +74,7 @@ class TableLetters:
             outcome.error or "",
             0,
             self._batch.batch_id,
+            self._batch.number,
             self._clock(),
         )
         if letter.size > limits.MAX_LETTER_BYTES:
@@ -103,7 +104,8 @@ class TableLetters:
     def _tried(self, there: Row, row: Row) -> Operation | None:
         """Return the change of a row whose letter was redriven and refused again, None for a redelivery."""
         kept, new = found_letter(there), found_letter(row)
-        if not self._batch.is_redrive or kept.letter.batch == new.letter.batch:
+        is_ours = self._batch.is_ours(kept.letter.batch, kept.letter.batch_number)
+        if not self._batch.is_redrive or is_ours:
             return None
         tried = new.letter._replace(tries=kept.letter.tries + 1)
         return Operation.replace(row.row_key, _properties(new.handler, tried), there.etag)

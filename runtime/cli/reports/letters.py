@@ -40,7 +40,13 @@ class LettersReport:
     beyond_limit: int = 0
 
     def add(self, found: FoundLetter) -> None:
-        """Take another letter."""
+        """Take another letter, which is listed up to the limit."""
+        self.count_only(found)
+        if not self.limit or self.count <= self.limit:
+            self.listed.append(found)
+
+    def count_only(self, found: FoundLetter) -> None:
+        """Take another letter into its group."""
         self.count += 1
         self.behind += found.behind is not None
         letter = found.letter
@@ -51,8 +57,6 @@ class LettersReport:
             letter.error,
             letter.message_id,
         )
-        if not self.limit or self.count <= self.limit:
-            self.listed.append(found)
 
     def document(self, *, grouped: bool) -> dict[str, Any]:
         """Return the report for JSON."""
