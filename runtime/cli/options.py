@@ -209,3 +209,4 @@ class OnError(StrEnum):
 
     CONTINUE = "continue"
     STOP_STREAM = "stop-stream"
+    PARK = "park"
