@@ -47,17 +47,25 @@ class Refusals:
         """Whether one transaction takes no more changes."""
         return len(self._changes) >= limits.MAX_TRANSACTION_LETTERS
 
-    def refusal(self, message: Prepared) -> Outcome | None:
-        """Return the outcome of an unknown message that letters decide on, None when it is to be handled."""
+    def refusal(self, message: Prepared, *, waits: bool = True) -> Outcome | None:
+        """Return the outcome of an unknown message that letters decide on, None when it is to be handled.
+
+        One that does not wait is not held back.
+        """
         if not self:
             return None
         key, content = message.key, message.fingerprint
         letter = self.recorded(key, content)
         if letter is not None:
             return _refused(message, letter.reason, letter.error)
-        if self.is_held_back(key, content):
+        if waits and self.is_held_back(key, content):
             return _refused(message, Reason.HELD_BACK, PARKED)
         return None
+
+    def is_redriven(self, message: Prepared) -> bool:
+        """Say whether a message is a letter that is to be handled again."""
+        letter = self._own(message.key, message.fingerprint)
+        return letter is not None and self._is_redriven(letter)
 
     def recorded(self, key: IdKey, content: bytes) -> Letter | None:
         """Return the letter that decides on a redelivery, None when the message is to be handled."""

@@ -21,7 +21,7 @@ from tests.model.mistakes import (
 )
 from tests.model.reduction import Reduction
 from tests.model.report import Report
-from tests.model.scenarios import eviction
+from tests.model.scenarios import eviction, refused_entities
 from tests.model.scenarios import refusals as refused
 from tests.model.scenarios import two_passes as passes
 from tests.model.scenarios.batches import ATTEMPTS, BATCHES, IN_PARTS
@@ -140,6 +140,17 @@ REFUSALS = (
     Check(refused.PARKED, Bounds(2, 1)),
     Check(refused.STILL_PARKED, Bounds(1, 1), is_quick=True),
     Check(refused.STILL_PARKED, Bounds(2)),
+    Check(refused.TRUNCATED, Bounds(1, 1), is_quick=True),
+    Check(refused.TRUNCATED, Bounds(2)),
+    Check(refused.TRUNCATED_IN_ROWS, Bounds(1, 1)),
+    Check(refused.CUT_AND_PARKED, Bounds(1, 1)),
+    Check(refused.LATE, Bounds(1, 1), is_quick=True),
+    *(Check(scenario, Bounds(1, 2)) for scenario in refused_entities.BATCH),
+    *(Check(scenario, Bounds(1, 1), is_quick=True) for scenario in refused_entities.SINGLE),
+    *(Check(scenario, Bounds(1, 1)) for scenario in refused_entities.REDRIVEN),
+    *(Check(scenario, Bounds(2, 1)) for scenario in refused_entities.SINGLE[:1]),
+    *(Check(scenario, Bounds(2)) for scenario in refused_entities.SINGLE[1:2]),
+    Check(refused_entities.SINGLE[0], Bounds(1, 0, 0, cuts=1)),
 )
 
 _LATE_AND_NEW = [deliver(old("a")), deliver(write("x"))]

@@ -9,11 +9,13 @@ import pytest
 
 from runtime.algorithms.refusals import Refusals
 from runtime.algorithms.state_based import process as state_based
+from runtime.algorithms.state_based.truncation import TruncationRules
 from runtime.messages.outcome import Outcome
 from runtime.storage.letters import Kind, Letter
 from runtime.storage.stream import Append, append
 from tests.model.mistakes.mistake import Mistake
 from tests.model.scenarios import refusals as scenarios
+from tests.model.scenarios import refused_entities
 from tests.model.world import Bounds
 
 
@@ -96,6 +98,20 @@ def _refusals_are_not_made_durable(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(state_based.StateBasedOneByOne, "process", process_quickly)
 
 
+def _letters_hold_nothing(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(TruncationRules, "is_held_by_letter", lambda *_: False)
+    _letters_are_too_late(patch)  # they are not, which is a second line of defence
+
+
+def _late_copies_wait_too(patch: pytest.MonkeyPatch) -> None:
+    refusal: Any = Refusals.refusal
+    patch.setattr(Refusals, "refusal", lambda self, message, **_: refusal(self, message))
+
+
+def _letters_are_too_late(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Refusals, "is_redriven", lambda *_: False)
+
+
 _CALM, _CRASH = Bounds(1), Bounds(1, crashes=1)
 
 MISTAKES = (
@@ -156,5 +172,36 @@ MISTAKES = (
         scenarios.SINGLE,
         Bounds(1, cuts=1),
         "KeptAsLetter",
+    ),
+    Mistake(
+        "truncation moves the horizon past a waiting letter",
+        _letters_hold_nothing,
+        scenarios.TRUNCATED,
+        _CALM,
+        "NeverTooLate",
+    ),
+    Mistake(
+        "a late copy waits behind a parked letter",
+        _late_copies_wait_too,
+        scenarios.CUT_AND_PARKED,
+        _CALM,
+        "ProcessedIsNoLetter",
+    ),
+    Mistake(
+        "a letter that was late before is redriven too late",
+        _letters_are_too_late,
+        scenarios.LATE,
+        _CALM,
+        "NeverTooLate",
+    ),
+    *(
+        Mistake(
+            f"{name}: refusals leave no trace",
+            _no_trace,
+            scenario,
+            _CRASH,
+            "InOrder",
+        )
+        for name, scenario in zip(("outbox", "store", "tokens"), refused_entities.ONLY_IN_ORDER, strict=True)
     ),
 )

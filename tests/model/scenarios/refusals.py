@@ -7,19 +7,25 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
+from runtime.batches.record import PARTITION
 from runtime.messages.envelope import Envelope
 from runtime.storage import limits
+from runtime.storage.stream import find_versions
 from tests.model import refusals
+from tests.model.calls import SteppedTable
 from tests.model.contents import Snapshot
 from tests.model.facts import Invariant
 from tests.model.histories import Job
 from tests.model.letters import committed_letters
+from tests.model.processes import Process
 from tests.model.scenarios.batches import ONE_TOKEN, PARTS, task
-from tests.model.scenarios.state_based import Limit, StateBasedScenario, deliver
-from tests.model.scribe import reply, write
-from tests.model.versions import committed_versions
+from tests.model.scenarios.state_based import RUNS, Limit, StateBasedScenario, deliver
+from tests.model.scenarios.truncation import OLD, at_that_time, long_ago, old, truncate
+from tests.model.scribe import BOOK, reply, write
+from tests.model.versions import Handled, committed_versions
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +43,23 @@ class RefusalScenario(StateBasedScenario):
 def redrive(number: int, *messages: Envelope, copies: int = 1) -> Job:
     """Return the job of redriving letters, attempted so many times."""
     return task(f"redrive-{number}", *messages, copies=copies, is_redrive=True)
+
+
+def once_refused(job: Job, *messages: str) -> Job:
+    """Return the job of a redrive that is begun when its messages are letters, and does nothing before."""
+    return job._replace(start=partial(_once_refused, job, messages))
+
+
+async def _once_refused(job: Job, messages: Sequence[str], process: Process) -> Handled:
+    table = SteppedTable()
+    if await table.get(PARTITION, job.name) is None:
+        history = await find_versions(table, "Scribe", BOOK, ())
+        waiting = {letter.message_id for letter in history.letters.waiting} if history else set()
+        if not waiting.issuperset(messages):
+            return Handled()
+    handled = await job.start(process)
+    assert isinstance(handled, Handled)
+    return handled
 
 
 _R, _MENDED, _WRONG = reply("r", to="a"), reply("r", to="z"), reply("r", to="y")
@@ -102,7 +125,7 @@ MENDED = RefusalScenario(
 )
 OPEN = RefusalScenario(
     "a redrive beside 2 attempts of the batch that refused",
-    [_REFUSED_BEFORE_ITS_LINE, redrive(1, _R)],
+    [_REFUSED_BEFORE_ITS_LINE, once_refused(redrive(1, _R), "r")],
     invariants=_IN_ORDER,
 )
 
@@ -119,4 +142,30 @@ STILL_PARKED = RefusalScenario(
     "2 attempts of a redrive that is refused, of a parked stream",
     [redrive(1, _WRONG, _B, copies=2), deliver(_C)],
     [task("batch-1", _R, _B, on_error="park")],
+)
+
+_OLD_R = reply("r", to="a", enqueued_at=OLD + ord("r"))
+_OLD_REFUSED = at_that_time([deliver(old("m")), deliver(_OLD_R), deliver(old("s")), deliver(old("t"))])
+TRUNCATED = RefusalScenario(
+    "a redrive, and the line that it waits for, beside truncation",
+    [truncate(), deliver(_A), redrive(1, _OLD_R)],
+    _OLD_REFUSED,
+)
+TRUNCATED_IN_ROWS = replace(
+    TRUNCATED, name=f"{TRUNCATED.name}, each version in a row", limits=[*ONE_TOKEN, *RUNS]
+)
+CUT_AND_PARKED = RefusalScenario(
+    "a late copy for a parked stream beside truncation",
+    [
+        truncate(keep_last=1),
+        task("batch-1", _R, on_error="park"),
+        deliver(old("m")),
+        once_refused(redrive(1, _MENDED, old("m")), "r", "m"),
+    ],
+    long_ago("m", "z"),
+)
+LATE = RefusalScenario(
+    "a redrive of what was refused though it was late",
+    [task("batch-1", _OLD_R, _A, late="process"), once_refused(redrive(1, _OLD_R), "r")],
+    [*long_ago("s", "t", "z"), truncate()],
 )

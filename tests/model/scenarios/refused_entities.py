@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from runtime.messages.envelope import Envelope
@@ -82,3 +83,6 @@ def _redriven(algorithm: _Algorithm) -> BatchScenario:
 
 _ALL = (_OUTBOX, _STORE, _TOKENS)
 SINGLE, BATCH, REDRIVEN = (tuple(map(each, _ALL)) for each in (_single, _in_a_batch, _redriven))
+ONLY_IN_ORDER = tuple(
+    replace(scenario, name=f"{scenario.name}, and its order alone", invariants=[_ORDER]) for scenario in BATCH
+)

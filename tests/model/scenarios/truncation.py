@@ -30,9 +30,12 @@ def old(line: str) -> Envelope:
     return write(line, OLD + ord(line))
 
 
-def truncate(copies: int = 1, *, keep_last: int | None = None) -> Job:
-    """Return the job of cutting what may be cut of the book, of batches that are finished."""
-    return Job("truncate", partial(_truncate, keep_last), copies)
+def truncate(copies: int = 1, *, keep_last: int | None = None, promised: bool = True) -> Job:
+    """Return the job of cutting what may be cut of the book.
+
+    `promised` says that single messages are acknowledged within a day.
+    """
+    return Job("truncate", partial(_truncate, keep_last, promised), copies)
 
 
 def truncated_beside(
@@ -56,9 +59,15 @@ def _long_ago(start: Callable[[Process], Started], process: Process) -> Started:
     return start(Process(process.number, OLD))
 
 
-async def _truncate(keep_last: int | None, process: Process) -> Handled:
+async def _truncate(keep_last: int | None, promised: bool, process: Process) -> Handled:
     table = SteppedTable()
     open_batches = await Ledger(table, process.clock, PATIENCE).open_batches()
-    rules = TruncationRules.of(NOW, open_batches, older_than=DAY, keep_last=keep_last)
+    rules = TruncationRules.of(
+        NOW,
+        open_batches,
+        older_than=DAY,
+        keep_last=keep_last,
+        acknowledged_after=DAY if promised else None,
+    )
     await truncate_stream(table, KEY, rules, PATIENCE)
     return Handled()
