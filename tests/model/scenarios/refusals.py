@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from runtime.batches.record import PARTITION
+from runtime.batches.numbering import PARTITION
 from runtime.messages.envelope import Envelope
 from runtime.storage import limits
 from runtime.storage.stream import find_versions
