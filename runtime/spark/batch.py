@@ -26,13 +26,14 @@ from handlers import App
 from handlers.guard import guarded
 from runtime.algorithms.algorithm import AT_ONCE
 from runtime.batches.context import BatchContext
-from runtime.batches.ledger import BatchRecord, Ledger
+from runtime.batches.ledger import Ledger
+from runtime.batches.record import BatchRecord
 from runtime.clock import cut_off
 from runtime.errors import BatchFailedError, BatchHeldBackError, UsageError
 from runtime.messages.outcome import Status
 from runtime.spark.batch_options import BatchOptions
 from runtime.spark.beginning import Probe, check_folder, check_session, check_workers
-from runtime.spark.folders import BatchFolders, absolute_folder
+from runtime.spark.folders import BatchFolders, absolute_folder, check_unused
 from runtime.spark.logs.inputs import describe_input
 from runtime.spark.logs.log import normalise, read_log
 from runtime.spark.logs.routing import route
@@ -146,7 +147,10 @@ class Batch:
         algorithm = self.options.described_algorithm()
         connection.run(ledger.check_algorithm(algorithm))
         out, other = absolute_folder(self.out), self.options.other_table
-        if batch_id is None or not connection.run(ledger.is_finished(batch_id)):
+        begun = None if batch_id is None else connection.run(ledger.find(batch_id))
+        if batch_id is not None and begun is None:
+            check_unused(out, batch_id)
+        if begun is None or not begun.is_finished:
             check_folder(self.spark, out)
             check_workers(self.spark, Probe(self.app, self._states(), other and other.for_workers()))
         input_ = f"{what}; handlers {', '.join(sorted(self.app.handlers))}; {self.options.described()}"
@@ -212,11 +216,12 @@ class Batch:
         options = self.options
         batch = BatchContext(
             record.batch_id,
-            connection.run(ledger.finished()),
+            connection.run(ledger.open_batches()),
             is_cascade=record.rounds > 0,
             late=options.late,
             on_error=options.on_error,
             on_difference=options.on_difference,
+            number=record.number,
         )
         app = guarded(self.app) if options.guard else self.app
         states = self._states()

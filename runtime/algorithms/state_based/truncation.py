@@ -8,11 +8,12 @@ leaves a stream that can be read, and truncating again finishes the work.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
 from eventstore import Partition, Stream, Table
+from runtime.batches.open_batches import OpenBatches
 from runtime.errors import UsageError
 from runtime.retries import RetryPolicy, until_undisturbed
 from runtime.storage.head import HEAD_PROPERTIES, Head, read_head
@@ -30,21 +31,21 @@ class TruncationRules:
     """When a version may go. Times are microseconds.
 
     `cut_off` is the time before which both the version and its message must have been written and enqueued.
-    `keep_last` versions stay whatever their age. Versions of the batches in `finished`, or of none, may go; those of
-    any other batch may have outputs that are not out yet. Versions without `enqueued_at` go only when `allow_undated`.
+    `keep_last` versions stay whatever their age. Versions of `open_batches` stay, as their outputs may not be out
+    yet. Versions without `enqueued_at` go only when `allow_undated`.
     """
 
     cut_off: int
     keep_last: int
     redelivery_window: int
     allow_undated: bool
-    finished: Collection[str]
+    open_batches: OpenBatches
 
     @classmethod
     def of(
         cls,
         now: int,
-        finished: Collection[str],
+        open_batches: OpenBatches,
         *,
         older_than: int | None = None,
         keep_last: int | None = None,
@@ -70,13 +71,13 @@ class TruncationRules:
             message = "A redelivery window is between nothing and ten years."
             raise UsageError(message)
         age = older_than if older_than is not None else (0 if allow_young else MINIMUM_AGE)
-        return cls(now - age, keep_last or 0, redelivery_window, allow_undated, frozenset(finished))
+        return cls(now - age, keep_last or 0, redelivery_window, allow_undated, open_batches)
 
     def lets_go(self, run: RunIndex, versions: int) -> bool:
         """Say whether all versions of a run may go, in a stream that has made so many versions."""
         return (
             run.last <= versions - self.keep_last
-            and all(commit.batch is None or commit.batch in self.finished for commit in run.commits)
+            and all(self.open_batches.is_finished(commit.batch, commit.number) for commit in run.commits)
             and run.written_at < self.cut_off
             and (run.newest is None or run.newest < self.cut_off)
             and (self.allow_undated or not run.undated)

@@ -126,7 +126,7 @@ class _Stream:
             rows = zip(group.envelopes, group.problems, strict=True)
             return Outcomes.of([unroutable(envelope, problem, group.handler) for envelope, problem in rows])
         deliveries = prepare_all(handler, group.business_id, group.envelopes)
-        if group.business_id is None or not deliveries.keys:
+        if group.business_id is None:
             return Outcomes.of([each for each in deliveries.parsed if isinstance(each, Outcome)])
         algorithm = self._algorithms[handler.name]
         return Outcomes.of(await algorithm.process(group.business_id, deliveries, self._seen))

@@ -9,6 +9,7 @@ from eventstore import InterceptedTable, drive
 from handlers import App, Context, Handler, Message, State, handles
 from runtime.algorithms.state_based.truncation import DAY, TruncationRules, truncate_stream
 from runtime.algorithms.state_based.verification import Finding, Verdict, Verifier
+from runtime.batches.open_batches import OpenBatches
 from runtime.messages.parsing import prepare
 from tests.unit.runtime.diary import delivery
 from tests.unit.runtime.patience import PATIENCE
@@ -268,7 +269,7 @@ def test_messages_whose_versions_may_have_been_cut_are_told_apart():
         Worker(table, App(Bell), business_id="east", clock=clock).process(
             *rang(f"m{number}", enqueued_at=NOW + number)
         )
-    rules = TruncationRules.of(NOW + 9 * DAY, (), older_than=DAY)
+    rules = TruncationRules.of(NOW + 9 * DAY, OpenBatches(), older_than=DAY)
     drive(truncate_stream(table, "Bell-east", rules, PATIENCE))
 
     found = verify(
