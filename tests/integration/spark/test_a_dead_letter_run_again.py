@@ -77,7 +77,7 @@ class Case(NamedTuple):
 BOTH = ("Account", "Audit")
 CASES = {
     "m-1": Case({}, {}, {}, ()),
-    "m-2": Case({"body": PAID | {"amount": -7}}, {"Account": "handler_error"}, {}, ["Account"]),
+    "m-2": Case({"body": PAID | {"amount": -7}}, {"Account": "handler_error"}, {"body": PAID}, ["Account"]),
     "m-3": Case({"type": "Closed"}, {None: "unknown_type"}, {}, ["Archive"]),
     "m-4": Case({"handler": "Archive"}, {"Archive": "unknown_handler"}, {}, ["Archive"]),
     "m-5": Case(
