@@ -4,8 +4,10 @@ from datetime import UTC, datetime
 
 import pytest
 
+from runtime.batches.ledger import Ledger
 from runtime.errors import UsageError
 from runtime.spark import truncate
+from runtime.spark.workers.connection import open_table
 from tests.support.clocks import FrozenClock
 from tests.support.logs import fire, start, write_lines
 from tests.support.outcomes import by_status, heads, published, statuses
@@ -50,6 +52,10 @@ def test_old_versions_go_and_their_messages_are_too_late(any_place):
     assert (versions, runs, kept_from, newest) == (3, 1, 4, 6)
     assert horizon == datetime(2026, 1, 5, tzinfo=UTC).replace(tzinfo=None)
     assert heads(place.store, place.table) == before
+
+    # ... the ledger has forgotten the batch of January, and a dry run would not have made it do so
+    connection = open_table(place.store, place.table)
+    assert [record.number for record in connection.run(Ledger(connection.table, MARCH).batches(9))] == [3, 2]
 
     # ... the messages of January are refused, and those of February are still replayed
     assert by_status(place.run(january, clock=MARCH)) == {("ShootingRange", "too_late"): 3}
