@@ -22,7 +22,7 @@ _HELD = {
     HeldBy.OPEN_BATCH: "by batches that are not published",
     HeldBy.UNDATED: "by versions without enqueued_at",
     HeldBy.UNACKNOWLEDGED: (
-        "by single messages whose outputs may not be out: let consumers acknowledge (Processor's acknowledge_every), or "
+        "by single messages whose outputs may not be out: let consumers acknowledge (acknowledge_every), or "
         "promise with --acknowledged-after AGE that those handled longer ago were acknowledged"
     ),
 }
