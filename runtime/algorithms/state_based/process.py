@@ -18,13 +18,14 @@ from eventstore import InvalidKeyError, Table
 from handlers.app import HandlerDefinition
 from runtime.algorithms.algorithm import AT_ONCE, Publish
 from runtime.algorithms.publishing import publish_all
+from runtime.algorithms.refusals import business_id_of, has_stream
 from runtime.algorithms.state_based.decide import Decider
 from runtime.algorithms.state_based.transaction import Folded, Transaction
 from runtime.batches.context import BatchContext
 from runtime.batches.epochs import Epochs
 from runtime.batches.seen import NOTHING, Seen
 from runtime.clock import Clock
-from runtime.messages.deliveries import Deliveries, Delivery, Prepared
+from runtime.messages.deliveries import Deliveries, Delivery
 from runtime.messages.outcome import Outcome, Reason, dead_letter
 from runtime.messages.outcomes import Outcomes
 from runtime.retries import READ_AGAIN, RetryPolicy
@@ -113,6 +114,11 @@ class StateBased:
             history = await append(history, folded.append)
         return replace(history, appended=folded.appended)
 
+    def redriving(self) -> StateBased:
+        """Return the same algorithm for letters, which are handled again."""
+        batch = replace(self.batch, is_redrive=True)
+        return StateBased(self.table, self.handler, self.clock, batch, self.retries)
+
     def _key_too_long(self, delivery: Delivery, business_id: str, error: str) -> Outcome:
         if isinstance(delivery, Outcome):
             return delivery
@@ -131,23 +137,29 @@ class StateBasedOneByOne:
         self.publish = publish
         self.epochs = epochs
 
-    async def process(self, message: Prepared) -> Outcome:
-        """Handle a message, publish its outputs, and return its outcome."""
+    async def process(self, message: Delivery, *, is_redrive: bool = False) -> Outcome:
+        """Handle a message, publish its outputs, and return its outcome.
+
+        A message that was refused before stays so, unless it is redriven.
+        """
+        if isinstance(message, Outcome) and not has_stream(message):
+            return message
+        algorithm = self.algorithm.redriving() if is_redrive else self.algorithm
         if self.epochs is None:
-            return await self.publish_after(self.algorithm, message)
+            return await self.publish_after(algorithm, message)
         epoch = await self.epochs.enter()
-        name = self.algorithm.handler.name, message.business_id, message.key
+        name = algorithm.handler.name, business_id_of(message), message.envelope.message_id
         try:
-            outcome = await self.publish_after(self.algorithm.numbered(epoch.number), message)
+            outcome = await self.publish_after(algorithm.numbered(epoch.number), message)
         except BaseException:
             self.epochs.fail(epoch, name)
             raise
         await self.epochs.leave(epoch, None if outcome.version is None else name)
         return outcome
 
-    async def publish_after(self, algorithm: StateBased, message: Prepared) -> Outcome:
+    async def publish_after(self, algorithm: StateBased, message: Delivery) -> Outcome:
         """Store the version that a message makes, then publish its outputs."""
-        (outcome,) = await algorithm.process(message.business_id, [message])
+        (outcome,) = await algorithm.process(business_id_of(message), [message])
         if outcome.version is not None:
             await publish_all(algorithm.table, self.publish, outcome.outputs)
         return outcome
