@@ -11,19 +11,21 @@ from datetime import timedelta
 from eventstore import Table
 from handlers import App
 from handlers.guard import guarded
-from handlers.route import KeyKind, Route
+from handlers.route import Route
 from runtime.algorithms.algorithm import AT_ONCE, Publish
 from runtime.algorithms.choice import AlgorithmName, Dependencies, check_stores, handlers_of, make_algorithms
 from runtime.algorithms.fresh_ids import fresh_id
+from runtime.algorithms.letters.of_table import TableLetters
 from runtime.algorithms.outbox.tokens import TokenStore, issue
+from runtime.algorithms.refusals import has_stream
+from runtime.batches.context import BatchContext
 from runtime.batches.epochs import Epochs
 from runtime.batches.ledger import Ledger
 from runtime.clock import Clock, system_clock
 from runtime.errors import UsageError
 from runtime.messages.envelope import Envelope
-from runtime.messages.message_ids import canonical
-from runtime.messages.outcome import Outcome, Reason, dead_letter
-from runtime.messages.parsing import prepare, read_body
+from runtime.messages.outcome import Outcome
+from runtime.messages.parsing import business_id_of, prepare, unroutable
 from runtime.retries import RetryPolicy
 
 
@@ -72,6 +74,7 @@ class Processor:
             self._epochs = Epochs(Ledger(table, clock, retries), clock, fresh_id, length)
         self._app = app = guarded(app) if guard else app
         self._tokens = TokenStore(token_store or table) if algorithm == "tokens" else None
+        self._table, self._clock, self._retries = table, clock, retries
         dependencies = Dependencies(
             app,
             table,
@@ -102,11 +105,7 @@ class Processor:
     async def _process(self, message: Envelope, *, is_redrive: bool) -> list[Outcome]:
         routes = self._app.routes(message.type)
         if not routes:
-            return [
-                dead_letter(
-                    message, Reason.UNKNOWN_TYPE, f"No handler takes messages of type {message.type}."
-                )
-            ]
+            return [await self._kept(unroutable(message, None), is_redrive=is_redrive)]
         return [await self._handle(route, message, is_redrive=is_redrive) for route in routes]
 
     async def issue(self, message: Envelope) -> Envelope:
@@ -142,20 +141,15 @@ class Processor:
 
     async def _handle(self, route: Route, message: Envelope, *, is_redrive: bool) -> Outcome:
         handler = self._app.handlers[route.handler]
-        business_id = _given(route, message) or _read(route, message)
+        business_id = business_id_of(route, message)
         delivery = prepare(handler, business_id, message)
-        return await self._algorithms[handler.name].process(delivery, is_redrive=is_redrive)
+        outcome = await self._algorithms[handler.name].process(delivery, is_redrive=is_redrive)
+        return await self._kept(outcome, is_redrive=is_redrive)
 
-
-def _given(route: Route, message: Envelope) -> str | None:
-    """Return the business id that the sender names: a UUID in any spelling is one."""
-    if message.business_id and route.key_kind is KeyKind.UUID:
-        return canonical(message.business_id)
-    return message.business_id
-
-
-def _read(route: Route, message: Envelope) -> str | None:
-    try:
-        return route.business_id(read_body(route, message.body))
-    except Exception:  # noqa: BLE001 - what is wrong with a body is told when it is prepared
-        return None
+    async def _kept(self, outcome: Outcome, *, is_redrive: bool) -> Outcome:
+        """Return an outcome; a dead letter that has no stream to be kept with is kept in the table."""
+        if outcome.is_dead_letter and not has_stream(outcome):
+            await TableLetters(
+                self._table, BatchContext(is_redrive=is_redrive), self._clock, self._retries
+            ).keep([outcome])
+        return outcome

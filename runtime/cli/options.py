@@ -230,3 +230,4 @@ class OnError(StrEnum):
 
     CONTINUE = "continue"
     STOP_STREAM = "stop-stream"
+    PARK = "park"
