@@ -10,7 +10,6 @@ from datetime import timedelta
 
 from eventstore import Table
 from handlers import App
-from handlers.app import HandlerDefinition
 from handlers.guard import guarded
 from handlers.route import KeyKind, Route
 from runtime.algorithms.algorithm import AT_ONCE, Publish
@@ -69,9 +68,19 @@ class Processor:
     async def process(self, message: Envelope) -> list[Outcome]:
         """Handle a message in each handler that takes its type, publish the outputs, and return the outcomes.
 
+        A message that a handler refuses is a dead letter, and is kept with its stream: its redeliveries are refused
+        too, whatever the state is by then. `redrive` handles it again.
+
         State-based this costs, for each handler, one query and one transaction for a new message, one or two queries
         for a duplicate; docs/algorithms.md has the costs of the others.
         """
+        return await self._process(message, is_redrive=False)
+
+    async def redrive(self, message: Envelope) -> list[Outcome]:
+        """Handle a message as `process` does, also where it was refused before. Its body may have been mended."""
+        return await self._process(message, is_redrive=True)
+
+    async def _process(self, message: Envelope, *, is_redrive: bool) -> list[Outcome]:
         routes = self._app.routes(message.type)
         if not routes:
             return [
@@ -79,7 +88,7 @@ class Processor:
                     message, Reason.UNKNOWN_TYPE, f"No handler takes messages of type {message.type}."
                 )
             ]
-        return [await self._handle(self._app.handlers[route.handler], route, message) for route in routes]
+        return [await self._handle(route, message, is_redrive=is_redrive) for route in routes]
 
     async def issue(self, message: Envelope) -> Envelope:
         """Return a message from outside with the token that it needs: send that. Costs one request.
@@ -104,12 +113,11 @@ class Processor:
         algorithms = self._algorithms.values()
         return sum([await algorithm.evict(older_than, dry_run=dry_run) for algorithm in algorithms])
 
-    async def _handle(self, handler: HandlerDefinition, route: Route, message: Envelope) -> Outcome:
+    async def _handle(self, route: Route, message: Envelope, *, is_redrive: bool) -> Outcome:
+        handler = self._app.handlers[route.handler]
         business_id = _given(route, message) or _read(route, message)
-        prepared = prepare(handler, business_id, message)
-        if isinstance(prepared, Outcome) or business_id is None:
-            return prepared  # type: ignore[return-value] # nothing is prepared without a business id
-        return await self._algorithms[handler.name].process(prepared)
+        delivery = prepare(handler, business_id, message)
+        return await self._algorithms[handler.name].process(delivery, is_redrive=is_redrive)
 
 
 def _given(route: Route, message: Envelope) -> str | None:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from eventstore import Row, Table, pages
 from runtime.algorithms.outbox.entities import ENTITY
-from runtime.batches.ledger import STATE_BASED
+from runtime.batches.record import STATE_BASED
 from runtime.storage.listing import summaries
 from runtime.storage.properties import number, text
 

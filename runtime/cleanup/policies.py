@@ -6,13 +6,14 @@ a hold counts whatever stands beside it. Both are set and removed apart.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 
 from eventstore import Int64, Operation, Row, RowChangedError, RowExistsError, Table, Value, pages
 from eventstore.keys import escape
 from runtime.algorithms.state_based.truncation import TruncationRules
+from runtime.batches.open_batches import OpenBatches
 from runtime.clock import Clock, to_datetime, to_microseconds
 from runtime.retries import RetryPolicy, until_undisturbed
 from runtime.storage.properties import number, time
@@ -41,9 +42,9 @@ class PolicyRules:
     redelivery_window: int = 0
     allow_undated: bool = False
 
-    def as_of(self, now: int, finished: Collection[str]) -> TruncationRules:
+    def as_of(self, now: int, open_batches: OpenBatches) -> TruncationRules:
         """Return the rules of a truncation that begins now. Raises `UsageError` for rules that make no sense."""
-        return TruncationRules.of(now, finished, **asdict(self))
+        return TruncationRules.of(now, open_batches, **asdict(self))
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +125,7 @@ class Policies:
 
         Raises `UsageError` for rules that make no sense.
         """
-        rules.as_of(self._clock(), ())
+        rules.as_of(self._clock(), OpenBatches())
         return await self._change(scope, rules=rules)
 
     async def hold(self, scope: Scope) -> Policy:

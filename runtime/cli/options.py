@@ -107,7 +107,7 @@ Messages = Annotated[
         metavar="LOG",
         show_default=False,
         help="The message log: a file or folder with the columns message_id, type, body, and optionally "
-        "business_id, sequence, enqueued_at, headers.",
+        "business_id, sequence, enqueued_at, headers, handler.",
     ),
 ]
 Format = Annotated[

@@ -50,6 +50,18 @@ def prepare_all(handler: HandlerDefinition, business_id: str | None, envelopes: 
     return Deliveries(envelopes, parsed)
 
 
+def unroutable(envelope: Envelope, problem: str | None, handler: str | None = None) -> Outcome:
+    """Return the dead letter that a delivery is which no handler takes: nor the one that its log names, if it does.
+
+    `problem` is what is wrong with its envelope, if anything is.
+    """
+    if problem is not None:
+        return dead_letter(envelope, Reason.INVALID_ENVELOPE, problem)
+    if handler is not None:
+        return dead_letter(envelope, Reason.UNKNOWN_HANDLER, f"There is no handler {handler!r}.", handler)
+    return dead_letter(envelope, Reason.UNKNOWN_TYPE, f"No handler takes messages of type {envelope.type}.")
+
+
 def read_body(route: Route, body: str | bytes) -> Message:
     """Return the message in a body of JSON text or msgpack bytes.
 

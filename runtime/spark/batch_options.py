@@ -8,7 +8,7 @@ from typing import Literal
 
 from runtime.algorithms.choice import AlgorithmName, check_name, check_stores, described_algorithm
 from runtime.batches.dead_letter_limit import DeadLetterLimit
-from runtime.batches.ledger import STATE_BASED
+from runtime.batches.record import STATE_BASED
 from runtime.clock import Clock, system_clock
 from runtime.errors import UsageError
 from runtime.spark.workers.connection import TablePlace

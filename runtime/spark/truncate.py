@@ -12,12 +12,13 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 from pyspark.sql.types import StringType, StructField, StructType
 
-from eventstore import KeyRange
+from eventstore import KeyRange, Table
 from eventstore.connect import portable_url
 from eventstore.listing import count_and_split
 from runtime.algorithms.state_based.truncation import TruncationRules
 from runtime.batches.ledger import Ledger
-from runtime.cleanup.policies import NO_RULES, Policies
+from runtime.batches.open_batches import OpenBatches
+from runtime.cleanup.policies import NO_RULES, Policies, Scope
 from runtime.clock import Clock, system_clock
 from runtime.errors import BatchFailedError, LeaseLostError, UsageError
 from runtime.spark.beginning import check_session
@@ -111,7 +112,9 @@ def truncate(
     }
     is_given = has_rules(rules)
     if is_given:
-        TruncationRules.of(clock(), (), **rules)  # what cannot be is refused before the table is looked for
+        TruncationRules.of(
+            clock(), OpenBatches(), **rules
+        )  # what cannot be is refused before the table is looked for
     connection = open_table(store, table, make=False)
     check_reach(connection, spark)
     parallel = spark.sparkContext.defaultParallelism
@@ -120,13 +123,14 @@ def truncate(
     )
     if not is_given and not connection.run(Policies(of_driver, clock).has_rules()):
         raise UsageError(NO_RULES)
-    now, finished = clock(), connection.run(Ledger(of_driver, clock).finished())
+    ledger = Ledger(of_driver, clock)
+    now, open_batches = clock(), connection.run(ledger.open_batches(dry_run=dry_run))
     job = TruncationJob(
         store=portable_url(store),
         table=table,
-        given=TruncationRules.of(now, finished, **rules) if is_given else None,
+        given=TruncationRules.of(now, open_batches, **rules) if is_given else None,
         now=now,
-        finished=finished,
+        open_batches=open_batches,
         dry_run=dry_run,
         clock=clock,
         with_streams=report is not None,
@@ -145,14 +149,24 @@ def truncate(
             job = replace(job, requests_per_second=max_requests_per_second / min(len(ranges), parallel))
         stack.enter_context(group)
         if show is not None:
-            done = spark.sparkContext.accumulator(0)
-            job = replace(job, done=done.add)
-            stack.enter_context(Watch(lambda: (done.value, total), show))
+            streams = spark.sparkContext.accumulator(0)
+            job = replace(job, done=streams.add)
+            stack.enter_context(Watch(lambda: (streams.value, total), show))
         try:
-            return _run(spark, job, ranges, report, of_driver.calls)
+            done = _run(spark, job, ranges, report)
         except SPARK_FAILURES as error:
             lost = LeaseLostError.__name__ in str(error)
             raise (LeaseLostError if lost else BatchFailedError)(explain(error)) from error
+        age = older_than if is_given else connection.run(_age_of_table(of_driver, clock))
+        if age is not None and not dry_run:
+            connection.run(ledger.prune(now - age))
+    return replace(done, requests=done.requests + of_driver.calls)
+
+
+async def _age_of_table(table: Table, clock: Clock) -> int | None:
+    """Return the age in the table's own policy: rows of batches are no stream's, and go by that."""
+    policy = await Policies(table, clock).get(Scope())
+    return policy.rules.older_than if policy.rules and not policy.hold else None
 
 
 def has_rules(options: Mapping[str, Any]) -> bool:
@@ -160,28 +174,26 @@ def has_rules(options: Mapping[str, Any]) -> bool:
     return any(options.values()) or any(options[name] is not None for name in ("older_than", "keep_last"))
 
 
-def _run(
-    spark: SparkSession, job: TruncationJob, ranges: list[KeyRange], report: str | None, requests: int
-) -> Truncation:
+def _run(spark: SparkSession, job: TruncationJob, ranges: list[KeyRange], report: str | None) -> Truncation:
     frame = spark.createDataFrame([astuple(keys) for keys in ranges], _RANGES).repartition(len(ranges))
     cut = frame.mapInArrow(job.run, REPORT)
     if report is None:
         # Collected, not grouped: Spark would carry a lost part of the job out again, when all was cut.
-        return _sum(cut.select(*Kind._fields, *SUMS).toArrow().to_pylist(), requests)
+        return _sum(cut.select(*Kind._fields, *SUMS).toArrow().to_pylist())
     cut.write.parquet(report)
     written = spark.read.schema(REPORT).parquet(report)
     sums = written.groupBy(*Kind._fields).agg(*[sf.sum(name).alias(name) for name in SUMS])
     streams = written.where(sf.col("stream").isNotNull()).select(*_OF_A_STREAM)
-    return replace(_sum((row.asDict() for row in sums.collect()), requests), streams=streams)
+    return replace(_sum(row.asDict() for row in sums.collect()), streams=streams)
 
 
-def _sum(rows: Iterable[Mapping[str, Any]], requests: int) -> Truncation:
+def _sum(rows: Iterable[Mapping[str, Any]]) -> Truncation:
     sums: dict[Kind, dict[str, int]] = defaultdict(lambda: dict.fromkeys(SUMS, 0))
     for row in rows:
         kind = sums[Kind(*(row[name] for name in Kind._fields))]
         for name in SUMS:
             kind[name] += row[name]
-    requests += sum(each.pop("requests") for each in sums.values())
+    requests = sum(each.pop("requests") for each in sums.values())
     return Truncation(sorted(_counts(sums), key=_place), requests)
 
 

@@ -12,6 +12,7 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType, Tim
 
 from eventstore import KeyRange
 from runtime.algorithms.state_based.truncation import HeldBy, Truncated, TruncationRules, truncate_stream
+from runtime.batches.open_batches import OpenBatches
 from runtime.cleanup.lease import RENEW_SECONDS, Leases
 from runtime.cleanup.policies import Decision, PolicyReader
 from runtime.clock import Clock
@@ -69,7 +70,7 @@ class TruncationJob:
     table: str
     given: TruncationRules | None
     now: int
-    finished: frozenset[str]
+    open_batches: OpenBatches
     dry_run: bool
     clock: Clock
     token: str | None = None
@@ -144,7 +145,7 @@ class _Worker:
             return GIVEN, job.given
         if decision.rules is None or decision.rules.rules is None:
             return None, None
-        return decision.rules.scope.level, decision.rules.rules.as_of(job.now, job.finished)
+        return decision.rules.scope.level, decision.rules.rules.as_of(job.now, job.open_batches)
 
 
 class _Tally:

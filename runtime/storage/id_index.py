@@ -27,7 +27,7 @@ from runtime.storage.run import Run
 
 PREFIX = "SS-IDX-"
 LAST = PREFIX + "~"
-"""The end of the index rows, for a range that begins with the header."""
+"""The end of the index rows."""
 
 _HASHES = chunk_names("Prints", limits.MAX_INDEX_HASHES * HASH_BYTES // CHUNK)
 _ENDS = chunk_names("Ends", 4)

@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from eventstore import ConcurrencyConflictError, InvalidKeyError, Operation, Page, Row, RowError, Table, pages
+from eventstore import (
+    ConcurrencyConflictError,
+    Include,
+    InvalidKeyError,
+    Operation,
+    Page,
+    Row,
+    RowError,
+    Table,
+    pages,
+)
 from eventstore.keys import escape
 from handlers.app import HandlerDefinition
 from runtime.algorithms.outbox.entity import Entity, read_entity
@@ -14,10 +24,11 @@ from runtime.errors import UsageError
 from runtime.messages.deliveries import Prepared
 from runtime.messages.outcome import Outcome, Reason, dead_letter
 from runtime.retries import RetryPolicy, until_undisturbed
+from runtime.storage import letters
 from runtime.storage.properties import number
 
 ENTITY = "ENTITY"
-"""The row key of an entity, alone in its partition but for what a store may keep beside it."""
+"""The row key of an entity, in a partition with its letters, and with what a store may keep beside it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +60,7 @@ class Entities:
         return None
 
     async def load(self, key: str) -> Entity:
-        """Read an entity, or return the one that was never written. Costs one request.
+        """Read an entity, or return the one that was never written. Costs one request, two when it has letters.
 
         Raises `UsageError` when another algorithm wrote it: this one would not recognise what was processed.
         """
@@ -62,7 +73,13 @@ class Entities:
                 f"{key} is processed with the algorithm {entity.algorithm}, and cannot be with {self.algorithm}: "
                 "use the same, or another table."
             )
-        return entity
+        return await self._with_letters(entity) if entity.letter_rows else entity
+
+    async def _with_letters(self, entity: Entity) -> Entity:
+        """Read the letters of an entity. When it was changed since it was read, a write is refused anyway."""
+        page = partial(self.table.query, entity.key, letters.PREFIX, letters.LAST, select=letters.PROPERTIES)
+        rows = [row async for found in pages(page) for row in found.rows]
+        return replace(entity, letters=letters.read_letters(rows))
 
     async def store(self, entity: Entity) -> Entity:
         """Write an entity on the condition that nobody wrote it since it was read. Costs one request.
@@ -70,6 +87,10 @@ class Entities:
         Raises `ConcurrencyConflictError` when somebody did. Then, and when no answer came, the entity must be read
         again.
         """
+        includes: Sequence[Include] = ()
+        if entity.refused is not None:
+            kept, includes = entity.letters.changed(entity.refused)
+            entity = replace(entity, letters=kept, letter_rows=len(kept.rows), refused=None)
         properties = entity.properties()
         change = (
             Operation.insert(ENTITY, properties)
@@ -77,7 +98,8 @@ class Entities:
             else Operation.replace(ENTITY, properties, entity.etag)
         )
         try:
-            (etag,) = await self.table.transact(entity.key, [change])
+            changes = [change, *(include.operation() for include in includes)]
+            (etag, *_) = await self.table.transact(entity.key, changes)
         except RowError as error:
             raise ConcurrencyConflictError(entity.key, str(error)) from error
         return replace(entity, etag=etag)

@@ -9,13 +9,14 @@ from handlers.app import HandlerDefinition
 from runtime.algorithms.invocation import HandlerFailedError, invoke_handler
 from runtime.algorithms.outbox.entity import Entity
 from runtime.algorithms.outbox.entry import Entry, outputs_of
+from runtime.batches.open_batches import BatchKey
 from runtime.messages.deliveries import Prepared
 from runtime.messages.outcome import Outcome, Output, Reason, Status, dead_letter
 from runtime.storage.stored_state import read_state
 
 
 def invoke(
-    handler: HandlerDefinition, entity: Entity, message: Prepared, now: int, batch: str | None = None
+    handler: HandlerDefinition, entity: Entity, message: Prepared, now: int, batch: BatchKey | None = None
 ) -> Entity | Outcome:
     """Handle a message on an entity. Return the entity with what it did, or the dead letter that the message is.
 

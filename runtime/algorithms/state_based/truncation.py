@@ -10,7 +10,7 @@ What is to be cut is planned and measured first, so that a dry run tells exactly
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import partial
@@ -19,6 +19,7 @@ from eventstore import Include, Partition, Row, Stream, Table
 from eventstore.header import header_row
 from eventstore.limits import prepare_row, row_bytes
 from eventstore.truncation import CutRows, rows_to_cut
+from runtime.batches.open_batches import OpenBatches
 from runtime.errors import UsageError
 from runtime.retries import RetryPolicy, until_undisturbed
 from runtime.storage.head import HEAD_PROPERTIES, Head, read_head
@@ -49,21 +50,21 @@ class TruncationRules:
     """When a version may go. Times are microseconds.
 
     `cut_off` is the time before which both the version and its message must have been written and enqueued.
-    `keep_last` versions stay whatever their age. Versions of the batches in `finished`, or of none, may go; those of
-    any other batch may have outputs that are not out yet. Versions without `enqueued_at` go only when `allow_undated`.
+    `keep_last` versions stay whatever their age. Versions of `open_batches` stay, as their outputs may not be out
+    yet. Versions without `enqueued_at` go only when `allow_undated`.
     """
 
     cut_off: int
     keep_last: int
     redelivery_window: int
     allow_undated: bool
-    finished: Collection[str]
+    open_batches: OpenBatches
 
     @classmethod
     def of(
         cls,
         now: int,
-        finished: Collection[str],
+        open_batches: OpenBatches,
         *,
         older_than: int | None = None,
         keep_last: int | None = None,
@@ -89,7 +90,7 @@ class TruncationRules:
             message = "A redelivery window is between nothing and ten years."
             raise UsageError(message)
         age = older_than if older_than is not None else (0 if allow_young else MINIMUM_AGE)
-        return cls(now - age, keep_last or 0, redelivery_window, allow_undated, frozenset(finished))
+        return cls(now - age, keep_last or 0, redelivery_window, allow_undated, open_batches)
 
     def lets_go(self, run: RunIndex, versions: int) -> bool:
         """Say whether all versions of a run may go, in a stream that has made so many versions."""
@@ -105,7 +106,7 @@ class TruncationRules:
 
     def holder(self, run: RunIndex) -> HeldBy | None:
         """Return what keeps a run that is due, None when it may go."""
-        if not all(commit.batch is None or commit.batch in self.finished for commit in run.commits):
+        if not all(self.open_batches.is_finished(commit.batch, commit.number) for commit in run.commits):
             return HeldBy.OPEN_BATCH
         if run.undated and not self.allow_undated:
             return HeldBy.UNDATED

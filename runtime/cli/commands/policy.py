@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
+from runtime.batches.open_batches import OpenBatches
 from runtime.cleanup.policies import Policies, Policy, PolicyRules, Scope
 from runtime.cli.console import Screen
 from runtime.cli.durations import duration_text
@@ -60,7 +61,7 @@ def set_policy(
     if not is_given and not hold:
         raise UsageError("Say what may be cut, by --older-than AGE, --keep-last N or both, or --hold.")
     if is_given:
-        rules.as_of(0, ())
+        rules.as_of(0, OpenBatches())
         policy = on_table(store, table, lambda found: Policies(found, system_clock).set_rules(scope, rules))
     if hold:
         policy = on_table(store, table, lambda found: Policies(found, system_clock).hold(scope))

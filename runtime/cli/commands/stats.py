@@ -61,9 +61,9 @@ async def _count(states: Place, tokens: Place) -> tuple[list[HandlerCount], int]
 
 async def _check_tokens(table: Table, described: str) -> None:
     """Raise `NotPossibleError` when batches kept their tokens elsewhere: none would be counted."""
-    for record in await Ledger(table, system_clock).batches():
-        if record.algorithm.startswith("tokens") and record.algorithm != described:
-            raise NotPossibleError(
-                f"The algorithm of batch {record.batch_id} is {record.algorithm}: say with --token-store and "
-                f"--token-table where the tokens are."
-            )
+    found = await Ledger(table, system_clock).algorithm()
+    if found is not None and found.name.startswith("tokens") and found.name != described:
+        raise NotPossibleError(
+            f"The algorithm of batch {found.batch_id} is {found.name}: say with --token-store and --token-table "
+            f"where the tokens are."
+        )

@@ -9,6 +9,7 @@ import typer
 
 from eventstore import Table, connect
 from runtime.algorithms.state_based.truncation import TruncationRules
+from runtime.batches.open_batches import OpenBatches
 from runtime.cleanup.lease import Leases
 from runtime.cleanup.policies import NO_RULES, Policies
 from runtime.cli.console import Screen
@@ -135,7 +136,7 @@ def truncate(
 def _check_rules(store: str, table: str, rules: dict[str, Any]) -> bool:
     """Refuse before Spark is started what cannot be; say whether rules are given, and not policies to be applied."""
     if any(rules.values()) or rules["older_than"] is not None:
-        TruncationRules.of(system_clock(), (), **rules)
+        TruncationRules.of(system_clock(), OpenBatches(), **rules)
         return True
     if not on_table(store, table, lambda found: Policies(found, system_clock).has_rules()):
         raise UsageError(NO_RULES)

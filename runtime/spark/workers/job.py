@@ -18,9 +18,9 @@ from runtime.algorithms.choice import AlgorithmName, BatchAlgorithm, Dependencie
 from runtime.batches.context import BatchContext
 from runtime.batches.seen import NOTHING
 from runtime.clock import Clock, system_clock
-from runtime.messages.outcome import Outcome, Reason, dead_letter
+from runtime.messages.outcome import Outcome
 from runtime.messages.outcomes import Outcomes
-from runtime.messages.parsing import prepare_all
+from runtime.messages.parsing import prepare_all, unroutable
 from runtime.spark.workers.buffer import Buffer
 from runtime.spark.workers.concurrency import ConcurrencyLimit, Wait
 from runtime.spark.workers.connection import Connection, TablePlace, open_table
@@ -121,14 +121,12 @@ class _Stream:
         return outcomes
 
     async def _outcomes(self, group: Group) -> Outcomes:
-        if group.handler is None:
+        handler = self._app.handlers.get(group.handler or "")
+        if handler is None:
             rows = zip(group.envelopes, group.problems, strict=True)
-            return Outcomes.of(
-                [dead_letter(envelope, *_why_unroutable(envelope.type, why)) for envelope, why in rows]
-            )
-        handler = self._app.handlers[group.handler]
+            return Outcomes.of([unroutable(envelope, problem, group.handler) for envelope, problem in rows])
         deliveries = prepare_all(handler, group.business_id, group.envelopes)
-        if group.business_id is None or not deliveries.keys:
+        if group.business_id is None:
             return Outcomes.of([each for each in deliveries.parsed if isinstance(each, Outcome)])
         algorithm = self._algorithms[handler.name]
         return Outcomes.of(await algorithm.process(group.business_id, deliveries, self._seen))
@@ -136,9 +134,3 @@ class _Stream:
 
 def _unchanged(table: Table) -> Table:
     return table
-
-
-def _why_unroutable(type_: str, problem: str | None) -> tuple[Reason, str]:
-    if problem is not None:
-        return Reason.INVALID_ENVELOPE, problem
-    return Reason.UNKNOWN_TYPE, f"No handler takes messages of type {type_}."

@@ -12,6 +12,7 @@ from eventstore import truncation as event_truncation
 from eventstore.writing import transact
 from runtime.algorithms.state_based import truncation
 from runtime.algorithms.state_based.truncation import TruncationRules
+from runtime.batches.open_batches import OpenBatches
 from tests.model.mistakes.mistake import Mistake
 from tests.model.scenarios.batches import ONE_TOKEN, task
 from tests.model.scenarios.state_based import RUNS, StateBasedScenario, deliver
@@ -49,7 +50,7 @@ def _any_batch_may_go(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(
         TruncationRules,
         "lets_go",
-        lambda self, run, versions: lets_go(replace(self, finished={"batch-1"}), run, versions),
+        lambda self, run, versions: lets_go(replace(self, open_batches=OpenBatches(2)), run, versions),
     )
 
 

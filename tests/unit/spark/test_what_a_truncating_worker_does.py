@@ -11,6 +11,7 @@ import pytest
 
 from eventstore import InterceptedTable, KeyRange, Table, drive
 from runtime.algorithms.state_based.truncation import TruncationRules
+from runtime.batches.open_batches import OpenBatches
 from runtime.cleanup import lease as lease_module
 from runtime.cleanup.lease import Leases
 from runtime.cleanup.policies import Policies, PolicyRules, Scope
@@ -27,7 +28,8 @@ from tests.unit.runtime.worker import DAY, NOW, ToldClock, Worker
 
 OLD = NOW - 100 * DAY
 CLOCK = FrozenClock(NOW)
-ALL = TruncationRules.of(NOW, (), older_than=30 * DAY)
+OPEN = OpenBatches(names=frozenset({"open"}))
+ALL = TruncationRules.of(NOW, OPEN, older_than=30 * DAY)
 
 
 @pytest.fixture
@@ -49,7 +51,7 @@ def table(place, monkeypatch) -> Table:
 
 
 def job(place: TablePlace, **options: Any) -> TruncationJob:
-    given = {"given": ALL, "now": NOW, "finished": frozenset(), "dry_run": False, "clock": CLOCK}
+    given = {"given": ALL, "now": NOW, "open_batches": OPEN, "dry_run": False, "clock": CLOCK}
     return TruncationJob(store=place.store, table=place.table, **{**given, **options})
 
 

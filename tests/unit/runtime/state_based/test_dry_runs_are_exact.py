@@ -12,6 +12,7 @@ from eventstore import Row, Table, drive
 from eventstore import truncation as event_truncation
 from eventstore.limits import row_bytes
 from runtime.algorithms.state_based.truncation import Truncated, TruncationRules, truncate_stream
+from runtime.batches.open_batches import OpenBatches
 from runtime.storage import limits
 from tests.unit.runtime.diary import ponder
 from tests.unit.runtime.patience import PATIENCE
@@ -19,6 +20,7 @@ from tests.unit.runtime.tables import copy_of, memory_table
 from tests.unit.runtime.worker import DAY, NOW, ToldClock, Worker
 
 KEY = "Diary-d-1"
+OPEN = OpenBatches(names=frozenset({"open"}))
 
 commits = st.lists(
     st.tuples(
@@ -32,7 +34,7 @@ commits = st.lists(
 )
 rules = st.builds(
     lambda age, last, undated: TruncationRules.of(
-        NOW, ["published"], older_than=age * DAY, keep_last=last, allow_undated=undated
+        NOW, OPEN, older_than=age * DAY, keep_last=last, allow_undated=undated
     ),
     st.integers(1, 20),
     st.integers(0, 10),
@@ -106,7 +108,7 @@ def test_rows_that_a_crash_has_left_are_told_too(at_once, monkeypatch):
     monkeypatch.setattr(event_truncation, "_MEASURED_AT_ONCE", at_once)
     table = stream_of([(1, 9, None, True)] * 11)
     whole = copy_of(table)
-    by = TruncationRules.of(NOW, (), older_than=DAY)
+    by = TruncationRules.of(NOW, OPEN, older_than=DAY)
     with monkeypatch.context() as patched:
         patched.setattr(event_truncation, "_delete", _first_only)
         cut(table, by)
