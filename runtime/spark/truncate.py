@@ -179,7 +179,8 @@ def _run(spark: SparkSession, job: TruncationJob, ranges: list[KeyRange], report
     cut = frame.mapInArrow(job.run, REPORT)
     if report is None:
         # Collected, not grouped: Spark would carry a lost part of the job out again, when all was cut.
-        return _sum(cut.select(*Kind._fields, *SUMS).toArrow().to_pylist())
+        # With `toArrow`, the job would be in no group that could be cancelled.
+        return _sum(row.asDict() for row in cut.select(*Kind._fields, *SUMS).collect())
     cut.write.parquet(report)
     written = spark.read.schema(REPORT).parquet(report)
     sums = written.groupBy(*Kind._fields).agg(*[sf.sum(name).alias(name) for name in SUMS])
