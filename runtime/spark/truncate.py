@@ -12,13 +12,13 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 from pyspark.sql.types import StringType, StructField, StructType
 
-from eventstore import KeyRange
+from eventstore import KeyRange, Table
 from eventstore.connect import portable_url
 from eventstore.listing import count_and_split
 from runtime.algorithms.state_based.truncation import TruncationRules
 from runtime.batches.ledger import Ledger
 from runtime.batches.open_batches import OpenBatches
-from runtime.cleanup.policies import NO_RULES, Policies
+from runtime.cleanup.policies import NO_RULES, Policies, Scope
 from runtime.clock import Clock, system_clock
 from runtime.errors import BatchFailedError, LeaseLostError, UsageError
 from runtime.spark.beginning import check_session
@@ -152,17 +152,24 @@ def truncate(
             job = replace(job, requests_per_second=max_requests_per_second / min(len(ranges), parallel))
         stack.enter_context(group)
         if show is not None:
-            done = spark.sparkContext.accumulator(0)
-            job = replace(job, done=done.add)
-            stack.enter_context(Watch(lambda: (done.value, total), show))
+            streams = spark.sparkContext.accumulator(0)
+            job = replace(job, done=streams.add)
+            stack.enter_context(Watch(lambda: (streams.value, total), show))
         try:
-            truncation = _run(spark, job, ranges, report)
+            done = _run(spark, job, ranges, report)
         except SPARK_FAILURES as error:
             lost = LeaseLostError.__name__ in str(error)
             raise (LeaseLostError if lost else BatchFailedError)(explain(error)) from error
-        if older_than is not None and not dry_run:
-            connection.run(ledger.prune(now - older_than))
-    return replace(truncation, requests=truncation.requests + of_driver.calls)
+        age = older_than if is_given else connection.run(_age_of_table(of_driver, clock))
+        if age is not None and not dry_run:
+            connection.run(ledger.prune(now - age))
+    return replace(done, requests=done.requests + of_driver.calls)
+
+
+async def _age_of_table(table: Table, clock: Clock) -> int | None:
+    """Return the age in the table's own policy: rows of batches are no stream's, and go by that."""
+    policy = await Policies(table, clock).get(Scope())
+    return policy.rules.older_than if policy.rules and not policy.hold else None
 
 
 def has_rules(options: Mapping[str, Any]) -> bool:
@@ -175,7 +182,8 @@ def _run(spark: SparkSession, job: TruncationJob, ranges: list[KeyRange], report
     cut = frame.mapInArrow(job.run, REPORT)
     if report is None:
         # Collected, not grouped: Spark would carry a lost part of the job out again, when all was cut.
-        return _sum(cut.select(*Kind._fields, *SUMS).toArrow().to_pylist())
+        # With `toArrow`, the job would be in no group that could be cancelled.
+        return _sum(row.asDict() for row in cut.select(*Kind._fields, *SUMS).collect())
     cut.write.parquet(report)
     written = spark.read.schema(REPORT).parquet(report)
     sums = written.groupBy(*Kind._fields).agg(*[sf.sum(name).alias(name) for name in SUMS])
