@@ -8,6 +8,9 @@ from typing import Literal
 HELD_BACK = "An earlier message of its stream is a dead letter, and the batch stops a stream there."
 """The error of a new message that is held back."""
 
+FORGOTTEN = "Its business object was forgotten, and takes no message any more."
+"""The error of a message to an object that was forgotten."""
+
 
 @dataclass(frozen=True, slots=True)
 class BatchContext:

@@ -13,6 +13,9 @@ import typer
 from runtime.cli.commands.batches import batches
 from runtime.cli.commands.demo import demo
 from runtime.cli.commands.evict import evict
+from runtime.cli.commands.export import export
+from runtime.cli.commands.forget import forget
+from runtime.cli.commands.import_ import import_
 from runtime.cli.commands.lint import lint
 from runtime.cli.commands.outcomes import outcomes
 from runtime.cli.commands.run import run
@@ -69,8 +72,25 @@ def _texts(command: Callable[..., None]) -> dict[str, Any]:
 application = typer.Typer(help=_HELP, **_SETTINGS)
 application.callback()(_options)
 
-for _command in (demo, lint, run, outcomes, batches, truncate, verify, streams, show, stats, sweep, evict):
-    application.command(_command.__name__, **_texts(_command))(_command)
+_COMMANDS = (
+    demo,
+    lint,
+    run,
+    outcomes,
+    batches,
+    truncate,
+    verify,
+    streams,
+    show,
+    stats,
+    sweep,
+    evict,
+    export,
+    import_,
+    forget,
+)
+for _command in _COMMANDS:
+    application.command(_command.__name__.rstrip("_"), **_texts(_command))(_command)
 
 _samples = typer.Typer(help="Write a message log to try things with.", **_SETTINGS)
 _samples.command("shooting-range", **_texts(shooting_range))(shooting_range)

@@ -10,6 +10,7 @@ from runtime.storage import limits
 from runtime.storage.chunks import chunk_names, join, split
 from runtime.storage.properties import microseconds, number
 from runtime.storage.tail import Tail, read_tail
+from runtime.storage.tombstone import TOMBSTONE_PROPERTIES, Tombstone, read_tombstone
 
 _TAIL = chunk_names("Tail", 2)
 HEAD_PROPERTIES = [
@@ -20,6 +21,7 @@ HEAD_PROPERTIES = [
     "LastNow",
     "Horizon",
     "UndatedCut",
+    *TOMBSTONE_PROPERTIES,
     *_TAIL,
 ]
 
@@ -32,7 +34,7 @@ class Head:
     run. `tail` are the newest versions, None when all are in runs. `versions` counts all versions ever made,
     `kept_from` is the first that is kept. History up to the `horizon` may be gone: an older unknown message
     cannot be told from a duplicate, nor can one without a time when `undated_cut`. Times are microseconds since 1970
-    UTC.
+    UTC. A stream that was forgotten has a `tombstone`.
     """
 
     state: bytes | None
@@ -43,6 +45,12 @@ class Head:
     horizon: int | None = None
     undated_cut: bool = False
     tail: Tail | None = None
+    tombstone: Tombstone | None = None
+
+    @property
+    def refuses(self) -> bool:
+        """Whether the object was forgotten, and takes no message any more."""
+        return self.tombstone is not None and self.tombstone.refuses
 
     def is_too_late(self, enqueued_at: int | None) -> bool:
         """Say whether an unknown message can no longer be told from a duplicate."""
@@ -65,6 +73,8 @@ class Head:
             properties["Horizon"] = to_datetime(self.horizon)
         if self.undated_cut:
             properties["UndatedCut"] = True
+        if self.tombstone is not None:
+            properties.update(self.tombstone.properties())
         if self.tail is not None:
             split(properties, _TAIL, self.tail.pack())
         return properties
@@ -82,4 +92,5 @@ def read_head(properties: Properties) -> Head:
         horizon=microseconds(properties, "Horizon"),
         undated_cut=bool(properties.get("UndatedCut", False)),
         tail=read_tail(join(properties, _TAIL)) if _TAIL[0] in properties else None,
+        tombstone=read_tombstone(properties),
     )

@@ -19,8 +19,11 @@ from runtime.algorithms.last_hop.delivery import IdempotentDelivery
 from runtime.algorithms.last_hop.keys import DeliveryKeys
 from runtime.algorithms.outbox.tokens import CHAIN_LENGTH
 from runtime.algorithms.row_keys import row_key
+from runtime.cleanup.forget import Tables, forget
+from runtime.clock import system_clock
 from runtime.messages.deliveries import Prepared
 from runtime.messages.parsing import prepare
+from runtime.retries import RetryPolicy
 from runtime.spark import issuing
 from samples.shooting_range import app
 from tests.docs.pages import text
@@ -28,7 +31,7 @@ from tests.unit.runtime.algorithms.world import WITH_OUTBOX
 from tests.unit.runtime.tables import memory_table
 
 PAGE = text("docs/storage.md")
-GAMES = [f"7d444840-9dc0-11d1-b245-5ffdce74fad{digit}" for digit in range(4)]
+GAMES = [f"7d444840-9dc0-11d1-b245-5ffdce74fad{digit}" for digit in range(5)]
 LONG_ID = "x" * 121
 TYPES = {str: "string", bool: "boolean", int: "int32", Int64: "int64", datetime: "datetime", bytes: "binary"}
 
@@ -85,6 +88,12 @@ async def write_all(table: Table) -> None:
                 await processor.process(sent)
     store = Processor(app, table, accept, algorithm="deduplication-store")
     await store.process(shot(LONG_ID, GAMES[1]))
+
+    # An object that was forgotten
+    outbox = Processor(app, table, accept, algorithm="outbox")
+    await outbox.process(shot("forgotten", GAMES[4]))
+    tables = Tables(table, table, table)
+    await forget(tables, "ShootingRange", GAMES[4], system_clock(), restart=False, retries=RetryPolicy())
 
     # One message whose document is published and its output is not, and one that is only registered
     for effects in (TableEffects(table), NoEffects(table)):

@@ -169,7 +169,9 @@ class AzureTable(Table):
     async def _page(
         self, clauses: Sequence[tuple[str, str, str]], select: Sequence[str] | None, continuation: str | None
     ) -> Page:
-        path = f"/{self._name}()?$filter={_filter(clauses)}"
+        path = f"/{self._name}()?"
+        if clauses:
+            path += f"$filter={_filter(clauses)}"
         if select is not None:
             path += "&" + _select(select)
         if continuation is not None:

@@ -28,7 +28,7 @@ from runtime.algorithms.documents.effects import Effect, Effects
 from runtime.algorithms.fresh_ids import NewId, fresh_id
 from runtime.algorithms.outbox.entity import Entity
 from runtime.algorithms.outbox.intents import Intent
-from runtime.algorithms.outbox.invoking import concluded, id_reused
+from runtime.algorithms.outbox.invoking import after_forgetting, concluded, id_reused
 from runtime.algorithms.outbox.outbox import Outbox
 from runtime.clock import Clock, cut_off, system_clock
 from runtime.messages.copies import is_copy
@@ -84,6 +84,9 @@ class PrepareCommitPublish:
         The effects that it prepares are added to `prepared`, whatever becomes of the attempt.
         """
         entity, status = await self.load(message, prepared), Status.DUPLICATE
+        forgotten = after_forgetting(self.handler, entity, message)
+        if forgotten is not None:
+            return forgotten
         if message.key not in entity.outbox:
             draft = self.invoke(entity, message)
             if isinstance(draft, Outcome):

@@ -19,7 +19,7 @@ from runtime.algorithms.algorithm import AT_ONCE, Publish
 from runtime.algorithms.fresh_ids import NewId, fresh_id
 from runtime.algorithms.outbox.entities import Entities
 from runtime.algorithms.outbox.entity import Entity
-from runtime.algorithms.outbox.invoking import concluded, id_reused, invoke
+from runtime.algorithms.outbox.invoking import after_forgetting, concluded, id_reused, invoke
 from runtime.algorithms.publishing import publish_all
 from runtime.clock import Clock, cut_off, system_clock
 from runtime.messages.copies import is_copy
@@ -59,6 +59,9 @@ class OutboxAlgorithm(ABC):
     async def attempt(self, message: Prepared) -> Outcome:
         """Load, check, invoke, store, publish, finish."""
         entity = await self.entities.load(self.entities.key(message.business_id))
+        forgotten = after_forgetting(self.handler, entity, message)
+        if forgotten is not None:
+            return forgotten
         known = await self.known_elsewhere(entity, message)
         if known is not None:
             return await self.return_early(entity, message, known)

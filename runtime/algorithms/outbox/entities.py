@@ -62,6 +62,8 @@ class Entities:
                 f"{key} is processed with the algorithm {entity.algorithm}, and cannot be with {self.algorithm}: "
                 "use the same, or another table."
             )
+        if entity.tombstone is not None and not entity.version:
+            return replace(entity, state=self.handler.initial, schema=self.handler.codec.version)
         return entity
 
     async def store(self, entity: Entity) -> Entity:

@@ -13,6 +13,7 @@ from runtime.messages.message_ids import IdKey
 from runtime.storage.chunks import CHUNK, chunk_names, join, split
 from runtime.storage.limits import MAX_STATE_BYTES
 from runtime.storage.properties import microseconds, number, text
+from runtime.storage.tombstone import Tombstone, read_tombstone
 
 MAX_OUTBOX_BYTES = 512 * 2**10
 """The limit for all entries when one is added. The row has room for more, as attempts are registered later."""
@@ -28,7 +29,8 @@ class Entity:
 
     `key` is its partition key; `state` is encoded, in schema version `schema`; `version` counts the messages that
     were processed, and `last_now` is when the newest of them was, in microseconds. `etag` is None before the first
-    write. `outbox_bytes` is what the entries take as they are stored, None when that was not counted.
+    write. `outbox_bytes` is what the entries take as they are stored, None when that was not counted. What was
+    forgotten has a `tombstone`.
     """
 
     key: str
@@ -41,6 +43,7 @@ class Entity:
     etag: str | None = None
     intents: Intents = NO_INTENTS
     outbox_bytes: int | None = field(default=None, compare=False)
+    tombstone: Tombstone | None = None
 
     def with_entry(self, message_id: IdKey, entry: Entry) -> Entity:
         """Return the entity with an entry, in the place of the one that the message had."""
@@ -123,6 +126,8 @@ class Entity:
             split(properties, _OUTBOX, pack_entries(self.outbox))
         if self.intents.size:
             split(properties, _INTENTS, self.intents.pack())
+        if self.tombstone is not None:
+            properties.update(self.tombstone.properties())
         return properties
 
 
@@ -133,7 +138,7 @@ def read_entity(row: Row) -> Entity:
     return Entity(
         row.partition_key,
         text(properties, "Algorithm"),
-        join(properties, _STATE),
+        join(properties, _STATE) if _STATE[0] in properties else b"",
         number(properties, "StateSchema"),
         number(properties, "Version"),
         microseconds(properties, "LastNow") or 0,
@@ -141,4 +146,5 @@ def read_entity(row: Row) -> Entity:
         row.etag,
         read_intents(join(properties, _INTENTS)) if _INTENTS[0] in properties else NO_INTENTS,
         len(outbox or b""),
+        read_tombstone(properties),
     )

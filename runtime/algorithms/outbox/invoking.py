@@ -9,6 +9,7 @@ from handlers.app import HandlerDefinition
 from runtime.algorithms.invocation import HandlerFailedError, invoke_handler
 from runtime.algorithms.outbox.entity import Entity
 from runtime.algorithms.outbox.entry import Entry, outputs_of
+from runtime.batches.context import FORGOTTEN
 from runtime.messages.deliveries import Prepared
 from runtime.messages.outcome import Outcome, Output, Reason, Status, dead_letter
 from runtime.storage.stored_state import read_state
@@ -51,6 +52,24 @@ def if_it_fits(handler: HandlerDefinition, entity: Entity, message: Prepared) ->
     if entity.too_large:
         return refused(handler, message, Reason.STATE_TOO_LARGE, entity.too_large)
     return entity
+
+
+def after_forgetting(
+    handler: HandlerDefinition, entity: Entity, message: Prepared, late: str = "refuse"
+) -> Outcome | None:
+    """Return the outcome of a new message that an entity no longer takes since it was forgotten, None for all others.
+
+    `late` says what to do with a message that may have been processed before.
+    """
+    tombstone = entity.tombstone
+    if tombstone is None or message.key in entity.outbox:
+        return None
+    if tombstone.refuses:
+        return refused(handler, message, Reason.FORGOTTEN, FORGOTTEN)
+    enqueued_at = message.envelope.enqueued_at
+    if late == "refuse" and (enqueued_at is None or enqueued_at <= tombstone.at):
+        return concluded(handler, message, Status.TOO_LATE)
+    return None
 
 
 def concluded(

@@ -19,7 +19,7 @@ from eventstore import ConcurrencyConflictError
 from runtime.algorithms.outbox.algorithm import OutboxAlgorithm
 from runtime.algorithms.outbox.entity import Entity
 from runtime.algorithms.outbox.entry import Entry
-from runtime.algorithms.outbox.invoking import concluded, id_reused, refused
+from runtime.algorithms.outbox.invoking import after_forgetting, concluded, id_reused, refused
 from runtime.batches.context import HELD_BACK, BatchContext
 from runtime.batches.seen import NOTHING, Seen
 from runtime.messages.copies import is_copy
@@ -117,6 +117,9 @@ class OutboxBatch:
         """Return the entity with what a delivery did, and its outcome, or the delivery if it is in the entity now."""
         if isinstance(delivery, Outcome):
             return entity, delivery
+        forgotten = after_forgetting(self.algorithm.handler, entity, delivery, self.batch.late)
+        if forgotten is not None:
+            return entity, forgotten
         known = await self.algorithm.known_elsewhere(entity, delivery)
         if known is not None:
             return entity, known

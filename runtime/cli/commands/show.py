@@ -100,11 +100,15 @@ def _show_stream(
             "kept_from": head.kept_from,
             "newest": moment_text(head.last_now),
             "horizon": moment_text(head.horizon),
-            "state": decode(listed[-1].after),
+            "forgotten": moment_text(head.tombstone.at) if head.tombstone else None,
+            "refuses": head.refuses,
+            "state": decode(listed[-1].after) if listed else None,
             "versions": [describe_version(each, whole=False, diff=diff) for each in listed],
         }
     )
     screen.show(facts_of_stream(f"{handler} {business_id}", head), "")
+    if not listed:
+        return
     left_out = listed[0].number - head.kept_from
     title = f"The newest {len(listed)} of {left_out + len(listed)} versions" if left_out else "Versions"
     screen.show(table_of_versions(title, listed, diff=diff))
@@ -126,6 +130,9 @@ async def _read(table: Table, handler: str, business_id: str) -> tuple[str, Head
     for spelling in dict.fromkeys([business_id, canonical(business_id)]):
         stream = await Stream.try_open(stream_partition(table, handler, spelling))
         kept = await versions(table, handler, spelling)
-        if stream is not None and kept:
-            return spelling, read_head(stream.properties or {}), kept
+        if stream is None:
+            continue
+        head = read_head(stream.properties or {})
+        if kept or head.tombstone:
+            return spelling, head, kept or []
     return None

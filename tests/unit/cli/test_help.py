@@ -21,6 +21,9 @@ COMMANDS = [
     "stats",
     "sweep",
     "evict",
+    "export",
+    "import",
+    "forget",
     "sample shooting-range",
     "tokens issue",
 ]
