@@ -47,9 +47,9 @@ async def load(table: Table, handler: HandlerDefinition, business_id: str, ids: 
     if history is None:
         partition = stream_partition(table, handler.name, business_id)
         return History(Stream(partition), Head(handler.initial, handler.codec.version))
-    if not history.head.versions:
-        begun = replace(history.head, state=handler.initial, schema=handler.codec.version)
-        return replace(history, head=begun)
+    if history.head.versions == 0:
+        initial = replace(history.head, state=handler.initial, schema=handler.codec.version)
+        return replace(history, head=initial)
     head = await _with_state(history)
     state = handler.codec.upcast(head.state or b"", head.schema)
     return replace(history, head=replace(head, state=state, schema=handler.codec.version))

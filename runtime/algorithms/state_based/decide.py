@@ -80,9 +80,10 @@ class Decider:
                 break
 
     def _refuse_all(self, transaction: Transaction) -> None:
-        """Refuse every delivery of an object that was forgotten, whatever else may be wrong with it."""
+        """Refuse every delivery of an object that was forgotten, whatever else may be wrong with it; keep nothing."""
         for envelope in transaction.deliveries.envelopes:
-            transaction.refuse(self._dead_letter(envelope, Reason.FORGOTTEN, FORGOTTEN))
+            transaction.outcomes.refuse(self._dead_letter(envelope, Reason.FORGOTTEN, FORGOTTEN))
+        transaction.dead_letter = True
 
     def _classified(
         self, position: int, parsed: Parsed | Outcome, transaction: Transaction, *, may_refuse: bool

@@ -48,7 +48,7 @@ def export(*, store: StoreUrl, table: TableName, to: Folder, as_json: AsJson = F
     screen = Screen(as_json)
     screen.give(describe(manifest, to))
     screen.show(
-        f"Exported {counted(manifest.rows, 'row')} of {table} to {to}: in {counted(len(manifest.files), 'file')} of "
+        f"Exported {counted(manifest.rows, 'row')} of {table} to {to}, in {counted(len(manifest.files), 'file')} of "
         f"{manifest.bytes:,} bytes, with the digest {manifest.digest}."
     )
 

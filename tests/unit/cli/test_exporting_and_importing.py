@@ -15,7 +15,7 @@ TO_OTHER = ["--store", "sqlite:///other.db", "--table", "moved"]
 def test_a_table_is_moved_and_its_streams_are_as_before(consistent, store, tmp_path):
     said = consistent("export", *ON_STORE, "--to", "export")
     assert said.code == 0
-    assert " rows of games to export: in 1 file of " in said.out
+    assert " rows of games to export, in 1 file of " in said.out
 
     document = consistent("import", "--from", "export", *TO_OTHER, "--json").document
 
