@@ -31,6 +31,7 @@ from eventstore import connect, drive
 from runtime.algorithms.state_based.decide import Decider
 from runtime.algorithms.state_based.process import StateBased
 from runtime.batches.context import BatchContext
+from runtime.batches.open_batches import OpenBatches
 from runtime.batches.seen import NOTHING
 from runtime.clock import system_clock
 from runtime.messages.outcomes import Outcomes
@@ -46,7 +47,7 @@ from samples.shooting_range import app
 
 PER_STREAM = 50
 MICRO = 1e6
-_BATCH = BatchContext("stages", frozenset())
+_BATCH = BatchContext("stages", OpenBatches())
 _WARM = 3
 _COUNT = "rows long"
 

@@ -1,125 +1,106 @@
 """The ledger: one row for each batch, in the same table as the streams.
 
 It tells which rounds of a batch are committed and whether it is published. A published batch is immutable; a
-batch that died stands as `started` until it is run again with its id, or abandoned.
+batch that died stands as `started` until it is run again with its id, or abandoned. What a batch reads of the ledger
+depends on the batches that are open, not on those that ended (see `runtime.batches.numbering`).
 """
 
 from __future__ import annotations
 
-import re
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from contextlib import suppress
+from dataclasses import replace
 from datetime import datetime
-from enum import StrEnum
-from functools import partial
+from typing import NamedTuple
 
-from eventstore import Int64, Operation, Row, RowChangedError, RowExistsError, Table, Value, pages
+from eventstore import Operation, RowChangedError, RowExistsError, RowNotFoundError, Table
+from runtime.batches.numbering import PARTITION, Numbering, began, ended, pruned
+from runtime.batches.open_batches import OpenBatches
+from runtime.batches.record import (
+    STATE_BASED,
+    BatchRecord,
+    BatchStatus,
+    check_id,
+    read_record,
+    record_properties,
+)
 from runtime.clock import Clock, to_datetime
 from runtime.errors import BatchRefusedError
-from runtime.storage.properties import number, text, time
+from runtime.retries import RetryPolicy
 
-PARTITION = "_batches"
-"""The partition of the ledger: no stream's key is like it, as theirs hold a hyphen after the handler."""
-
-STATE_BASED = "state-based"
-
-_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-_FIRST, _LAST = "!", "~"
-_COUNT = "Count_"
-_FORMERLY = re.compile(
-    r"(^|, algorithm=)(outbox|deduplication-store|tokens), evidence in (\w+ of .+)$", re.DOTALL
-)
-"""How older versions described an algorithm with a second table, which the outbox took too, and did not use."""
+_PRUNED_AT_ONCE = 50
 
 
-class BatchStatus(StrEnum):
-    """How far a batch has come."""
+class AlgorithmOfTable(NamedTuple):
+    """The algorithm that a table was processed with, and a batch that was."""
 
-    STARTED = "started"
-    PUBLISHED = "published"
-    ABANDONED = "abandoned"
-
-
-@dataclass(frozen=True, slots=True)
-class BatchRecord:
-    """A batch as the ledger has it.
-
-    `input` describes log, app and options: the same id with another one is refused. `rounds` counts the rounds
-    whose outcomes are committed, `last_routable` the outputs of the last one that a handler takes. `token` is
-    drawn when the batch begins, and marks its folders. `algorithm` names the algorithm, and the place of its
-    de-duplication store or token store.
-    """
-
+    name: str
     batch_id: str
-    input: str
-    out: str
-    token: str
-    status: BatchStatus
-    rounds: int
-    started_at: datetime
-    updated_at: datetime
-    counts: Mapping[str, int]
-    last_routable: int = 0
-    algorithm: str = STATE_BASED
-    etag: str = ""
-
-    @property
-    def is_finished(self) -> bool:
-        """Whether nothing more will be published under this id."""
-        return self.status is not BatchStatus.STARTED
-
-
-def check_id(batch_id: str) -> None:
-    """Raise `BatchRefusedError` for an id that is not usable."""
-    if not _ID.fullmatch(batch_id):
-        message = f"The batch id {batch_id!r} is not usable: up to 64 letters, digits, '.', '_' and '-'."
-        raise BatchRefusedError(message)
 
 
 class Ledger:
     """The batches of one table."""
 
-    def __init__(self, table: Table, clock: Clock) -> None:
+    def __init__(self, table: Table, clock: Clock, retries: RetryPolicy | None = None) -> None:
         self._table = table
         self._clock = clock
+        self._retries = (retries or RetryPolicy()).beside(table)
+        self._numbering = Numbering(table, self._retries)
 
     async def begin(self, batch_id: str, input_: str, out: str, algorithm: str = STATE_BASED) -> BatchRecord:
-        """Begin a batch, or return the record of one that was begun with the same input. Costs two requests.
+        """Begin a batch, or return the record of one that was begun with the same input. Costs two or three requests.
 
         A batch without a committed round takes another folder. Raises `BatchRefusedError` for an id that was abandoned,
-        used with other input, or has outcomes in another folder.
+        used with other input, or has outcomes in another folder, and for a table of another algorithm;
+        `RetriesExhaustedError` when too many others begin at the same moment.
         """
         check_id(batch_id)
-        now = self._now()
-        record = BatchRecord(
+        now, tries = self._now(), self._retries.start()
+        asked = BatchRecord(
             batch_id, input_, out, uuid.uuid4().hex, BatchStatus.STARTED, 0, now, now, {}, 0, algorithm
         )
-        try:
-            (etag,) = await self._table.transact(PARTITION, [Operation.insert(batch_id, _properties(record))])
-        except RowExistsError:
-            return await self._resumed(await self.get(batch_id), record)
+        while True:
+            try:
+                return await self._begin(asked)
+            except RowExistsError as error:
+                found = await self.find(batch_id)
+                if found is not None:
+                    return await self._resumed(found, asked)
+                await tries.pause(error)
+            except RowChangedError as error:
+                await tries.pause(error)
+
+    async def _begin(self, asked: BatchRecord) -> BatchRecord:
+        """Give a batch its number, its row and its marker in one transaction."""
+        counter = await self._numbering.ready()
+        if counter.algorithm is not None:
+            _check_algorithm(AlgorithmOfTable(counter.algorithm, counter.first_batch), asked.algorithm)
+        record = replace(asked, number=counter.next)
+        counted = replace(counter.with_batch(asked.algorithm, asked.batch_id), next=counter.next + 1)
+        operations = [Operation.insert(record.batch_id, record_properties(record))]
+        etag, *_ = await self._table.transact(PARTITION, [*operations, counted.operation(), began(record)])
         return replace(record, etag=etag)
 
     async def get(self, batch_id: str) -> BatchRecord:
         """Return the record of a batch. Raises `BatchRefusedError` when there is none."""
-        row = await self._table.get(PARTITION, batch_id)
-        if row is None:
+        found = await self._at(batch_id)
+        if found is None:
             message = f"There is no batch {batch_id}: `consistent batches` lists those of a table."
             raise BatchRefusedError(message)
-        return _record(row)
+        return found
 
-    async def is_finished(self, batch_id: str) -> bool:
-        """Say whether a batch is published or abandoned; one that was never begun is not.
+    async def find(self, batch_id: str) -> BatchRecord | None:
+        """Return the record of a batch, None when there is none: it was never begun, or was pruned.
 
         Raises `BatchRefusedError` for an id that is not usable.
         """
-        found = await self._find(batch_id)
-        return found is not None and found.is_finished
+        check_id(batch_id)
+        return await self._at(batch_id)
 
     async def check_folder(self, batch_id: str, out: str) -> None:
         """Raise `BatchRefusedError` when a batch cannot be run with its outcomes in a folder, whatever its input."""
-        found = await self._find(batch_id)
+        found = await self.find(batch_id)
         if found is not None:
             _check_folder(found, out)
 
@@ -138,43 +119,93 @@ class Ledger:
 
     async def abandon(self, batch_id: str) -> BatchRecord:
         """Give a batch up: what it stored stays, what it did not publish it never will."""
+        await self._numbering.ready()
         record = await self.get(batch_id)
-        if record.status is not BatchStatus.PUBLISHED:
+        if not record.is_finished:
             record = await self._update(record, replace(record, status=BatchStatus.ABANDONED))
         if record.status is BatchStatus.PUBLISHED:
             message = f"Batch {batch_id} is published and cannot be abandoned."
             raise BatchRefusedError(message)
         return record
 
-    async def batches(self) -> list[BatchRecord]:
-        """Return all batches, the oldest first."""
-        records: list[BatchRecord] = []
-        async for page in pages(partial(self._table.query, PARTITION, _FIRST, _LAST)):
-            records += map(_record, page.rows)
-        return sorted(records, key=lambda record: (record.started_at, record.batch_id))
+    async def batches(self, limit: int) -> list[BatchRecord]:
+        """Return the newest batches: the open ones, then the others, the one that ended last first.
+
+        Costs a request for each, and two more; for a ledger that only older code wrote, one for each 1,000 there are.
+        """
+        newest = await self._numbering.newest(limit)
+        if newest is None:
+            records = [record async for record in self._numbering.records()]
+            records.sort(key=lambda record: record.updated_at, reverse=True)
+            return sorted(records, key=lambda record: record.is_finished)[:limit]
+        found = [await self._at(batch_id) for batch_id in newest]
+        return [record for record in found if record is not None]
+
+    async def algorithm(self) -> AlgorithmOfTable | None:
+        """Return the algorithm of the table's batches, None when there were none. Writes nothing.
+
+        Costs a request; for a ledger that only older code wrote, one for each 1,000 batches.
+        """
+        counter = await self._numbering.read()
+        if counter is None or not counter.is_ready:
+            counter = await self._numbering.counted()
+        return None if counter.algorithm is None else AlgorithmOfTable(counter.algorithm, counter.first_batch)
 
     async def check_algorithm(self, algorithm: str) -> None:
         """Raise `BatchRefusedError` when a batch used another algorithm, or the same with its store elsewhere.
 
-        This one would not recognise what was processed. Costs one request for each 1,000 batches.
+        This one would not recognise what was processed. Costs as much as `algorithm`.
         """
-        for record in await self.batches():
-            if record.algorithm != algorithm:
-                message = (
-                    f"The table was processed with the algorithm {record.algorithm} (batch {record.batch_id}), and "
-                    f"cannot be with {algorithm}, which would not recognise what was processed: use the same, "
-                    f"or another table."
-                )
-                raise BatchRefusedError(message)
+        found = await self.algorithm()
+        if found is not None:
+            _check_algorithm(found, algorithm)
 
-    async def finished(self) -> frozenset[str]:
-        """Return the ids of batches that are published or abandoned: their outputs are out, or never will be."""
-        return frozenset(record.batch_id for record in await self.batches() if record.is_finished)
+    async def open_batches(self, *, dry_run: bool = False) -> OpenBatches:
+        """Return which batches may still publish. Costs a request for each 1,000 that are open.
 
-    async def _find(self, batch_id: str) -> BatchRecord | None:
-        check_id(batch_id)
+        With `dry_run` nothing is written, and a ledger that only older code wrote is read as a whole.
+        """
+        found = await self._numbering.open_batches()
+        if found is None and not dry_run:
+            await self._numbering.ready()
+            found = await self._numbering.open_batches()
+        if found is not None:
+            return found
+        records = [record async for record in self._numbering.records()]
+        return OpenBatches(names=frozenset(each.batch_id for each in records if not each.is_finished))
+
+    async def prune(self, before: int) -> int:
+        """Delete the rows of batches that ended before a time, in microseconds. Return how many.
+
+        An open batch stays, however old it is. Costs a request for each 1,000 batches and one more, and a transaction
+        for each 50. Raises `RetriesExhaustedError` when others prune all the time.
+        """
+        await self._numbering.ready()
+        await self._settle()
+        count, tries = 0, self._retries.start()
+        while markers := await self._numbering.past(before):
+            try:
+                for start in range(0, len(markers), _PRUNED_AT_ONCE):
+                    some = markers[start : start + _PRUNED_AT_ONCE]
+                    await self._table.transact(PARTITION, pruned(some))
+                    count += len(some)
+                    tries.progress()
+            except RowNotFoundError as error:
+                await tries.pause(error)
+        return count
+
+    async def _settle(self) -> None:
+        """Mark batches as past that an older driver has published since the ledger was numbered."""
+        found = await self._numbering.open_batches()
+        for batch_id in found.names if found else ():
+            record = await self._at(batch_id)
+            if record is not None and record.is_finished:
+                with suppress(RowNotFoundError):
+                    await self._table.transact(PARTITION, ended(record))
+
+    async def _at(self, batch_id: str) -> BatchRecord | None:
         row = await self._table.get(PARTITION, batch_id)
-        return None if row is None else _record(row)
+        return None if row is None else read_record(row)
 
     async def _resumed(self, found: BatchRecord, asked: BatchRecord) -> BatchRecord:
         _check_folder(found, asked.out)
@@ -184,20 +215,39 @@ class Ledger:
                 f"Give this input a batch id of its own."
             )
             raise BatchRefusedError(message)
-        return found if found.out == asked.out else await self._update(found, replace(found, out=asked.out))
+        is_marked = found.is_finished or found.number is not None
+        if is_marked and found.out == asked.out:
+            return found
+        return await self._update(found, replace(found, out=asked.out))
 
     async def _update(self, record: BatchRecord, wanted: BatchRecord) -> BatchRecord:
         changed = replace(wanted, updated_at=self._now())
+        operations = [Operation.replace(record.batch_id, record_properties(changed), record.etag)]
+        if changed.is_finished:
+            operations += ended(changed)
+        elif changed.number is None:
+            operations.append(
+                began(changed)
+            )  # older code may have begun it after the others had their markers
         try:
-            operation = Operation.replace(record.batch_id, _properties(changed), record.etag)
-            (etag,) = await self._table.transact(PARTITION, [operation])
-        except RowChangedError:
+            etag, *_ = await self._table.transact(PARTITION, operations)
+        except (RowChangedError, RowNotFoundError):
             return _at_least(await self.get(record.batch_id), changed)
         await self._table.barrier()
         return replace(changed, etag=etag)
 
     def _now(self) -> datetime:
         return to_datetime(self._clock())
+
+
+def _check_algorithm(found: AlgorithmOfTable, algorithm: str) -> None:
+    if found.name != algorithm:
+        message = (
+            f"The table was processed with the algorithm {found.name} (batch {found.batch_id}), and "
+            f"cannot be with {algorithm}, which would not recognise what was processed: use the same, "
+            f"or another table."
+        )
+        raise BatchRefusedError(message)
 
 
 def _check_folder(found: BatchRecord, out: str) -> None:
@@ -223,45 +273,3 @@ def _at_least(found: BatchRecord, wanted: BatchRecord) -> BatchRecord:
         )
         raise BatchRefusedError(message)
     return found
-
-
-def _properties(record: BatchRecord) -> dict[str, Value]:
-    return {
-        "Input": record.input,
-        "Out": record.out,
-        "Token": record.token,
-        "Status": record.status.value,
-        "Rounds": record.rounds,
-        "LastRoutable": Int64(record.last_routable),
-        "Algorithm": record.algorithm,
-        "StartedAt": record.started_at,
-        "UpdatedAt": record.updated_at,
-        **{f"{_COUNT}{name}": Int64(count) for name, count in record.counts.items()},
-    }
-
-
-def _record(row: Row) -> BatchRecord:
-    values = row.properties
-    return BatchRecord(
-        batch_id=row.row_key,
-        input=_as_written_today(text(values, "Input")),
-        out=text(values, "Out"),
-        token=text(values, "Token"),
-        status=BatchStatus(text(values, "Status")),
-        rounds=number(values, "Rounds"),
-        started_at=time(values, "StartedAt"),
-        updated_at=time(values, "UpdatedAt"),
-        counts={
-            name.removeprefix(_COUNT): number(values, name) for name in values if name.startswith(_COUNT)
-        },
-        last_routable=number(values, "LastRoutable"),
-        algorithm=_as_written_today(text(values, "Algorithm")) if "Algorithm" in values else STATE_BASED,
-        etag=row.etag,
-    )
-
-
-def _as_written_today(described: str) -> str:
-    """Return the description of an algorithm, or of an input that ends with one, as it is written today."""
-    return _FORMERLY.sub(
-        lambda found: f"{found[1]}{found[2]}" + ("" if found[2] == "outbox" else f" in {found[3]}"), described
-    )

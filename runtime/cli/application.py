@@ -12,12 +12,15 @@ import typer
 
 from runtime.cli.commands.batches import batches
 from runtime.cli.commands.demo import demo
+from runtime.cli.commands.discard import discard
 from runtime.cli.commands.evict import evict
 from runtime.cli.commands.export import export
 from runtime.cli.commands.forget import forget
 from runtime.cli.commands.import_ import import_
+from runtime.cli.commands.letters import letters
 from runtime.cli.commands.lint import lint
 from runtime.cli.commands.outcomes import outcomes
+from runtime.cli.commands.redrive import redrive
 from runtime.cli.commands.run import run
 from runtime.cli.commands.sample import shooting_range
 from runtime.cli.commands.show import show
@@ -27,6 +30,7 @@ from runtime.cli.commands.sweep import sweep
 from runtime.cli.commands.tokens import issue
 from runtime.cli.commands.truncate import truncate
 from runtime.cli.commands.verify import verify
+from runtime.cli.commands.window import window
 from runtime.cli.console import results
 
 _SETTINGS: dict[str, Any] = {
@@ -77,8 +81,12 @@ _COMMANDS = (
     lint,
     run,
     outcomes,
+    letters,
+    redrive,
+    discard,
     batches,
     truncate,
+    window,
     verify,
     streams,
     show,
@@ -89,6 +97,7 @@ _COMMANDS = (
     import_,
     forget,
 )
+
 for _command in _COMMANDS:
     application.command(_command.__name__.rstrip("_"), **_texts(_command))(_command)
 

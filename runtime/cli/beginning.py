@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from eventstore import Table, TableNotFoundError, connect
-from runtime.batches.ledger import Ledger, check_id
+from runtime.batches.ledger import Ledger
+from runtime.batches.record import check_id
 from runtime.cli.places import Place
 from runtime.cli.stores import begin_on
 

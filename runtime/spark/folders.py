@@ -19,7 +19,7 @@ from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 
-from runtime.batches.ledger import BatchRecord
+from runtime.batches.record import BatchRecord
 from runtime.errors import BatchFailedError, BatchRefusedError, UsageError
 from runtime.spark.file_systems import Folder, open_folder
 from runtime.spark.schemas import STORED_OUTCOME
@@ -53,18 +53,14 @@ class BatchFolders:
         """Say whether the outcomes of a round are there as a whole, from an earlier attempt of this batch.
 
         What is there of an incomplete one, which was copied file by file, is deleted. Raises `BatchRefusedError` when
-        another store's batch of the same id has left its outcomes there.
+        another batch of the same id has left its outcomes there.
         """
         folder = open_folder(self.round(number))
         sizes = folder.sizes()
         found = _parts(sizes)
         marks = [name for name in sizes if name.startswith(_MARK)]
         if any(not name.startswith(self._mark_prefix()) for name in marks) or (found and not marks):
-            message = (
-                f"{self.round(number)} holds outcomes of another batch with the id {self.record.batch_id}, from "
-                f"another store: choose another --out or another --batch-id."
-            )
-            raise BatchRefusedError(message)
+            raise _of_another(self.round(number), self.record.batch_id)
         if self._mark(found) in marks:
             return True
         for name in sizes:  # by name: what another driver has put there since has other names
@@ -160,6 +156,20 @@ class BatchFolders:
     def _mark(self, found: dict[str, int]) -> str:
         """Return the name of an empty file that says which files a whole folder has, and of what sizes."""
         return self._mark_prefix() + sha256(repr(sorted(found.items())).encode()).hexdigest()[:32]
+
+
+def check_unused(out: str, batch_id: str) -> None:
+    """Raise `BatchRefusedError` when a batch that the ledger does not have left outcomes in a folder."""
+    folder = f"{out}/batch_id={batch_id}"
+    if open_folder(folder).names():
+        raise _of_another(folder, batch_id)
+
+
+def _of_another(folder: str, batch_id: str) -> BatchRefusedError:
+    return BatchRefusedError(
+        f"{folder} holds outcomes of another batch with the id {batch_id}, from another store, or pruned from the "
+        f"ledger of this one: choose another --out or another --batch-id."
+    )
 
 
 def absolute_folder(folder: str) -> str:

@@ -14,6 +14,7 @@ from eventstore import KeyRange, split_streams
 from eventstore.connect import portable_url
 from runtime.algorithms.state_based.truncation import Truncated, TruncationRules, truncate_stream
 from runtime.batches.ledger import Ledger
+from runtime.batches.open_batches import OpenBatches
 from runtime.clock import Clock, system_clock
 from runtime.errors import BatchFailedError
 from runtime.retries import RetryPolicy
@@ -98,14 +99,13 @@ def truncate(
         "allow_undated": allow_undated,
         "allow_young": allow_young,
     }
-    TruncationRules.of(clock(), (), **given)  # what cannot be is refused before the table is looked for
+    TruncationRules.of(
+        clock(), OpenBatches(), **given
+    )  # what cannot be is refused before the table is looked for
     connection = open_table(store, table, make=False)
     check_reach(connection, spark)
-    rules = TruncationRules.of(
-        clock(),
-        connection.run(Ledger(connection.table, clock).finished()),
-        **given,
-    )
+    ledger = Ledger(connection.table, clock)
+    rules = TruncationRules.of(clock(), connection.run(ledger.open_batches(dry_run=dry_run)), **given)
     job = TruncationJob(portable_url(store), table, rules, dry_run, wrap=wrap)
     with job_settings(spark):
         ranges = _ranges(spark, connection)
@@ -113,6 +113,8 @@ def truncate(
             rows = ranges.mapInArrow(job.run, REPORT).toArrow()
         except SPARK_FAILURES as error:
             raise BatchFailedError(explain(error)) from error
+    if older_than is not None and not dry_run:
+        connection.run(ledger.prune(rules.cut_off))
     return spark.createDataFrame(rows, REPORT)
 
 

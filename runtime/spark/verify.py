@@ -20,7 +20,8 @@ from pyspark.sql import functions as sf
 from eventstore.connect import portable_url
 from handlers import App
 from runtime.algorithms.state_based.verification import Verdict
-from runtime.batches.ledger import STATE_BASED, Ledger
+from runtime.batches.ledger import Ledger
+from runtime.batches.record import STATE_BASED
 from runtime.clock import system_clock
 from runtime.errors import BatchFailedError, LogError, UsageError
 from runtime.messages.dead_letters import VARYING
@@ -165,14 +166,14 @@ def verify(
 
 
 def _check_versions(connection: Connection) -> None:
-    """Raise `UsageError` when batches kept no versions. Costs a request for each 1,000 batches."""
-    for record in connection.run(Ledger(connection.table, system_clock).batches()):
-        if record.algorithm != STATE_BASED:
-            message = (
-                f"The table was processed with the algorithm {record.algorithm} (batch {record.batch_id}), which keeps "
-                f"no versions that could be compared: only state-based tables can be verified."
-            )
-            raise UsageError(message)
+    """Raise `UsageError` when batches kept no versions. Costs a request."""
+    found = connection.run(Ledger(connection.table, system_clock).algorithm())
+    if found is not None and found.name != STATE_BASED:
+        message = (
+            f"The table was processed with the algorithm {found.name} (batch {found.batch_id}), which keeps "
+            f"no versions that could be compared: only state-based tables can be verified."
+        )
+        raise UsageError(message)
 
 
 @dataclass
@@ -236,7 +237,7 @@ class _Verifying:
         outputs = found.select(sf.explode("outputs").alias("output")).select("output.*")
         taken = outputs.where(sf.col("type").isin(list(self.app.message_types)))
         nothing = sf.lit(None).cast("string")
-        return taken.withColumns({"business_id": nothing, "problem": nothing, "line": nothing})
+        return taken.withColumns(dict.fromkeys(("business_id", "handler", "problem", "line"), nothing))
 
     def _result(self, rounds: Sequence[DataFrame]) -> Verification:
         self.options.step("Counting what was found")

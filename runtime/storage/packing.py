@@ -42,12 +42,15 @@ class Packer:
     The versions added since a run was last closed are open: from position `_begin` on, taking `_open_bytes` raw.
     """
 
-    def __init__(self, last: int, before: bytes, schema: int, batch: str | None) -> None:
+    def __init__(
+        self, last: int, before: bytes, schema: int, batch: str | None, number: int | None = None
+    ) -> None:
         self._first = last + 1
         self._versions: list[StateVersion] = []
         self._states = [before]
         self._schema = schema
         self._batch = batch
+        self._number = number
         self._begin = 0
         self._open_bytes = 0
         self._closed_bytes = 0
@@ -102,7 +105,7 @@ class Packer:
             or self._open_bytes > limits.MAX_TAIL_RAW_BYTES
         ):
             return None
-        commit = Commit(count, self._batch, written_at)
+        commit = Commit(count, self._batch, written_at, self._number)
         segment = Segment.of(VersionColumns.of(self._versions), self._schema, before, commit)
         return segment if segment.size <= limits.MAX_SEGMENT_BYTES else None
 
@@ -110,7 +113,7 @@ class Packer:
         """Turn the open versions into events."""
         begin, before = self._begin, self._states[self._begin]
         versions = VersionColumns.of(self._versions[begin:])
-        commit = Commit(len(versions), self._batch, written_at)
+        commit = Commit(len(versions), self._batch, written_at, self._number)
         for packed in _split(Run(self._first + begin, self._schema, before, versions, [commit])):
             self._runs.append(packed)
             self._bytes += packed.size

@@ -30,11 +30,19 @@ INDEX_PROPERTIES = ["First", "Count", "Commits", "Newest", "Undated"]
 
 
 class Commit(NamedTuple):
-    """Versions that were stored together: how many, by which batch, and when, in microseconds since 1970 UTC."""
+    """Versions that were stored together: how many, by which batch, and when, in microseconds since 1970 UTC.
+
+    `number` is that of the batch. Single messages have none, nor have batches that older code began.
+    """
 
     length: int
     batch: str | None
     written_at: int
+    number: int | None = None
+
+    def packed(self) -> tuple[object, ...]:
+        """Return the fields as they are stored: without a number that is None, as older code wrote them."""
+        return self[:3] if self.number is None else self
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +121,7 @@ class Run:
         properties: dict[str, Value] = {
             "First": Int64(self.first),
             "Count": len(self.versions),
-            "Commits": msgpack.packb(list(self.commits)),
+            "Commits": msgpack.packb([commit.packed() for commit in self.commits]),
             "Undated": undated,
         }
         if newest is not None:
@@ -175,10 +183,15 @@ def _corrupt(event: RecordedEvent, problem: str) -> StoredDataError:
     return StoredDataError(f"Event {event.version} is no readable run of state versions: {problem}.")
 
 
-def _commit(length: object, batch: object, written_at: object) -> Commit:
-    if isinstance(length, int) and isinstance(batch, str | None) and isinstance(written_at, int):
-        return Commit(length, batch, written_at)
-    message = f"{(length, batch, written_at)!r} is no commit"
+def _commit(length: object, batch: object, written_at: object, number: object = None) -> Commit:
+    if (
+        isinstance(length, int)
+        and isinstance(batch, str | None)
+        and isinstance(written_at, int)
+        and isinstance(number, int | None)
+    ):
+        return Commit(length, batch, written_at, number)
+    message = f"{(length, batch, written_at, number)!r} is no commit"
     raise TypeError(message)
 
 

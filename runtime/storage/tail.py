@@ -26,7 +26,10 @@ _FORMAT = 1
 
 
 class Segment(NamedTuple):
-    """Versions that were committed together, their ids apart from the rest. Times as in `RunIndex`."""
+    """Versions that were committed together, their ids apart from the rest. Times as in `RunIndex`.
+
+    `number` is that of the batch, as in `Commit`.
+    """
 
     length: int
     batch: str | None
@@ -36,6 +39,16 @@ class Segment(NamedTuple):
     raw_bytes: int
     ids: bytes
     data: bytes
+    number: int | None = None
+
+    @property
+    def commit(self) -> Commit:
+        """The commit that its versions were stored in."""
+        return Commit(self.length, self.batch, self.written_at, self.number)
+
+    def packed(self) -> tuple[object, ...]:
+        """Return the fields as they are stored: without a number that is None, as older code wrote them."""
+        return self[:-1] if self.number is None else self
 
     @property
     def size(self) -> int:
@@ -47,7 +60,10 @@ class Segment(NamedTuple):
         """Return the segment of some versions that follow the encoded state `before`."""
         columns = pack_columns(schema, None, versions)
         ids = pack_ids(versions.message_ids)
-        return cls(*commit, *dates(versions.enqueued_at), len(columns), ids, compress(columns, before))
+        length, batch, written_at, number = commit
+        newest, undated = dates(versions.enqueued_at)
+        data = compress(columns, before)
+        return cls(length, batch, written_at, newest, undated, len(columns), ids, data, number)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,9 +112,9 @@ class Tail:
         indexes = []
         first = self.first
         for segment in self.segments:
-            commit = Commit(segment.length, segment.batch, segment.written_at)
+            commits = [segment.commit]
             indexes.append(
-                RunIndex(NO_EVENT, first, segment.length, [commit], segment.newest, segment.undated)
+                RunIndex(NO_EVENT, first, segment.length, commits, segment.newest, segment.undated)
             )
             first += segment.length
         return indexes
@@ -124,12 +140,13 @@ class Tail:
                 raise _corrupt(repr(error)) from error
             versions.extend(columns.versions)
             state = columns.versions.after(state)
-        commits = [Commit(segment.length, segment.batch, segment.written_at) for segment in self.segments]
+        commits = [segment.commit for segment in self.segments]
         return Run(self.first, self.schema, self.before, versions, commits)
 
     def pack(self) -> bytes:
         """Return the tail as it is stored."""
-        packed: bytes = msgpack.packb((_FORMAT, self.first, self.schema, self.before, self.segments))
+        segments = [segment.packed() for segment in self.segments]
+        packed: bytes = msgpack.packb((_FORMAT, self.first, self.schema, self.before, segments))
         return packed
 
 

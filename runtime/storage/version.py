@@ -15,6 +15,7 @@ class Version(NamedTuple):
 
     `before` and `after` are the encoded states around it, in schema version `schema`. `batch` wrote it, None for a
     single message, at `written_at`, in microseconds since 1970 UTC; None for one that was appended since the load.
+    `batch_number` is the number of that batch, as in `Commit`.
     """
 
     number: int
@@ -24,6 +25,7 @@ class Version(NamedTuple):
     schema: int
     batch: str | None
     written_at: int | None = None
+    batch_number: int | None = None
 
     @property
     def message_id(self) -> str:
@@ -51,5 +53,12 @@ class RunVersions:
         commit = run.commit_of(position)
         after = before if record.after is None else record.after
         return Version(
-            run.first + position, record, before, after, run.schema, commit.batch, commit.written_at
+            run.first + position,
+            record,
+            before,
+            after,
+            run.schema,
+            commit.batch,
+            commit.written_at,
+            commit.number,
         )

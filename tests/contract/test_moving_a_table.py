@@ -12,7 +12,7 @@ from runtime.archives import exporting
 from runtime.archives.manifest import NAME
 from runtime.errors import ArchiveError, UsageError
 from tests.support.names import new_name
-from tests.unit.archives.tables import exported, fill, imported, packed, read_all
+from tests.unit.runtime.archives.tables import exported, fill, imported, packed, read_all
 
 
 class KilledError(Exception):

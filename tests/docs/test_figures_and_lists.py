@@ -12,7 +12,7 @@ from runtime.algorithms.outbox.entity import MAX_OUTBOX_BYTES
 from runtime.algorithms.state_based.decide import FUTURE_TOLERANCE
 from runtime.algorithms.state_based.truncation import MINIMUM_AGE
 from runtime.algorithms.state_based.verification import Verdict
-from runtime.batches.ledger import BatchStatus
+from runtime.batches.record import BatchStatus
 from runtime.cli import failures
 from runtime.cli.options import DEFAULT_MASTER, STORE_VARIABLE, TABLE_VARIABLE
 from runtime.messages.outcome import Reason, Status

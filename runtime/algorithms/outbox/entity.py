@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from eventstore import Int64, Properties, Row, Value
 from runtime.algorithms.outbox.entry import Entry, pack_entries, packed_size, unpack_entries
 from runtime.algorithms.outbox.intents import NO_INTENTS, Intents, read_intents
+from runtime.algorithms.refusals import Refusals
+from runtime.batches.open_batches import BatchKey
 from runtime.clock import to_datetime
 from runtime.messages.message_ids import IdKey
 from runtime.storage.chunks import CHUNK, chunk_names, join, split
+from runtime.storage.letters import NO_LETTERS, NONE_WAIT, Letter, Letters, Waiting, read_waiting
 from runtime.storage.limits import MAX_STATE_BYTES
 from runtime.storage.properties import microseconds, number, text
 from runtime.storage.tombstone import Tombstone, read_tombstone
@@ -29,8 +32,10 @@ class Entity:
 
     `key` is its partition key; `state` is encoded, in schema version `schema`; `version` counts the messages that
     were processed, and `last_now` is when the newest of them was, in microseconds. `etag` is None before the first
-    write. `outbox_bytes` is what the entries take as they are stored, None when that was not counted. What was
-    forgotten has a `tombstone`.
+    write. `outbox_bytes` is what the entries take as they are stored, None when that was not counted.
+
+    `letters` are the deliveries that were refused, in `letter_rows` rows of their own; `refused` are those that are
+    going to be stored in their place, None when none was changed. An entity that was forgotten has a `tombstone`.
     """
 
     key: str
@@ -43,6 +48,10 @@ class Entity:
     etag: str | None = None
     intents: Intents = NO_INTENTS
     outbox_bytes: int | None = field(default=None, compare=False)
+    letter_rows: int = 0
+    waiting: Waiting = NONE_WAIT
+    letters: Letters = field(default=NO_LETTERS, compare=False)
+    refused: Sequence[Letter] | None = field(default=None, compare=False)
     tombstone: Tombstone | None = None
 
     def with_entry(self, message_id: IdKey, entry: Entry) -> Entity:
@@ -52,6 +61,14 @@ class Entity:
         if before is not None:
             size -= packed_size(message_id, before)
         return replace(self, outbox={**self.outbox, message_id: entry}, outbox_bytes=size)
+
+    def with_refusals(self, refusals: Refusals, decided: int) -> Entity:
+        """Return the entity with the letters after the first `decided` deliveries; the same when none changed."""
+        letters = refusals.letters(decided)
+        if letters is None:
+            return self
+        waiting = self.waiting.after(letters, refusals.beyond_limit(decided))
+        return replace(self, waiting=waiting, refused=letters)
 
     def without(self, message_ids: Collection[IdKey]) -> Entity:
         """Return the entity without the entries of messages; the same when it has none of them."""
@@ -85,9 +102,9 @@ class Entity:
             if entry.is_pending and entry.batch is None and entry.now <= latest
         ]
 
-    def pending_of(self, batches: Collection[str | None]) -> list[IdKey]:
+    def pending_of(self, includes: Callable[[BatchKey | None], bool]) -> list[IdKey]:
         """Return the messages with pending entries of some batches; None stands for single messages."""
-        return [key for key, entry in self.outbox.items() if entry.is_pending and entry.batch in batches]
+        return [key for key, entry in self.outbox.items() if entry.is_pending and includes(entry.batch)]
 
     @property
     def too_large(self) -> str | None:
@@ -104,9 +121,9 @@ class Entity:
         waiting = sum(entry.is_pending for entry in self.outbox.values()) - 1
         remembered = len(self.outbox) - waiting - 1
         if waiting:
-            return f" Others wait there to be finished ({waiting}): run it again when their batch has ended."
+            return f" Others wait there to be finished ({waiting}): redrive it when their batch has ended."
         if remembered:
-            return f" Old ones are remembered there ({remembered}): forget some (`consistent evict`), and run it again."
+            return f" Old ones are remembered there ({remembered}): forget some (`consistent evict`), and redrive it."
         return ""
 
     def _outbox_size(self) -> int:
@@ -126,6 +143,9 @@ class Entity:
             split(properties, _OUTBOX, pack_entries(self.outbox))
         if self.intents.size:
             split(properties, _INTENTS, self.intents.pack())
+        if self.letter_rows:
+            properties["LetterRows"] = self.letter_rows
+        properties.update(self.waiting.properties())
         if self.tombstone is not None:
             properties.update(self.tombstone.properties())
         return properties
@@ -146,5 +166,7 @@ def read_entity(row: Row) -> Entity:
         row.etag,
         read_intents(join(properties, _INTENTS)) if _INTENTS[0] in properties else NO_INTENTS,
         len(outbox or b""),
-        read_tombstone(properties),
+        number(properties, "LetterRows", 0),
+        read_waiting(properties),
+        tombstone=read_tombstone(properties),
     )

@@ -9,6 +9,7 @@ from typing import Any
 import msgpack
 
 from runtime.algorithms.outbox.entry_tokens import EntryTokens
+from runtime.batches.open_batches import BatchKey
 from runtime.errors import StoredDataError
 from runtime.messages.message_ids import IdKey
 from runtime.messages.outcome import OUTPUT_INDEX_BITS, Output
@@ -34,7 +35,7 @@ class Entry:
     outputs: tuple[Output, ...] | None
     tokens: EntryTokens | None = None
     type: str = ""
-    batch: str | None = None
+    batch: BatchKey | None = None
 
     @property
     def is_pending(self) -> bool:
@@ -88,12 +89,15 @@ def _packed(key: IdKey, entry: Entry) -> tuple[Any, ...]:
     if entry.outputs is None:
         return fields
     sent = [(*output[:3], dict(output.headers)) for output in entry.outputs]
-    return (*fields, sent, None if entry.tokens is None else tuple(entry.tokens), entry.type, entry.batch)
+    tokens = None if entry.tokens is None else tuple(entry.tokens)
+    batch, number = entry.batch or (None, None)
+    return (*fields, sent, tokens, entry.type, batch, *([] if number is None else [number]))
 
 
 def _entry(fingerprint: bytes, now: int, version: int, *pending: Any) -> Entry:  # noqa: ANN401 - as it was stored
     if not pending:
         return Entry(fingerprint, now, version, None)
-    sent, tokens, type_, batch = pending
+    sent, tokens, type_, batch, *numbered = pending
     given = None if tokens is None else EntryTokens.read(*tokens)
-    return Entry(fingerprint, now, version, outputs_of(sent, version, now), given, type_, batch)
+    of_batch = None if batch is None else BatchKey(batch, *numbered)
+    return Entry(fingerprint, now, version, outputs_of(sent, version, now), given, type_, of_batch)

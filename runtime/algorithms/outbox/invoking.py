@@ -10,13 +10,14 @@ from runtime.algorithms.invocation import HandlerFailedError, invoke_handler
 from runtime.algorithms.outbox.entity import Entity
 from runtime.algorithms.outbox.entry import Entry, outputs_of
 from runtime.batches.context import FORGOTTEN
-from runtime.messages.deliveries import Prepared
+from runtime.batches.open_batches import BatchKey
+from runtime.messages.deliveries import Delivery, Prepared
 from runtime.messages.outcome import Outcome, Output, Reason, Status, dead_letter
 from runtime.storage.stored_state import read_state
 
 
 def invoke(
-    handler: HandlerDefinition, entity: Entity, message: Prepared, now: int, batch: str | None = None
+    handler: HandlerDefinition, entity: Entity, message: Prepared, now: int, batch: BatchKey | None = None
 ) -> Entity | Outcome:
     """Handle a message on an entity. Return the entity with what it did, or the dead letter that the message is.
 
@@ -55,20 +56,22 @@ def if_it_fits(handler: HandlerDefinition, entity: Entity, message: Prepared) ->
 
 
 def after_forgetting(
-    handler: HandlerDefinition, entity: Entity, message: Prepared, late: str = "refuse"
+    handler: HandlerDefinition, entity: Entity, delivery: Delivery, late: str = "refuse"
 ) -> Outcome | None:
-    """Return the outcome of a new message that an entity no longer takes since it was forgotten, None for all others.
+    """Return the outcome of a delivery that an entity no longer takes since it was forgotten, None for all others.
 
     `late` says what to do with a message that may have been processed before.
     """
     tombstone = entity.tombstone
-    if tombstone is None or message.key in entity.outbox:
+    if tombstone is None or (isinstance(delivery, Prepared) and delivery.key in entity.outbox):
         return None
     if tombstone.refuses:
-        return refused(handler, message, Reason.FORGOTTEN, FORGOTTEN)
-    enqueued_at = message.envelope.enqueued_at
-    if late == "refuse" and (enqueued_at is None or enqueued_at <= tombstone.at):
-        return concluded(handler, message, Status.TOO_LATE)
+        return dead_letter(delivery.envelope, Reason.FORGOTTEN, FORGOTTEN, handler.name, delivery.business_id)
+    if isinstance(delivery, Outcome) or late != "refuse":
+        return None
+    enqueued_at = delivery.envelope.enqueued_at
+    if enqueued_at is None or enqueued_at <= tombstone.at:
+        return concluded(handler, delivery, Status.TOO_LATE)
     return None
 
 

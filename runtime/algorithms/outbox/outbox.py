@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 from runtime.algorithms.outbox.algorithm import OutboxAlgorithm
 from runtime.algorithms.outbox.entity import Entity
+from runtime.batches.open_batches import BatchKey
 from runtime.messages.deliveries import Prepared
 from runtime.messages.message_ids import IdKey
 from runtime.messages.outcome import Outcome
@@ -31,7 +32,7 @@ class Outbox(OutboxAlgorithm):
     name: str = "outbox"
 
     def invoke(
-        self, entity: Entity, message: Prepared, attempt: str, batch: str | None = None
+        self, entity: Entity, message: Prepared, attempt: str, batch: BatchKey | None = None
     ) -> Entity | Outcome:
         """Invoke the handler; a single message without outputs is finished as soon as it is stored."""
         changed = super().invoke(entity, message, attempt, batch)

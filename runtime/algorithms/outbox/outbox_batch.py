@@ -20,7 +20,9 @@ from runtime.algorithms.outbox.algorithm import OutboxAlgorithm
 from runtime.algorithms.outbox.entity import Entity
 from runtime.algorithms.outbox.entry import Entry
 from runtime.algorithms.outbox.invoking import after_forgetting, concluded, id_reused, refused
+from runtime.algorithms.refusals import Refusals, has_stream
 from runtime.batches.context import HELD_BACK, BatchContext
+from runtime.batches.open_batches import BatchKey
 from runtime.batches.seen import NOTHING, Seen
 from runtime.messages.copies import is_copy
 from runtime.messages.deliveries import Delivery, Prepared
@@ -50,10 +52,15 @@ class OutboxBatch:
         `RetriesExhaustedError` after too many lost races in a row.
         """
         deliveries = [self._storable(delivery) for delivery in deliveries]
-        if not any(isinstance(delivery, Prepared) for delivery in deliveries):
+        if any(isinstance(each, Outcome) and not has_stream(each) for each in deliveries):
             return [delivery for delivery in deliveries if isinstance(delivery, Outcome)]
-        attempt = partial(self.attempt, business_id, deliveries, seen)
-        return await until_undisturbed(self.algorithm.retries, attempt)
+        outcomes: list[Outcome] = []
+        while waiting := deliveries[len(outcomes) :]:
+            attempt = partial(self.attempt, business_id, waiting, seen)
+            decided = await until_undisturbed(self.algorithm.retries, attempt)
+            outcomes += decided
+            seen = seen.after(decided)
+        return outcomes
 
     async def attempt(
         self,
@@ -61,16 +68,26 @@ class OutboxBatch:
         deliveries: Sequence[Delivery],
         seen: Seen,
     ) -> list[Outcome]:
-        """Load, check and invoke for each message, store, make ready."""
+        """Load, check and invoke for each message, store, make ready; until a write takes no more letters."""
         loaded = entity = await self._load(business_id)
+        refusals = Refusals(entity.letters, self.batch)
         attempts: dict[IdKey, str] = {}
         ends: list[Delivery] = []
         dead_letter = seen.dead_letter
-        for delivery in deliveries:
+        now = max(self.algorithm.clock(), entity.last_now)
+        for position, delivery in enumerate(deliveries):
             stopped = dead_letter and self.batch.stops_streams
-            entity, end = await self._handle(entity, delivery, attempts, stopped=stopped)
+            before = entity
+            entity, end = await self._handle(entity, delivery, attempts, refusals, stopped=stopped)
             ends.append(end)
-            dead_letter = dead_letter or (isinstance(end, Outcome) and end.is_dead_letter)
+            if isinstance(end, Outcome) and end.is_dead_letter:
+                refusals.record(position, end, delivery, version=entity.version, now=now)
+                dead_letter = True
+            elif entity is not before and isinstance(delivery, Prepared):
+                refusals.processed(position, delivery.key)
+            if refusals.is_full:
+                break
+        entity = entity.with_refusals(refusals, len(ends))
         if entity is not loaded:
             entity = await self.algorithm.entities.store(entity)
         entity = await self.algorithm.make_ready(entity, attempts)
@@ -87,7 +104,7 @@ class OutboxBatch:
     async def finish_once(self, business_id: str, message_ids: Collection[IdKey]) -> None:
         """Load, finish."""
         entity = await self._load(business_id)
-        published = [key for key in entity.pending_of(self._ours) if key in message_ids]
+        published = [key for key in entity.pending_of(self._may_finish) if key in message_ids]
         if published:
             await self.algorithm.finish(entity, published)
 
@@ -103,7 +120,7 @@ class OutboxBatch:
     async def unfinished_now(self, business_id: str, latest: int) -> list[Outcome]:
         """Load, make ready."""
         entity = await self._load(business_id)
-        left = [*entity.pending_of(self.batch.finished or ()), *entity.pending_until(latest)]
+        left = [*entity.pending_of(self._is_finished), *entity.pending_until(latest)]
         entity = await self.algorithm.make_ready(entity, {key: self.algorithm.new_id() for key in left})
         return [self._as_duplicate(business_id, key, _entry(entity, key)) for key in left]
 
@@ -112,23 +129,32 @@ class OutboxBatch:
         return await entities.load(entities.key(business_id))
 
     async def _handle(
-        self, entity: Entity, delivery: Delivery, attempts: dict[IdKey, str], *, stopped: bool
+        self,
+        entity: Entity,
+        delivery: Delivery,
+        attempts: dict[IdKey, str],
+        refusals: Refusals,
+        *,
+        stopped: bool,
     ) -> tuple[Entity, Delivery]:
         """Return the entity with what a delivery did, and its outcome, or the delivery if it is in the entity now."""
-        if isinstance(delivery, Outcome):
-            return entity, delivery
         forgotten = after_forgetting(self.algorithm.handler, entity, delivery, self.batch.late)
         if forgotten is not None:
             return entity, forgotten
+        if isinstance(delivery, Outcome):
+            return entity, delivery
         known = await self.algorithm.known_elsewhere(entity, delivery)
         if known is not None:
             return entity, known
         key, handler = delivery.key, self.algorithm.handler
         attempt = attempts.get(key) or self.algorithm.new_id()
         if key not in entity.outbox:
+            refusal = refusals.refusal(delivery)
+            if refusal is not None:
+                return entity, refusal
             if stopped:
                 return entity, refused(handler, delivery, Reason.HELD_BACK, HELD_BACK)
-            changed = self.algorithm.invoke(entity, delivery, attempt, self.batch.batch_id)
+            changed = self.algorithm.invoke(entity, delivery, attempt, self.batch.key)
             if isinstance(changed, Outcome):
                 return entity, changed
             entity = changed
@@ -146,7 +172,7 @@ class OutboxBatch:
                 continue
             entry, is_first = _entry(entity, end.key), end.key not in delivered
             delivered.add(end.key)
-            is_ours = entry.batch is not None and entry.batch == self.batch.batch_id
+            is_ours = entry.batch is not None and entry.batch == self.batch.key
             status = Status.PROCESSED if is_first and is_ours else Status.DUPLICATE
             outputs = entry.to_publish if is_first else ()
             outcomes.append(concluded(self.algorithm.handler, end, status, entry.version, outputs))
@@ -162,10 +188,14 @@ class OutboxBatch:
             outputs=entry.to_publish,
         )
 
-    @property
-    def _ours(self) -> Collection[str | None]:
-        """The batches whose entries this one may finish; None stands for single messages."""
-        return {None, self.batch.batch_id, *(self.batch.finished or ())}
+    def _may_finish(self, batch: BatchKey | None) -> bool:
+        """Say whether this batch may finish the entries of a batch; None stands for single messages."""
+        return batch is None or batch == self.batch.key or self._is_finished(batch)
+
+    def _is_finished(self, batch: BatchKey | None) -> bool:
+        """Say whether a batch will publish no more of its entries: it was published or abandoned."""
+        known = self.batch.open_batches
+        return batch is not None and known is not None and known.is_finished(*batch)
 
     def _storable(self, delivery: Delivery) -> Delivery:
         if isinstance(delivery, Outcome):

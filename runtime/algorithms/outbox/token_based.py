@@ -25,6 +25,7 @@ from runtime.algorithms.outbox.entry import Entry
 from runtime.algorithms.outbox.entry_tokens import EntryTokens
 from runtime.algorithms.outbox.invoking import concluded, if_it_fits, refused
 from runtime.algorithms.outbox.tokens import TokenStore, token_of
+from runtime.batches.open_batches import BatchKey
 from runtime.messages.deliveries import Prepared
 from runtime.messages.message_ids import IdKey
 from runtime.messages.outcome import Outcome, Reason, Status
@@ -78,7 +79,7 @@ class TokenBased(OutboxAlgorithm):
         return not await self.tokens.exists(_tokens(entity.outbox[message_id]).incoming)
 
     def invoke(
-        self, entity: Entity, message: Prepared, attempt: str, batch: str | None = None
+        self, entity: Entity, message: Prepared, attempt: str, batch: BatchKey | None = None
     ) -> Entity | Outcome:
         """Invoke the handler, and register the id of this attempt in the entry."""
         token = token_of(message.envelope, self.handler.name)

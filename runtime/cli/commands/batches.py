@@ -7,14 +7,17 @@ from typing import Annotated
 import typer
 
 from eventstore import Table
-from runtime.batches.ledger import STATE_BASED, BatchRecord, Ledger
+from runtime.batches.ledger import Ledger
+from runtime.batches.record import STATE_BASED, BatchRecord
 from runtime.cli.console import Screen
+from runtime.cli.durations import parse_duration
 from runtime.cli.invocation import command_with
 from runtime.cli.options import AsJson, StoreUrl, TableName
 from runtime.cli.reports.batch_record import counts_text, describe
-from runtime.cli.reports.tables import Cell, make_table
+from runtime.cli.reports.tables import Cell, counted, make_table
 from runtime.cli.stores import on_table
 from runtime.clock import system_clock
+from runtime.errors import UsageError
 
 Abandon = Annotated[
     str | None,
@@ -25,37 +28,77 @@ Abandon = Annotated[
     ),
 ]
 
+Prune = Annotated[
+    bool, typer.Option("--prune", help="Delete the rows of batches that ended longer ago than --older-than.")
+]
+Age = Annotated[
+    int | None,
+    typer.Option("--older-than", parser=parse_duration, metavar="AGE", help="With --prune: 30d, 24h, 2w ..."),
+]
+Limit = Annotated[
+    int, typer.Option("--limit", metavar="N", min=1, help="How many batches to list, the newest first.")
+]
+
 _COLUMNS = ("batch", "status", "rounds", "started", "updated", "outcomes", "out")
 
 
-def batches(*, store: StoreUrl, table: TableName, abandon: Abandon = None, as_json: AsJson = False) -> None:
-    """List the batches of a table: published, started and not ended, or abandoned.
+def batches(
+    *,
+    store: StoreUrl,
+    table: TableName,
+    limit: Limit = 50,
+    abandon: Abandon = None,
+    prune: Prune = False,
+    older_than: Age = None,
+    as_json: AsJson = False,
+) -> None:
+    """List the newest batches of a table: those that have not ended first, then the published and abandoned ones.
 
         consistent batches --store sqlite:///store.db --table games
 
     A batch that died stands as started. Run it again with its id and it goes on where it was; until then its
     versions are not cut, and a message of it that cannot be replayed fails any other batch. One request for
-    each 1,000 batches.
+    each batch that is listed.
+
+    With --prune, the ledger forgets batches that ended long ago, never one that has not ended. Their versions and
+    outcomes stay. A forgotten id that is used again is a new batch, for which it needs another folder of outcomes.
     """
     screen = Screen(as_json)
+    if prune != (older_than is not None):
+        message = (
+            "--prune and --older-than AGE go together: the one says what to do, the other with which batches."
+        )
+        raise UsageError(message)
+    if older_than is not None:
+        before = system_clock() - older_than
+        pruned = on_table(store, table, lambda opened: _prune(opened, before))
+        screen.give({"pruned": pruned})
+        screen.show(f"The ledger of {table} has forgotten {counted(pruned, 'batch')}.")
+        return
     if abandon is not None:
         record = on_table(store, table, lambda opened: _abandon(opened, abandon))
         screen.give(describe(record))
         screen.show(f"Batch {abandon} is abandoned. {_what_is_left(record)}")
         return
-    records = on_table(store, table, _batches)
+    records = on_table(store, table, lambda opened: _batches(opened, limit))
     screen.give({"batches": list(map(describe, records))})
     if not records:
         screen.show(f"No batch was run into the table {table}.")
         return
     screen.show(make_table(f"Batches of {table}", _COLUMNS, map(_row, records)))
+    if len(records) == limit:
+        screen.show(f"There may be more: these are the newest {limit:,}, --limit lists others.")
     for record in records:
         if not record.is_finished:
             screen.show(_how_to_go_on(record))
 
 
-async def _batches(table: Table) -> list[BatchRecord]:
-    return await Ledger(table, system_clock).batches()
+async def _batches(table: Table, limit: int) -> list[BatchRecord]:
+    return await Ledger(table, system_clock).batches(limit)
+
+
+async def _prune(table: Table, before: int) -> int:
+    return await Ledger(table, system_clock).prune(before)
 
 
 async def _abandon(table: Table, batch_id: str) -> BatchRecord:

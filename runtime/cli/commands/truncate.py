@@ -8,6 +8,7 @@ import typer
 
 from eventstore import connect
 from runtime.algorithms.state_based.truncation import TruncationRules
+from runtime.batches.open_batches import OpenBatches
 from runtime.cli.console import Screen
 from runtime.cli.options import DEFAULT_MASTER, Age, AsJson, LogFile, Master, StoreUrl, TableName, Window
 from runtime.cli.reports.truncation import TruncationReport
@@ -68,7 +69,9 @@ def truncate(
         "allow_undated": allow_undated,
         "allow_young": allow_young,
     }
-    TruncationRules.of(system_clock(), (), **rules)  # what cannot be is refused before Spark is started
+    TruncationRules.of(
+        system_clock(), OpenBatches(), **rules
+    )  # what cannot be is refused before Spark is started
     opened = connect(store)
     check_table(store, table)
     from runtime.spark.summaries import count_truncated

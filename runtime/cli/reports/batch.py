@@ -15,7 +15,7 @@ from runtime.messages.dead_letters import DeadLetters
 from runtime.messages.outcome import Status
 
 if TYPE_CHECKING:
-    from runtime.batches.ledger import BatchRecord
+    from runtime.batches.record import BatchRecord
     from runtime.spark.batch import BatchResult
     from runtime.spark.summaries import OutcomeCount
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from runtime.batches.ledger import BatchRecord
+from runtime.batches.record import BatchRecord
 from runtime.cli.reports.tables import iso
 
 
@@ -12,6 +12,7 @@ def describe(record: BatchRecord) -> dict[str, Any]:
     """Return a batch for JSON."""
     return {
         "batch_id": record.batch_id,
+        "number": record.number,
         "status": record.status.value,
         "algorithm": record.algorithm,
         "rounds": record.rounds,

@@ -90,4 +90,6 @@ def _cell(value: Cell) -> Text:
 
 def _plural(noun: str) -> str:
     first, space, rest = noun.partition(" ")
-    return f"{first[:-1]}ies{space}{rest}" if first.endswith("ry") else f"{first}s{space}{rest}"
+    if first.endswith("ry"):
+        return f"{first[:-1]}ies{space}{rest}"
+    return f"{first}{'es' if first.endswith('ch') else 's'}{space}{rest}"

@@ -59,6 +59,6 @@ def test_a_resumed_batch_gives_what_an_undisturbed_one_gives(place, step, rounds
 def batches(place):
     async def read():
         async with connect(place.store) as store:
-            return await Ledger(await store.table(place.table), CLOCK).batches()
+            return await Ledger(await store.table(place.table), CLOCK).batches(9)
 
     return drive(read())

@@ -68,6 +68,6 @@ def test_it_gives_what_a_state_based_batch_gives_and_the_log_again_gives_nothing
 def batches(place):
     async def read():
         async with connect(place.store) as store:
-            return await Ledger(await store.table(place.table), NIGHT).batches()
+            return await Ledger(await store.table(place.table), NIGHT).batches(9)
 
     return asyncio.run(read())

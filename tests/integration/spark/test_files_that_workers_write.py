@@ -11,7 +11,7 @@ import pytest
 from pyarrow import parquet
 from pyspark.sql import functions as sf
 
-from runtime.batches.ledger import BatchRecord
+from runtime.batches.record import BatchRecord
 from runtime.spark import Batch
 from runtime.spark.batch_options import BatchOptions
 from runtime.spark.folders import BatchFolders

@@ -41,13 +41,14 @@ def task(batch_id: str, *messages: Envelope, copies: int = 1, now: int = NOW) ->
 
 async def _attempt(batch_id: str, messages: Sequence[Envelope], now: int, process: Process) -> Handled:
     table, clock = SteppedTable(), Process(process.number, now).clock
-    ledger_ = Ledger(table, clock)
+    ledger_ = Ledger(table, clock, PATIENCE)
     record = await ledger_.begin(batch_id, "input", "out")
     if record.is_finished:
         return Handled()
     handled = Handled()
     if record.rounds == 0:
-        outcomes = await _fold(table, clock, BatchContext(batch_id, await ledger_.finished()), messages)
+        context = BatchContext(batch_id, await ledger_.open_batches(), number=record.number)
+        outcomes = await _fold(table, clock, context, messages)
         await table.barrier()
         for outcome in outcomes:
             for output in outcome.outputs:

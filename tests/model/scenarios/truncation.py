@@ -58,7 +58,7 @@ def _long_ago(start: Callable[[Process], Started], process: Process) -> Started:
 
 async def _truncate(keep_last: int | None, process: Process) -> Handled:
     table = SteppedTable()
-    finished = await Ledger(table, process.clock).finished()
-    rules = TruncationRules.of(NOW, finished, older_than=DAY, keep_last=keep_last)
+    open_batches = await Ledger(table, process.clock, PATIENCE).open_batches()
+    rules = TruncationRules.of(NOW, open_batches, older_than=DAY, keep_last=keep_last)
     await truncate_stream(table, KEY, rules, PATIENCE)
     return Handled()

@@ -31,6 +31,7 @@ from tests.model.processes import Process
 from tests.model.scenarios import deduplication_store, outbox, tokens
 from tests.model.scenarios.batches import ONE_TOKEN
 from tests.model.scenarios.entities import SCRIBE, STATES, EntityScenario, deliver, entity_in
+from tests.model.scenarios.state_based import PATIENCE
 from tests.model.scribe import BOOK, write
 from tests.model.versions import Handled
 
@@ -73,11 +74,11 @@ def batch(make: Make, batch_id: str, *messages: Envelope, copies: int = 1) -> Jo
 
 async def _attempt(make: Make, batch_id: str, messages: Sequence[Envelope], process: Process) -> Handled:
     algorithm, folders = make(SteppedTable, publish, process), SteppedTable(FOLDERS)
-    ledger_ = Ledger(SteppedTable(STATES), process.clock)
+    ledger_ = Ledger(SteppedTable(STATES), process.clock, PATIENCE)
     record = await ledger_.begin(batch_id, "input", "out")
     if record.is_finished:
         return Handled()
-    context = BatchContext(batch_id, await ledger_.finished())
+    context = BatchContext(batch_id, await ledger_.open_batches(), number=record.number)
     passes = OutboxBatch(algorithm, context)
     if record.rounds == 0:
         if await folders.get(batch_id, _ROUND) is None:

@@ -27,11 +27,12 @@ def test_all_batches_are_listed(consistent, batches):
     document = consistent("batches", *ON_STORE, "--json").document
 
     assert [(each["batch_id"], each["status"], each["rounds"]) for each in document["batches"]] == [
-        ("b1", "published", 1),
         ("b2", "started", 1),
+        ("b1", "published", 1),
     ]
-    assert document["batches"][0] == {
+    assert document["batches"][1] == {
         "batch_id": "b1",
+        "number": 1,
         "status": "published",
         "algorithm": "state-based",
         "rounds": 1,
@@ -58,7 +59,7 @@ def test_a_batch_can_be_given_up(consistent, batches):
     assert said.code == 0
     assert "Batch b2 is abandoned" in said.out
     listed = consistent("batches", *ON_STORE, "--json").document["batches"]
-    assert [each["status"] for each in listed] == ["published", "abandoned"]
+    assert [each["status"] for each in listed] == ["abandoned", "published"]
 
 
 def test_where_the_outcomes_of_a_batch_with_an_outbox_are_is_said_when_it_is_given_up(consistent, store):
@@ -83,6 +84,40 @@ def test_a_published_batch_cannot_be_given_up(consistent, batches):
 
     assert (said.code, said.out) == (1, "")
     assert "published" in said.err
+
+
+def test_the_newest_are_listed_as_many_as_one_asks_for(consistent, batches):
+    assert [each["batch_id"] for each in listed(consistent, "--limit", "1")] == ["b2"]
+    assert "There may be more" in consistent("batches", *ON_STORE, "--limit", "2").out
+    assert "There may be more" not in consistent("batches", *ON_STORE).out
+
+
+def test_what_ended_long_ago_is_forgotten_and_what_has_not_ended_is_not(consistent, batches):
+    said = consistent("batches", *ON_STORE, "--prune", "--older-than", "1s")
+
+    assert (said.code, said.out) == (0, "The ledger of games has forgotten 1 batch.\n")
+    assert [each["batch_id"] for each in listed(consistent)] == ["b2"]
+    again = consistent("batches", *ON_STORE, "--prune", "--older-than", "1s", "--json")
+    assert again.document == {"pruned": 0}
+
+
+def test_what_ended_lately_is_not_forgotten(consistent, batches):
+    assert consistent("batches", *ON_STORE, "--prune", "--older-than", "9999w", "--json").document == {
+        "pruned": 0
+    }
+    assert len(listed(consistent)) == 2
+
+
+@pytest.mark.parametrize("options", [["--prune"], ["--older-than", "30d"]])
+def test_pruning_takes_an_age(consistent, batches, options):
+    said = consistent("batches", *ON_STORE, *options)
+
+    assert (said.code, said.out) == (2, "")
+    assert "--prune and --older-than AGE go together" in said.err
+
+
+def listed(consistent, *options):
+    return consistent("batches", *ON_STORE, *options, "--json").document["batches"]
 
 
 def test_a_table_without_batches_says_so(consistent, store):

@@ -14,6 +14,7 @@ from runtime.algorithms.last_hop.keys import DeliveryKeys
 from runtime.algorithms.outbox.outbox import Outbox
 from runtime.algorithms.state_based.truncation import DAY, TruncationRules, truncate_stream
 from runtime.algorithms.state_based.verification import Verifier
+from runtime.batches.open_batches import OpenBatches
 from runtime.messages.deliveries import Prepared
 from runtime.messages.parsing import prepare
 from runtime.retries import RetryPolicy
@@ -94,7 +95,7 @@ async def verify(table: Table) -> None:
 
 
 async def truncate(table: Table) -> None:
-    rules = TruncationRules.of(NOW, (), older_than=DAY)
+    rules = TruncationRules.of(NOW, OpenBatches(), older_than=DAY)
     await truncate_stream(table, f"Diary-{DIARY}", rules, POLICY)
 
 

@@ -10,7 +10,8 @@ import runtime.errors
 from runtime import Envelope, Outcome, Output, Reason, RuntimeFailure, Status
 from runtime.algorithms.invocation import HandlerFailedError
 from runtime.batches.context import BatchContext
-from runtime.batches.ledger import BatchRecord, BatchStatus
+from runtime.batches.open_batches import OpenBatches
+from runtime.batches.record import BatchRecord, BatchStatus
 from runtime.messages.outcome import dead_letter
 from tests.unit.runtime.diary import write
 from tests.unit.runtime.tables import memory_table
@@ -67,7 +68,12 @@ def test_outcomes_survive_pickling_with_their_deliveries_and_outputs(outcome: Ou
 
 def test_what_a_batch_decides_survives_pickling():
     context = BatchContext(
-        "batch-1", frozenset({"batch-0"}), is_cascade=True, late="process", on_error="stop-stream"
+        "batch-1",
+        OpenBatches(7, frozenset({5, 6}), frozenset({"batch-0"})),
+        is_cascade=True,
+        late="process",
+        on_error="stop-stream",
+        number=6,
     )
 
     assert copy(context) == context

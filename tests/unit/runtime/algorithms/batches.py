@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
 from eventstore import drive
 from runtime import Envelope, Outcome, Output
 from runtime.algorithms.choice import Dependencies, make_outbox_batches
 from runtime.algorithms.outbox.outbox_batch import OutboxBatch
 from runtime.batches.context import BatchContext
+from runtime.batches.open_batches import OpenBatches
 from runtime.messages.deliveries import Delivery
 from runtime.messages.message_ids import IdKey, id_key
 from runtime.messages.outcome import Status
@@ -19,6 +21,7 @@ from tests.unit.runtime.patience import PATIENCE
 
 _FINISHED = (Status.PROCESSED, Status.DUPLICATE)
 Entity = tuple[str, str]
+UNFINISHED = OpenBatches(names=frozenset({"died", "night", "other"}))
 
 
 @dataclass
@@ -27,8 +30,9 @@ class Batch:
 
     world: World
     batch_id: str | None = "night"
-    on_error: str = "continue"
-    finished: frozenset[str] = frozenset()
+    on_error: Literal["continue", "stop-stream", "park"] = "continue"
+    open_batches: OpenBatches = UNFINISHED
+    is_redrive: bool = False
     committed: list[list[Outcome]] = field(default_factory=list)
 
     def run(self, *messages: Envelope) -> list[Outcome]:
@@ -91,7 +95,9 @@ class Batch:
     def algorithms(self, before: Step | None = None, after: Step | None = None) -> dict[str, OutboxBatch]:
         world = self.world
         other = world.watched("other", world.other, before, after)
-        context = BatchContext(self.batch_id, self.finished, on_error=self.on_error)  # type: ignore[arg-type]
+        context = BatchContext(
+            self.batch_id, self.open_batches, on_error=self.on_error, is_redrive=self.is_redrive
+        )
         return make_outbox_batches(
             world.algorithm,
             Dependencies(

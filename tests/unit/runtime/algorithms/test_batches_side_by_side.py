@@ -4,6 +4,7 @@ import pytest
 
 from eventstore import drive
 from runtime import Outcome, Output
+from runtime.batches.open_batches import OpenBatches
 from tests.unit.runtime.algorithms.batches import Batch
 from tests.unit.runtime.algorithms.world import WITH_OUTBOX, At, CrashError, World, crash
 from tests.unit.runtime.games import GAME, fire, start
@@ -80,7 +81,7 @@ def test_what_a_single_message_has_left_is_published_and_finished_by_a_batch(alg
 
 
 def test_a_sweep_leaves_a_batch_alone_that_has_not_ended(died):
-    sweep = Batch(died.world, "sweep", finished=frozenset({"others"}))
+    sweep = Batch(died.world, "sweep", open_batches=OpenBatches(names=frozenset({"died"})))
 
     assert sweep.unfinished(LATER) == []
     assert drive(died.world.worker().sweep()) == 0
@@ -90,7 +91,7 @@ def test_a_sweep_leaves_a_batch_alone_that_has_not_ended(died):
 def test_a_sweep_publishes_what_a_batch_has_left_that_was_abandoned(died):
     # Given that the batch was given up, and its messages do not come again
     world = died.world
-    sweep = Batch(world, "sweep", finished=frozenset({"died"}))
+    sweep = Batch(world, "sweep", open_batches=OpenBatches())
 
     # When a sweep takes it up
     left = sweep.unfinished(NOW - 1)
@@ -122,7 +123,7 @@ def test_a_sweep_makes_up_for_a_task_that_died_after_any_call(algorithm):
                 continue
 
         # When a sweep takes it up
-        sweep = Batch(died.world, "sweep", finished=frozenset({"died"}))
+        sweep = Batch(died.world, "sweep", open_batches=OpenBatches())
         sweep.commit(sweep.unfinished(NOW))
         sweep.second_pass()
         sweep.run(*(output.envelope() for output in sweep.outputs_for_handlers()))
@@ -135,7 +136,7 @@ def test_a_sweep_makes_up_for_a_task_that_died_after_any_call(algorithm):
 def test_another_batch_finishes_what_a_batch_has_left_that_was_abandoned(died):
     world = died.world
 
-    outcomes = Batch(world, "other", finished=frozenset({"died"})).run(*MESSAGES)
+    outcomes = Batch(world, "other", open_batches=OpenBatches()).run(*MESSAGES)
 
     assert given(outcomes[:3])[0] == ("duplicate", [])
     assert len(outputs(outcomes)) == 2
@@ -144,7 +145,7 @@ def test_another_batch_finishes_what_a_batch_has_left_that_was_abandoned(died):
 
 
 def test_a_sweep_that_dies_before_its_commit_gives_the_same_again(died):
-    sweep = Batch(died.world, "sweep", finished=frozenset({"died"}))
+    sweep = Batch(died.world, "sweep", open_batches=OpenBatches())
     first = given(sweep.unfinished(LATER))
 
     assert given(sweep.unfinished(LATER)) == first

@@ -5,9 +5,13 @@ from datetime import UTC, datetime
 import pytest
 
 from eventstore import InterceptedTable, Operation, StoreUnavailableError, Table, drive
-from runtime.batches.ledger import PARTITION, BatchRecord, BatchStatus, Ledger
-from runtime.errors import BatchRefusedError
+from runtime.batches.ledger import Ledger
+from runtime.batches.numbering import PARTITION
+from runtime.batches.open_batches import OpenBatches
+from runtime.batches.record import STATE_BASED, BatchRecord, BatchStatus
+from runtime.errors import BatchRefusedError, RetriesExhaustedError
 from tests.unit.runtime.diary import write
+from tests.unit.runtime.patience import PATIENCE
 from tests.unit.runtime.tables import contents, memory_table, rows
 from tests.unit.runtime.worker import NOW, SECOND, ToldClock, Worker
 
@@ -21,8 +25,14 @@ class Driver:
         self.clock = ToldClock()
         self.ledger = Ledger(table, self.clock)
 
-    def begin(self, batch_id: str = "batch-1", input_: str = INPUT, out: str = OUT) -> BatchRecord:
-        return drive(self.ledger.begin(batch_id, input_, out))
+    def begin(
+        self,
+        batch_id: str = "batch-1",
+        input_: str = INPUT,
+        out: str = OUT,
+        algorithm: str = STATE_BASED,
+    ) -> BatchRecord:
+        return drive(self.ledger.begin(batch_id, input_, out, algorithm))
 
     def get(self, batch_id: str = "batch-1") -> BatchRecord:
         return drive(self.ledger.get(batch_id))
@@ -292,32 +302,91 @@ def test_what_is_committed_or_published_is_made_durable(table: Table):
     assert counted.counts["barrier"] == 0
     driver.publish(driver.commit(record, 0))
 
-    assert counted.counts == {"transact": 3, "barrier": 2}
+    assert (counted.counts["transact"], counted.counts["barrier"]) == (3, 2)
 
 
-def test_batches_are_listed_the_oldest_first(driver: Driver):
-    for seconds, batch_id in ((3, "a"), (1, "z"), (2, "SS-HEAD")):
-        driver.clock.now = NOW + seconds * SECOND
+def test_batches_are_listed_those_that_have_not_ended_first_and_then_the_last_that_ended(driver: Driver):
+    for batch_id in ("b", "y", "a", "x"):
         driver.begin(batch_id)
+    for seconds, batch_id in ((1, "x"), (2, "y")):
+        driver.clock.now = NOW + seconds * SECOND
+        driver.abandon(batch_id)
 
-    assert [record.batch_id for record in drive(driver.ledger.batches())] == ["z", "SS-HEAD", "a"]
+    assert [record.batch_id for record in drive(driver.ledger.batches(9))] == ["a", "b", "y", "x"]
+    assert [record.batch_id for record in drive(driver.ledger.batches(3))] == ["a", "b", "y"]
 
 
-def test_all_of_very_many_batches_are_listed(driver: Driver):
+def test_the_newest_of_very_many_batches_are_listed(driver: Driver):
     for number in range(1100):
         driver.begin(f"batch-{number}")
 
-    assert len(drive(driver.ledger.batches())) == 1100
+    assert [record.number for record in drive(driver.ledger.batches(1050))] == list(range(1100, 50, -1))
 
 
 def test_batches_that_will_publish_no_more_are_finished(driver: Driver):
-    for batch_id in ("started", "published", "abandoned", "halfway"):
-        driver.begin(batch_id)
+    begun = [driver.begin(batch_id) for batch_id in ("started", "published", "abandoned", "halfway")]
     driver.publish(driver.get("published"))
     driver.abandon("abandoned")
     driver.commit(driver.get("halfway"), 0)
 
-    assert drive(driver.ledger.finished()) == {"published", "abandoned"}
+    found = drive(driver.ledger.open_batches())
+
+    finished = [record.batch_id for record in begun if found.is_finished(*record.key)]
+    assert finished == ["published", "abandoned"]
+
+
+def test_each_batch_has_the_next_number_whatever_became_of_the_others(driver: Driver):
+    first = driver.begin("a")
+    driver.abandon("a")
+
+    assert (first.number, driver.begin("b").number, driver.begin("b").number) == (1, 2, 2)
+    assert driver.begin("c").number == 3
+
+
+def test_a_batch_that_begins_beside_another_takes_the_number_after_it(driver: Driver, table: Table):
+    begun: list[str] = []
+
+    def begin_another(name: str, *_: object):
+        if name != "transact" or begun:
+            return None
+        begun.append("other")
+        return driver.ledger.begin("other", INPUT, OUT)
+
+    overtaken = Ledger(InterceptedTable(table, before=begin_another), driver.clock, PATIENCE)
+
+    assert drive(overtaken.begin("late", INPUT, OUT)).number == 2
+    assert driver.get("other").number == 1
+    assert drive(driver.ledger.open_batches()) == OpenBatches(3, frozenset({1, 2}))
+
+
+def test_a_batch_that_loses_each_race_gives_up_and_leaves_nothing(driver: Driver, table: Table):
+    others = iter(range(1, 100))
+
+    def begin_another(name: str, *_: object):
+        return driver.ledger.begin(f"other-{next(others)}", INPUT, OUT) if name == "transact" else None
+
+    overtaken = Ledger(InterceptedTable(table, before=begin_another), driver.clock, PATIENCE)
+
+    with pytest.raises(RetriesExhaustedError):
+        drive(overtaken.begin("late", INPUT, OUT))
+    assert drive(driver.ledger.find("late")) is None
+
+
+def test_two_first_batches_with_different_algorithms_are_not_both_begun(driver: Driver, table: Table):
+    begun: list[str] = []
+
+    def begin_another(name: str, *_: object):
+        if name != "transact" or begun:
+            return None
+        begun.append("other")
+        return driver.ledger.begin("other", INPUT, OUT, "outbox")
+
+    overtaken = Ledger(InterceptedTable(table, before=begin_another), driver.clock, PATIENCE)
+
+    with pytest.raises(
+        BatchRefusedError, match=r"the algorithm outbox \(batch other\), and cannot be with tokens"
+    ):
+        drive(overtaken.begin("late", INPUT, OUT, "tokens"))
 
 
 @pytest.mark.parametrize(
@@ -336,13 +405,18 @@ def test_a_batch_of_an_older_version_is_recognised_by_its_algorithm_and_its_inpu
     driver: Driver, table: Table, written: str, described: str
 ):
     # Given a row as older versions wrote it: with "evidence" for the table of the store
-    driver.begin(input_=f"a log; source=None, algorithm={described}")
+    input_ = f"a log; source=None, algorithm={described}"
+    driver.begin(input_=input_)
     old = {"Algorithm": written, "Input": f"a log; source=None, algorithm={written}"}
-    drive(table.transact(PARTITION, [Operation.merge("batch-1", old)]))
+    row = {**rows(table)[PARTITION, "batch-1"], **old}
+    del row["Number"]
+    others = [Operation.delete(key) for key in ("!next", "!open-batch-1")]
+    drive(table.transact(PARTITION, [Operation.replace("batch-1", row), *others]))
 
     # Then it is the same batch, of the same algorithm
     assert driver.get().algorithm == described
-    assert driver.begin(input_=f"a log; source=None, algorithm={described}") == driver.get()
+    assert driver.begin(input_=input_, algorithm=described) == driver.get()
+    assert driver.get().number is None
     drive(driver.ledger.check_algorithm(described))
 
 
@@ -355,14 +429,17 @@ def test_a_table_of_another_algorithm_is_refused(driver: Driver):
         drive(driver.ledger.check_algorithm("tokens"))
 
 
-def test_a_ledger_without_batches_is_empty(driver: Driver):
-    assert drive(driver.ledger.batches()) == []
-    assert drive(driver.ledger.finished()) == frozenset()
+def test_a_ledger_without_batches_is_empty(driver: Driver, table: Table):
+    assert drive(driver.ledger.batches(9)) == []
+    assert drive(driver.ledger.open_batches()) == OpenBatches()
+    assert drive(driver.ledger.algorithm()) is None
+    assert drive(driver.ledger.prune(driver.clock.now)) == 0
+    assert contents(table) == {}
 
 
 def test_the_ledger_stands_beside_the_streams_of_its_table(driver: Driver, table: Table):
     driver.begin("SS-HEAD")
     Worker(table).process(write("a"))
 
-    assert [record.batch_id for record in drive(driver.ledger.batches())] == ["SS-HEAD"]
+    assert [record.batch_id for record in drive(driver.ledger.batches(9))] == ["SS-HEAD"]
     assert {partition for partition, _ in rows(table)} == {PARTITION, "Diary-d-1"}

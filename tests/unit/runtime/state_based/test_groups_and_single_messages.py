@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from eventstore import Table, drive
 from handlers import App, Context, Handler, Message, State, handles
 from runtime.batches.context import BatchContext
+from runtime.batches.open_batches import OpenBatches
 from runtime.batches.seen import NOTHING
 from runtime.messages.envelope import Envelope
 from runtime.messages.envelopes import Envelopes
@@ -195,7 +196,7 @@ def test_a_replay_that_fails_leaves_nothing_to_the_next_one():
     in_one_group(table, app, BatchContext("day"), log[:2])
     FAILURES.append("b")
 
-    outcomes = in_one_group(table, app, BatchContext("night", frozenset({"day"})), log)
+    outcomes = in_one_group(table, app, BatchContext("night", OpenBatches()), log)
 
     assert [str(outcome.reason or outcome.status) for outcome in outcomes] == [
         "duplicate",

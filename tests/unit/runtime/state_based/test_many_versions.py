@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from eventstore import InterceptedTable, StoreUnavailableError, Table
 from handlers import App
 from runtime.batches.context import BatchContext
+from runtime.batches.open_batches import OpenBatches
 from runtime.errors import RetriesExhaustedError
 from runtime.storage import limits
 from samples.shooting_range.shooting_range import ShootingRange
@@ -165,7 +166,7 @@ def test_a_copy_whose_outputs_are_in_hand_does_not_fail_the_batch_after_a_confli
         return Worker(table).handle(write("theirs")) if len(transactions) == 2 else None
 
     # When what is in memory is dropped because of a conflict, and then its copy comes
-    batch = BatchContext("batch-1", finished=frozenset())
+    batch = BatchContext("batch-1", OpenBatches(names=frozenset({"batch-1"})))
     outcomes = Worker(InterceptedTable(table, before=interrupt), batch=batch).process(*messages)
 
     # Then the copy is a dead letter: nothing is lost, as the first delivery has the outputs

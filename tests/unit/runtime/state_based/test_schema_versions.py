@@ -4,6 +4,7 @@ import pytest
 
 from handlers import App, CodecError, Context, Handler, Message, State, handles
 from runtime.batches.context import BatchContext
+from runtime.batches.open_batches import OpenBatches
 from runtime.errors import ReplayFailedError
 from tests.unit.runtime.diary import delivery
 from tests.unit.runtime.tables import contents, memory_table, rows
@@ -149,7 +150,9 @@ def test_a_version_whose_states_cannot_be_upcast_cannot_be_replayed(
     with pytest.raises(
         ReplayFailedError, match="The upcaster of NewData from version 1 failed: ValueError: unreadable"
     ):
-        worker(table, NEW, BatchContext("batch-2", finished=frozenset())).process(*rang("a"))
+        worker(table, NEW, BatchContext("batch-2", OpenBatches(names=frozenset({"batch-1"})))).process(
+            *rang("a")
+        )
 
     assert ends(outcomes) == ["replay_failed", "processed"]
 

@@ -10,6 +10,7 @@ import pytest
 from eventstore import InterceptedTable, Operation, StoreUnavailableError, Table, drive
 from eventstore.port import Verb
 from runtime.algorithms.state_based.truncation import TruncationRules, truncate_stream
+from runtime.batches.open_batches import OpenBatches
 from runtime.storage import limits
 from tests.unit.runtime.diary import DIARY, ponder, write
 from tests.unit.runtime.indexes import check_index
@@ -22,7 +23,7 @@ OLD = NOW - 10 * DAY
 COUNT = 230
 """So many runs that their rows are deleted in three transactions."""
 
-RULES = TruncationRules.of(NOW, (), older_than=DAY)
+RULES = TruncationRules.of(NOW, OpenBatches(), older_than=DAY, acknowledged_after=0)
 
 
 class CrashError(Exception):

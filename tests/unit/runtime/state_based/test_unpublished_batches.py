@@ -7,13 +7,14 @@ import pytest
 
 from handlers import App, Context, Handler, Message, State, handles
 from runtime.batches.context import BatchContext
+from runtime.batches.open_batches import OpenBatches
 from runtime.errors import ReplayFailedError
 from tests.unit.runtime.diary import SKY, delivery, misbehave, write
 from tests.unit.runtime.tables import contents, memory_table
 from tests.unit.runtime.worker import Worker, ends, made_by
 
-UNPUBLISHED = BatchContext("batch-2", finished=frozenset())
-PUBLISHED = BatchContext("batch-2", finished=frozenset({"batch-1"}))
+UNPUBLISHED = BatchContext("batch-2", OpenBatches(names=frozenset({"batch-1", "batch-2"})))
+PUBLISHED = BatchContext("batch-2", OpenBatches(names=frozenset({"batch-2"})))
 
 DARK = misbehave("fail under a dark sky")
 OUTSIDE = misbehave("draw from outside")

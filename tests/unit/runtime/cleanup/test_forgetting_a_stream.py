@@ -9,6 +9,7 @@ import pytest
 from eventstore import InterceptedTable, StoreUnavailableError, Table, drive
 from runtime.algorithms.state_based.truncation import TruncationRules, truncate_stream
 from runtime.batches.context import BatchContext
+from runtime.batches.open_batches import OpenBatches
 from runtime.cleanup.forget import Tables, forget, look
 from runtime.clock import to_datetime
 from runtime.storage import limits
@@ -154,9 +155,9 @@ def test_a_new_history_can_be_truncated_and_forgotten_again(table):
     erase(table, restart=True)
     clock = ToldClock(NOW + HOUR)
     for number in range(3):
-        Worker(table, clock=clock).process(ponder(f"n-{number}", enqueued_at=NOW + 1 + number))
+        Worker(table, clock=clock, batch="night").process(ponder(f"n-{number}", enqueued_at=NOW + 1 + number))
 
-    rules = TruncationRules.of(NOW + 10 * DAY, (), keep_last=1)
+    rules = TruncationRules.of(NOW + 10 * DAY, OpenBatches(), keep_last=1)
     truncated = drive(truncate_stream(table, KEY, rules, PATIENCE))
     assert truncated is not None
     assert made_by(table) == ["n-2"]
@@ -168,7 +169,9 @@ def test_a_new_history_can_be_truncated_and_forgotten_again(table):
 def test_truncation_leaves_a_tombstone_alone(table):
     erase(table)
 
-    drive(truncate_stream(table, KEY, TruncationRules.of(NOW + 10 * DAY, (), keep_last=1), PATIENCE))
+    drive(
+        truncate_stream(table, KEY, TruncationRules.of(NOW + 10 * DAY, OpenBatches(), keep_last=1), PATIENCE)
+    )
 
     assert of_the_object(table) == tombstone()
 

@@ -1,0 +1,250 @@
+"""Numbering: the rows of the ledger that tell, in few requests, which batches are open and which ended when.
+
+Beside the row of each batch there are, in the same partition:
+
+- the counter, `!next`: the number that the next batch gets, and the algorithm of the table;
+- a marker for each open batch, `!open-{id}`, from its begin to its end;
+- a marker for each batch that ended, `!past-{time}-{id}`, until it is pruned. They are in the order of their ends, the
+  last one first.
+
+A ledger of older code has the rows of batches only. It is looked through once: each transaction makes the markers of
+some batches and notes in the counter how far that is, so that drivers who do it at once help each other, and one that
+dies leaves the rest to the next. Nothing else is written to the ledger until that is done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+from eventstore import (
+    Int64,
+    Operation,
+    Row,
+    RowChangedError,
+    RowExistsError,
+    Table,
+    Value,
+    pages,
+)
+from runtime.batches.open_batches import OpenBatches
+from runtime.batches.record import BatchRecord, read_record
+from runtime.clock import to_microseconds
+from runtime.retries import RetryPolicy
+from runtime.storage.properties import number, text
+
+PARTITION = "_batches"
+"""The partition of the ledger: no stream's key is like it, as theirs hold a hyphen after the handler."""
+
+COUNTER, OPEN, PAST = "!next", "!open-", "!past-"
+_FIRST_BATCH, LAST = "0", "~"
+_AT_ONCE = 99
+_END_OF_TIME = 10**16 - 1
+_DIGITS = 16
+_AND = " and "
+
+
+@dataclass(frozen=True, slots=True)
+class Counter:
+    """The counter of a ledger, or that of one without batches, which is not stored: `etag` is None.
+
+    `algorithm` is that of the table's batches, of which `first_batch` was the first. `looked_through` is the last
+    batch of an older ledger that has its marker; None when all have.
+    """
+
+    next: int = 1
+    algorithm: str | None = None
+    first_batch: str = ""
+    looked_through: str | None = None
+    etag: str | None = None
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether each batch has its marker."""
+        return self.looked_through is None
+
+    def with_batch(self, algorithm: str, batch_id: str) -> Counter:
+        """Return the counter of a table that has a batch with this algorithm too."""
+        if self.algorithm is None:
+            return replace(self, algorithm=algorithm, first_batch=batch_id)
+        if algorithm in self.algorithm.split(_AND):
+            return self
+        return replace(self, algorithm=f"{self.algorithm}{_AND}{algorithm}")
+
+    def operation(self) -> Operation:
+        """Return what stores the counter, if nobody changed it since it was read."""
+        properties: dict[str, Value] = {"Next": Int64(self.next), "FirstBatch": self.first_batch}
+        if self.algorithm is not None:
+            properties["Algorithm"] = self.algorithm
+        if self.looked_through is not None:
+            properties["LookedThrough"] = self.looked_through
+        if self.etag is None:
+            return Operation.insert(COUNTER, properties)
+        return Operation.replace(COUNTER, properties, self.etag)
+
+
+class Numbering:
+    """The counter and the markers of one ledger."""
+
+    def __init__(self, table: Table, retries: RetryPolicy) -> None:
+        self._table = table
+        self._retries = retries
+
+    async def read(self) -> Counter | None:
+        """Return the counter as it is stored, None when there is none. Costs a request."""
+        row = await self._table.get(PARTITION, COUNTER)
+        return None if row is None else _counter(row)
+
+    async def ready(self) -> Counter:
+        """Return the counter of a ledger whose batches have markers. Costs a request, unless older code wrote it.
+
+        Raises `RetriesExhaustedError`.
+        """
+        counter = await self.read()
+        if counter is None:
+            page = await self._table.query(PARTITION, _FIRST_BATCH, LAST)
+            counter = Counter(looked_through="") if page.rows else Counter()
+        return counter if counter.is_ready else await self._look_through(counter)
+
+    async def open_batches(self) -> OpenBatches | None:
+        """Return what is open, None when batches have no markers yet. Costs a request for each 1,000 open batches.
+
+        The counter is read first, or at the same moment: a batch that it counts and that has no marker has ended.
+        """
+        next_, numbers, names = None, set(), set()
+        async for page in pages(partial(self._table.query, PARTITION, COUNTER, OPEN + LAST)):
+            for row in page.rows:
+                if row.row_key == COUNTER:
+                    counter = _counter(row)
+                    next_ = counter.next if counter.is_ready else None
+                elif "Number" in row.properties:
+                    numbers.add(number(row.properties, "Number"))
+                else:
+                    names.add(row.row_key.removeprefix(OPEN))
+        return None if next_ is None else OpenBatches(next_, frozenset(numbers), frozenset(names))
+
+    async def newest(self, limit: int) -> list[str] | None:
+        """Return the ids of the newest batches, the open ones first; None when batches have no markers yet.
+
+        Costs a request for each 1,000 open batches, one for each 1,000 others that are asked for, and one more.
+        """
+        counter = await self.read()
+        if counter is None or not counter.is_ready:
+            return None
+        ids = await self._open_ids()
+        async for page in pages(partial(self._table.query, PARTITION, PAST, PAST + LAST)):
+            ids += map(_id_of, page.rows)
+            if len(ids) >= limit:
+                break
+        return ids[:limit]
+
+    async def records(self) -> AsyncIterator[BatchRecord]:
+        """Give all batches, by their rows, in the order of their ids. Costs a request for each 1,000."""
+        async for page in pages(partial(self._table.query, PARTITION, _FIRST_BATCH, LAST)):
+            for row in page.rows:
+                yield read_record(row)
+
+    async def counted(self) -> Counter:
+        """Return the counter that the rows of batches amount to. Costs a request for each 1,000 batches."""
+        counter = Counter()
+        async for record in self.records():
+            counter = counter.with_batch(record.algorithm, record.batch_id)
+        return counter
+
+    async def past(self, before: int) -> Sequence[Row]:
+        """Return markers of batches that ended before a time, in microseconds: up to 1,000. Costs a request."""
+        first = f"{PAST}{_inverted(before - 1)}"
+        return (await self._table.query(PARTITION, first, PAST + LAST)).rows
+
+    async def _open_ids(self) -> list[str]:
+        """Return the ids of all open batches, the newest first."""
+        markers: list[Row] = []
+        async for page in pages(partial(self._table.query, PARTITION, OPEN, OPEN + LAST)):
+            markers += page.rows
+        return list(map(_id_of, sorted(markers, key=_number, reverse=True)))
+
+    async def _look_through(self, counter: Counter) -> Counter:
+        """Give the batches of an older ledger their markers."""
+        tries = self._retries.start()
+        while not counter.is_ready:
+            try:
+                counter = await self._mark(counter)
+            except (RowChangedError, RowExistsError) as error:
+                await tries.pause(error)
+                counter = await self.read() or counter
+        return counter
+
+    async def _mark(self, counter: Counter) -> Counter:
+        """Make the markers of all batches after those that were looked through."""
+        first = counter.looked_through or _FIRST_BATCH
+        async for page in pages(partial(self._table.query, PARTITION, first, LAST)):
+            records = [read_record(row) for row in page.rows if row.row_key != counter.looked_through]
+            for some in _in_parts(records):
+                for record in some:
+                    counter = counter.with_batch(record.algorithm, record.batch_id)
+                counter = replace(counter, looked_through=some[-1].batch_id)
+                counter = await self._store(counter, [_marker(record) for record in some])
+        return await self._store(replace(counter, looked_through=None), [])
+
+    async def _store(self, counter: Counter, markers: Sequence[Operation]) -> Counter:
+        etag, *_ = await self._table.transact(PARTITION, [counter.operation(), *markers])
+        return replace(counter, etag=etag)
+
+
+def began(record: BatchRecord) -> Operation:
+    """Return what makes the marker of a batch that begins, or goes on."""
+    properties = {} if record.number is None else {"Number": Int64(record.number)}
+    return Operation.insert_or_replace(OPEN + record.batch_id, properties)
+
+
+def ended(record: BatchRecord) -> list[Operation]:
+    """Return what changes the markers when a batch ends, as it is then."""
+    return [Operation.delete(OPEN + record.batch_id), _past(record)]
+
+
+def pruned(markers: Sequence[Row]) -> list[Operation]:
+    """Return what deletes batches with their markers. It fails when one is not there any more."""
+    return [
+        operation
+        for marker in markers
+        for operation in (Operation.delete(marker.row_key), Operation.delete(_id_of(marker)))
+    ]
+
+
+def _in_parts(records: Sequence[BatchRecord]) -> Iterator[Sequence[BatchRecord]]:
+    return (records[start : start + _AT_ONCE] for start in range(0, len(records), _AT_ONCE))
+
+
+def _marker(record: BatchRecord) -> Operation:
+    return _past(record) if record.is_finished else began(record)
+
+
+def _past(record: BatchRecord) -> Operation:
+    time = _inverted(to_microseconds(record.updated_at))
+    return Operation.insert_or_replace(f"{PAST}{time}-{record.batch_id}", {})
+
+
+def _inverted(time: int) -> str:
+    """Return a time in microseconds as text that is smaller for a later one. All before 1970 are one."""
+    return f"{_END_OF_TIME - max(time, 0):0{_DIGITS}}"
+
+
+def _id_of(marker: Row) -> str:
+    is_past = marker.row_key.startswith(PAST)
+    return marker.row_key[len(PAST) + _DIGITS + 1 :] if is_past else marker.row_key.removeprefix(OPEN)
+
+
+def _number(marker: Row) -> int:
+    return number(marker.properties, "Number", 0)
+
+
+def _counter(row: Row) -> Counter:
+    values = row.properties
+    return Counter(
+        next=number(values, "Next"),
+        algorithm=text(values, "Algorithm") if "Algorithm" in values else None,
+        first_batch=text(values, "FirstBatch"),
+        looked_through=text(values, "LookedThrough") if "LookedThrough" in values else None,
+        etag=row.etag,
+    )
