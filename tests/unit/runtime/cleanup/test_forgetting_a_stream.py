@@ -28,7 +28,7 @@ class CrashError(Exception):
 
 @pytest.fixture(scope="module")
 def long_stream() -> Table:
-    """Give a stream with runs, index rows and a tail, beside another stream."""
+    """Give a stream with runs, index rows, letters and a tail, beside another stream."""
     table = memory_table()
     worker = Worker(table, clock=ToldClock(OLD))
     with pytest.MonkeyPatch.context() as patch:
@@ -36,6 +36,7 @@ def long_stream() -> Table:
         patch.setattr(limits, "MAX_TAIL_BYTES", 2000)
         for number in range(130):
             worker.process(write(f"canary {number}", f"m-{number}", enqueued_at=OLD + number))
+    worker.process(misbehave("fail", "canary that failed", enqueued_at=OLD))
     Worker(table, business_id="d-2").process(write("kept", diary="d-2"))
     return table
 
@@ -74,7 +75,7 @@ def test_only_a_tombstone_is_left(table, restart):
 
     assert erase(table, restart=restart)
 
-    assert kinds == {"SS-HEAD", "SS-IDX-", "SS-SE-0"}
+    assert kinds == {"SS-HEAD", "SS-IDX-", "SS-LTR-", "SS-SE-0"}
     assert of_the_object(table) == tombstone(restart=restart)
     assert {key: row for key, row in rows(table).items() if key[0] != KEY} == others
 
@@ -89,6 +90,7 @@ def test_what_there_is_can_be_looked_at_before(table):
     assert (trace.key, trace.versions, trace.messages, trace.algorithm) == (KEY, 130, 0, None)
     assert trace.rows == {
         "index": sum(key.startswith("SS-IDX") for key in keys),
+        "letters": 1,
         "runs": sum(key.startswith("SS-SE") for key in keys),
     }
     assert trace.forgotten_at is None
