@@ -17,6 +17,7 @@ from eventstore.reading import EVERYTHING, Selection, stream_read
 from eventstore.stream import Stream
 
 _SAMPLES_OF_A_PART = 64
+_MOST_SAMPLES = 8192
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,13 +68,21 @@ async def split_keys(keys: AsyncIterable[str], parts: int, prefix: str = "") -> 
     sample = _Sample(parts * _SAMPLES_OF_A_PART)
     async for key in keys:
         sample.add(key)
-    # Ranges are promised for ASCII keys only, and Cosmos DB gives keys in any order.
-    sampled = sorted((key for key in sample.keys if key.isascii()), key=escape)
-    places = {number * len(sampled) // parts for number in range(1, parts)} - {0}
-    bounds = [sampled[place] for place in sorted(places)]
-    return [
-        KeyRange(prefix, first, before) for first, before in zip(["", *bounds], [*bounds, None], strict=True)
-    ]
+    return sample.ranges(prefix, parts)
+
+
+async def count_and_split(table: Table, parts: int, most: int) -> tuple[int, list[KeyRange]]:
+    """Return how many streams a table has, and ranges of about `most` of them, or `parts` if those are more.
+
+    Of a table with very many streams, ranges have more of them: there are a few thousand ranges. The price is that of
+    `split_streams`.
+    """
+    sample = _Sample(max(parts * _SAMPLES_OF_A_PART, _MOST_SAMPLES))
+    async for row in read_headers(table, KeyRange(), HEADER_NAMES):
+        if is_header(row):
+            sample.add(row.partition_key)
+    wanted = max(parts, -(-sample.added // most))
+    return sample.added, sample.ranges("", min(wanted, sample.limit // 2))
 
 
 @dataclass(slots=True)
@@ -82,16 +91,27 @@ class _Sample:
 
     limit: int
     keys: list[str] = field(default_factory=list)
+    added: int = 0
     _stride: int = 1
-    _added: int = 0
 
     def add(self, key: str) -> None:
         if len(self.keys) == self.limit:
             self.keys = self.keys[::2]
             self._stride *= 2
-        if self._added % self._stride == 0:
+        if self.added % self._stride == 0:
             self.keys.append(key)
-        self._added += 1
+        self.added += 1
+
+    def ranges(self, prefix: str, parts: int) -> list[KeyRange]:
+        """Return at most so many ranges, each with about as many of the keys."""
+        # Ranges are promised for ASCII keys only, and Cosmos DB gives keys in any order.
+        keys = sorted((key for key in self.keys if key.isascii()), key=escape)
+        places = {number * len(keys) // parts for number in range(1, parts)} - {0}
+        bounds = [keys[place] for place in sorted(places)]
+        return [
+            KeyRange(prefix, first, before)
+            for first, before in zip(["", *bounds], [*bounds, None], strict=True)
+        ]
 
 
 def read_headers(table: Table, keys: KeyRange, select: Sequence[str] | None) -> AsyncIterator[Row]:

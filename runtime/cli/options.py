@@ -97,7 +97,17 @@ Window = Annotated[
         "moves the horizon on by as much.",
     ),
 ]
-
+KeepLast = Annotated[
+    int | None,
+    typer.Option("--keep-last", metavar="N", min=1, help="Cut all but the newest N versions of each stream."),
+]
+AllowUndated = Annotated[
+    bool,
+    typer.Option(
+        "--allow-undated",
+        help="Cut versions without enqueued_at too; every unknown message without one is too late there afterwards.",
+    ),
+]
 
 Messages = Annotated[
     str,
