@@ -52,9 +52,8 @@ async def _begin(table: Table, name: str, manifest: Manifest) -> int:
         async for page in all_pages(table, keys_only=True):
             if page.rows:
                 raise ArchiveError(f"The table {name} is not empty: import into another one.")
-        new: dict[str, Value] = {"Digest": manifest.digest, "Rows": Int64(manifest.rows), "Files": 0}
         try:
-            await table.transact(MARK, [Operation.insert(_ROW, new)])
+            await _mark(table, manifest)
         except RowExistsError:
             raise ArchiveError(f"Somebody else imports into the table {name} at this moment.") from None
         return 0
@@ -64,6 +63,11 @@ async def _begin(table: Table, name: str, manifest: Manifest) -> int:
             "another table."
         )
     return number(mark.properties, "Files")
+
+
+async def _mark(table: Table, manifest: Manifest) -> None:
+    mark: dict[str, Value] = {"Digest": manifest.digest, "Rows": Int64(manifest.rows), "Files": 0}
+    await table.transact(MARK, [Operation.insert(_ROW, mark)])
 
 
 async def _write_file(table: Table, path: Path, before: int, tell: Tell) -> int:

@@ -22,6 +22,8 @@ from runtime.algorithms.documents.effects import EFFECT, LAST_PARTITION, PARTITI
 from runtime.algorithms.outbox.entities import ENTITY
 from runtime.algorithms.outbox.entity import Entity, read_entity
 from runtime.algorithms.outbox.tokens import Token, TokenStore
+from runtime.cleanup.policies import Policies, PolicyReader, Scope
+from runtime.errors import UsageError
 from runtime.retries import RetryPolicy, until_undisturbed
 from runtime.storage.head import HEAD_PROPERTIES, Head, read_head
 from runtime.storage.run import INDEX_PROPERTIES, read_index
@@ -56,6 +58,7 @@ class Trace:
     messages: int
     rows: dict[str, int]
     forgotten_at: int | None = None
+    held: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +104,7 @@ async def look(tables: Tables, handler: str, business_id: str) -> Trace | None:
         len(entity.outbox) if entity else 0,
         {kind: count for kind, count in rows.items() if count},
         tombstone.at if tombstone else None,
+        await _is_held(tables.states, found.key),
     )
 
 
@@ -111,7 +115,8 @@ async def forget(
 
     The tombstone refuses all messages or, with `restart`, begins a new history: a message that was enqueued `now` or
     before, or at a time that is not known, is too late for it. Costs a request for each 1,000 rows and one for each
-    100, and five more. Raises `RetriesExhaustedError` after too many lost races in a row.
+    100, and eight more. Raises `UsageError` when a policy holds the object, and `RetriesExhaustedError` after too many
+    lost races in a row.
     """
     attempt = partial(_forget_once, tables, handler, business_id, now, restart=restart)
     return await until_undisturbed(retries.beside(*tables), attempt)
@@ -128,16 +133,24 @@ async def _forget_once(tables: Tables, handler: str, business_id: str, now: int,
     found = await _read(tables.states, handler, business_id)
     if found is None:
         return False
+    if await _is_held(tables.states, found.key):
+        raise UsageError(f"{found.key} is held by a policy: lift the hold (`consistent policy`) before.")
     try:
         refusing = await _refuse(tables.states, found, now)
         await _delete_what_is_elsewhere(tables, refusing)
         for table in _distinct(tables.states, tables.deduplication_store):
             await _delete_rows(table, found.key)
+        await Policies(tables.states, lambda: now).remove_rules(Scope(handler, business_id))
         await _strip(tables.states, refusing, Tombstone(now, refuses=not restart))
     except RowError as error:
         raise ConcurrencyConflictError(found.key, str(error)) from error
     await tables.states.barrier()
     return True
+
+
+async def _is_held(table: Table, key: str) -> bool:
+    (decision,) = await PolicyReader(table).decide([key])
+    return decision.is_held
 
 
 async def _read(table: Table, handler: str, business_id: str) -> _Found | None:

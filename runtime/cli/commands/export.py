@@ -10,10 +10,10 @@ import typer
 
 from runtime.cli.console import Screen
 from runtime.cli.counting import RowCount
+from runtime.cli.failures import exports_need
 from runtime.cli.options import AsJson, StoreUrl, TableName
 from runtime.cli.reports.tables import counted
 from runtime.cli.stores import on_table
-from runtime.errors import MissingExtraError
 
 if TYPE_CHECKING:
     from runtime.archives.manifest import Manifest
@@ -42,7 +42,7 @@ def export(*, store: StoreUrl, table: TableName, to: Folder, as_json: AsJson = F
     try:
         from runtime.archives.exporting import export_table
     except ModuleNotFoundError as error:
-        raise missing(error) from error
+        raise exports_need(error) from error
     with RowCount() as progress:
         manifest = on_table(store, table, lambda opened: export_table(opened, table, to, progress.tell))
     screen = Screen(as_json)
@@ -56,8 +56,3 @@ def export(*, store: StoreUrl, table: TableName, to: Folder, as_json: AsJson = F
 def describe(manifest: Manifest, folder: Path) -> dict[str, Any]:
     """Return a manifest for JSON."""
     return {"folder": str(folder), "bytes": manifest.bytes, **asdict(manifest)}
-
-
-def missing(error: ModuleNotFoundError) -> MissingExtraError:
-    """Return the error that names the extra with the package that is missing."""
-    return MissingExtraError(f"Exports need {error.name}: pip install 'consistent-messaging[spark]'.")

@@ -17,9 +17,8 @@ from runtime.algorithms.choice import described_algorithm
 from runtime.batches.ledger import Ledger
 from runtime.cleanup.forget import Tables, Trace, look, scrub
 from runtime.cleanup.forget import forget as erase
-from runtime.cli.commands.export import missing
 from runtime.cli.console import Screen
-from runtime.cli.failures import NotPossibleError
+from runtime.cli.failures import NotPossibleError, exports_need
 from runtime.cli.options import (
     AsJson,
     DeduplicationStoreUrl,
@@ -128,6 +127,11 @@ def forget(
     screen.show(*_parts(handler, traces, files))
     if not traces:
         raise NotPossibleError(f"The table {table} holds nothing of {handler} {', '.join(business_ids)}.")
+    held = [trace.key for trace in traces.values() if trace.held]
+    if held and not dry_run:
+        raise NotPossibleError(
+            f"A policy holds {', '.join(held)}: lift the hold (`consistent policy`) before."
+        )
     if not dry_run:
         if not yes:
             _ask(handler, traces)
@@ -184,7 +188,7 @@ def _files_that_name(
     try:
         from runtime.archives.naming import files_that_name
     except ModuleNotFoundError as error:
-        raise missing(error) from error
+        raise exports_need(error) from error
     return {
         path: rows
         for folder in folders

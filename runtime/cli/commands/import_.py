@@ -10,9 +10,10 @@ import typer
 
 from eventstore import connect
 from eventstore.backends.naming import table_name as check_name
-from runtime.cli.commands.export import describe, missing
+from runtime.cli.commands.export import describe
 from runtime.cli.console import Screen
 from runtime.cli.counting import RowCount
+from runtime.cli.failures import exports_need
 from runtime.cli.options import AsJson, StoreUrl, TableName
 from runtime.cli.reports.tables import counted
 
@@ -43,7 +44,7 @@ def import_(*, from_: Folder, store: StoreUrl, table: TableName, as_json: AsJson
     try:
         from runtime.archives.manifest import read_manifest
     except ModuleNotFoundError as error:
-        raise missing(error) from error
+        raise exports_need(error) from error
     check_name(table)
     connect(store)
     manifest = read_manifest(from_)

@@ -11,7 +11,9 @@ from runtime.algorithms.state_based.truncation import TruncationRules, truncate_
 from runtime.batches.context import BatchContext
 from runtime.batches.open_batches import OpenBatches
 from runtime.cleanup.forget import Tables, forget, look
+from runtime.cleanup.policies import Policies, PolicyRules, Scope
 from runtime.clock import to_datetime
+from runtime.errors import UsageError
 from runtime.storage import limits
 from tests.unit.runtime.diary import DIARY, delivery, misbehave, ponder, write
 from tests.unit.runtime.patience import PATIENCE
@@ -291,3 +293,30 @@ def test_an_object_is_forgotten_while_a_worker_handles_its_message(table):
 
         assert ends(outcomes) == ["forgotten"]
         assert of_the_object(target) == tombstone()
+
+
+def test_an_object_under_a_hold_is_not_forgotten(table):
+    policies, scope = Policies(table, ToldClock()), Scope("Diary", DIARY)
+    drive(policies.hold(scope))
+    before = of_the_object(table)
+
+    with pytest.raises(UsageError, match="is held by a policy"):
+        erase(table)
+    trace = drive(look(Tables(table, table, table), "Diary", DIARY))
+    assert trace is not None
+    assert trace.held
+    assert of_the_object(table) == before
+
+    drive(policies.lift_hold(scope))
+    erase(table)
+    assert of_the_object(table) == tombstone()
+
+
+def test_its_own_rules_go_with_it_and_those_of_others_stay(table):
+    policies = Policies(table, ToldClock())
+    for scope in (Scope("Diary", DIARY), Scope("Diary", "d-2"), Scope("Diary")):
+        drive(policies.set_rules(scope, PolicyRules(keep_last=1)))
+
+    erase(table)
+
+    assert {policy.scope for policy in drive(policies.all())} == {Scope("Diary", "d-2"), Scope("Diary")}
