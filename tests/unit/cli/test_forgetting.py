@@ -61,6 +61,7 @@ def test_what_would_be_erased_is_said_and_files_are_listed(consistent, store, tm
                 "messages": 0,
                 "rows": {},
                 "forgotten_at": None,
+                "held": False,
             }
         ],
         "files": [{"file": "exports/one/rows-00000.parquet", "rows": 1}],
