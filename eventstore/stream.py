@@ -30,7 +30,7 @@ from eventstore.reading import Selection, read_header, read_rows, with_watermark
 from eventstore.results import StreamSlice, StreamWriteResult
 from eventstore.slices import Reader
 from eventstore.stream_value import StreamValue
-from eventstore.truncation import delete, truncate
+from eventstore.truncation import CutRows, delete, truncate
 from eventstore.writing import all_includes, transact
 
 T = TypeVar("T")
@@ -278,17 +278,19 @@ class Stream(StreamValue):
         first_version: int,
         properties: Mapping[str, Value | None] | None = None,
         includes: Iterable[Include] = (),
+        rows: CutRows | None = None,
     ) -> Stream:
         """Cut away all events before `first_version`, and if given replace the stream's properties.
 
         The first transaction moves the low watermark, and only then, or with it, events are deleted: after a
         crash they count as cut, and truncating again deletes what is left of them. Two requests and one more
         for each 99 rows. Ids of cut events are forgotten. `includes` are changed with the first transaction.
+        `rows`, if `eventstore.truncation.rows_to_cut` has read them, save the two requests.
 
         Raises `ConcurrencyConflictError` when the stream was changed before or meanwhile.
         """
         own = None if properties is None else stream_properties(properties)
-        return await truncate(stream, first_version, own, all_includes((), includes))
+        return await truncate(stream, first_version, own, all_includes((), includes), rows)
 
     @classmethod
     async def delete(cls, target: Stream | Partition) -> None:

@@ -27,6 +27,7 @@ from runtime.cli.commands.sweep import sweep
 from runtime.cli.commands.tokens import issue
 from runtime.cli.commands.truncate import truncate
 from runtime.cli.commands.verify import verify
+from runtime.cli.commands.window import window
 from runtime.cli.console import results
 
 _SETTINGS: dict[str, Any] = {
@@ -72,7 +73,7 @@ def _texts(command: Callable[..., None]) -> dict[str, Any]:
 application = typer.Typer(help=_HELP, **_SETTINGS)
 application.callback()(_options)
 
-_COMMANDS = (
+for _command in (
     demo,
     lint,
     run,
@@ -82,15 +83,14 @@ _COMMANDS = (
     discard,
     batches,
     truncate,
+    window,
     verify,
     streams,
     show,
     stats,
     sweep,
     evict,
-)
-
-for _command in _COMMANDS:
+):
     application.command(_command.__name__, **_texts(_command))(_command)
 
 _samples = typer.Typer(help="Write a message log to try things with.", **_SETTINGS)

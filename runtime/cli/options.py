@@ -52,6 +52,15 @@ Master = Annotated[
         help="Where Spark works: local[*,4] means all cores, and four attempts for each task.",
     ),
 ]
+OnSpark = Annotated[
+    str | None,
+    typer.Option(
+        "--master",
+        metavar="MASTER",
+        show_default=False,
+        help="Work on Spark there, by ranges of the table, as on local[*,4]; without it in this process alone.",
+    ),
+]
 LogFile = Annotated[
     Path | None,
     typer.Option(

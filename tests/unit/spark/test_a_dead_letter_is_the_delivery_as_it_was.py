@@ -23,6 +23,7 @@ from eventstore import connect, drive
 from handlers import App, Context, Handler, Message, State, handles
 from runtime.algorithms.state_based.truncation import DAY, TruncationRules, truncate_stream
 from runtime.batches.context import BatchContext
+from runtime.batches.open_batches import OpenBatches
 from runtime.clock import EARLIEST, to_microseconds
 from runtime.messages.envelope import Envelope
 from runtime.messages.message_ids import canonical
@@ -131,7 +132,7 @@ def _handle_and_cut(log: Log, sent: Mapping[str, Any]) -> None:
         log.fold(log.row(PAID, message_id=name, **fields), now=LATER)
 
     async def cut() -> None:
-        rules = TruncationRules.of(LATER + 2 * DAY, (), older_than=DAY)
+        rules = TruncationRules.of(LATER + 2 * DAY, OpenBatches(), older_than=DAY)
         async with connect(log.store) as store:
             await truncate_stream(await store.table(log.table), f"Account-{ACCOUNT}", rules, RetryPolicy())
 
@@ -151,7 +152,7 @@ CAUSES = [
     Cause("id_reused", {"body": {"account": ACCOUNT, "amount": 8}}, _handle_another_body, status="duplicate"),
     Cause("nondeterministic", before=_handle_with_other_code(2), status="duplicate"),
     Cause("replay_failed", before=_handle_with_other_code(0), status="duplicate"),
-    Cause("enqueued_in_future", {"enqueued_at": LATER}, again={"now": LATER}),
+    Cause("enqueued_in_future", {"enqueued_at": LATER}, again={"now": LATER, "is_redrive": True}),
     Cause("too_late", before=_handle_and_cut, again={"late": "process"}),
 ]
 
@@ -227,7 +228,9 @@ def test_what_was_held_back_is_the_message_that_was_sent(store):
 
     found = [log.read(each["delivery"]) for each in outcomes if each["reason"] == "held_back"]
     assert found == [waiting | {"handler": "Account"}]
-    assert [(each["handler"], each["status"]) for each in log.fold(*found)] == [("Account", "processed")]
+    assert [(each["handler"], each["status"]) for each in log.fold(*found, is_redrive=True)] == [
+        ("Account", "processed")
+    ]
 
 
 @pytest.mark.parametrize("packed", [False, True], ids=["text", "msgpack"])
