@@ -22,7 +22,7 @@ def office(request: pytest.FixtureRequest) -> PostOffice:
     office.batch(parcel("a"), parcel("b"), park=True)
     office.clock.now = NOW + HOUR
     office.batch(parcel("c", "c"), parcel("d", "c"), parcel(UUID, "c"), box="c")
-    office.batch(parcel("e", "d"), box="d")
+    office.batch(parcel("f", "d"), box="d")
     return office
 
 

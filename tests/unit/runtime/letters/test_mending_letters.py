@@ -33,7 +33,7 @@ def mended(letter: FoundLetter, **changes: Any) -> Envelope | None:
     return Edits([json.dumps(line)]).mended(letter)
 
 
-texts = st.text(st.characters(codec=None), max_size=20)  # type: ignore[arg-type]
+texts = st.text(st.characters(codec=None), max_size=20)
 envelopes = st.builds(
     Envelope,
     texts,
@@ -69,7 +69,7 @@ def test_a_line_that_nobody_edited_changes_nothing(envelope: Envelope):
         ({"message_id": "7D444840-9DC0-11D1-B245-5FFDCE74FAD2"}, "message_id", "7d444840-9dc0-11d1-b245-5ffdce74fad2"),
     ],
 )  # fmt: skip
-def test_what_was_edited_is_changed_and_nothing_else(changes: dict[str, Any], field: str, value: object):
+def test_what_was_edited_is_changed_and_nothing_else(changes: dict[str, Any], field: str, value: Any):
     assert mended(found(), **changes) == SENT._replace(**{field: value})
 
 
