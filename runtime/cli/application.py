@@ -73,7 +73,7 @@ def _texts(command: Callable[..., None]) -> dict[str, Any]:
 application = typer.Typer(help=_HELP, **_SETTINGS)
 application.callback()(_options)
 
-for _command in (
+_COMMANDS = (
     demo,
     lint,
     run,
@@ -90,7 +90,9 @@ for _command in (
     stats,
     sweep,
     evict,
-):
+)
+
+for _command in _COMMANDS:
     application.command(_command.__name__, **_texts(_command))(_command)
 
 _samples = typer.Typer(help="Write a message log to try things with.", **_SETTINGS)

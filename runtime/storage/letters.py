@@ -7,7 +7,7 @@ Rows are few and rewritten as a whole: a stream keeps up to 1,000 letters that w
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import cached_property
@@ -191,6 +191,16 @@ def read_waiting(properties: Properties) -> Waiting:
         bool(properties.get("LettersUndated", False)),
         number(properties, "LettersBeyondLimit", 0),
     )
+
+
+def given_up(letters: Sequence[Letter], is_meant: Callable[[Letter], bool]) -> tuple[list[Letter], int]:
+    """Return letters with those given up that wait and are meant, and how many these are."""
+    meant = {letter.number for letter in letters if letter.waits and is_meant(letter)}
+    changed = [
+        letter._replace(kind=Kind.GIVEN_UP, envelope=None) if letter.number in meant else letter
+        for letter in letters
+    ]
+    return changed, len(meant)
 
 
 def read_letters(rows: Sequence[Row]) -> Letters:

@@ -6,7 +6,6 @@ behind it is free when nothing else parks the stream.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -17,7 +16,7 @@ from runtime.algorithms.letters.selection import Selection
 from runtime.algorithms.outbox.entities import ENTITY, store_entity, with_letters
 from runtime.algorithms.outbox.entity import read_entity
 from runtime.retries import RetryPolicy, until_undisturbed
-from runtime.storage.letters import Kind, Letter
+from runtime.storage.letters import given_up
 from runtime.storage.stream import Append, append, find_versions
 
 
@@ -44,7 +43,7 @@ async def _give_up_in_stream(table: Table, stream: StreamLetters, selection: Sel
     history = await find_versions(table, stream.handler, stream.business_id, ())
     if history is None:
         return 0
-    letters, count = _given_up(history.letters.all, stream.handler, selection)
+    letters, count = given_up(history.letters.all, partial(selection.takes, stream.handler))
     if count:
         head = replace(history.head, waiting=history.head.waiting.after(letters, 0))
         await append(history, Append(head, letters=letters))
@@ -56,17 +55,7 @@ async def _give_up_in_entity(table: Table, stream: StreamLetters, selection: Sel
     if row is None:
         return 0
     entity = await with_letters(table, read_entity(row))
-    letters, count = _given_up(entity.letters.all, stream.handler, selection)
+    letters, count = given_up(entity.letters.all, partial(selection.takes, stream.handler))
     if count:
         await store_entity(table, replace(entity, waiting=entity.waiting.after(letters, 0), refused=letters))
     return count
-
-
-def _given_up(letters: Sequence[Letter], handler: str, selection: Selection) -> tuple[list[Letter], int]:
-    """Return letters with those given up that are meant, and how many these are."""
-    meant = {letter.number for letter in letters if selection.takes(handler, letter)}
-    changed = [
-        letter._replace(kind=Kind.GIVEN_UP, envelope=None) if letter.number in meant else letter
-        for letter in letters
-    ]
-    return changed, len(meant)

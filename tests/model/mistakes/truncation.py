@@ -46,11 +46,11 @@ def _horizon_goes_back(patch: pytest.MonkeyPatch) -> None:
 
 
 def _any_batch_may_go(patch: pytest.MonkeyPatch) -> None:
-    lets_go: Any = TruncationRules.lets_go
+    holder: Any = TruncationRules.holder
     patch.setattr(
         TruncationRules,
-        "lets_go",
-        lambda self, run, versions: lets_go(replace(self, open_batches=OpenBatches(2)), run, versions),
+        "holder",
+        lambda self, run: holder(replace(self, open_batches=OpenBatches(2)), run),
     )
 
 
