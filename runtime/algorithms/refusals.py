@@ -89,6 +89,8 @@ class Refusals:
         reason = outcome.reason
         if reason is None:
             raise AssertionError("Only dead letters are kept.")
+        if reason is Reason.FORGOTTEN:
+            return  # or the object would be there again
         if isinstance(delivery, Outcome):
             key, content = id_key(outcome.envelope.message_id or ""), _content(outcome.envelope)
         else:

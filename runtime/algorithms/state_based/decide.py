@@ -22,7 +22,7 @@ from runtime.algorithms.invocation import (
 from runtime.algorithms.state_based.difference import Difference
 from runtime.algorithms.state_based.replay import Replayer, find_difference
 from runtime.algorithms.state_based.transaction import Transaction
-from runtime.batches.context import HELD_BACK, BatchContext
+from runtime.batches.context import FORGOTTEN, HELD_BACK, BatchContext
 from runtime.clock import Clock, shown_time
 from runtime.errors import DifferenceError, ReplayFailedError
 from runtime.messages.copies import is_copy
@@ -64,6 +64,9 @@ class Decider:
         """
         transaction.outcomes.handler = self._handler.name
         transaction.outcomes.business_id = self._business_id
+        if transaction.head.refuses:
+            self._refuse_all(transaction)
+            return
         may_refuse = self._may_refuse(transaction)
         for position, parsed in enumerate(transaction.deliveries.parsed):
             may_refuse = may_refuse or transaction.dead_letter
@@ -76,6 +79,12 @@ class Decider:
                     self._refuse(position, refused, transaction)
             if transaction.is_full:
                 break
+
+    def _refuse_all(self, transaction: Transaction) -> None:
+        """Refuse every delivery of an object that was forgotten, whatever else may be wrong with it; keep nothing."""
+        for envelope in transaction.deliveries.envelopes:
+            transaction.outcomes.refuse(self._dead_letter(envelope, Reason.FORGOTTEN, FORGOTTEN))
+        transaction.dead_letter = True
 
     def _classified(
         self, position: int, parsed: Parsed | Outcome, transaction: Transaction, *, may_refuse: bool

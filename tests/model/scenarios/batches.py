@@ -97,5 +97,6 @@ IN_PARTS = StateBasedScenario(
 BATCHES = StateBasedScenario(
     "2 batches with a message in common",
     [task("batch-1", write("x"), write("y")), task("batch-2", write("y"))],
+    earlier=[task("batch-0")],
     limits=ONE_TOKEN,
 )
