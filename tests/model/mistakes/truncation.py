@@ -104,7 +104,7 @@ def _open_epochs_count_as_ended(patch: pytest.MonkeyPatch) -> None:
 def _ended_before_published(patch: pytest.MonkeyPatch) -> None:
     process: Any = StateBasedOneByOne.process
 
-    async def end_and_publish(self: Any, message: Any) -> Any:
+    async def end_and_publish(self: Any, message: Any, **_: Any) -> Any:
         if self.epochs is None:
             return await process(self, message)
         epoch = await self.epochs.enter()
