@@ -13,6 +13,7 @@ from runtime.batches.open_batches import OpenBatches
 from runtime.cleanup.lease import Leases
 from runtime.cleanup.policies import NO_RULES, Policies
 from runtime.cli.console import Screen
+from runtime.cli.durations import parse_duration
 from runtime.cli.options import (
     DEFAULT_MASTER,
     AcknowledgedAfter,
@@ -36,6 +37,16 @@ AllowYoung = Annotated[
     bool,
     typer.Option(
         "--allow-young", help="Cut versions younger than 24h too, whose messages may well come again."
+    ),
+]
+GiveUp = Annotated[
+    int | None,
+    typer.Option(
+        "--give-up-letters-older-than",
+        parser=parse_duration,
+        metavar="AGE",
+        show_default=False,
+        help="Give up letters that were refused longer ago, such as 90d: they hold their streams back no more.",
     ),
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Write nothing, and say what would be cut.")]
@@ -82,6 +93,7 @@ def truncate(
     allow_undated: AllowUndated = False,
     allow_young: AllowYoung = False,
     acknowledged_after: AcknowledgedAfter = None,
+    give_up_letters_older_than: GiveUp = None,
     dry_run: DryRun = False,
     take_over: TakeOver = False,
     max_requests_per_second: RequestsPerSecond = None,
@@ -102,6 +114,9 @@ def truncate(
 
     Versions of single messages with outputs stay until their consumer says that these are out (see docs/operations.md),
     or you promise it with --acknowledged-after: longer ago than the queue keeps a message.
+
+    A letter that waits holds its stream: versions are kept that are not older, so that a redrive is never too late.
+    --give-up-letters-older-than is the way out.
 
     Without rules the policies count that `consistent policy set` has kept in the table; rules given here count in
     place of them, but for holds: what is held is never cut.
@@ -140,6 +155,7 @@ def truncate(
             store=store,
             table=table,
             acknowledged_after=acknowledged_after,
+            give_up_letters_older_than=give_up_letters_older_than,
             dry_run=dry_run,
             take_over=take_over,
             max_requests_per_second=max_requests_per_second,

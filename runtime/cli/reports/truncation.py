@@ -15,13 +15,22 @@ from runtime.cli.reports.tables import counted, make_table
 if TYPE_CHECKING:
     from runtime.spark.truncate import TruncatedCount
 
-_COLUMNS = ("handler", "streams", "streams {}", "versions {}", "runs {}", "rows {}", "bytes {}")
-_SUMS = ("streams", "cut", "versions", "runs", "rows", "bytes")
+_COLUMNS = (
+    "handler",
+    "streams",
+    "streams {}",
+    "versions {}",
+    "runs {}",
+    "rows {}",
+    "bytes {}",
+    "letters given up",
+)
+_SUMS = ("streams", "cut", "versions", "runs", "rows", "bytes", "letters")
 _HELD = {
     HeldBy.HOLD: "by a hold",
     HeldBy.OPEN_BATCH: "by batches that are not published",
     HeldBy.UNDATED: "by versions without enqueued_at",
-    HeldBy.LETTER: "by letters that wait",
+    HeldBy.LETTER: ("by letters that wait: redrive or discard them, or add --give-up-letters-older-than AGE"),
     HeldBy.UNACKNOWLEDGED: (
         "by single messages whose outputs may not be out: let consumers acknowledge (acknowledge_every), or "
         "promise with --acknowledged-after AGE that those handled longer ago were acknowledged"

@@ -28,8 +28,26 @@ def test_its_document_sums_up():
     document = TruncationReport(COUNTS, 24, dry_run=False).document()
 
     assert document["handlers"] == [
-        {"handler": "Game", "streams": 8, "cut": 5, "versions": 43, "runs": 9, "rows": 12, "bytes": 1050},
-        {"handler": "Score", "streams": 4, "cut": 0, "versions": 0, "runs": 0, "rows": 0, "bytes": 0},
+        {
+            "handler": "Game",
+            "streams": 8,
+            "cut": 5,
+            "versions": 43,
+            "runs": 9,
+            "rows": 12,
+            "bytes": 1050,
+            "letters": 0,
+        },
+        {
+            "handler": "Score",
+            "streams": 4,
+            "cut": 0,
+            "versions": 0,
+            "runs": 0,
+            "rows": 0,
+            "bytes": 0,
+            "letters": 0,
+        },
     ]
     assert (document["streams"], document["cut"], document["rows"], document["bytes"]) == (12, 5, 12, 1050)
     assert (document["requests"], document["requests_per_row"]) == (24, 2.0)
