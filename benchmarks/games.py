@@ -40,6 +40,7 @@ _ROUTED = pa.schema(
         ("business_id", pa.string()),
         *_LOG,
         ("headers", pa.string()),
+        ("given", pa.string()),
         ("problem", pa.string()),
         ("line", pa.string()),
     ]
@@ -85,7 +86,7 @@ def routed_batches(turns: Iterable[Turn]) -> Iterator[pa.RecordBatch]:
     for chunk in _chunks(turns):
         games = pa.array([game_id(game) for game, _ in chunk], pa.string())
         handlers = pa.array([HANDLER.name] * len(chunk), pa.string())
-        nothing = [pa.nulls(len(chunk), field.type) for field in list(_ROUTED)[-3:]]
+        nothing = [pa.nulls(len(chunk), field.type) for field in list(_ROUTED)[-4:]]
         yield pa.RecordBatch.from_arrays([handlers, games, *_log_columns(chunk), *nothing], schema=_ROUTED)
 
 
@@ -93,7 +94,7 @@ def routed_like(business_ids: list[str], handler: str, deliveries: list[Delivery
     """Return any deliveries as a worker gets them."""
     count = len(deliveries)
     columns = _delivered(deliveries, range(count))
-    nothing = [pa.nulls(count, field.type) for field in list(_ROUTED)[-3:]]
+    nothing = [pa.nulls(count, field.type) for field in list(_ROUTED)[-4:]]
     names = [pa.array([handler] * count, pa.string()), pa.array(business_ids, pa.string())]
     return pa.RecordBatch.from_arrays([*names, *columns, *nothing], schema=_ROUTED)
 

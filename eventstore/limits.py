@@ -16,7 +16,7 @@ from typing import Any
 from uuid import UUID
 
 from eventstore.errors import PayloadTooLargeError
-from eventstore.port import Int64, Operation, Properties, Value, Verb
+from eventstore.port import Int64, Operation, Properties, Row, Value, Verb
 from eventstore.sent_size import sent_size
 
 MAX_OPERATIONS = 100
@@ -95,6 +95,11 @@ def prepare_row(properties: Properties) -> tuple[dict[str, Value], int]:
     if len(prepared) > MAX_PROPERTIES:
         raise PayloadTooLargeError(f"A row has {len(prepared)} properties; it can have {MAX_PROPERTIES}.")
     return prepared, size
+
+
+def row_bytes(row: Row) -> int:
+    """Return the size of a row as Azure Table Storage's documentation counts it: keys, names and values."""
+    return prepare_row(row.properties)[1] + 2 * (len(row.partition_key) + len(row.row_key))
 
 
 def check_types(properties: Mapping[str, object]) -> None:

@@ -5,7 +5,7 @@ Streams of virtual partitions are not listed: they have no row that could be ask
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -53,16 +53,24 @@ async def split_streams(table: Table, parts: int, prefix: str = "") -> list[KeyR
 
     Reads all keys with that prefix, and no properties: one request for each 1,000 streams.
     """
+    headers = read_headers(table, KeyRange(prefix), HEADER_NAMES)
+    return await split_keys((row.partition_key async for row in headers if is_header(row)), parts, prefix)
+
+
+async def split_keys(keys: AsyncIterable[str], parts: int, prefix: str = "") -> list[KeyRange]:
+    """Split partition keys with a prefix, in any order, into at most so many ranges, about equal in number.
+
+    Holds a sample of the keys: 64 for each range.
+    """
     if parts < 1:
         raise ValueError(f"Streams are split into at least one range, not into {parts}.")
     sample = _Sample(parts * _SAMPLES_OF_A_PART)
-    async for row in read_headers(table, KeyRange(prefix), HEADER_NAMES):
-        if is_header(row):
-            sample.add(row.partition_key)
+    async for key in keys:
+        sample.add(key)
     # Ranges are promised for ASCII keys only, and Cosmos DB gives keys in any order.
-    keys = sorted((key for key in sample.keys if key.isascii()), key=escape)
-    places = {number * len(keys) // parts for number in range(1, parts)} - {0}
-    bounds = [keys[place] for place in sorted(places)]
+    sampled = sorted((key for key in sample.keys if key.isascii()), key=escape)
+    places = {number * len(sampled) // parts for number in range(1, parts)} - {0}
+    bounds = [sampled[place] for place in sorted(places)]
     return [
         KeyRange(prefix, first, before) for first, before in zip(["", *bounds], [*bounds, None], strict=True)
     ]
@@ -86,11 +94,18 @@ class _Sample:
         self._added += 1
 
 
-async def read_headers(table: Table, keys: KeyRange, select: Sequence[str] | None) -> AsyncIterator[Row]:
+def read_headers(table: Table, keys: KeyRange, select: Sequence[str] | None) -> AsyncIterator[Row]:
     """Give the rows with the key of a header, those of deleted streams among them. One request for each 1,000."""
+    return read_range(table, HEADER, keys, select)
+
+
+async def read_range(
+    table: Table, row_key: str | None, keys: KeyRange, select: Sequence[str] | None = None
+) -> AsyncIterator[Row]:
+    """Give the rows with this row key in a range of partitions, with None all rows. One request for each 1,000."""
     first = keys.first or keys.prefix
     last = _bound_after(keys.prefix) if keys.before is None else keys.before
-    async for page in pages(partial(table.scan, HEADER, first, last, select=select)):
+    async for page in pages(partial(table.scan, row_key, first, last, select=select)):
         for row in page.rows:
             key = row.partition_key
             if key.startswith(keys.prefix) and key != keys.before:

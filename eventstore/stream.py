@@ -30,7 +30,7 @@ from eventstore.reading import Selection, read_header, read_rows, with_watermark
 from eventstore.results import StreamSlice, StreamWriteResult
 from eventstore.slices import Reader
 from eventstore.stream_value import StreamValue
-from eventstore.truncation import delete, truncate
+from eventstore.truncation import CutRows, delete, truncate
 from eventstore.writing import all_includes, transact
 
 T = TypeVar("T")
@@ -52,15 +52,18 @@ class Stream(StreamValue):
 
     @classmethod
     async def provision(
-        cls, partition: Partition, properties: Mapping[str, Value | None] | None = None
+        cls,
+        partition: Partition,
+        properties: Mapping[str, Value | None] | None = None,
+        includes: Iterable[Include] = (),
     ) -> Stream:
-        """Make a stream without events. One request.
+        """Make a stream without events. One request. `includes` are changed in the same transaction.
 
         Raises `ConcurrencyConflictError` when the stream is there already, or was deleted.
         """
         own = stream_properties(properties or NO_PROPERTIES)
         operation = Operation.insert(partition.header, header_row(0, 1, own))
-        (etag,) = await transact(partition, [operation])
+        (etag, *_) = await transact(partition, [operation, *_operations(includes)])
         return cls(partition, etag, 0, 1, own)
 
     @classmethod
@@ -148,8 +151,10 @@ class Stream(StreamValue):
         return await append_in_parts(tuple(events), stream, expected, own, idempotent=idempotent)
 
     @classmethod
-    async def set_properties(cls, stream: Stream, properties: Mapping[str, Value | None]) -> Stream:
-        """Replace all properties of a stream. One request.
+    async def set_properties(
+        cls, stream: Stream, properties: Mapping[str, Value | None], includes: Iterable[Include] = ()
+    ) -> Stream:
+        """Replace all properties of a stream. One request. `includes` are changed in the same transaction.
 
         Raises `ConcurrencyConflictError` when the stream was changed, `ValueError` when it is transient.
         """
@@ -157,7 +162,8 @@ class Stream(StreamValue):
             raise ValueError("The stream is transient: provision or write it before its properties are set.")
         own = stream_properties(properties)
         stream = await with_watermark(stream)
-        (etag,) = await transact(stream.partition, [header_operation(stream, stream.version, own)])
+        header = header_operation(stream, stream.version, own)
+        (etag, *_) = await transact(stream.partition, [header, *_operations(includes)])
         return stream_written(stream, etag, stream.version, own)
 
     @classmethod
@@ -272,17 +278,19 @@ class Stream(StreamValue):
         first_version: int,
         properties: Mapping[str, Value | None] | None = None,
         includes: Iterable[Include] = (),
+        rows: CutRows | None = None,
     ) -> Stream:
         """Cut away all events before `first_version`, and if given replace the stream's properties.
 
         The first transaction moves the low watermark, and only then, or with it, events are deleted: after a
         crash they count as cut, and truncating again deletes what is left of them. Two requests and one more
         for each 99 rows. Ids of cut events are forgotten. `includes` are changed with the first transaction.
+        `rows`, if `eventstore.truncation.rows_to_cut` has read them, save the two requests.
 
         Raises `ConcurrencyConflictError` when the stream was changed before or meanwhile.
         """
         own = None if properties is None else stream_properties(properties)
-        return await truncate(stream, first_version, own, all_includes((), includes))
+        return await truncate(stream, first_version, own, all_includes((), includes), rows)
 
     @classmethod
     async def delete(cls, target: Stream | Partition) -> None:
@@ -296,6 +304,10 @@ class Stream(StreamValue):
         if isinstance(target, Stream) and target.etag is None:
             raise ValueError("The stream is transient: there is nothing to delete.")
         await delete(target if isinstance(target, Stream) else cls(target))
+
+
+def _operations(includes: Iterable[Include]) -> list[Operation]:
+    return [include.operation() for include in all_includes((), includes)]
 
 
 def _found(value: T | None, partition: Partition) -> T:

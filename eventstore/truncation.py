@@ -7,12 +7,12 @@ deleted. After a crash the stream is right, and doing the same again deletes wha
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from eventstore.errors import PayloadTooLargeError, StreamNotFoundError
 from eventstore.header import header_row, is_tombstone, tombstone_row, versions_of
 from eventstore.includes import Include
-from eventstore.limits import MAX_OPERATIONS, prepare
+from eventstore.limits import MAX_OPERATIONS, prepare, row_bytes
 from eventstore.partition import Partition
 from eventstore.port import Operation, Properties, Value
 from eventstore.properties import FIRST_VERSION
@@ -21,12 +21,48 @@ from eventstore.stream_value import StreamT, StreamValue
 from eventstore.writing import transact
 
 _CHANGES = MAX_OPERATIONS - 1
+_MEASURED_AT_ONCE = 64
+"""Rows that are read to be measured: each may have a megabyte."""
+
+
+@dataclass(frozen=True, slots=True)
+class CutRows:
+    """The rows that a truncation deletes, and how many bytes they take (`eventstore.limits.row_bytes`)."""
+
+    row_keys: Sequence[str]
+    bytes: int
+
+
+async def rows_to_cut(stream: StreamValue, first_version: int) -> CutRows:
+    """Read the rows that a truncation up to a version deletes, leftovers of an earlier one among them.
+
+    They are read whole, some at a time. Two requests, and one more for each further 64 events.
+    """
+    partition, last = stream.partition, first_version - 1
+    row_keys, size = [], 0
+    first, end = 1, min(last, stream.first_version + _MEASURED_AT_ONCE - 1)
+    while True:
+        events = await read_rows(partition, partition.event(first), partition.event(end), None)
+        found = [row for row in events.rows if partition.version_of(row.row_key) is not None]
+        row_keys += [row.row_key for row in found]
+        size += sum(map(row_bytes, found))
+        if end >= last:
+            break
+        first, end = end + 1, min(last, end + _MEASURED_AT_ONCE)
+    return CutRows(row_keys + await _ids_below(partition, first_version), size)
 
 
 async def truncate(
-    stream: StreamT, first_version: int, properties: Properties | None, includes: Sequence[Include]
+    stream: StreamT,
+    first_version: int,
+    properties: Properties | None,
+    includes: Sequence[Include],
+    rows: CutRows | None = None,
 ) -> StreamT:
-    """Cut away the events before a version, and return the stream as it is then."""
+    """Cut away the events before a version, and return the stream as it is then.
+
+    `rows` are those to delete, if they have been read.
+    """
     partition, etag = stream.partition, stream.etag
     if etag is None:
         raise ValueError("The stream is transient: it has nothing to cut away.")
@@ -43,7 +79,7 @@ async def truncate(
         raise ValueError(
             f"The stream's events {stream.first_version} to {stream.version} cannot be cut up to {first_version}."
         )
-    doomed = await _rows_below(partition, first_version)
+    doomed = await _rows_below(partition, first_version) if rows is None else rows.row_keys
     if not doomed and not includes and properties is None and first_version == stream.first_version:
         return stream
     if properties is not None:
@@ -107,5 +143,9 @@ async def _rows_below(partition: Partition, version: int) -> list[str]:
     """
     events = await read_rows(partition, partition.event(1), partition.event(version - 1), ())
     row_keys = [row.row_key for row in events.rows if partition.version_of(row.row_key) is not None]
+    return row_keys + await _ids_below(partition, version)
+
+
+async def _ids_below(partition: Partition, version: int) -> list[str]:
     ids = await read_ids(partition)
-    return row_keys + [partition.event_id(event_id) for of_event, event_id in ids if of_event < version]
+    return [partition.event_id(event_id) for of_event, event_id in ids if of_event < version]

@@ -14,6 +14,12 @@ _MICROSECOND = timedelta(microseconds=1)
 
 EARLIEST = (datetime(1601, 1, 1, tzinfo=UTC) - _EPOCH) // _MICROSECOND
 """The first time that a store can hold, in microseconds since 1970."""
+_LATEST = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // _MICROSECOND
+
+
+def is_in_calendar(microseconds: int) -> bool:
+    """Say whether a store can hold a time."""
+    return EARLIEST <= microseconds <= _LATEST
 
 
 def system_clock() -> int:

@@ -10,17 +10,18 @@ from datetime import timedelta
 
 from eventstore import Table
 from handlers import App
-from handlers.app import HandlerDefinition
 from handlers.guard import guarded
-from handlers.route import KeyKind, Route
+from handlers.route import Route
 from runtime.algorithms.algorithm import AT_ONCE, Publish
 from runtime.algorithms.choice import AlgorithmName, Dependencies, check_stores, handlers_of, make_algorithms
+from runtime.algorithms.letters.of_table import TableLetters
 from runtime.algorithms.outbox.tokens import TokenStore, issue
+from runtime.algorithms.refusals import has_stream
+from runtime.batches.context import BatchContext
 from runtime.clock import Clock, system_clock
 from runtime.messages.envelope import Envelope
-from runtime.messages.message_ids import canonical
-from runtime.messages.outcome import Outcome, Reason, dead_letter
-from runtime.messages.parsing import prepare, read_body
+from runtime.messages.outcome import Outcome
+from runtime.messages.parsing import business_id_of, prepare, unroutable
 from runtime.retries import RetryPolicy
 
 
@@ -55,6 +56,7 @@ class Processor:
         check_stores(algorithm, deduplication_store=deduplication_store, token_store=token_store)
         self._app = app = guarded(app) if guard else app
         self._tokens = TokenStore(token_store or table) if algorithm == "tokens" else None
+        self._table, self._clock, self._retries = table, clock, retries or RetryPolicy()
         dependencies = Dependencies(
             app,
             table,
@@ -62,24 +64,30 @@ class Processor:
             token_store,
             publish,
             clock,
-            retries or RetryPolicy(),
+            self._retries,
         )
         self._algorithms = make_algorithms(algorithm, dependencies)
 
     async def process(self, message: Envelope) -> list[Outcome]:
         """Handle a message in each handler that takes its type, publish the outputs, and return the outcomes.
 
+        A message that a handler refuses is a dead letter, and is kept with its stream: its redeliveries are refused
+        too, whatever the state is by then. `redrive` handles it again.
+
         State-based this costs, for each handler, one query and one transaction for a new message, one or two queries
         for a duplicate; docs/algorithms.md has the costs of the others.
         """
+        return await self._process(message, is_redrive=False)
+
+    async def redrive(self, message: Envelope) -> list[Outcome]:
+        """Handle a message as `process` does, also where it was refused before. Its body may have been mended."""
+        return await self._process(message, is_redrive=True)
+
+    async def _process(self, message: Envelope, *, is_redrive: bool) -> list[Outcome]:
         routes = self._app.routes(message.type)
         if not routes:
-            return [
-                dead_letter(
-                    message, Reason.UNKNOWN_TYPE, f"No handler takes messages of type {message.type}."
-                )
-            ]
-        return [await self._handle(self._app.handlers[route.handler], route, message) for route in routes]
+            return [await self._kept(unroutable(message, None), is_redrive=is_redrive)]
+        return [await self._handle(route, message, is_redrive=is_redrive) for route in routes]
 
     async def issue(self, message: Envelope) -> Envelope:
         """Return a message from outside with the token that it needs: send that. Costs one request.
@@ -104,23 +112,17 @@ class Processor:
         algorithms = self._algorithms.values()
         return sum([await algorithm.evict(older_than, dry_run=dry_run) for algorithm in algorithms])
 
-    async def _handle(self, handler: HandlerDefinition, route: Route, message: Envelope) -> Outcome:
-        business_id = _given(route, message) or _read(route, message)
-        prepared = prepare(handler, business_id, message)
-        if isinstance(prepared, Outcome) or business_id is None:
-            return prepared  # type: ignore[return-value] # nothing is prepared without a business id
-        return await self._algorithms[handler.name].process(prepared)
+    async def _handle(self, route: Route, message: Envelope, *, is_redrive: bool) -> Outcome:
+        handler = self._app.handlers[route.handler]
+        business_id = business_id_of(route, message)
+        delivery = prepare(handler, business_id, message)
+        outcome = await self._algorithms[handler.name].process(delivery, is_redrive=is_redrive)
+        return await self._kept(outcome, is_redrive=is_redrive)
 
-
-def _given(route: Route, message: Envelope) -> str | None:
-    """Return the business id that the sender names: a UUID in any spelling is one."""
-    if message.business_id and route.key_kind is KeyKind.UUID:
-        return canonical(message.business_id)
-    return message.business_id
-
-
-def _read(route: Route, message: Envelope) -> str | None:
-    try:
-        return route.business_id(read_body(route, message.body))
-    except Exception:  # noqa: BLE001 - what is wrong with a body is told when it is prepared
-        return None
+    async def _kept(self, outcome: Outcome, *, is_redrive: bool) -> Outcome:
+        """Return an outcome; a dead letter that has no stream to be kept with is kept in the table."""
+        if outcome.is_dead_letter and not has_stream(outcome):
+            await TableLetters(
+                self._table, BatchContext(is_redrive=is_redrive), self._clock, self._retries
+            ).keep([outcome])
+        return outcome

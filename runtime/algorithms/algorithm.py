@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from typing import Protocol
 
-from runtime.messages.deliveries import Prepared
+from runtime.messages.deliveries import Delivery
 from runtime.messages.outcome import Outcome, Output
 
 Publish = Callable[[Output], Awaitable[None]]
@@ -24,8 +24,11 @@ AT_ONCE = timedelta()
 class Algorithm(Protocol):
     """Processes the messages of one handler, one at a time."""
 
-    async def process(self, message: Prepared) -> Outcome:
+    async def process(self, message: Delivery, *, is_redrive: bool = False) -> Outcome:
         """Handle a message, publish its outputs, and return the outcome with the outputs that were published.
+
+        A message that is refused is kept as a letter with its stream; its redeliveries are refused too, and only
+        when it is redriven it is handled again.
 
         On return the effect of the message is stored durably, and the message can be acknowledged. The call may be
         cancelled, or its process killed, at any await: the next delivery of the message completes the work.

@@ -87,10 +87,13 @@ def make_batch_algorithms(name: AlgorithmName, given: Dependencies) -> dict[str,
 
 def make_outbox_batches(name: AlgorithmName, given: Dependencies) -> dict[str, OutboxBatch]:
     """Return an algorithm with an outbox, in batches, for each handler of an app, by the handlers' names."""
-    return {
-        handler.name: OutboxBatch(_make_outbox(name, handler, given), given.batch)
-        for handler in given.app.handlers.values()
-    }
+    outboxes = make_outboxes(name, given)
+    return {handler: OutboxBatch(outbox, given.batch) for handler, outbox in outboxes.items()}
+
+
+def make_outboxes(name: AlgorithmName, given: Dependencies) -> dict[str, OutboxAlgorithm]:
+    """Return an algorithm with an outbox for each handler of an app, by the handlers' names."""
+    return {handler.name: _make_outbox(name, handler, given) for handler in given.app.handlers.values()}
 
 
 def described_algorithm(name: str, place: tuple[str, str] | None) -> str:

@@ -52,6 +52,15 @@ Master = Annotated[
         help="Where Spark works: local[*,4] means all cores, and four attempts for each task.",
     ),
 ]
+OnSpark = Annotated[
+    str | None,
+    typer.Option(
+        "--master",
+        metavar="MASTER",
+        show_default=False,
+        help="Work on Spark there, by ranges of the table, as on local[*,4]; without it in this process alone.",
+    ),
+]
 LogFile = Annotated[
     Path | None,
     typer.Option(
@@ -97,7 +106,7 @@ Messages = Annotated[
         metavar="LOG",
         show_default=False,
         help="The message log: a file or folder with the columns message_id, type, body, and optionally "
-        "business_id, sequence, enqueued_at, headers.",
+        "business_id, sequence, enqueued_at, headers, handler.",
     ),
 ]
 Format = Annotated[
@@ -200,3 +209,4 @@ class OnError(StrEnum):
 
     CONTINUE = "continue"
     STOP_STREAM = "stop-stream"
+    PARK = "park"

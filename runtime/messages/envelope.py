@@ -15,8 +15,8 @@ from runtime.messages import message_ids
 class Envelope(NamedTuple):
     """One delivery of a message.
 
-    `message_id` is canonical; `body` is JSON text, or msgpack bytes; `business_id` is given when the sender (or
-    the log's routing) names it; times are microseconds since 1970 UTC. `enqueued_at` is what the sender stamped.
+    `message_id` is canonical; `body` is JSON text, or msgpack bytes; `business_id` is given when the sender names it;
+    times are microseconds since 1970 UTC. `enqueued_at` is what the sender stamped.
     """
 
     message_id: str
@@ -60,8 +60,11 @@ class Envelope(NamedTuple):
             dict(headers) if headers else None,
         )
 
-    def to_json(self) -> str:
-        """Return the delivery as one line of JSON, as a log may hold it."""
+    def to_json(self, handler: str | None = None) -> str:
+        """Return the delivery as one line of JSON, as a log may hold it: for one handler alone, if it is named.
+
+        A msgpack body is in hexadecimal digits.
+        """
         body = self.body if isinstance(self.body, str) else self.body.hex()
         fields: dict[str, Any] = {"message_id": self.message_id, "type": self.type, "body": body}
         if self.business_id is not None:
@@ -72,4 +75,6 @@ class Envelope(NamedTuple):
             fields["enqueued_at"] = shown_time(self.enqueued_at)
         if self.headers:
             fields["headers"] = dict(self.headers)
+        if handler is not None:
+            fields["handler"] = handler
         return json.dumps(fields, ensure_ascii=False)

@@ -19,12 +19,13 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
 from handlers import App
 from handlers.guard import guarded
 from runtime.algorithms.algorithm import AT_ONCE
+from runtime.algorithms.letters.wanted import Wanted
 from runtime.batches.context import BatchContext
 from runtime.batches.ledger import Ledger
 from runtime.batches.record import BatchRecord
@@ -38,6 +39,7 @@ from runtime.spark.logs.inputs import describe_input
 from runtime.spark.logs.log import normalise, read_log
 from runtime.spark.logs.routing import route
 from runtime.spark.passes import Work, finish, unfinished
+from runtime.spark.redriven import RedrivenLetters
 from runtime.spark.sessions.failures import SPARK_FAILURES, explain
 from runtime.spark.sessions.settings import job_settings
 from runtime.spark.workers.connection import Connection, TablePlace, check_reach, open_table
@@ -74,7 +76,7 @@ def run_batch(
     """Run a batch to its end and return a DataFrame that scans the outcomes that were written.
 
     `messages` is the path of a log, or a DataFrame with its columns: message_id, type, body, and optionally
-    business_id, sequence, enqueued_at, headers. There is one row for each delivery and handler, see
+    business_id, sequence, enqueued_at, headers, handler. There is one row for each delivery and handler, see
     `runtime.spark.schemas.OUTCOME`. `options` are the fields of `BatchOptions`. Costs one query and one
     transaction for each stream of a round.
 
@@ -140,6 +142,37 @@ class Batch:
         with job_settings(self.spark):
             first = partial(unfinished, self.spark, latest=latest, partitions=self._partitions())
             return self._run(self._connect(), batch_id, what, first)
+
+    def redrive(self, wanted: Wanted, batch_id: str | None = None) -> BatchResult:
+        """Handle letters again: those that are wanted now, or with which the batch of this id began.
+
+        Costs what it costs to find them, and one query and one transaction for each stream that has some. Raises
+        `UsageError` when there are none.
+        """
+        check_session(self.spark)
+        connection, algorithm = self._connect(), self.options.described_algorithm()
+        connection.run(Ledger(connection.table, self.options.clock).check_algorithm(algorithm))
+        letters = RedrivenLetters(absolute_folder(self.out), batch_id or new_batch_id())
+        with job_settings(self.spark):
+            if not self._are_chosen(connection, letters):
+                connection.run(letters.freeze(connection.table, self.app, wanted))
+            first = partial(letters.work, self.spark, partitions=self._partitions())
+            result = self._run(connection, letters.batch_id, f"letters in {letters.path}", first)
+        connection.run(letters.finish(connection.table))
+        return result
+
+    def _are_chosen(self, connection: Connection, letters: RedrivenLetters) -> bool:
+        """Say whether an earlier attempt chose the letters of a redrive. Raises `UsageError` when they are lost."""
+        if letters.are_frozen:
+            return True
+        record = connection.run(Ledger(connection.table, self.options.clock).find(letters.batch_id))
+        if record is not None and not record.is_finished:
+            message = (
+                f"The letters of batch {letters.batch_id} are no longer in {letters.path}: abandon the batch, and "
+                f"redrive with a new one."
+            )
+            raise UsageError(message)
+        return record is not None
 
     def _run(self, connection: Connection, batch_id: str | None, what: str, first: Round) -> BatchResult:
         """Run the rounds of a batch that are not committed yet; `first` gives the outcomes of the first."""
@@ -271,9 +304,9 @@ class Batch:
             raise BatchFailedError(explain(error, record.batch_id)) from error
 
     def _outputs_of(self, record: BatchRecord, number: int) -> DataFrame:
-        """Return the outputs of a round that a handler takes, as a log in its one form.
+        """Return the outputs of a round, each for the handlers that take it, as a log in its one form.
 
-        What was handled in this batch already, because the log held it too, is not handled again.
+        What a handler handled in this batch already, because the log held it too, it is not given again.
         """
         found = (
             self._folders(record)
@@ -281,14 +314,26 @@ class Batch:
             .select(sf.explode("outputs").alias("output"))
             .select("output.*")
         )
-        known = found.where(sf.col("type").isin(list(self.app.message_types)))
-        known = known.join(self._handled(record), "message_id", "left_anti").select(known.columns)
-        nothing = sf.lit(None).cast("string")
-        return known.withColumns({"business_id": nothing, "problem": nothing, "line": nothing})
+        taken = found.withColumn("handler", sf.explode(self._handlers_of(sf.col("type"))))
+        new = taken.join(self._handled(record), ["message_id", "handler"], "left_anti").select(taken.columns)
+        return new.withColumns(dict.fromkeys(("business_id", "problem", "line"), sf.lit(None).cast("string")))
+
+    def _handlers_of(self, type_: Column) -> Column:
+        """Return the handlers that take messages of a type, null where there are none."""
+        found = sf.lit(None).cast("array<string>")
+        for name in self.app.message_types:
+            handlers = [route.handler for route in self.app.routes(name)]
+            found = sf.when(type_ == name, sf.lit(handlers)).otherwise(found)
+        return found
 
     def _handled(self, record: BatchRecord) -> DataFrame:
         done = (Status.PROCESSED.value, Status.DUPLICATE.value)
-        return self._folders(record).outcomes().where(sf.col("status").isin(*done)).select("message_id")
+        return (
+            self._folders(record)
+            .outcomes()
+            .where(sf.col("status").isin(*done))
+            .select("message_id", "handler")
+        )
 
     def _connect(self) -> Connection:
         connection = open_table(self.store, self.table, self.options.other_table)

@@ -15,7 +15,7 @@ from pyspark.sql.types import (
 )
 
 REQUIRED = ("message_id", "type", "body")
-OPTIONAL = ("business_id", "sequence", "enqueued_at", "headers")
+OPTIONAL = ("business_id", "sequence", "enqueued_at", "headers", "handler")
 
 OUTPUT = StructType(
     [
@@ -43,7 +43,7 @@ OUTCOME = StructType(
         StructField("delivery", StringType()),
     ]
 )
-"""One outcome. `delivery` is the delivery as JSON, or the line of the log, of what was not handled."""
+"""One outcome. `delivery` is what was not handled: the delivery as JSON with its handler, or the line of the log."""
 
 STORED_OUTCOME = StructType([*OUTCOME.fields, StructField("round", IntegerType())])
 """An outcome as it is read back: with the round of the cascade it belongs to."""

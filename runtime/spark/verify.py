@@ -237,7 +237,7 @@ class _Verifying:
         outputs = found.select(sf.explode("outputs").alias("output")).select("output.*")
         taken = outputs.where(sf.col("type").isin(list(self.app.message_types)))
         nothing = sf.lit(None).cast("string")
-        return taken.withColumns({"business_id": nothing, "problem": nothing, "line": nothing})
+        return taken.withColumns(dict.fromkeys(("business_id", "handler", "problem", "line"), nothing))
 
     def _result(self, rounds: Sequence[DataFrame]) -> Verification:
         self.options.step("Counting what was found")

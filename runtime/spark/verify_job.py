@@ -17,9 +17,8 @@ from handlers import App
 from runtime.algorithms.state_based.verification import Finding, Verdict, Verifier
 from runtime.messages.dead_letters import without_values
 from runtime.messages.deliveries import Delivery
-from runtime.messages.envelope import Envelope
 from runtime.messages.outcome import Outcome, Output
-from runtime.messages.parsing import prepare_all
+from runtime.messages.parsing import prepare_all, unroutable
 from runtime.retries import RetryPolicy
 from runtime.spark.schemas import FOUND
 from runtime.spark.workers.buffer import Buffer
@@ -124,10 +123,13 @@ class _Worker:
         return _Checked(stream, findings)
 
     async def _findings(self, group: Group) -> Sequence[Finding]:
-        if group.handler is None:
+        handler = self._app.handlers.get(group.handler or "")
+        if handler is None:
             rows = zip(group.envelopes, group.problems, strict=True)
-            return [_unroutable(envelope, problem) for envelope, problem in rows]
-        handler = self._app.handlers[group.handler]
+            return [
+                _without_stream(unroutable(envelope, why, group.handler), group.handler)
+                for envelope, why in rows
+            ]
         prepared = prepare_all(handler, group.business_id, group.envelopes)
         if group.business_id is None:
             return [_without_stream(each, handler.name) for each in prepared]
@@ -215,12 +217,7 @@ def _changes(first: Finding | None) -> str | None:
     return json.dumps([asdict(change) for change in first.changes], ensure_ascii=False)
 
 
-def _unroutable(envelope: Envelope, problem: str | None) -> Finding:
-    error = problem or f"No handler takes messages of type {envelope.type}."
-    return Finding(None, None, envelope.message_id or "", envelope.type, Verdict.UNKNOWN, error=error)
-
-
-def _without_stream(delivery: Delivery, handler: str) -> Finding:
+def _without_stream(delivery: Delivery, handler: str | None) -> Finding:
     envelope = delivery.envelope
     error = delivery.error if isinstance(delivery, Outcome) else None
-    return Finding(handler, None, envelope.message_id, envelope.type, Verdict.UNKNOWN, error=error)
+    return Finding(handler, None, envelope.message_id or "", envelope.type, Verdict.UNKNOWN, error=error)

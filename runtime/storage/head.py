@@ -8,6 +8,7 @@ from eventstore import Int64, Properties, Value
 from runtime.clock import to_datetime
 from runtime.storage import limits
 from runtime.storage.chunks import chunk_names, join, split
+from runtime.storage.letters import NONE_WAIT, WAITING_PROPERTIES, Waiting, read_waiting
 from runtime.storage.properties import microseconds, number
 from runtime.storage.tail import Tail, read_tail
 
@@ -20,6 +21,7 @@ HEAD_PROPERTIES = [
     "LastNow",
     "Horizon",
     "UndatedCut",
+    *WAITING_PROPERTIES,
     *_TAIL,
 ]
 
@@ -31,8 +33,8 @@ class Head:
     `state` is the newest encoded state, None when it is too large for a header and must be read from the newest
     run. `tail` are the newest versions, None when all are in runs. `versions` counts all versions ever made,
     `kept_from` is the first that is kept. History up to the `horizon` may be gone: an older unknown message
-    cannot be told from a duplicate, nor can one without a time when `undated_cut`. Times are microseconds since 1970
-    UTC.
+    cannot be told from a duplicate, nor can one without a time when `undated_cut`. `waiting` tells of its letters. A
+    stream that has letters only has no state yet. Times are microseconds since 1970 UTC.
     """
 
     state: bytes | None
@@ -43,6 +45,7 @@ class Head:
     horizon: int | None = None
     undated_cut: bool = False
     tail: Tail | None = None
+    waiting: Waiting = NONE_WAIT
 
     def is_too_late(self, enqueued_at: int | None) -> bool:
         """Say whether an unknown message can no longer be told from a duplicate."""
@@ -57,7 +60,7 @@ class Head:
             "StateVersions": Int64(self.versions),
             "LastNow": to_datetime(self.last_now),
         }
-        if self.state is not None and len(self.state) <= limits.MAX_HEAD_STATE_BYTES:
+        if self.versions and self.state is not None and len(self.state) <= limits.MAX_HEAD_STATE_BYTES:
             properties["State"] = self.state
         if self.kept_from > 1:
             properties["KeptFrom"] = Int64(self.kept_from)
@@ -65,6 +68,7 @@ class Head:
             properties["Horizon"] = to_datetime(self.horizon)
         if self.undated_cut:
             properties["UndatedCut"] = True
+        properties.update(self.waiting.properties())
         if self.tail is not None:
             split(properties, _TAIL, self.tail.pack())
         return properties
@@ -82,4 +86,5 @@ def read_head(properties: Properties) -> Head:
         horizon=microseconds(properties, "Horizon"),
         undated_cut=bool(properties.get("UndatedCut", False)),
         tail=read_tail(join(properties, _TAIL)) if _TAIL[0] in properties else None,
+        waiting=read_waiting(properties),
     )

@@ -9,6 +9,7 @@ from eventstore import RecordedEvent, Stream
 from runtime.messages.message_ids import IdKey
 from runtime.storage.head import Head
 from runtime.storage.id_index import Candidate, IndexRow
+from runtime.storage.letters import NO_LETTERS, Letters
 from runtime.storage.run import Run, read_ids, read_run
 from runtime.storage.tail import NO_EVENT, Tail
 from runtime.storage.version import RunVersions, Version
@@ -75,7 +76,7 @@ class History:
 
     `head` and `index` belong to the `stream` value, on which the next append is conditional. `found` are the versions
     of the messages that it was loaded for; `appended` are the versions appended since, by message, as far as more
-    copies of their messages wait.
+    copies of their messages wait. `letters` are the deliveries that were refused.
     """
 
     stream: Stream
@@ -83,6 +84,7 @@ class History:
     index: Sequence[IndexRow] = ()
     found: FoundVersions = field(default_factory=FoundVersions)
     appended: Mapping[IdKey, Version] = field(default_factory=dict)
+    letters: Letters = NO_LETTERS
 
     @property
     def has_found(self) -> bool:

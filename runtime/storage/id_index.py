@@ -27,7 +27,7 @@ from runtime.storage.run import Run
 
 PREFIX = "SS-IDX-"
 LAST = PREFIX + "~"
-"""The end of the index rows, for a range that begins with the header."""
+"""The end of the index rows."""
 
 _HASHES = chunk_names("Prints", limits.MAX_INDEX_HASHES * HASH_BYTES // CHUNK)
 _ENDS = chunk_names("Ends", 4)
@@ -162,13 +162,14 @@ def index_changes(
     return after, changes
 
 
-async def drop_index(partition: Partition, kept_from: int) -> list[Include]:
-    """Return the changes that delete the index rows whose versions are all below `kept_from`. One request."""
-    page = await partition.table.query(partition.key, PREFIX, LAST, select=["First", "Count"])
-    ends = {
-        row.row_key: number(row.properties, "First") + number(row.properties, "Count") for row in page.rows
-    }
-    return [Include.delete(row_key, "*") for row_key, end in ends.items() if end <= kept_from]
+async def index_below(partition: Partition, kept_from: int) -> list[Row]:
+    """Read the index rows whose versions are all below `kept_from`. One request."""
+    page = await partition.table.query(partition.key, PREFIX, LAST)
+    return [row for row in page.rows if _end(row) <= kept_from]
+
+
+def _end(row: Row) -> int:
+    return number(row.properties, "First") + number(row.properties, "Count")
 
 
 def _rows_of(first: int, first_event: int, runs: Sequence[IndexedRun]) -> list[IndexRow]:

@@ -52,3 +52,22 @@ MAX_TRANSACTION_RAW_BYTES = 64 * MIB
 
 ROW_OVERHEAD = 12 * KIB
 """What a row takes beside its bytes: the longest key, twice and escaped as it is sent, and its properties' names."""
+
+MAX_LETTERS = 1000
+"""How many letters of a stream wait at most; more are in the outcomes only."""
+
+MAX_STREAM_LETTER_BYTES = MIB
+"""What the letters of a stream that wait take at most before compression; more are in the outcomes only."""
+
+MAX_LETTER_BYTES = 640 * KIB
+"""What one letter takes at most before compression, and a row of them; a larger one is in the outcomes only."""
+
+MAX_LETTER_ROW_BYTES = 11 * 64 * KIB
+MAX_ROW_LETTERS = 128
+"""How many letters are in a row."""
+
+MAX_TRANSACTION_LETTERS = 2000
+"""How many letters one transaction adds or changes."""
+
+MAX_TASK_LETTERS = 1000
+"""How many refused deliveries that reached no stream one task keeps; more are in the outcomes only."""

@@ -45,7 +45,7 @@ async def summaries(
 async def stream_keys(table: Table, keys: KeyRange) -> list[str]:
     """Return the partition keys of the state streams in a range. One request for each 1,000 streams."""
     found = list_streams(table, keys, header=["StateVersions"])
-    return [stream.partition.key async for stream in found if _is_state_stream(stream)]
+    return [stream.partition.key async for stream in found if is_state_stream(stream)]
 
 
 async def versions(table: Table, handler: str, business_id: str) -> list[Version] | None:
@@ -64,7 +64,7 @@ async def versions(table: Table, handler: str, business_id: str) -> list[Version
 
 
 def _summary(stream: Stream) -> StreamSummary | None:
-    if not _is_state_stream(stream):
+    if not is_state_stream(stream):
         return None
     handler, _, business_id = stream.partition.key.partition("-")
     head = read_head(stream.properties or {})
@@ -72,5 +72,6 @@ def _summary(stream: Stream) -> StreamSummary | None:
     return StreamSummary(handler, business_id, head, runs)
 
 
-def _is_state_stream(stream: Stream) -> bool:
+def is_state_stream(stream: Stream) -> bool:
+    """Say whether a stream holds versions of a state, by the property `StateVersions` of its header."""
     return "-" in stream.partition.key and "StateVersions" in (stream.properties or {})

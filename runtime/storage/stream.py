@@ -11,23 +11,32 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from eventstore import Partition, Properties, RecordedEvent, Stream, Table
+from eventstore import Include, InvalidKeyError, Partition, Properties, RecordedEvent, Stream, Table
 from eventstore.keys import escape
 from handlers.app import HandlerDefinition
 from runtime.messages.message_ids import IdKey
+from runtime.storage import id_index, letters
 from runtime.storage.head import HEAD_PROPERTIES, Head, read_head
 from runtime.storage.history import FoundVersions, History
-from runtime.storage.id_index import LAST, PROPERTIES, candidates, index_changes, read_index_row
+from runtime.storage.id_index import candidates, index_changes, read_index_row
+from runtime.storage.letters import Letter
 from runtime.storage.packing import PackedRun
 from runtime.storage.run import DATA_PROPERTIES, ID_PROPERTIES, INDEX_PROPERTIES, read_run
+
+_BESIDE = [*id_index.PROPERTIES, *letters.PROPERTIES]
+"""What is read of the rows between the header and the events."""
 
 
 @dataclass(frozen=True, slots=True)
 class Append:
-    """What one transaction adds to a stream: the runs, and the head after them, which holds the tail."""
+    """What one transaction adds to a stream: the runs, and the head after them, which holds the tail.
+
+    `letters` are all letters of the stream, in the order of their numbers, None when none was added or changed.
+    """
 
     head: Head
     runs: Sequence[PackedRun] = ()
+    letters: Sequence[Letter] | None = None
 
 
 def stream_partition(table: Table, handler: str, business_id: str) -> Partition:
@@ -35,6 +44,15 @@ def stream_partition(table: Table, handler: str, business_id: str) -> Partition:
     key = f"{handler}-{business_id}"
     escape(key)
     return Partition.exact(table, key)
+
+
+def is_key(key: str) -> bool:
+    """Say whether a stream can have this partition key: whether it is short enough."""
+    try:
+        escape(key)
+    except InvalidKeyError:
+        return False
+    return True
 
 
 async def load(table: Table, handler: HandlerDefinition, business_id: str, ids: Collection[IdKey]) -> History:
@@ -47,6 +65,9 @@ async def load(table: Table, handler: HandlerDefinition, business_id: str, ids: 
     if history is None:
         partition = stream_partition(table, handler.name, business_id)
         return History(Stream(partition), Head(handler.initial, handler.codec.version))
+    if history.head.versions == 0:
+        initial = replace(history.head, state=handler.initial, schema=handler.codec.version)
+        return replace(history, head=initial)
     head = await _with_state(history)
     state = handler.codec.upcast(head.state or b"", head.schema)
     return replace(history, head=replace(head, state=state, schema=handler.codec.version))
@@ -60,15 +81,18 @@ async def find_versions(
     Return None when there is no stream. Raises `StreamTruncatedError`.
     """
     partition = stream_partition(table, handler, business_id)
-    read = await Stream.try_open_with(partition, LAST, select=PROPERTIES, header=HEAD_PROPERTIES)
+    read = await Stream.try_open_with(partition, letters.LAST, select=_BESIDE, header=HEAD_PROPERTIES)
     if read is None:
         return None
     stream, rows = read
-    head, index = read_head(stream.properties or {}), [read_index_row(row) for row in rows]
+    head = read_head(stream.properties or {})
+    index = [read_index_row(row) for row in rows if row.row_key.startswith(id_index.PREFIX)]
     wanted = ids if isinstance(ids, set | frozenset) else set(ids)
     named = [each for each in candidates(index, wanted) if each.event >= stream.first_version]
     events = await _read_runs(stream, {candidate.event for candidate in named})
-    return History(stream, head, index, FoundVersions.of(wanted, head.tail, named, events))
+    found = FoundVersions.of(wanted, head.tail, named, events)
+    refused = letters.read_letters([row for row in rows if row.row_key.startswith(letters.PREFIX)])
+    return History(stream, head, index, found, letters=refused)
 
 
 async def append(history: History, new: Append) -> History:
@@ -77,8 +101,12 @@ async def append(history: History, new: Append) -> History:
     Return the history after it. Raises `ConcurrencyConflictError`; then, and after `StoreUnavailableError`, load again.
     """
     stream, properties = history.stream, new.head.properties()
+    kept, includes = (
+        history.letters.changed(new.letters) if new.letters is not None else (history.letters, [])
+    )
     if not new.runs:
-        return replace(history, stream=await _write_header(stream, properties), head=new.head)
+        stream = await _write_header(stream, properties, includes)
+        return replace(history, stream=stream, head=new.head, letters=kept)
     index, changes = index_changes(
         history.index,
         new.runs[0].first,
@@ -87,14 +115,14 @@ async def append(history: History, new: Append) -> History:
         new.head.kept_from,
     )
     events = [run.event for run in new.runs]
-    written = await Stream.write(stream, *events, properties=properties, includes=changes)
-    return replace(history, stream=written.stream, head=new.head, index=index)
+    written = await Stream.write(stream, *events, properties=properties, includes=[*changes, *includes])
+    return replace(history, stream=written.stream, head=new.head, index=index, letters=kept)
 
 
-async def _write_header(stream: Stream, properties: Properties) -> Stream:
+async def _write_header(stream: Stream, properties: Properties, includes: Sequence[Include]) -> Stream:
     if stream.etag is None:
-        return await Stream.provision(stream.partition, properties)
-    return await Stream.set_properties(stream, properties)
+        return await Stream.provision(stream.partition, properties, includes)
+    return await Stream.set_properties(stream, properties, includes)
 
 
 async def _with_state(history: History) -> Head:

@@ -30,9 +30,11 @@ from runtime.algorithms.outbox.entity import Entity
 from runtime.algorithms.outbox.intents import Intent
 from runtime.algorithms.outbox.invoking import concluded, id_reused
 from runtime.algorithms.outbox.outbox import Outbox
+from runtime.algorithms.refusals import Refusals
+from runtime.batches.context import BatchContext
 from runtime.clock import Clock, cut_off, system_clock
 from runtime.messages.copies import is_copy
-from runtime.messages.deliveries import Prepared
+from runtime.messages.deliveries import Delivery, Prepared
 from runtime.messages.outcome import Outcome, Output, Status
 from runtime.retries import RetryPolicy, count_of_each, until_undisturbed
 
@@ -68,32 +70,38 @@ class PrepareCommitPublish:
         self.effects = effects
         self.render = render
 
-    async def process(self, message: Prepared) -> Outcome:
-        """Handle a message, publish its documents and outputs, and return what became of it."""
-        refusal = self.outbox.entities.refusal(message)
-        if refusal is not None:
-            return refusal
+    async def process(self, message: Delivery, *, is_redrive: bool = False) -> Outcome:
+        """Handle a message, publish its documents and outputs, and return what became of it.
+
+        A message that was refused before stays so, unless it is redriven.
+        """
+        if isinstance(message, Outcome) or self.outbox.entities.refusal(message):
+            return await self.outbox.process(message, is_redrive=is_redrive)
         prepared: list[Effect] = []
-        outcome = await until_undisturbed(self.outbox.retries, partial(self.attempt, prepared, message))
+        attempt = partial(self.attempt, prepared, message, BatchContext(is_redrive=is_redrive))
+        outcome = await until_undisturbed(self.outbox.retries, attempt)
         await self.withdraw(prepared, outcome)
         return outcome
 
-    async def attempt(self, prepared: list[Effect], message: Prepared) -> Outcome:
+    async def attempt(self, prepared: list[Effect], message: Prepared, batch: BatchContext) -> Outcome:
         """Load, invoke, register, prepare, commit, publish, finish, clean up.
 
         The effects that it prepares are added to `prepared`, whatever becomes of the attempt.
         """
         entity, status = await self.load(message, prepared), Status.DUPLICATE
+        refusals = Refusals(entity.letters, batch)
         if message.key not in entity.outbox:
-            draft = self.invoke(entity, message)
+            draft = refusals.refusal(message) or self.invoke(entity, message)
             if isinstance(draft, Outcome):
-                return draft
+                return await self.outbox.refuse(entity, refusals, message, draft)
+            refusals.processed(0, message.key)
+            draft = draft._replace(changed=draft.changed.with_refusals(refusals, 1))
             entity = await self.register(entity, draft)
             await self.prepare(draft, prepared)
             entity, status = await self.commit(entity, draft), Status.PROCESSED
         entry = entity.outbox[message.key]
         if not is_copy(message, entry.fingerprint):
-            return id_reused(self.handler, message)
+            return await self.outbox.refuse(entity, refusals, message, id_reused(self.handler, message))
         outputs = await self.outbox.publish_outputs(entity, message.key)
         entity = await self.outbox.finish(entity, [message.key])
         await self.clean_up(entity)

@@ -21,10 +21,12 @@ from runtime.algorithms.outbox.entities import Entities
 from runtime.algorithms.outbox.entity import Entity
 from runtime.algorithms.outbox.invoking import concluded, id_reused, invoke
 from runtime.algorithms.publishing import publish_all
+from runtime.algorithms.refusals import Refusals, business_id_of, has_stream
+from runtime.batches.context import BatchContext
 from runtime.batches.open_batches import BatchKey
 from runtime.clock import Clock, cut_off, system_clock
 from runtime.messages.copies import is_copy
-from runtime.messages.deliveries import Prepared
+from runtime.messages.deliveries import Delivery, Prepared
 from runtime.messages.message_ids import IdKey
 from runtime.messages.outcome import Outcome, Output, Status
 from runtime.retries import RetryPolicy, count_of_each, until_undisturbed
@@ -50,33 +52,54 @@ class OutboxAlgorithm(ABC):
         self.retries = self.retries.beside(*self.tables())
         self.entities = Entities(self.table, self.handler, self.name, self.retries)
 
-    async def process(self, message: Prepared) -> Outcome:
-        """Handle a message, publish its outputs, and return the outcome with the outputs that were published."""
-        refusal = self.entities.refusal(message)
-        if refusal is not None:
-            return refusal
-        return await until_undisturbed(self.retries, partial(self.attempt, message))
+    async def process(self, message: Delivery, *, is_redrive: bool = False) -> Outcome:
+        """Handle a message, publish its outputs, and return the outcome with the outputs that were published.
 
-    async def attempt(self, message: Prepared) -> Outcome:
+        A message that was refused before stays so, unless it is redriven.
+        """
+        if isinstance(message, Prepared):
+            message = self.entities.refusal(message) or message
+        if isinstance(message, Outcome) and not has_stream(message):
+            return message
+        batch = BatchContext(is_redrive=is_redrive)
+        return await until_undisturbed(self.retries, partial(self.attempt, message, batch))
+
+    async def attempt(self, message: Delivery, batch: BatchContext) -> Outcome:
         """Load, check, invoke, store, publish, finish."""
-        entity = await self.entities.load(self.entities.key(message.business_id))
+        entity = await self.entities.load(self.entities.key(business_id_of(message)))
+        refusals = Refusals(entity.letters, batch)
+        if isinstance(message, Outcome):
+            return await self.refuse(entity, refusals, message, message)
         known = await self.known_elsewhere(entity, message)
         if known is not None:
+            if known.is_dead_letter:
+                return await self.refuse(entity, refusals, message, known)
             return await self.return_early(entity, message, known)
         status, attempt = Status.DUPLICATE, self.new_id()
         if message.key not in entity.outbox:
-            changed = self.invoke(entity, message, attempt)
+            changed = refusals.refusal(message) or self.invoke(entity, message, attempt)
             if isinstance(changed, Outcome):
-                return changed
-            entity, status = await self.entities.store(changed), Status.PROCESSED
+                return await self.refuse(entity, refusals, message, changed)
+            refusals.processed(0, message.key)
+            entity, status = await self.entities.store(changed.with_refusals(refusals, 1)), Status.PROCESSED
         entry = entity.outbox[message.key]
         if not is_copy(message, entry.fingerprint):
-            return id_reused(self.handler, message)
+            return await self.refuse(entity, refusals, message, id_reused(self.handler, message))
         entity = await self.make_ready(entity, {message.key: attempt})
         outputs = await self.publish_outputs(entity, message.key)
         if entry.batch is None:
             await self.finish(entity, [message.key])
         return concluded(self.handler, message, status, entry.version, outputs)
+
+    async def refuse(
+        self, entity: Entity, refusals: Refusals, message: Delivery, refused: Outcome
+    ) -> Outcome:
+        """Keep the message as a letter of its entity, if it is none yet, and return its outcome."""
+        refusals.record(0, refused, message, version=entity.version, now=max(self.clock(), entity.last_now))
+        changed = entity.with_refusals(refusals, 1)
+        if changed is not entity:
+            await self.entities.store(changed)
+        return refused
 
     def invoke(
         self, entity: Entity, message: Prepared, attempt: str, batch: BatchKey | None = None

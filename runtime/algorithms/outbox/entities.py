@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from eventstore import ConcurrencyConflictError, InvalidKeyError, Operation, Page, Row, RowError, Table, pages
+from eventstore import (
+    ConcurrencyConflictError,
+    Include,
+    InvalidKeyError,
+    Operation,
+    Page,
+    Row,
+    RowError,
+    Table,
+    pages,
+)
 from eventstore.keys import escape
 from handlers.app import HandlerDefinition
 from runtime.algorithms.outbox.entity import Entity, read_entity
@@ -14,10 +24,11 @@ from runtime.errors import UsageError
 from runtime.messages.deliveries import Prepared
 from runtime.messages.outcome import Outcome, Reason, dead_letter
 from runtime.retries import RetryPolicy, until_undisturbed
+from runtime.storage import letters
 from runtime.storage.properties import number
 
 ENTITY = "ENTITY"
-"""The row key of an entity, alone in its partition but for what a store may keep beside it."""
+"""The row key of an entity, in a partition with its letters, and with what a store may keep beside it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +60,7 @@ class Entities:
         return None
 
     async def load(self, key: str) -> Entity:
-        """Read an entity, or return the one that was never written. Costs one request.
+        """Read an entity, or return the one that was never written. Costs one request, two when it has letters.
 
         Raises `UsageError` when another algorithm wrote it: this one would not recognise what was processed.
         """
@@ -62,25 +73,11 @@ class Entities:
                 f"{key} is processed with the algorithm {entity.algorithm}, and cannot be with {self.algorithm}: "
                 "use the same, or another table."
             )
-        return entity
+        return await with_letters(self.table, entity)
 
     async def store(self, entity: Entity) -> Entity:
-        """Write an entity on the condition that nobody wrote it since it was read. Costs one request.
-
-        Raises `ConcurrencyConflictError` when somebody did. Then, and when no answer came, the entity must be read
-        again.
-        """
-        properties = entity.properties()
-        change = (
-            Operation.insert(ENTITY, properties)
-            if entity.etag is None
-            else Operation.replace(ENTITY, properties, entity.etag)
-        )
-        try:
-            (etag,) = await self.table.transact(entity.key, [change])
-        except RowError as error:
-            raise ConcurrencyConflictError(entity.key, str(error)) from error
-        return replace(entity, etag=etag)
+        """Write an entity as `store_entity` does."""
+        return await store_entity(self.table, entity)
 
     async def update(self, entity: Entity, change: Callable[[Entity], Entity]) -> Entity:
         """Store the entity as `change` returns it, again from what is stored whenever somebody else wrote in between.
@@ -121,3 +118,36 @@ class Entities:
         after = f"{self.handler.name}."  # "." follows "-": all keys of the handler's entities come before
         scan = partial(self.table.scan, ENTITY, self.key(""), after, select=["Pending"])
         return await until_undisturbed(self.retries, partial(scan, continuation=continuation))
+
+
+async def with_letters(table: Table, entity: Entity) -> Entity:
+    """Read the letters of an entity, if it has any. A write is refused when it was changed since it was read."""
+    if not entity.letter_rows:
+        return entity
+    page = partial(table.query, entity.key, letters.PREFIX, letters.LAST, select=letters.PROPERTIES)
+    rows = [row async for found in pages(page) for row in found.rows]
+    return replace(entity, letters=letters.read_letters(rows))
+
+
+async def store_entity(table: Table, entity: Entity) -> Entity:
+    """Write an entity on the condition that nobody wrote it since it was read. Costs one request.
+
+    Raises `ConcurrencyConflictError` when somebody did. Then, and when no answer came, the entity must be read
+    again.
+    """
+    includes: Sequence[Include] = ()
+    if entity.refused is not None:
+        kept, includes = entity.letters.changed(entity.refused)
+        entity = replace(entity, letters=kept, letter_rows=len(kept.rows), refused=None)
+    properties = entity.properties()
+    change = (
+        Operation.insert(ENTITY, properties)
+        if entity.etag is None
+        else Operation.replace(ENTITY, properties, entity.etag)
+    )
+    try:
+        changes = [change, *(include.operation() for include in includes)]
+        (etag, *_) = await table.transact(entity.key, changes)
+    except RowError as error:
+        raise ConcurrencyConflictError(entity.key, str(error)) from error
+    return replace(entity, etag=etag)

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from eventstore import Int64, Properties, Row, Value
 from runtime.algorithms.outbox.entry import Entry, pack_entries, packed_size, unpack_entries
 from runtime.algorithms.outbox.intents import NO_INTENTS, Intents, read_intents
+from runtime.algorithms.refusals import Refusals
 from runtime.batches.open_batches import BatchKey
 from runtime.clock import to_datetime
 from runtime.messages.message_ids import IdKey
 from runtime.storage.chunks import CHUNK, chunk_names, join, split
+from runtime.storage.letters import NO_LETTERS, NONE_WAIT, Letter, Letters, Waiting, read_waiting
 from runtime.storage.limits import MAX_STATE_BYTES
 from runtime.storage.properties import microseconds, number, text
 
@@ -30,6 +32,9 @@ class Entity:
     `key` is its partition key; `state` is encoded, in schema version `schema`; `version` counts the messages that
     were processed, and `last_now` is when the newest of them was, in microseconds. `etag` is None before the first
     write. `outbox_bytes` is what the entries take as they are stored, None when that was not counted.
+
+    `letters` are the deliveries that were refused, in `letter_rows` rows of their own; `refused` are those that are
+    going to be stored in their place, None when none was changed.
     """
 
     key: str
@@ -42,6 +47,10 @@ class Entity:
     etag: str | None = None
     intents: Intents = NO_INTENTS
     outbox_bytes: int | None = field(default=None, compare=False)
+    letter_rows: int = 0
+    waiting: Waiting = NONE_WAIT
+    letters: Letters = field(default=NO_LETTERS, compare=False)
+    refused: Sequence[Letter] | None = field(default=None, compare=False)
 
     def with_entry(self, message_id: IdKey, entry: Entry) -> Entity:
         """Return the entity with an entry, in the place of the one that the message had."""
@@ -50,6 +59,14 @@ class Entity:
         if before is not None:
             size -= packed_size(message_id, before)
         return replace(self, outbox={**self.outbox, message_id: entry}, outbox_bytes=size)
+
+    def with_refusals(self, refusals: Refusals, decided: int) -> Entity:
+        """Return the entity with the letters after the first `decided` deliveries; the same when none changed."""
+        letters = refusals.letters(decided)
+        if letters is None:
+            return self
+        waiting = self.waiting.after(letters, refusals.beyond_limit(decided))
+        return replace(self, waiting=waiting, refused=letters)
 
     def without(self, message_ids: Collection[IdKey]) -> Entity:
         """Return the entity without the entries of messages; the same when it has none of them."""
@@ -102,9 +119,9 @@ class Entity:
         waiting = sum(entry.is_pending for entry in self.outbox.values()) - 1
         remembered = len(self.outbox) - waiting - 1
         if waiting:
-            return f" Others wait there to be finished ({waiting}): run it again when their batch has ended."
+            return f" Others wait there to be finished ({waiting}): redrive it when their batch has ended."
         if remembered:
-            return f" Old ones are remembered there ({remembered}): forget some (`consistent evict`), and run it again."
+            return f" Old ones are remembered there ({remembered}): forget some (`consistent evict`), and redrive it."
         return ""
 
     def _outbox_size(self) -> int:
@@ -124,6 +141,9 @@ class Entity:
             split(properties, _OUTBOX, pack_entries(self.outbox))
         if self.intents.size:
             split(properties, _INTENTS, self.intents.pack())
+        if self.letter_rows:
+            properties["LetterRows"] = self.letter_rows
+        properties.update(self.waiting.properties())
         return properties
 
 
@@ -142,4 +162,6 @@ def read_entity(row: Row) -> Entity:
         row.etag,
         read_intents(join(properties, _INTENTS)) if _INTENTS[0] in properties else NO_INTENTS,
         len(outbox or b""),
+        number(properties, "LetterRows", 0),
+        read_waiting(properties),
     )

@@ -20,6 +20,7 @@ from runtime.algorithms.outbox.algorithm import OutboxAlgorithm
 from runtime.algorithms.outbox.entity import Entity
 from runtime.algorithms.outbox.entry import Entry
 from runtime.algorithms.outbox.invoking import concluded, id_reused, refused
+from runtime.algorithms.refusals import Refusals, has_stream
 from runtime.batches.context import HELD_BACK, BatchContext
 from runtime.batches.open_batches import BatchKey
 from runtime.batches.seen import NOTHING, Seen
@@ -51,10 +52,15 @@ class OutboxBatch:
         `RetriesExhaustedError` after too many lost races in a row.
         """
         deliveries = [self._storable(delivery) for delivery in deliveries]
-        if not any(isinstance(delivery, Prepared) for delivery in deliveries):
+        if any(isinstance(each, Outcome) and not has_stream(each) for each in deliveries):
             return [delivery for delivery in deliveries if isinstance(delivery, Outcome)]
-        attempt = partial(self.attempt, business_id, deliveries, seen)
-        return await until_undisturbed(self.algorithm.retries, attempt)
+        outcomes: list[Outcome] = []
+        while waiting := deliveries[len(outcomes) :]:
+            attempt = partial(self.attempt, business_id, waiting, seen)
+            decided = await until_undisturbed(self.algorithm.retries, attempt)
+            outcomes += decided
+            seen = seen.after(decided)
+        return outcomes
 
     async def attempt(
         self,
@@ -62,16 +68,26 @@ class OutboxBatch:
         deliveries: Sequence[Delivery],
         seen: Seen,
     ) -> list[Outcome]:
-        """Load, check and invoke for each message, store, make ready."""
+        """Load, check and invoke for each message, store, make ready; until a write takes no more letters."""
         loaded = entity = await self._load(business_id)
+        refusals = Refusals(entity.letters, self.batch)
         attempts: dict[IdKey, str] = {}
         ends: list[Delivery] = []
         dead_letter = seen.dead_letter
-        for delivery in deliveries:
+        now = max(self.algorithm.clock(), entity.last_now)
+        for position, delivery in enumerate(deliveries):
             stopped = dead_letter and self.batch.stops_streams
-            entity, end = await self._handle(entity, delivery, attempts, stopped=stopped)
+            before = entity
+            entity, end = await self._handle(entity, delivery, attempts, refusals, stopped=stopped)
             ends.append(end)
-            dead_letter = dead_letter or (isinstance(end, Outcome) and end.is_dead_letter)
+            if isinstance(end, Outcome) and end.is_dead_letter:
+                refusals.record(position, end, delivery, version=entity.version, now=now)
+                dead_letter = True
+            elif entity is not before and isinstance(delivery, Prepared):
+                refusals.processed(position, delivery.key)
+            if refusals.is_full:
+                break
+        entity = entity.with_refusals(refusals, len(ends))
         if entity is not loaded:
             entity = await self.algorithm.entities.store(entity)
         entity = await self.algorithm.make_ready(entity, attempts)
@@ -113,7 +129,13 @@ class OutboxBatch:
         return await entities.load(entities.key(business_id))
 
     async def _handle(
-        self, entity: Entity, delivery: Delivery, attempts: dict[IdKey, str], *, stopped: bool
+        self,
+        entity: Entity,
+        delivery: Delivery,
+        attempts: dict[IdKey, str],
+        refusals: Refusals,
+        *,
+        stopped: bool,
     ) -> tuple[Entity, Delivery]:
         """Return the entity with what a delivery did, and its outcome, or the delivery if it is in the entity now."""
         if isinstance(delivery, Outcome):
@@ -124,6 +146,9 @@ class OutboxBatch:
         key, handler = delivery.key, self.algorithm.handler
         attempt = attempts.get(key) or self.algorithm.new_id()
         if key not in entity.outbox:
+            refusal = refusals.refusal(delivery)
+            if refusal is not None:
+                return entity, refusal
             if stopped:
                 return entity, refused(handler, delivery, Reason.HELD_BACK, HELD_BACK)
             changed = self.algorithm.invoke(entity, delivery, attempt, self.batch.key)

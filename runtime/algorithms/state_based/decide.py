@@ -66,13 +66,14 @@ class Decider:
         transaction.outcomes.business_id = self._business_id
         may_refuse = self._may_refuse(transaction)
         for position, parsed in enumerate(transaction.deliveries.parsed):
+            may_refuse = may_refuse or transaction.dead_letter
             match self._classified(position, parsed, transaction, may_refuse=may_refuse):
                 case Parsed() as new:
                     self._handle(position, new, transaction)
                 case Known() as known:
                     self._replay(known, transaction)
                 case Outcome() as refused:
-                    transaction.refuse(refused)
+                    self._refuse(position, refused, transaction)
             if transaction.is_full:
                 break
 
@@ -86,8 +87,13 @@ class Decider:
         if version is not None:
             return Known(position, parsed, version)
         if may_refuse:
-            return self._refusal(position, transaction) or parsed
+            return self._refusal(position, parsed, transaction) or parsed
         return parsed
+
+    def _refuse(self, position: int, refused: Outcome, transaction: Transaction) -> None:
+        """Conclude a delivery that is not handled."""
+        delivery = transaction.deliveries.parsed[position]
+        transaction.refuse(refused, delivery, max(self._clock(), transaction.last_now))
 
     def _handle(self, position: int, new: Parsed, transaction: Transaction) -> None:
         """Handle a new message on the newest state, and add the version that it makes."""
@@ -111,7 +117,11 @@ class Decider:
         except HandlerFailedError as error:
             # The handler may have changed the state before it failed.
             transaction.state = self._handler.codec.reread(before)
-            transaction.refuse(self._dead_letter(envelopes[position], Reason.HANDLER_ERROR, str(error)))
+            self._refuse(
+                position,
+                self._dead_letter(envelopes[position], Reason.HANDLER_ERROR, str(error)),
+                transaction,
+            )
             return
         record = StateVersion(
             new.key,
@@ -130,7 +140,9 @@ class Decider:
         largest = max(len(after), size)
         if largest > limits.MAX_STATE_BYTES:
             problem = f"The version would take {largest} bytes; up to {limits.MAX_STATE_BYTES} can be stored."
-            transaction.refuse(self._dead_letter(envelopes[position], Reason.STATE_TOO_LARGE, problem))
+            self._refuse(
+                position, self._dead_letter(envelopes[position], Reason.STATE_TOO_LARGE, problem), transaction
+            )
             return
         transaction.add(record, size, state, after, context.published)
 
@@ -141,7 +153,9 @@ class Decider:
         if parsed.fingerprint != record.fingerprint and not self._is_copy(known, transaction):
             message_id = envelopes.message_ids[position]
             problem = f"Version {version.number} was made by another message with the id {message_id}."
-            transaction.refuse(self._dead_letter(envelopes[position], Reason.ID_REUSED, problem))
+            self._refuse(
+                position, self._dead_letter(envelopes[position], Reason.ID_REUSED, problem), transaction
+            )
             return
         try:
             replayed = self._replayer.replay(envelopes.message_ids[position], parsed, version)
@@ -149,12 +163,13 @@ class Decider:
                 self._handler, replayed, version, lambda: _first_outputs(known, transaction)
             )
         except (HandlerFailedError, CodecError) as error:
-            transaction.refuse(self._without_outputs(known, transaction, Reason.REPLAY_FAILED, str(error)))
+            refused = self._without_outputs(known, transaction, Reason.REPLAY_FAILED, str(error))
+            self._refuse(position, refused, transaction)
             return
         if difference is not None:
             self._fail_if_asked(envelopes[position], difference)
             refused = self._without_outputs(known, transaction, Reason.NONDETERMINISTIC, str(difference))
-            transaction.refuse(refused)
+            self._refuse(position, refused, transaction)
             return
         is_first = key not in transaction.delivered
         is_ours = self._batch.is_ours(version.batch, version.batch_number)
@@ -167,16 +182,22 @@ class Decider:
         return isinstance(delivery, Prepared) and is_copy(delivery, known.version.record.fingerprint)
 
     def _may_refuse(self, transaction: Transaction) -> bool:
-        """Say whether any unknown message could be refused, so that most groups are not looked at one by one."""
+        """Say whether any unknown message could be refused, so that most groups are not looked at one by one.
+
+        A message that is refused in this transaction can be: copies of it may follow.
+        """
         head, envelopes = transaction.head, transaction.deliveries.envelopes
-        if self._batch.stops_streams or head.horizon is not None or head.undated_cut:
+        if self._batch.stops_streams or transaction.refusals or head.horizon is not None or head.undated_cut:
             return True
         newest = max(filter(None, envelopes.enqueued_at), default=None)
         return newest is not None and self._is_in_future(newest)
 
-    def _refusal(self, position: int, transaction: Transaction) -> Outcome | None:
+    def _refusal(self, position: int, parsed: Parsed, transaction: Transaction) -> Outcome | None:
         """Return the outcome of an unknown message that must not be handled, None for all others."""
-        envelope = transaction.deliveries.envelopes[position]
+        envelope, refusals = transaction.deliveries.envelopes[position], transaction.refusals
+        refused = refusals.refusal(Prepared(envelope, *parsed)) if refusals else None
+        if refused is not None:
+            return refused
         enqueued_at = envelope.enqueued_at
         if enqueued_at is not None and self._is_in_future(enqueued_at):
             error = f"It was enqueued at {shown_time(enqueued_at)}, more than an hour ahead of the clock."

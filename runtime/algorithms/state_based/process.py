@@ -18,12 +18,13 @@ from eventstore import InvalidKeyError, Table
 from handlers.app import HandlerDefinition
 from runtime.algorithms.algorithm import AT_ONCE, Publish
 from runtime.algorithms.publishing import publish_all
+from runtime.algorithms.refusals import business_id_of, has_stream
 from runtime.algorithms.state_based.decide import Decider
 from runtime.algorithms.state_based.transaction import Folded, Transaction
 from runtime.batches.context import BatchContext
 from runtime.batches.seen import NOTHING, Seen
 from runtime.clock import Clock
-from runtime.messages.deliveries import Deliveries, Delivery, Prepared
+from runtime.messages.deliveries import Deliveries, Delivery
 from runtime.messages.outcome import Outcome, Reason, dead_letter
 from runtime.messages.outcomes import Outcomes
 from runtime.retries import READ_AGAIN, RetryPolicy
@@ -107,6 +108,11 @@ class StateBased:
             history = await append(history, folded.append)
         return replace(history, appended=folded.appended)
 
+    def redriving(self) -> StateBased:
+        """Return the same algorithm for letters, which are handled again."""
+        batch = replace(self.batch, is_redrive=True)
+        return StateBased(self.table, self.handler, self.clock, batch, self.retries)
+
     def _key_too_long(self, delivery: Delivery, business_id: str, error: str) -> Outcome:
         if isinstance(delivery, Outcome):
             return delivery
@@ -123,9 +129,15 @@ class StateBasedOneByOne:
         self.algorithm = algorithm
         self.publish = publish
 
-    async def process(self, message: Prepared) -> Outcome:
-        """Handle a message, publish its outputs, and return its outcome."""
-        (outcome,) = await self.algorithm.process(message.business_id, [message])
+    async def process(self, message: Delivery, *, is_redrive: bool = False) -> Outcome:
+        """Handle a message, publish its outputs, and return its outcome.
+
+        A message that was refused before stays so, unless it is redriven.
+        """
+        if isinstance(message, Outcome) and not has_stream(message):
+            return message
+        algorithm = self.algorithm.redriving() if is_redrive else self.algorithm
+        (outcome,) = await algorithm.process(business_id_of(message), [message])
         if outcome.version is not None:
             await publish_all(self.algorithm.table, self.publish, outcome.outputs)
         return outcome

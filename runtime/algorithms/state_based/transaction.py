@@ -8,15 +8,17 @@ from typing import NamedTuple
 
 from handlers import Published, State
 from runtime.algorithms.invocation import outputs_of
+from runtime.algorithms.refusals import Refusals
 from runtime.batches.context import BatchContext
 from runtime.batches.seen import Seen
-from runtime.messages.deliveries import Deliveries
+from runtime.messages.deliveries import Deliveries, Parsed
 from runtime.messages.message_ids import IdKey
 from runtime.messages.outcome import Outcome, Output, Status
 from runtime.messages.outcomes import Outcomes
 from runtime.storage.columns import StateVersion
+from runtime.storage.head import Head
 from runtime.storage.history import History
-from runtime.storage.packing import Packer
+from runtime.storage.packing import PackedRun, Packer
 from runtime.storage.stream import Append
 from runtime.storage.version import Version
 
@@ -39,7 +41,7 @@ class Transaction:
 
     `state` is the newest state, and `before` its encoded bytes, on which the next version is made; `number` is the
     number of the newest version, and `last_now` the time when it was made. `outcomes` are those of the first
-    deliveries, `delivered` the messages that had their first delivery in this batch.
+    deliveries, `delivered` the messages that had their first delivery in this batch, and `refusals` the letters.
     """
 
     def __init__(
@@ -47,6 +49,7 @@ class Transaction:
     ) -> None:
         head = history.head
         self.head = head
+        self.refusals = Refusals(history.letters, batch)
         self.deliveries = deliveries
         self.seen = seen
         self.state = state
@@ -65,7 +68,7 @@ class Transaction:
     @property
     def is_full(self) -> bool:
         """Whether a commit may have no room for more."""
-        return self._packer.is_full
+        return self._packer.is_full or self.refusals.is_full
 
     def find(self, message_id: IdKey) -> Version | None:
         """Return the version that a message made, before or in this transaction."""
@@ -90,14 +93,19 @@ class Transaction:
         self.conclude(record.message_id, Status.PROCESSED, self.number, outputs)
 
     def conclude(self, message_id: IdKey, status: Status, number: int, outputs: Sequence[Output]) -> None:
-        """Add the outcome of the next delivery, whose message made version `number`."""
+        """Add the outcome of the next delivery, whose message made version `number`. It is no letter any more."""
+        if self.refusals:
+            self.refusals.processed(len(self.outcomes), message_id)
         self.outcomes.conclude(status, number, outputs)
         self.delivered.add(message_id)
 
-    def refuse(self, outcome: Outcome) -> None:
-        """Add the outcome of the next delivery, which neither makes a version nor has made one."""
+    def refuse(self, outcome: Outcome, delivery: Parsed | Outcome, now: int) -> None:
+        """Add the outcome of the next delivery, which makes no version. A dead letter is kept."""
+        if outcome.is_dead_letter:
+            position = len(self.outcomes)
+            self.refusals.record(position, outcome, delivery, version=self.number, now=now)
+            self.dead_letter = True
         self.outcomes.refuse(outcome)
-        self.dead_letter = self.dead_letter or outcome.is_dead_letter
 
     def outputs_of(self, number: int) -> Sequence[Output] | None:
         """Return the outputs of a version's first delivery, None when that was not in this transaction."""
@@ -106,7 +114,9 @@ class Transaction:
     def seal(self, written_at: int) -> Folded:
         """Return the longest prefix that one commit holds, and the outcomes up to the first version left out."""
         if not self._positions:
-            return self._folded(None, 0, len(self.outcomes))
+            decided = len(self.outcomes)
+            append = self._append(self.head, (), decided)
+            return self._folded(None if append.letters is None else append, 0, decided)
         packed = self._packer.pack(self.head.tail, written_at)
         count = packed.last - self.head.versions
         newest = self._version(count - 1)
@@ -119,7 +129,15 @@ class Transaction:
         )
         is_whole = count == len(self._positions)
         decided = len(self.outcomes) if is_whole else self._outcomes_before[count]
-        return self._folded(Append(head, packed.runs), count, decided)
+        return self._folded(self._append(head, packed.runs, decided), count, decided)
+
+    def _append(self, head: Head, runs: Sequence[PackedRun], decided: int) -> Append:
+        """Return what is appended with the letters of the first `decided` outcomes."""
+        letters = self.refusals.letters(decided)
+        if letters is None:
+            return Append(head, runs)
+        waiting = head.waiting.after(letters, self.refusals.beyond_limit(decided))
+        return Append(replace(head, waiting=waiting), runs, letters)
 
     def _folded(self, append: Append | None, count: int, decided: int) -> Folded:
         """Return the first `count` versions and the first `decided` outcomes."""

@@ -4,21 +4,30 @@ Whole runs go, and segments of the tail, from the oldest on. The horizon of a st
 its cut versions plus
 the redelivery window; it moves in the same transaction as the first delete, and never back. A crash anywhere
 leaves a stream that can be read, and truncating again finishes the work.
+
+What is to be cut is planned and measured first, so that a dry run tells exactly what a run does.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from enum import StrEnum
 from functools import partial
 
-from eventstore import Partition, Stream, Table
+from eventstore import Include, Partition, Row, Stream, Table, pages
+from eventstore.header import header_row
+from eventstore.limits import prepare_row, row_bytes
+from eventstore.truncation import CutRows, rows_to_cut
+from runtime.algorithms.state_based.unpublished import StoredOutputs
 from runtime.batches.open_batches import OpenBatches
 from runtime.errors import UsageError
 from runtime.retries import RetryPolicy, until_undisturbed
+from runtime.storage import letters
 from runtime.storage.head import HEAD_PROPERTIES, Head, read_head
-from runtime.storage.id_index import drop_index
-from runtime.storage.run import INDEX_PROPERTIES, RunIndex, read_index
+from runtime.storage.id_index import index_below
+from runtime.storage.letters import Letter, Waiting, given_up
+from runtime.storage.run import INDEX_PROPERTIES, Commit, RunIndex, read_index
 from runtime.storage.tail import NO_EVENT
 
 DAY = 24 * 3600 * 1_000_000
@@ -26,13 +35,35 @@ MINIMUM_AGE = DAY
 _LONGEST_WINDOW = 3650 * DAY
 
 
+class HeldBy(StrEnum):
+    """What keeps versions of a stream that are old enough, and more than the number to be kept."""
+
+    HOLD = "hold"
+    """A hold among the policies of the table: the stream is not looked at."""
+
+    OPEN_BATCH = "open_batch"
+    """Their batch is not published: their outputs may not be out yet."""
+
+    UNDATED = "undated"
+    """They have no `enqueued_at`, and that is not allowed for."""
+
+    UNACKNOWLEDGED = "unacknowledged"
+    """They are of single messages with outputs, of which nobody has said that they are out."""
+
+    LETTER = "letter"
+    """A letter waits that is not newer: redriven after they are cut, its message would be too late."""
+
+
 @dataclass(frozen=True, slots=True)
 class TruncationRules:
     """When a version may go. Times are microseconds.
 
     `cut_off` is the time before which both the version and its message must have been written and enqueued.
-    `keep_last` versions stay whatever their age. Versions of `open_batches` stay, as their outputs may not be out
-    yet. Versions without `enqueued_at` go only when `allow_undated`.
+    `keep_last` versions stay whatever their age. Versions of `open_batches` stay, as their outputs may not be out yet,
+    and so do those of single messages with outputs, unless their consumer has acknowledged them or they were written
+    before `acknowledged`, as the operator promises. Versions without `enqueued_at` go only when `allow_undated`.
+
+    The horizon stays before the oldest letter that waits. Letters last refused at `give_up` or before are given up.
     """
 
     cut_off: int
@@ -40,6 +71,8 @@ class TruncationRules:
     redelivery_window: int
     allow_undated: bool
     open_batches: OpenBatches
+    acknowledged: int | None = None
+    give_up: int | None = None
 
     @classmethod
     def of(
@@ -52,6 +85,8 @@ class TruncationRules:
         redelivery_window: int = 0,
         allow_undated: bool = False,
         allow_young: bool = False,
+        acknowledged_after: int | None = None,
+        give_up_letters_older_than: int | None = None,
     ) -> TruncationRules:
         """Make the rules of a truncation that begins `now`.
 
@@ -71,22 +106,60 @@ class TruncationRules:
             message = "A redelivery window is between nothing and ten years."
             raise UsageError(message)
         age = older_than if older_than is not None else (0 if allow_young else MINIMUM_AGE)
-        return cls(now - age, keep_last or 0, redelivery_window, allow_undated, open_batches)
+        acknowledged = None if acknowledged_after is None else now - acknowledged_after
+        give_up = None if give_up_letters_older_than is None else now - give_up_letters_older_than
+        return cls(
+            now - age, keep_last or 0, redelivery_window, allow_undated, open_batches, acknowledged, give_up
+        )
 
-    def lets_go(self, run: RunIndex, versions: int) -> bool:
-        """Say whether all versions of a run may go, in a stream that has made so many versions."""
+    def is_due(self, run: RunIndex, versions: int) -> bool:
+        """Say whether all versions of a run are old enough, and more than those to be kept."""
         return (
             run.last <= versions - self.keep_last
-            and all(self.open_batches.is_finished(commit.batch, commit.number) for commit in run.commits)
             and run.written_at < self.cut_off
             and (run.newest is None or run.newest < self.cut_off)
-            and (self.allow_undated or not run.undated)
         )
+
+    def holder(self, run: RunIndex) -> HeldBy | None:
+        """Return what keeps a run that is due, None when it may go.
+
+        Versions that are unacknowledged may go all the same, when they have no outputs.
+        """
+        if not all(
+            commit.batch is None or self.open_batches.is_finished(commit.batch, commit.number)
+            for commit in run.commits
+        ):
+            return HeldBy.OPEN_BATCH
+        if run.undated and not self.allow_undated:
+            return HeldBy.UNDATED
+        if not all(map(self.is_acknowledged, run.commits)):
+            return HeldBy.UNACKNOWLEDGED
+        return None
+
+    def is_held_by_letter(self, run: RunIndex, waiting: Waiting) -> bool:
+        """Say whether a letter that waits would be too late without a run, and could not be redriven."""
+        if run.undated and waiting.undated:
+            return True
+        if run.newest is None or waiting.oldest is None:
+            return False
+        return run.newest + self.redelivery_window >= waiting.oldest
+
+    def is_acknowledged(self, commit: Commit) -> bool:
+        """Say whether somebody vouches for the outputs of a commit: a batch, a consumer, or the operator."""
+        if commit.batch is not None:
+            return True
+        if commit.number is not None and self.open_batches.is_finished(None, commit.number):
+            return True
+        return self.acknowledged is not None and commit.written_at < self.acknowledged
 
 
 @dataclass(frozen=True, slots=True)
 class Truncated:
-    """What was cut of a stream, or would be: versions and runs, and what is kept."""
+    """What was cut of a stream, or would be: versions, runs, rows and bytes; what is kept, and what `held` more of it.
+
+    `rows` are deleted rows, and `bytes` is by how much the table is smaller then: tails in headers are cut too.
+    `letters` were given up.
+    """
 
     stream: str
     versions: int
@@ -94,6 +167,10 @@ class Truncated:
     kept_from: int
     newest: int
     horizon: int | None
+    rows: int = 0
+    bytes: int = 0
+    held: HeldBy | None = None
+    letters: int = 0
 
 
 async def truncate_stream(
@@ -101,9 +178,10 @@ async def truncate_stream(
 ) -> Truncated | None:
     """Cut away what the rules let go of one stream, by its partition key. Return None when it is gone.
 
-    Costs one query; two more for a stream that is or was cut, to find the rows, also those that an earlier
-    truncation may have left; and one transaction for each 99 rows. Raises `RetriesExhaustedError` after too many
-    lost races in a row.
+    Costs one query, and one more for each run of single messages that nobody promises to be acknowledged; two more for
+    a stream that is or was cut, to measure the rows, also those that an earlier truncation may have left, and one for
+    each further 64 of them; and for what is cut a query and one transaction for each 99 rows. Raises
+    `RetriesExhaustedError` after too many lost races in a row.
     """
     attempt = partial(_truncate_once, Partition.exact(table, key), rules, dry_run=dry_run)
     return await until_undisturbed(retries.beside(table), attempt)
@@ -119,36 +197,125 @@ async def _truncate_once(partition: Partition, rules: TruncationRules, *, dry_ru
     head = read_head(stream.properties or {})
     runs = [read_index(event) for event in slice_.events]
     runs += head.tail.indexes() if head.tail else []
-    gone = _gone(runs, head, rules)
-    if gone:
-        head = _moved(head, gone, rules)
-    if gone and not dry_run:
-        await _cut(stream, gone, head)
-    elif stream.first_version > 1 and not dry_run:
-        await Stream.truncate(stream, stream.first_version)  # what a crash may have left below the watermark
+    stream, head, abandoned = await _without_old_letters(stream, head, rules, dry_run=dry_run)
+    gone, held = await _gone(runs, head, rules, StoredOutputs(stream, head.tail))
+    head = _moved(head, gone, rules) if gone else head
+    plan = await _planned(stream, gone, head)
+    if plan is not None and not dry_run:
+        await _cut(plan)
     versions = sum(run.count for run in gone)
-    return Truncated(partition.key, versions, len(gone), head.kept_from, head.versions, head.horizon)
+    rows, size = (plan.count, plan.bytes) if plan else (0, 0)
+    return Truncated(
+        partition.key,
+        versions,
+        len(gone),
+        head.kept_from,
+        head.versions,
+        head.horizon,
+        rows,
+        size,
+        held,
+        abandoned,
+    )
 
 
-async def _cut(stream: Stream, gone: Sequence[RunIndex], head: Head) -> None:
-    """Cut runs away, the oldest of a stream: events, and segments of the tail."""
+async def _without_old_letters(
+    stream: Stream, head: Head, rules: TruncationRules, *, dry_run: bool
+) -> tuple[Stream, Head, int]:
+    """Give up the letters that were refused long ago. Return the stream and its head after it, and how many.
+
+    Costs a query for a stream with letters, and a transaction when some are given up.
+    """
+    if rules.give_up is None or not head.waiting.count:
+        return stream, head, 0
+    partition = stream.partition
+    read = partial(
+        partition.table.query, partition.key, letters.PREFIX, letters.LAST, select=letters.PROPERTIES
+    )
+    kept = letters.read_letters([row async for page in pages(read) for row in page.rows])
+    changed, count = given_up(kept.all, partial(_is_old, rules.give_up))
+    if not count:
+        return stream, head, 0
+    head = replace(head, waiting=head.waiting.after(changed, 0))
+    if dry_run:
+        return replace(stream, properties=head.properties()), head, count
+    _, changes = kept.changed(changed)
+    return await Stream.set_properties(stream, head.properties(), changes), head, count
+
+
+def _is_old(latest: int, letter: Letter) -> bool:
+    return letter.refused_at <= latest
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """What is to be cut of a stream: events before `first_event`, index rows, and segments of the tail of its head.
+
+    Without a head only rows are deleted that an earlier truncation has left.
+    """
+
+    stream: Stream
+    first_event: int
+    rows: CutRows
+    index: Sequence[Row] = ()
+    head: Head | None = None
+
+    @property
+    def count(self) -> int:
+        """How many rows go."""
+        return len(self.rows.row_keys) + len(self.index)
+
+    @property
+    def bytes(self) -> int:
+        """By how much the table is smaller afterwards."""
+        size = self.rows.bytes + sum(map(row_bytes, self.index))
+        if self.head is None:
+            return size
+        version = self.stream.version
+        before = header_row(version, self.stream.first_version, self.stream.properties or {})
+        after = header_row(version, self.first_event, self.head.properties())
+        return size + prepare_row(before)[1] - prepare_row(after)[1]
+
+
+async def _planned(stream: Stream, gone: Sequence[RunIndex], head: Head) -> _Plan | None:
+    """Return what is to be cut when these runs go, the oldest of a stream: events, and segments of the tail."""
+    if not gone:
+        if stream.first_version == 1:
+            return None
+        rows = await rows_to_cut(stream, stream.first_version)
+        return _Plan(stream, stream.first_version, rows) if rows.row_keys else None
     if head.tail is not None and head.tail.first < head.kept_from:
         head = replace(head, tail=head.tail.from_version(head.kept_from))
     first_event = (
         max([run.event for run in gone if run.event != NO_EVENT], default=stream.first_version - 1) + 1
     )
-    changes = await drop_index(stream.partition, head.kept_from)
-    await Stream.truncate(stream, first_event, head.properties(), changes)
+    index = await index_below(stream.partition, head.kept_from)
+    return _Plan(stream, first_event, await rows_to_cut(stream, first_event), index, head)
 
 
-def _gone(runs: Sequence[RunIndex], head: Head, rules: TruncationRules) -> list[RunIndex]:
-    """Return the runs to cut: the oldest ones that may go, never the newest run."""
-    gone = []
+async def _cut(plan: _Plan) -> None:
+    properties = plan.head.properties() if plan.head else None
+    changes = [Include.delete(row.row_key, "*") for row in plan.index]
+    await Stream.truncate(plan.stream, plan.first_event, properties, changes, plan.rows)
+
+
+async def _gone(
+    runs: Sequence[RunIndex], head: Head, rules: TruncationRules, outputs: StoredOutputs
+) -> tuple[list[RunIndex], HeldBy | None]:
+    """Return the runs to cut: the oldest ones that may go, never the newest run; and what holds the next."""
+    gone: list[RunIndex] = []
     for run in runs[:-1]:
-        if not rules.lets_go(run, head.versions):
+        if not rules.is_due(run, head.versions):
             break
+        held = rules.holder(run)
+        if held in (None, HeldBy.UNACKNOWLEDGED) and rules.is_held_by_letter(run, head.waiting):
+            held = HeldBy.LETTER
+        if held is HeldBy.UNACKNOWLEDGED and not await outputs.of(run, rules.is_acknowledged):
+            held = None
+        if held is not None:
+            return gone, held
         gone.append(run)
-    return gone
+    return gone, None
 
 
 def _moved(head: Head, gone: Sequence[RunIndex], rules: TruncationRules) -> Head:

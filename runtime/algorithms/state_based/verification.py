@@ -16,10 +16,10 @@ from handlers import CodecError
 from handlers.app import HandlerDefinition
 from runtime.algorithms.invocation import HandlerFailedError, outputs_of
 from runtime.algorithms.state_based.replay import Replayer, RevisionGoneError, find_difference
-from runtime.messages.copies import is_copy
+from runtime.messages.copies import has_fingerprint, is_copy
 from runtime.messages.deliveries import Delivery, Prepared
 from runtime.messages.message_ids import IdKey, id_key
-from runtime.messages.outcome import Outcome, Output
+from runtime.messages.outcome import Outcome, Output, Reason
 from runtime.retries import RetryPolicy, until_undisturbed
 from runtime.storage.history import History
 from runtime.storage.readable_states import Change
@@ -140,11 +140,11 @@ class Verifier:
                 yield self._unknown(delivery, business_id)
 
     def _compared(self, replayer: Replayer, delivery: Delivery, business_id: str, known: Version) -> Finding:
-        if isinstance(delivery, Outcome):
-            return self._finding(delivery, business_id, Verdict.REFUSED, known, error=delivery.error)
-        if not is_copy(delivery, known.record.fingerprint):
+        if not self._has_made(delivery, known):
             error = f"Version {known.number} was made by another message with this id."
             return self._finding(delivery, business_id, Verdict.ID_REUSED, known, error=error)
+        if isinstance(delivery, Outcome):
+            return self._finding(delivery, business_id, Verdict.REFUSED, known, error=delivery.error)
         try:
             replayed = replayer.replay(delivery.envelope.message_id, delivery, known)
             difference = find_difference(self._handler, replayed, known)
@@ -168,6 +168,15 @@ class Verifier:
         if self._with_outputs:
             return replace(found, outputs=outputs_of(replayed.published, known.number, known.record.now))
         return found
+
+    def _has_made(self, delivery: Delivery, known: Version) -> bool:
+        """Say whether a delivery, refused today or not, is a copy of the message that made a version."""
+        if isinstance(delivery, Prepared):
+            return is_copy(delivery, known.record.fingerprint)
+        envelope = delivery.envelope
+        route = self._handler.routes.get(envelope.type)
+        names = (envelope.type,) if route is None else route.names
+        return has_fingerprint(envelope, names, known.record.fingerprint)
 
     def _unknown(self, delivery: Delivery, business_id: str) -> Finding:
         error = delivery.error if isinstance(delivery, Outcome) else None
@@ -195,7 +204,9 @@ class Verifier:
 
 
 def _key(delivery: Delivery) -> IdKey | None:
-    """Return the id by which the version of a delivery is found, None when the delivery has none."""
+    """Return the id by which the version of a delivery is found, None when it can have made none."""
     if isinstance(delivery, Prepared):
         return delivery.key
+    if delivery.reason is Reason.INVALID_ENVELOPE:
+        return None
     return id_key(delivery.envelope.message_id) if delivery.envelope.message_id else None

@@ -21,6 +21,7 @@ _SCHEMA = pa.schema(
         *(ARROW_OUTPUT.field(name) for name in ("message_id", "type", "body")),
         pa.field("business_id", pa.string()),
         *(ARROW_OUTPUT.field(name) for name in ("sequence", "enqueued_at", "headers")),
+        pa.field("handler", pa.string()),
     ]
 )
 _ROWS_IN_A_GROUP = 131_072

@@ -1,6 +1,6 @@
 """Message logs: read Parquet or JSON lines into one form, and find rows that are no messages.
 
-The form has the columns of a log (message_id, type, body, business_id, sequence, enqueued_at, headers), plus
+The form has the columns of a log (message_id, type, body, business_id, sequence, enqueued_at, headers, handler), plus
 `problem`, the error of a row that is no message, and `line`, which keeps such a row as it was. No value is silently
 turned into NULL.
 """
@@ -37,6 +37,13 @@ _JSON_OPTIONS = {
     "allowUnquotedFieldNames": "false",
     "allowNonNumericNumbers": "false",
 }
+_TIMES = {
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
+    "timeZone": "UTC",
+}
+"""How times are written, to the microsecond."""
+
 _ENVELOPE = (
     f"struct<line:struct<{','.join(f'{name}:string' for name in (*REQUIRED, *OPTIONAL))}>,line_ends:boolean>"
 )
@@ -87,6 +94,7 @@ def normalise(log: DataFrame, source: str | None = None) -> DataFrame:
         sf.col("number").alias("sequence"),
         _storable(sf.col("time")).alias("enqueued_at"),
         sf.when(sf.col("problem").isNull(), sf.col("map")).alias("headers"),
+        _valid(sf.col("handler")).alias("handler"),
         "problem",
         sf.when(sf.col("problem").isNotNull(), _valid(sf.col("line"))).alias("line"),
     )
@@ -176,7 +184,7 @@ def _check_columns(log: DataFrame) -> DataFrame:
         has = ", ".join(log.columns) or "none"
         message = f"The log lacks the column {', '.join(missing)}. A log has {', '.join(REQUIRED)}; this one: {has}."
         raise LogError(message)
-    for name in ("message_id", "type", "business_id"):
+    for name in ("message_id", "type", "business_id", "handler"):
         if name in log.columns:
             _check_type(log, name, (StringType,), "text")
     _check_type(log, "body", (StringType, BinaryType), "JSON text or msgpack bytes")
@@ -186,8 +194,15 @@ def _check_columns(log: DataFrame) -> DataFrame:
     given = [
         sf.col(name) if name in log.columns else sf.lit(None).cast("string").alias(name) for name in OPTIONAL
     ]
-    line = sf.to_json(sf.struct(*(f"`{name}`" for name in log.columns)))
-    return log.select(*REQUIRED, *given, line.alias("line"))
+    return log.select(*REQUIRED, *given, _line(log).alias("line"))
+
+
+def _line(log: DataFrame) -> Column:
+    """Return rows as JSON lines, from which they can be read as they were; a msgpack body in hexadecimal digits."""
+    columns = {name: sf.col(f"`{name}`") for name in log.columns}
+    if isinstance(log.schema["body"].dataType, BinaryType):
+        columns["body"] = sf.lower(sf.hex("body"))
+    return sf.to_json(sf.struct(*(column.alias(name) for name, column in columns.items())), _TIMES)
 
 
 def _check_type(log: DataFrame, name: str, allowed: tuple[type[DataType], ...], expected: str) -> None:

@@ -1,13 +1,14 @@
 """Routing in the JVM: which handler takes a message, and which business object it is for.
 
-Each message gets one row for each of its routes. Rows that reach the same stream are shuffled to the same
-partition and sorted there: copies of one message are adjacent, at the smallest position of any of them. Headers
-go on as JSON text: a map costs the JVM more on its way to the workers than all other columns together.
+Each message gets one row for each of its routes, or for the handler that the log names for it. Rows that reach the same
+stream are shuffled to the same partition and sorted there: copies of one message are adjacent, at the smallest position
+of any of them. Headers go on as JSON text: a map costs the JVM more on its way to the workers than all other columns
+together.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from pyspark.sql import Column, DataFrame, Window
@@ -32,10 +33,15 @@ FOLD_COLUMNS = (
     "sequence",
     "enqueued_at",
     "headers",
+    "given",
     "problem",
     "line",
 )
-"""What the fold reads, in this order. `headers` are the JSON text of an object, null where there are none."""
+"""What the fold reads, in this order.
+
+`business_id` is the one that a delivery is routed by, `given` the one that the log names for it. `headers` are the JSON
+text of an object, null where there are none.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,19 +60,20 @@ class Sample:
 def route(messages: DataFrame, app: App, partitions: int, sample: Sample | None = None) -> DataFrame:
     """Give each message a row for each handler that takes it, grouped and sorted by stream.
 
-    Messages that no handler takes, and those with a problem, keep one row without a handler. The business id is
-    read from the body with one schema for each message type, as text in its canonical form, and is null when
-    it cannot be found. Copies of a message are adjacent, the first delivery first. With a sample, the messages of
-    all other streams are dropped before the shuffle.
+    A message for which the log names a handler goes to that one alone; if it does not take the type, in a row without a
+    business id. Messages that no handler takes, and those with a problem, keep one row without a handler. The business
+    id is read from the body with one schema for each message type, as text in its canonical form, and is null when it
+    cannot be found. Copies of a message are adjacent, the first delivery first. With a sample, the messages of all
+    other streams are dropped before the shuffle.
     """
     packed = isinstance(messages.schema["body"].dataType, BinaryType)
     keys = {path: f"key_{number}" for number, path in enumerate(_types_by_path(app))}
     routes = _no_route()
     for name in app.message_types:
-        found = sf.array(*(_route(found, keys[found.wire_path]) for found in app.routes(name))).cast(_ROUTES)
-        routes = sf.when((sf.col("type") == name) & sf.col("problem").isNull(), found).otherwise(routes)
+        is_of_type = (sf.col("type") == name) & sf.col("problem").isNull()
+        routes = sf.when(is_of_type, _routes(app.routes(name), keys)).otherwise(routes)
     routed = (
-        messages.withColumnRenamed("business_id", "given")
+        messages.withColumnsRenamed({"business_id": "given", "handler": "wanted"})
         # Each key is a column of its own, so that it is read once, however often the routes name it.
         .select("*", *_keys(app, keys, packed=packed))
         .select("*", sf.explode(routes).alias("route"))
@@ -81,7 +88,17 @@ def route(messages: DataFrame, app: App, partitions: int, sample: Sample | None 
 
 
 def _no_route() -> Column:
-    return sf.array(sf.struct(sf.lit(None).alias("handler"), sf.lit(None).alias("business_id"))).cast(_ROUTES)
+    wanted = sf.when(sf.col("problem").isNull(), sf.col("wanted"))
+    return sf.array(sf.struct(wanted.alias("handler"), sf.lit(None).alias("business_id"))).cast(_ROUTES)
+
+
+def _routes(found: Sequence[Route], keys: Mapping[tuple[str, ...], str]) -> Column:
+    """Return the routes of messages of one type: all, or the one to the handler that the log names."""
+    each = {route.handler: _route(route, keys[route.wire_path]) for route in found}
+    routes = sf.when(sf.col("wanted").isNull(), sf.array(*each.values()).cast(_ROUTES))
+    for handler, route in each.items():
+        routes = routes.when(sf.col("wanted") == handler, sf.array(route).cast(_ROUTES))
+    return routes.otherwise(_no_route())
 
 
 def _route(found: Route, key: str) -> Column:
@@ -129,4 +146,6 @@ def _sort(routed: DataFrame) -> DataFrame:
         "enqueued_at",
     )
     placed = routed.withColumn("own", own).withColumn("position", sf.min("own").over(copies))
-    return placed.sortWithinPartitions(*_STREAM, "position", "message_id", "own", "type", "body", "headers")
+    return placed.sortWithinPartitions(
+        *_STREAM, "position", "message_id", "own", "type", "body", "headers", "given"
+    )

@@ -27,6 +27,8 @@ HARD_LIMIT = 2
 class Group:
     """Deliveries of one stream in their order, each with what is wrong with its envelope, if anything is.
 
+    `business_id` is the one that they were routed by; their envelopes have what the log names, if it does.
+
     A stream that is too long for one group makes several: `follows` says that the group before was of the same stream,
     `is_followed` that the next one is.
     """
@@ -87,26 +89,25 @@ class _Rows:
     """The rows of an Arrow batch, column by column, with the bytes of text before each row and after the last."""
 
     def __init__(self, batch: pa.RecordBatch) -> None:
-        lines = batch.column("line")
-        # What is no message keeps its line in place of a body.
-        bodies = (
-            pc.coalesce(lines, batch.column("body"))
-            if lines.null_count < len(lines)
-            else batch.column("body")
-        )
+        lines, bodies = batch.column("line"), batch.column("body")
+        texts = bodies.to_pylist()
+        if lines.null_count < len(lines):
+            # What is no message keeps its line in place of a body: text, whatever the bodies are.
+            pairs = zip(lines.to_pylist(), texts, strict=True)
+            texts = [body if line is None else line for line, body in pairs]
         self.handlers = batch.column("handler")
         self.business_ids = batch.column("business_id")
         self.problems = batch.column("problem").to_pylist()
         self.envelopes = Envelopes(
             batch.column("message_id").to_pylist(),
             batch.column("type").to_pylist(),
-            bodies.to_pylist(),
-            self.business_ids.to_pylist(),
+            texts,
+            _texts(batch.column("given")),
             batch.column("sequence").to_pylist(),
             batch.column("enqueued_at").cast(pa.int64()).to_pylist(),
             _headers(batch.column("headers")),
         )
-        sizes = pc.fill_null(pc.binary_length(bodies), 0).to_pylist()
+        sizes = pc.fill_null(pc.coalesce(pc.binary_length(lines), pc.binary_length(bodies)), 0).to_pylist()
         if any(self.envelopes.headers):
             beside = map(headers_bytes, self.envelopes.headers)
             sizes = [size + more for size, more in zip(sizes, beside, strict=True)]
@@ -161,7 +162,10 @@ def _length(text: str | bytes | None) -> int:
     return len(text or "")
 
 
+def _texts(column: pa.Array) -> list[str | None]:
+    """Return the values of a column that is empty in most logs."""
+    return [None] * len(column) if column.null_count == len(column) else column.to_pylist()
+
+
 def _headers(column: pa.Array) -> list[Mapping[str, str] | None]:
-    if column.null_count == len(column):
-        return [None] * len(column)
-    return [(json.loads(text) or None) if text else None for text in column.to_pylist()]
+    return [(json.loads(text) or None) if text else None for text in _texts(column)]

@@ -155,4 +155,4 @@ def _delivery(outcome: Outcome) -> str | None:
         and isinstance(envelope.body, str)
     ):
         return envelope.body
-    return envelope.to_json()
+    return envelope.to_json(outcome.handler)

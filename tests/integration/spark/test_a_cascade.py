@@ -39,6 +39,18 @@ class Player(Handler[Count]):
         return state.model_copy(update={"count": state.count + 1})
 
 
+class Listener(Handler[Count]):
+    @handles(by="key")
+    def told(self, state: Count, message: Told, context: Context) -> Count:
+        return state.model_copy(update={"count": state.count + 1})
+
+
+class Friend(Handler[Count]):
+    @handles(by="key")
+    def told(self, state: Count, message: Told, context: Context) -> Count:
+        return state.model_copy(update={"count": state.count + 1})
+
+
 app = App(Player)
 
 
@@ -77,6 +89,26 @@ def test_an_output_that_stands_in_the_log_too_is_handled_once(place):
         each for key, each in heads(place.store, place.table).items() if key.startswith("Leader")
     ]
     assert json.loads(score)["number_of_hits"] == 1
+
+
+def test_an_output_that_the_log_holds_for_one_handler_reaches_the_others(place):
+    # Given what a player told somebody in an earlier batch
+    ping = row(1, "Ping", {"key": "a", "left": 0})
+    place.app = app
+    ((message_id, type_, body, *_),) = published(place.run(write_lines(place.folder / "1.jsonl", [ping])))
+
+    # When a log has it for one of its handlers, together with the message that publishes it
+    place.app = App(Player, Listener, Friend)
+    told = {"message_id": message_id, "type": type_, "body": body, "handler": "Friend"}
+    outcomes = place.run(write_lines(place.folder / "2.jsonl", [ping, told]), cascade=True)
+
+    # Then each handler has processed it once
+    found = sorted((each.round, each.handler, each.status) for each in outcomes.collect())
+    assert found == [
+        (0, "Friend", "processed"),
+        (0, "Player", "duplicate"),
+        (1, "Listener", "processed"),
+    ]
 
 
 def test_outputs_of_a_clock_that_was_ahead_are_handled_all_the_same(place):

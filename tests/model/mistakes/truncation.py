@@ -31,10 +31,11 @@ def _no_horizon(patch: pytest.MonkeyPatch) -> None:
 def _horizon_after_the_delete(patch: pytest.MonkeyPatch) -> None:
     cut: Any = truncation._cut
 
-    async def cut_and_move(stream: Any, gone: Any, head: Any) -> None:
-        await cut(stream, gone, replace(head, horizon=None))
-        now = await Stream.open(stream.partition)
-        await Stream.set_properties(now, {**(now.properties or {}), "Horizon": head.properties()["Horizon"]})
+    async def cut_and_move(plan: Any) -> None:
+        await cut(replace(plan, head=replace(plan.head, horizon=None)))
+        now = await Stream.open(plan.stream.partition)
+        horizon = plan.head.properties()["Horizon"]
+        await Stream.set_properties(now, {**(now.properties or {}), "Horizon": horizon})
 
     patch.setattr(truncation, "_cut", cut_and_move)
 
@@ -45,11 +46,11 @@ def _horizon_goes_back(patch: pytest.MonkeyPatch) -> None:
 
 
 def _any_batch_may_go(patch: pytest.MonkeyPatch) -> None:
-    lets_go: Any = TruncationRules.lets_go
+    holder: Any = TruncationRules.holder
     patch.setattr(
         TruncationRules,
-        "lets_go",
-        lambda self, run, versions: lets_go(replace(self, open_batches=OpenBatches(2)), run, versions),
+        "holder",
+        lambda self, run: holder(replace(self, open_batches=OpenBatches(2)), run),
     )
 
 
@@ -60,8 +61,10 @@ def _cut_whatever_is_there(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Stream, "truncate", truncate_any)
 
 
-def _filled(first_version: int, properties: Any = None, includes: Any = ()) -> tuple[Any, ...]:
-    return first_version, properties, includes
+def _filled(
+    first_version: int, properties: Any = None, includes: Any = (), rows: Any = None
+) -> tuple[Any, ...]:
+    return first_version, properties, includes, rows
 
 
 def _rows_go_first(patch: pytest.MonkeyPatch) -> None:
@@ -81,8 +84,8 @@ def _rows_go_first(patch: pytest.MonkeyPatch) -> None:
 def _nobody_cleans_up(patch: pytest.MonkeyPatch) -> None:
     cut: Any = Stream.truncate
 
-    async def truncate_once(stream: Any, first_version: int, *given: Any) -> Any:
-        return await cut(stream, first_version, *given) if given else stream
+    async def truncate_once(stream: Any, first_version: int, properties: Any, *given: Any) -> Any:
+        return await cut(stream, first_version, properties, *given) if properties else stream
 
     patch.setattr(Stream, "truncate", truncate_once)
 

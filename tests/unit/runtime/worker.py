@@ -13,7 +13,9 @@ from runtime.clock import Clock
 from runtime.messages.envelope import Envelope
 from runtime.messages.outcome import Outcome, Output
 from runtime.messages.parsing import prepare
+from runtime.storage.letters import Letter
 from runtime.storage.listing import versions
+from runtime.storage.stream import find_versions
 from runtime.storage.version import Version
 from tests.unit.runtime import diary
 from tests.unit.runtime.patience import PATIENCE
@@ -84,3 +86,9 @@ def stored(table: Table, handler: str = "Diary", business_id: str = diary.DIARY)
 def made_by(table: Table, handler: str = "Diary", business_id: str = diary.DIARY) -> list[str]:
     """Return the ids of the messages that made the stored versions of a stream, in their order."""
     return [version.message_id for version in stored(table, handler, business_id)]
+
+
+def letters(table: Table, handler: str = "Diary", business_id: str = diary.DIARY) -> Sequence[Letter]:
+    """Return the letters of a stream, in the order in which they were refused first."""
+    history = drive(find_versions(table, handler, business_id, ()))
+    return () if history is None else history.letters.all

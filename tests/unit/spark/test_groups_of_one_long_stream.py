@@ -32,6 +32,7 @@ def batch(*rows):
             "sequence": pa.array(range(count), pa.int64()),
             "enqueued_at": pa.array([None] * count, pa.timestamp("us", tz="UTC")),
             "headers": pa.array([None] * count, pa.string()),
+            "given": pa.array([None] * count, pa.string()),
             "problem": pa.array([None] * count, pa.string()),
             "line": pa.array([None] * count, pa.string()),
         }

@@ -59,6 +59,7 @@ def batches(games: list[str], bodies: list[str], headers: list[str] | list[None]
         "sequence": pa.array(range(count), pa.int64()),
         "enqueued_at": pa.array(nothing, pa.timestamp("us", tz="UTC")),
         "headers": pa.array(headers, pa.string()),
+        "given": pa.array(nothing, pa.string()),
         "problem": pa.array(nothing, pa.string()),
         "line": pa.array(nothing, pa.string()),
     }

@@ -40,6 +40,7 @@ def fold(folder, algorithm: AlgorithmName, deliveries, business_id=DIARY, **opti
             "sequence": pa.array(range(count), pa.int64()),
             "enqueued_at": pa.array([None] * count, pa.timestamp("us", tz="UTC")),
             "headers": pa.array([None] * count, pa.string()),
+            "given": pa.array([None] * count, pa.string()),
             "problem": pa.array([None] * count, pa.string()),
             "line": pa.array([None] * count, pa.string()),
         }

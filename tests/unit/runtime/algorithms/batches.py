@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
 from eventstore import drive
 from runtime import Envelope, Outcome, Output
@@ -29,8 +30,9 @@ class Batch:
 
     world: World
     batch_id: str | None = "night"
-    on_error: str = "continue"
+    on_error: Literal["continue", "stop-stream", "park"] = "continue"
     open_batches: OpenBatches = UNFINISHED
+    is_redrive: bool = False
     committed: list[list[Outcome]] = field(default_factory=list)
 
     def run(self, *messages: Envelope) -> list[Outcome]:
@@ -93,7 +95,9 @@ class Batch:
     def algorithms(self, before: Step | None = None, after: Step | None = None) -> dict[str, OutboxBatch]:
         world = self.world
         other = world.watched("other", world.other, before, after)
-        context = BatchContext(self.batch_id, self.open_batches, on_error=self.on_error)  # type: ignore[arg-type]
+        context = BatchContext(
+            self.batch_id, self.open_batches, on_error=self.on_error, is_redrive=self.is_redrive
+        )
         return make_outbox_batches(
             world.algorithm,
             Dependencies(

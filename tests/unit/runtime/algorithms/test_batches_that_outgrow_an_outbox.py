@@ -1,4 +1,4 @@
-"""The outputs of a batch wait in the outbox of their entity: what does not fit is told so, and fits the next batch."""
+"""The outputs of a batch wait in the outbox of their entity: what does not fit is told so, and fits a redrive."""
 
 import pytest
 
@@ -51,16 +51,16 @@ MESSAGES = [*(shout(f"loud-{number}", LOUD) for number in range(5)), shout("low"
 
 
 @pytest.mark.parametrize("algorithm", WITH_OUTBOX)
-def test_what_does_not_fit_is_a_dead_letter_that_says_what_to_do_and_the_next_batch_handles_it(algorithm):
+def test_what_does_not_fit_is_a_dead_letter_that_says_what_to_do_and_a_redrive_handles_it(algorithm):
     world = World(algorithm, app)
 
     first = Batch(world, "first").run(*MESSAGES)
 
     assert ends(first) == ["processed"] * 3 + ["state_too_large"] * 2 + ["processed"]
-    assert "Others wait there to be finished (3): run it again when their batch has ended." in str(
+    assert "Others wait there to be finished (3): redrive it when their batch has ended." in str(
         first[3].error
     )
-    again = Batch(world, "again").run(*(each.envelope for each in first if each.reason))
+    again = Batch(world, "again", is_redrive=True).run(*(each.envelope for each in first if each.reason))
     assert ends(again) == ["processed"] * 2
     assert world.state("Valley", "north") == {"shouts": 6}
     assert world.garbage() == []
@@ -78,7 +78,7 @@ def test_what_never_fits_is_told_so(algorithm):
     (outcome,) = Batch(World(algorithm, app)).run(shout("very-loud", MAX_OUTBOX_BYTES))
 
     assert ends([outcome]) == ["state_too_large"]
-    assert "run it again" not in str(outcome.error)
+    assert "redrive it" not in str(outcome.error)
 
 
 def test_an_outbox_full_of_old_ids_says_that_they_can_be_forgotten():

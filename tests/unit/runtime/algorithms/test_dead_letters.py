@@ -1,4 +1,4 @@
-"""A message that must not be handled is a dead letter with its reason, whatever the algorithm. Nothing is stored."""
+"""A message that must not be handled is a dead letter with its reason, whatever the algorithm. No state changes."""
 
 import pytest
 
@@ -23,17 +23,19 @@ BAD = {
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 @pytest.mark.parametrize("bad", BAD)
-def test_a_dead_letter_has_its_reason_and_stores_nothing(algorithm, bad):
+def test_a_dead_letter_has_its_reason_and_changes_no_state_and_its_copies_give_the_same(algorithm, bad):
     message, reason = BAD[bad]
     world = World(algorithm, diary.app)
     world.deliver(write("first"))
-    before = contents(world.states)
 
     (outcome,) = world.deliver(message)
 
     assert ends([outcome]) == [reason]
     assert outcome.error
-    assert contents(world.states) == before
+    assert world.state("Diary", DIARY)["lines"] == ["first"]
+    kept = contents(world.states)
+    assert world.deliver(message) == [outcome]
+    assert contents(world.states) == kept
     assert ends(world.deliver(write("next"))) == ["processed"]
 
 
@@ -80,7 +82,8 @@ def test_an_entry_that_does_not_fit_is_a_dead_letter_until_others_are_finished(a
 
     drive(world.worker().sweep())
 
-    assert ends(world.deliver(write("x" * 50_000, "large"))) == ["processed"]
+    assert ends(world.deliver(write("x" * 50_000, "large"))) == ["state_too_large"]
+    assert ends(world.redrive(write("x" * 50_000, "large"))) == ["processed"]
 
 
 def test_a_message_without_a_token_is_a_dead_letter_that_says_what_to_do():

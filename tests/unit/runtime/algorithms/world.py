@@ -60,6 +60,14 @@ class World:
         """Let a worker process messages, one after another."""
         return drive(self.process(*messages))
 
+    def redrive(self, *messages: Envelope) -> list[Outcome]:
+        """Let a worker handle messages again that were refused."""
+        return drive(self._redrive(*messages))
+
+    async def _redrive(self, *messages: Envelope) -> list[Outcome]:
+        sent = [await self.send(message) for message in messages]
+        return [outcome for message in sent for outcome in await self.worker().redrive(message)]
+
     async def process(
         self, *messages: Envelope, before: Step | None = None, after: Step | None = None
     ) -> list[Outcome]:

@@ -55,15 +55,15 @@ def test_only_the_first_delivery_of_a_known_message_in_a_batch_has_outputs():
     assert [len(outcome.outputs) for outcome in outcomes] == [1, 1, 0]
 
 
-def test_the_first_delivery_that_is_handled_has_the_outputs_not_one_that_was_refused():
+def test_copies_of_a_message_that_was_refused_are_refused_too():
     outcomes = Worker(memory_table()).process(
         write("b", message_id="m-1", enqueued_at=2**60),
         write("b", message_id="m-1"),
         write("b", message_id="m-1"),
     )
 
-    assert ends(outcomes) == ["enqueued_in_future", "processed", "duplicate"]
-    assert [len(outcome.outputs) for outcome in outcomes] == [0, 1, 0]
+    assert ends(outcomes) == ["enqueued_in_future"] * 3
+    assert [len(outcome.outputs) for outcome in outcomes] == [0, 0, 0]
 
 
 def test_a_batch_of_duplicates_alone_stores_nothing():

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.unit.runtime.diary import SKY, Wrote, misbehave, write
-from tests.unit.runtime.tables import contents, memory_table
+from tests.unit.runtime.tables import memory_table
 from tests.unit.runtime.worker import Worker, ends, outputs, stored
 
 
@@ -64,10 +64,10 @@ def test_a_result_that_only_looks_changed_is_recorded_as_no_change():
 def test_a_handler_that_fails_on_a_replay_only_breaks_nothing_that_is_stored(monkeypatch: pytest.MonkeyPatch):
     table = memory_table()
     Worker(table).process(misbehave("fail under a dark sky", message_id="m-1"), write("a"))
-    before = contents(table)
+    before = stored(table)
     monkeypatch.setitem(SKY, "colour", "black")
 
     outcomes = Worker(table).process(misbehave("fail under a dark sky", message_id="m-1"), write("a"))
 
     assert ends(outcomes) == ["replay_failed", "duplicate"]
-    assert contents(table) == before
+    assert stored(table) == before

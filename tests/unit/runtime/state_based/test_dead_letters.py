@@ -1,6 +1,6 @@
 """A message that must not be handled is a dead letter with its reason.
 
-Nothing of it is stored, and no other message loses its outcome.
+It is kept as a letter, makes no version, and no other message loses its outcome.
 """
 
 import msgpack
@@ -9,12 +9,13 @@ import pytest
 from eventstore import drive
 from handlers import App, Context, Handler, Message, State, handles
 from runtime import Envelope, Output, Processor
+from runtime.batches.context import BatchContext
 from runtime.messages.parsing import prepare
 from runtime.storage.limits import MAX_STATE_BYTES
 from tests.unit.runtime.diary import DIARY, SKY, delivery, misbehave, ponder, write
 from tests.unit.runtime.diary import app as diary_app
 from tests.unit.runtime.tables import contents, memory_table
-from tests.unit.runtime.worker import HOUR, NOW, ToldClock, Worker, ends, made_by
+from tests.unit.runtime.worker import HOUR, NOW, ToldClock, Worker, ends, letters, made_by, stored
 
 DEEP = b"\x83\xa5diary\xa3d-1\xa4line\xa1x\xa1z" + b"\x91" * 450 + b"\xc0"
 
@@ -75,30 +76,36 @@ BAD |= {f"a handler that does: {deed}": (misbehave(deed), "handler_error") for d
 
 
 @pytest.mark.parametrize("bad", BAD)
-def test_a_dead_letter_has_its_reason_and_a_sentence_and_stores_nothing(bad):
+def test_a_dead_letter_has_its_reason_and_a_sentence_and_is_kept_as_it_was(bad):
     envelope, reason = BAD[bad]
     table = memory_table()
-    before = contents(table)
 
     (outcome,) = Worker(table).process(envelope)
 
     assert ends([outcome]) == [reason]
     assert outcome.error
     assert (outcome.version, outcome.outputs, outcome.envelope) == (None, (), envelope)
-    assert contents(table) == before
+    (letter,) = letters(table)
+    assert (letter.envelope, letter.reason, letter.error) == (envelope, reason, outcome.error)
+    assert made_by(table) == []
 
 
 @pytest.mark.parametrize("bad", BAD)
-def test_a_dead_letter_in_a_stream_that_is_there_changes_nothing(bad):
+def test_a_dead_letter_in_a_stream_that_is_there_adds_a_letter_and_nothing_else_once(bad):
     envelope, reason = BAD[bad]
     table = memory_table()
     Worker(table).process(write("first"))
-    before = contents(table)
+    before = stored(table)
 
     (outcome,) = Worker(table).process(envelope)
 
     assert ends([outcome]) == [reason]
-    assert contents(table) == before
+    assert stored(table) == before
+    (letter,) = letters(table)
+    assert letter.version == 1
+    kept = contents(table)
+    assert Worker(table).process(envelope) == [outcome]
+    assert contents(table) == kept
 
 
 @pytest.mark.parametrize("bad", BAD)
@@ -143,13 +150,13 @@ def test_a_known_message_is_replayed_even_when_its_copy_lies_about_its_time():
 def test_another_message_with_a_known_id_is_told_from_a_duplicate():
     table = memory_table()
     Worker(table).process(write("a", message_id="m-1"))
-    before = contents(table)
+    before = stored(table)
 
     (outcome,) = Worker(table).process(write("b", message_id="m-1"))
 
     assert ends([outcome]) == ["id_reused"]
     assert outcome.error == "Version 1 was made by another message with the id m-1."
-    assert contents(table) == before
+    assert stored(table) == before
 
 
 def test_another_message_with_an_id_of_the_same_batch_is_told_from_a_duplicate():
@@ -177,15 +184,21 @@ def test_the_error_of_a_handler_names_the_error_and_its_place():
     assert outcome.error.startswith("ValueError: no more ink (diary.py, line ")
 
 
-def test_a_message_that_failed_is_handled_when_it_comes_again_to_better_code(monkeypatch: pytest.MonkeyPatch):
+def test_a_message_that_failed_is_handled_by_better_code_when_it_is_redriven_and_not_before(
+    monkeypatch: pytest.MonkeyPatch,
+):
     table = memory_table()
     monkeypatch.setitem(SKY, "colour", "black")
     (failed,) = Worker(table).process(misbehave("fail under a dark sky"))
     monkeypatch.setitem(SKY, "colour", "blue")
 
-    (outcome,) = Worker(table).process(misbehave("fail under a dark sky"))
+    (again,) = Worker(table, batch="batch-2").process(misbehave("fail under a dark sky"))
+    redrive = BatchContext("batch-3", is_redrive=True)
+    (outcome,) = Worker(table, batch=redrive).process(misbehave("fail under a dark sky"))
 
-    assert ends([failed, outcome]) == ["handler_error", "processed"]
+    assert again == failed
+    assert ends([outcome]) == ["processed"]
+    assert letters(table) == ()
 
 
 class Rang(Message):

@@ -44,11 +44,14 @@ def test_a_copy_of_a_message_before_the_dead_letter_is_a_duplicate():
     assert ends(outcomes) == ["processed", "handler_error", "duplicate"]
 
 
-def test_what_was_held_back_is_handled_in_a_later_batch():
+def test_what_was_held_back_is_a_letter_and_later_messages_are_handled():
     table = memory_table()
     Worker(table, batch=STOP).process(misbehave("fail"), write("a"))
 
-    assert ends(Worker(table, batch="batch-2").process(write("a"))) == ["processed"]
+    assert ends(Worker(table, batch="batch-2").process(write("a"), write("b"))) == ["held_back", "processed"]
+    assert ends(Worker(table, batch=BatchContext("batch-3", is_redrive=True)).process(write("a"))) == [
+        "processed"
+    ]
 
 
 def test_a_stream_that_was_stopped_before_stays_stopped():

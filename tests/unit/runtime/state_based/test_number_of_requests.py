@@ -71,8 +71,11 @@ def test_copies_within_a_batch_cost_nothing():
     assert cost(memory_table(), write("a"), write("a"), write("a")) == {"query": 1, "transact": 1}
 
 
-def test_dead_letters_alone_cost_one_query():
-    assert cost(memory_table(), misbehave("fail")) == {"query": 1}
+def test_dead_letters_cost_what_new_messages_cost_and_again_one_query():
+    table = memory_table()
+
+    assert cost(table, misbehave("fail"), write("a")) == {"query": 1, "transact": 1}
+    assert cost(table, misbehave("fail")) == {"query": 1}
 
 
 def test_a_state_that_is_too_large_for_the_header_costs_one_more_query():

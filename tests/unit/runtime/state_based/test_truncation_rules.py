@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from eventstore import Table, drive
-from runtime.algorithms.state_based.truncation import Truncated, TruncationRules, truncate_stream
+from runtime.algorithms.state_based.truncation import HeldBy, Truncated, TruncationRules, truncate_stream
 from runtime.batches.open_batches import OpenBatches
 from runtime.errors import UsageError
 from runtime.storage import limits
@@ -49,33 +49,45 @@ def table_with(**second: Any) -> Table:
 def test_everything_before_the_newest_run_goes_when_no_rule_keeps_it():
     table = table_with()
 
-    assert truncate(table) == Truncated(KEY, 3, 3, 4, 4, OLD)
+    truncated = truncate(table)
+
+    assert truncated == Truncated(KEY, 3, 3, 4, 4, OLD, bytes=truncated.bytes)
     assert made_by(table) == ["newest"]
 
 
 @pytest.mark.parametrize(
-    "second",
+    ("second", "held"),
     [
-        {"batch": "running"},
-        {"written_at": NOW - DAY},
-        {"written_at": NOW - DAY - 1, "enqueued_at": NOW - DAY},
-        {"enqueued_at": None},
+        ({"batch": "running"}, HeldBy.OPEN_BATCH),
+        ({"batch": None}, HeldBy.UNACKNOWLEDGED),
+        ({"written_at": NOW - DAY}, None),
+        ({"written_at": NOW - DAY - 1, "enqueued_at": NOW - DAY}, None),
+        ({"enqueued_at": None}, HeldBy.UNDATED),
+        ({"enqueued_at": None, "written_at": NOW - DAY}, None),
     ],
-    ids=["its batch is not published", "it was written lately", "it was enqueued lately", "it has no time"],
+    ids=[
+        "its batch is not published",
+        "its message may not have been acknowledged",
+        "it was written lately",
+        "it was enqueued lately",
+        "it has no time",
+        "it has no time and was written lately",
+    ],
 )
-def test_each_rule_alone_keeps_a_version_and_all_after_it(second):
+def test_each_rule_alone_keeps_a_version_and_all_after_it(second, held):
     table = table_with(**second)
 
     truncated = truncate(table)
 
     assert made_by(table) == ["b", "c", "newest"]
     assert (truncated.versions, truncated.runs, truncated.kept_from) == (1, 1, 2)
+    assert truncated.held == held
 
 
 @pytest.mark.parametrize(
     ("second", "allowed"),
     [
-        ({"batch": None}, {}),
+        ({"batch": None}, {"acknowledged_after": 9 * DAY}),
         ({"batch": "running"}, {"running": ()}),
         ({"written_at": NOW - DAY - 1}, {}),
         ({"written_at": NOW - DAY - 1, "enqueued_at": NOW - DAY - 1}, {}),
@@ -200,7 +212,7 @@ def test_a_dry_run_tells_what_would_go_and_writes_nothing():
 
 
 def test_a_stream_that_is_not_there_is_none():
-    rules = TruncationRules.of(NOW, OpenBatches(), older_than=DAY)
+    rules = TruncationRules.of(NOW, OpenBatches(), older_than=DAY, acknowledged_after=0)
 
     assert drive(truncate_stream(memory_table(), KEY, rules, PATIENCE)) is None
 
@@ -241,7 +253,7 @@ def test_index_rows_go_with_the_last_of_their_versions(monkeypatch):
     assert [row.last for row in index_of(table)] == [3, 6, 9]
 
     for kept, left in ((7, 3), (6, 2), (4, 2), (3, 1)):
-        rules = TruncationRules.of(NOW, OpenBatches(), older_than=DAY, keep_last=kept)
+        rules = TruncationRules.of(NOW, OpenBatches(), older_than=DAY, acknowledged_after=0, keep_last=kept)
         drive(truncate_stream(table, KEY, rules, PATIENCE))
         assert len(made_by(table)) == kept
         assert len(index_of(table)) == left

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import msgpack
 import pytest
 
 from eventstore import InterceptedTable, drive
@@ -103,6 +104,17 @@ class StricterRang(Message, name="Rang"):
 class Stricter(Handler[Data], name="Bell"):
     @handles(by="tower")
     def rang(self, state: Data, message: StricterRang, context: Context) -> Data:
+        return state
+
+
+class StricterRangNow(Message, name="RangNow", aliases=("Rang",)):
+    tower: str
+    loud: bool
+
+
+class StricterNow(Handler[Data], name="Bell"):
+    @handles(by="tower")
+    def rang(self, state: Data, message: StricterRangNow, context: Context) -> Data:
         return state
 
 
@@ -209,6 +221,37 @@ def test_another_message_with_a_known_id_is_not_compared(table):
     assert not found.verdict.is_difference
 
 
+@pytest.mark.parametrize(
+    "body", ["{", '{"tower":7}', '{"tower":""}', '{"tower":"west"}', b"\xc1", '{"tower":"east","loud":NaN}']
+)
+def test_a_body_that_was_mended_under_its_id_is_another_message(table, body):
+    (found,) = verify(table, Bell, delivery("b", "Rang", body))
+
+    assert (found.verdict, found.version) == (Verdict.ID_REUSED, 2)
+    assert found.error == "Version 2 was made by another message with this id."
+
+
+def test_a_body_that_made_its_version_is_refused_however_it_is_written(table):
+    spaced, packed = delivery("b", "Rang", ' {"tower" : "east"} '), msgpack.packb({"tower": "east"})
+
+    found = verify(table, Stricter, spaced, delivery("b", "Rang", packed), *rang("b"))
+
+    assert [each.verdict for each in found] == [Verdict.REFUSED] * 3
+
+
+def test_a_body_that_made_its_version_under_an_old_name_of_its_type_is_refused(table):
+    (found,) = verify(table, StricterNow, delivery("b", "RangNow", {"tower": "east"}))
+
+    assert (found.verdict, found.version) == (Verdict.REFUSED, 2)
+
+
+def test_an_envelope_that_could_not_be_stored_made_no_version(table):
+    (found,) = verify(table, Bell, *rang("b", headers={"half": "\ud800"}))
+
+    assert found.verdict is Verdict.UNKNOWN
+    assert "headers" in str(found.error)
+
+
 def test_a_business_id_that_is_too_long_for_a_key_has_no_versions(table):
     long = "x" * 600
     (definition,) = App(Bell).handlers.values()
@@ -226,7 +269,7 @@ def test_messages_whose_versions_may_have_been_cut_are_told_apart():
         Worker(table, App(Bell), business_id="east", clock=clock).process(
             *rang(f"m{number}", enqueued_at=NOW + number)
         )
-    rules = TruncationRules.of(NOW + 9 * DAY, OpenBatches(), older_than=DAY)
+    rules = TruncationRules.of(NOW + 9 * DAY, OpenBatches(), older_than=DAY, acknowledged_after=0)
     drive(truncate_stream(table, "Bell-east", rules, PATIENCE))
 
     found = verify(

@@ -5,6 +5,7 @@ from hypothesis import strategies as st
 
 from eventstore import Operation, drive
 from runtime.storage.head import HEAD_PROPERTIES, Head, read_head
+from runtime.storage.letters import Waiting
 from runtime.storage.limits import MAX_HEAD_STATE_BYTES
 from tests.unit.runtime.tables import memory_table
 
@@ -13,11 +14,14 @@ heads = st.builds(
     Head,
     state=st.none() | st.binary(max_size=50),
     schema=st.integers(1, 9),
-    versions=st.integers(0, 10**15),
+    versions=st.integers(1, 10**15),
     kept_from=st.integers(1, 10**15),
     last_now=moments,
     horizon=st.none() | moments,
     undated_cut=st.booleans(),
+    waiting=st.builds(
+        Waiting, st.integers(0, 1000), st.none() | moments, st.booleans(), st.integers(0, 10**6)
+    ),
 )
 
 
@@ -39,10 +43,16 @@ def test_a_head_can_be_written_as_it_is(head):
 
 
 def test_a_state_that_is_too_large_is_left_to_the_newest_run():
-    fits, too_large = Head(b"x" * MAX_HEAD_STATE_BYTES, 1), Head(b"x" * (MAX_HEAD_STATE_BYTES + 1), 1)
+    fits, too_large = (
+        Head(b"x" * size, 1, versions=1) for size in (MAX_HEAD_STATE_BYTES, MAX_HEAD_STATE_BYTES + 1)
+    )
 
     assert read_head(fits.properties()).state == fits.state
     assert read_head(too_large.properties()).state is None
+
+
+def test_a_stream_that_has_letters_only_has_no_state():
+    assert read_head(Head(b"initial", 1).properties()).state is None
 
 
 @given(st.none() | moments, st.none() | moments, st.booleans())

@@ -1,0 +1,234 @@
+"""Refusals: which deliveries of a stream were refused before, and which are now. Pure.
+
+A message that was refused is decided: its redelivery gets the recorded refusal, whatever the state has become, until
+it is redriven. So all attempts of a batch agree, and so do the redeliveries of a single message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from hashlib import blake2b
+
+from runtime.batches.context import PARKED, BatchContext
+from runtime.messages.deliveries import Delivery, Parsed, Prepared
+from runtime.messages.envelope import Envelope
+from runtime.messages.fingerprint import SIZE
+from runtime.messages.message_ids import IdKey, id_key
+from runtime.messages.outcome import Outcome, Reason, dead_letter
+from runtime.storage import limits
+from runtime.storage.letters import Kind, Letter, Letters
+
+_NEWEST = 2**62
+
+
+class Refusals:
+    """The letters of one stream while its messages are decided.
+
+    What changes is noted with the position of the delivery that changed it, so that a transaction can take a prefix.
+    """
+
+    def __init__(self, letters: Letters, batch: BatchContext) -> None:
+        self._before = letters
+        self._batch = batch
+        self._letters = {letter.number: letter for letter in letters.all}
+        self._numbers: dict[tuple[IdKey, bytes], int] = {
+            (letter.key, letter.content): letter.number for letter in letters.all
+        }
+        self._next = letters.next_number
+        self._waiting = len(letters.waiting)
+        self._size = letters.size
+        self._changes: list[tuple[int, int, Letter | None]] = []
+
+    def __bool__(self) -> bool:
+        return bool(self._letters)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether one transaction takes no more changes."""
+        return len(self._changes) >= limits.MAX_TRANSACTION_LETTERS
+
+    def refusal(self, message: Prepared) -> Outcome | None:
+        """Return the outcome of an unknown message that letters decide on, None when it is to be handled."""
+        if not self:
+            return None
+        key, content = message.key, message.fingerprint
+        letter = self.recorded(key, content)
+        if letter is not None:
+            return _refused(message, letter.reason, letter.error)
+        if self.is_held_back(key, content):
+            return _refused(message, Reason.HELD_BACK, PARKED)
+        return None
+
+    def recorded(self, key: IdKey, content: bytes) -> Letter | None:
+        """Return the letter that decides on a redelivery, None when the message is to be handled."""
+        letter = self._find(key, content)
+        if letter is None or letter.reason is Reason.INVALID_ENVELOPE:  # what lacked may have been added
+            return None
+        is_ours = self._batch.is_ours(letter.batch, letter.batch_number)
+        if letter.kind is Kind.BEYOND_LIMIT:
+            return letter if is_ours else None
+        if self._batch.is_redrive and letter.waits and not is_ours:
+            return None
+        return letter
+
+    def is_held_back(self, key: IdKey, content: bytes) -> bool:
+        """Say whether a letter that parks the stream waits before this message."""
+        own = self._own(key, content)
+        number = _NEWEST if own is None else own.number
+        return any(
+            letter.parks and letter.waits and letter.number < number for letter in self._letters.values()
+        )
+
+    def record(
+        self, position: int, outcome: Outcome, delivery: Parsed | Delivery, *, version: int, now: int
+    ) -> None:
+        """Keep a delivery that is refused; change the letter that it is, when it is redriven."""
+        reason = outcome.reason
+        if reason is None:
+            raise AssertionError("Only dead letters are kept.")
+        if isinstance(delivery, Outcome):
+            key, content = id_key(outcome.envelope.message_id or ""), _content(outcome.envelope)
+        else:
+            key, content = delivery.key, delivery.fingerprint
+        own = self._own(key, content)
+        batch = self._batch
+        if own is not None:
+            is_tried = (
+                batch.is_redrive and own.waits and own.batch != batch.batch_id and outcome.error != PARKED
+            )
+            if is_tried:
+                self._change(
+                    position,
+                    own._replace(
+                        content=content,
+                        envelope=outcome.envelope,
+                        enqueued_at=outcome.envelope.enqueued_at,
+                        reason=reason,
+                        error=outcome.error or "",
+                        version=version,
+                        batch=batch.batch_id,
+                        batch_number=batch.number,
+                        refused_at=now,
+                        tries=own.tries + 1,
+                    ),
+                )
+            return
+        letter = Letter(
+            self._next,
+            Kind.WAITING,
+            key,
+            content,
+            outcome.envelope.enqueued_at,
+            outcome.envelope,
+            reason,
+            outcome.error or "",
+            version,
+            batch.batch_id,
+            batch.number,
+            now,
+            parks=batch.parks_streams or outcome.error == PARKED,
+        )
+        if not self._has_room(letter):
+            if batch.batch_id is None:
+                return
+            letter = letter._replace(kind=Kind.BEYOND_LIMIT, envelope=None, parks=False)
+        self._change(position, letter)
+
+    def processed(self, position: int, key: IdKey) -> None:
+        """Remove the letters of a message that was processed. Another message that used its id stays a letter."""
+        for letter in self._of(key):
+            if letter.waits and letter.reason is not Reason.ID_REUSED:
+                self._change(position, letter, is_gone=True)
+
+    def letters(self, decided: int) -> Sequence[Letter] | None:
+        """Return all letters after the first `decided` deliveries, None when these have changed none."""
+        changes = [change for change in self._changes if change[0] < decided]
+        if not changes:
+            return None
+        letters = {letter.number: letter for letter in self._before.all}
+        for _, number, letter in changes:
+            if letter is None:
+                letters.pop(number, None)
+            else:
+                letters[number] = letter
+        return [letters[number] for number in sorted(letters) if not self._is_over(letters[number])]
+
+    def beyond_limit(self, decided: int) -> int:
+        """Return how many of the first `decided` deliveries were refused and not kept."""
+        return sum(
+            position < decided and letter is not None and letter.kind is Kind.BEYOND_LIMIT
+            for position, _, letter in self._changes
+        )
+
+    def _is_over(self, letter: Letter) -> bool:
+        """Say whether a letter beyond the limit is of a batch that makes no further attempt."""
+        batch = self._batch
+        return (
+            letter.kind is Kind.BEYOND_LIMIT
+            and batch.open_batches is not None
+            and not batch.is_ours(letter.batch, letter.batch_number)
+            and batch.is_finished(letter.batch, letter.batch_number)
+        )
+
+    def _find(self, key: IdKey, content: bytes) -> Letter | None:
+        number = self._numbers.get((key, content))
+        return None if number is None else self._letters.get(number)
+
+    def _own(self, key: IdKey, content: bytes) -> Letter | None:
+        """Return the letter that a delivery is, in a redrive also one whose body was mended."""
+        found = self._find(key, content)
+        if found is not None or not self._batch.is_redrive:
+            return found
+        return next((letter for letter in self._of(key) if letter.waits), None)
+
+    def _of(self, key: IdKey) -> Iterator[Letter]:
+        return iter([letter for letter in self._letters.values() if letter.key == key])
+
+    def _has_room(self, letter: Letter) -> bool:
+        size = letter.size
+        return (
+            self._waiting < limits.MAX_LETTERS
+            and size <= limits.MAX_LETTER_BYTES
+            and self._size + size <= limits.MAX_STREAM_LETTER_BYTES
+        )
+
+    def _change(self, position: int, letter: Letter, *, is_gone: bool = False) -> None:
+        before = self._letters.pop(letter.number, None)
+        if before is not None and before.waits:
+            self._waiting -= 1
+            self._size -= before.size
+            self._numbers.pop((before.key, before.content), None)
+        if is_gone:
+            self._changes.append((position, letter.number, None))
+            return
+        self._letters[letter.number] = letter
+        self._numbers[letter.key, letter.content] = letter.number
+        if letter.waits:
+            self._waiting += 1
+            self._size += letter.size
+        self._next = max(self._next, letter.number + 1)
+        self._changes.append((position, letter.number, letter))
+
+
+def has_stream(refused: Outcome) -> bool:
+    """Say whether a delivery that could not be read names a stream to keep it with."""
+    return bool(refused.business_id) and refused.reason is not Reason.KEY_TOO_LONG
+
+
+def business_id_of(delivery: Delivery) -> str:
+    """Return the business object that a delivery with a stream is for."""
+    return delivery.business_id or ""
+
+
+def _refused(message: Prepared, reason: Reason, error: str) -> Outcome:
+    return dead_letter(message.envelope, reason, error, message.route.handler, message.business_id)
+
+
+def _content(envelope: Envelope) -> bytes:
+    """Return what tells a delivery that could not be read from others under its id."""
+    body = envelope.body if isinstance(envelope.body, bytes) else _encoded(envelope.body)
+    return blake2b(_encoded(envelope.type) + b"\0" + body, digest_size=SIZE).digest()
+
+
+def _encoded(text: str | None) -> bytes:
+    return (text or "").encode("utf-8", "surrogatepass")
