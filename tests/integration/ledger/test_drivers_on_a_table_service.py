@@ -24,7 +24,7 @@ async def _drive(table: Table) -> None:
     times = count(1_700_000_000_000_000, 1_000)
     ledger = Ledger(table, lambda: next(times))
     begun = await asyncio.gather(*[ledger.begin(f"batch-{number}", "a log", "/out") for number in range(8)])
-    assert sorted(record.number for record in begun) == list(range(1, 9))
+    assert {record.number for record in begun} == set(range(1, 9))
 
     # When one is resumed and publishes, and another is abandoned
     again = await ledger.begin("batch-0", "a log", "/out")
@@ -35,9 +35,10 @@ async def _drive(table: Table) -> None:
         await ledger.abandon("batch-0")
 
     # Then the others are open, and listed first
-    still_open = [record for record in begun if record.batch_id not in ("batch-0", "batch-1")]
+    still_open = [record.number for record in begun if record.batch_id not in ("batch-0", "batch-1")]
     found = await ledger.open_batches()
-    assert (found.next, found.numbers) == (9, {record.number for record in still_open})
+    assert found.next == 9
+    assert set(still_open) == found.numbers
     listed = [record.batch_id for record in await ledger.batches(9)]
     assert listed[-2:] == ["batch-1", "batch-0"]
     assert len(listed) == 8
