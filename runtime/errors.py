@@ -4,9 +4,11 @@ RuntimeFailure
 ├── UsageError                what was asked for cannot be done; one sentence says what to change
 │   ├── LogError              the message log cannot be read as one
 │   ├── AppNotFoundError      `--app` names no App
-│   └── BatchRefusedError     the ledger does not allow to run this batch
+│   ├── BatchRefusedError     the ledger does not allow to run this batch
+│   └── LeaseHeldError        somebody else cleans this table up
 ├── RetriesExhaustedError     lost races or an unreachable store, too often in a row
 ├── ReplayFailedError         a version whose outputs are unpublished cannot be replayed: the batch must fail
+├── LeaseLostError            the lease was taken over, or has expired: this one stops
 ├── DifferenceError           a replay differs from what was recorded, and the batch fails on that
 ├── StoredDataError           a stored row cannot be read
 ├── MissingExtraError         a package is not installed that one of this project's extras brings
@@ -41,6 +43,14 @@ class BatchRefusedError(UsageError):
     Its id is unusable, unknown, abandoned, or was begun with other input; or another algorithm has processed the
     table. A batch that is published is not refused: running it again shows its outcomes.
     """
+
+
+class LeaseHeldError(UsageError):
+    """Raised when somebody else holds the lease of a table; says who, and until when."""
+
+
+class LeaseLostError(RuntimeFailure):
+    """Raised when a lease was taken over by somebody else, or has expired; what was done by then stays valid."""
 
 
 class RetriesExhaustedError(RuntimeFailure):

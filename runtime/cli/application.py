@@ -17,6 +17,7 @@ from runtime.cli.commands.evict import evict
 from runtime.cli.commands.letters import letters
 from runtime.cli.commands.lint import lint
 from runtime.cli.commands.outcomes import outcomes
+from runtime.cli.commands.policy import list_policies, remove_policy, set_policy
 from runtime.cli.commands.redrive import redrive
 from runtime.cli.commands.run import run
 from runtime.cli.commands.sample import shooting_range
@@ -102,3 +103,8 @@ application.add_typer(_samples, name="sample")
 _tokens = typer.Typer(help="Give messages that come from outside the tokens they need.", **_SETTINGS)
 _tokens.command("issue", **_texts(issue))(issue)
 application.add_typer(_tokens, name="tokens")
+
+_policies = typer.Typer(help="Keep in the table what may be cut of its streams.", **_SETTINGS)
+for _name, _verb in (("set", set_policy), ("list", list_policies), ("remove", remove_policy)):
+    _policies.command(_name, **_texts(_verb))(_verb)
+application.add_typer(_policies, name="policy")

@@ -11,6 +11,7 @@ RuntimeFailure
 | 2 | asked for wrongly: an app, option, duration, store url or table name that cannot be, or options at odds |
 | 3 | a batch has more dead letters than `--max-dead-letters` |
 | 130 | Ctrl-C |
+| 143 | SIGTERM |
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ FAILED = 1
 WRONG_USAGE = 2
 TOO_MANY_DEAD_LETTERS = 3
 INTERRUPTED = 130
+TERMINATED = 143
 
 _EXPECTED = (RuntimeFailure, EventStoreError, HandlersError)
 _OF_TYPER = (typer.Exit, typer.Abort, typer.BadParameter)

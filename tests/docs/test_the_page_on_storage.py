@@ -20,9 +20,12 @@ from runtime.algorithms.last_hop.delivery import IdempotentDelivery
 from runtime.algorithms.last_hop.keys import DeliveryKeys
 from runtime.algorithms.outbox.tokens import CHAIN_LENGTH
 from runtime.algorithms.row_keys import row_key
+from runtime.algorithms.state_based.truncation import DAY
 from runtime.batches.context import BatchContext
 from runtime.batches.ledger import Ledger
 from runtime.batches.numbering import PARTITION, Counter
+from runtime.cleanup.lease import Leases
+from runtime.cleanup.policies import Policies, PolicyRules, Scope
 from runtime.clock import system_clock
 from runtime.messages.deliveries import Prepared
 from runtime.messages.parsing import prepare
@@ -116,6 +119,12 @@ async def write_all(table: Table) -> None:
     delivery = IdempotentDelivery(DeliveryKeys(table))
     await delivery.deliver("17", "m-1", send_nothing)
     await delivery.deliver("17", LONG_ID, fail)
+
+    policies = Policies(table, system_clock)
+    for scope in (Scope(), Scope("ShootingRange"), Scope("ShootingRange", GAMES[0])):
+        await policies.hold(scope)
+    await policies.set_rules(Scope(), PolicyRules(older_than=90 * DAY, keep_last=1))
+    await Leases(table, system_clock).take("somebody")
 
 
 class NoEffects(TableEffects):

@@ -24,6 +24,9 @@ COMMANDS = [
     "evict",
     "sample shooting-range",
     "tokens issue",
+    "policy set",
+    "policy list",
+    "policy remove",
 ]
 HEAVY = ("pyspark", "py4j", "pandas", "numpy", "pyarrow", "azure", "aiohttp")
 
@@ -64,6 +67,7 @@ def test_without_a_command_help_is_shown_and_the_usage_is_wrong(consistent):
         ["stats", "--help"],
         ["window", "--help"],
         ["tokens", "issue", "--help"],
+        ["policy", "set", "--help"],
         ["lint", "--rules"],
     ],
 )
