@@ -26,6 +26,8 @@ from runtime.algorithms.outbox.entity import Entity
 from runtime.algorithms.outbox.entry import Entry
 from runtime.algorithms.outbox.intents import Intent, Intents
 from runtime.algorithms.state_based.process import StateBased
+from runtime.archives import importing
+from runtime.archives.manifest import Manifest
 from runtime.batches.ledger import Ledger
 from runtime.clock import system_clock
 from runtime.messages.fingerprint import fingerprint
@@ -203,6 +205,7 @@ async def write_all_others(table: Table) -> None:
     await issuing._note(table, "0123456789abcdef", "out")
     await TableEffects(table).prepare(Effect("ShootingRange-game", "attempt", 0), b"content")
     await IdempotentDelivery(DeliveryKeys(table)).deliver("customer", "m", failing)
+    await importing._mark(table, Manifest("games", 0, "0", ()))
 
 
 async def failing() -> None:

@@ -24,11 +24,13 @@ from runtime.algorithms.state_based.truncation import DAY
 from runtime.batches.context import BatchContext
 from runtime.batches.ledger import Ledger
 from runtime.batches.numbering import PARTITION, Counter
+from runtime.cleanup.forget import Tables, forget
 from runtime.cleanup.lease import Leases
 from runtime.cleanup.policies import Policies, PolicyRules, Scope
 from runtime.clock import system_clock
 from runtime.messages.deliveries import Prepared
 from runtime.messages.parsing import prepare
+from runtime.retries import RetryPolicy
 from runtime.spark import issuing
 from samples.shooting_range import app
 from tests.docs.pages import text
@@ -36,7 +38,7 @@ from tests.unit.runtime.algorithms.world import WITH_OUTBOX
 from tests.unit.runtime.tables import memory_table
 
 PAGE = text("docs/storage.md")
-GAMES = [f"7d444840-9dc0-11d1-b245-5ffdce74fad{digit}" for digit in range(4)]
+GAMES = [f"7d444840-9dc0-11d1-b245-5ffdce74fad{digit}" for digit in range(5)]
 BATCHED = "7d444840-9dc0-11d1-b245-5ffdce74fadf"
 LONG_ID = "x" * 121
 TYPES = {str: "string", bool: "boolean", int: "int32", Int64: "int64", datetime: "datetime", bytes: "binary"}
@@ -95,6 +97,12 @@ async def write_all(table: Table) -> None:
     store = Processor(app, table, accept, algorithm="deduplication-store")
     await store.process(shot(LONG_ID, GAMES[1]))
 
+    # An object that was forgotten
+    outbox = Processor(app, table, accept, algorithm="outbox")
+    await outbox.process(shot("forgotten", GAMES[4]))
+    tables = Tables(table, table, table)
+    await forget(tables, "ShootingRange", GAMES[4], system_clock(), restart=False, retries=RetryPolicy())
+
     # One message whose document is published and its output is not, and one that is only registered
     for effects in (TableEffects(table), NoEffects(table)):
         handler = app.handlers["ShootingRange"]
@@ -111,9 +119,9 @@ async def write_all(table: Table) -> None:
     died = await ledger.begin("died", "log", "out")
     older = Counter(looked_through="died").operation()
     await table.transact(PARTITION, [Operation.merge("!next", older.properties)])
-    outbox = Dependencies(app, table, batch=BatchContext("died", number=died.number))
+    given_to = Dependencies(app, table, batch=BatchContext("died", number=died.number))
     given = prepare(app.handlers["ShootingRange"], BATCHED, shot("batched", BATCHED))
-    await make_outbox_batches("outbox", outbox)["ShootingRange"].process(BATCHED, [given])
+    await make_outbox_batches("outbox", given_to)["ShootingRange"].process(BATCHED, [given])
 
     await issuing._note(table, "0" * 32, "log-with-tokens")
     delivery = IdempotentDelivery(DeliveryKeys(table))

@@ -1,16 +1,21 @@
 """The truncation job: by the rules, over all streams of a table, and what a late message finds afterwards."""
 
+import asyncio
 from datetime import UTC, datetime
 
 import pytest
 
+from eventstore import connect
+from runtime.archives.naming import files_that_name
+from runtime.archives.versions import read_versions
 from runtime.batches.ledger import Ledger
 from runtime.errors import UsageError
 from runtime.spark import truncate
 from runtime.spark.truncate import TruncatedCount
 from runtime.spark.workers.connection import open_table
+from runtime.storage.listing import versions
 from tests.support.clocks import FrozenClock
-from tests.support.logs import fire, start, write_lines
+from tests.support.logs import GAME, fire, start, write_lines
 from tests.support.outcomes import by_status, heads, published, statuses
 
 DAY = 24 * 3600 * 1_000_000
@@ -139,3 +144,26 @@ def test_a_redelivery_window_moves_the_horizon_on(place):
     rows = [fire(11, 5, enqueued_at="2026-01-05T23:00:00Z"), fire(99, 5, enqueued_at="2026-01-06T00:00:01Z")]
     found = statuses(place.run(write_lines(place.folder / "log.jsonl", rows), clock=MARCH))
     assert sorted(found.values()) == [["processed"], ["too_late"]]
+
+
+def test_what_is_cut_is_exported_first(place, tmp_path):
+    batches(place)
+    before = kept_versions(place)
+
+    assert versions_cut(place, older_than=30 * DAY, export=str(tmp_path / "dry"), dry_run=True) == 3
+    assert not (tmp_path / "dry").exists()
+    folder = tmp_path / "export"
+    assert versions_cut(place, older_than=30 * DAY, export=str(folder)) == 3
+
+    assert len(before) == 6
+    assert read_versions(folder, "ShootingRange", GAME) == before[:3]
+    assert kept_versions(place) == before[3:]
+    assert files_that_name(folder, "ShootingRange", [GAME]) == {next(folder.iterdir()): 3}
+
+
+def kept_versions(place):
+    async def read():
+        async with connect(place.store) as store:
+            return await versions(await store.table(place.table), "ShootingRange", GAME)
+
+    return asyncio.run(read())
