@@ -6,19 +6,21 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import astuple, dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 from pyspark.sql.types import StringType, StructField, StructType
 
-from eventstore import KeyRange
+from eventstore import KeyRange, Table
 from eventstore.connect import portable_url
 from eventstore.listing import count_and_split
 from runtime.algorithms.state_based.truncation import TruncationRules
+from runtime.archives.versions import prepare_parts
 from runtime.batches.ledger import Ledger
 from runtime.batches.open_batches import OpenBatches
-from runtime.cleanup.policies import NO_RULES, Policies
+from runtime.cleanup.policies import NO_RULES, Policies, Scope
 from runtime.clock import Clock, system_clock
 from runtime.errors import BatchFailedError, LeaseLostError, UsageError
 from runtime.spark.beginning import check_session
@@ -83,6 +85,7 @@ def truncate(
     take_over: bool = False,
     max_requests_per_second: float | None = None,
     report: str | None = None,
+    export: str | None = None,
     show: Show | None = None,
     clock: Clock = system_clock,
     wrap: Wrap | None = None,
@@ -99,7 +102,9 @@ def truncate(
 
     One at a time cleans a table up: this holds its lease, with `take_over` also when somebody else does. With
     `max_requests_per_second` all workers together make no more. `report` is a folder to which a row is written for each
-    stream that was cut or is held. `show` is called with the number of streams that are done, and of all.
+    stream that was cut or is held. `export` is a folder that driver and workers see: versions are written to files
+    there, and cut once these were read back (`runtime.archives.versions`). `show` is called with the number of streams
+    that are done, and of all.
 
     Raises `UsageError` for rules that make no sense, or no rules and no policies, `LeaseHeldError`, `LeaseLostError`
     when the lease was taken over meanwhile, `TableNotFoundError` when there is no such table, and `BatchFailedError`
@@ -137,6 +142,7 @@ def truncate(
         dry_run=dry_run,
         clock=clock,
         with_streams=report is not None,
+        export=None if export is None else str(Path(export).absolute()),
         wrap=wrap,
     )
     group = JobGroup(spark, f"Truncation of {table}")
@@ -145,6 +151,8 @@ def truncate(
         if not dry_run:
             lease = holding(TablePlace(store, table), clock, take_over=take_over, when_lost=group.cancel)
             job = replace(job, token=stack.enter_context(lease))
+            if job.export is not None:
+                prepare_parts(Path(job.export))
         total, ranges = connection.run(
             count_and_split(of_driver, _RANGES_OF_A_CORE * parallel, _STREAMS_OF_A_RANGE)
         )
@@ -152,17 +160,24 @@ def truncate(
             job = replace(job, requests_per_second=max_requests_per_second / min(len(ranges), parallel))
         stack.enter_context(group)
         if show is not None:
-            done = spark.sparkContext.accumulator(0)
-            job = replace(job, done=done.add)
-            stack.enter_context(Watch(lambda: (done.value, total), show))
+            streams = spark.sparkContext.accumulator(0)
+            job = replace(job, done=streams.add)
+            stack.enter_context(Watch(lambda: (streams.value, total), show))
         try:
-            truncation = _run(spark, job, ranges, report)
+            done = _run(spark, job, ranges, report)
         except SPARK_FAILURES as error:
             lost = LeaseLostError.__name__ in str(error)
             raise (LeaseLostError if lost else BatchFailedError)(explain(error)) from error
-        if older_than is not None and not dry_run:
-            connection.run(ledger.prune(now - older_than))
-    return replace(truncation, requests=truncation.requests + of_driver.calls)
+        age = older_than if is_given else connection.run(_age_of_table(of_driver, clock))
+        if age is not None and not dry_run:
+            connection.run(ledger.prune(now - age))
+    return replace(done, requests=done.requests + of_driver.calls)
+
+
+async def _age_of_table(table: Table, clock: Clock) -> int | None:
+    """Return the age in the table's own policy: rows of batches are no stream's, and go by that."""
+    policy = await Policies(table, clock).get(Scope())
+    return policy.rules.older_than if policy.rules and not policy.hold else None
 
 
 def has_rules(options: Mapping[str, Any]) -> bool:
@@ -175,7 +190,8 @@ def _run(spark: SparkSession, job: TruncationJob, ranges: list[KeyRange], report
     cut = frame.mapInArrow(job.run, REPORT)
     if report is None:
         # Collected, not grouped: Spark would carry a lost part of the job out again, when all was cut.
-        return _sum(cut.select(*Kind._fields, *SUMS).toArrow().to_pylist())
+        # With `toArrow`, the job would be in no group that could be cancelled.
+        return _sum(row.asDict() for row in cut.select(*Kind._fields, *SUMS).collect())
     cut.write.parquet(report)
     written = spark.read.schema(REPORT).parquet(report)
     sums = written.groupBy(*Kind._fields).agg(*[sf.sum(name).alias(name) for name in SUMS])

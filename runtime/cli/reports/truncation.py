@@ -94,8 +94,10 @@ class TruncationReport:
             yield f"{counted(without, 'stream')} {_have(without)} no policy, and {_were(without)} left alone."
 
     def _held(self) -> Iterator[str]:
-        for by, number in self._streams_by("held").items():
-            yield f"More of {counted(number, 'stream')} is held {_HELD[HeldBy(by)]}."
+        held = self._streams_by("held")
+        if held:
+            shares = [f"{counted(number, 'stream')} {_HELD[HeldBy(by)]}" for by, number in held.items()]
+            yield f"Held back: {', '.join(shares)}."
 
     def _cost(self, rows: int) -> str:
         each = f", {self.requests / rows:.2f} for each row" if rows else ""

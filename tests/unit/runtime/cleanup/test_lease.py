@@ -133,7 +133,7 @@ def test_a_renewal_whose_answer_was_lost_is_no_loss(table, clock, leases):
 
 def _holder(leases: Leases) -> str | None:
     held = drive(leases.find())
-    return held and held.holder
+    return held.holder if held else None
 
 
 steps = st.lists(
