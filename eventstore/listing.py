@@ -5,7 +5,7 @@ Streams of virtual partitions are not listed: they have no row that could be ask
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -54,10 +54,17 @@ async def split_streams(table: Table, parts: int, prefix: str = "") -> list[KeyR
 
     Reads all keys with that prefix, and no properties: one request for each 1,000 streams.
     """
+    return await split_keys(_stream_keys(table, prefix), parts, prefix)
+
+
+async def split_keys(keys: AsyncIterable[str], parts: int, prefix: str = "") -> list[KeyRange]:
+    """Split partition keys with a prefix, in any order, into at most so many ranges, about equal in number.
+
+    Holds a sample of the keys: 64 for each range.
+    """
     if parts < 1:
         raise ValueError(f"Streams are split into at least one range, not into {parts}.")
-    sample = await _sampled(table, prefix, parts * _SAMPLES_OF_A_PART)
-    return sample.ranges(prefix, parts)
+    return (await _sampled(keys, parts * _SAMPLES_OF_A_PART)).ranges(prefix, parts)
 
 
 async def count_and_split(table: Table, parts: int, most: int) -> tuple[int, list[KeyRange]]:
@@ -66,16 +73,22 @@ async def count_and_split(table: Table, parts: int, most: int) -> tuple[int, lis
     Of a table with very many streams, ranges have more of them: there are a few thousand ranges. The price is that of
     `split_streams`.
     """
-    sample = await _sampled(table, "", max(parts * _SAMPLES_OF_A_PART, _MOST_SAMPLES))
+    limit = max(parts * _SAMPLES_OF_A_PART, _MOST_SAMPLES)
+    sample = await _sampled(_stream_keys(table, ""), limit)
     wanted = max(parts, -(-sample.added // most))
     return sample.added, sample.ranges("", min(wanted, sample.limit // 2))
 
 
-async def _sampled(table: Table, prefix: str, limit: int) -> _Sample:
-    sample = _Sample(limit)
+async def _stream_keys(table: Table, prefix: str) -> AsyncIterator[str]:
     async for row in read_headers(table, KeyRange(prefix), HEADER_NAMES):
         if is_header(row):
-            sample.add(row.partition_key)
+            yield row.partition_key
+
+
+async def _sampled(keys: AsyncIterable[str], limit: int) -> _Sample:
+    sample = _Sample(limit)
+    async for key in keys:
+        sample.add(key)
     return sample
 
 
@@ -108,11 +121,18 @@ class _Sample:
         ]
 
 
-async def read_headers(table: Table, keys: KeyRange, select: Sequence[str] | None) -> AsyncIterator[Row]:
+def read_headers(table: Table, keys: KeyRange, select: Sequence[str] | None) -> AsyncIterator[Row]:
     """Give the rows with the key of a header, those of deleted streams among them. One request for each 1,000."""
+    return read_range(table, HEADER, keys, select)
+
+
+async def read_range(
+    table: Table, row_key: str | None, keys: KeyRange, select: Sequence[str] | None = None
+) -> AsyncIterator[Row]:
+    """Give the rows with this row key in a range of partitions, with None all rows. One request for each 1,000."""
     first = keys.first or keys.prefix
     last = _bound_after(keys.prefix) if keys.before is None else keys.before
-    async for page in pages(partial(table.scan, HEADER, first, last, select=select)):
+    async for page in pages(partial(table.scan, row_key, first, last, select=select)):
         for row in page.rows:
             key = row.partition_key
             if key.startswith(keys.prefix) and key != keys.before:

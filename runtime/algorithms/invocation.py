@@ -80,7 +80,7 @@ def digest_state(encoded: bytes) -> bytes:
 def digest_outputs(published: Sequence[Published]) -> bytes:
     """Return the digest of outputs: their ids, types, bodies and headers, in order."""
     if not published:
-        return _NO_OUTPUTS
+        return NO_OUTPUTS
     parts = [
         (message_id, name, body, sorted(headers.items()) if headers else ())
         for message_id, name, body, headers in published
@@ -101,7 +101,7 @@ def outputs_of(published: Sequence[Published], version: int, now: int) -> tuple[
     )
 
 
-_NO_OUTPUTS = sha256(msgpack.packb([])).digest()[: fingerprint.SIZE]
+NO_OUTPUTS = sha256(msgpack.packb([])).digest()[: fingerprint.SIZE]
 
 
 def _describe(error: BaseException) -> str:

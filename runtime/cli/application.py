@@ -12,10 +12,13 @@ import typer
 
 from runtime.cli.commands.batches import batches
 from runtime.cli.commands.demo import demo
+from runtime.cli.commands.discard import discard
 from runtime.cli.commands.evict import evict
+from runtime.cli.commands.letters import letters
 from runtime.cli.commands.lint import lint
 from runtime.cli.commands.outcomes import outcomes
 from runtime.cli.commands.policy import list_policies, remove_policy, set_policy
+from runtime.cli.commands.redrive import redrive
 from runtime.cli.commands.run import run
 from runtime.cli.commands.sample import shooting_range
 from runtime.cli.commands.show import show
@@ -25,6 +28,7 @@ from runtime.cli.commands.sweep import sweep
 from runtime.cli.commands.tokens import issue
 from runtime.cli.commands.truncate import truncate
 from runtime.cli.commands.verify import verify
+from runtime.cli.commands.window import window
 from runtime.cli.console import results
 
 _SETTINGS: dict[str, Any] = {
@@ -70,7 +74,26 @@ def _texts(command: Callable[..., None]) -> dict[str, Any]:
 application = typer.Typer(help=_HELP, **_SETTINGS)
 application.callback()(_options)
 
-for _command in (demo, lint, run, outcomes, batches, truncate, verify, streams, show, stats, sweep, evict):
+_COMMANDS = (
+    demo,
+    lint,
+    run,
+    outcomes,
+    letters,
+    redrive,
+    discard,
+    batches,
+    truncate,
+    window,
+    verify,
+    streams,
+    show,
+    stats,
+    sweep,
+    evict,
+)
+
+for _command in _COMMANDS:
     application.command(_command.__name__, **_texts(_command))(_command)
 
 _samples = typer.Typer(help="Write a message log to try things with.", **_SETTINGS)

@@ -52,6 +52,26 @@ Master = Annotated[
         help="Where Spark works: local[*,4] means all cores, and four attempts for each task.",
     ),
 ]
+AcknowledgedAfter = Annotated[
+    int | None,
+    typer.Option(
+        "--acknowledged-after",
+        parser=parse_duration,
+        metavar="AGE",
+        show_default=False,
+        help="Promise that the queue has no single message any more that was handled longer ago: then its outputs are "
+        "out, and its version may be cut.",
+    ),
+]
+OnSpark = Annotated[
+    str | None,
+    typer.Option(
+        "--master",
+        metavar="MASTER",
+        show_default=False,
+        help="Work on Spark there, by ranges of the table, as on local[*,4]; without it in this process alone.",
+    ),
+]
 LogFile = Annotated[
     Path | None,
     typer.Option(
@@ -210,3 +230,4 @@ class OnError(StrEnum):
 
     CONTINUE = "continue"
     STOP_STREAM = "stop-stream"
+    PARK = "park"

@@ -31,16 +31,32 @@ def without_values(error: str) -> str:
     return _VARYING.sub("", error)
 
 
+class DeadLetterGroups:
+    """Groups of dead letters that are added one by one."""
+
+    def __init__(self) -> None:
+        self._found: dict[tuple[Any, ...], DeadLetters] = {}
+
+    def add(
+        self, reason: str, handler: str | None, type_: str | None, error: str, message_id: str | None
+    ) -> None:
+        """Count a dead letter in its group."""
+        key = (reason, handler, type_, without_values(error))
+        group = self._found.get(key)
+        if group is None:
+            group = self._found[key] = DeadLetters(reason, handler, type_, error, 0)
+        group.count += 1
+        if message_id and message_id not in group.message_ids and len(group.message_ids) < _EXAMPLES:
+            group.message_ids.append(message_id)
+
+    def largest_first(self) -> list[DeadLetters]:
+        """Return the groups, the largest first."""
+        return sorted(self._found.values(), key=lambda group: (-group.count, group.reason, group.error))
+
+
 def group_dead_letters(rows: Iterable[Mapping[str, Any]]) -> list[DeadLetters]:
     """Return the groups of dead letters, the largest first, from rows with the columns of outcomes."""
-    found: dict[tuple[Any, ...], DeadLetters] = {}
+    groups = DeadLetterGroups()
     for row in rows:
-        key = (row["reason"], row["handler"], row["type"], without_values(row["error"]))
-        group = found.get(key)
-        if group is None:
-            group = found[key] = DeadLetters(row["reason"], row["handler"], row["type"], row["error"], 0)
-        group.count += 1
-        id_ = row["message_id"]
-        if id_ is not None and id_ not in group.message_ids and len(group.message_ids) < _EXAMPLES:
-            group.message_ids.append(id_)
-    return sorted(found.values(), key=lambda group: (-group.count, group.reason, group.error))
+        groups.add(row["reason"], row["handler"], row["type"], row["error"], row["message_id"])
+    return groups.largest_first()

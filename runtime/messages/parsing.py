@@ -21,7 +21,7 @@ from runtime.messages.deliveries import Deliveries, Delivery, Parsed
 from runtime.messages.envelope import Envelope
 from runtime.messages.envelopes import Envelopes
 from runtime.messages.fingerprint import fingerprint
-from runtime.messages.message_ids import IdKey, id_keys
+from runtime.messages.message_ids import IdKey, canonical, id_keys
 from runtime.messages.outcome import Outcome, Reason, dead_letter
 
 
@@ -60,6 +60,20 @@ def unroutable(envelope: Envelope, problem: str | None, handler: str | None = No
     if handler is not None:
         return dead_letter(envelope, Reason.UNKNOWN_HANDLER, f"There is no handler {handler!r}.", handler)
     return dead_letter(envelope, Reason.UNKNOWN_TYPE, f"No handler takes messages of type {envelope.type}.")
+
+
+def business_id_of(route: Route, envelope: Envelope) -> str | None:
+    """Return the business id that the sender names, or the one in the body; None when there is none.
+
+    A UUID in any spelling is one. What is wrong with a body is told when it is prepared.
+    """
+    given = envelope.business_id
+    if given:
+        return canonical(given) if route.key_kind is KeyKind.UUID else given
+    try:
+        return route.business_id(read_body(route, envelope.body)) or None
+    except Exception:  # noqa: BLE001 - a message's own validators may raise anything
+        return None
 
 
 def read_body(route: Route, body: str | bytes) -> Message:

@@ -25,6 +25,7 @@ from pyspark.sql import functions as sf
 from handlers import App
 from handlers.guard import guarded
 from runtime.algorithms.algorithm import AT_ONCE
+from runtime.algorithms.letters.wanted import Wanted
 from runtime.batches.context import BatchContext
 from runtime.batches.ledger import Ledger
 from runtime.batches.record import BatchRecord
@@ -38,6 +39,7 @@ from runtime.spark.logs.inputs import describe_input
 from runtime.spark.logs.log import normalise, read_log
 from runtime.spark.logs.routing import route
 from runtime.spark.passes import Work, finish, unfinished
+from runtime.spark.redriven import RedrivenLetters
 from runtime.spark.sessions.failures import SPARK_FAILURES, explain
 from runtime.spark.sessions.settings import job_settings
 from runtime.spark.workers.connection import Connection, TablePlace, check_reach, open_table
@@ -140,6 +142,37 @@ class Batch:
         with job_settings(self.spark):
             first = partial(unfinished, self.spark, latest=latest, partitions=self._partitions())
             return self._run(self._connect(), batch_id, what, first)
+
+    def redrive(self, wanted: Wanted, batch_id: str | None = None) -> BatchResult:
+        """Handle letters again: those that are wanted now, or with which the batch of this id began.
+
+        Costs what it costs to find them, and one query and one transaction for each stream that has some. Raises
+        `UsageError` when there are none.
+        """
+        check_session(self.spark)
+        connection, algorithm = self._connect(), self.options.described_algorithm()
+        connection.run(Ledger(connection.table, self.options.clock).check_algorithm(algorithm))
+        letters = RedrivenLetters(absolute_folder(self.out), batch_id or new_batch_id())
+        with job_settings(self.spark):
+            if not self._are_chosen(connection, letters):
+                connection.run(letters.freeze(connection.table, self.app, wanted))
+            first = partial(letters.work, self.spark, partitions=self._partitions())
+            result = self._run(connection, letters.batch_id, f"letters in {letters.path}", first)
+        connection.run(letters.finish(connection.table))
+        return result
+
+    def _are_chosen(self, connection: Connection, letters: RedrivenLetters) -> bool:
+        """Say whether an earlier attempt chose the letters of a redrive. Raises `UsageError` when they are lost."""
+        if letters.are_frozen:
+            return True
+        record = connection.run(Ledger(connection.table, self.options.clock).find(letters.batch_id))
+        if record is not None and not record.is_finished:
+            message = (
+                f"The letters of batch {letters.batch_id} are no longer in {letters.path}: abandon the batch, and "
+                f"redrive with a new one."
+            )
+            raise UsageError(message)
+        return record is not None
 
     def _run(self, connection: Connection, batch_id: str | None, what: str, first: Round) -> BatchResult:
         """Run the rounds of a batch that are not committed yet; `first` gives the outcomes of the first."""

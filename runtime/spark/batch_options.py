@@ -35,6 +35,9 @@ class BatchOptions:
     of them back, and raises `BatchHeldBackError`: its outcomes can be looked at, and run again with a higher limit, or
     none, the batch goes on.
 
+    `on_error` says what becomes of later new messages of a stream after a dead letter: they are handled, or held back
+    within the round ("stop-stream"), or in all batches until it is redriven or given up ("park").
+
     `algorithm` is one of those in docs/algorithms.md, the same for all batches of a table. `deduplication_store` and
     `token_store` are tables for the algorithms that use them; by default they are the table of the states. With an
     algorithm other than the state-based one nothing is ever `too_late` and nothing is replayed, so `late` and
@@ -44,7 +47,7 @@ class BatchOptions:
     cascade: bool = False
     max_rounds: int = 100
     late: Literal["refuse", "process"] = "refuse"
-    on_error: Literal["continue", "stop-stream"] = "continue"
+    on_error: Literal["continue", "stop-stream", "park"] = "continue"
     on_difference: Literal["dead-letter", "fail"] = "dead-letter"
     source: str | None = None
     log_format: str | None = None
@@ -62,7 +65,7 @@ class BatchOptions:
     def __post_init__(self) -> None:
         for name, value, allowed in (
             ("late", self.late, ("refuse", "process")),
-            ("on_error", self.on_error, ("continue", "stop-stream")),
+            ("on_error", self.on_error, ("continue", "stop-stream", "park")),
             ("on_difference", self.on_difference, ("dead-letter", "fail")),
         ):
             if value not in allowed:

@@ -7,7 +7,7 @@ Rows are few and rewritten as a whole: a stream keeps up to 1,000 letters that w
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import cached_property
@@ -120,7 +120,7 @@ class Letters:
         before, after = _by_row(self.all, self.rows), _by_row(letters, self._starts(letters))
         changes = [Include.delete(_row_key(first), "*") for first in before if first not in after]
         changes += [
-            Include.insert_or_replace(_row_key(first), _properties(row))
+            Include.insert_or_replace(_row_key(first), letter_properties(row))
             for first, row in after.items()
             if before.get(first) != row
         ]
@@ -193,6 +193,16 @@ def read_waiting(properties: Properties) -> Waiting:
     )
 
 
+def given_up(letters: Sequence[Letter], is_meant: Callable[[Letter], bool]) -> tuple[list[Letter], int]:
+    """Return letters with those given up that wait and are meant, and how many these are."""
+    meant = {letter.number for letter in letters if letter.waits and is_meant(letter)}
+    changed = [
+        letter._replace(kind=Kind.GIVEN_UP, envelope=None) if letter.number in meant else letter
+        for letter in letters
+    ]
+    return changed, len(meant)
+
+
 def read_letters(rows: Sequence[Row]) -> Letters:
     """Return the letters that some rows hold, in their order. Raises `StoredDataError`."""
     if not rows:
@@ -200,14 +210,18 @@ def read_letters(rows: Sequence[Row]) -> Letters:
     letters: list[Letter] = []
     starts = []
     for row in rows:
-        try:
-            found = _unpack(decompress(join(row.properties, _DATA)))
-            starts.append(int(row.row_key.removeprefix(PREFIX)))
-        except UNREADABLE as error:
-            message = f"The letters in the row {row.row_key} cannot be read: {error!r}."
-            raise StoredDataError(message) from error
-        letters += found
+        letters += read_letter_row(row)
+        starts.append(int(row.row_key.removeprefix(PREFIX)))
     return Letters(tuple(letters), tuple(starts))
+
+
+def read_letter_row(row: Row) -> list[Letter]:
+    """Return the letters in a row. Raises `StoredDataError`."""
+    try:
+        return _unpack(decompress(join(row.properties, _DATA)))
+    except UNREADABLE as error:
+        message = f"The letters in the row {row.row_key} cannot be read: {error!r}."
+        raise StoredDataError(message) from error
 
 
 def _by_row(letters: Sequence[Letter], starts: Sequence[int]) -> dict[int, list[Letter]]:
@@ -223,7 +237,8 @@ def _row_key(first: int) -> str:
     return f"{PREFIX}{first:016d}"
 
 
-def _properties(letters: Sequence[Letter]) -> dict[str, Value]:
+def letter_properties(letters: Sequence[Letter]) -> dict[str, Value]:
+    """Return the properties of a row of letters."""
     properties: dict[str, Value] = {}
     split(properties, _DATA, compress(_pack(letters)))
     return properties

@@ -68,3 +68,6 @@ MAX_ROW_LETTERS = 128
 
 MAX_TRANSACTION_LETTERS = 2000
 """How many letters one transaction adds or changes."""
+
+MAX_TASK_LETTERS = 1000
+"""How many refused deliveries that reached no stream one task keeps; more are in the outcomes only."""

@@ -46,7 +46,7 @@ async def stream_keys(table: Table, keys: KeyRange) -> AsyncIterator[list[str]]:
     """Give the partition keys of the state streams in a range, up to 1,000 at a time, with one request for each."""
     found: list[str] = []
     async for stream in list_streams(table, keys, header=["StateVersions"]):
-        if _is_state_stream(stream):
+        if is_state_stream(stream):
             found.append(stream.partition.key)
         if len(found) == PAGE_SIZE:
             yield found
@@ -71,7 +71,7 @@ async def versions(table: Table, handler: str, business_id: str) -> list[Version
 
 
 def _summary(stream: Stream) -> StreamSummary | None:
-    if not _is_state_stream(stream):
+    if not is_state_stream(stream):
         return None
     handler, _, business_id = stream.partition.key.partition("-")
     head = read_head(stream.properties or {})
@@ -79,5 +79,6 @@ def _summary(stream: Stream) -> StreamSummary | None:
     return StreamSummary(handler, business_id, head, runs)
 
 
-def _is_state_stream(stream: Stream) -> bool:
+def is_state_stream(stream: Stream) -> bool:
+    """Say whether a stream holds versions of a state, by the property `StateVersions` of its header."""
     return "-" in stream.partition.key and "StateVersions" in (stream.properties or {})

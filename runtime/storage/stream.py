@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from eventstore import Include, Partition, Properties, RecordedEvent, Stream, Table
+from eventstore import Include, InvalidKeyError, Partition, Properties, RecordedEvent, Stream, Table
 from eventstore.keys import escape
 from handlers.app import HandlerDefinition
 from runtime.messages.message_ids import IdKey
@@ -44,6 +44,15 @@ def stream_partition(table: Table, handler: str, business_id: str) -> Partition:
     key = f"{handler}-{business_id}"
     escape(key)
     return Partition.exact(table, key)
+
+
+def is_key(key: str) -> bool:
+    """Say whether a stream can have this partition key: whether it is short enough."""
+    try:
+        escape(key)
+    except InvalidKeyError:
+        return False
+    return True
 
 
 async def load(table: Table, handler: HandlerDefinition, business_id: str, ids: Collection[IdKey]) -> History:

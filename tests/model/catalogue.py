@@ -151,6 +151,9 @@ TRUNCATION = (
     Check(_STEPWISE, Bounds(2, 1), is_quick=True),
     Check(_STEPWISE, Bounds(2, 1, 1)),
     Check(_STEPWISE_NEW, Bounds(2, 1)),
+    Check(truncation.DIED, Bounds(2, 1)),
+    Check(truncation.CONSUMED, Bounds(1, 1), is_quick=True),
+    Check(truncation.CONSUMED, Bounds(2, 1)),
 )
 
 OUTBOX = (

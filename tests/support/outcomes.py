@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from pyspark.sql import DataFrame
 
 from eventstore import connect, drive
-from runtime.algorithms.counts import count_handlers
+from runtime.algorithms.counts import count_objects
 from runtime.algorithms.outbox.entities import ENTITY
 from runtime.algorithms.outbox.entity import read_entity
 from runtime.algorithms.outbox.tokens import HEADER, TokenStore
@@ -77,7 +77,7 @@ class Left(NamedTuple):
 
 async def _left(url: str, table: str, other: tuple[str, str]) -> Left:
     async with connect(url) as store, connect(other[0]) as opened:
-        counts = await count_handlers(await store.table(table))
+        counts = (await count_objects(await store.table(table))).handlers
         tokens = await TokenStore(await opened.table(other[1])).count()
     return Left(
         {each.handler: each.versions for each in counts}, sum(each.unfinished for each in counts), tokens

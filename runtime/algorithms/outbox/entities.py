@@ -73,36 +73,11 @@ class Entities:
                 f"{key} is processed with the algorithm {entity.algorithm}, and cannot be with {self.algorithm}: "
                 "use the same, or another table."
             )
-        return await self._with_letters(entity) if entity.letter_rows else entity
-
-    async def _with_letters(self, entity: Entity) -> Entity:
-        """Read the letters of an entity. When it was changed since it was read, a write is refused anyway."""
-        page = partial(self.table.query, entity.key, letters.PREFIX, letters.LAST, select=letters.PROPERTIES)
-        rows = [row async for found in pages(page) for row in found.rows]
-        return replace(entity, letters=letters.read_letters(rows))
+        return await with_letters(self.table, entity)
 
     async def store(self, entity: Entity) -> Entity:
-        """Write an entity on the condition that nobody wrote it since it was read. Costs one request.
-
-        Raises `ConcurrencyConflictError` when somebody did. Then, and when no answer came, the entity must be read
-        again.
-        """
-        includes: Sequence[Include] = ()
-        if entity.refused is not None:
-            kept, includes = entity.letters.changed(entity.refused)
-            entity = replace(entity, letters=kept, letter_rows=len(kept.rows), refused=None)
-        properties = entity.properties()
-        change = (
-            Operation.insert(ENTITY, properties)
-            if entity.etag is None
-            else Operation.replace(ENTITY, properties, entity.etag)
-        )
-        try:
-            changes = [change, *(include.operation() for include in includes)]
-            (etag, *_) = await self.table.transact(entity.key, changes)
-        except RowError as error:
-            raise ConcurrencyConflictError(entity.key, str(error)) from error
-        return replace(entity, etag=etag)
+        """Write an entity as `store_entity` does."""
+        return await store_entity(self.table, entity)
 
     async def update(self, entity: Entity, change: Callable[[Entity], Entity]) -> Entity:
         """Store the entity as `change` returns it, again from what is stored whenever somebody else wrote in between.
@@ -143,3 +118,36 @@ class Entities:
         after = f"{self.handler.name}."  # "." follows "-": all keys of the handler's entities come before
         scan = partial(self.table.scan, ENTITY, self.key(""), after, select=["Pending"])
         return await until_undisturbed(self.retries, partial(scan, continuation=continuation))
+
+
+async def with_letters(table: Table, entity: Entity) -> Entity:
+    """Read the letters of an entity, if it has any. A write is refused when it was changed since it was read."""
+    if not entity.letter_rows:
+        return entity
+    page = partial(table.query, entity.key, letters.PREFIX, letters.LAST, select=letters.PROPERTIES)
+    rows = [row async for found in pages(page) for row in found.rows]
+    return replace(entity, letters=letters.read_letters(rows))
+
+
+async def store_entity(table: Table, entity: Entity) -> Entity:
+    """Write an entity on the condition that nobody wrote it since it was read. Costs one request.
+
+    Raises `ConcurrencyConflictError` when somebody did. Then, and when no answer came, the entity must be read
+    again.
+    """
+    includes: Sequence[Include] = ()
+    if entity.refused is not None:
+        kept, includes = entity.letters.changed(entity.refused)
+        entity = replace(entity, letters=kept, letter_rows=len(kept.rows), refused=None)
+    properties = entity.properties()
+    change = (
+        Operation.insert(ENTITY, properties)
+        if entity.etag is None
+        else Operation.replace(ENTITY, properties, entity.etag)
+    )
+    try:
+        changes = [change, *(include.operation() for include in includes)]
+        (etag, *_) = await table.transact(entity.key, changes)
+    except RowError as error:
+        raise ConcurrencyConflictError(entity.key, str(error)) from error
+    return replace(entity, etag=etag)

@@ -15,16 +15,19 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import partial
 
-from eventstore import Include, Partition, Row, Stream, Table
+from eventstore import Include, Partition, Row, Stream, Table, pages
 from eventstore.header import header_row
 from eventstore.limits import prepare_row, row_bytes
 from eventstore.truncation import CutRows, rows_to_cut
+from runtime.algorithms.state_based.unpublished import StoredOutputs
 from runtime.batches.open_batches import OpenBatches
 from runtime.errors import UsageError
 from runtime.retries import RetryPolicy, until_undisturbed
+from runtime.storage import letters
 from runtime.storage.head import HEAD_PROPERTIES, Head, read_head
 from runtime.storage.id_index import index_below
-from runtime.storage.run import INDEX_PROPERTIES, RunIndex, read_index
+from runtime.storage.letters import Letter, Waiting, given_up
+from runtime.storage.run import INDEX_PROPERTIES, Commit, RunIndex, read_index
 from runtime.storage.tail import NO_EVENT
 
 DAY = 24 * 3600 * 1_000_000
@@ -44,14 +47,23 @@ class HeldBy(StrEnum):
     UNDATED = "undated"
     """They have no `enqueued_at`, and that is not allowed for."""
 
+    UNACKNOWLEDGED = "unacknowledged"
+    """They are of single messages with outputs, of which nobody has said that they are out."""
+
+    LETTER = "letter"
+    """A letter waits that is not newer: redriven after they are cut, its message would be too late."""
+
 
 @dataclass(frozen=True, slots=True)
 class TruncationRules:
     """When a version may go. Times are microseconds.
 
     `cut_off` is the time before which both the version and its message must have been written and enqueued.
-    `keep_last` versions stay whatever their age. Versions of `open_batches` stay, as their outputs may not be out
-    yet. Versions without `enqueued_at` go only when `allow_undated`.
+    `keep_last` versions stay whatever their age. Versions of `open_batches` stay, as their outputs may not be out yet,
+    and so do those of single messages with outputs, unless their consumer has acknowledged them or they were written
+    before `acknowledged`, as the operator promises. Versions without `enqueued_at` go only when `allow_undated`.
+
+    The horizon stays before the oldest letter that waits. Letters last refused at `give_up` or before are given up.
     """
 
     cut_off: int
@@ -59,6 +71,8 @@ class TruncationRules:
     redelivery_window: int
     allow_undated: bool
     open_batches: OpenBatches
+    acknowledged: int | None = None
+    give_up: int | None = None
 
     @classmethod
     def of(
@@ -71,6 +85,8 @@ class TruncationRules:
         redelivery_window: int = 0,
         allow_undated: bool = False,
         allow_young: bool = False,
+        acknowledged_after: int | None = None,
+        give_up_letters_older_than: int | None = None,
     ) -> TruncationRules:
         """Make the rules of a truncation that begins `now`.
 
@@ -90,11 +106,11 @@ class TruncationRules:
             message = "A redelivery window is between nothing and ten years."
             raise UsageError(message)
         age = older_than if older_than is not None else (0 if allow_young else MINIMUM_AGE)
-        return cls(now - age, keep_last or 0, redelivery_window, allow_undated, open_batches)
-
-    def lets_go(self, run: RunIndex, versions: int) -> bool:
-        """Say whether all versions of a run may go, in a stream that has made so many versions."""
-        return self.is_due(run, versions) and self.holder(run) is None
+        acknowledged = None if acknowledged_after is None else now - acknowledged_after
+        give_up = None if give_up_letters_older_than is None else now - give_up_letters_older_than
+        return cls(
+            now - age, keep_last or 0, redelivery_window, allow_undated, open_batches, acknowledged, give_up
+        )
 
     def is_due(self, run: RunIndex, versions: int) -> bool:
         """Say whether all versions of a run are old enough, and more than those to be kept."""
@@ -105,12 +121,36 @@ class TruncationRules:
         )
 
     def holder(self, run: RunIndex) -> HeldBy | None:
-        """Return what keeps a run that is due, None when it may go."""
-        if not all(self.open_batches.is_finished(commit.batch, commit.number) for commit in run.commits):
+        """Return what keeps a run that is due, None when it may go.
+
+        Versions that are unacknowledged may go all the same, when they have no outputs.
+        """
+        if not all(
+            commit.batch is None or self.open_batches.is_finished(commit.batch, commit.number)
+            for commit in run.commits
+        ):
             return HeldBy.OPEN_BATCH
         if run.undated and not self.allow_undated:
             return HeldBy.UNDATED
+        if not all(map(self.is_acknowledged, run.commits)):
+            return HeldBy.UNACKNOWLEDGED
         return None
+
+    def is_held_by_letter(self, run: RunIndex, waiting: Waiting) -> bool:
+        """Say whether a letter that waits would be too late without a run, and could not be redriven."""
+        if run.undated and waiting.undated:
+            return True
+        if run.newest is None or waiting.oldest is None:
+            return False
+        return run.newest + self.redelivery_window >= waiting.oldest
+
+    def is_acknowledged(self, commit: Commit) -> bool:
+        """Say whether somebody vouches for the outputs of a commit: a batch, a consumer, or the operator."""
+        if commit.batch is not None:
+            return True
+        if commit.number is not None and self.open_batches.is_finished(None, commit.number):
+            return True
+        return self.acknowledged is not None and commit.written_at < self.acknowledged
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +158,7 @@ class Truncated:
     """What was cut of a stream, or would be: versions, runs, rows and bytes; what is kept, and what `held` more of it.
 
     `rows` are deleted rows, and `bytes` is by how much the table is smaller then: tails in headers are cut too.
+    `letters` were given up.
     """
 
     stream: str
@@ -129,6 +170,7 @@ class Truncated:
     rows: int = 0
     bytes: int = 0
     held: HeldBy | None = None
+    letters: int = 0
 
 
 async def truncate_stream(
@@ -136,9 +178,10 @@ async def truncate_stream(
 ) -> Truncated | None:
     """Cut away what the rules let go of one stream, by its partition key. Return None when it is gone.
 
-    Costs one query; two more for a stream that is or was cut, to measure the rows, also those that an earlier
-    truncation may have left, and one for each further 64 of them; and for what is cut a query and one transaction for
-    each 99 rows. Raises `RetriesExhaustedError` after too many lost races in a row.
+    Costs one query, and one more for each run of single messages that nobody promises to be acknowledged; two more for
+    a stream that is or was cut, to measure the rows, also those that an earlier truncation may have left, and one for
+    each further 64 of them; and for what is cut a query and one transaction for each 99 rows. Raises
+    `RetriesExhaustedError` after too many lost races in a row.
     """
     attempt = partial(_truncate_once, Partition.exact(table, key), rules, dry_run=dry_run)
     return await until_undisturbed(retries.beside(table), attempt)
@@ -154,7 +197,8 @@ async def _truncate_once(partition: Partition, rules: TruncationRules, *, dry_ru
     head = read_head(stream.properties or {})
     runs = [read_index(event) for event in slice_.events]
     runs += head.tail.indexes() if head.tail else []
-    gone, held = _gone(runs, head, rules)
+    stream, head, abandoned = await _without_old_letters(stream, head, rules, dry_run=dry_run)
+    gone, held = await _gone(runs, head, rules, StoredOutputs(stream, head.tail))
     head = _moved(head, gone, rules) if gone else head
     plan = await _planned(stream, gone, head)
     if plan is not None and not dry_run:
@@ -162,8 +206,45 @@ async def _truncate_once(partition: Partition, rules: TruncationRules, *, dry_ru
     versions = sum(run.count for run in gone)
     rows, size = (plan.count, plan.bytes) if plan else (0, 0)
     return Truncated(
-        partition.key, versions, len(gone), head.kept_from, head.versions, head.horizon, rows, size, held
+        partition.key,
+        versions,
+        len(gone),
+        head.kept_from,
+        head.versions,
+        head.horizon,
+        rows,
+        size,
+        held,
+        abandoned,
     )
+
+
+async def _without_old_letters(
+    stream: Stream, head: Head, rules: TruncationRules, *, dry_run: bool
+) -> tuple[Stream, Head, int]:
+    """Give up the letters that were refused long ago. Return the stream and its head after it, and how many.
+
+    Costs a query for a stream with letters, and a transaction when some are given up.
+    """
+    if rules.give_up is None or not head.waiting.count:
+        return stream, head, 0
+    partition = stream.partition
+    read = partial(
+        partition.table.query, partition.key, letters.PREFIX, letters.LAST, select=letters.PROPERTIES
+    )
+    kept = letters.read_letters([row async for page in pages(read) for row in page.rows])
+    changed, count = given_up(kept.all, partial(_is_old, rules.give_up))
+    if not count:
+        return stream, head, 0
+    head = replace(head, waiting=head.waiting.after(changed, 0))
+    if dry_run:
+        return replace(stream, properties=head.properties()), head, count
+    _, changes = kept.changed(changed)
+    return await Stream.set_properties(stream, head.properties(), changes), head, count
+
+
+def _is_old(latest: int, letter: Letter) -> bool:
+    return letter.refused_at <= latest
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,14 +299,21 @@ async def _cut(plan: _Plan) -> None:
     await Stream.truncate(plan.stream, plan.first_event, properties, changes, plan.rows)
 
 
-def _gone(
-    runs: Sequence[RunIndex], head: Head, rules: TruncationRules
+async def _gone(
+    runs: Sequence[RunIndex], head: Head, rules: TruncationRules, outputs: StoredOutputs
 ) -> tuple[list[RunIndex], HeldBy | None]:
     """Return the runs to cut: the oldest ones that may go, never the newest run; and what holds the next."""
     gone: list[RunIndex] = []
     for run in runs[:-1]:
-        if not rules.lets_go(run, head.versions):
-            return gone, rules.holder(run) if rules.is_due(run, head.versions) else None
+        if not rules.is_due(run, head.versions):
+            break
+        held = rules.holder(run)
+        if held in (None, HeldBy.UNACKNOWLEDGED) and rules.is_held_by_letter(run, head.waiting):
+            held = HeldBy.LETTER
+        if held is HeldBy.UNACKNOWLEDGED and not await outputs.of(run, rules.is_acknowledged):
+            held = None
+        if held is not None:
+            return gone, held
         gone.append(run)
     return gone, None
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from datetime import timedelta
 from enum import StrEnum
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -21,11 +22,14 @@ from runtime.cli.options import (
     AsJson,
     DeduplicationStoreUrl,
     DeduplicationTableName,
+    LogFile,
+    OnSpark,
     StoreUrl,
     TableName,
 )
 from runtime.cli.places import Named, Place, check_named
 from runtime.cli.reports.tables import counted
+from runtime.cli.sessions import working
 from runtime.cli.stores import check_table
 from runtime.clock import system_clock
 from runtime.processor import Processor
@@ -67,6 +71,8 @@ def evict(
     deduplication_store: DeduplicationStoreUrl = None,
     deduplication_table: DeduplicationTableName = None,
     dry_run: DryRun = False,
+    master: OnSpark = None,
+    log_file: LogFile = None,
     as_json: AsJson = False,
 ) -> None:
     r"""Forget messages that were processed longer ago, in outboxes or in the de-duplication store.
@@ -77,7 +83,8 @@ def evict(
     The risk: a later copy of a forgotten message is taken for new and processed again, and nothing shows it. So keep
     ids for longer than a copy may be delivered: the retention of the queue or log, and as long as somebody may run an
     old log again. Unfinished messages are never forgotten. One request for each entity, and one more for each in which
-    something is forgotten.
+    something is forgotten. With --master the entities are split by their keys and worked on by all workers; stopped at
+    any moment, run it again to finish.
     """
     loaded = load_app(app)
     states, named = Place(store, table), Named(deduplication_store, deduplication_table)
@@ -87,7 +94,13 @@ def evict(
     check_table(*ids)
     age = timedelta(microseconds=older_than)
     screen = Screen(as_json)
-    forgotten = asyncio.run(_evict(loaded, algorithm, states, ids, age, dry_run=dry_run))
+    asyncio.run(_check_algorithm(algorithm, states, ids))
+    if master:
+        forgotten = _on_spark(
+            loaded, algorithm, states, ids, age, master=master, log_file=log_file, dry_run=dry_run
+        )
+    else:
+        forgotten = asyncio.run(_evict(loaded, algorithm, states, ids, age, dry_run=dry_run))
     screen.give({"dry_run": dry_run, "older_than_seconds": age.total_seconds(), "forgotten": forgotten})
     if dry_run:
         screen.show(
@@ -100,6 +113,13 @@ def evict(
         )
 
 
+async def _check_algorithm(algorithm: KeptByAge, states: Place, ids: Place) -> None:
+    """Raise `UsageError` when the table was processed with another algorithm, or the ids are elsewhere."""
+    described = described_algorithm(algorithm.value, None if ids == states else ids)
+    async with connect(states.store) as store:
+        await Ledger(await store.table(states.table), system_clock).check_algorithm(described)
+
+
 async def _evict(
     app: App,
     algorithm: KeptByAge,
@@ -110,14 +130,44 @@ async def _evict(
     dry_run: bool,
 ) -> int:
     async with connect(states.store) as store, connect(ids.store) as other:
-        table = await store.table(states.table)
-        elsewhere = None if ids == states else ids
-        await Ledger(table, system_clock).check_algorithm(described_algorithm(algorithm.value, elsewhere))
         processor = Processor(
             app,
-            table,
+            await store.table(states.table),
             published_by_nobody,
             algorithm=algorithm.value,
-            deduplication_store=await other.table(ids.table) if elsewhere else None,
+            deduplication_store=await other.table(ids.table) if ids != states else None,
         )
         return await processor.evict(older_than, dry_run=dry_run)
+
+
+def _on_spark(
+    app: App,
+    algorithm: KeptByAge,
+    states: Place,
+    ids: Place,
+    older_than: timedelta,
+    *,
+    master: str,
+    log_file: Path | None,
+    dry_run: bool,
+) -> int:
+    from runtime.spark.evict import evict as forget
+    from runtime.spark.workers.connection import TablePlace, check_scope
+
+    for each in (states, ids):
+        check_scope(connect(each.store).scope, master)
+    elsewhere = None if ids == states else TablePlace(*ids)
+    stopped = "Stopped. What was forgotten stays so: run it again to finish."
+    with working(master, log_file, when_stopped=stopped) as (spark, progress):
+        progress.step("Looking through the entities" if dry_run else "Forgetting")
+        forgotten = forget(
+            spark,
+            app,
+            TablePlace(*states),
+            older_than,
+            algorithm=algorithm.value,
+            ids=elsewhere,
+            dry_run=dry_run,
+        )
+        progress.done()
+        return forgotten

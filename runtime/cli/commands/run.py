@@ -75,7 +75,9 @@ LateOption = Annotated[
 OnErrorOption = Annotated[
     OnError,
     typer.Option(
-        "--on-error", help="After a dead letter, go on with its stream, or hold back what is new in it."
+        "--on-error",
+        help="After a dead letter, go on with its stream, or hold back what is new in it: within the round "
+        "(`stop-stream`), or in all batches until it is redriven or discarded (`park`).",
     ),
 ]
 OnDifferenceOption = Annotated[

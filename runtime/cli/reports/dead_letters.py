@@ -12,10 +12,12 @@ from runtime.messages.dead_letters import DeadLetters
 _COLUMNS = ("deliveries", "reason", "handler", "type", "error", "messages")
 
 
-def table_of_dead_letters(groups: Sequence[DeadLetters], total: int) -> RenderableType:
+def table_of_dead_letters(
+    groups: Sequence[DeadLetters], total: int, what: str = "Dead letters"
+) -> RenderableType:
     """Return a row for each group, with the error and the ids of some of its messages."""
     shown = sum(group.count for group in groups)
-    title = "Dead letters" if shown == total else f"Dead letters, {shown:,} of {total:,}"
+    title = what if shown == total else f"{what}, {shown:,} of {total:,}"
     return make_table(f"{title}, by reason and error", _COLUMNS, map(_row, groups))
 
 

@@ -21,6 +21,11 @@ _HELD = {
     HeldBy.HOLD: "by a hold",
     HeldBy.OPEN_BATCH: "by batches that are not published",
     HeldBy.UNDATED: "by versions without enqueued_at",
+    HeldBy.LETTER: "by letters that wait",
+    HeldBy.UNACKNOWLEDGED: (
+        "by single messages whose outputs may not be out: let consumers acknowledge (acknowledge_every), or "
+        "promise with --acknowledged-after AGE that those handled longer ago were acknowledged"
+    ),
 }
 
 

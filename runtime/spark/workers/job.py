@@ -15,6 +15,7 @@ import pyarrow as pa
 from eventstore import Table
 from handlers import App
 from runtime.algorithms.choice import AlgorithmName, BatchAlgorithm, Dependencies, make_batch_algorithms
+from runtime.algorithms.letters.of_table import TableLetters
 from runtime.batches.context import BatchContext
 from runtime.batches.seen import NOTHING
 from runtime.clock import Clock, system_clock
@@ -26,7 +27,9 @@ from runtime.spark.workers.concurrency import ConcurrencyLimit, Wait
 from runtime.spark.workers.connection import Connection, TablePlace, open_table
 from runtime.spark.workers.deliveries import Group, groups
 from runtime.spark.workers.garbage import rare_collections
+from runtime.spark.workers.letters import letter_groups
 from runtime.spark.workers.outcomes import OutcomeWriter
+from runtime.storage.stream import is_key
 
 Wrap = Callable[[Table], Table]
 
@@ -77,59 +80,87 @@ class FoldJob:
 
     def fold(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Handle the deliveries of a partition, stream by stream, and give their outcomes."""
+        return self._fold(groups(batches))
+
+    def redrive(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Handle the letters of a partition, stream by stream, and give their outcomes."""
+        return self._fold(letter_groups(batches))
+
+    def _fold(self, given: Iterable[Group]) -> Iterator[pa.RecordBatch]:
         connection, concurrency, dependencies = self.open()
-        algorithms = make_batch_algorithms(self.algorithm, dependencies)
-        buffer, writer = Buffer(), OutcomeWriter()
+        kit = _Kit(
+            self.app,
+            make_batch_algorithms(self.algorithm, dependencies),
+            TableLetters(dependencies.table, self.batch, self.clock, dependencies.retries),
+            Buffer(),
+        )
+        writer = OutcomeWriter()
         with rare_collections():
-            for outcomes in connection.run_all(self._work(algorithms, batches, buffer), concurrency):
+            for outcomes in connection.run_all(_work(kit, given), concurrency):
                 writer.add(outcomes)
                 del outcomes  # or they would be kept while the next group is handled
                 while writer.is_full:
                     yield writer.flush()
             yield writer.flush()
 
-    def _work(
-        self, algorithms: Mapping[str, BatchAlgorithm], batches: Iterable[pa.RecordBatch], buffer: Buffer
-    ) -> Iterator[Coroutine[Any, Any, Outcomes] | Wait]:
-        """Give the work on each group. One that goes on with the stream of the group before waits for it."""
-        stream = _Stream(self.app, algorithms, buffer)
-        for group in groups(batches):
-            if group.follows:
-                yield Wait.FOR_ALL
-            else:
-                stream = _Stream(self.app, algorithms, buffer)
-            yield from buffer.admit(group.size)
-            yield stream.process(group)
-            del group  # or it would be kept while the next one is read
+
+class _Kit(NamedTuple):
+    """What a worker handles the streams of a partition with."""
+
+    app: App
+    algorithms: Mapping[str, BatchAlgorithm]
+    letters: TableLetters
+    buffer: Buffer
+
+
+def _work(kit: _Kit, given: Iterable[Group]) -> Iterator[Coroutine[Any, Any, Outcomes] | Wait]:
+    """Give the work on each group. One that goes on with the stream of the group before waits for it."""
+    stream = _Stream(kit)
+    for group in given:
+        if group.follows:
+            yield Wait.FOR_ALL
+        else:
+            stream = _Stream(kit)
+        yield from kit.buffer.admit(group.size)
+        yield stream.process(group)
+        del group  # or it would be kept while the next one is read
 
 
 class _Stream:
     """Processes the groups of one stream, one after another: each is told what has been seen in those before."""
 
-    def __init__(self, app: App, algorithms: Mapping[str, BatchAlgorithm], buffer: Buffer) -> None:
-        self._app = app
-        self._algorithms = algorithms
-        self._buffer = buffer
+    def __init__(self, kit: _Kit) -> None:
+        self._kit = kit
         self._seen = NOTHING
 
     async def process(self, group: Group) -> Outcomes:
         """Return the outcomes of a group."""
         outcomes = await self._outcomes(group)
+        if outcomes.refused and not _has_stream(group):
+            await self._kit.letters.keep(list(outcomes.refused.values()))
         if group.is_followed:
             self._seen = self._seen.between_groups(outcomes)
-        self._buffer.release(group.size)
+        self._kit.buffer.release(group.size)
         return outcomes
 
     async def _outcomes(self, group: Group) -> Outcomes:
-        handler = self._app.handlers.get(group.handler or "")
+        handler = self._kit.app.handlers.get(group.handler or "")
         if handler is None:
             rows = zip(group.envelopes, group.problems, strict=True)
             return Outcomes.of([unroutable(envelope, problem, group.handler) for envelope, problem in rows])
         deliveries = prepare_all(handler, group.business_id, group.envelopes)
         if group.business_id is None:
             return Outcomes.of([each for each in deliveries.parsed if isinstance(each, Outcome)])
-        algorithm = self._algorithms[handler.name]
+        algorithm = self._kit.algorithms[handler.name]
         return Outcomes.of(await algorithm.process(group.business_id, deliveries, self._seen))
+
+
+def _has_stream(group: Group) -> bool:
+    return (
+        group.handler is not None
+        and group.business_id is not None
+        and is_key(f"{group.handler}-{group.business_id}")
+    )
 
 
 def _unchanged(table: Table) -> Table:

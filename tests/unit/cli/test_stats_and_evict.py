@@ -55,7 +55,7 @@ def test_stats_count_what_is_there_and_what_is_unfinished(consistent, play):
     with pytest.raises(ConnectionError):
         play("tokens", fails=True)
 
-    document = consistent("stats", *ON_STORE, "--json").document
+    document = consistent("stats", *ON_STORE, "--quick", "--json").document
 
     assert document == {
         "handlers": [
@@ -66,12 +66,16 @@ def test_stats_count_what_is_there_and_what_is_unfinished(consistent, play):
                 "versions": 2,
                 "kept": 1,
                 "unfinished": 1,
+                "letters": 0,
+                "horizon": None,
             }
         ],
         "live_tokens": 2,
     }
-    said = consistent("stats", *ON_STORE)
-    assert ["ShootingRange", "tokens", "1", "2", "1", "1"] in [line.split() for line in said.out.splitlines()]
+    said = consistent("stats", *ON_STORE, "--quick")
+    assert ["ShootingRange", "tokens", "1", "2", "1", "1", "0", "-"] in [
+        line.split() for line in said.out.splitlines()
+    ]
     assert "Live tokens: 2" in said.out
 
 
@@ -81,6 +85,10 @@ def test_stats_of_a_state_based_table(consistent, store):
     found = [(each["handler"], each["versions"], each["kept"]) for each in document["handlers"]]
     assert found == [("LeaderBoard", 2, 2), ("ShootingRange", 4, 4)]
     assert document["live_tokens"] == 0
+    assert {each["oldest"] for each in document["handlers"]} == {"2026-03-01T12:00:00Z"}
+    assert [each["rows"] for each in document["handlers"]] == [1, 2]
+    assert document["others"] == {"rows": 0, "bytes": 0}
+    assert "Beside these: 0 rows of the ledger" in consistent("stats", *ON_STORE).out
 
 
 def test_stats_of_a_table_that_holds_nothing(consistent, tmp_path):

@@ -120,12 +120,12 @@ def test_a_message_without_outputs_is_durable_before_it_is_acknowledged():
     assert log.entries == ["query", "transact", "barrier", "query", "barrier"]
 
 
-def test_nothing_is_made_durable_for_a_message_that_did_nothing():
+def test_a_message_that_did_nothing_is_kept_as_a_letter():
     log = Log()
 
     process(shooting_range, log.watched, delivery("m-1", "StartNewRound", {"game_id": str(GAME)}))
 
-    assert log.entries == []
+    assert log.entries == ["transact"]
 
 
 def test_a_dead_letter_in_one_handler_leaves_the_other_alone():

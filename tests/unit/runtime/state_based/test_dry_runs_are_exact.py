@@ -32,13 +32,20 @@ commits = st.lists(
     min_size=1,
     max_size=12,
 )
+OPEN = OpenBatches(names=frozenset({"open"}))
 rules = st.builds(
-    lambda age, last, undated: TruncationRules.of(
-        NOW, OPEN, older_than=age * DAY, keep_last=last, allow_undated=undated
+    lambda age, last, undated, acknowledged: TruncationRules.of(
+        NOW,
+        OPEN,
+        older_than=age * DAY,
+        keep_last=last,
+        allow_undated=undated,
+        acknowledged_after=acknowledged,
     ),
     st.integers(1, 20),
     st.integers(0, 10),
     st.booleans(),
+    st.sampled_from([None, 0, 5 * DAY]),
 )
 layouts = st.fixed_dictionaries(
     {
@@ -108,7 +115,7 @@ def test_rows_that_a_crash_has_left_are_told_too(at_once, monkeypatch):
     monkeypatch.setattr(event_truncation, "_MEASURED_AT_ONCE", at_once)
     table = stream_of([(1, 9, None, True)] * 11)
     whole = copy_of(table)
-    by = TruncationRules.of(NOW, OPEN, older_than=DAY)
+    by = TruncationRules.of(NOW, OpenBatches(), older_than=DAY, acknowledged_after=0)
     with monkeypatch.context() as patched:
         patched.setattr(event_truncation, "_delete", _first_only)
         cut(table, by)

@@ -21,7 +21,7 @@ def truncated_table(*, undated: bool = False) -> Table:
     worker = Worker(table, clock=ToldClock(HORIZON))
     worker.process(write("cut", enqueued_at=None if undated else HORIZON))
     worker.process(write("kept", enqueued_at=HORIZON - DAY))
-    rules = TruncationRules.of(NOW, OpenBatches(), older_than=DAY, allow_undated=True)
+    rules = TruncationRules.of(NOW, OpenBatches(), older_than=DAY, acknowledged_after=0, allow_undated=True)
     truncated = drive(truncate_stream(table, f"Diary-{DIARY}", rules, PATIENCE))
     assert truncated is not None
     assert truncated.versions == 1

@@ -123,7 +123,7 @@ def test_a_run_that_is_cut_between_two_reads_is_not_missed_but_read_again():
     aged = Worker(table, clock=ToldClock(NOW - 9 * DAY))
     aged.process(write("a", enqueued_at=NOW - 9 * DAY))
     aged.process(write("b", enqueued_at=NOW - 9 * DAY + 1))
-    rules = TruncationRules.of(NOW, OpenBatches(), older_than=DAY)
+    rules = TruncationRules.of(NOW, OpenBatches(), older_than=DAY, acknowledged_after=0)
     requests = []
 
     # When it is cut in between
@@ -146,7 +146,7 @@ def test_a_change_of_the_header_alone_is_a_conflict():
     table = memory_table()
     Worker(table, clock=ToldClock(NOW - 9 * DAY)).process(write("a", enqueued_at=NOW - 9 * DAY))
     Worker(table, clock=ToldClock(NOW - 9 * DAY)).process(write("b", enqueued_at=NOW - 9 * DAY))
-    rules = TruncationRules.of(NOW, OpenBatches(), older_than=DAY)
+    rules = TruncationRules.of(NOW, OpenBatches(), older_than=DAY, acknowledged_after=0)
 
     raced = before(table, "transact", lambda: truncate_stream(table, "Diary-d-1", rules, PATIENCE))
     (outcome,) = Worker(raced).process(write("c", enqueued_at=NOW - 9 * DAY))

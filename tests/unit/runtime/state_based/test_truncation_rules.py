@@ -59,6 +59,7 @@ def test_everything_before_the_newest_run_goes_when_no_rule_keeps_it():
     ("second", "held"),
     [
         ({"batch": "running"}, HeldBy.OPEN_BATCH),
+        ({"batch": None}, HeldBy.UNACKNOWLEDGED),
         ({"written_at": NOW - DAY}, None),
         ({"written_at": NOW - DAY - 1, "enqueued_at": NOW - DAY}, None),
         ({"enqueued_at": None}, HeldBy.UNDATED),
@@ -66,6 +67,7 @@ def test_everything_before_the_newest_run_goes_when_no_rule_keeps_it():
     ],
     ids=[
         "its batch is not published",
+        "its message may not have been acknowledged",
         "it was written lately",
         "it was enqueued lately",
         "it has no time",
@@ -85,7 +87,7 @@ def test_each_rule_alone_keeps_a_version_and_all_after_it(second, held):
 @pytest.mark.parametrize(
     ("second", "allowed"),
     [
-        ({"batch": None}, {}),
+        ({"batch": None}, {"acknowledged_after": 9 * DAY}),
         ({"batch": "running"}, {"running": ()}),
         ({"written_at": NOW - DAY - 1}, {}),
         ({"written_at": NOW - DAY - 1, "enqueued_at": NOW - DAY - 1}, {}),
@@ -210,7 +212,7 @@ def test_a_dry_run_tells_what_would_go_and_writes_nothing():
 
 
 def test_a_stream_that_is_not_there_is_none():
-    rules = TruncationRules.of(NOW, OpenBatches(), older_than=DAY)
+    rules = TruncationRules.of(NOW, OpenBatches(), older_than=DAY, acknowledged_after=0)
 
     assert drive(truncate_stream(memory_table(), KEY, rules, PATIENCE)) is None
 
@@ -251,7 +253,7 @@ def test_index_rows_go_with_the_last_of_their_versions(monkeypatch):
     assert [row.last for row in index_of(table)] == [3, 6, 9]
 
     for kept, left in ((7, 3), (6, 2), (4, 2), (3, 1)):
-        rules = TruncationRules.of(NOW, OpenBatches(), older_than=DAY, keep_last=kept)
+        rules = TruncationRules.of(NOW, OpenBatches(), older_than=DAY, acknowledged_after=0, keep_last=kept)
         drive(truncate_stream(table, KEY, rules, PATIENCE))
         assert len(made_by(table)) == kept
         assert len(index_of(table)) == left

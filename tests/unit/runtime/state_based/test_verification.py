@@ -269,7 +269,7 @@ def test_messages_whose_versions_may_have_been_cut_are_told_apart():
         Worker(table, App(Bell), business_id="east", clock=clock).process(
             *rang(f"m{number}", enqueued_at=NOW + number)
         )
-    rules = TruncationRules.of(NOW + 9 * DAY, OpenBatches(), older_than=DAY)
+    rules = TruncationRules.of(NOW + 9 * DAY, OpenBatches(), older_than=DAY, acknowledged_after=0)
     drive(truncate_stream(table, "Bell-east", rules, PATIENCE))
 
     found = verify(

@@ -1,0 +1,22 @@
+"""What a redrive is asked for: a selection of letters, and messages that were mended."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from runtime.algorithms.letters.lines import Edits
+from runtime.algorithms.letters.selection import FoundLetter, Selection
+
+
+class Wanted(NamedTuple):
+    """Which letters are redriven, and messages that were mended for some of them.
+
+    With a selection of all, edits choose the letters: those that have one.
+    """
+
+    selection: Selection
+    edits: Edits
+
+    def takes(self, found: FoundLetter) -> bool:
+        """Say whether a letter that is selected is redriven."""
+        return not (self.selection.is_all and len(self.edits)) or self.edits.has(found)

@@ -1,0 +1,35 @@
+"""Ranges of partition keys, for jobs over a whole table: each task takes one after another."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterable, Iterable, Iterator
+from dataclasses import astuple
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StringType, StructField, StructType
+
+from eventstore import KeyRange
+from eventstore.listing import split_keys
+from runtime.spark.workers.connection import Connection
+
+_RANGES = StructType([StructField(name, StringType()) for name in ("prefix", "first", "before")])
+_RANGES_OF_A_CORE = 4
+
+
+def key_ranges(spark: SparkSession, connection: Connection, keys: AsyncIterable[str]) -> DataFrame:
+    """Return ranges that hold about as many of the keys each, and together all keys: four for each core.
+
+    Reads all of the keys, and keeps a sample of them.
+    """
+    parts = _RANGES_OF_A_CORE * spark.sparkContext.defaultParallelism
+    ranges: Any = [astuple(each) for each in connection.run(split_keys(keys, parts))]
+    return spark.createDataFrame(ranges, _RANGES).repartition(len(ranges))
+
+
+def ranges_in(batches: Iterable[pa.RecordBatch]) -> Iterator[KeyRange]:
+    """Give the ranges that come to a task."""
+    for batch in batches:
+        for row in batch.to_pylist():
+            yield KeyRange(**row)

@@ -1,0 +1,107 @@
+"""Counts and eviction on Spark, by ranges: the same numbers as in one process."""
+
+import asyncio
+from datetime import timedelta
+
+import pytest
+
+from eventstore import connect
+from runtime import Envelope, Processor
+from runtime.algorithms.counts import count_objects, count_rows
+from runtime.errors import UsageError
+from runtime.spark.evict import evict
+from runtime.spark.stats import count_table
+from runtime.spark.workers.connection import TablePlace
+from samples.shooting_range import app
+from tests.integration.spark.conftest import NIGHT
+from tests.support.logs import fire, generated
+
+GAMES = [f"00000000-0000-4000-8000-{number:012}" for number in range(30)]
+
+
+def on(place, work):
+    async def opened():
+        async with connect(place.store) as store:
+            return await work(await store.table(place.table))
+
+    return asyncio.run(opened())
+
+
+async def publish(_):
+    """Publish nothing."""
+
+
+def play(place, algorithm, ids=None):
+    """Fire twice in each game, with an outbox."""
+
+    async def played(table):
+        async with connect((ids or place).store) as store:
+            seen = await store.table(ids.table) if ids else None
+            processor = Processor(
+                app, table, publish, clock=NIGHT, algorithm=algorithm, deduplication_store=seen
+            )
+            for number, game in enumerate(GAMES):
+                for row in (fire(2 * number, 5, game), fire(2 * number + 1, 6, game)):
+                    await processor.process(Envelope.of(row["message_id"], row["type"], row["body"]))
+
+    on(place, played)
+
+
+def numbers(count):
+    return count.handlers, count.other_rows, count.other_bytes
+
+
+def test_a_table_is_counted_alike_in_one_process_and_by_ranges(any_place):
+    place = any_place
+    # Given a table with streams of a batch, and entities of another algorithm
+    log = generated(place.folder / "log.jsonl", games=20, messages=200, duplicates=0.1, shuffle=True)
+    place.run(log, cascade=True, clock=NIGHT)
+    play(place, "outbox")
+
+    at = TablePlace(place.store, place.table)
+    whole = numbers(on(place, count_rows))
+    assert numbers(count_table(place.spark, at)) == whole
+    assert numbers(count_table(place.spark, at, objects_only=True)) == numbers(on(place, count_objects))
+    assert [(each.handler, each.algorithm) for each in whole[0]] == [
+        ("LeaderBoard", "state-based"),
+        ("ShootingRange", "outbox"),
+        ("ShootingRange", "state-based"),
+    ]
+
+
+@pytest.mark.parametrize("algorithm", ["outbox", "deduplication-store"])
+@pytest.mark.parametrize("is_elsewhere", [False, True])
+def test_as_much_is_forgotten_by_ranges_as_in_one_process(place, algorithm, is_elsewhere):
+    if is_elsewhere and algorithm == "outbox":
+        with pytest.raises(UsageError, match="leave it out with outbox"):
+            evict(place.spark, app, at(place), timedelta(), algorithm=algorithm, ids=at(place))
+        return
+    # Given two stores in which the same was played
+    other = place.beside("other")
+    ids = [each.beside("ids") if is_elsewhere else None for each in (place, other)]
+    for each, seen in zip((place, other), ids, strict=True):
+        play(each, algorithm, seen)
+
+    # When one forgets by ranges, and the other in one process
+    def by_ranges(older_than, *, dry_run=False):
+        return evict(
+            place.spark, app, at(place), older_than,
+            algorithm=algorithm, ids=ids[0] and at(ids[0]), dry_run=dry_run,
+        )  # fmt: skip
+
+    async def alone(table):
+        async with connect((ids[1] or other).store) as store:
+            seen = await store.table(ids[1].table) if ids[1] else None
+            processor = Processor(app, table, publish, algorithm=algorithm, deduplication_store=seen)
+            return await processor.evict(timedelta())
+
+    # Then nothing goes that is too young, a dry run leaves all, and both forget the same
+    assert by_ranges(timedelta(weeks=9999)) == 0
+    assert by_ranges(timedelta(), dry_run=True) == 2 * len(GAMES)
+    assert by_ranges(timedelta()) == on(other, alone) == 2 * len(GAMES)
+    assert by_ranges(timedelta()) == 0
+    assert numbers(on(place, count_objects)) == numbers(on(other, count_objects))
+
+
+def at(place):
+    return TablePlace(place.store, place.table)
