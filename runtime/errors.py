@@ -11,6 +11,7 @@ RuntimeFailure
 ├── LeaseLostError            the lease was taken over, or has expired: this one stops
 ├── DifferenceError           a replay differs from what was recorded, and the batch fails on that
 ├── StoredDataError           a stored row cannot be read
+├── ArchiveError              an export cannot be written, read or imported
 ├── MissingExtraError         a package is not installed that one of this project's extras brings
 └── BatchFailedError          a Spark job of the batch failed; run it again with its id
     └── BatchHeldBackError    the batch has more dead letters than it may have
@@ -71,6 +72,10 @@ class DifferenceError(RuntimeFailure):
 
 class StoredDataError(RuntimeFailure):
     """Raised when a stored row cannot be read: it was damaged, or written by newer code."""
+
+
+class ArchiveError(RuntimeFailure):
+    """Raised when an export cannot be written, read or imported; names the file that is missing or damaged."""
 
 
 class MissingExtraError(RuntimeFailure, ImportError):

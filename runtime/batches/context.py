@@ -10,6 +10,9 @@ from runtime.batches.open_batches import BatchKey, OpenBatches
 HELD_BACK = "An earlier message of its stream is a dead letter, and the batch stops a stream there."
 """The error of a new message that is held back."""
 
+FORGOTTEN = "Its business object was forgotten, and takes no message any more."
+"""The error of a message to an object that was forgotten."""
+
 PARKED = "Its stream is parked: an earlier message waits as a letter, to be redriven or given up."
 """The error of a message that a letter holds back."""
 

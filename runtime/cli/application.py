@@ -14,6 +14,9 @@ from runtime.cli.commands.batches import batches
 from runtime.cli.commands.demo import demo
 from runtime.cli.commands.discard import discard
 from runtime.cli.commands.evict import evict
+from runtime.cli.commands.export import export
+from runtime.cli.commands.forget import forget
+from runtime.cli.commands.import_ import import_
 from runtime.cli.commands.letters import letters
 from runtime.cli.commands.lint import lint
 from runtime.cli.commands.outcomes import outcomes
@@ -91,10 +94,13 @@ _COMMANDS = (
     stats,
     sweep,
     evict,
+    export,
+    import_,
+    forget,
 )
 
 for _command in _COMMANDS:
-    application.command(_command.__name__, **_texts(_command))(_command)
+    application.command(_command.__name__.rstrip("_"), **_texts(_command))(_command)
 
 _samples = typer.Typer(help="Write a message log to try things with.", **_SETTINGS)
 _samples.command("shooting-range", **_texts(shooting_range))(shooting_range)

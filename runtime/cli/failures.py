@@ -26,7 +26,7 @@ from eventstore import EventStoreError, StoreUrlError, TableNameError
 from handlers import HandlersError
 from runtime.cli.console import complain
 from runtime.cli.log_file import append_trace
-from runtime.errors import AppNotFoundError, BatchHeldBackError, RuntimeFailure, UsageError
+from runtime.errors import AppNotFoundError, BatchHeldBackError, MissingExtraError, RuntimeFailure, UsageError
 
 FAILED = 1
 WRONG_USAGE = 2
@@ -79,6 +79,11 @@ def exit_code(error: Exception) -> int:
         if type(error) in (UsageError, AppNotFoundError, StoreUrlError, TableNameError)
         else FAILED
     )
+
+
+def exports_need(error: ModuleNotFoundError) -> MissingExtraError:
+    """Return the error that says what to install for reading and writing exports."""
+    return MissingExtraError(f"Exports need {error.name}: pip install 'consistent-messaging[spark]'.")
 
 
 def _sentence(error: Exception, trace: Path | None) -> str:

@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import astuple, dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -16,6 +17,7 @@ from eventstore import KeyRange, Table
 from eventstore.connect import portable_url
 from eventstore.listing import count_and_split
 from runtime.algorithms.state_based.truncation import TruncationRules
+from runtime.archives.versions import prepare_parts
 from runtime.batches.ledger import Ledger
 from runtime.batches.open_batches import OpenBatches
 from runtime.cleanup.policies import NO_RULES, Policies, Scope
@@ -83,6 +85,7 @@ def truncate(
     take_over: bool = False,
     max_requests_per_second: float | None = None,
     report: str | None = None,
+    export: str | None = None,
     show: Show | None = None,
     clock: Clock = system_clock,
     wrap: Wrap | None = None,
@@ -99,7 +102,9 @@ def truncate(
 
     One at a time cleans a table up: this holds its lease, with `take_over` also when somebody else does. With
     `max_requests_per_second` all workers together make no more. `report` is a folder to which a row is written for each
-    stream that was cut or is held. `show` is called with the number of streams that are done, and of all.
+    stream that was cut or is held. `export` is a folder that driver and workers see: versions are written to files
+    there, and cut once these were read back (`runtime.archives.versions`). `show` is called with the number of streams
+    that are done, and of all.
 
     Raises `UsageError` for rules that make no sense, or no rules and no policies, `LeaseHeldError`, `LeaseLostError`
     when the lease was taken over meanwhile, `TableNotFoundError` when there is no such table, and `BatchFailedError`
@@ -137,6 +142,7 @@ def truncate(
         dry_run=dry_run,
         clock=clock,
         with_streams=report is not None,
+        export=None if export is None else str(Path(export).absolute()),
         wrap=wrap,
     )
     group = JobGroup(spark, f"Truncation of {table}")
@@ -145,6 +151,8 @@ def truncate(
         if not dry_run:
             lease = holding(TablePlace(store, table), clock, take_over=take_over, when_lost=group.cancel)
             job = replace(job, token=stack.enter_context(lease))
+            if job.export is not None:
+                prepare_parts(Path(job.export))
         total, ranges = connection.run(
             count_and_split(of_driver, _RANGES_OF_A_CORE * parallel, _STREAMS_OF_A_RANGE)
         )

@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Coroutine, Iterable, Iterator
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 from pyspark.sql.types import LongType, StringType, StructField, StructType, TimestampType
 
 from eventstore import KeyRange
-from runtime.algorithms.state_based.truncation import HeldBy, Truncated, TruncationRules, truncate_stream
+from runtime.algorithms.state_based.truncation import (
+    HeldBy,
+    Truncated,
+    TruncationRules,
+    take_versions,
+    truncate_stream,
+)
+from runtime.archives.versions import VersionPart
 from runtime.batches.open_batches import OpenBatches
 from runtime.cleanup.lease import RENEW_SECONDS, Leases
 from runtime.cleanup.policies import Decision, PolicyReader
@@ -62,9 +71,10 @@ class _Looked(NamedTuple):
 class TruncationJob:
     """All that a worker needs to truncate streams.
 
-    Without `given` rules the policies count. With `token` the worker goes on only while the lease has it. With `done`
-    it says how many streams it has done. Single messages handled before `acknowledged` count as acknowledged, whatever
-    the rules promise, and `with_streams` gives a row for each that was cut or is held.
+    With `export`, a folder, versions are cut once they are in a verified file there. Without `given` rules the policies
+    count. With `token` the worker goes on only while the lease has it. With `done` it says how many streams are done.
+    Single messages handled before `acknowledged` count as acknowledged, whatever the rules promise, and `with_streams`
+    gives a row for each that was cut or is held.
     """
 
     store: str = field(repr=False)
@@ -76,6 +86,7 @@ class TruncationJob:
     dry_run: bool
     clock: Clock
     token: str | None = None
+    export: str | None = None
     requests_per_second: float | None = None
     with_streams: bool = False
     done: Callable[[int], None] | None = None
@@ -120,17 +131,35 @@ class _Worker:
         pages = stream_keys(self._table, keys)
         while (page := self._connection.run(anext(pages, None))) is not None:
             decisions = self._connection.run(policies.decide(page))
+            exported: Mapping[str, int] | None = None
+            if self._job.export is not None and not self._job.dry_run:
+                exported = self._connection.run(self._export(Path(self._job.export), page, decisions))
             for key, decision in zip(page, decisions, strict=True):
                 if time.monotonic() - self._looked_at_lease >= RENEW_SECONDS:
                     self._check_lease()
-                yield self._truncate(key, decision)
+                yield self._truncate(key, decision, None if exported is None else exported.get(key, 0))
+
+    async def _export(
+        self, folder: Path, keys: Sequence[str], decisions: Sequence[Decision]
+    ) -> Mapping[str, int]:
+        """Write the versions that are to be cut of some streams to a file, verified; return the newest of each."""
+        newest = {}
+        with VersionPart(folder) as part:
+            for key, decision in zip(keys, decisions, strict=True):
+                _, rules = self._rules(decision)
+                if rules is not None and not decision.is_held:
+                    handler, _, business_id = key.partition("-")
+                    add = partial(part.add, handler, business_id)
+                    newest[key] = await take_versions(self._table, key, rules, RetryPolicy(), add)
+            part.close()
+        return newest
 
     def _check_lease(self) -> None:
         if self._job.token is not None:
             self._connection.run(Leases(self._table, self._job.clock).check(self._job.token))
         self._looked_at_lease = time.monotonic()
 
-    async def _truncate(self, key: str, decision: Decision) -> _Looked:
+    async def _truncate(self, key: str, decision: Decision, up_to: int | None) -> _Looked:
         handler = key.partition("-")[0]
         source, rules = self._rules(decision)
         if decision.is_held:
@@ -138,7 +167,9 @@ class _Worker:
         if rules is None:
             return _Looked(Kind(handler, None, None))
         dry_run = self._job.dry_run
-        truncated = await truncate_stream(self._table, key, rules, RetryPolicy(), dry_run=dry_run)
+        truncated = await truncate_stream(
+            self._table, key, rules, RetryPolicy(), dry_run=dry_run, up_to=up_to
+        )
         return _Looked(Kind(handler, source, truncated.held if truncated else None), truncated)
 
     def _rules(self, decision: Decision) -> tuple[str | None, TruncationRules | None]:

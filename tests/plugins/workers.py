@@ -26,6 +26,7 @@ _TOGETHER = {
         "tests/docs/test_policies_of_truncation.py",
         "tests/docs/test_testing_handlers.py",
         "tests/docs/test_the_algorithms.py",
+        "tests/docs/test_the_page_on_operations.py",
         "tests/docs/test_the_readme.py",
     ),
     "model": ("tests/model/",),

@@ -26,7 +26,7 @@ from runtime.batches.epochs import Epochs
 from runtime.batches.seen import NOTHING, Seen
 from runtime.clock import Clock
 from runtime.messages.deliveries import Deliveries, Delivery
-from runtime.messages.outcome import Outcome, Reason, dead_letter
+from runtime.messages.outcome import Outcome, Reason, Status, dead_letter
 from runtime.messages.outcomes import Outcomes
 from runtime.retries import READ_AGAIN, RetryPolicy
 from runtime.storage.history import History
@@ -140,7 +140,7 @@ class StateBasedOneByOne:
     async def process(self, message: Delivery, *, is_redrive: bool = False) -> Outcome:
         """Handle a message, publish its outputs, and return its outcome.
 
-        A message that was refused before stays so, unless it is redriven.
+        A message that was refused before stays so, unless it is redriven; it is durable too when this returns.
         """
         if isinstance(message, Outcome) and not has_stream(message):
             return message
@@ -160,7 +160,7 @@ class StateBasedOneByOne:
     async def publish_after(self, algorithm: StateBased, message: Delivery) -> Outcome:
         """Store the version that a message makes, then publish its outputs."""
         (outcome,) = await algorithm.process(business_id_of(message), [message])
-        if outcome.version is not None:
+        if outcome.status is not Status.TOO_LATE:
             await publish_all(algorithm.table, self.publish, outcome.outputs)
         return outcome
 

@@ -60,6 +60,16 @@ ReportFolder = Annotated[
         help="Write a row for each stream that is cut or held to this new folder, as Parquet.",
     ),
 ]
+ExportFolder = Annotated[
+    Path | None,
+    typer.Option(
+        "--export",
+        metavar="DIR",
+        file_okay=False,
+        show_default=False,
+        help="Write versions to Parquet files in this folder, and cut them once those were read back.",
+    ),
+]
 
 
 def truncate(
@@ -76,6 +86,7 @@ def truncate(
     take_over: TakeOver = False,
     max_requests_per_second: RequestsPerSecond = None,
     report: ReportFolder = None,
+    export: ExportFolder = None,
     master: Master = DEFAULT_MASTER,
     log_file: LogFile = None,
     as_json: AsJson = False,
@@ -94,6 +105,9 @@ def truncate(
 
     Without rules the policies count that `consistent policy set` has kept in the table; rules given here count in
     place of them, but for holds: what is held is never cut.
+
+    With --export versions are written to files first, and cut only once these were read back; `consistent show
+    --export` reads them.
 
     One query for each stream, three more for one that is cut, and one transaction for each 99 rows. One at a time
     truncates a table. Stopped at any moment it leaves streams that can be read; run it again to finish.
@@ -130,6 +144,7 @@ def truncate(
             take_over=take_over,
             max_requests_per_second=max_requests_per_second,
             report=None if report is None else str(report),
+            export=None if export is None else str(export),
             show=progress.show_streams,
             **rules,
         )

@@ -1,14 +1,21 @@
 """The truncation job: by the rules, over all streams of a table, and what a late message finds afterwards."""
 
+import asyncio
 from datetime import UTC, datetime
 
 import pytest
 
+from eventstore import connect
+from runtime.archives.naming import files_that_name
+from runtime.archives.versions import read_versions
+from runtime.batches.ledger import Ledger
 from runtime.errors import UsageError
 from runtime.spark import truncate
 from runtime.spark.truncate import TruncatedCount
+from runtime.spark.workers.connection import open_table
+from runtime.storage.listing import versions
 from tests.support.clocks import FrozenClock
-from tests.support.logs import fire, start, write_lines
+from tests.support.logs import GAME, fire, start, write_lines
 from tests.support.outcomes import by_status, heads, published, statuses
 
 DAY = 24 * 3600 * 1_000_000
@@ -58,6 +65,10 @@ def test_old_versions_go_and_their_messages_are_too_late(any_place):
     assert done.counts == [TruncatedCount("ShootingRange", "given", None, 1, 1, 3, 1, rows, size)]
     assert horizon == datetime(2026, 1, 5, tzinfo=UTC).replace(tzinfo=None)
     assert heads(place.store, place.table) == before
+
+    # ... the ledger has forgotten the batch of January, and a dry run would not have made it do so
+    connection = open_table(place.store, place.table)
+    assert [record.number for record in connection.run(Ledger(connection.table, MARCH).batches(9))] == [3, 2]
 
     # ... the messages of January are refused, and those of February are still replayed
     assert by_status(place.run(january, clock=MARCH)) == {("ShootingRange", "too_late"): 3}
@@ -133,3 +144,26 @@ def test_a_redelivery_window_moves_the_horizon_on(place):
     rows = [fire(11, 5, enqueued_at="2026-01-05T23:00:00Z"), fire(99, 5, enqueued_at="2026-01-06T00:00:01Z")]
     found = statuses(place.run(write_lines(place.folder / "log.jsonl", rows), clock=MARCH))
     assert sorted(found.values()) == [["processed"], ["too_late"]]
+
+
+def test_what_is_cut_is_exported_first(place, tmp_path):
+    batches(place)
+    before = kept_versions(place)
+
+    assert versions_cut(place, older_than=30 * DAY, export=str(tmp_path / "dry"), dry_run=True) == 3
+    assert not (tmp_path / "dry").exists()
+    folder = tmp_path / "export"
+    assert versions_cut(place, older_than=30 * DAY, export=str(folder)) == 3
+
+    assert len(before) == 6
+    assert read_versions(folder, "ShootingRange", GAME) == before[:3]
+    assert kept_versions(place) == before[3:]
+    assert files_that_name(folder, "ShootingRange", [GAME]) == {next(folder.iterdir()): 3}
+
+
+def kept_versions(place):
+    async def read():
+        async with connect(place.store) as store:
+            return await versions(await store.table(place.table), "ShootingRange", GAME)
+
+    return asyncio.run(read())
