@@ -83,9 +83,9 @@ class TruncationJob:
     now: int
     open_batches: OpenBatches
     acknowledged: int | None
+    give_up: int | None
     dry_run: bool
     clock: Clock
-    give_up: int | None = None
     token: str | None = None
     export: str | None = None
     requests_per_second: float | None = None
@@ -184,9 +184,8 @@ class _Worker:
 
     def _promised(self, rules: TruncationRules) -> TruncationRules:
         job = self._job
-        if job.acknowledged is not None:
-            rules = replace(rules, acknowledged=job.acknowledged)
-        return rules if job.give_up is None else replace(rules, give_up=job.give_up)
+        acknowledged = rules.acknowledged if job.acknowledged is None else job.acknowledged
+        return replace(rules, acknowledged=acknowledged, give_up=job.give_up)
 
 
 class _Tally:

@@ -13,13 +13,13 @@ from runtime.batches.open_batches import OpenBatches
 from runtime.cleanup.lease import Leases
 from runtime.cleanup.policies import NO_RULES, Policies
 from runtime.cli.console import Screen
-from runtime.cli.durations import parse_duration
 from runtime.cli.options import (
     DEFAULT_MASTER,
     AcknowledgedAfter,
     Age,
     AllowUndated,
     AsJson,
+    GiveUpLetters,
     KeepLast,
     LogFile,
     Master,
@@ -37,16 +37,6 @@ AllowYoung = Annotated[
     bool,
     typer.Option(
         "--allow-young", help="Cut versions younger than 24h too, whose messages may well come again."
-    ),
-]
-GiveUp = Annotated[
-    int | None,
-    typer.Option(
-        "--give-up-letters-older-than",
-        parser=parse_duration,
-        metavar="AGE",
-        show_default=False,
-        help="Give up letters that were refused longer ago, such as 90d: they hold their streams back no more.",
     ),
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Write nothing, and say what would be cut.")]
@@ -93,7 +83,7 @@ def truncate(
     allow_undated: AllowUndated = False,
     allow_young: AllowYoung = False,
     acknowledged_after: AcknowledgedAfter = None,
-    give_up_letters_older_than: GiveUp = None,
+    give_up_letters_older_than: GiveUpLetters = None,
     dry_run: DryRun = False,
     take_over: TakeOver = False,
     max_requests_per_second: RequestsPerSecond = None,
