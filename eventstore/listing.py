@@ -54,8 +54,7 @@ async def split_streams(table: Table, parts: int, prefix: str = "") -> list[KeyR
 
     Reads all keys with that prefix, and no properties: one request for each 1,000 streams.
     """
-    headers = read_headers(table, KeyRange(prefix), HEADER_NAMES)
-    return await split_keys((row.partition_key async for row in headers if is_header(row)), parts, prefix)
+    return await split_keys(_stream_keys(table, prefix), parts, prefix)
 
 
 async def split_keys(keys: AsyncIterable[str], parts: int, prefix: str = "") -> list[KeyRange]:
@@ -65,10 +64,7 @@ async def split_keys(keys: AsyncIterable[str], parts: int, prefix: str = "") -> 
     """
     if parts < 1:
         raise ValueError(f"Streams are split into at least one range, not into {parts}.")
-    sample = _Sample(parts * _SAMPLES_OF_A_PART)
-    async for key in keys:
-        sample.add(key)
-    return sample.ranges(prefix, parts)
+    return (await _sampled(keys, parts * _SAMPLES_OF_A_PART)).ranges(prefix, parts)
 
 
 async def count_and_split(table: Table, parts: int, most: int) -> tuple[int, list[KeyRange]]:
@@ -77,12 +73,23 @@ async def count_and_split(table: Table, parts: int, most: int) -> tuple[int, lis
     Of a table with very many streams, ranges have more of them: there are a few thousand ranges. The price is that of
     `split_streams`.
     """
-    sample = _Sample(max(parts * _SAMPLES_OF_A_PART, _MOST_SAMPLES))
-    async for row in read_headers(table, KeyRange(), HEADER_NAMES):
-        if is_header(row):
-            sample.add(row.partition_key)
+    limit = max(parts * _SAMPLES_OF_A_PART, _MOST_SAMPLES)
+    sample = await _sampled(_stream_keys(table, ""), limit)
     wanted = max(parts, -(-sample.added // most))
     return sample.added, sample.ranges("", min(wanted, sample.limit // 2))
+
+
+async def _stream_keys(table: Table, prefix: str) -> AsyncIterator[str]:
+    async for row in read_headers(table, KeyRange(prefix), HEADER_NAMES):
+        if is_header(row):
+            yield row.partition_key
+
+
+async def _sampled(keys: AsyncIterable[str], limit: int) -> _Sample:
+    sample = _Sample(limit)
+    async for key in keys:
+        sample.add(key)
+    return sample
 
 
 @dataclass(slots=True)

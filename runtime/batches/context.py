@@ -49,8 +49,11 @@ class BatchContext:
         return batch is not None and (batch, number) == (self.batch_id, self.number)
 
     def is_finished(self, batch: str | None, number: int | None) -> bool:
-        """Say whether the outputs of a version's batch are out, or never will be; also when that is not known."""
-        return self.open_batches is None or self.open_batches.is_finished(batch, number)
+        """Say whether the outputs of a version's batch are out, or never will be; also when that is not known.
+
+        No batch publishes those of single messages.
+        """
+        return batch is None or self.open_batches is None or self.open_batches.is_finished(batch, number)
 
     @property
     def stops_streams(self) -> bool:

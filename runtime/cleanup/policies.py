@@ -41,6 +41,7 @@ class PolicyRules:
     keep_last: int | None = None
     redelivery_window: int = 0
     allow_undated: bool = False
+    acknowledged_after: int | None = None
 
     def as_of(self, now: int, open_batches: OpenBatches) -> TruncationRules:
         """Return the rules of a truncation that begins now. Raises `UsageError` for rules that make no sense."""
@@ -222,6 +223,8 @@ def _properties(policy: Policy) -> dict[str, Value]:
         properties["OlderThan"] = Int64(rules.older_than)
     if rules.keep_last is not None:
         properties["KeepLast"] = rules.keep_last
+    if rules.acknowledged_after is not None:
+        properties["AcknowledgedAfter"] = Int64(rules.acknowledged_after)
     return properties
 
 
@@ -229,11 +232,16 @@ def _policy(row: Row) -> Policy:
     values = row.properties
     rules = None
     if "RedeliveryWindow" in values:
-        older_than, keep_last = (
-            number(values, name) if name in values else None for name in ("OlderThan", "KeepLast")
+        older_than, keep_last, acknowledged_after = (
+            number(values, name) if name in values else None
+            for name in ("OlderThan", "KeepLast", "AcknowledgedAfter")
         )
         rules = PolicyRules(
-            older_than, keep_last, number(values, "RedeliveryWindow"), values["AllowUndated"] is True
+            older_than,
+            keep_last,
+            number(values, "RedeliveryWindow"),
+            values["AllowUndated"] is True,
+            acknowledged_after,
         )
     set_at = to_microseconds(time(values, "SetAt"))
     return Policy(Scope.of(row.row_key), rules, values["Hold"] is True, set_at, row.etag)

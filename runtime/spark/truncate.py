@@ -80,6 +80,7 @@ def truncate(
     redelivery_window: int = 0,
     allow_undated: bool = False,
     allow_young: bool = False,
+    acknowledged_after: int | None = None,
     dry_run: bool = False,
     take_over: bool = False,
     max_requests_per_second: float | None = None,
@@ -93,7 +94,9 @@ def truncate(
 
     A version goes only when every rule given lets it: `older_than` (microseconds), `keep_last` (versions of each
     stream). It never goes when its batch is not published or abandoned, when it is in the newest run of its stream,
-    or, without `allow_young`, within a day. `redelivery_window` (microseconds) is added to the horizon for logs
+    or, without `allow_young`, within a day; nor when it is of a single message whose outputs may not be out, unless
+    the caller promises that messages handled `acknowledged_after` (microseconds) ago were acknowledged.
+    `redelivery_window` (microseconds) is added to the horizon for logs
     whose broker stamps each copy anew. Without any rule the policies of the table are applied; a stream that they hold
     is never cut. With `dry_run` nothing is written.
 
@@ -117,9 +120,8 @@ def truncate(
     }
     is_given = has_rules(rules)
     if is_given:
-        TruncationRules.of(
-            clock(), OpenBatches(), **rules
-        )  # what cannot be is refused before the table is looked for
+        # What cannot be is refused before the table is looked for.
+        TruncationRules.of(clock(), OpenBatches(), **rules)
     connection = open_table(store, table, make=False)
     check_reach(connection, spark)
     parallel = spark.sparkContext.defaultParallelism
@@ -128,14 +130,15 @@ def truncate(
     )
     if not is_given and not connection.run(Policies(of_driver, clock).has_rules()):
         raise UsageError(NO_RULES)
-    ledger = Ledger(of_driver, clock)
-    now, open_batches = clock(), connection.run(ledger.open_batches(dry_run=dry_run))
+    now, ledger = clock(), Ledger(of_driver, clock)
+    open_batches = connection.run(ledger.open_batches(dry_run=dry_run))
     job = TruncationJob(
         store=portable_url(store),
         table=table,
         given=TruncationRules.of(now, open_batches, **rules) if is_given else None,
         now=now,
         open_batches=open_batches,
+        acknowledged=None if acknowledged_after is None else now - acknowledged_after,
         dry_run=dry_run,
         clock=clock,
         with_streams=report is not None,
@@ -187,7 +190,8 @@ def _run(spark: SparkSession, job: TruncationJob, ranges: list[KeyRange], report
     cut = frame.mapInArrow(job.run, REPORT)
     if report is None:
         # Collected, not grouped: Spark would carry a lost part of the job out again, when all was cut.
-        return _sum(cut.select(*Kind._fields, *SUMS).toArrow().to_pylist())
+        # With `toArrow`, the job would be in no group that could be cancelled.
+        return _sum(row.asDict() for row in cut.select(*Kind._fields, *SUMS).collect())
     cut.write.parquet(report)
     written = spark.read.schema(REPORT).parquet(report)
     sums = written.groupBy(*Kind._fields).agg(*[sf.sum(name).alias(name) for name in SUMS])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -72,8 +72,9 @@ class TruncationJob:
     """All that a worker needs to truncate streams.
 
     With `export`, a folder, versions are cut once they are in a verified file there. Without `given` rules the policies
-    count. With `token` the worker goes on only while the lease has it. With `done`
-    it says how many streams it has done, and `with_streams` gives a row for each that was cut or is held.
+    count. With `token` the worker goes on only while the lease has it. With `done` it says how many streams are done.
+    Single messages handled before `acknowledged` count as acknowledged, whatever the rules promise, and `with_streams`
+    gives a row for each that was cut or is held.
     """
 
     store: str = field(repr=False)
@@ -81,6 +82,7 @@ class TruncationJob:
     given: TruncationRules | None
     now: int
     open_batches: OpenBatches
+    acknowledged: int | None
     dry_run: bool
     clock: Clock
     token: str | None = None
@@ -173,10 +175,15 @@ class _Worker:
     def _rules(self, decision: Decision) -> tuple[str | None, TruncationRules | None]:
         job = self._job
         if job.given is not None:
-            return GIVEN, job.given
+            return GIVEN, self._promised(job.given)
         if decision.rules is None or decision.rules.rules is None:
             return None, None
-        return decision.rules.scope.level, decision.rules.rules.as_of(job.now, job.open_batches)
+        rules = decision.rules.rules.as_of(job.now, job.open_batches)
+        return decision.rules.scope.level, self._promised(rules)
+
+    def _promised(self, rules: TruncationRules) -> TruncationRules:
+        acknowledged = self._job.acknowledged
+        return rules if acknowledged is None else replace(rules, acknowledged=acknowledged)
 
 
 class _Tally:

@@ -97,11 +97,12 @@ class OutboxAlgorithm(ABC):
     async def refuse(
         self, entity: Entity, refusals: Refusals, message: Delivery, refused: Outcome
     ) -> Outcome:
-        """Keep the message as a letter of its entity, if it is none yet, and return its outcome."""
+        """Keep the message durably as a letter of its entity, if it is none yet, and return its outcome."""
         refusals.record(0, refused, message, version=entity.version, now=max(self.clock(), entity.last_now))
         changed = entity.with_refusals(refusals, 1)
         if changed is not entity:
             await self.entities.store(changed)
+        await publish_all(self.table, self.publish, refused.outputs)
         return refused
 
     def invoke(

@@ -203,19 +203,28 @@ class Decider:
 
     def _refusal(self, position: int, parsed: Parsed, transaction: Transaction) -> Outcome | None:
         """Return the outcome of an unknown message that must not be handled, None for all others."""
-        envelope, refusals = transaction.deliveries.envelopes[position], transaction.refusals
-        refused = refusals.refusal(Prepared(envelope, *parsed)) if refusals else None
+        envelope = transaction.deliveries.envelopes[position]
+        delivery, enqueued_at = Prepared(envelope, *parsed), envelope.enqueued_at
+        is_too_late = self._is_too_late(delivery, transaction)
+        refused = transaction.refusals.refusal(delivery, waits=not is_too_late)
         if refused is not None:
             return refused
-        enqueued_at = envelope.enqueued_at
         if enqueued_at is not None and self._is_in_future(enqueued_at):
             error = f"It was enqueued at {shown_time(enqueued_at)}, more than an hour ahead of the clock."
             return self._dead_letter(envelope, Reason.ENQUEUED_IN_FUTURE, error)
-        if self._batch.late != "process" and transaction.head.is_too_late(enqueued_at):
+        if is_too_late:
             return Outcome(envelope, self._handler.name, self._business_id, Status.TOO_LATE)
         if transaction.dead_letter and self._batch.stops_streams:
             return self._dead_letter(envelope, Reason.HELD_BACK, HELD_BACK)
         return None
+
+    def _is_too_late(self, delivery: Prepared, transaction: Transaction) -> bool:
+        """Say whether a message cannot be told from a duplicate, and is not to be handled then. A letter can be."""
+        return (
+            self._batch.late != "process"
+            and transaction.head.is_too_late(delivery.envelope.enqueued_at)
+            and not transaction.refusals.is_redriven(delivery)
+        )
 
     def _is_in_future(self, enqueued_at: int) -> bool:
         return not self._batch.is_cascade and enqueued_at > self._clock() + FUTURE_TOLERANCE

@@ -10,7 +10,16 @@ from runtime.batches.open_batches import OpenBatches
 from runtime.cleanup.policies import Policies, Policy, PolicyRules, Scope
 from runtime.cli.console import Screen
 from runtime.cli.durations import duration_text
-from runtime.cli.options import Age, AllowUndated, AsJson, KeepLast, StoreUrl, TableName, Window
+from runtime.cli.options import (
+    AcknowledgedAfter,
+    Age,
+    AllowUndated,
+    AsJson,
+    KeepLast,
+    StoreUrl,
+    TableName,
+    Window,
+)
 from runtime.cli.reports.tables import Cell, make_table, moment_cell, moment_text
 from runtime.cli.stores import on_table
 from runtime.clock import system_clock
@@ -30,7 +39,16 @@ Hold = Annotated[
 ]
 LiftHold = Annotated[bool, typer.Option("--hold", help="Lift the hold, and leave the rules.")]
 
-_COLUMNS = ("for", "older than", "keep last", "redelivery window", "undated", "hold", "set at")
+_COLUMNS = (
+    "for",
+    "older than",
+    "keep last",
+    "redelivery window",
+    "undated",
+    "acknowledged",
+    "hold",
+    "set at",
+)
 
 
 def set_policy(
@@ -43,6 +61,7 @@ def set_policy(
     keep_last: KeepLast = None,
     redelivery_window: Window = "0s",  # type: ignore[assignment] # parsed like what is typed
     allow_undated: AllowUndated = False,
+    acknowledged_after: AcknowledgedAfter = None,
     hold: Hold = False,
     as_json: AsJson = False,
 ) -> None:
@@ -56,7 +75,7 @@ def set_policy(
     of what is held is cut, by rules given to `consistent truncate` neither. Two requests.
     """
     scope = _scope(handler, stream)
-    rules = PolicyRules(older_than, keep_last, redelivery_window, allow_undated)
+    rules = PolicyRules(older_than, keep_last, redelivery_window, allow_undated, acknowledged_after)
     is_given = rules != PolicyRules()
     if not is_given and not hold:
         raise UsageError("Say what may be cut, by --older-than AGE, --keep-last N or both, or --hold.")
@@ -135,6 +154,7 @@ def _document(policy: Policy) -> dict[str, Any]:
         "keep_last": rules.keep_last if rules else None,
         "redelivery_window_seconds": _seconds(rules.redelivery_window) if rules else None,
         "allow_undated": rules.allow_undated if rules else None,
+        "acknowledged_after_seconds": _seconds(rules.acknowledged_after) if rules else None,
         "hold": policy.hold,
         "set_at": moment_text(policy.set_at),
     }
@@ -150,9 +170,11 @@ def _table(policies: list[Policy]) -> Any:  # noqa: ANN401 - whatever rich can s
 
 def _row(policy: Policy) -> tuple[Cell, ...]:
     rules = policy.rules
-    cells: tuple[Cell, ...] = (None, None, None, None)
+    cells: tuple[Cell, ...] = (None, None, None, None, None)
     if rules is not None:
         age = None if rules.older_than is None else duration_text(rules.older_than)
         window = duration_text(rules.redelivery_window) if rules.redelivery_window else None
-        cells = (age, rules.keep_last, window, "cut" if rules.allow_undated else "kept")
+        promised = rules.acknowledged_after
+        acknowledged = None if promised is None else duration_text(promised)
+        cells = (age, rules.keep_last, window, "cut" if rules.allow_undated else "kept", acknowledged)
     return (str(policy.scope), *cells, "held" if policy.hold else None, moment_cell(policy.set_at))

@@ -93,8 +93,8 @@ def redrive(
 ) -> None:
     r"""Handle letters again, once their cause is mended, each in its own handler.
 
-        consistent redrive --app samples.shooting_range:app --reason handler_error \
-            --cascade --out outcomes --store sqlite:///store.db --table games
+        consistent redrive --app samples.shooting_range:app --cascade \
+            --store sqlite:///store.db --table games --out outcomes --all
 
     A redrive is a batch. A letter that is processed is a letter no more; one that is refused again stays, with the new
     reason. Letters of one stream are handled in the order in which they came. Which letters they are is decided once:

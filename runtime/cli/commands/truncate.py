@@ -15,6 +15,7 @@ from runtime.cleanup.policies import NO_RULES, Policies
 from runtime.cli.console import Screen
 from runtime.cli.options import (
     DEFAULT_MASTER,
+    AcknowledgedAfter,
     Age,
     AllowUndated,
     AsJson,
@@ -80,6 +81,7 @@ def truncate(
     redelivery_window: Window = "0s",  # type: ignore[assignment] # parsed like what is typed
     allow_undated: AllowUndated = False,
     allow_young: AllowYoung = False,
+    acknowledged_after: AcknowledgedAfter = None,
     dry_run: DryRun = False,
     take_over: TakeOver = False,
     max_requests_per_second: RequestsPerSecond = None,
@@ -97,6 +99,9 @@ def truncate(
     A version goes only when every rule given lets it. The newest run of a stream stays, and so do versions of batches
     that are not published, and those younger than 24h. The newest state is never lost, but a message whose version
     was cut can no longer be told from a new one: it is too_late when it comes again.
+
+    Versions of single messages with outputs stay until their consumer says that these are out (see docs/operations.md),
+    or you promise it with --acknowledged-after: longer ago than the queue keeps a message.
 
     Without rules the policies count that `consistent policy set` has kept in the table; rules given here count in
     place of them, but for holds: what is held is never cut.
@@ -134,6 +139,7 @@ def truncate(
             spark,
             store=store,
             table=table,
+            acknowledged_after=acknowledged_after,
             dry_run=dry_run,
             take_over=take_over,
             max_requests_per_second=max_requests_per_second,

@@ -21,6 +21,11 @@ _HELD = {
     HeldBy.HOLD: "by a hold",
     HeldBy.OPEN_BATCH: "by batches that are not published",
     HeldBy.UNDATED: "by versions without enqueued_at",
+    HeldBy.LETTER: "by letters that wait",
+    HeldBy.UNACKNOWLEDGED: (
+        "by single messages whose outputs may not be out: let consumers acknowledge (acknowledge_every), or "
+        "promise with --acknowledged-after AGE that those handled longer ago were acknowledged"
+    ),
 }
 
 
@@ -89,8 +94,10 @@ class TruncationReport:
             yield f"{counted(without, 'stream')} {_have(without)} no policy, and {_were(without)} left alone."
 
     def _held(self) -> Iterator[str]:
-        for by, number in self._streams_by("held").items():
-            yield f"More of {counted(number, 'stream')} is held {_HELD[HeldBy(by)]}."
+        held = self._streams_by("held")
+        if held:
+            shares = [f"{counted(number, 'stream')} {_HELD[HeldBy(by)]}" for by, number in held.items()]
+            yield f"Held back: {', '.join(shares)}."
 
     def _cost(self, rows: int) -> str:
         each = f", {self.requests / rows:.2f} for each row" if rows else ""

@@ -33,7 +33,9 @@ SLOWLY = ["--max-requests-per-second", "60"]
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch) -> Folder:
     """Give a folder with a store in which each stream has two runs that may go, and a tail."""
-    store = connect(f"sqlite:///{tmp_path}/store.db")
+    place = tmp_path / "place"
+    place.mkdir()
+    store = connect(f"sqlite:///{place}/store.db")
     table = drive(store.table("games"))
     for number in range(STREAMS):
         worker = Worker(table, clock=ToldClock(NOW), business_id=f"{number:03}")
@@ -43,8 +45,8 @@ def folder(tmp_path: Path, monkeypatch) -> Folder:
                 worker.process(ponder(f"m-{turn}", diary=f"{number:03}", enqueued_at=NOW))
         worker.process(ponder("m-3", diary=f"{number:03}", enqueued_at=NOW))
     drive(store.close())  # SQLite's locks are lost when its file is copied by a process that has it open
-    shutil.copytree(tmp_path, tmp_path.with_name("undisturbed"))
-    return Folder(tmp_path)
+    shutil.copytree(place, tmp_path / "undisturbed")
+    return Folder(place)
 
 
 def opened(folder: Folder) -> Table:

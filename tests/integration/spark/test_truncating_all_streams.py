@@ -8,9 +8,11 @@ import pytest
 from eventstore import connect
 from runtime.archives.naming import files_that_name
 from runtime.archives.versions import read_versions
+from runtime.batches.ledger import Ledger
 from runtime.errors import UsageError
 from runtime.spark import truncate
 from runtime.spark.truncate import TruncatedCount
+from runtime.spark.workers.connection import open_table
 from runtime.storage.listing import versions
 from tests.support.clocks import FrozenClock
 from tests.support.logs import GAME, fire, start, write_lines
@@ -63,6 +65,10 @@ def test_old_versions_go_and_their_messages_are_too_late(any_place):
     assert done.counts == [TruncatedCount("ShootingRange", "given", None, 1, 1, 3, 1, rows, size)]
     assert horizon == datetime(2026, 1, 5, tzinfo=UTC).replace(tzinfo=None)
     assert heads(place.store, place.table) == before
+
+    # ... the ledger has forgotten the batch of January, and a dry run would not have made it do so
+    connection = open_table(place.store, place.table)
+    assert [record.number for record in connection.run(Ledger(connection.table, MARCH).batches(9))] == [3, 2]
 
     # ... the messages of January are refused, and those of February are still replayed
     assert by_status(place.run(january, clock=MARCH)) == {("ShootingRange", "too_late"): 3}

@@ -44,14 +44,21 @@ def table(place, monkeypatch) -> Table:
     with monkeypatch.context() as patched:
         patched.setattr(limits, "MAX_SEGMENT_BYTES", 0)
         for number in range(12):
-            for turn, batch in enumerate((None, "open", None)):
+            for turn, batch in enumerate(("done", "open", "done")):
                 worker = Worker(table, clock=ToldClock(OLD), business_id=f"{number:02}", batch=batch)
                 worker.process(ponder(f"m-{turn}", diary=f"{number:02}", enqueued_at=OLD))
     return table
 
 
 def job(place: TablePlace, **options: Any) -> TruncationJob:
-    given = {"given": ALL, "now": NOW, "open_batches": OPEN, "dry_run": False, "clock": CLOCK}
+    given = {
+        "given": ALL,
+        "now": NOW,
+        "open_batches": OPEN,
+        "acknowledged": None,
+        "dry_run": False,
+        "clock": CLOCK,
+    }
     return TruncationJob(store=place.store, table=place.table, **{**given, **options})
 
 

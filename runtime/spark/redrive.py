@@ -1,0 +1,137 @@
+"""Letters from Python: as a DataFrame in the form of a log, and a batch that handles them again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import BooleanType, LongType, StringType, StructField, StructType, TimestampType
+
+from eventstore import Table
+from handlers import App
+from runtime.algorithms.letters.lines import Edits, describe_letter
+from runtime.algorithms.letters.of_table import letters_of_table
+from runtime.algorithms.letters.reading import StreamLetters, letters_of_stream, streams_with_letters
+from runtime.algorithms.letters.selection import FoundLetter, Selection
+from runtime.algorithms.letters.wanted import Wanted
+from runtime.clock import is_in_calendar
+from runtime.spark.batch import Batch
+from runtime.spark.batch_options import BatchOptions
+from runtime.spark.schemas import OUTPUT
+from runtime.spark.workers.connection import TablePlace, check_reach, open_table
+
+_ALL = Selection()
+_OF_TABLE = "_letters"
+
+LETTER = StructType(
+    [
+        *OUTPUT.fields,
+        StructField("business_id", StringType()),
+        StructField("handler", StringType()),
+        StructField("stream", StringType()),
+        StructField("letter", StringType()),
+        StructField("packed", BooleanType()),
+        StructField("reason", StringType()),
+        StructField("error", StringType()),
+        StructField("version", LongType()),
+        StructField("batch", StringType()),
+        StructField("refused_at", TimestampType()),
+        StructField("tries", LongType()),
+        StructField("parks", BooleanType()),
+        StructField("behind", StringType()),
+    ]
+)
+"""A letter: the columns of a log, and what is known of it. `stream` is the business id of its stream.
+
+A body of msgpack bytes is in hexadecimal digits, and `packed` says so.
+"""
+
+_TIME = pa.timestamp("us", tz="UTC")
+_TYPES = {"sequence": pa.int64(), "version": pa.int64(), "tries": pa.int64(), "enqueued_at": _TIME} | {
+    "refused_at": _TIME,
+    "packed": pa.bool_(),
+    "parks": pa.bool_(),
+    "headers": pa.map_(pa.string(), pa.string()),
+}
+_ARROW = pa.schema([(name, _TYPES.get(name, pa.string())) for name in LETTER.fieldNames()])
+_STREAM = StructType([StructField("key", StringType()), StructField("waiting", LongType())])
+
+
+def redrive(
+    spark: SparkSession,
+    app: App,
+    *,
+    store: str,
+    table: str,
+    out: str,
+    where: Selection = _ALL,
+    edits: Iterable[str] = (),
+    batch_id: str | None = None,
+    **options: Any,  # noqa: ANN401 - the fields of BatchOptions
+) -> DataFrame:
+    """Handle letters again in a batch, and return a DataFrame that scans its outcomes.
+
+    `edits` are JSON lines, as `consistent letters --export` writes them, with messages mended; with them and no
+    selection, they choose the letters. Which letters are redriven is decided once: run a redrive that failed again with
+    its id to resume it. Raises `UsageError` when there are no such letters.
+    """
+    batch = Batch(spark, app, store, table, out, BatchOptions(**options))
+    return batch.redrive(Wanted(where, Edits(edits)), batch_id).outcomes
+
+
+def letters(spark: SparkSession, *, store: str, table: str, where: Selection = _ALL) -> DataFrame:
+    """Return the letters of a table, see `LETTER`: they are read by the workers, when the DataFrame is used.
+
+    Which streams have letters is read at once: two requests for each 1,000 streams.
+    """
+    connection = open_table(store, table, make=False)
+    check_reach(connection, spark)
+
+    async def keys() -> list[tuple[str, int]]:
+        found = streams_with_letters(connection.table, where)
+        return [(stream.key, stream.waiting) async for stream in found]
+
+    streams = spark.createDataFrame([*connection.run(keys()), (_OF_TABLE, 1)], _STREAM)
+    job = LettersJob(TablePlace(store, table).for_workers(), where)
+    return streams.mapInArrow(job.run, LETTER)
+
+
+@dataclass(frozen=True)
+class LettersJob:
+    """Reads the letters of the streams of a partition."""
+
+    place: TablePlace = field(repr=False)
+    where: Selection
+
+    def run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Give the letters of each stream that comes in."""
+        connection = open_table(self.place.store, self.place.table)
+        for stream in (row for batch in batches for row in batch.to_pylist()):
+            rows = connection.run(self._read(connection.table, stream["key"], stream["waiting"]))
+            yield pa.RecordBatch.from_pylist(rows, _ARROW)
+
+    async def _read(self, table: Table, key: str, waiting: int) -> list[dict[str, Any]]:
+        if key == _OF_TABLE:
+            return [_row(found) async for found in letters_of_table(table, self.where)]
+        found = await letters_of_stream(table, StreamLetters(key, waiting, 0))
+        return [_row(each) for each in found if self.where.takes(each.handler, each.letter)]
+
+
+def _row(found: FoundLetter) -> dict[str, Any]:
+    """Return a letter in the columns of `LETTER`: halves of characters, which Spark has not, are question marks."""
+    letter, described = found.letter, describe_letter(found)
+    enqueued_at = letter.enqueued_at
+    row = {name: _text(described[name]) for name in LETTER.fieldNames()}
+    headers = described["headers"] or {}
+    return row | {
+        "enqueued_at": enqueued_at if enqueued_at is not None and is_in_calendar(enqueued_at) else None,
+        "refused_at": letter.refused_at,
+        "headers": [(_text(str(name)), _text(str(value))) for name, value in headers.items()],
+    }
+
+
+def _text(value: Any) -> Any:  # noqa: ANN401 - text is changed, anything else is not
+    return value.encode("utf-8", "replace").decode() if isinstance(value, str) else value

@@ -1,0 +1,282 @@
+"""Dead letters wait in the table, and are handled again by a redrive, once their cause is mended."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from eventstore import connect, drive
+from handlers import App, Context, Handler, Message, State, handles
+from runtime.algorithms.letters.discarding import discard
+from runtime.algorithms.letters.lines import to_line
+from runtime.algorithms.letters.reading import find_letters
+from runtime.algorithms.letters.selection import Selection
+from runtime.errors import UsageError
+from runtime.retries import RetryPolicy
+from runtime.spark import letters, redrive
+from tests.support.clocks import FrozenClock
+from tests.support.faults import DieOnceAfterAppend
+from tests.support.logs import message_id, row, write_lines
+from tests.support.outcomes import all_outcomes, heads, published, statuses
+
+CLOCK = FrozenClock.at("2026-03-01T12:00:00")
+
+
+class Sent(Message):
+    """A parcel, which can be taken once there is a file of the name that it `needs`."""
+
+    box: str
+    parcel: int
+    needs: str = ""
+
+
+class Returned(Message):
+    box: str
+
+
+class Noted(Message):
+    parcel: int
+
+
+class Box(State):
+    parcels: tuple[int, ...] = ()
+
+
+class Boxes(Handler[Box]):
+    @handles(by="box")
+    def sent(self, state: Box, message: Sent, context: Context) -> Box:
+        if message.needs and not Path(message.needs).exists():
+            raise ValueError(f"parcel {message.parcel} cannot be taken")
+        context.publish(Noted(parcel=message.parcel))
+        return Box(parcels=(*state.parcels, message.parcel))
+
+
+class Returns(Handler[Box]):
+    @handles(by="box")
+    def returned(self, state: Box, message: Returned, context: Context) -> Box:
+        return Box(parcels=(*state.parcels, 0))
+
+
+app = App(Boxes)
+app_with_returns = App(Boxes, Returns)
+
+
+@pytest.fixture
+def boxes(place):
+    place.app = app
+    return place
+
+
+def needing(place, name="mended"):
+    """Return a file that handlers wait for."""
+    return str(place.folder / name)
+
+
+def sent(number, parcel, box="b", needs=""):
+    return row(number, "Sent", {"box": box, "parcel": parcel, "needs": needs})
+
+
+def run(place, name, *rows, **options):
+    return place.run(write_lines(place.folder / f"{name}.jsonl", rows), clock=CLOCK, **options)
+
+
+def again(place, **options):
+    where = {"app": place.app, "store": place.store, "table": place.table, "out": place.out, "clock": CLOCK}
+    return redrive(place.spark, **{**where, "partitions": 2, **options})
+
+
+def waiting(place):
+    """Return the letters of a table."""
+
+    async def read():
+        async with connect(place.store) as store:
+            return [found async for found in find_letters(await store.table(place.table), Selection())]
+
+    return drive(read())
+
+
+def reasons(place):
+    return [(found.letter.message_id, found.letter.reason) for found in waiting(place)]
+
+
+def parcels(place, box="b"):
+    return json.loads(heads(place.store, place.table)[f"Boxes-{box}"][1])["parcels"]
+
+
+def test_what_failed_is_processed_once_its_cause_is_mended(boxes):
+    # Given a batch in which a handler failed, and a redelivery, which is refused as well
+    bad = sent(2, 2, needs=needing(boxes))
+    run(boxes, "first", sent(1, 1), bad, sent(3, 3))
+    assert statuses(run(boxes, "second", bad)) == {message_id(2): ["handler_error"]}
+    (letter,) = letters(boxes.spark, store=boxes.store, table=boxes.table).collect()
+    assert (letter.message_id, letter.handler, letter.stream) == (message_id(2), "Boxes", "b")
+    assert (letter.body, letter.tries, letter.reason) == (bad["body"], 1, "handler_error")
+
+    # When it is redriven too early, and again when all is well
+    assert statuses(again(boxes)) == {message_id(2): ["handler_error"]}
+    assert [found.letter.tries for found in waiting(boxes)] == [2]
+    Path(needing(boxes)).touch()
+    outcomes = again(boxes, batch_id="redrive")
+
+    # Then it is processed, and a letter no more
+    assert statuses(outcomes) == {message_id(2): ["processed"]}
+    assert len(published(outcomes)) == 1
+    assert parcels(boxes) == [1, 3, 2]
+    assert waiting(boxes) == []
+    # ... the batch is published, and can be looked at again; there is nothing else to redrive
+    assert all_outcomes(again(boxes, batch_id="redrive")) == all_outcomes(outcomes)
+    with pytest.raises(UsageError, match="There are no such letters"):
+        again(boxes)
+    assert not (boxes.folder / "out" / "_redrive").exists()
+
+
+def test_nothing_overtakes_in_a_parked_stream_until_it_is_redriven(boxes):
+    # Given a stream that was parked in one batch, with followers in it and in the next
+    first, third = needing(boxes, "first"), needing(boxes, "third")
+    run(boxes, "one", sent(1, 1, needs=first), sent(2, 2), on_error="park")
+    found = run(boxes, "two", sent(3, 3, needs=third), sent(4, 4), sent(5, 5, box="other"))
+    assert statuses(found) == {
+        message_id(3): ["held_back"],
+        message_id(4): ["held_back"],
+        message_id(5): ["processed"],
+    }
+
+    # When it is redriven, and the third is refused
+    Path(first).touch()
+    outcomes = again(boxes)
+
+    # Then those before it are processed, in their order, and the one behind it waits
+    assert statuses(outcomes) == {
+        message_id(1): ["processed"],
+        message_id(2): ["processed"],
+        message_id(3): ["handler_error"],
+        message_id(4): ["held_back"],
+    }
+    assert parcels(boxes) == [1, 2]
+    # ... until it is mended
+    Path(third).touch()
+    again(boxes)
+    assert parcels(boxes) == [1, 2, 3, 4]
+    assert waiting(boxes) == []
+
+
+def test_a_letter_that_is_discarded_frees_those_behind_it_and_stays_refused(boxes):
+    bad = sent(1, 1, needs=needing(boxes))
+    run(boxes, "one", bad, sent(2, 2), on_error="park")
+
+    async def give_up():
+        async with connect(boxes.store) as store:
+            table = await store.table(boxes.table)
+            return await discard(table, Selection(message_id=message_id(1)), RetryPolicy())
+
+    assert drive(give_up()) == 1
+
+    Path(needing(boxes)).touch()
+    assert statuses(again(boxes)) == {message_id(2): ["processed"]}
+    assert statuses(run(boxes, "two", bad)) == {message_id(1): ["handler_error"]}
+    assert parcels(boxes) == [2]
+
+
+def test_a_body_is_mended_by_hand(boxes):
+    # Given a letter whose body cannot be read, and a line without any message
+    run(boxes, "one", row(1, "Sent", {"box": "b", "parcel": "many"}, business_id="b"), "nothing")
+    assert sorted(reasons(boxes)) == [("", "invalid_envelope"), (message_id(1), "invalid_body")]
+    lines = [json.loads(to_line(found)) for found in waiting(boxes)]
+
+    # When both are edited
+    lines[0]["body"] = {"box": "b", "parcel": 7}
+    lines[1] |= {"message_id": "typed by hand", "type": "Sent", "body": {"box": "b", "parcel": 8}}
+    outcomes = again(boxes, edits=map(json.dumps, lines))
+
+    # Then they are processed
+    assert statuses(outcomes) == {message_id(1): ["processed"], "typed by hand": ["processed"]}
+    assert sorted(parcels(boxes)) == [7, 8]
+    assert waiting(boxes) == []
+
+
+def test_an_edit_that_is_refused_again_is_the_letter_now(boxes):
+    run(boxes, "one", row(1, "Sent", {"box": "b", "parcel": "many"}, business_id="b"))
+    line = json.loads(to_line(*waiting(boxes))) | {"body": {"box": "b", "parcel": "few"}}
+
+    assert statuses(again(boxes, edits=[json.dumps(line)])) == {message_id(1): ["invalid_body"]}
+
+    (found,) = waiting(boxes)
+    assert json.loads(found.letter.envelope.body) == {"box": "b", "parcel": "few"}
+    assert found.letter.tries == 2
+    with pytest.raises(UsageError, match="1 of 1 edited lines belong to no letter that is selected"):
+        again(boxes, edits=[json.dumps(line | {"letter": "17"})])
+
+
+def test_a_type_that_was_unknown_goes_to_the_handler_that_was_added(boxes):
+    run(boxes, "one", row(1, "Returned", {"box": "b"}), row(2, "Lost", {"box": "b"}))
+    run(boxes, "two", row(1, "Returned", {"box": "b"}))
+    assert [(found.letter.message_id, found.row is not None) for found in waiting(boxes)].count(
+        (message_id(1), True)
+    ) == 1
+
+    boxes.app = app_with_returns
+    outcomes = again(boxes)
+
+    assert statuses(outcomes) == {message_id(1): ["processed"], message_id(2): ["unknown_type"]}
+    (found,) = waiting(boxes)
+    assert (found.letter.message_id, found.letter.tries) == (message_id(2), 2)
+
+
+@pytest.mark.parametrize(
+    "algorithm", ["outbox", pytest.param("deduplication-store", marks=pytest.mark.thorough)]
+)
+def test_letters_of_the_other_algorithms_are_redriven_as_well(boxes, algorithm):
+    run(boxes, "one", sent(1, 1, needs=needing(boxes)), sent(2, 2), algorithm=algorithm, on_error="park")
+    Path(needing(boxes)).touch()
+
+    outcomes = again(boxes, algorithm=algorithm)
+
+    assert statuses(outcomes) == {message_id(1): ["processed"], message_id(2): ["processed"]}
+    assert len(published(outcomes)) == 2
+    assert waiting(boxes) == []
+
+
+def test_a_redrive_that_died_goes_on_with_the_letters_it_began_with(boxes):
+    # Given letters, of which one will be refused again, in two places
+    rows = [sent(1, 1, needs=needing(boxes)), sent(2, 2, "c", needing(boxes)), sent(3, 3, "d", "never")]
+    undisturbed = boxes.beside("undisturbed")
+    for place in (boxes, undisturbed):
+        run(place, "one", *rows, row(4, "Lost", {}), batch_id="one")
+    Path(needing(boxes)).touch()
+
+    # When one redrive dies after its letters are handled, and goes on after another batch came between
+    def die(step):
+        if step == "Round 0: committing outcomes":
+            raise KeyboardInterrupt
+
+    marker = boxes.folder / "died"
+    with pytest.raises(KeyboardInterrupt):
+        again(boxes, batch_id="redrive", step=die, wrap=DieOnceAfterAppend(str(marker), "Boxes-"))
+    assert marker.exists()
+    assert {found.letter.message_id for found in waiting(boxes)} == {message_id(3), message_id(4)}
+    run(boxes, "between", sent(3, 3, "d", "never"), sent(5, 5, "e", "never"))
+    resumed = again(boxes, batch_id="redrive")
+
+    # Then it gives what an undisturbed one gives
+    assert all_outcomes(resumed) == all_outcomes(again(undisturbed, batch_id="redrive"))
+    assert {found.letter.message_id: found.letter.tries for found in waiting(boxes)} == {
+        message_id(3): 2,
+        message_id(4): 2,
+        message_id(5): 1,
+    }
+
+
+def test_a_redrive_whose_letters_were_deleted_is_not_resumed_with_others(boxes):
+    run(boxes, "one", sent(1, 1, needs=needing(boxes)))
+
+    def die(step):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        again(boxes, batch_id="redrive", step=die)
+    (boxes.folder / "out" / "_redrive" / "redrive" / "letters.parquet").unlink()
+
+    with pytest.raises(UsageError, match="are no longer in"):
+        again(boxes, batch_id="redrive")

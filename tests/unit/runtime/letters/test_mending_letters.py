@@ -1,0 +1,141 @@
+"""Letters are exported as lines of JSON, mended by hand, and given to a redrive."""
+
+import json
+from typing import Any
+
+import msgpack
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from runtime import Envelope
+from runtime.algorithms.letters.lines import Edits, to_line
+from runtime.algorithms.letters.selection import FoundLetter, Selection
+from runtime.algorithms.letters.wanted import Wanted
+from runtime.errors import UsageError
+from runtime.messages.message_ids import id_key
+from runtime.messages.outcome import Reason
+from runtime.storage.letters import Kind, Letter
+
+SENT = Envelope("m-1", "Parcel", '{"box": "b"}', "b", 7, 1_767_225_600_000_001, {"trace": "t"})
+
+
+def found(envelope: Envelope = SENT, number: int = 1, **fields: Any) -> FoundLetter:
+    key = id_key(envelope.message_id or "")
+    letter = Letter(
+        number, Kind.WAITING, key, b"", 0, envelope, Reason.INVALID_BODY, "no name", 3, "batch", 1, 9
+    )
+    return FoundLetter(letter, **{"handler": "Boxes", "business_id": "b", **fields})
+
+
+def mended(letter: FoundLetter, **changes: Any) -> Envelope | None:
+    line = json.loads(to_line(letter)) | changes
+    return Edits([json.dumps(line)]).mended(letter)
+
+
+texts = st.text(st.characters(codec=None), max_size=20)
+envelopes = st.builds(
+    Envelope,
+    texts,
+    texts,
+    texts | st.binary(max_size=20),
+    st.none() | texts,
+    st.none() | st.integers(-(2**63), 2**63 - 1),
+    st.none() | st.integers(-(2**62), 2**62),
+    st.none() | st.dictionaries(texts, texts, max_size=2),
+)
+
+
+@given(envelopes)
+def test_a_line_that_nobody_edited_changes_nothing(envelope: Envelope):
+    letter = found(envelope)
+
+    line = to_line(letter)
+
+    line.encode()
+    assert Edits([line]).mended(letter) is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "field", "value"),
+    [
+        ({"body": '{"box": "b", "name": "n"}'}, "body", '{"box": "b", "name": "n"}'),
+        ({"body": {"box": "b", "name": "n"}}, "body", '{"box": "b", "name": "n"}'),
+        ({"type": "Letter"}, "type", "Letter"),
+        ({"business_id": None}, "business_id", None),
+        ({"sequence": 8}, "sequence", 8),
+        ({"enqueued_at": "2026-01-01T00:00:00.000002+00:00"}, "enqueued_at", 1_767_225_600_000_002),
+        ({"headers": {}}, "headers", {}),
+        ({"message_id": "7D444840-9DC0-11D1-B245-5FFDCE74FAD2"}, "message_id", "7d444840-9dc0-11d1-b245-5ffdce74fad2"),
+    ],
+)  # fmt: skip
+def test_what_was_edited_is_changed_and_nothing_else(changes: dict[str, Any], field: str, value: Any):
+    assert mended(found(), **changes) == SENT._replace(**{field: value})
+
+
+def test_a_body_of_bytes_is_in_hexadecimal_digits_and_may_become_json():
+    packed = found(SENT._replace(body=msgpack.packb({"box": "b"})))
+
+    assert mended(packed, body=msgpack.packb({"box": "c"}).hex()) == SENT._replace(
+        body=msgpack.packb({"box": "c"})
+    )
+    assert mended(packed, body={"box": "c"}) == SENT._replace(body='{"box": "c"}')
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"sequence": "seven"},
+        {"enqueued_at": "soon"},
+        {"enqueued_at": "2026-01-01T00:00:00"},
+        {"headers": ["a"]},
+        {"type": 7},
+        {"body": "no digits", "packed": True},
+    ],
+)
+def test_what_no_message_holds_is_refused(changes: dict[str, Any]):
+    with pytest.raises(UsageError, match="The edited letter of 'm-1' cannot be read"):
+        mended(found(), **changes)
+
+
+@pytest.mark.parametrize(
+    ("lines", "problem"),
+    [
+        (["{"], "Line 1 of the edited letters is no JSON"),
+        (["", "[]"], "Line 2 of the edited letters names no letter and no message id"),
+        (['{"body": "x"}'], "Line 1 of the edited letters names no letter"),
+        (['{"message_id": "a"}'] * 2, "Line 2 of the edited letters is the second one"),
+    ],
+)
+def test_lines_that_cannot_be_used_are_refused(lines: list[str], problem: str):
+    with pytest.raises(UsageError, match=problem):
+        Edits(lines)
+
+
+def test_a_line_is_for_one_letter_only():
+    line = to_line(found())
+
+    assert not Edits([line]).has(found(number=2))
+    assert not Edits([line]).has(found(handler="Other"))
+    assert not Edits([line]).has(found(business_id="c"))
+    # ... which a line written by hand names by its message
+    assert Edits(['{"message_id": "m-1", "type": "T"}']).has(found(number=2))
+    assert Edits(['{"message_id": "m-1", "handler": "Boxes"}']).has(found(number=2))
+    assert not Edits(['{"message_id": "m-1", "handler": "Other"}']).has(found(number=2))
+
+
+def test_lines_whose_letter_is_not_there_are_told():
+    edits = Edits([to_line(found()), to_line(found(number=2))])
+    edits.mended(found())
+
+    with pytest.raises(UsageError, match="1 of 2 edited lines belong to no letter that is selected"):
+        edits.check_used()
+
+
+def test_without_a_selection_the_edits_choose():
+    edits = Edits([to_line(found())])
+
+    assert not Wanted(Selection(), edits).takes(found(number=2))
+    assert Wanted(Selection(), edits).takes(found())
+    assert Wanted(Selection(handler="Boxes"), edits).takes(found(number=2))
+    assert Wanted(Selection(), Edits(())).takes(found())
