@@ -164,14 +164,14 @@ def truncate(
             job = replace(job, done=streams.add)
             stack.enter_context(Watch(lambda: (streams.value, total), show))
         try:
-            done = _run(spark, job, ranges, report)
+            truncation = _run(spark, job, ranges, report)
         except SPARK_FAILURES as error:
             lost = LeaseLostError.__name__ in str(error)
             raise (LeaseLostError if lost else BatchFailedError)(explain(error)) from error
         age = older_than if is_given else connection.run(_age_of_table(of_driver, clock))
         if age is not None and not dry_run:
             connection.run(ledger.prune(now - age))
-    return replace(done, requests=done.requests + of_driver.calls)
+    return replace(truncation, requests=truncation.requests + of_driver.calls)
 
 
 async def _age_of_table(table: Table, clock: Clock) -> int | None:
