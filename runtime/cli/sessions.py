@@ -75,7 +75,9 @@ def _shown_session(
         try:
             yield spark, progress
         except KeyboardInterrupt:
-            with suppress(*SPARK_FAILURES, OSError):  # the call that was interrupted has broken the connection to Java
+            with suppress(
+                *SPARK_FAILURES, OSError
+            ):  # the call that was interrupted has broken the connection to Java
                 end()
             raise
         except BaseException:
