@@ -56,6 +56,7 @@ class TruncatedCount:
     runs: int
     rows: int
     bytes: int
+    letters: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +82,7 @@ def truncate(
     allow_undated: bool = False,
     allow_young: bool = False,
     acknowledged_after: int | None = None,
+    give_up_letters_older_than: int | None = None,
     dry_run: bool = False,
     take_over: bool = False,
     max_requests_per_second: float | None = None,
@@ -96,6 +98,7 @@ def truncate(
     stream). It never goes when its batch is not published or abandoned, when it is in the newest run of its stream,
     or, without `allow_young`, within a day; nor when it is of a single message whose outputs may not be out, unless
     the caller promises that messages handled `acknowledged_after` (microseconds) ago were acknowledged.
+    Letters that were refused `give_up_letters_older_than` (microseconds) ago are given up.
     `redelivery_window` (microseconds) is added to the horizon for logs
     whose broker stamps each copy anew. Without any rule the policies of the table are applied; a stream that they hold
     is never cut. With `dry_run` nothing is written.
@@ -139,6 +142,7 @@ def truncate(
         now=now,
         open_batches=open_batches,
         acknowledged=None if acknowledged_after is None else now - acknowledged_after,
+        give_up=None if give_up_letters_older_than is None else now - give_up_letters_older_than,
         dry_run=dry_run,
         clock=clock,
         with_streams=report is not None,
