@@ -11,7 +11,7 @@ from eventstore import Stream, Table
 from runtime.cli.console import Screen
 from runtime.cli.failures import NotPossibleError
 from runtime.cli.options import AsJson, Limit, StoreUrl, TableName
-from runtime.cli.reports.tables import moment_text
+from runtime.cli.reports.tables import counted, moment_text
 from runtime.cli.reports.version_tables import (
     facts_of_stream,
     facts_of_version,
@@ -23,7 +23,7 @@ from runtime.cli.stores import on_table
 from runtime.errors import UsageError
 from runtime.messages.message_ids import canonical
 from runtime.storage.head import Head, read_head
-from runtime.storage.listing import versions
+from runtime.storage.listing import is_state_stream, versions
 from runtime.storage.readable_states import decode
 from runtime.storage.stream import stream_partition
 from runtime.storage.version import Version
@@ -100,11 +100,19 @@ def _show_stream(
             "kept_from": head.kept_from,
             "newest": moment_text(head.last_now),
             "horizon": moment_text(head.horizon),
-            "state": decode(listed[-1].after),
+            "letters": head.waiting.count,
+            "state": decode(listed[-1].after) if listed else None,
             "versions": [describe_version(each, whole=False, diff=diff) for each in listed],
         }
     )
     screen.show(facts_of_stream(f"{handler} {business_id}", head), "")
+    if head.waiting.count:
+        screen.show(
+            f"{counted(head.waiting.count, 'letter')} wait here: `consistent letters` lists them.", ""
+        )
+    if not listed:
+        screen.show("No message was processed yet.")
+        return
     left_out = listed[0].number - head.kept_from
     title = f"The newest {len(listed)} of {left_out + len(listed)} versions" if left_out else "Versions"
     screen.show(table_of_versions(title, listed, diff=diff))
@@ -126,6 +134,6 @@ async def _read(table: Table, handler: str, business_id: str) -> tuple[str, Head
     for spelling in dict.fromkeys([business_id, canonical(business_id)]):
         stream = await Stream.try_open(stream_partition(table, handler, spelling))
         kept = await versions(table, handler, spelling)
-        if stream is not None and kept:
+        if stream is not None and kept is not None and is_state_stream(stream):
             return spelling, read_head(stream.properties or {}), kept
     return None
