@@ -11,7 +11,7 @@ from eventstore import Stream, Table
 from runtime.cli.console import Screen
 from runtime.cli.failures import NotPossibleError
 from runtime.cli.options import AsJson, Limit, StoreUrl, TableName
-from runtime.cli.reports.tables import counted, moment_text
+from runtime.cli.reports.tables import moment_text
 from runtime.cli.reports.version_tables import (
     facts_of_stream,
     facts_of_version,
@@ -107,9 +107,7 @@ def _show_stream(
     )
     screen.show(facts_of_stream(f"{handler} {business_id}", head), "")
     if head.waiting.count:
-        screen.show(
-            f"{counted(head.waiting.count, 'letter')} wait here: `consistent letters` lists them.", ""
-        )
+        screen.show(f"Letters that wait here: {head.waiting.count}. `consistent letters` lists them.", "")
     if not listed:
         screen.show("No message was processed yet.")
         return
