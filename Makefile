@@ -15,7 +15,7 @@ unexport VIRTUAL_ENV PYTHONHOME PYTHONPATH SPARK_HOME PYSPARK_PYTHON PYSPARK_DRI
 MAKEFLAGS += --no-builtin-rules
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup setup-test demo test test-rest test-all differential model tla bench bench-guard stages startup growth skew algorithms lint format constraints clean distclean
+.PHONY: help setup setup-test demo test test-rest test-all differential model tla bench bench-guard stages startup growth skew cleanup algorithms lint format constraints clean distclean
 
 BIN := .venv/bin
 PIP_INSTALL := scripts/quietly.sh $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-input -c constraints.txt
@@ -55,6 +55,9 @@ growth: .make/packages-bench  ## measure how time and requests grow with sizes, 
 
 skew: .make/java .make/packages-bench  ## watch the workers' memory in lopsided batches; SIZE=full takes longer
 	@$(BIN)/python -m benchmarks.skew $(if $(SIZE),--size $(SIZE)) $(ARGS)
+
+cleanup: .make/java .make/packages-bench .make/azurite  ## truncate very many streams and watch the memory; SIZE=full takes hours
+	@PATH="$(CURDIR)/.make/node:$$PATH" $(BIN)/python -m benchmarks.cleanup $(if $(SIZE),--size $(SIZE)) $(ARGS)
 
 algorithms: .make/packages  ## measure what each algorithm asks and keeps; rewrites the tables in docs/algorithms.md
 	@$(BIN)/python -m benchmarks.algorithms --document docs/algorithms.md $(ARGS)

@@ -17,6 +17,7 @@ from eventstore.reading import EVERYTHING, Selection, stream_read
 from eventstore.stream import Stream
 
 _SAMPLES_OF_A_PART = 64
+_MOST_SAMPLES = 8192
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +54,7 @@ async def split_streams(table: Table, parts: int, prefix: str = "") -> list[KeyR
 
     Reads all keys with that prefix, and no properties: one request for each 1,000 streams.
     """
-    headers = read_headers(table, KeyRange(prefix), HEADER_NAMES)
-    return await split_keys((row.partition_key async for row in headers if is_header(row)), parts, prefix)
+    return await split_keys(_stream_keys(table, prefix), parts, prefix)
 
 
 async def split_keys(keys: AsyncIterable[str], parts: int, prefix: str = "") -> list[KeyRange]:
@@ -64,16 +64,32 @@ async def split_keys(keys: AsyncIterable[str], parts: int, prefix: str = "") -> 
     """
     if parts < 1:
         raise ValueError(f"Streams are split into at least one range, not into {parts}.")
-    sample = _Sample(parts * _SAMPLES_OF_A_PART)
+    return (await _sampled(keys, parts * _SAMPLES_OF_A_PART)).ranges(prefix, parts)
+
+
+async def count_and_split(table: Table, parts: int, most: int) -> tuple[int, list[KeyRange]]:
+    """Return how many streams a table has, and ranges of about `most` of them, or `parts` if those are more.
+
+    Of a table with very many streams, ranges have more of them: there are a few thousand ranges. The price is that of
+    `split_streams`.
+    """
+    limit = max(parts * _SAMPLES_OF_A_PART, _MOST_SAMPLES)
+    sample = await _sampled(_stream_keys(table, ""), limit)
+    wanted = max(parts, -(-sample.added // most))
+    return sample.added, sample.ranges("", min(wanted, sample.limit // 2))
+
+
+async def _stream_keys(table: Table, prefix: str) -> AsyncIterator[str]:
+    async for row in read_headers(table, KeyRange(prefix), HEADER_NAMES):
+        if is_header(row):
+            yield row.partition_key
+
+
+async def _sampled(keys: AsyncIterable[str], limit: int) -> _Sample:
+    sample = _Sample(limit)
     async for key in keys:
         sample.add(key)
-    # Ranges are promised for ASCII keys only, and Cosmos DB gives keys in any order.
-    sampled = sorted((key for key in sample.keys if key.isascii()), key=escape)
-    places = {number * len(sampled) // parts for number in range(1, parts)} - {0}
-    bounds = [sampled[place] for place in sorted(places)]
-    return [
-        KeyRange(prefix, first, before) for first, before in zip(["", *bounds], [*bounds, None], strict=True)
-    ]
+    return sample
 
 
 @dataclass(slots=True)
@@ -82,16 +98,27 @@ class _Sample:
 
     limit: int
     keys: list[str] = field(default_factory=list)
+    added: int = 0
     _stride: int = 1
-    _added: int = 0
 
     def add(self, key: str) -> None:
         if len(self.keys) == self.limit:
             self.keys = self.keys[::2]
             self._stride *= 2
-        if self._added % self._stride == 0:
+        if self.added % self._stride == 0:
             self.keys.append(key)
-        self._added += 1
+        self.added += 1
+
+    def ranges(self, prefix: str, parts: int) -> list[KeyRange]:
+        """Return at most so many ranges, each with about as many of the keys."""
+        # Ranges are promised for ASCII keys only, and Cosmos DB gives keys in any order.
+        keys = sorted((key for key in self.keys if key.isascii()), key=escape)
+        places = {number * len(keys) // parts for number in range(1, parts)} - {0}
+        bounds = [keys[place] for place in sorted(places)]
+        return [
+            KeyRange(prefix, first, before)
+            for first, before in zip(["", *bounds], [*bounds, None], strict=True)
+        ]
 
 
 def read_headers(table: Table, keys: KeyRange, select: Sequence[str] | None) -> AsyncIterator[Row]:

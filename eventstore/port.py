@@ -50,7 +50,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Up to 1,000 rows in key order; `continuation` asks for the rest, None when there is none."""
+    """Up to 1,000 rows in key order, fewer when they are large; `continuation` asks for the rest, None for none."""
 
     rows: tuple[Row, ...]
     continuation: str | None = None
@@ -188,6 +188,17 @@ class CommitsTogether(Protocol):
 
         A transaction that is refused changes nothing, and leaves the others alone. Raises
         `StoreUnavailableError` when the commit failed: for each of them that is what `transact` would have raised.
+        """
+
+
+@runtime_checkable
+class LeavesTraces(Protocol):
+    """What tables can do besides whose store keeps what was deleted or overwritten, until its place is used again."""
+
+    async def scrub(self) -> None:
+        """Return when nothing is left in the store's files of what was deleted or overwritten before.
+
+        Rewrites all tables of the store. Raises `StoreUnavailableError` when somebody else keeps it from doing so.
         """
 
 

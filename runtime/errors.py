@@ -4,11 +4,14 @@ RuntimeFailure
 ├── UsageError                what was asked for cannot be done; one sentence says what to change
 │   ├── LogError              the message log cannot be read as one
 │   ├── AppNotFoundError      `--app` names no App
-│   └── BatchRefusedError     the ledger does not allow to run this batch
+│   ├── BatchRefusedError     the ledger does not allow to run this batch
+│   └── LeaseHeldError        somebody else cleans this table up
 ├── RetriesExhaustedError     lost races or an unreachable store, too often in a row
 ├── ReplayFailedError         a version whose outputs are unpublished cannot be replayed: the batch must fail
+├── LeaseLostError            the lease was taken over, or has expired: this one stops
 ├── DifferenceError           a replay differs from what was recorded, and the batch fails on that
 ├── StoredDataError           a stored row cannot be read
+├── ArchiveError              an export cannot be written, read or imported
 ├── MissingExtraError         a package is not installed that one of this project's extras brings
 └── BatchFailedError          a Spark job of the batch failed; run it again with its id
     └── BatchHeldBackError    the batch has more dead letters than it may have
@@ -43,6 +46,14 @@ class BatchRefusedError(UsageError):
     """
 
 
+class LeaseHeldError(UsageError):
+    """Raised when somebody else holds the lease of a table; says who, and until when."""
+
+
+class LeaseLostError(RuntimeFailure):
+    """Raised when a lease was taken over by somebody else, or has expired; what was done by then stays valid."""
+
+
 class RetriesExhaustedError(RuntimeFailure):
     """Raised when a stream was changed by others, or the store did not answer, too often in a row."""
 
@@ -61,6 +72,10 @@ class DifferenceError(RuntimeFailure):
 
 class StoredDataError(RuntimeFailure):
     """Raised when a stored row cannot be read: it was damaged, or written by newer code."""
+
+
+class ArchiveError(RuntimeFailure):
+    """Raised when an export cannot be written, read or imported; names the file that is missing or damaged."""
 
 
 class MissingExtraError(RuntimeFailure, ImportError):

@@ -14,11 +14,15 @@ from handlers.guard import guarded
 from handlers.route import Route
 from runtime.algorithms.algorithm import AT_ONCE, Publish
 from runtime.algorithms.choice import AlgorithmName, Dependencies, check_stores, handlers_of, make_algorithms
+from runtime.algorithms.fresh_ids import fresh_id
 from runtime.algorithms.letters.of_table import TableLetters
 from runtime.algorithms.outbox.tokens import TokenStore, issue
 from runtime.algorithms.refusals import has_stream
 from runtime.batches.context import BatchContext
+from runtime.batches.epochs import Epochs
+from runtime.batches.ledger import Ledger
 from runtime.clock import Clock, system_clock
+from runtime.errors import UsageError
 from runtime.messages.envelope import Envelope
 from runtime.messages.outcome import Outcome
 from runtime.messages.parsing import business_id_of, prepare, unroutable
@@ -37,7 +41,11 @@ class Processor:
     `deduplication_store` and `token_store` are tables for the algorithms that use them, which may be in another store;
     by default they are the table of the states.
 
-    Raises `UsageError` for an unknown algorithm, and for a store that the algorithm does not use.
+    With `acknowledge_every` the ledger of the table is told, once in such a time, that the outputs of all messages
+    handled until then are out, so that truncation may cut their versions: two or three requests when a time begins, and
+    two when it ends. Call `flush` when the consumer stops. Only the state-based algorithm needs it.
+
+    Raises `UsageError` for an unknown algorithm, and for a store or a time that the algorithm does not use.
     """
 
     def __init__(
@@ -52,11 +60,21 @@ class Processor:
         algorithm: AlgorithmName = "state-based",
         deduplication_store: Table | None = None,
         token_store: Table | None = None,
+        acknowledge_every: timedelta | None = None,
     ) -> None:
         check_stores(algorithm, deduplication_store=deduplication_store, token_store=token_store)
+        retries = retries or RetryPolicy()
+        self._epochs = None
+        if acknowledge_every is not None:
+            if algorithm != "state-based":
+                raise UsageError(
+                    f"Only state-based messages are acknowledged: leave it out with {algorithm}."
+                )
+            length = acknowledge_every // timedelta(microseconds=1)
+            self._epochs = Epochs(Ledger(table, clock, retries), clock, fresh_id, length)
         self._app = app = guarded(app) if guard else app
         self._tokens = TokenStore(token_store or table) if algorithm == "tokens" else None
-        self._table, self._clock, self._retries = table, clock, retries or RetryPolicy()
+        self._table, self._clock, self._retries = table, clock, retries
         dependencies = Dependencies(
             app,
             table,
@@ -64,7 +82,8 @@ class Processor:
             token_store,
             publish,
             clock,
-            self._retries,
+            retries,
+            epochs=self._epochs,
         )
         self._algorithms = make_algorithms(algorithm, dependencies)
 
@@ -97,6 +116,14 @@ class Processor:
         if self._tokens is None:
             return message
         return await issue(self._tokens, message, handlers_of(self._app, message.type))
+
+    async def flush(self) -> int:
+        """Note in the ledger that all outputs are out, when the consumer stops. Costs two requests.
+
+        Returns how many times of `acknowledge_every` stay open, as messages of them are being handled or have failed:
+        `consistent batches` shows them. Without `acknowledge_every` it does nothing.
+        """
+        return 0 if self._epochs is None else await self._epochs.flush()
 
     async def sweep(self, older_than: timedelta = AT_ONCE) -> int:
         """Publish and finish messages whose worker died more than `older_than` ago, and return how many."""

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from benchmarks.growth.appends import SmallAppends
 from benchmarks.growth.duplicates import Duplicates
 from benchmarks.growth.history import History
+from benchmarks.growth.ledger import LedgerSize
 from benchmarks.growth.series import Plan, Series
 from benchmarks.growth.states import StateSize
 from benchmarks.growth.streams import MessagesPerStream, StreamsPerBatch
@@ -18,11 +19,13 @@ SERIES: Mapping[str, type[Series]] = {
     "state-size": StateSize,
     "duplicates": Duplicates,
     "small-appends": SmallAppends,
+    "ledger": LedgerSize,
 }
 
 _STATES = (50, 500, 5_000, 50_000, 300_000, 500_000)
 _SHARES = (0, 1, 10, 25, 50, 75, 90, 100)
 _HUNDREDS = range(100, 1_001, 100)
+_ENDED = (10, 10_000, 1_000_000)
 
 SIZES: Mapping[str, Mapping[str, Plan]] = {
     "default": {
@@ -32,6 +35,7 @@ SIZES: Mapping[str, Mapping[str, Plan]] = {
         "state-size": Plan(_STATES, 200, 5),
         "duplicates": Plan(_SHARES, 5_000, 5),
         "small-appends": Plan(_HUNDREDS, 10, 5),
+        "ledger": Plan(_ENDED, 20, 5),
     },
     "full": {
         "messages-per-stream": Plan((1, 10, 100, 1_000, 10_000, 100_000), 100_000, 5),
@@ -40,5 +44,6 @@ SIZES: Mapping[str, Mapping[str, Plan]] = {
         "state-size": Plan(_STATES, 1_000, 5),
         "duplicates": Plan(_SHARES, 50_000, 5),
         "small-appends": Plan(_HUNDREDS, 10, 15),
+        "ledger": Plan(_ENDED, 100, 15),
     },
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from eventstore import InterceptedTable, Operation, Page, Table
+from eventstore import InterceptedTable, Operation, Page, Row, Table
 from eventstore.limits import prepare_row
 
 
@@ -15,6 +15,12 @@ class CountedTable(InterceptedTable):
         super().__init__(table)
         self.bytes_read = 0
         self.bytes_sent = 0
+
+    async def get(self, partition_key: str, row_key: str) -> Row | None:
+        """Count what is read."""
+        row = await super().get(partition_key, row_key)
+        self.bytes_read += 0 if row is None else prepare_row(row.properties)[1]
+        return row
 
     async def query(
         self,

@@ -41,9 +41,20 @@ _STORED = Panel(
     lambda point: [cost.facts["bytes_per_message"] for cost in point.timed],
     colour=_ORANGE,
 )
+_OF_A_BATCH = (
+    Panel("µs for a batch and a truncation", lambda point: point.times),
+    Panel("requests to the ledger", lambda point: [point.requests], is_log=False),
+    Panel("bytes read", lambda point: [point.bytes_read], colour=_ORANGE),
+    Panel(
+        "bytes of memory that the driver takes for it",
+        lambda point: [cost.facts["memory_bytes"] for cost in point.timed],
+        colour=_ORANGE,
+    ),
+)
 _PANELS: Mapping[str, Sequence[Panel]] = {
     "history": (_TIME, _REQUESTS, _READ),
     "small-appends": (_TIME, _REQUESTS, _HISTORY, _STORED),
+    "ledger": _OF_A_BATCH,
 }
 
 

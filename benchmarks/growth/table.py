@@ -12,6 +12,7 @@ _FACTS = {
     "rows": "rows",
     "bytes_per_message": "stored bytes/message",
     "read_microseconds": "whole history µs/message",
+    "memory_bytes": "memory bytes",
 }
 
 

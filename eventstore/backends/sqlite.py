@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Sequence
+from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -40,6 +41,8 @@ from eventstore.port import (
 _DAMAGED = (ValueError, TypeError, msgpack.exceptions.UnpackException)
 _Found = list[tuple[str, int, datetime | None, dict[str, Value]]]
 _URL = "sqlite:///"
+_PAGE_BYTES = 4 * 2**20
+"""When a page of all rows ends although it has few: as with a table service, it is to fit into memory."""
 
 
 class SqliteTable(Table):
@@ -133,6 +136,19 @@ class SqliteTable(Table):
         except sqlite3.Error as error:
             raise self._file.explained(error, outcome_unknown=True) from error
 
+    async def scrub(self) -> None:
+        """Write the database anew, without free pages, and empty the write-ahead log."""
+        execute = self._file.connection().statement.execute
+        try:
+            execute("VACUUM")
+            (is_blocked, _, _) = execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+        except sqlite3.Error as error:
+            raise self._file.explained(error) from error
+        if is_blocked:
+            raise StoreUnavailableError(
+                f"The write-ahead log of {self._file.path} still holds what was deleted: somebody else reads the file."
+            )
+
     def make(self) -> None:
         """Make the table when it is not there."""
         self._file.make_tables(self._sql.rows_table, self._sql.make)
@@ -149,14 +165,33 @@ class SqliteTable(Table):
         place = (low, "") if continuation is None else continuation.split(BETWEEN_KEYS)
         bounds = (low, high, *place)
         if select is None:
-            found = self._read(self._sql.scan_all, bounds)
+            found, following = self._read_some(self._sql.scan_all, bounds)
         else:
             found = self._project(self._sql.project_scan_all, bounds, select)
+            following = found[PAGE_SIZE][0] if len(found) > PAGE_SIZE else None
         rows = []
         for both, etag, time, values in found[:PAGE_SIZE]:
             partition_key, row_key = map(unescape, both.split(BETWEEN_KEYS))
             rows.append(Row(partition_key, row_key, str(etag), values, time))
-        return Page(tuple(rows), found[PAGE_SIZE][0] if len(found) > PAGE_SIZE else None)
+        return Page(tuple(rows), following)
+
+    def _read_some(self, sql: str, bounds: tuple[str, ...]) -> tuple[_Found, str | None]:
+        """Read rows until they fill a page; return also the key of the next row, None when there is none."""
+        found: _Found = []
+        size = 0
+        try:
+            # A cursor of its own: closing it ends the read, of which the rest is left.
+            with closing(self._file.connection().execute(sql, bounds)) as cursor:
+                for key, etag, time, small, large in cursor:
+                    if len(found) == PAGE_SIZE or size >= _PAGE_BYTES:
+                        return found, key
+                    size += len(small) + len(large or b"")
+                    found.append((key, etag, _as_datetime(time), unpack(small, large)))
+        except sqlite3.Error as error:
+            raise self._file.explained(error) from error
+        except _DAMAGED as error:
+            raise self._damaged(bounds) from error
+        return found, None
 
     def _read(self, sql: str, bounds: tuple[str, ...]) -> _Found:
         try:

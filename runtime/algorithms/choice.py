@@ -21,6 +21,7 @@ from runtime.algorithms.outbox.tokens import TokenStore
 from runtime.algorithms.outbox.with_deduplication_store import OutboxWithDeduplicationStore
 from runtime.algorithms.state_based.process import StateBased, StateBasedOneByOne
 from runtime.batches.context import BatchContext
+from runtime.batches.epochs import Epochs
 from runtime.batches.seen import NOTHING, Seen
 from runtime.clock import Clock, system_clock
 from runtime.errors import UsageError
@@ -56,7 +57,7 @@ class Dependencies:
 
     `table` holds the states. `deduplication_store` and `token_store` are tables for the algorithms that use them, None
     for the table of the states. `publish` is for single messages; of these only the state-based algorithm looks at
-    `batch`.
+    `batch`, and at the `epochs` of their consumer.
     """
 
     app: App
@@ -67,6 +68,7 @@ class Dependencies:
     clock: Clock = system_clock
     retries: RetryPolicy = field(default_factory=RetryPolicy)
     batch: BatchContext = field(default_factory=BatchContext)
+    epochs: Epochs | None = None
 
 
 def make_algorithms(name: AlgorithmName, given: Dependencies) -> dict[str, Algorithm]:
@@ -135,7 +137,7 @@ def _make(name: AlgorithmName, handler: HandlerDefinition, given: Dependencies) 
     if name != "state-based":
         return _make_outbox(name, handler, given)
     algorithm = StateBased(given.table, handler, given.clock, given.batch, given.retries)
-    return StateBasedOneByOne(algorithm, given.publish)
+    return StateBasedOneByOne(algorithm, given.publish, given.epochs)
 
 
 def _make_outbox(name: AlgorithmName, handler: HandlerDefinition, given: Dependencies) -> OutboxAlgorithm:

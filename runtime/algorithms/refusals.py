@@ -32,7 +32,7 @@ class Refusals:
         self._batch = batch
         self._letters = {letter.number: letter for letter in letters.all}
         self._numbers: dict[tuple[IdKey, bytes], int] = {
-            (letter.key, letter.content): letter.number for letter in letters.all
+            (letter.key, letter.content): letter.number for letter in letters.all if self._decides(letter)
         }
         self._next = letters.next_number
         self._waiting = len(letters.waiting)
@@ -47,29 +47,32 @@ class Refusals:
         """Whether one transaction takes no more changes."""
         return len(self._changes) >= limits.MAX_TRANSACTION_LETTERS
 
-    def refusal(self, message: Prepared) -> Outcome | None:
-        """Return the outcome of an unknown message that letters decide on, None when it is to be handled."""
+    def refusal(self, message: Prepared, *, waits: bool = True) -> Outcome | None:
+        """Return the outcome of an unknown message that letters decide on, None when it is to be handled.
+
+        One that does not wait is not held back.
+        """
         if not self:
             return None
         key, content = message.key, message.fingerprint
         letter = self.recorded(key, content)
         if letter is not None:
             return _refused(message, letter.reason, letter.error)
-        if self.is_held_back(key, content):
+        if waits and self.is_held_back(key, content):
             return _refused(message, Reason.HELD_BACK, PARKED)
         return None
 
+    def is_redriven(self, message: Prepared) -> bool:
+        """Say whether a message is a letter that is to be handled again."""
+        letter = self._own(message.key, message.fingerprint)
+        return letter is not None and self._is_redriven(letter)
+
     def recorded(self, key: IdKey, content: bytes) -> Letter | None:
         """Return the letter that decides on a redelivery, None when the message is to be handled."""
-        letter = self._find(key, content)
+        letter = self._own(key, content)
         if letter is None or letter.reason is Reason.INVALID_ENVELOPE:  # what lacked may have been added
             return None
-        is_ours = self._batch.is_ours(letter.batch, letter.batch_number)
-        if letter.kind is Kind.BEYOND_LIMIT:
-            return letter if is_ours else None
-        if self._batch.is_redrive and letter.waits and not is_ours:
-            return None
-        return letter
+        return None if self._is_redriven(letter) else letter
 
     def is_held_back(self, key: IdKey, content: bytes) -> bool:
         """Say whether a letter that parks the stream waits before this message."""
@@ -86,6 +89,8 @@ class Refusals:
         reason = outcome.reason
         if reason is None:
             raise AssertionError("Only dead letters are kept.")
+        if reason is Reason.FORGOTTEN:
+            return  # or the object would be there again
         if isinstance(delivery, Outcome):
             key, content = id_key(outcome.envelope.message_id or ""), _content(outcome.envelope)
         else:
@@ -93,14 +98,10 @@ class Refusals:
         own = self._own(key, content)
         batch = self._batch
         if own is not None:
-            is_tried = (
-                batch.is_redrive and own.waits and own.batch != batch.batch_id and outcome.error != PARKED
-            )
-            if is_tried:
+            if self._is_redriven(own) and outcome.error != PARKED:
                 self._change(
                     position,
                     own._replace(
-                        content=content,
                         envelope=outcome.envelope,
                         enqueued_at=outcome.envelope.enqueued_at,
                         reason=reason,
@@ -166,13 +167,31 @@ class Refusals:
         return (
             letter.kind is Kind.BEYOND_LIMIT
             and batch.open_batches is not None
-            and not batch.is_ours(letter.batch, letter.batch_number)
+            and not self._is_ours(letter)
             and batch.is_finished(letter.batch, letter.batch_number)
         )
 
     def _find(self, key: IdKey, content: bytes) -> Letter | None:
         number = self._numbers.get((key, content))
         return None if number is None else self._letters.get(number)
+
+    def _decides(self, letter: Letter) -> bool:
+        """Say whether a letter is for all: one beyond the limit is for the attempts of its own batch."""
+        return letter.kind is not Kind.BEYOND_LIMIT or self._is_ours(letter)
+
+    def _is_ours(self, letter: Letter) -> bool:
+        """Say whether this batch refused a letter last, in this attempt or another one."""
+        return self._batch.is_ours(letter.batch, letter.batch_number)
+
+    def _is_redriven(self, letter: Letter) -> bool:
+        """Say whether a letter is to be handled again.
+
+        Not while the batch that refused it may be attempted again: all its attempts have to find the refusal.
+        """
+        batch = self._batch
+        if not batch.is_redrive or not letter.waits or self._is_ours(letter):
+            return False
+        return batch.is_finished(letter.batch, letter.batch_number)
 
     def _own(self, key: IdKey, content: bytes) -> Letter | None:
         """Return the letter that a delivery is, in a redrive also one whose body was mended."""

@@ -10,6 +10,9 @@ from runtime.batches.open_batches import BatchKey, OpenBatches
 HELD_BACK = "An earlier message of its stream is a dead letter, and the batch stops a stream there."
 """The error of a new message that is held back."""
 
+FORGOTTEN = "Its business object was forgotten, and takes no message any more."
+"""The error of a message to an object that was forgotten."""
+
 PARKED = "Its stream is parked: an earlier message waits as a letter, to be redriven or given up."
 """The error of a message that a letter holds back."""
 
@@ -46,8 +49,11 @@ class BatchContext:
         return batch is not None and (batch, number) == (self.batch_id, self.number)
 
     def is_finished(self, batch: str | None, number: int | None) -> bool:
-        """Say whether the outputs of a version's batch are out, or never will be; also when that is not known."""
-        return self.open_batches is None or self.open_batches.is_finished(batch, number)
+        """Say whether the outputs of a version's batch are out, or never will be; also when that is not known.
+
+        No batch publishes those of single messages.
+        """
+        return batch is None or self.open_batches is None or self.open_batches.is_finished(batch, number)
 
     @property
     def stops_streams(self) -> bool:

@@ -14,9 +14,13 @@ from runtime.cli.commands.batches import batches
 from runtime.cli.commands.demo import demo
 from runtime.cli.commands.discard import discard
 from runtime.cli.commands.evict import evict
+from runtime.cli.commands.export import export
+from runtime.cli.commands.forget import forget
+from runtime.cli.commands.import_ import import_
 from runtime.cli.commands.letters import letters
 from runtime.cli.commands.lint import lint
 from runtime.cli.commands.outcomes import outcomes
+from runtime.cli.commands.policy import list_policies, remove_policy, set_policy
 from runtime.cli.commands.redrive import redrive
 from runtime.cli.commands.run import run
 from runtime.cli.commands.sample import shooting_range
@@ -90,10 +94,13 @@ _COMMANDS = (
     stats,
     sweep,
     evict,
+    export,
+    import_,
+    forget,
 )
 
 for _command in _COMMANDS:
-    application.command(_command.__name__, **_texts(_command))(_command)
+    application.command(_command.__name__.rstrip("_"), **_texts(_command))(_command)
 
 _samples = typer.Typer(help="Write a message log to try things with.", **_SETTINGS)
 _samples.command("shooting-range", **_texts(shooting_range))(shooting_range)
@@ -102,3 +109,8 @@ application.add_typer(_samples, name="sample")
 _tokens = typer.Typer(help="Give messages that come from outside the tokens they need.", **_SETTINGS)
 _tokens.command("issue", **_texts(issue))(issue)
 application.add_typer(_tokens, name="tokens")
+
+_policies = typer.Typer(help="Keep in the table what may be cut of its streams.", **_SETTINGS)
+for _name, _verb in (("set", set_policy), ("list", list_policies), ("remove", remove_policy)):
+    _policies.command(_name, **_texts(_verb))(_verb)
+application.add_typer(_policies, name="policy")

@@ -22,3 +22,10 @@ def parse_duration(text: str) -> int:
     if match is None:
         raise typer.BadParameter(f"{text!r} is no duration: write {FORMS}.")
     return int(match[1]) * _SECONDS[match[2]] * _MICROSECONDS
+
+
+def duration_text(microseconds: int) -> str:
+    """Return a duration as `parse_duration` takes it, in the largest unit that it is whole in."""
+    seconds = microseconds // _MICROSECONDS
+    unit = max((unit for unit, each in _SECONDS.items() if seconds % each == 0), key=_SECONDS.__getitem__)
+    return f"{seconds // _SECONDS[unit]}{unit}"

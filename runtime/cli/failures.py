@@ -11,6 +11,7 @@ RuntimeFailure
 | 2 | asked for wrongly: an app, option, duration, store url or table name that cannot be, or options at odds |
 | 3 | a batch has more dead letters than `--max-dead-letters` |
 | 130 | Ctrl-C |
+| 143 | SIGTERM |
 """
 
 from __future__ import annotations
@@ -25,12 +26,13 @@ from eventstore import EventStoreError, StoreUrlError, TableNameError
 from handlers import HandlersError
 from runtime.cli.console import complain
 from runtime.cli.log_file import append_trace
-from runtime.errors import AppNotFoundError, BatchHeldBackError, RuntimeFailure, UsageError
+from runtime.errors import AppNotFoundError, BatchHeldBackError, MissingExtraError, RuntimeFailure, UsageError
 
 FAILED = 1
 WRONG_USAGE = 2
 TOO_MANY_DEAD_LETTERS = 3
 INTERRUPTED = 130
+TERMINATED = 143
 
 _EXPECTED = (RuntimeFailure, EventStoreError, HandlersError)
 _OF_TYPER = (typer.Exit, typer.Abort, typer.BadParameter)
@@ -77,6 +79,11 @@ def exit_code(error: Exception) -> int:
         if type(error) in (UsageError, AppNotFoundError, StoreUrlError, TableNameError)
         else FAILED
     )
+
+
+def exports_need(error: ModuleNotFoundError) -> MissingExtraError:
+    """Return the error that says what to install for reading and writing exports."""
+    return MissingExtraError(f"Exports need {error.name}: pip install 'consistent-messaging[spark]'.")
 
 
 def _sentence(error: Exception, trace: Path | None) -> str:

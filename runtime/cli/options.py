@@ -52,6 +52,17 @@ Master = Annotated[
         help="Where Spark works: local[*,4] means all cores, and four attempts for each task.",
     ),
 ]
+AcknowledgedAfter = Annotated[
+    int | None,
+    typer.Option(
+        "--acknowledged-after",
+        parser=parse_duration,
+        metavar="AGE",
+        show_default=False,
+        help="Promise that the queue has no single message any more that was handled longer ago: then its outputs are "
+        "out, and its version may be cut.",
+    ),
+]
 OnSpark = Annotated[
     str | None,
     typer.Option(
@@ -97,7 +108,17 @@ Window = Annotated[
         "moves the horizon on by as much.",
     ),
 ]
-
+KeepLast = Annotated[
+    int | None,
+    typer.Option("--keep-last", metavar="N", min=1, help="Cut all but the newest N versions of each stream."),
+]
+AllowUndated = Annotated[
+    bool,
+    typer.Option(
+        "--allow-undated",
+        help="Cut versions without enqueued_at too; every unknown message without one is too late there afterwards.",
+    ),
+]
 
 Messages = Annotated[
     str,

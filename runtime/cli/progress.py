@@ -1,4 +1,7 @@
-"""The progress of a command: on a terminal a bar over Spark's tasks, in a file a line for each step and ten seconds."""
+"""The progress of a command: on a terminal a bar, in a file a line for each step and ten seconds.
+
+Spark's tasks are counted, or where a step knows them, streams.
+"""
 
 from __future__ import annotations
 
@@ -22,6 +25,7 @@ if TYPE_CHECKING:
 
 
 LINE_EVERY_SECONDS = 10.0
+_TASKS, _STREAMS = "tasks", "streams"
 
 
 class StepProgress:
@@ -39,6 +43,7 @@ class StepProgress:
         self._begun = 0.0
         self._said = 0.0
         self._tasks: TaskWatch | None = None
+        self._unit = _TASKS
 
     def watch(self, spark: Session) -> None:
         """Count the tasks of a session from now on."""
@@ -49,7 +54,7 @@ class StepProgress:
     def step(self, sentence: str) -> None:
         """End the step that is under way, and begin the next."""
         self.done()
-        self._sentence, self._begun = sentence, time.monotonic()
+        self._sentence, self._begun, self._unit = sentence, time.monotonic(), _TASKS
         self._said = self._begun
         if self._console.is_terminal:
             self._bar = _bar(self._console, sentence)
@@ -58,10 +63,20 @@ class StepProgress:
             self._console.print(Text(sentence), soft_wrap=True)
 
     def show(self, done: int, total: int) -> None:
-        """Show how many tasks are done, if a step is under way and has any."""
+        """Show how many tasks are done, if a step is under way and has any, and knows nothing better to count."""
+        if self._unit == _TASKS:
+            self._show(done, total)
+
+    def show_streams(self, done: int, total: int) -> None:
+        """Show how many streams are done, and how many a second, in place of tasks."""
+        self._unit = _STREAMS
+        self._show(done, total)
+
+    def _show(self, done: int, total: int) -> None:
         bar = self._bar
         if bar is not None and total:
-            bar.update(bar.task_ids[0], completed=done, total=total)
+            unit = f"{self._unit}{self._rate(done)}"
+            bar.update(bar.task_ids[0], completed=done, total=total, unit=unit)
         elif not self._console.is_terminal and self._sentence and total:
             self._say(done, total)
 
@@ -86,8 +101,14 @@ class StepProgress:
         self._said = now
         seconds = now - self._begun
         left = f", about {seconds * (total - done) / done:.0f} s left" if done else ""
-        line = f"{self._sentence}: {done:,} of {total:,} tasks after {seconds:.0f} s{left}"
+        count = f"{done:,} of {total:,} {self._unit}"
+        line = f"{self._sentence}: {count} after {seconds:.0f} s{self._rate(done)}{left}"
         self._console.print(Text(line), soft_wrap=True)
+
+    def _rate(self, done: int) -> str:
+        """Return how many streams a second were done, as text; of tasks nothing, as they differ in size."""
+        seconds = time.monotonic() - self._begun
+        return f", {done / seconds:,.0f} a second" if self._unit == _STREAMS and done and seconds else ""
 
     def _end(self, mark: Text, *, keep: bool) -> None:
         bar, self._bar = self._bar, None
@@ -105,12 +126,12 @@ def _bar(console: Console, sentence: str) -> Progress:
         SpinnerColumn(),
         TextColumn("{task.description}", markup=False),
         BarColumn(bar_width=24),
-        TaskProgressColumn("{task.completed:.0f}/{task.total:.0f} tasks", markup=False),
+        TaskProgressColumn("{task.completed:.0f}/{task.total:.0f} {task.fields[unit]}", markup=False),
         TimeElapsedColumn(),
         console=console,
         transient=True,
         redirect_stdout=False,
         redirect_stderr=False,
     )
-    bar.add_task(sentence, total=None)
+    bar.add_task(sentence, total=None, unit=_TASKS)
     return bar

@@ -13,7 +13,7 @@ import typer
 from rich.console import Console
 
 from runtime.cli.console import Screen, notes
-from runtime.cli.failures import INTERRUPTED, NotPossibleError, traced
+from runtime.cli.failures import INTERRUPTED, TERMINATED, NotPossibleError, traced
 from runtime.cli.log_file import logging_to, prepare_log
 from runtime.cli.progress import StepProgress
 
@@ -35,8 +35,9 @@ def working(
 ) -> Iterator[ShownSession]:
     """Start Spark, give the session and the progress to report steps to, and stop it.
 
-    After Ctrl-C the sentence `when_stopped` is said, and the process exits with 130. Raises `NotPossibleError`
-    when there is no Java, and `UnexpectedError` for what nobody thought of, its trace in the log file.
+    After Ctrl-C the sentence `when_stopped` is said, and the process exits with 130; after SIGTERM with 143. Raises
+    `NotPossibleError` when there is no Java, and `UnexpectedError` for what nobody thought of, its trace in the log
+    file.
     """
     from runtime.spark.sessions.java import JAVA_MISSING, find_java
 
@@ -45,11 +46,11 @@ def working(
     try:
         log = prepare_log(log_file)
         session = _shown_session(master, log, notes(), keep_steps=keep_steps, settings=settings)
-        with logging_to(log), traced(log), session as shown:
+        with _told_to_end(), logging_to(log), traced(log), session as shown:
             yield shown
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as interrupt:
         Screen().note(when_stopped)
-        raise typer.Exit(INTERRUPTED) from None
+        raise typer.Exit(TERMINATED if isinstance(interrupt, _TerminatedError) else INTERRUPTED) from None
 
 
 @contextmanager
@@ -77,6 +78,27 @@ def _shown_session(
         progress.failed()
         raise
     progress.done()
+
+
+class _TerminatedError(KeyboardInterrupt):
+    """Raised in the main thread on SIGTERM: everything ends as it does after Ctrl-C."""
+
+
+@contextmanager
+def _told_to_end() -> Iterator[None]:
+    """Let SIGTERM end what is in the block in good order, where the process would be gone at once."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    handler = signal.signal(signal.SIGTERM, _terminate)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, handler)
+
+
+def _terminate(*_: object) -> None:
+    raise _TerminatedError
 
 
 @contextmanager

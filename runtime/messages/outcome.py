@@ -37,6 +37,7 @@ class Reason(StrEnum):
     ENQUEUED_IN_FUTURE = "enqueued_in_future"
     STATE_TOO_LARGE = "state_too_large"
     HELD_BACK = "held_back"
+    FORGOTTEN = "forgotten"
 
 
 class Output(NamedTuple):

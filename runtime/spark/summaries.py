@@ -1,4 +1,4 @@
-"""Counts of outcomes and of truncated streams: small results of the DataFrames that the jobs return."""
+"""Counts of outcomes: small results of the DataFrames that batches return."""
 
 from __future__ import annotations
 
@@ -24,17 +24,6 @@ class OutcomeCount:
     outputs: int
 
 
-@dataclass(frozen=True, slots=True)
-class TruncatedCount:
-    """How many streams of a handler there are, how many were cut, and what was cut of them."""
-
-    handler: str
-    streams: int
-    cut: int
-    versions: int
-    runs: int
-
-
 def count_outcomes(outcomes: DataFrame) -> list[OutcomeCount]:
     """Count the outcomes of a batch by round, handler, status and reason. Reads them once."""
     names = ("round", "handler", "status", "reason")
@@ -57,21 +46,6 @@ def dead_letter_groups(outcomes: DataFrame, limit: int) -> list[DeadLetters]:
         .drop("alike")
     )
     return [DeadLetters(**row.asDict()) for row in grouped.limit(limit).collect()]
-
-
-def count_truncated(report: DataFrame) -> list[TruncatedCount]:
-    """Sum up a truncation by handler, from the report that `truncate` returned."""
-    counted = (
-        report.groupBy(sf.substring_index("stream", "-", 1).alias("handler"))
-        .agg(
-            sf.count("*").alias("streams"),
-            sf.count_if(sf.col("versions") > 0).alias("cut"),
-            sf.sum("versions").alias("versions"),
-            sf.sum("runs").alias("runs"),
-        )
-        .orderBy("handler")
-    )
-    return [TruncatedCount(**row.asDict()) for row in counted.collect()]
 
 
 def rows_of(frame: DataFrame, *names: str) -> Iterator[dict[str, object]]:

@@ -1,70 +1,73 @@
-"""The truncation job: every stream of a table, cut by the same rules, on all workers of a Spark session."""
+"""Truncation: every stream of a table, cut by the same rules or by the policies, on all workers of a Spark session."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import astuple, dataclass, field
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import astuple, dataclass, replace
+from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import LongType, StringType, StructField, StructType, TimestampType
+from pyspark.sql import functions as sf
+from pyspark.sql.types import StringType, StructField, StructType
 
-from eventstore import KeyRange, split_streams
+from eventstore import KeyRange, Table
 from eventstore.connect import portable_url
-from runtime.algorithms.state_based.truncation import Truncated, TruncationRules, truncate_stream
+from eventstore.listing import count_and_split
+from runtime.algorithms.state_based.truncation import TruncationRules
+from runtime.archives.versions import prepare_parts
 from runtime.batches.ledger import Ledger
 from runtime.batches.open_batches import OpenBatches
+from runtime.cleanup.policies import NO_RULES, Policies, Scope
 from runtime.clock import Clock, system_clock
-from runtime.errors import BatchFailedError
-from runtime.retries import RetryPolicy
+from runtime.errors import BatchFailedError, LeaseLostError, UsageError
 from runtime.spark.beginning import check_session
+from runtime.spark.holding import holding
 from runtime.spark.sessions.failures import SPARK_FAILURES, explain
+from runtime.spark.sessions.groups import JobGroup
+from runtime.spark.sessions.progress import Show, Watch
 from runtime.spark.sessions.settings import job_settings
-from runtime.spark.workers.concurrency import ConcurrencyLimit
-from runtime.spark.workers.connection import Connection, check_reach, open_table
+from runtime.spark.truncation_job import REPORT, SUMS, Kind, TruncationJob
+from runtime.spark.workers.connection import TablePlace, check_reach, open_table
 from runtime.spark.workers.job import Wrap
-from runtime.storage.listing import stream_keys
-
-REPORT = StructType(
-    [
-        StructField("stream", StringType()),
-        StructField("versions", LongType()),
-        StructField("runs", LongType()),
-        StructField("kept_from", LongType()),
-        StructField("newest", LongType()),
-        StructField("horizon", TimestampType()),
-    ]
-)
-"""One row for each stream: how many versions and runs were cut, and what is kept."""
+from runtime.spark.workers.pace import Pace, PacedTable
 
 _RANGES = StructType([StructField(name, StringType()) for name in ("prefix", "first", "before")])
 _RANGES_OF_A_CORE = 4
+_STREAMS_OF_A_RANGE = 2000
+_OF_A_STREAM = ("stream", "versions", "runs", "rows", "bytes", "kept_from", "newest", "horizon", "held")
 
 
-@dataclass(frozen=True)
-class TruncationJob:
-    """All that a worker needs to truncate streams."""
+@dataclass(frozen=True, slots=True)
+class TruncatedCount:
+    """Streams of a handler that were cut by the same rules and are held by the same, and what was cut of them.
 
-    store: str = field(repr=False)
-    table: str
-    rules: TruncationRules
-    dry_run: bool
-    in_flight: int = 32
-    wrap: Wrap | None = None
+    `rules` says whose they were, and `held` what keeps more of the streams: see `truncation_job.Kind`.
+    """
 
-    def run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Truncate the streams of the ranges of keys that come in, and report each."""
-        connection = open_table(self.store, self.table, make=False)
-        concurrency = ConcurrencyLimit(self.in_flight)
-        table = self.wrap(connection.table) if self.wrap else connection.table
-        table = connection.measured(table, concurrency)
-        for row in (row for batch in batches for row in batch.to_pylist()):
-            keys = connection.run(stream_keys(connection.table, KeyRange(**row)))
-            work = (
-                truncate_stream(table, key, self.rules, RetryPolicy(), dry_run=self.dry_run) for key in keys
-            )
-            yield _report([found for found in connection.run_all(work, concurrency) if found is not None])
+    handler: str
+    rules: str | None
+    held: str | None
+    streams: int
+    cut: int
+    versions: int
+    runs: int
+    rows: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Truncation:
+    """What was cut of a table, or would be, and how many requests that took.
+
+    `streams` has, where a report was asked for, a row for each stream that was cut or held.
+    """
+
+    counts: list[TruncatedCount]
+    requests: int
+    streams: DataFrame | None = None
 
 
 def truncate(
@@ -77,61 +80,140 @@ def truncate(
     redelivery_window: int = 0,
     allow_undated: bool = False,
     allow_young: bool = False,
+    acknowledged_after: int | None = None,
     dry_run: bool = False,
+    take_over: bool = False,
+    max_requests_per_second: float | None = None,
+    report: str | None = None,
+    export: str | None = None,
+    show: Show | None = None,
     clock: Clock = system_clock,
     wrap: Wrap | None = None,
-) -> DataFrame:
-    """Cut old versions of all state streams of a table, and return a DataFrame with a row for each stream.
+) -> Truncation:
+    """Cut old versions of all state streams of a table, and return what was cut.
 
     A version goes only when every rule given lets it: `older_than` (microseconds), `keep_last` (versions of each
     stream). It never goes when its batch is not published or abandoned, when it is in the newest run of its stream,
-    or, without `allow_young`, within a day. `redelivery_window` (microseconds) is added to the horizon for logs
-    whose broker stamps each copy anew. With `dry_run` nothing is written. The work is done when this returns.
+    or, without `allow_young`, within a day; nor when it is of a single message whose outputs may not be out, unless
+    the caller promises that messages handled `acknowledged_after` (microseconds) ago were acknowledged.
+    `redelivery_window` (microseconds) is added to the horizon for logs
+    whose broker stamps each copy anew. Without any rule the policies of the table are applied; a stream that they hold
+    is never cut. With `dry_run` nothing is written.
 
-    Raises `UsageError` for rules that make no sense, `TableNotFoundError` when there is no such table, and
-    `BatchFailedError` when the job failed: run it again.
+    One at a time cleans a table up: this holds its lease, with `take_over` also when somebody else does. With
+    `max_requests_per_second` all workers together make no more. `report` is a folder to which a row is written for each
+    stream that was cut or is held. `export` is a folder that driver and workers see: versions are written to files
+    there, and cut once these were read back (`runtime.archives.versions`). `show` is called with the number of streams
+    that are done, and of all.
+
+    Raises `UsageError` for rules that make no sense, or no rules and no policies, `LeaseHeldError`, `LeaseLostError`
+    when the lease was taken over meanwhile, `TableNotFoundError` when there is no such table, and `BatchFailedError`
+    when the job failed: run it again.
     """
     check_session(spark)
-    given: dict[str, Any] = {
+    rules: dict[str, Any] = {
         "older_than": older_than,
         "keep_last": keep_last,
         "redelivery_window": redelivery_window,
         "allow_undated": allow_undated,
         "allow_young": allow_young,
     }
-    TruncationRules.of(
-        clock(), OpenBatches(), **given
-    )  # what cannot be is refused before the table is looked for
+    is_given = has_rules(rules)
+    if is_given:
+        # What cannot be is refused before the table is looked for.
+        TruncationRules.of(clock(), OpenBatches(), **rules)
     connection = open_table(store, table, make=False)
     check_reach(connection, spark)
-    ledger = Ledger(connection.table, clock)
-    rules = TruncationRules.of(clock(), connection.run(ledger.open_batches(dry_run=dry_run)), **given)
-    job = TruncationJob(portable_url(store), table, rules, dry_run, wrap=wrap)
-    with job_settings(spark):
-        ranges = _ranges(spark, connection)
+    parallel = spark.sparkContext.defaultParallelism
+    of_driver = PacedTable(
+        connection.table, Pace(max_requests_per_second) if max_requests_per_second else None
+    )
+    if not is_given and not connection.run(Policies(of_driver, clock).has_rules()):
+        raise UsageError(NO_RULES)
+    now, ledger = clock(), Ledger(of_driver, clock)
+    open_batches = connection.run(ledger.open_batches(dry_run=dry_run))
+    job = TruncationJob(
+        store=portable_url(store),
+        table=table,
+        given=TruncationRules.of(now, open_batches, **rules) if is_given else None,
+        now=now,
+        open_batches=open_batches,
+        acknowledged=None if acknowledged_after is None else now - acknowledged_after,
+        dry_run=dry_run,
+        clock=clock,
+        with_streams=report is not None,
+        export=None if export is None else str(Path(export).absolute()),
+        wrap=wrap,
+    )
+    group = JobGroup(spark, f"Truncation of {table}")
+    with ExitStack() as stack:
+        stack.enter_context(job_settings(spark))
+        if not dry_run:
+            lease = holding(TablePlace(store, table), clock, take_over=take_over, when_lost=group.cancel)
+            job = replace(job, token=stack.enter_context(lease))
+            if job.export is not None:
+                prepare_parts(Path(job.export))
+        total, ranges = connection.run(
+            count_and_split(of_driver, _RANGES_OF_A_CORE * parallel, _STREAMS_OF_A_RANGE)
+        )
+        if max_requests_per_second:
+            job = replace(job, requests_per_second=max_requests_per_second / min(len(ranges), parallel))
+        stack.enter_context(group)
+        if show is not None:
+            streams = spark.sparkContext.accumulator(0)
+            job = replace(job, done=streams.add)
+            stack.enter_context(Watch(lambda: (streams.value, total), show))
         try:
-            rows = ranges.mapInArrow(job.run, REPORT).toArrow()
+            done = _run(spark, job, ranges, report)
         except SPARK_FAILURES as error:
-            raise BatchFailedError(explain(error)) from error
-    if older_than is not None and not dry_run:
-        connection.run(ledger.prune(rules.cut_off))
-    return spark.createDataFrame(rows, REPORT)
+            lost = LeaseLostError.__name__ in str(error)
+            raise (LeaseLostError if lost else BatchFailedError)(explain(error)) from error
+        age = older_than if is_given else connection.run(_age_of_table(of_driver, clock))
+        if age is not None and not dry_run:
+            connection.run(ledger.prune(now - age))
+    return replace(done, requests=done.requests + of_driver.calls)
 
 
-def _ranges(spark: SparkSession, connection: Connection) -> DataFrame:
-    parts = _RANGES_OF_A_CORE * spark.sparkContext.defaultParallelism
-    ranges: Any = [astuple(keys) for keys in connection.run(split_streams(connection.table, parts))]
-    return spark.createDataFrame(ranges, _RANGES).repartition(len(ranges))
+async def _age_of_table(table: Table, clock: Clock) -> int | None:
+    """Return the age in the table's own policy: rows of batches are no stream's, and go by that."""
+    policy = await Policies(table, clock).get(Scope())
+    return policy.rules.older_than if policy.rules and not policy.hold else None
 
 
-def _report(found: list[Truncated]) -> pa.RecordBatch:
-    horizons = pa.array([each.horizon for each in found], pa.int64()).cast(pa.timestamp("us", tz="UTC"))
-    columns = [
-        pa.array([each.stream for each in found], pa.string()),
-        pa.array([each.versions for each in found], pa.int64()),
-        pa.array([each.runs for each in found], pa.int64()),
-        pa.array([each.kept_from for each in found], pa.int64()),
-        pa.array([each.newest for each in found], pa.int64()),
-        horizons,
-    ]
-    return pa.RecordBatch.from_arrays(columns, names=REPORT.fieldNames())
+def has_rules(options: Mapping[str, Any]) -> bool:
+    """Say whether any rule is given, among the options of `TruncationRules.of`."""
+    return any(options.values()) or any(options[name] is not None for name in ("older_than", "keep_last"))
+
+
+def _run(spark: SparkSession, job: TruncationJob, ranges: list[KeyRange], report: str | None) -> Truncation:
+    frame = spark.createDataFrame([astuple(keys) for keys in ranges], _RANGES).repartition(len(ranges))
+    cut = frame.mapInArrow(job.run, REPORT)
+    if report is None:
+        # Collected, not grouped: Spark would carry a lost part of the job out again, when all was cut.
+        # With `toArrow`, the job would be in no group that could be cancelled.
+        return _sum(row.asDict() for row in cut.select(*Kind._fields, *SUMS).collect())
+    cut.write.parquet(report)
+    written = spark.read.schema(REPORT).parquet(report)
+    sums = written.groupBy(*Kind._fields).agg(*[sf.sum(name).alias(name) for name in SUMS])
+    streams = written.where(sf.col("stream").isNotNull()).select(*_OF_A_STREAM)
+    return replace(_sum(row.asDict() for row in sums.collect()), streams=streams)
+
+
+def _sum(rows: Iterable[Mapping[str, Any]]) -> Truncation:
+    sums: dict[Kind, dict[str, int]] = defaultdict(lambda: dict.fromkeys(SUMS, 0))
+    for row in rows:
+        kind = sums[Kind(*(row[name] for name in Kind._fields))]
+        for name in SUMS:
+            kind[name] += row[name]
+    requests = sum(each.pop("requests") for each in sums.values())
+    return Truncation(sorted(_counts(sums), key=_place), requests)
+
+
+def _counts(sums: Mapping[Kind, Mapping[str, int]]) -> Iterator[TruncatedCount]:
+    for kind, each in sums.items():
+        if each["streams"]:
+            yield TruncatedCount(kind.handler, kind.rules, kind.held, **each)
+
+
+def _place(count: TruncatedCount) -> tuple[str, str, str]:
+    return count.handler, count.rules or "", count.held or ""

@@ -11,6 +11,7 @@ from runtime.storage.chunks import chunk_names, join, split
 from runtime.storage.letters import NONE_WAIT, WAITING_PROPERTIES, Waiting, read_waiting
 from runtime.storage.properties import microseconds, number
 from runtime.storage.tail import Tail, read_tail
+from runtime.storage.tombstone import TOMBSTONE_PROPERTIES, Tombstone, read_tombstone
 
 _TAIL = chunk_names("Tail", 2)
 HEAD_PROPERTIES = [
@@ -22,6 +23,7 @@ HEAD_PROPERTIES = [
     "Horizon",
     "UndatedCut",
     *WAITING_PROPERTIES,
+    *TOMBSTONE_PROPERTIES,
     *_TAIL,
 ]
 
@@ -34,7 +36,8 @@ class Head:
     run. `tail` are the newest versions, None when all are in runs. `versions` counts all versions ever made,
     `kept_from` is the first that is kept. History up to the `horizon` may be gone: an older unknown message
     cannot be told from a duplicate, nor can one without a time when `undated_cut`. `waiting` tells of its letters. A
-    stream that has letters only has no state yet. Times are microseconds since 1970 UTC.
+    stream that has letters only has no state yet, nor has one that was forgotten, which has a `tombstone`. Times are
+    microseconds since 1970 UTC.
     """
 
     state: bytes | None
@@ -46,6 +49,12 @@ class Head:
     undated_cut: bool = False
     tail: Tail | None = None
     waiting: Waiting = NONE_WAIT
+    tombstone: Tombstone | None = None
+
+    @property
+    def refuses(self) -> bool:
+        """Whether the object was forgotten, and takes no message any more."""
+        return self.tombstone is not None and self.tombstone.refuses
 
     def is_too_late(self, enqueued_at: int | None) -> bool:
         """Say whether an unknown message can no longer be told from a duplicate."""
@@ -69,6 +78,8 @@ class Head:
         if self.undated_cut:
             properties["UndatedCut"] = True
         properties.update(self.waiting.properties())
+        if self.tombstone is not None:
+            properties.update(self.tombstone.properties())
         if self.tail is not None:
             split(properties, _TAIL, self.tail.pack())
         return properties
@@ -87,4 +98,5 @@ def read_head(properties: Properties) -> Head:
         undated_cut=bool(properties.get("UndatedCut", False)),
         tail=read_tail(join(properties, _TAIL)) if _TAIL[0] in properties else None,
         waiting=read_waiting(properties),
+        tombstone=read_tombstone(properties),
     )

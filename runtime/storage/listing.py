@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
-from eventstore import KeyRange, Stream, Table, list_streams
+from eventstore import PAGE_SIZE, KeyRange, Stream, Table, list_streams
 from runtime.storage.head import HEAD_PROPERTIES, Head, read_head
 from runtime.storage.run import read_run
 from runtime.storage.stream import stream_partition
@@ -42,10 +42,17 @@ async def summaries(
             yield summary
 
 
-async def stream_keys(table: Table, keys: KeyRange) -> list[str]:
-    """Return the partition keys of the state streams in a range. One request for each 1,000 streams."""
-    found = list_streams(table, keys, header=["StateVersions"])
-    return [stream.partition.key async for stream in found if is_state_stream(stream)]
+async def stream_keys(table: Table, keys: KeyRange) -> AsyncIterator[list[str]]:
+    """Give the partition keys of the state streams in a range, up to 1,000 at a time, with one request for each."""
+    found: list[str] = []
+    async for stream in list_streams(table, keys, header=["StateVersions"]):
+        if is_state_stream(stream):
+            found.append(stream.partition.key)
+        if len(found) == PAGE_SIZE:
+            yield found
+            found = []
+    if found:
+        yield found
 
 
 async def versions(table: Table, handler: str, business_id: str) -> list[Version] | None:

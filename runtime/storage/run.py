@@ -32,7 +32,8 @@ INDEX_PROPERTIES = ["First", "Count", "Commits", "Newest", "Undated"]
 class Commit(NamedTuple):
     """Versions that were stored together: how many, by which batch, and when, in microseconds since 1970 UTC.
 
-    `number` is that of the batch. Single messages have none, nor have batches that older code began.
+    `number` is that of the batch, or of the epoch in which a consumer handled single messages (`batch` is None then).
+    There is none where older code wrote, and for consumers without epochs.
     """
 
     length: int

@@ -33,6 +33,7 @@ PLANS = {
     "state-size": Plan((50, 40_000, 500_000), 8, turns=1),
     "duplicates": Plan((0, 50, 100), 500, turns=1),
     "small-appends": Plan((5, 10), 10, turns=2),
+    "ledger": Plan((10, 3_000), 3, turns=2),
 }
 QUERY_AND_TRANSACTION = 2.0
 
@@ -103,6 +104,17 @@ def test_small_appends_tell_what_the_stream_is(curves):
     assert last.fact("rows") == 1
     assert last.fact("bytes_per_message") > 0
     assert last.fact("read_microseconds") > 0
+
+
+def test_a_batch_asks_the_ledger_the_same_however_many_ended(curves):
+    points = curves["ledger"].points
+
+    assert requests(curves["ledger"]) == {10: 13, 3_000: 13}
+    assert [point.counted.messages for point in points] == [3, 3]
+    few, many = (point.bytes_read for point in points)
+    assert 0 < few <= many < few + 100
+    few, many = (point.fact("memory_bytes") for point in points)
+    assert 0 < many < 2 * few
 
 
 def test_the_states_are_those_of_a_plain_fold(tmp_path):

@@ -95,6 +95,7 @@ def first_column(heading: str) -> list[str]:
                     failures.WRONG_USAGE,
                     failures.TOO_MANY_DEAD_LETTERS,
                     failures.INTERRUPTED,
+                    failures.TERMINATED,
                 )
             ],
         ),

@@ -26,6 +26,8 @@ from runtime.algorithms.outbox.entity import Entity
 from runtime.algorithms.outbox.entry import Entry
 from runtime.algorithms.outbox.intents import Intent, Intents
 from runtime.algorithms.state_based.process import StateBased
+from runtime.archives import importing
+from runtime.archives.manifest import Manifest
 from runtime.batches.ledger import Ledger
 from runtime.clock import system_clock
 from runtime.messages.fingerprint import fingerprint
@@ -182,12 +184,14 @@ def test_it_lists_every_row_with_its_properties():
 def matches(shown: str, key: str) -> bool:
     """Say whether a key is like one of those shown, where a part in braces or an ellipsis may be anything."""
     patterns = [re.split(r"\{.+?\}|…", each) for each in re.findall(r"`(.+?)`", shown) or [shown and "…"]]
-    return any(re.fullmatch("[^.]+".join(map(re.escape, parts)), key) for parts in patterns)
+    return any(re.fullmatch("[^.!]+".join(map(re.escape, parts)), key) for parts in patterns)
 
 
 async def write_all_others(table: Table) -> None:
     """Let each algorithm, the ledger and the issuing of tokens write a row of every kind."""
     await Ledger(table, system_clock).begin("20260101T000000-abc", "input", "out")
+    await Ledger(table, system_clock).abandon("20260101T000000-abc")
+    await Ledger(table, system_clock).begin("20260101T000000-abd", "input", "out")
     (handler, _) = app.handlers.values()
     entities = Entities(table, handler, "outbox", RetryPolicy())
     entry = Entry(b"fingerprint", 1, 1, ())
@@ -201,6 +205,7 @@ async def write_all_others(table: Table) -> None:
     await issuing._note(table, "0123456789abcdef", "out")
     await TableEffects(table).prepare(Effect("ShootingRange-game", "attempt", 0), b"content")
     await IdempotentDelivery(DeliveryKeys(table)).deliver("customer", "m", failing)
+    await importing._mark(table, Manifest("games", 0, "0", ()))
 
 
 async def failing() -> None:

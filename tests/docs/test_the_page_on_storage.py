@@ -10,8 +10,9 @@ from typing import NamedTuple
 import msgpack
 import pytest
 
-from eventstore import Int64, Row, Table, drive
+from eventstore import Int64, Operation, Row, Table, drive
 from runtime import Envelope, Output, Processor
+from runtime.algorithms.choice import Dependencies, make_outbox_batches
 from runtime.algorithms.documents.effects import MAX_BYTES, Effect, TableEffects
 from runtime.algorithms.documents.prepare_commit_publish import PrepareCommitPublish
 from runtime.algorithms.fresh_ids import fresh_id
@@ -19,8 +20,17 @@ from runtime.algorithms.last_hop.delivery import IdempotentDelivery
 from runtime.algorithms.last_hop.keys import DeliveryKeys
 from runtime.algorithms.outbox.tokens import CHAIN_LENGTH
 from runtime.algorithms.row_keys import row_key
+from runtime.algorithms.state_based.truncation import DAY
+from runtime.batches.context import BatchContext
+from runtime.batches.ledger import Ledger
+from runtime.batches.numbering import PARTITION, Counter
+from runtime.cleanup.forget import Tables, forget
+from runtime.cleanup.lease import Leases
+from runtime.cleanup.policies import Policies, PolicyRules, Scope
+from runtime.clock import system_clock
 from runtime.messages.deliveries import Prepared
 from runtime.messages.parsing import prepare
+from runtime.retries import RetryPolicy
 from runtime.spark import issuing
 from samples.shooting_range import app
 from tests.docs.pages import text
@@ -28,7 +38,8 @@ from tests.unit.runtime.algorithms.world import WITH_OUTBOX
 from tests.unit.runtime.tables import memory_table
 
 PAGE = text("docs/storage.md")
-GAMES = [f"7d444840-9dc0-11d1-b245-5ffdce74fad{digit}" for digit in range(4)]
+GAMES = [f"7d444840-9dc0-11d1-b245-5ffdce74fad{digit}" for digit in range(5)]
+BATCHED = "7d444840-9dc0-11d1-b245-5ffdce74fadf"
 LONG_ID = "x" * 121
 TYPES = {str: "string", bool: "boolean", int: "int32", Int64: "int64", datetime: "datetime", bytes: "binary"}
 
@@ -63,7 +74,7 @@ def kind(partition_key: str, row_keys: str, table: str) -> Kind:
 
 
 def is_like(key: str, shown: tuple[str, ...]) -> bool:
-    patterns = [".+".join(map(re.escape, re.split(r"\{.+?\}", each))) for each in shown]
+    patterns = ["[^!].*".join(map(re.escape, re.split(r"\{.+?\}", each))) for each in shown]
     return any(re.fullmatch(pattern, key) for pattern in patterns)
 
 
@@ -86,6 +97,12 @@ async def write_all(table: Table) -> None:
     store = Processor(app, table, accept, algorithm="deduplication-store")
     await store.process(shot(LONG_ID, GAMES[1]))
 
+    # An object that was forgotten
+    outbox = Processor(app, table, accept, algorithm="outbox")
+    await outbox.process(shot("forgotten", GAMES[4]))
+    tables = Tables(table, table, table)
+    await forget(tables, "ShootingRange", GAMES[4], system_clock(), restart=False, retries=RetryPolicy())
+
     # One message whose document is published and its output is not, and one that is only registered
     for effects in (TableEffects(table), NoEffects(table)):
         handler = app.handlers["ShootingRange"]
@@ -95,10 +112,27 @@ async def write_all(table: Table) -> None:
         with suppress(ConnectionError):
             await documents.process(message)
 
+    # A batch that has ended, one that has died, and one that older code is said to have begun
+    ledger = Ledger(table, system_clock)
+    ended = await ledger.commit_round(await ledger.begin("ended", "log", "out"), 0, {"processed": 1}, 0)
+    await ledger.publish(ended)
+    died = await ledger.begin("died", "log", "out")
+    older = Counter(looked_through="died").operation()
+    await table.transact(PARTITION, [Operation.merge("!next", older.properties)])
+    given_to = Dependencies(app, table, batch=BatchContext("died", number=died.number))
+    given = prepare(app.handlers["ShootingRange"], BATCHED, shot("batched", BATCHED))
+    await make_outbox_batches("outbox", given_to)["ShootingRange"].process(BATCHED, [given])
+
     await issuing._note(table, "0" * 32, "log-with-tokens")
     delivery = IdempotentDelivery(DeliveryKeys(table))
     await delivery.deliver("17", "m-1", send_nothing)
     await delivery.deliver("17", LONG_ID, fail)
+
+    policies = Policies(table, system_clock)
+    for scope in (Scope(), Scope("ShootingRange"), Scope("ShootingRange", GAMES[0])):
+        await policies.hold(scope)
+    await policies.set_rules(Scope(), PolicyRules(older_than=90 * DAY, keep_last=1))
+    await Leases(table, system_clock).take("somebody")
 
 
 class NoEffects(TableEffects):
@@ -146,7 +180,7 @@ def test_entries_and_intents_have_the_fields_that_it_lists(written):
     (intents,) = [msgpack.unpackb(each["Intents"]) for each in entities if "Intents" in each]
 
     positions = [int(number) for number in re.findall(r"^\| (\d) \| ", PAGE, re.MULTILINE)]
-    assert lengths == {4, len(positions)}
+    assert lengths == {4, len(positions) - 1, len(positions)}
     assert positions == list(range(len(positions)))
     latest, lost = intents
     assert (len(latest), lost) == (3, [])

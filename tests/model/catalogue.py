@@ -14,13 +14,15 @@ from tests.model.mistakes import (
     draws,
     outboxes,
     protocol,
+    refusals,
     tokens,
     truncation,
     two_passes,
 )
 from tests.model.reduction import Reduction
 from tests.model.report import Report
-from tests.model.scenarios import eviction
+from tests.model.scenarios import eviction, refused_entities
+from tests.model.scenarios import refusals as refused
 from tests.model.scenarios import two_passes as passes
 from tests.model.scenarios.batches import ATTEMPTS, BATCHES, IN_PARTS
 from tests.model.scenarios.deduplication_store import with_store
@@ -37,6 +39,7 @@ MISTAKES = (
     *draws.MISTAKES,
     *protocol.MISTAKES,
     *batches.MISTAKES,
+    *refusals.MISTAKES,
     *truncation.MISTAKES,
     *outboxes.OUTBOX,
     *outboxes.DEDUPLICATION_STORE,
@@ -112,6 +115,44 @@ STATE_BASED = (
     Check(BATCHES, Bounds(2, 1)),
 )
 
+REFUSALS = (
+    Check(refused.SINGLE, Bounds(2, 1)),
+    Check(refused.SINGLE, Bounds(2, 1, 1)),
+    Check(refused.SINGLE, Bounds(2, 0, 0, cuts=1)),
+    Check(refused.REUSED, Bounds(2, 1), is_quick=True),
+    Check(refused.BATCH, Bounds(1, 2, 1)),
+    Check(refused.ATTEMPTS, Bounds(2, 1)),
+    Check(refused.IN_PARTS, Bounds(1, 2), is_quick=True),
+    Check(refused.IN_PARTS, Bounds(2)),
+    Check(refused.FULL, Bounds(1, 2), is_quick=True),
+    Check(refused.FULL, Bounds(2)),
+    Check(refused.BEYOND, Bounds(1, 2)),
+    Check(refused.BATCHES, Bounds(1, 1), is_quick=True),
+    Check(refused.BATCHES, Bounds(2)),
+    Check(refused.BESIDE, Bounds(2, 1)),
+    Check(refused.REDELIVERED, Bounds(2, 1), is_quick=True),
+    Check(refused.REDRIVEN_TWICE, Bounds(2)),
+    Check(refused.WAITING, Bounds(2)),
+    Check(refused.MENDED, Bounds(2, 1), is_quick=True),
+    Check(refused.OPEN, Bounds(1, 1)),
+    Check(refused.PARKING, Bounds(2)),
+    Check(refused.PARKED, Bounds(1, 1), is_quick=True),
+    Check(refused.PARKED, Bounds(2, 1)),
+    Check(refused.STILL_PARKED, Bounds(1, 1), is_quick=True),
+    Check(refused.STILL_PARKED, Bounds(2)),
+    Check(refused.TRUNCATED, Bounds(1, 1), is_quick=True),
+    Check(refused.TRUNCATED, Bounds(2)),
+    Check(refused.TRUNCATED_IN_ROWS, Bounds(1, 1)),
+    Check(refused.CUT_AND_PARKED, Bounds(1, 1)),
+    Check(refused.LATE, Bounds(1, 1), is_quick=True),
+    *(Check(scenario, Bounds(1, 2)) for scenario in refused_entities.BATCH),
+    *(Check(scenario, Bounds(1, 1), is_quick=True) for scenario in refused_entities.SINGLE),
+    *(Check(scenario, Bounds(1, 1)) for scenario in refused_entities.REDRIVEN),
+    *(Check(scenario, Bounds(2, 1)) for scenario in refused_entities.SINGLE[:1]),
+    *(Check(scenario, Bounds(2)) for scenario in refused_entities.SINGLE[1:2]),
+    Check(refused_entities.SINGLE[0], Bounds(1, 0, 0, cuts=1)),
+)
+
 _LATE_AND_NEW = [deliver(old("a")), deliver(write("x"))]
 
 
@@ -151,6 +192,9 @@ TRUNCATION = (
     Check(_STEPWISE, Bounds(2, 1), is_quick=True),
     Check(_STEPWISE, Bounds(2, 1, 1)),
     Check(_STEPWISE_NEW, Bounds(2, 1)),
+    Check(truncation.DIED, Bounds(2, 1)),
+    Check(truncation.CONSUMED, Bounds(1, 1), is_quick=True),
+    Check(truncation.CONSUMED, Bounds(2, 1)),
 )
 
 OUTBOX = (
@@ -242,6 +286,7 @@ DELIVERY = (
 
 CHECKS = (
     *STATE_BASED,
+    *REFUSALS,
     *TRUNCATION,
     *OUTBOX,
     *DEDUPLICATION_STORE,

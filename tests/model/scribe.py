@@ -19,6 +19,14 @@ class Write(Message):
     line: str
 
 
+class Reply(Message):
+    """A line is to be written below another one."""
+
+    book: str
+    line: str
+    to: str
+
+
 class Count(Message):
     """Somebody asks how many lines there are: nothing changes."""
 
@@ -41,6 +49,12 @@ class Turned(Message):
     page: int
 
 
+class Replied(Message):
+    """A line was written below another one."""
+
+    lines: tuple[str, ...]
+
+
 class Counted(Message):
     """The answer to a `Count`."""
 
@@ -51,6 +65,10 @@ class Copied(Message):
     """A line was copied."""
 
     lines: tuple[str, ...]
+
+
+class NoSuchLineError(Exception):
+    """Raised for a reply to a line that is not there."""
 
 
 class Lines(State):
@@ -78,6 +96,14 @@ class Scribe(Handler[Lines]):
         return state.model_copy(update={"lines": lines})
 
     @handles(by="book")
+    def reply(self, state: Lines, message: Reply, context: Context) -> Lines:
+        if message.to not in state.lines:
+            raise NoSuchLineError(message.to)
+        lines = (*state.lines, message.line)
+        context.publish(Replied(lines=lines))
+        return state.model_copy(update={"lines": lines})
+
+    @handles(by="book")
     def count(self, state: Lines, message: Count, context: Context) -> Lines:
         context.publish(Counted(lines=state.lines))
         return state
@@ -98,6 +124,7 @@ two_handlers = App(Scribe, Copyist)
 
 OUTPUTS = {
     ("Scribe", "Write"): ("Wrote", "Turned"),
+    ("Scribe", "Reply"): ("Replied",),
     ("Scribe", "Count"): ("Counted",),
     ("Copyist", "Write"): ("Copied",),
 }
@@ -107,6 +134,11 @@ OUTPUTS = {
 def write(line: str, enqueued_at: int = NOW) -> Envelope:
     """Return a message that writes a line, with the line for its id."""
     return _message(line, "Write", enqueued_at, line=line)
+
+
+def reply(line: str, to: str, enqueued_at: int = NOW) -> Envelope:
+    """Return a message that writes a line below another one, and is refused before that one is there."""
+    return _message(line, "Reply", enqueued_at, line=line, to=to)
 
 
 def count(message_id: str, enqueued_at: int = NOW) -> Envelope:

@@ -169,12 +169,9 @@ class AzureTable(Table):
     async def _page(
         self, clauses: Sequence[tuple[str, str, str]], select: Sequence[str] | None, continuation: str | None
     ) -> Page:
-        path = f"/{self._name}()?$filter={_filter(clauses)}"
-        if select is not None:
-            path += "&" + _select(select)
-        if continuation is not None:
-            path += continuation
-        answer = await self._store.client().get(path)
+        wanted = f"$filter={_filter(clauses)}" if clauses else ""
+        options = "&".join(filter(None, [wanted, _select(select), (continuation or "").removeprefix("&")]))
+        answer = await self._store.client().get(f"/{self._name}()?{options}")
         if answer.status != 200:  # noqa: PLR2004 - OK
             raise self._explained(refusal(answer.status, answer.body))
         entities = json.loads(answer.body)["value"]

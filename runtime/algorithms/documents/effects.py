@@ -24,7 +24,10 @@ from runtime.storage.properties import number, text
 EFFECT = "EFFECT"
 """The row key of an effect, alone in its partition."""
 
-_PARTITION = "effects."
+PARTITION = "effects."
+LAST_PARTITION = f"{PARTITION}~"
+"""Begin, and end, the partition keys of effects."""
+
 _CONTENT = chunk_names("Content", 14)
 MAX_BYTES = len(_CONTENT) * CHUNK
 """The largest content that a row of a table holds beside what describes it."""
@@ -77,35 +80,35 @@ class TableEffects(Effects):
         }
         split(properties, _CONTENT, content)
         with suppress(RowExistsError):
-            await self._table.transact(_PARTITION + effect.name, [Operation.insert(EFFECT, properties)])
+            await self._table.transact(PARTITION + effect.name, [Operation.insert(EFFECT, properties)])
         await self._table.barrier()
 
     async def publish(self, name: str) -> None:
         """Make a prepared effect visible. Raises `RowNotFoundError` when it was never prepared."""
-        await self._table.transact(_PARTITION + name, [Operation.merge(EFFECT, {"Published": True})])
+        await self._table.transact(PARTITION + name, [Operation.merge(EFFECT, {"Published": True})])
         await self._table.barrier()
 
     async def delete(self, effect: Effect) -> None:
         """Delete an effect, if it is there and not published."""
-        row = await self._table.get(_PARTITION + effect.name, EFFECT)
+        row = await self._table.get(PARTITION + effect.name, EFFECT)
         if row is None or row.properties["Published"]:
             return
         try:
-            await self._table.transact(_PARTITION + effect.name, [Operation.delete(EFFECT, row.etag)])
+            await self._table.transact(PARTITION + effect.name, [Operation.delete(EFFECT, row.etag)])
         except (RowChangedError, RowNotFoundError):
             return
 
     async def unpublished(self) -> AsyncIterator[Effect]:
         """Give the effects that are prepared and not published. Costs one request for each 1,000 effects."""
         select = ["Owner", "Attempt", "Number", "Published"]
-        async for page in pages(partial(self._table.scan, EFFECT, _PARTITION, select=select)):
+        async for page in pages(partial(self._table.scan, EFFECT, PARTITION, select=select)):
             for row in page.rows:
                 if not row.properties["Published"]:
                     yield _effect(row)
 
     async def read(self, name: str) -> bytes | None:
         """Return the content of a published effect by its announced name, None when there is none."""
-        row = await self._table.get(_PARTITION + name, EFFECT)
+        row = await self._table.get(PARTITION + name, EFFECT)
         return join(row.properties, _CONTENT) if row and row.properties["Published"] else None
 
 

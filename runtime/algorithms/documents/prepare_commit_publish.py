@@ -28,7 +28,7 @@ from runtime.algorithms.documents.effects import Effect, Effects
 from runtime.algorithms.fresh_ids import NewId, fresh_id
 from runtime.algorithms.outbox.entity import Entity
 from runtime.algorithms.outbox.intents import Intent
-from runtime.algorithms.outbox.invoking import concluded, id_reused
+from runtime.algorithms.outbox.invoking import after_forgetting, concluded, id_reused
 from runtime.algorithms.outbox.outbox import Outbox
 from runtime.algorithms.refusals import Refusals
 from runtime.batches.context import BatchContext
@@ -89,6 +89,9 @@ class PrepareCommitPublish:
         The effects that it prepares are added to `prepared`, whatever becomes of the attempt.
         """
         entity, status = await self.load(message, prepared), Status.DUPLICATE
+        forgotten = after_forgetting(self.handler, entity, message)
+        if forgotten is not None:
+            return forgotten
         refusals = Refusals(entity.letters, batch)
         if message.key not in entity.outbox:
             draft = refusals.refusal(message) or self.invoke(entity, message)

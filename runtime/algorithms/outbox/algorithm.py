@@ -19,7 +19,7 @@ from runtime.algorithms.algorithm import AT_ONCE, Publish
 from runtime.algorithms.fresh_ids import NewId, fresh_id
 from runtime.algorithms.outbox.entities import Entities
 from runtime.algorithms.outbox.entity import Entity
-from runtime.algorithms.outbox.invoking import concluded, id_reused, invoke
+from runtime.algorithms.outbox.invoking import after_forgetting, concluded, id_reused, invoke
 from runtime.algorithms.publishing import publish_all
 from runtime.algorithms.refusals import Refusals, business_id_of, has_stream
 from runtime.batches.context import BatchContext
@@ -67,6 +67,9 @@ class OutboxAlgorithm(ABC):
     async def attempt(self, message: Delivery, batch: BatchContext) -> Outcome:
         """Load, check, invoke, store, publish, finish."""
         entity = await self.entities.load(self.entities.key(business_id_of(message)))
+        forgotten = after_forgetting(self.handler, entity, message)
+        if forgotten is not None:
+            return forgotten
         refusals = Refusals(entity.letters, batch)
         if isinstance(message, Outcome):
             return await self.refuse(entity, refusals, message, message)
@@ -94,11 +97,12 @@ class OutboxAlgorithm(ABC):
     async def refuse(
         self, entity: Entity, refusals: Refusals, message: Delivery, refused: Outcome
     ) -> Outcome:
-        """Keep the message as a letter of its entity, if it is none yet, and return its outcome."""
+        """Keep the message durably as a letter of its entity, if it is none yet, and return its outcome."""
         refusals.record(0, refused, message, version=entity.version, now=max(self.clock(), entity.last_now))
         changed = entity.with_refusals(refusals, 1)
         if changed is not entity:
             await self.entities.store(changed)
+        await publish_all(self.table, self.publish, refused.outputs)
         return refused
 
     def invoke(

@@ -7,7 +7,7 @@ strongly consistently in its primary region; Cosmos DB does so only when it is c
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import partial
 
 from eventstore import Operation, Row, RowNotFoundError, Table, pages
@@ -45,6 +45,11 @@ class DeduplicationStore:
         for at in range(0, len(rows), MAX_OPERATIONS):
             await self.table.transact(entity, rows[at : at + MAX_OPERATIONS])
         await self.table.barrier()
+
+    async def remove(self, entity: str, message_ids: Iterable[IdKey]) -> None:
+        """Forget messages of an entity, as far as they are there. Costs one request for each."""
+        for message_id in message_ids:
+            await self._forget(entity, [row_key(message_id)])
 
     async def evict(self, entity: str, latest: int, *, dry_run: bool = False) -> int:
         """Forget the messages of an entity that were added at a time, in microseconds, or before. Return how many.

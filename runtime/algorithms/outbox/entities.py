@@ -73,6 +73,8 @@ class Entities:
                 f"{key} is processed with the algorithm {entity.algorithm}, and cannot be with {self.algorithm}: "
                 "use the same, or another table."
             )
+        if entity.tombstone is not None and not entity.version:
+            entity = replace(entity, state=self.handler.initial, schema=self.handler.codec.version)
         return await with_letters(self.table, entity)
 
     async def store(self, entity: Entity) -> Entity:

@@ -16,6 +16,7 @@ from runtime.storage.chunks import CHUNK, chunk_names, join, split
 from runtime.storage.letters import NO_LETTERS, NONE_WAIT, Letter, Letters, Waiting, read_waiting
 from runtime.storage.limits import MAX_STATE_BYTES
 from runtime.storage.properties import microseconds, number, text
+from runtime.storage.tombstone import Tombstone, read_tombstone
 
 MAX_OUTBOX_BYTES = 512 * 2**10
 """The limit for all entries when one is added. The row has room for more, as attempts are registered later."""
@@ -34,7 +35,7 @@ class Entity:
     write. `outbox_bytes` is what the entries take as they are stored, None when that was not counted.
 
     `letters` are the deliveries that were refused, in `letter_rows` rows of their own; `refused` are those that are
-    going to be stored in their place, None when none was changed.
+    going to be stored in their place, None when none was changed. An entity that was forgotten has a `tombstone`.
     """
 
     key: str
@@ -51,6 +52,7 @@ class Entity:
     waiting: Waiting = NONE_WAIT
     letters: Letters = field(default=NO_LETTERS, compare=False)
     refused: Sequence[Letter] | None = field(default=None, compare=False)
+    tombstone: Tombstone | None = None
 
     def with_entry(self, message_id: IdKey, entry: Entry) -> Entity:
         """Return the entity with an entry, in the place of the one that the message had."""
@@ -144,6 +146,8 @@ class Entity:
         if self.letter_rows:
             properties["LetterRows"] = self.letter_rows
         properties.update(self.waiting.properties())
+        if self.tombstone is not None:
+            properties.update(self.tombstone.properties())
         return properties
 
 
@@ -154,7 +158,7 @@ def read_entity(row: Row) -> Entity:
     return Entity(
         row.partition_key,
         text(properties, "Algorithm"),
-        join(properties, _STATE),
+        join(properties, _STATE) if _STATE[0] in properties else b"",
         number(properties, "StateSchema"),
         number(properties, "Version"),
         microseconds(properties, "LastNow") or 0,
@@ -164,4 +168,5 @@ def read_entity(row: Row) -> Entity:
         len(outbox or b""),
         number(properties, "LetterRows", 0),
         read_waiting(properties),
+        tombstone=read_tombstone(properties),
     )

@@ -9,8 +9,9 @@ from handlers.app import HandlerDefinition
 from runtime.algorithms.invocation import HandlerFailedError, invoke_handler
 from runtime.algorithms.outbox.entity import Entity
 from runtime.algorithms.outbox.entry import Entry, outputs_of
+from runtime.batches.context import FORGOTTEN
 from runtime.batches.open_batches import BatchKey
-from runtime.messages.deliveries import Prepared
+from runtime.messages.deliveries import Delivery, Prepared
 from runtime.messages.outcome import Outcome, Output, Reason, Status, dead_letter
 from runtime.storage.stored_state import read_state
 
@@ -52,6 +53,26 @@ def if_it_fits(handler: HandlerDefinition, entity: Entity, message: Prepared) ->
     if entity.too_large:
         return refused(handler, message, Reason.STATE_TOO_LARGE, entity.too_large)
     return entity
+
+
+def after_forgetting(
+    handler: HandlerDefinition, entity: Entity, delivery: Delivery, late: str = "refuse"
+) -> Outcome | None:
+    """Return the outcome of a delivery that an entity no longer takes since it was forgotten, None for all others.
+
+    `late` says what to do with a message that may have been processed before.
+    """
+    tombstone = entity.tombstone
+    if tombstone is None or (isinstance(delivery, Prepared) and delivery.key in entity.outbox):
+        return None
+    if tombstone.refuses:
+        return dead_letter(delivery.envelope, Reason.FORGOTTEN, FORGOTTEN, handler.name, delivery.business_id)
+    if isinstance(delivery, Outcome) or late != "refuse":
+        return None
+    enqueued_at = delivery.envelope.enqueued_at
+    if enqueued_at is None or enqueued_at <= tombstone.at:
+        return concluded(handler, delivery, Status.TOO_LATE)
+    return None
 
 
 def concluded(

@@ -19,7 +19,7 @@ from eventstore import ConcurrencyConflictError
 from runtime.algorithms.outbox.algorithm import OutboxAlgorithm
 from runtime.algorithms.outbox.entity import Entity
 from runtime.algorithms.outbox.entry import Entry
-from runtime.algorithms.outbox.invoking import concluded, id_reused, refused
+from runtime.algorithms.outbox.invoking import after_forgetting, concluded, id_reused, refused
 from runtime.algorithms.refusals import Refusals, has_stream
 from runtime.batches.context import HELD_BACK, BatchContext
 from runtime.batches.open_batches import BatchKey
@@ -138,6 +138,9 @@ class OutboxBatch:
         stopped: bool,
     ) -> tuple[Entity, Delivery]:
         """Return the entity with what a delivery did, and its outcome, or the delivery if it is in the entity now."""
+        forgotten = after_forgetting(self.algorithm.handler, entity, delivery, self.batch.late)
+        if forgotten is not None:
+            return entity, forgotten
         if isinstance(delivery, Outcome):
             return entity, delivery
         known = await self.algorithm.known_elsewhere(entity, delivery)

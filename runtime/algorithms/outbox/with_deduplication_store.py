@@ -57,7 +57,10 @@ class OutboxWithDeduplicationStore(OutboxAlgorithm):
         """Add messages to the store, and only then remove them from the entity. Costs two requests."""
         done = {key: entity.outbox[key].fingerprint for key in message_ids if key in entity.outbox}
         await self.store.add(entity.key, done)
-        return await self.forget(entity, done)
+        left = await self.forget(entity, done)
+        if left.tombstone != entity.tombstone:
+            await self.store.remove(entity.key, done)  # it was forgotten meanwhile, and its ids with it
+        return left
 
     async def evict_from(self, key: str, latest: int, *, dry_run: bool = False) -> int:
         """Let the store forget the messages of one entity that were added to it at a time or before."""

@@ -22,7 +22,7 @@ from runtime.algorithms.invocation import (
 from runtime.algorithms.state_based.difference import Difference
 from runtime.algorithms.state_based.replay import Replayer, find_difference
 from runtime.algorithms.state_based.transaction import Transaction
-from runtime.batches.context import HELD_BACK, BatchContext
+from runtime.batches.context import FORGOTTEN, HELD_BACK, BatchContext
 from runtime.clock import Clock, shown_time
 from runtime.errors import DifferenceError, ReplayFailedError
 from runtime.messages.copies import is_copy
@@ -64,6 +64,9 @@ class Decider:
         """
         transaction.outcomes.handler = self._handler.name
         transaction.outcomes.business_id = self._business_id
+        if transaction.head.refuses:
+            self._refuse_all(transaction)
+            return
         may_refuse = self._may_refuse(transaction)
         for position, parsed in enumerate(transaction.deliveries.parsed):
             may_refuse = may_refuse or transaction.dead_letter
@@ -76,6 +79,12 @@ class Decider:
                     self._refuse(position, refused, transaction)
             if transaction.is_full:
                 break
+
+    def _refuse_all(self, transaction: Transaction) -> None:
+        """Refuse every delivery of an object that was forgotten, whatever else may be wrong with it; keep nothing."""
+        for envelope in transaction.deliveries.envelopes:
+            transaction.outcomes.refuse(self._dead_letter(envelope, Reason.FORGOTTEN, FORGOTTEN))
+        transaction.dead_letter = True
 
     def _classified(
         self, position: int, parsed: Parsed | Outcome, transaction: Transaction, *, may_refuse: bool
@@ -194,19 +203,28 @@ class Decider:
 
     def _refusal(self, position: int, parsed: Parsed, transaction: Transaction) -> Outcome | None:
         """Return the outcome of an unknown message that must not be handled, None for all others."""
-        envelope, refusals = transaction.deliveries.envelopes[position], transaction.refusals
-        refused = refusals.refusal(Prepared(envelope, *parsed)) if refusals else None
+        envelope = transaction.deliveries.envelopes[position]
+        delivery, enqueued_at = Prepared(envelope, *parsed), envelope.enqueued_at
+        is_too_late = self._is_too_late(delivery, transaction)
+        refused = transaction.refusals.refusal(delivery, waits=not is_too_late)
         if refused is not None:
             return refused
-        enqueued_at = envelope.enqueued_at
         if enqueued_at is not None and self._is_in_future(enqueued_at):
             error = f"It was enqueued at {shown_time(enqueued_at)}, more than an hour ahead of the clock."
             return self._dead_letter(envelope, Reason.ENQUEUED_IN_FUTURE, error)
-        if self._batch.late != "process" and transaction.head.is_too_late(enqueued_at):
+        if is_too_late:
             return Outcome(envelope, self._handler.name, self._business_id, Status.TOO_LATE)
         if transaction.dead_letter and self._batch.stops_streams:
             return self._dead_letter(envelope, Reason.HELD_BACK, HELD_BACK)
         return None
+
+    def _is_too_late(self, delivery: Prepared, transaction: Transaction) -> bool:
+        """Say whether a message cannot be told from a duplicate, and is not to be handled then. A letter can be."""
+        return (
+            self._batch.late != "process"
+            and transaction.head.is_too_late(delivery.envelope.enqueued_at)
+            and not transaction.refusals.is_redriven(delivery)
+        )
 
     def _is_in_future(self, enqueued_at: int) -> bool:
         return not self._batch.is_cascade and enqueued_at > self._clock() + FUTURE_TOLERANCE

@@ -22,10 +22,11 @@ from runtime.algorithms.refusals import business_id_of, has_stream
 from runtime.algorithms.state_based.decide import Decider
 from runtime.algorithms.state_based.transaction import Folded, Transaction
 from runtime.batches.context import BatchContext
+from runtime.batches.epochs import Epochs
 from runtime.batches.seen import NOTHING, Seen
 from runtime.clock import Clock
 from runtime.messages.deliveries import Deliveries, Delivery
-from runtime.messages.outcome import Outcome, Reason, dead_letter
+from runtime.messages.outcome import Outcome, Reason, Status, dead_letter
 from runtime.messages.outcomes import Outcomes
 from runtime.retries import READ_AGAIN, RetryPolicy
 from runtime.storage.history import History
@@ -49,6 +50,11 @@ class StateBased:
         self.clock = clock
         self.batch = batch
         self.retries = retries.beside(table)
+
+    def numbered(self, number: int | None) -> StateBased:
+        """Return the same for single messages whose versions record the number of an epoch."""
+        batch = replace(self.batch, number=number)
+        return StateBased(self.table, self.handler, self.clock, batch, self.retries)
 
     async def process(
         self, business_id: str, deliveries: Sequence[Delivery], seen: Seen = NOTHING
@@ -122,24 +128,40 @@ class StateBased:
 class StateBasedOneByOne:
     """Processes single messages of one handler, and publishes their outputs.
 
-    Costs one query and one transaction for a new message, one or two queries for a duplicate.
+    Costs one query and one transaction for a new message, one or two queries for a duplicate. With `epochs` it is noted
+    in the ledger, late and in bulk, that the outputs are out.
     """
 
-    def __init__(self, algorithm: StateBased, publish: Publish) -> None:
+    def __init__(self, algorithm: StateBased, publish: Publish, epochs: Epochs | None = None) -> None:
         self.algorithm = algorithm
         self.publish = publish
+        self.epochs = epochs
 
     async def process(self, message: Delivery, *, is_redrive: bool = False) -> Outcome:
         """Handle a message, publish its outputs, and return its outcome.
 
-        A message that was refused before stays so, unless it is redriven.
+        A message that was refused before stays so, unless it is redriven; it is durable too when this returns.
         """
         if isinstance(message, Outcome) and not has_stream(message):
             return message
         algorithm = self.algorithm.redriving() if is_redrive else self.algorithm
+        if self.epochs is None:
+            return await self.publish_after(algorithm, message)
+        epoch = await self.epochs.enter()
+        name = algorithm.handler.name, business_id_of(message), message.envelope.message_id
+        try:
+            outcome = await self.publish_after(algorithm.numbered(epoch.number), message)
+        except BaseException:
+            self.epochs.fail(epoch, name)
+            raise
+        await self.epochs.leave(epoch, None if outcome.version is None else name)
+        return outcome
+
+    async def publish_after(self, algorithm: StateBased, message: Delivery) -> Outcome:
+        """Store the version that a message makes, then publish its outputs."""
         (outcome,) = await algorithm.process(business_id_of(message), [message])
-        if outcome.version is not None:
-            await publish_all(self.algorithm.table, self.publish, outcome.outputs)
+        if outcome.status is not Status.TOO_LATE:
+            await publish_all(algorithm.table, self.publish, outcome.outputs)
         return outcome
 
     async def sweep(self, older_than: timedelta = AT_ONCE) -> int:  # noqa: ARG002 - the interface's

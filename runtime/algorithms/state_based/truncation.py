@@ -10,7 +10,7 @@ What is to be cut is planned and measured first, so that a dry run tells exactly
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import partial
@@ -27,8 +27,9 @@ from runtime.storage import letters
 from runtime.storage.head import HEAD_PROPERTIES, Head, read_head
 from runtime.storage.id_index import index_below
 from runtime.storage.letters import Letter, Waiting, given_up
-from runtime.storage.run import INDEX_PROPERTIES, Commit, RunIndex, read_index
+from runtime.storage.run import INDEX_PROPERTIES, Commit, Run, RunIndex, read_index, read_run
 from runtime.storage.tail import NO_EVENT
+from runtime.storage.version import RunVersions, Version
 
 DAY = 24 * 3600 * 1_000_000
 MINIMUM_AGE = DAY
@@ -173,32 +174,85 @@ class Truncated:
     letters: int = 0
 
 
+async def take_versions(
+    table: Table, key: str, rules: TruncationRules, retries: RetryPolicy, take: Callable[[Version], None]
+) -> int:
+    """Pass what the rules let go of one stream to `take`, and return the number of the newest version, 0 for none.
+
+    A version may be passed several times. Costs one query, and one for each run that goes.
+    """
+    attempt = partial(_take_once, Partition.exact(table, key), rules, take)
+    return await until_undisturbed(retries.beside(table), attempt)
+
+
 async def truncate_stream(
-    table: Table, key: str, rules: TruncationRules, retries: RetryPolicy, *, dry_run: bool = False
+    table: Table,
+    key: str,
+    rules: TruncationRules,
+    retries: RetryPolicy,
+    *,
+    dry_run: bool = False,
+    up_to: int | None = None,
 ) -> Truncated | None:
     """Cut away what the rules let go of one stream, by its partition key. Return None when it is gone.
+
+    With `up_to` nothing is cut behind the version of this number: those before are kept elsewhere.
 
     Costs one query, and one more for each run of single messages that nobody promises to be acknowledged; two more for
     a stream that is or was cut, to measure the rows, also those that an earlier truncation may have left, and one for
     each further 64 of them; and for what is cut a query and one transaction for each 99 rows. Raises
     `RetriesExhaustedError` after too many lost races in a row.
     """
-    attempt = partial(_truncate_once, Partition.exact(table, key), rules, dry_run=dry_run)
+    attempt = partial(_truncate_once, Partition.exact(table, key), rules, dry_run=dry_run, up_to=up_to)
     return await until_undisturbed(retries.beside(table), attempt)
 
 
-async def _truncate_once(partition: Partition, rules: TruncationRules, *, dry_run: bool) -> Truncated | None:
+async def _read(partition: Partition) -> tuple[Stream, Head, list[RunIndex]] | None:
+    """Return a stream, its head, and its runs with the segments of its tail behind them; None when there is none."""
     slice_ = await Stream.try_read(
         partition, slice_size=None, select=INDEX_PROPERTIES, header=HEAD_PROPERTIES
     )
     if slice_ is None:
         return None
-    stream = slice_.stream
-    head = read_head(stream.properties or {})
+    head = read_head(slice_.stream.properties or {})
     runs = [read_index(event) for event in slice_.events]
-    runs += head.tail.indexes() if head.tail else []
+    return slice_.stream, head, runs + (head.tail.indexes() if head.tail else [])
+
+
+async def _take_once(partition: Partition, rules: TruncationRules, take: Callable[[Version], None]) -> int:
+    found = await _read(partition)
+    if found is None:
+        return 0
+    stream, head, runs = found
+    stream, head, _ = await _without_old_letters(stream, head, rules, dry_run=True)
+    gone, _ = await _gone(runs, head, rules, StoredOutputs(stream, head.tail))
+    last = gone[-1].last if gone else 0
+    for index in gone:
+        if index.event != NO_EVENT:
+            (event,) = await Stream.read_events(stream, index.event, index.event)
+            _take(read_run(event), last, take)
+    if head.tail is not None and head.tail.first <= last:
+        _take(head.tail.run(), last, take)
+    return last
+
+
+def _take(run: Run, last: int, take: Callable[[Version], None]) -> None:
+    for version in RunVersions(run):
+        if version.number <= last:
+            take(version)
+
+
+async def _truncate_once(
+    partition: Partition, rules: TruncationRules, *, dry_run: bool, up_to: int | None
+) -> Truncated | None:
+    found = await _read(partition)
+    if found is None:
+        return None
+    stream, head, runs = found
     stream, head, abandoned = await _without_old_letters(stream, head, rules, dry_run=dry_run)
     gone, held = await _gone(runs, head, rules, StoredOutputs(stream, head.tail))
+    if up_to is not None:
+        gone = [run for run in gone if run.last <= up_to]
     head = _moved(head, gone, rules) if gone else head
     plan = await _planned(stream, gone, head)
     if plan is not None and not dry_run:

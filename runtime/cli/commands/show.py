@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from eventstore import Stream, Table
 from runtime.cli.console import Screen
-from runtime.cli.failures import NotPossibleError
+from runtime.cli.failures import NotPossibleError, exports_need
 from runtime.cli.options import AsJson, Limit, StoreUrl, TableName
 from runtime.cli.reports.tables import moment_text
 from runtime.cli.reports.version_tables import (
@@ -41,6 +42,16 @@ MessageId = Annotated[
     str | None,
     typer.Option("--message", metavar="ID", help="Show all of the version that this message made."),
 ]
+Export = Annotated[
+    Path | None,
+    typer.Option(
+        "--export",
+        metavar="DIR",
+        file_okay=False,
+        show_default=False,
+        help="Show what `consistent truncate --export` has written to this folder, in place of a table.",
+    ),
+]
 Diff = Annotated[
     bool, typer.Option("--diff", help="Show what changed, field by field, in place of whole states.")
 ]
@@ -50,8 +61,9 @@ def show(
     handler: HandlerName,
     business_id: BusinessId,
     *,
-    store: StoreUrl,
-    table: TableName,
+    store: StoreUrl = "",
+    table: TableName = "",
+    export: Export = None,
     version: VersionNumber = None,
     message: MessageId = None,
     diff: Diff = False,
@@ -68,12 +80,10 @@ def show(
     """
     if version is not None and message is not None:
         raise UsageError("Give --version or --message, not both.")
-    found = on_table(store, table, lambda opened: _read(opened, handler, business_id))
-    if found is None:
-        raise NotPossibleError(
-            f"There is no stream of {handler} for {business_id}: `consistent streams` lists them."
-        )
-    business_id, head, kept = found
+    if export is not None:
+        business_id, head, kept = _read_export(export, handler, business_id)
+    else:
+        business_id, head, kept = _read_table(store, table, handler, business_id)
     screen = Screen(as_json)
     if version is None and message is None:
         _show_stream(screen, handler, business_id, head, kept[-limit:], diff=diff)
@@ -101,6 +111,8 @@ def _show_stream(
             "newest": moment_text(head.last_now),
             "horizon": moment_text(head.horizon),
             "letters": head.waiting.count,
+            "forgotten": moment_text(head.tombstone.at) if head.tombstone else None,
+            "refuses": head.refuses,
             "state": decode(listed[-1].after) if listed else None,
             "versions": [describe_version(each, whole=False, diff=diff) for each in listed],
         }
@@ -109,7 +121,8 @@ def _show_stream(
     if head.waiting.count:
         screen.show(f"Letters that wait here: {head.waiting.count}. `consistent letters` lists them.", "")
     if not listed:
-        screen.show("No message was processed yet.")
+        if head.tombstone is None:
+            screen.show("No message was processed yet.")
         return
     left_out = listed[0].number - head.kept_from
     title = f"The newest {len(listed)} of {left_out + len(listed)} versions" if left_out else "Versions"
@@ -125,6 +138,33 @@ def _find(kept: Sequence[Version], head: Head, number: int | None, message: str 
     if number is not None:
         raise NotPossibleError(f"There is no version {number}: the newest is {head.versions}.{cut}")
     raise NotPossibleError(f"No version that is kept was made by message {message}.{cut}")
+
+
+def _read_table(store: str, table: str, handler: str, business_id: str) -> tuple[str, Head, list[Version]]:
+    for option, value in (("--store", store), ("--table", table)):
+        if not value:
+            raise UsageError(f"Give {option}, or --export to look into a folder.")
+    found = on_table(store, table, lambda opened: _read(opened, handler, business_id))
+    if found is None:
+        raise NotPossibleError(
+            f"There is no stream of {handler} for {business_id}: `consistent streams` lists them."
+        )
+    return found
+
+
+def _read_export(folder: Path, handler: str, business_id: str) -> tuple[str, Head, list[Version]]:
+    """Return the versions of a stream that are in an export, with what can be said of its head."""
+    try:
+        from runtime.archives.versions import read_versions
+    except ModuleNotFoundError as error:
+        raise exports_need(error) from error
+    for spelling in dict.fromkeys([business_id, canonical(business_id)]):
+        kept = read_versions(folder, handler, spelling)
+        if kept:
+            newest = kept[-1]
+            head = Head(None, newest.schema, newest.number, kept[0].number, newest.record.now)
+            return spelling, head, kept
+    raise NotPossibleError(f"There are no versions of {handler} for {business_id} in {folder}.")
 
 
 async def _read(table: Table, handler: str, business_id: str) -> tuple[str, Head, list[Version]] | None:

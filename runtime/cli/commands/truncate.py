@@ -2,31 +2,36 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from eventstore import connect
+from eventstore import Table, connect
 from runtime.algorithms.state_based.truncation import TruncationRules
 from runtime.batches.open_batches import OpenBatches
+from runtime.cleanup.lease import Leases
+from runtime.cleanup.policies import NO_RULES, Policies
 from runtime.cli.console import Screen
-from runtime.cli.options import DEFAULT_MASTER, Age, AsJson, LogFile, Master, StoreUrl, TableName, Window
+from runtime.cli.options import (
+    DEFAULT_MASTER,
+    AcknowledgedAfter,
+    Age,
+    AllowUndated,
+    AsJson,
+    KeepLast,
+    LogFile,
+    Master,
+    StoreUrl,
+    TableName,
+    Window,
+)
 from runtime.cli.reports.truncation import TruncationReport
 from runtime.cli.sessions import working
-from runtime.cli.stores import check_table
+from runtime.cli.stores import check_table, on_table
 from runtime.clock import system_clock
+from runtime.errors import UsageError
 
-KeepLast = Annotated[
-    int | None,
-    typer.Option("--keep-last", metavar="N", min=1, help="Cut all but the newest N versions of each stream."),
-]
-AllowUndated = Annotated[
-    bool,
-    typer.Option(
-        "--allow-undated",
-        help="Cut versions without enqueued_at too; every unknown message without one is too late there afterwards.",
-    ),
-]
 AllowYoung = Annotated[
     bool,
     typer.Option(
@@ -34,6 +39,37 @@ AllowYoung = Annotated[
     ),
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Write nothing, and say what would be cut.")]
+TakeOver = Annotated[
+    bool,
+    typer.Option(
+        "--take-over", help="Begin although the lease of another clean-up has not expired; that one stops."
+    ),
+]
+RequestsPerSecond = Annotated[
+    float | None,
+    typer.Option(
+        "--max-requests-per-second", metavar="N", min=0.1, help="All workers together make no more requests."
+    ),
+]
+ReportFolder = Annotated[
+    Path | None,
+    typer.Option(
+        "--report",
+        metavar="DIR",
+        show_default=False,
+        help="Write a row for each stream that is cut or held to this new folder, as Parquet.",
+    ),
+]
+ExportFolder = Annotated[
+    Path | None,
+    typer.Option(
+        "--export",
+        metavar="DIR",
+        file_okay=False,
+        show_default=False,
+        help="Write versions to Parquet files in this folder, and cut them once those were read back.",
+    ),
+]
 
 
 def truncate(
@@ -45,12 +81,17 @@ def truncate(
     redelivery_window: Window = "0s",  # type: ignore[assignment] # parsed like what is typed
     allow_undated: AllowUndated = False,
     allow_young: AllowYoung = False,
+    acknowledged_after: AcknowledgedAfter = None,
     dry_run: DryRun = False,
+    take_over: TakeOver = False,
+    max_requests_per_second: RequestsPerSecond = None,
+    report: ReportFolder = None,
+    export: ExportFolder = None,
     master: Master = DEFAULT_MASTER,
     log_file: LogFile = None,
     as_json: AsJson = False,
 ) -> None:
-    r"""Cut old versions of all streams of a table, by age, by number or both.
+    r"""Cut old versions of all streams of a table, by age, by number or both, or by the policies of the table.
 
         consistent truncate --store sqlite:///store.db --table games \
             --older-than 30d --keep-last 100 --dry-run
@@ -59,8 +100,17 @@ def truncate(
     that are not published, and those younger than 24h. The newest state is never lost, but a message whose version
     was cut can no longer be told from a new one: it is too_late when it comes again.
 
-    One query for each stream, two more for one that is cut, and one transaction for each 99 rows. Stopped at any
-    moment it leaves streams that can be read; run it again to finish.
+    Versions of single messages with outputs stay until their consumer says that these are out (see docs/operations.md),
+    or you promise it with --acknowledged-after: longer ago than the queue keeps a message.
+
+    Without rules the policies count that `consistent policy set` has kept in the table; rules given here count in
+    place of them, but for holds: what is held is never cut.
+
+    With --export versions are written to files first, and cut only once these were read back; `consistent show
+    --export` reads them.
+
+    One query for each stream, three more for one that is cut, and one transaction for each 99 rows. One at a time
+    truncates a table. Stopped at any moment it leaves streams that can be read; run it again to finish.
     """
     rules: dict[str, Any] = {
         "older_than": older_than,
@@ -69,22 +119,56 @@ def truncate(
         "allow_undated": allow_undated,
         "allow_young": allow_young,
     }
-    TruncationRules.of(
-        system_clock(), OpenBatches(), **rules
-    )  # what cannot be is refused before Spark is started
+    screen = Screen(as_json)
     opened = connect(store)
     check_table(store, table)
-    from runtime.spark.summaries import count_truncated
+    is_given = _check_rules(store, table, rules)
+    if report is not None and report.exists():
+        raise UsageError(f"{report} is there already: name a new folder for the report.")
+    if not dry_run:
+        on_table(store, table, lambda found: _check_lease(found, screen, take_over=take_over))
     from runtime.spark.truncate import truncate as cut
     from runtime.spark.workers.connection import check_scope
 
     check_scope(opened.scope, master)
-    screen = Screen(as_json)
     when_stopped = "Stopped. All streams can be read: run it again to finish."
     with working(master, log_file, when_stopped=when_stopped) as (spark, progress):
-        progress.step("Looking through the streams" if dry_run else "Cutting")
-        cut_streams = cut(spark, store=store, table=table, dry_run=dry_run, **rules)
-        report = TruncationReport(count_truncated(cut_streams), dry_run)
+        by = "" if is_given else " by the policies of the table"
+        progress.step(f"Looking through the streams{by}" if dry_run else f"Cutting{by}")
+        done = cut(
+            spark,
+            store=store,
+            table=table,
+            acknowledged_after=acknowledged_after,
+            dry_run=dry_run,
+            take_over=take_over,
+            max_requests_per_second=max_requests_per_second,
+            report=None if report is None else str(report),
+            export=None if export is None else str(export),
+            show=progress.show_streams,
+            **rules,
+        )
+        found = TruncationReport(done.counts, done.requests, dry_run)
         progress.done()
-        screen.give(report.document())
-        screen.show(*report.parts())
+        screen.give(found.document())
+        screen.show(*found.parts())
+
+
+def _check_rules(store: str, table: str, rules: dict[str, Any]) -> bool:
+    """Refuse before Spark is started what cannot be; say whether rules are given, and not policies to be applied."""
+    if any(rules.values()) or rules["older_than"] is not None:
+        TruncationRules.of(system_clock(), OpenBatches(), **rules)
+        return True
+    if not on_table(store, table, lambda found: Policies(found, system_clock).has_rules()):
+        raise UsageError(NO_RULES)
+    return False
+
+
+async def _check_lease(table: Table, screen: Screen, *, take_over: bool) -> None:
+    leases = Leases(table, system_clock)
+    if not take_over:
+        await leases.check_free()
+        return
+    held = await leases.find()
+    if held is not None:
+        screen.note(f"Taking over from {held}. It stops before its next streams.")

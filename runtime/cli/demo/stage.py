@@ -67,12 +67,11 @@ class Stage:
     def cut(self) -> TruncationReport:
         """Cut all that is not in the newest run of its stream, however young it is."""
         from runtime.spark import truncate
-        from runtime.spark.summaries import count_truncated
 
         spark, progress = self.shown
         progress.step("Cutting")
         cut = truncate(spark, store=self.folder.store, table=TABLE, older_than=0, allow_young=True)
-        report = TruncationReport(count_truncated(cut), dry_run=False)
+        report = TruncationReport(cut.counts, cut.requests, dry_run=False)
         progress.done()
         return report
 

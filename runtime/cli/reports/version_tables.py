@@ -20,16 +20,17 @@ _STATES = ("before", "after")
 
 def facts_of_stream(title: str, head: Head) -> RenderableType:
     """Return what a stream's header says."""
-    return make_facts(
-        title,
-        [
-            ("versions", head.versions),
-            ("kept from", head.kept_from),
-            ("newest", moment_text(head.last_now)),
-            ("horizon", moment_text(head.horizon)),
-            ("letters that wait", head.waiting.count),
-        ],
-    )
+    facts: list[tuple[str, Cell]] = [
+        ("versions", head.versions),
+        ("kept from", head.kept_from),
+        ("newest", moment_text(head.last_now)),
+        ("horizon", moment_text(head.horizon)),
+        ("letters that wait", head.waiting.count),
+    ]
+    if head.tombstone is not None:
+        then = "and refuses all messages" if head.refuses else "and began a new history"
+        facts.append(("forgotten", f"{moment_text(head.tombstone.at)}, {then}"))
+    return make_facts(title, facts)
 
 
 def table_of_versions(title: str, listed: Sequence[Version], *, diff: bool) -> RenderableType:

@@ -1,9 +1,11 @@
-"""How far the work of a Spark session is: the tasks of its active stages, counted in the JVM."""
+"""How far the work of a Spark session is: by default the tasks of its active stages, counted in the JVM."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from functools import partial
+from typing import Self
 
 from pyspark.sql import SparkSession
 
@@ -13,21 +15,28 @@ _EVERY_SECONDS = 0.25
 _GONE = (*SPARK_FAILURES, OSError)
 
 Show = Callable[[int, int], None]
-"""Called with the number of tasks that are done, and of all."""
+"""Called with the number of tasks, or of whatever is counted, that are done, and of all."""
 
 
-class TaskWatch:
-    """Counts the tasks of a session in a thread of its own, until it is closed or the session is gone.
+Count = Callable[[], tuple[int, int]]
+"""Gives such numbers."""
 
-    Costs a few calls into the JVM four times a second, and nothing in the workers.
-    """
 
-    def __init__(self, spark: SparkSession, show: Show) -> None:
-        self._spark = spark
+class Watch:
+    """Counts something four times a second in a thread of its own, until it is closed or the session is gone."""
+
+    def __init__(self, count: Count, show: Show) -> None:
+        self._count = count
         self._show = show
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="spark-progress", daemon=True)
         self._thread.start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
 
     def close(self) -> None:
         """Count no more. To be called before the session is stopped."""
@@ -37,9 +46,16 @@ class TaskWatch:
     def _watch(self) -> None:
         while not self._ended.wait(_EVERY_SECONDS):
             try:
-                self._show(*count_tasks(self._spark))
+                self._show(*self._count())
             except _GONE:
                 return
+
+
+class TaskWatch(Watch):
+    """Counts the tasks of a session. Costs a few calls into the JVM each time, and nothing in the workers."""
+
+    def __init__(self, spark: SparkSession, show: Show) -> None:
+        super().__init__(partial(count_tasks, spark), show)
 
 
 def count_tasks(spark: SparkSession) -> tuple[int, int]:

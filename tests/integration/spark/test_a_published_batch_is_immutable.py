@@ -6,6 +6,8 @@ from typing import Any
 import pytest
 
 from eventstore import InterceptedTable
+from runtime.batches.ledger import Ledger
+from runtime.clock import system_clock
 from runtime.errors import BatchRefusedError, UsageError
 from runtime.spark import Batch
 from runtime.spark.workers.connection import open_table
@@ -69,6 +71,30 @@ def test_outcomes_of_another_store_under_the_same_id_are_not_taken_for_ones_own(
     # When the batch runs on a new store, then it is refused
     with pytest.raises(BatchRefusedError, match="from another store"):
         place.run(log, batch_id="night")
+
+
+def test_an_id_that_was_pruned_needs_another_folder_and_gives_the_outputs_as_duplicates(place):
+    # Given a batch whose row the ledger has forgotten
+    log = write_lines(place.folder / "log.jsonl", [start(1, 5), fire(2, 5)])
+    first = place.run(log, batch_id="night")
+    given = sorted(Path(place.out).rglob("*"))
+    connection = open_table(place.store, place.table)
+    assert connection.run(Ledger(connection.table, system_clock).prune(system_clock() + 1)) == 1
+
+    # When its id is used again, then its folder is refused, and nothing is written
+    with pytest.raises(BatchRefusedError, match="pruned from the ledger of this one: choose another --out"):
+        place.run(log, batch_id="night")
+    assert sorted(Path(place.out).rglob("*")) == given
+    assert connection.run(Ledger(connection.table, system_clock).batches(9)) == []
+
+    # And in another folder it is a new batch, to which all messages are duplicates
+    again = place.run(log, batch_id="night", out=str(place.folder / "elsewhere"))
+    assert {row.status for row in again.collect()} == {"duplicate"}
+    assert ids_of_outputs(again) == ids_of_outputs(first)
+
+
+def ids_of_outputs(outcomes):
+    return sorted(output.message_id for row in outcomes.collect() for output in row.outputs)
 
 
 def test_a_batch_that_stops_leaves_nothing_in_place_and_no_staging_once_it_is_resumed(place):

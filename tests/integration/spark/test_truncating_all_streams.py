@@ -1,13 +1,21 @@
 """The truncation job: by the rules, over all streams of a table, and what a late message finds afterwards."""
 
+import asyncio
 from datetime import UTC, datetime
 
 import pytest
 
+from eventstore import connect
+from runtime.archives.naming import files_that_name
+from runtime.archives.versions import read_versions
+from runtime.batches.ledger import Ledger
 from runtime.errors import UsageError
 from runtime.spark import truncate
+from runtime.spark.truncate import TruncatedCount
+from runtime.spark.workers.connection import open_table
+from runtime.storage.listing import versions
 from tests.support.clocks import FrozenClock
-from tests.support.logs import fire, start, write_lines
+from tests.support.logs import GAME, fire, start, write_lines
 from tests.support.outcomes import by_status, heads, published, statuses
 
 DAY = 24 * 3600 * 1_000_000
@@ -35,6 +43,10 @@ def cut(place, **options):
     return truncate(place.spark, store=place.store, table=place.table, **options)
 
 
+def versions_cut(place, **options):
+    return sum(count.versions for count in cut(place, **options).counts)
+
+
 def test_old_versions_go_and_their_messages_are_too_late(any_place):
     place = any_place
     # Given a stream with a run of January and one of February
@@ -43,13 +55,20 @@ def test_old_versions_go_and_their_messages_are_too_late(any_place):
     before = heads(place.store, place.table)
 
     # When it is truncated in March
-    report = cut(place, older_than=30 * DAY).collect()
+    report = str(place.folder / "report")
+    done = cut(place, older_than=30 * DAY, report=report)
 
     # Then the run of January is cut, and the newest state stays
-    ((_, versions, runs, kept_from, newest, horizon),) = report
-    assert (versions, runs, kept_from, newest) == (3, 1, 4, 6)
+    assert done.streams is not None
+    ((_, versions, runs, rows, size, kept_from, newest, horizon, held),) = done.streams.collect()
+    assert (versions, runs, kept_from, newest, held) == (3, 1, 4, 6, None)
+    assert done.counts == [TruncatedCount("ShootingRange", "given", None, 1, 1, 3, 1, rows, size)]
     assert horizon == datetime(2026, 1, 5, tzinfo=UTC).replace(tzinfo=None)
     assert heads(place.store, place.table) == before
+
+    # ... the ledger has forgotten the batch of January, and a dry run would not have made it do so
+    connection = open_table(place.store, place.table)
+    assert [record.number for record in connection.run(Ledger(connection.table, MARCH).batches(9))] == [3, 2]
 
     # ... the messages of January are refused, and those of February are still replayed
     assert by_status(place.run(january, clock=MARCH)) == {("ShootingRange", "too_late"): 3}
@@ -61,13 +80,17 @@ def test_old_versions_go_and_their_messages_are_too_late(any_place):
     assert by_status(place.run(january, clock=MARCH, late="process")) == {("ShootingRange", "processed"): 3}
 
     # ... and truncating once more cuts nothing
-    assert [row.runs for row in cut(place, older_than=30 * DAY).collect()] == [0]
+    assert versions_cut(place, older_than=30 * DAY) == 0
 
 
 def test_a_dry_run_says_what_would_go_and_cuts_nothing(place):
     january, _ = batches(place)
-    assert [row.versions for row in cut(place, older_than=30 * DAY, dry_run=True).collect()] == [3]
+    told = cut(place, older_than=30 * DAY, dry_run=True)
+    assert [count.versions for count in told.counts] == [3]
     assert by_status(place.run(january, clock=MARCH)) == {("ShootingRange", "duplicate"): 3}
+
+    # ... and what it says is what is cut when it is not dry
+    assert cut(place, older_than=30 * DAY).counts == told.counts
 
 
 def test_versions_of_a_batch_that_is_not_published_stay(place):
@@ -83,17 +106,17 @@ def test_versions_of_a_batch_that_is_not_published_stay(place):
     place.run(write_lines(place.folder / "2.jsonl", [fire(3, 5)]), clock=FEBRUARY)
 
     # When the table is truncated, then nothing goes
-    assert [row.versions for row in cut(place, older_than=DAY, allow_undated=True).collect()] == [0]
+    assert versions_cut(place, older_than=DAY, allow_undated=True) == 0
 
     # When the batch is finished, then its versions go
     place.run(log, batch_id="january", clock=FEBRUARY)
-    assert [row.versions for row in cut(place, older_than=DAY, allow_undated=True).collect()] == [2]
+    assert versions_cut(place, older_than=DAY, allow_undated=True) == 2
 
 
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
-        ({}, "Say what may be cut"),
+        ({"allow_undated": True}, "Say what may be cut"),
         ({"older_than": DAY - 1}, "younger than 24h"),
     ],
 )
@@ -110,8 +133,8 @@ def test_keep_last_alone_keeps_what_is_younger_than_a_day(place):
             place.folder / f"{number}.jsonl", [fire(number, 5, enqueued_at="2026-01-05T00:00:00Z")]
         )
         place.run(log, clock=clock)
-    assert [row.versions for row in cut(place, keep_last=1).collect()] == [0]
-    assert [row.versions for row in cut(place, keep_last=1, allow_young=True).collect()] == [1]
+    assert versions_cut(place, keep_last=1) == 0
+    assert versions_cut(place, keep_last=1, allow_young=True) == 1
 
 
 def test_a_redelivery_window_moves_the_horizon_on(place):
@@ -121,3 +144,26 @@ def test_a_redelivery_window_moves_the_horizon_on(place):
     rows = [fire(11, 5, enqueued_at="2026-01-05T23:00:00Z"), fire(99, 5, enqueued_at="2026-01-06T00:00:01Z")]
     found = statuses(place.run(write_lines(place.folder / "log.jsonl", rows), clock=MARCH))
     assert sorted(found.values()) == [["processed"], ["too_late"]]
+
+
+def test_what_is_cut_is_exported_first(place, tmp_path):
+    batches(place)
+    before = kept_versions(place)
+
+    assert versions_cut(place, older_than=30 * DAY, export=str(tmp_path / "dry"), dry_run=True) == 3
+    assert not (tmp_path / "dry").exists()
+    folder = tmp_path / "export"
+    assert versions_cut(place, older_than=30 * DAY, export=str(folder)) == 3
+
+    assert len(before) == 6
+    assert read_versions(folder, "ShootingRange", GAME) == before[:3]
+    assert kept_versions(place) == before[3:]
+    assert files_that_name(folder, "ShootingRange", [GAME]) == {next(folder.iterdir()): 3}
+
+
+def kept_versions(place):
+    async def read():
+        async with connect(place.store) as store:
+            return await versions(await store.table(place.table), "ShootingRange", GAME)
+
+    return asyncio.run(read())

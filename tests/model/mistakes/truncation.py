@@ -10,13 +10,25 @@ import pytest
 from eventstore import ANY_ETAG, Operation, Stream
 from eventstore import truncation as event_truncation
 from eventstore.writing import transact
+from runtime.algorithms.publishing import publish_all
 from runtime.algorithms.state_based import truncation
+from runtime.algorithms.state_based.process import StateBasedOneByOne
 from runtime.algorithms.state_based.truncation import TruncationRules
 from runtime.batches.open_batches import OpenBatches
 from tests.model.mistakes.mistake import Mistake
 from tests.model.scenarios.batches import ONE_TOKEN, task
 from tests.model.scenarios.state_based import RUNS, StateBasedScenario, deliver
-from tests.model.scenarios.truncation import OLD, SMALL_STEPS, long_ago, old, truncate, truncated_beside
+from tests.model.scenarios.truncation import (
+    OLD,
+    SMALL_STEPS,
+    at_that_time,
+    consume,
+    consumed_beside,
+    long_ago,
+    old,
+    truncate,
+    truncated_beside,
+)
 from tests.model.scribe import write
 from tests.model.world import Bounds
 
@@ -81,6 +93,30 @@ def _rows_go_first(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(event_truncation, "_delete", delete_rows_first)
 
 
+def _single_messages_count_as_acknowledged(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(TruncationRules, "is_acknowledged", lambda *_: True)
+
+
+def _open_epochs_count_as_ended(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(OpenBatches, "is_finished", lambda self, _, number: number is None or number < self.next)
+
+
+def _ended_before_published(patch: pytest.MonkeyPatch) -> None:
+    process: Any = StateBasedOneByOne.process
+
+    async def end_and_publish(self: Any, message: Any) -> Any:
+        if self.epochs is None:
+            return await process(self, message)
+        epoch = await self.epochs.enter()
+        (outcome,) = await self.algorithm.numbered(epoch.number).process(message.business_id, [message])
+        await self.epochs.leave(epoch, None)
+        await self.epochs.flush()
+        await publish_all(self.algorithm.table, self.publish, outcome.outputs)
+        return outcome
+
+    patch.setattr(StateBasedOneByOne, "process", end_and_publish)
+
+
 def _nobody_cleans_up(patch: pytest.MonkeyPatch) -> None:
     cut: Any = Stream.truncate
 
@@ -116,9 +152,38 @@ UNPUBLISHED = truncated_beside(
     deliver(write("x")),
     earlier=[],
 )
-_CALM, _CRASH = Bounds(), Bounds(crashes=1)
+DIED = consumed_beside(
+    "a single message whose worker died beside truncation", *long_ago("a"), deliver(write("x"))
+)
+CONSUMED = consumed_beside(
+    "a single message that its consumer acknowledges beside truncation",
+    *at_that_time([consume(old("a"))]),
+    deliver(write("x")),
+)
+_CALM, _CRASH, _TWO_AND_CRASH = Bounds(), Bounds(crashes=1), Bounds(2, crashes=1)
 
 MISTAKES = (
+    Mistake(
+        "single messages count as acknowledged",
+        _single_messages_count_as_acknowledged,
+        DIED,
+        _TWO_AND_CRASH,
+        "DoneWhenAcknowledged",
+    ),
+    Mistake(
+        "an epoch that is open counts as ended",
+        _open_epochs_count_as_ended,
+        CONSUMED,
+        _CRASH,
+        "DoneWhenAcknowledged",
+    ),
+    Mistake(
+        "an epoch ends before the outputs are out",
+        _ended_before_published,
+        CONSUMED,
+        _CRASH,
+        "DoneWhenAcknowledged",
+    ),
     Mistake("the horizon is not moved", _no_horizon, LATE, _CALM, "AtMostOneStateChange"),
     Mistake(
         "the horizon is moved after the delete",

@@ -7,8 +7,10 @@ handles the messages and publishes the outputs itself, and whichever attempt com
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
+from typing import Any
 from uuid import UUID
 
 from runtime.algorithms.state_based import process as state_based
@@ -17,7 +19,7 @@ from runtime.batches.context import BatchContext
 from runtime.batches.ledger import Ledger
 from runtime.clock import Clock
 from runtime.messages.envelope import Envelope
-from runtime.messages.outcome import Outcome
+from runtime.messages.outcome import Outcome, Status
 from runtime.messages.parsing import prepare
 from runtime.storage import limits
 from tests.model.calls import SteppedTable, publish
@@ -25,7 +27,7 @@ from tests.model.histories import Job
 from tests.model.processes import NOW, Process
 from tests.model.scenarios.state_based import PATIENCE, RUNS, Limit, StateBasedScenario, deliver
 from tests.model.scribe import BOOK, app, write
-from tests.model.versions import Handled
+from tests.model.versions import Handled, refused_of
 
 ONE_TOKEN: list[Limit] = [(ledger, "uuid", SimpleNamespace(uuid4=lambda: UUID(int=0)))]
 """The token of a batch is drawn when it begins; here it is always the same, as nothing hangs on it."""
@@ -34,12 +36,17 @@ PARTS: list[Limit] = [*RUNS, (limits, "MAX_TRANSACTION_RUNS", 1), (limits, "MAX_
 """A transaction takes one version."""
 
 
-def task(batch_id: str, *messages: Envelope, copies: int = 1, now: int = NOW) -> Job:
-    """Return the job of handling the messages of a batch, attempted so many times by processes that live `now`."""
-    return Job(batch_id, partial(_attempt, batch_id, messages, now), copies)
+def task(batch_id: str, *messages: Envelope, copies: int = 1, now: int = NOW, **options: Any) -> Job:
+    """Return the job of handling the messages of a batch, attempted so many times by processes that live `now`.
+
+    `options` are those of `BatchContext`.
+    """
+    batch = BatchContext(batch_id, **options)
+    return Job(batch_id, partial(_attempt, batch, messages, now), copies)
 
 
-async def _attempt(batch_id: str, messages: Sequence[Envelope], now: int, process: Process) -> Handled:
+async def _attempt(batch: BatchContext, messages: Sequence[Envelope], now: int, process: Process) -> Handled:
+    batch_id = batch.batch_id or ""
     table, clock = SteppedTable(), Process(process.number, now).clock
     ledger_ = Ledger(table, clock, PATIENCE)
     record = await ledger_.begin(batch_id, "input", "out")
@@ -47,7 +54,7 @@ async def _attempt(batch_id: str, messages: Sequence[Envelope], now: int, proces
         return Handled()
     handled = Handled()
     if record.rounds == 0:
-        context = BatchContext(batch_id, await ledger_.open_batches(), number=record.number)
+        context = replace(batch, open_batches=await ledger_.open_batches(), number=record.number)
         outcomes = await _fold(table, clock, context, messages)
         await table.barrier()
         for outcome in outcomes:
@@ -68,10 +75,12 @@ async def _fold(
 
 
 def _handled(outcomes: Sequence[Outcome]) -> Handled:
-    known = [outcome for outcome in outcomes if outcome.version is not None]
+    decided = [outcome for outcome in outcomes if outcome.version is not None or outcome.is_dead_letter]
     return Handled(
-        tuple(outcome.envelope.message_id for outcome in known),
-        tuple(f"{outcome.envelope.message_id} {outcome.status.value}" for outcome in known),
+        tuple(outcome.envelope.message_id for outcome in decided if outcome.version is not None),
+        tuple(f"{each.envelope.message_id} {each.reason or each.status}" for each in decided),
+        refused_of(decided),
+        tuple(each.envelope.message_id for each in outcomes if each.status is Status.TOO_LATE),
     )
 
 
@@ -88,5 +97,6 @@ IN_PARTS = StateBasedScenario(
 BATCHES = StateBasedScenario(
     "2 batches with a message in common",
     [task("batch-1", write("x"), write("y")), task("batch-2", write("y"))],
+    earlier=[task("batch-0")],
     limits=ONE_TOKEN,
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
@@ -17,16 +17,17 @@ from runtime.algorithms.outbox.entities import ENTITY
 from runtime.algorithms.outbox.entity import Entity, read_entity
 from runtime.algorithms.state_based.truncation import DAY
 from runtime.messages.envelope import Envelope
-from runtime.messages.outcome import Outcome, Output, Status
+from runtime.messages.outcome import Outcome, Output
 from runtime.messages.parsing import prepare
 from tests.model import invariants
 from tests.model.calls import SteppedTable, publish
 from tests.model.contents import Snapshot
 from tests.model.facts import Invariant, View
 from tests.model.histories import Job
+from tests.model.letters import committed_letters
 from tests.model.processes import NOW, Process
 from tests.model.scribe import BOOK, app
-from tests.model.versions import Handled, Place, Version
+from tests.model.versions import Handled, Place, Version, refused_of
 
 SCRIBE = app.handlers["Scribe"]
 KEY = f"Scribe-{BOOK}"
@@ -41,21 +42,27 @@ Leftovers = Callable[[View, Snapshot, Entity], str | None]
 
 @dataclass(frozen=True, slots=True)
 class EntityScenario:
-    """Copies of messages wait in a queue; each delivery is handled by an algorithm in a process of its own."""
+    """Copies of messages wait in a queue; each delivery is handled by an algorithm in a process of its own.
+
+    `replies` are the ids of messages that are replies.
+    """
 
     name: str
     jobs: Sequence[Job]
     invariants: Sequence[Invariant]
     earlier: Sequence[Job] = ()
+    replies: Collection[str] = ()
 
     def committed(self, snapshot: Snapshot) -> Mapping[Hashable, Any]:
-        """Return the version that the entity has. Each line is the id of the message that wrote it."""
+        """Return the version that the entity has, and the letters. Each line is the id of the message that wrote it."""
+        letters = committed_letters(snapshot)
         entity = entity_in(snapshot)
         if entity is None or not entity.version:
-            return {}
+            return letters
         lines = tuple(json.loads(entity.state)["lines"])
-        version = Version(lines[-1], "Write", entity.last_now, lines[:-1], lines)
-        return {Place("Scribe", entity.version): version}
+        kind = "Reply" if lines[-1] in self.replies else "Write"
+        version = Version(lines[-1], kind, entity.last_now, lines[:-1], lines)
+        return {Place("Scribe", entity.version): version, **letters}
 
     def patch(self, patch: pytest.MonkeyPatch) -> None:
         """Leave all limits as they are."""
@@ -112,8 +119,9 @@ async def _process(make: Make, message: Envelope, process: Process) -> Handled:
     prepared = prepare(SCRIBE, BOOK, message)
     assert not isinstance(prepared, Outcome)
     outcome = await make(SteppedTable, publish, process).process(prepared)
-    assert outcome.status is not Status.DEAD_LETTER, outcome.error
-    return Handled((message.message_id,))
+    refused = refused_of([outcome])
+    assert refused or not outcome.is_dead_letter, outcome.error
+    return Handled(() if refused else (message.message_id,), refused=refused)
 
 
 async def _sweep(make: Make, process: Process) -> Handled:

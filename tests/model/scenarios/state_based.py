@@ -22,7 +22,7 @@ from tests.model.facts import Invariant
 from tests.model.histories import Job
 from tests.model.processes import Process
 from tests.model.scribe import app, write
-from tests.model.versions import Handled, committed_versions
+from tests.model.versions import Handled, committed_versions, refused_of
 
 
 async def no_pause(seconds: float) -> None:
@@ -76,5 +76,6 @@ def messages(*lines: str, copies: int = 1) -> StateBasedScenario:
 
 async def _process(app: App, message: Envelope, process: Process) -> Handled:
     processor = Processor(app, SteppedTable(), publish, clock=process.clock, retries=PATIENCE)
-    await processor.process(message)
-    return Handled((message.message_id,))
+    outcomes = await processor.process(message)
+    refused = refused_of(outcomes)
+    return Handled(() if refused else (message.message_id,), refused=refused)

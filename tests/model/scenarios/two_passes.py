@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -33,7 +34,7 @@ from tests.model.scenarios.batches import ONE_TOKEN
 from tests.model.scenarios.entities import SCRIBE, STATES, EntityScenario, deliver, entity_in
 from tests.model.scenarios.state_based import PATIENCE
 from tests.model.scribe import BOOK, write
-from tests.model.versions import Handled
+from tests.model.versions import Handled, refused_of
 
 FOLDERS = "folders"
 _ROUND = "round-0"
@@ -67,24 +68,29 @@ def with_tokens(name: str, *jobs: Job, lines: str) -> BatchScenario:
     return BatchScenario(f"tokens: {name}", jobs, held, [tokens.issued(write(line)) for line in lines])
 
 
-def batch(make: Make, batch_id: str, *messages: Envelope, copies: int = 1) -> Job:
-    """Return the job of running a batch, attempted so many times."""
-    return Job(batch_id, partial(_attempt, make, batch_id, messages), copies)
+def batch(make: Make, batch_id: str, *messages: Envelope, copies: int = 1, **options: Any) -> Job:
+    """Return the job of running a batch, attempted so many times. `options` are those of `BatchContext`."""
+    return Job(batch_id, partial(_attempt, make, BatchContext(batch_id, **options), messages), copies)
 
 
-async def _attempt(make: Make, batch_id: str, messages: Sequence[Envelope], process: Process) -> Handled:
+async def _attempt(
+    make: Make, batch: BatchContext, messages: Sequence[Envelope], process: Process
+) -> Handled:
+    batch_id = batch.batch_id or ""
     algorithm, folders = make(SteppedTable, publish, process), SteppedTable(FOLDERS)
     ledger_ = Ledger(SteppedTable(STATES), process.clock, PATIENCE)
     record = await ledger_.begin(batch_id, "input", "out")
     if record.is_finished:
         return Handled()
-    context = BatchContext(batch_id, await ledger_.open_batches(), number=record.number)
-    passes = OutboxBatch(algorithm, context)
+    batch = replace(batch, open_batches=await ledger_.open_batches(), number=record.number)
+    passes = OutboxBatch(algorithm, batch)
+    handled = Handled()
     if record.rounds == 0:
         if await folders.get(batch_id, _ROUND) is None:
             outcomes = await passes.process(BOOK, [prepare(SCRIBE, BOOK, message) for message in messages])
             await SteppedTable(STATES).barrier()
             await _put_in_place(folders, batch_id, outcomes)
+            handled = Handled(refused=refused_of(outcomes))
         record = await ledger_.commit_round(record, 0, {}, 0)
     row = await folders.get(batch_id, _ROUND)
     assert row is not None
@@ -93,7 +99,7 @@ async def _attempt(make: Make, batch_id: str, messages: Sequence[Envelope], proc
         await algorithm.publish(Output(*output))
     await passes.finish(BOOK, [id_key(message_id) for message_id, _ in ends])
     await ledger_.publish(record)
-    return Handled()
+    return handled
 
 
 async def _put_in_place(folders: Table, batch_id: str, outcomes: Sequence[Outcome]) -> None:

@@ -25,8 +25,14 @@ COMMANDS = [
     "stats",
     "sweep",
     "evict",
+    "export",
+    "import",
+    "forget",
     "sample shooting-range",
     "tokens issue",
+    "policy set",
+    "policy list",
+    "policy remove",
 ]
 HEAVY = ("pyspark", "py4j", "pandas", "numpy", "pyarrow", "azure", "aiohttp")
 
@@ -67,6 +73,7 @@ def test_without_a_command_help_is_shown_and_the_usage_is_wrong(consistent):
         ["stats", "--help"],
         ["window", "--help"],
         ["tokens", "issue", "--help"],
+        ["policy", "set", "--help"],
         ["lint", "--rules"],
     ],
 )

@@ -38,7 +38,7 @@ def test_urls_and_defaults_are_whole(narrow, command):
     assert "…" not in said
     assert ("sqlite:///FILE" in said) == ("--store " in said.partition("Options:")[2])
     assert ("[default: local[*,4]]" in " ".join(said.split())) == (
-        "--master" in said.partition("Options:")[2]
+        "Where Spark works" in " ".join(said.split())
     )
 
 

@@ -83,3 +83,40 @@ def test_in_a_file_a_long_step_has_a_line_every_ten_seconds(monkeypatch):
         "Round 0: handling messages: 2 of 8 tasks after 10 s, about 30 s left",
         "Round 0: handling messages: 4 of 8 tasks after 20 s, about 20 s left",
     ]
+
+
+def test_streams_are_counted_in_place_of_tasks_with_how_many_a_second(monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr(drawing, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    shown, file = progress(is_terminal=False)
+
+    shown.step("Cutting")
+    for second in range(25):
+        now[0] = float(second)
+        shown.show(second, 99)
+        shown.show_streams(1000 * second, 100_000)
+    shown.step("Counting")
+    for second in range(25, 36):
+        now[0] = float(second)
+        shown.show(4, 8)
+
+    assert file.getvalue().splitlines() == [
+        "Cutting",
+        "Cutting: 10,000 of 100,000 streams after 10 s, 1,000 a second, about 90 s left",
+        "Cutting: 20,000 of 100,000 streams after 20 s, 1,000 a second, about 80 s left",
+        "Counting",
+        "Counting: 4 of 8 tasks after 10 s, about 10 s left",
+    ]
+
+
+def test_on_a_terminal_too(monkeypatch):
+    shown, file = progress(is_terminal=True)
+    now = [10.0]
+    monkeypatch.setattr(drawing, "time", SimpleNamespace(monotonic=lambda: now[0]))
+
+    shown.step("Cutting")
+    now[0] = 12.0
+    shown.show_streams(300, 1000)
+    shown.done()
+
+    assert "300/1000 streams, 150 a second" in file.getvalue()

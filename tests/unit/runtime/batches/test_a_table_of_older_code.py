@@ -2,6 +2,7 @@
 
 import sqlite3
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -98,11 +99,14 @@ def test_truncation_cuts_all_but_what_the_batch_that_died_has_written(diaries: T
     open_batches = drive(ledger_of(diaries).open_batches())
     Worker(diaries).process(write("newest"))
 
-    drive(
-        truncate_stream(diaries, "Diary-d-1", TruncationRules.of(NOW, open_batches, older_than=DAY), PATIENCE)
-    )
-
+    rules = TruncationRules.of(NOW, open_batches, older_than=DAY)
     assert open_batches == OPENED
+
+    # By default the single message stays too, as nobody says that its outputs are out
+    drive(truncate_stream(diaries, "Diary-d-1", rules, PATIENCE))
+    assert made_by(diaries) == ["f", "g", "h", "newest"]
+
+    drive(truncate_stream(diaries, "Diary-d-1", replace(rules, acknowledged=NOW), PATIENCE))
     assert made_by(diaries) == ["g", "h", "newest"]
 
 

@@ -7,7 +7,7 @@ import pytest
 from eventstore import InterceptedTable, Table, drive
 from runtime.algorithms.state_based.truncation import TruncationRules, truncate_stream
 from runtime.batches.open_batches import OpenBatches
-from runtime.cleanup.window import HOUR, Windows, window_of, windows
+from runtime.cleanup.window import HOUR, Window, Windows, window_of, windows
 from runtime.storage import limits
 from runtime.storage.head import Head
 from tests.unit.runtime.diary import write
@@ -31,6 +31,13 @@ def cut(table: Table, diary: str, **rules: Any) -> None:
     drive(truncate_stream(table, f"Diary-{diary}", made, PATIENCE))
 
 
+def window_in(table: Table, diary: str) -> Window:
+    """Return the window of a diary that is there."""
+    window = drive(window_of(table, "Diary", diary))
+    assert window is not None
+    return window
+
+
 @pytest.fixture
 def table() -> Table:
     """Give a table with a diary that was cut, one that was not, and one of which a version without a time was cut."""
@@ -44,22 +51,22 @@ def table() -> Table:
 
 
 def test_a_stream_that_was_never_cut_recognises_everything(table):
-    window = drive(window_of(table, "Diary", "whole"))
+    window = window_in(table, "whole")
 
-    assert window == ("Diary", "whole", 2, 1, OLD, None, False)
+    assert tuple(window) == ("Diary", "whole", 2, 1, OLD, None, False)
     assert window.sentence == "No version was cut: each duplicate is recognised, however old it is."
 
 
 def test_a_stream_that_was_cut_tells_its_horizon_and_its_oldest_version(table):
-    window = drive(window_of(table, "Diary", "cut"))
+    window = window_in(table, "cut")
 
-    assert window == ("Diary", "cut", 2, 2, OLD + HOUR, OLD, False)
+    assert tuple(window) == ("Diary", "cut", 2, 2, OLD + HOUR, OLD, False)
     assert "enqueued after 2025-12-22T00:00:00+00:00 are recognised for certain" in window.sentence
     assert "Messages without enqueued_at are all recognised." in window.sentence
 
 
 def test_a_cut_version_without_a_time_concerns_messages_without_one(table):
-    window = drive(window_of(table, "Diary", "undated"))
+    window = window_in(table, "undated")
 
     assert (window.horizon, window.undated_cut) == (None, True)
     assert window.sentence.startswith("Each duplicate with enqueued_at is recognised")
@@ -68,7 +75,8 @@ def test_a_cut_version_without_a_time_concerns_messages_without_one(table):
 
 def test_what_it_tells_is_what_happens(table):
     # Given what the window says of the diary that was cut: nothing up to the horizon is told apart
-    horizon = drive(window_of(table, "Diary", "cut")).horizon
+    horizon = window_in(table, "cut").horizon
+    assert horizon is not None
     worker = Worker(table, business_id="cut", batch="later")
 
     known, late, new = (
@@ -86,7 +94,7 @@ def test_the_oldest_version_of_runs_is_that_of_the_first_run(monkeypatch):
     for number in range(3):
         add(table, "runs", OLD + number, written_at=OLD + number)
 
-    assert drive(window_of(table, "Diary", "runs")).oldest == OLD
+    assert window_in(table, "runs").oldest == OLD
 
 
 def test_there_is_no_window_where_there_is_no_stream(table):

@@ -20,6 +20,7 @@ from tests.unit.runtime.tables import copy_of, memory_table
 from tests.unit.runtime.worker import DAY, NOW, ToldClock, Worker
 
 KEY = "Diary-d-1"
+OPEN = OpenBatches(names=frozenset({"open"}))
 
 commits = st.lists(
     st.tuples(

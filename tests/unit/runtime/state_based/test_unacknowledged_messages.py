@@ -1,6 +1,5 @@
 """Versions of single messages whose outputs may be unpublished are kept, until somebody says that they are out."""
 
-import json
 from typing import Any
 
 import pytest
@@ -10,9 +9,8 @@ from handlers import App, Context, Handler, Message, State, handles
 from runtime.algorithms.state_based.truncation import HeldBy, Truncated, TruncationRules, truncate_stream
 from runtime.batches.context import BatchContext
 from runtime.batches.open_batches import OpenBatches
-from runtime.messages.envelope import Envelope
 from runtime.storage import limits
-from tests.unit.runtime.diary import write
+from tests.unit.runtime.diary import delivery, write
 from tests.unit.runtime.patience import PATIENCE
 from tests.unit.runtime.tables import memory_table
 from tests.unit.runtime.worker import DAY, NOW, ToldClock, Worker, ends, made_by, outputs
@@ -83,8 +81,8 @@ def test_what_has_no_outputs_has_nothing_to_lose():
     # Given a stream of rings, the fourth of which is loud
     table = memory_table()
     for number, is_loud in enumerate([False, False, False, True, False, False]):
-        body = json.dumps({"door": "east", "is_loud": is_loud})
-        ring = Envelope.of(f"m{number}", "Rung", body, enqueued_at=OLD)
+        body = {"door": "east", "is_loud": is_loud}
+        ring = delivery(f"m{number}", "Rung", body, enqueued_at=OLD)
         worker = Worker(table, App(Bell), clock=ToldClock(OLD), business_id="east")
         assert ends(worker.process(ring)) == ["processed"]
 

@@ -54,6 +54,8 @@ def test_a_lacking_property_is_told(name):
         {"Commits": msgpack.packb([(2, 7, 7)])},
         {"Commits": msgpack.packb([(2, None, "7")])},
         {"Commits": msgpack.packb([(2, None)])},
+        {"Commits": msgpack.packb([(2, "night", 7, "1")])},
+        {"Commits": msgpack.packb([(2, "night", 7, 1, 1)])},
         {"Newest": 7},
     ],
 )

@@ -41,11 +41,15 @@ versions = st.builds(
 )
 
 
+written = st.tuples(st.none() | texts, moments) | st.tuples(texts, moments, st.integers(1, 2**53))
+"""Who wrote the versions of a commit, and when: a batch with or without a number, or none."""
+
+
 @st.composite
 def made_runs(draw: st.DrawFn) -> Run:
     """Draw a run of versions of one or several commits."""
     pieces = draw(st.lists(st.lists(versions, min_size=1, max_size=5), min_size=1, max_size=3))
-    commits = [Commit(len(piece), draw(st.none() | texts), draw(moments)) for piece in pieces]
+    commits = [Commit(len(piece), *draw(written)) for piece in pieces]
     made = [version for piece in pieces for version in piece]
     return Run(
         draw(st.integers(1, 10**15)),

@@ -65,6 +65,24 @@ def test_a_tail_comes_back_as_the_run_that_it_is(commits, before):
     assert [index.first for index in back.indexes()] == [commit[0].message_id[-1] for commit in versions]
 
 
+def test_a_segment_of_a_batch_has_its_number_and_others_are_stored_as_before_there_were_any():
+    commits = [Commit(1, None, 7), Commit(1, "old", 8), Commit(1, "new", 9, 3)]
+    tail = Tail(1, 1, b"{}")
+    for number, commit in enumerate(commits, 1):
+        tail = tail.plus(Segment.of(VersionColumns.of([version(number)]), 1, b"{}", commit))
+
+    stored_segments = msgpack.unpackb(tail.pack())[4]
+
+    assert [len(segment) for segment in stored_segments] == [8, 8, 9]
+    assert list(read_tail(tail.pack()).run().commits) == commits
+    assert [index.commits for index in read_tail(tail.pack()).indexes()] == [[commit] for commit in commits]
+    assert msgpack.unpackb(bytes(tail.run().event().properties["Commits"])) == [  # type: ignore[arg-type]
+        [1, None, 7],
+        [1, "old", 8],
+        [1, "new", 9, 3],
+    ]
+
+
 @given(st.lists(st.integers(1, 4), min_size=2, max_size=5), st.data())
 def test_what_is_left_of_a_tail_is_what_it_was(lengths, data):
     numbers = iter(range(1, 100))

@@ -1,0 +1,1 @@
+"""Truncation of tables with very many streams: `make cleanup`."""

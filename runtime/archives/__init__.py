@@ -1,0 +1,1 @@
+"""Archives: rows and versions as Parquet files that can be verified, without Spark."""

@@ -1,0 +1,83 @@
+"""Holding the lease of a table in a driver: taken, renewed in a thread of its own, and given back at the end."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+
+from eventstore import EventStoreError
+from runtime.cleanup.lease import RENEW_SECONDS, Lease, Leases
+from runtime.clock import Clock
+from runtime.errors import LeaseLostError
+from runtime.spark.workers.connection import Connection, TablePlace
+
+
+@contextmanager
+def holding(
+    place: TablePlace, clock: Clock, *, take_over: bool, when_lost: Callable[[], None]
+) -> Iterator[str]:
+    """Hold the lease while the block is worked through, and give its token.
+
+    `when_lost` is called in another thread when somebody has taken it over; `LeaseLostError` is then raised when the
+    block ends, in whatever way. Raises `LeaseHeldError`.
+    """
+    connection = Connection(place, make=False)
+    try:
+        leases = Leases(connection.table, clock)
+        keeper = _Keeper(place, clock, connection.run(leases.take(_name(), take_over=take_over)), when_lost)
+        try:
+            yield keeper.lease.token
+        finally:
+            keeper.end()
+            if keeper.lost is not None:
+                raise keeper.lost
+            with suppress(EventStoreError):  # it expires by itself
+                connection.run(leases.release(keeper.lease))
+    finally:
+        connection.close()
+
+
+class _Keeper:
+    """Renews a lease again and again, until it is ended or the lease is lost."""
+
+    def __init__(self, place: TablePlace, clock: Clock, lease: Lease, when_lost: Callable[[], None]) -> None:
+        self.lease = lease
+        self.lost: LeaseLostError | None = None
+        self._place = place
+        self._clock = clock
+        self._when_lost = when_lost
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._keep, name="lease", daemon=True)
+        self._thread.start()
+
+    def end(self) -> None:
+        """Renew it no more."""
+        self._ended.set()
+        self._thread.join()
+
+    def _keep(self) -> None:
+        connection = Connection(self._place, make=False)
+        leases = Leases(connection.table, self._clock)
+        try:
+            while not self._ended.wait(RENEW_SECONDS):
+                # A store that does not answer now may do so before the lease expires.
+                with suppress(EventStoreError):
+                    self.lease = connection.run(leases.renew(self.lease))
+        except LeaseLostError as error:
+            self.lost = error
+            self._when_lost()
+        finally:
+            connection.close()
+
+
+def _name() -> str:
+    """Return what tells this process from others, to people."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):  # a container may have no name for its user
+        user = str(os.getuid())
+    return f"{user} on {socket.gethostname()} (process {os.getpid()})"

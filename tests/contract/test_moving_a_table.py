@@ -1,0 +1,224 @@
+"""A table moves from store to store by files: its rows are the same, and nothing else is ever taken for them."""
+
+from __future__ import annotations
+
+import json
+from itertools import count
+
+import pytest
+
+from eventstore import InterceptedTable, Operation, connect
+from runtime.archives import exporting
+from runtime.archives.manifest import NAME
+from runtime.errors import ArchiveError, UsageError
+from tests.support.names import new_name
+from tests.unit.runtime.archives.tables import exported, fill, imported, packed, read_all
+
+
+class KilledError(Exception):
+    """Stands for a process that was killed."""
+
+
+@pytest.fixture(autouse=True)
+def small_files(monkeypatch):
+    """Let files have few rows, so that there are several."""
+    monkeypatch.setattr(exporting, "GROUP_ROWS", 50)
+    monkeypatch.setattr(exporting, "FILE_BYTES", 1_000_000)
+
+
+@pytest.fixture
+def other(store, run):
+    """Give another table of the same store, which is empty."""
+    return run(store.table(new_name()))
+
+
+@pytest.fixture
+def export(table, run, tmp_path):
+    """Export a table with rows of all kinds, and give the folder."""
+    run(fill(table))
+    folder = tmp_path / "export"
+    run(exported(table, folder))
+    return folder
+
+
+def dying(table, call, *, effect=True):
+    def die(name, partition, number, *_):
+        if number == call:
+            raise KilledError
+
+    return InterceptedTable(table, after=die) if effect else InterceptedTable(table, before=die)
+
+
+def test_all_rows_are_the_same_in_another_table(run, table, other, export):
+    run(imported(other, export))
+
+    assert run(packed(other)) == run(packed(table))
+    assert len(run(read_all(other))) == 2 + 230 + 12
+    assert len(list(export.glob("rows-*.parquet"))) > 1
+
+
+@pytest.mark.parametrize("through", ["memory", "sqlite", "azurite"])
+def test_a_table_that_went_through_another_store_comes_back_the_same(
+    run, table, other, export, tmp_path, through, request
+):
+    urls = {"memory": f"memory:{new_name()}", "sqlite": f"sqlite:///{tmp_path}/through.db"}
+    url = urls.get(through) or request.getfixturevalue("azurite_url")
+
+    async def pass_through():
+        async with connect(url) as store:
+            between = await store.table(new_name())
+            await imported(between, export)
+            await exported(between, tmp_path / "again")
+
+    run(pass_through())
+    run(imported(other, tmp_path / "again"))
+
+    assert run(packed(other)) == run(packed(table))
+    digests = {json.loads((folder / NAME).read_text())["digest"] for folder in (export, tmp_path / "again")}
+    assert len(digests) == 1
+
+
+def test_an_empty_table_is_moved_too(run, table, other, tmp_path):
+    run(exported(table, tmp_path / "export"))
+    run(imported(other, tmp_path / "export"))
+
+    assert run(read_all(other)) == []
+
+
+def test_a_table_that_is_written_to_meanwhile_is_no_export(run, table, tmp_path):
+    run(fill(table))
+
+    async def write(name, partition, number):
+        if number == 2:
+            await table.transact("many", [Operation.merge("r000", {"N": -1})])
+
+    with pytest.raises(ArchiveError, match="was written to while it was exported"):
+        run(exported(InterceptedTable(table, before=write), tmp_path / "export"))
+
+    assert not (tmp_path / "export" / NAME).exists()
+
+
+def test_an_export_that_was_killed_at_any_call_begins_anew(run, table, tmp_path):
+    run(fill(table))
+    folder = tmp_path / "export"
+    for call in count(1):
+        watched = dying(table, call)
+        try:
+            run(exported(watched, folder))
+        except KilledError:
+            assert not (folder / NAME).exists()
+            continue
+        break
+    assert call > 2
+
+    with pytest.raises(UsageError, match="holds an export already"):
+        run(exported(table, folder))
+
+
+def test_a_folder_with_other_files_is_left_alone(run, table, tmp_path):
+    (tmp_path / "notes.txt").write_text("mine")
+
+    with pytest.raises(UsageError, match="is not empty"):
+        run(exported(table, tmp_path))
+
+    assert (tmp_path / "notes.txt").read_text() == "mine"
+
+
+def test_an_import_that_was_killed_at_any_call_goes_on(run, store, table, export):
+    reference = run(packed(table))
+    for call in range(1, 200, 7):
+        for effect in (False, True):
+            target = run(store.table(new_name()))
+            try:
+                run(imported(dying(target, call, effect=effect), export))
+            except KilledError:
+                if run(read_all(target)):
+                    with pytest.raises(ArchiveError, match="import into it was broken off"):
+                        run(exported(target, export.with_name("no")))
+                run(imported(target, export))
+            else:
+                break
+            assert run(packed(target)) == reference
+        else:
+            continue
+        break
+    assert call > 7
+
+
+def test_a_broken_off_import_takes_no_other_export_in_its_place(run, table, other, export, tmp_path):
+    run(table.transact("many", [Operation.delete("r000")]))
+    run(exported(table, tmp_path / "another"))
+    with pytest.raises(KilledError):
+        run(imported(dying(other, 4), export))
+
+    with pytest.raises(ArchiveError, match="another export into the table other was broken off"):
+        run(imported(other, tmp_path / "another"))
+
+
+def test_a_table_that_is_not_empty_is_refused_and_left_as_it_is(run, table, other, export):
+    run(other.transact("mine", [Operation.insert("r", {"V": 1})]))
+
+    with pytest.raises(ArchiveError, match="The table other is not empty"):
+        run(imported(other, export))
+
+    assert [(row.partition_key, row.row_key) for row in run(read_all(other))] == [("mine", "r")]
+
+
+def test_rows_that_somebody_else_writes_meanwhile_are_found(run, other, export):
+    async def write(name, partition, number):
+        if number == 6:
+            await other.transact("mine", [Operation.insert("r", {"V": 1})])
+
+    with pytest.raises(ArchiveError, match="somebody else has written to it"):
+        run(imported(InterceptedTable(other, before=write), export))
+
+
+def damage(file):
+    data = bytearray(file.read_bytes())
+    data[100] ^= 1  # within the first page
+    file.write_bytes(data)
+
+
+def cut(file):
+    file.write_bytes(file.read_bytes()[:-100])
+
+
+@pytest.mark.parametrize(
+    ("harm", "sentence"),
+    [
+        (damage, "of the export is damaged"),
+        (cut, "of the export is damaged"),
+        (lambda file: file.unlink(), "of the export is missing"),
+    ],
+)
+def test_a_damaged_export_is_named_before_anything_is_written(run, other, export, harm, sentence):
+    file = sorted(export.glob("rows-*.parquet"))[1]
+    harm(file)
+
+    with pytest.raises(ArchiveError, match=f"{file.name} {sentence}"):
+        run(imported(other, export))
+
+    assert run(read_all(other)) == []
+
+
+def test_a_file_with_the_rows_of_another_is_named(run, other, export):
+    first, second = sorted(export.glob("rows-*.parquet"))[:2]
+    second.write_bytes(first.read_bytes())
+
+    with pytest.raises(
+        ArchiveError, match=f"{second.name} of the export is damaged: its .* rows are not the"
+    ):
+        run(imported(other, export))
+
+
+def test_a_format_of_the_future_and_a_manifest_that_does_not_fit_are_refused(run, other, export):
+    manifest = json.loads((export / NAME).read_text())
+    for change, sentence in (
+        ({"format": 2}, "has the format 2; this version reads the format 1"),
+        ({"rows": 3}, "does not fit its own files"),
+        ({"files": [{"name": "x"}]}, "manifest.json of the export is damaged"),
+    ):
+        (export / NAME).write_text(json.dumps(manifest | change))
+
+        with pytest.raises(ArchiveError, match=sentence):
+            run(imported(other, export))

@@ -1,0 +1,140 @@
+"""A truncation is ended in the middle, in each way that there is; it is run again, and all is cut as by one run."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from eventstore import Table, connect, drive
+from runtime.cleanup.lease import Leases
+from runtime.clock import system_clock
+from runtime.storage import limits
+from runtime.storage.listing import summaries
+from tests.integration.cli.folder import Folder
+from tests.unit.runtime.diary import ponder
+from tests.unit.runtime.worker import NOW, ToldClock, Worker
+
+pytestmark = pytest.mark.timeout(600)
+STREAMS = 150
+CUT = ["truncate", "--store", "sqlite:///store.db", "--table", "games", "--older-than", "1d", "--json"]
+SLOWLY = ["--max-requests-per-second", "60"]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch) -> Folder:
+    """Give a folder with a store in which each stream has two runs that may go, and a tail."""
+    place = tmp_path / "place"
+    place.mkdir()
+    store = connect(f"sqlite:///{place}/store.db")
+    table = drive(store.table("games"))
+    for number in range(STREAMS):
+        worker = Worker(table, clock=ToldClock(NOW), business_id=f"{number:03}")
+        with monkeypatch.context() as patched:
+            patched.setattr(limits, "MAX_SEGMENT_BYTES", 0)
+            for turn in (1, 2):
+                worker.process(ponder(f"m-{turn}", diary=f"{number:03}", enqueued_at=NOW))
+        worker.process(ponder("m-3", diary=f"{number:03}", enqueued_at=NOW))
+    drive(store.close())  # SQLite's locks are lost when its file is copied by a process that has it open
+    shutil.copytree(place, tmp_path / "undisturbed")
+    return Folder(place)
+
+
+def opened(folder: Folder) -> Table:
+    return drive(connect(f"sqlite:///{folder.path}/store.db").table("games"))
+
+
+def kept_from(table: Table) -> Mapping[str, int]:
+    async def found() -> dict[str, int]:
+        return {each.key: each.head.kept_from async for each in summaries(table)}
+
+    return drive(found())
+
+
+def content(table: Table) -> list[Any]:
+    async def found() -> list[Any]:
+        page = await table.scan(None)
+        assert page.continuation is None
+        return [(row.partition_key, row.row_key, row.properties) for row in page.rows]
+
+    return drive(found())
+
+
+class Running:
+    """A truncation that runs slowly in a process of its own."""
+
+    def __init__(self, folder: Folder) -> None:
+        self._process = subprocess.Popen(
+            folder._command([*CUT, *SLOWLY]),
+            **folder._where(),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+            # A shell that runs the tests in the background has told them, and so their children, to ignore Ctrl-C.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509 - as in `Folder`
+        )
+        self._table = opened(folder)
+
+    def end_amid(self, sent: signal.Signals) -> tuple[int, str]:
+        """Send a signal when some streams are cut; return the exit code and what it said."""
+        until = time.monotonic() + 300
+        while not 0 < list(kept_from(self._table).values()).count(3) < STREAMS:
+            assert self._process.poll() is None, self._process.communicate()
+            assert time.monotonic() < until
+            threading.Event().wait(0.1)
+        if sent is signal.SIGINT:
+            os.killpg(self._process.pid, sent)  # as a terminal does
+        else:
+            self._process.send_signal(sent)
+        _, said = self._process.communicate(timeout=120)
+        return self._process.returncode, said
+
+
+@pytest.mark.parametrize(
+    ("sent", "code"),
+    [
+        (signal.SIGTERM, 143),
+        pytest.param(signal.SIGINT, 130, marks=pytest.mark.thorough),
+        pytest.param(signal.SIGKILL, -9, marks=pytest.mark.thorough),
+    ],
+)
+def test_a_truncation_that_was_ended_is_finished_by_the_next(folder, sent, code):
+    # Given a truncation that is ended in the middle
+    ended, said = Running(folder).end_amid(sent)
+    assert ended == code, said
+    table = opened(folder)
+    cut = list(kept_from(table).values()).count(3)
+    assert 0 < cut < STREAMS
+    lease = drive(Leases(table, system_clock).find())
+
+    # Then it has given the lease back, unless it could not: then the next one is refused, and may take it over
+    more = []
+    if sent is signal.SIGKILL:
+        assert lease is not None
+        refused = folder.consistent(*CUT)
+        assert (refused.returncode, lease.holder in refused.stderr) == (1, True)
+        more = ["--take-over"]
+    else:
+        assert lease is None
+        assert said.splitlines()[-1] == "Stopped. All streams can be read: run it again to finish."
+    assert "Traceback" not in said
+
+    # When it is run again
+    done = folder.consistent(*CUT, *more)
+
+    # Then all is cut, as in a store in which nothing was ended
+    assert done.returncode == 0, done.stderr
+    document = json.loads(done.stdout)
+    assert (document["streams"], document["cut"]) == (STREAMS, STREAMS - cut)
+    undisturbed = Folder(folder.path.with_name("undisturbed"))
+    assert undisturbed.consistent(*CUT).returncode == 0
+    assert content(table) == content(opened(undisturbed))

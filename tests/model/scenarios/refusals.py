@@ -1,0 +1,171 @@
+"""Refusals: replies that are refused while the line they answer is not there, and kept as letters until redriven.
+
+A redrive is a batch over letters. Its log is written when they wait; here, before the scenario begins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+from runtime.batches.numbering import PARTITION
+from runtime.messages.envelope import Envelope
+from runtime.storage import limits
+from runtime.storage.stream import find_versions
+from tests.model import refusals
+from tests.model.calls import SteppedTable
+from tests.model.contents import Snapshot
+from tests.model.facts import Invariant
+from tests.model.histories import Job
+from tests.model.letters import committed_letters
+from tests.model.processes import Process
+from tests.model.scenarios.batches import ONE_TOKEN, PARTS, task
+from tests.model.scenarios.state_based import RUNS, Limit, StateBasedScenario, deliver
+from tests.model.scenarios.truncation import OLD, at_that_time, long_ago, old, truncate
+from tests.model.scribe import BOOK, reply, write
+from tests.model.versions import Handled, committed_versions
+
+
+@dataclass(frozen=True, slots=True)
+class RefusalScenario(StateBasedScenario):
+    """Messages that handlers refuse by the state, and what handles them again."""
+
+    invariants: Sequence[Invariant] = refusals.ALL
+    limits: Sequence[Limit] = tuple(ONE_TOKEN)
+
+    def committed(self, snapshot: Snapshot) -> Mapping[Hashable, Any]:
+        """Return the versions and the letters in the table."""
+        return {**committed_versions(snapshot), **committed_letters(snapshot)}
+
+
+def redrive(number: int, *messages: Envelope, copies: int = 1) -> Job:
+    """Return the job of redriving letters, attempted so many times."""
+    return task(f"redrive-{number}", *messages, copies=copies, is_redrive=True)
+
+
+def once_refused(job: Job, *messages: str) -> Job:
+    """Return the job of a redrive that is begun when its messages are letters, and does nothing before."""
+    return job._replace(start=partial(_once_refused, job, messages))
+
+
+async def _once_refused(job: Job, messages: Sequence[str], process: Process) -> Handled:
+    table = SteppedTable()
+    if await table.get(PARTITION, job.name) is None:
+        history = await find_versions(table, "Scribe", BOOK, ())
+        waiting = {letter.message_id for letter in history.letters.waiting} if history else set()
+        if not waiting.issuperset(messages):
+            return Handled()
+    handled = await job.start(process)
+    assert isinstance(handled, Handled)
+    return handled
+
+
+_R, _MENDED, _WRONG = reply("r", to="a"), reply("r", to="z"), reply("r", to="y")
+_A, _B, _C, _Z = map(write, "abcz")
+_ORDER = refusals.in_order("batch-1", "r", "a")
+_IN_ORDER = (_ORDER, *refusals.ALL)
+_REFUSED, _REFUSED_BEFORE_ITS_LINE = task("batch-1", _R), task("batch-1", _R, _A)
+
+SINGLE = RefusalScenario("a reply, 2 copies, and its line", [deliver(_R, 2), deliver(_A)])
+REUSED = RefusalScenario("a reply, and one to another line with its id", [deliver(_R), deliver(_WRONG)])
+BATCH = RefusalScenario(
+    "a batch with a reply before its line", [_REFUSED_BEFORE_ITS_LINE], invariants=_IN_ORDER
+)
+ONLY_IN_ORDER = replace(BATCH, name=f"{BATCH.name}, and its order alone", invariants=[_ORDER])
+ATTEMPTS = RefusalScenario(
+    "2 attempts of a batch with a reply before its line",
+    [_REFUSED_BEFORE_ITS_LINE._replace(copies=2)],
+    invariants=_IN_ORDER,
+)
+IN_PARTS = RefusalScenario(
+    "2 attempts of a batch with 2 replies before their line, in parts of one letter or version",
+    [task("batch-1", reply("q", to="a"), _R, _A, copies=2)],
+    invariants=[refusals.in_order("batch-1", "q", "r", "a"), *refusals.ALL],
+    limits=[*ONE_TOKEN, *PARTS, (limits, "MAX_TRANSACTION_LETTERS", 1)],
+)
+FULL = RefusalScenario(
+    "2 attempts of a batch with 2 replies before their line, of which one is kept",
+    [task("batch-1", reply("q", to="a"), _R, _A, copies=2)],
+    invariants=[refusals.in_order("batch-1", "q", "r", "a"), *refusals.ALL],
+    limits=[*ONE_TOKEN, (limits, "MAX_LETTERS", 1)],
+)
+BATCHES = RefusalScenario(
+    "2 batches with a reply in common, one before its line",
+    [_REFUSED_BEFORE_ITS_LINE, task("batch-2", _R)],
+    invariants=_IN_ORDER,
+)
+BEYOND = RefusalScenario(
+    "2 batches with a reply before its line that cannot be kept",
+    [task("batch-1", reply("q", to="a"), _R), task("batch-2", _R, _A)],
+    invariants=[refusals.in_order("batch-2", "r", "a"), *refusals.ALL],
+    limits=[*ONE_TOKEN, (limits, "MAX_LETTERS", 1)],
+)
+BESIDE = RefusalScenario(
+    "a batch with a reply before its line beside a copy", [_REFUSED_BEFORE_ITS_LINE, deliver(_R)]
+)
+
+REDRIVEN = RefusalScenario("a redrive", [redrive(1, _R)], [_REFUSED_BEFORE_ITS_LINE])
+REDRIVEN_TWICE = RefusalScenario(
+    "2 redrives of a reply", [redrive(1, _R), redrive(2, _R)], [_REFUSED_BEFORE_ITS_LINE]
+)
+WAITING = RefusalScenario(
+    "2 attempts of a redrive beside the line that it waits for",
+    [redrive(1, _R, copies=2), deliver(_A)],
+    [_REFUSED],
+)
+REDELIVERED = RefusalScenario(
+    "a redrive beside a copy", [redrive(1, _R), deliver(_R)], [_REFUSED_BEFORE_ITS_LINE]
+)
+MENDED = RefusalScenario(
+    "a redrive with another body beside a copy",
+    [redrive(1, _WRONG), deliver(_R)],
+    [_REFUSED_BEFORE_ITS_LINE],
+)
+OPEN = RefusalScenario(
+    "a redrive beside 2 attempts of the batch that refused",
+    [_REFUSED_BEFORE_ITS_LINE, once_refused(redrive(1, _R), "r")],
+    invariants=_IN_ORDER,
+)
+
+PARKING = RefusalScenario(
+    "2 attempts of a batch that parks a stream, beside a message",
+    [task("batch-1", _R, _B, copies=2, on_error="park"), deliver(_C)],
+)
+PARKED = RefusalScenario(
+    "a redrive of a parked stream beside a message",
+    [redrive(1, _MENDED, _B), deliver(_C)],
+    [deliver(_Z), task("batch-1", _R, _B, on_error="park")],
+)
+STILL_PARKED = RefusalScenario(
+    "2 attempts of a redrive that is refused, of a parked stream",
+    [redrive(1, _WRONG, _B, copies=2), deliver(_C)],
+    [task("batch-1", _R, _B, on_error="park")],
+)
+
+_OLD_R = reply("r", to="a", enqueued_at=OLD + ord("r"))
+_OLD_REFUSED = at_that_time([deliver(old("m")), deliver(_OLD_R), deliver(old("s")), deliver(old("t"))])
+TRUNCATED = RefusalScenario(
+    "a redrive, and the line that it waits for, beside truncation",
+    [truncate(), deliver(_A), redrive(1, _OLD_R)],
+    _OLD_REFUSED,
+)
+TRUNCATED_IN_ROWS = replace(
+    TRUNCATED, name=f"{TRUNCATED.name}, each version in a row", limits=[*ONE_TOKEN, *RUNS]
+)
+CUT_AND_PARKED = RefusalScenario(
+    "a late copy for a parked stream beside truncation",
+    [
+        truncate(keep_last=1),
+        task("batch-1", _R, on_error="park"),
+        deliver(old("m")),
+        once_refused(redrive(1, _MENDED, old("m")), "r", "m"),
+    ],
+    long_ago("m", "z"),
+)
+LATE = RefusalScenario(
+    "a redrive of what was refused though it was late",
+    [task("batch-1", _OLD_R, _A, late="process"), once_refused(redrive(1, _OLD_R), "r")],
+    [*long_ago("s", "t", "z"), truncate()],
+)

@@ -1,0 +1,144 @@
+"""`consistent forget` erases an object, and says what names it elsewhere."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from uuid import UUID
+
+import pytest
+
+from tests.support.logs import GAME, OTHER_GAME
+from tests.unit.cli.stores import TABLE, on_store, play
+
+ON_STORE = ["--store", "sqlite:///store.db", "--table", TABLE]
+FORGET = ["forget", "ShootingRange", GAME, *ON_STORE]
+
+
+def traces(folder, canary):
+    sought = canary.encode() if isinstance(canary, str) else canary
+    return sorted(file.name for file in folder.glob("store.db*") if sought in file.read_bytes())
+
+
+def test_an_object_is_erased_from_the_files(consistent, store, tmp_path):
+    message_ids = [f"00000000-0000-4000-8000-00000000000{number}" for number in (1, 3)]
+    # A board of the same game has its messages' ids in headers.
+    consistent("forget", "LeaderBoard", GAME, *ON_STORE, "--yes")
+    assert all(traces(tmp_path, UUID(message_id).bytes) == ["store.db"] for message_id in message_ids)
+
+    said = consistent(*FORGET, "--yes")
+
+    assert said.code == 0
+    assert f"Erased. From now on ShootingRange refuses all messages for {GAME}." in said.err
+    header = consistent("show", "ShootingRange", GAME, *ON_STORE, "--json").document
+    assert (header["versions"], header["state"], header["refuses"]) == ([], None, True)
+    assert header["forgotten"] == header["horizon"]
+    for message_id in message_ids:
+        assert traces(tmp_path, message_id) == []
+        assert traces(tmp_path, UUID(message_id).bytes) == []
+    # ... but another game stays
+    assert consistent("show", "ShootingRange", OTHER_GAME, *ON_STORE, "--json").document["versions"]
+
+
+def test_what_would_be_erased_is_said_and_files_are_listed(consistent, store, tmp_path):
+    consistent("export", *ON_STORE, "--to", "exports/one")
+    before = {file: file.read_bytes() for file in tmp_path.rglob("*") if file.is_file()}
+
+    said = consistent(*FORGET, "--dry-run", "--export", "exports", "--json")
+
+    assert said.code == 0
+    assert said.document == {
+        "dry_run": True,
+        "restart": False,
+        "handler": "ShootingRange",
+        "objects": [
+            {
+                "business_id": GAME,
+                "key": f"ShootingRange-{GAME}",
+                "algorithm": None,
+                "versions": 3,
+                "messages": 0,
+                "rows": {},
+                "forgotten_at": None,
+                "held": False,
+            }
+        ],
+        "files": [{"file": "exports/one/rows-00000.parquet", "rows": 1}],
+    }
+    assert {file: file.read_bytes() for file in tmp_path.rglob("*") if file.is_file()} == before
+    shown = consistent(*FORGET, "--dry-run", "--export", "exports")
+    assert "Files that name them, which stay as they are" in shown.out
+    assert GAME in shown.out
+
+
+def test_several_objects_and_other_spellings_of_an_id_are_taken(consistent, store):
+    ids = [GAME.upper(), OTHER_GAME]
+
+    document = consistent("forget", "ShootingRange", *ids, *ON_STORE, "--yes", "--json").document
+
+    assert [each["business_id"] for each in document["objects"]] == [GAME, OTHER_GAME]
+
+
+def test_an_object_begins_anew_when_that_is_asked_for(consistent, store, tmp_path):
+    assert "begins a new history" in consistent(*FORGET, "--yes", "--restart").err
+
+    on_store(store, play)  # the same messages, which have no time
+
+    shown = consistent("show", "ShootingRange", GAME, *ON_STORE)
+    assert ", and began a new history" in shown.out
+    assert consistent("show", "ShootingRange", GAME, *ON_STORE, "--json").document["versions"] == []
+
+
+@pytest.mark.parametrize(("answer", "code"), [("y\n", 0), ("n\n", 1)])
+def test_a_terminal_is_asked(consistent, store, monkeypatch, answer, code):
+    class Terminal(io.StringIO):
+        def isatty(self):
+            return True
+
+    monkeypatch.setattr(sys, "stdin", Terminal(answer))
+
+    said = consistent(*FORGET)
+
+    assert said.code == code
+    assert "Erase 1 object of ShootingRange for good?" in said.err
+    left = consistent("show", "ShootingRange", GAME, *ON_STORE, "--json").document["versions"]
+    assert bool(left) is (code == 1)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "sentence"),
+    [
+        (FORGET, 2, "add --yes"),
+        (
+            ["forget", "ShootingRange", "nobody", *ON_STORE, "--yes"],
+            1,
+            "holds nothing of ShootingRange nobody",
+        ),
+        (["forget", "Nobody", GAME, *ON_STORE, "--yes"], 1, "holds nothing of Nobody"),
+        (["forget", "ShootingRange", *ON_STORE, "--yes"], 2, "BUSINESS_ID"),
+        ([*FORGET, "--yes", "--out", "no"], 2, "does not exist"),
+        ([*FORGET, "--yes", "--token-table", "others"], 1, "There is no table others"),
+        (["forget", "A", "b", "--store", "sqlite:///no.db", "--table", TABLE], 1, "There is no store"),
+    ],
+)
+def test_what_cannot_be_is_said_in_one_sentence(consistent, store, arguments, code, sentence):
+    before = consistent("streams", *ON_STORE, "--json").document
+
+    said = consistent(*arguments)
+
+    assert said.code == code
+    assert sentence in said.err
+    assert "Traceback" not in said.err
+    assert consistent("streams", *ON_STORE, "--json").document == before
+
+
+def test_a_file_that_cannot_be_read_is_named(consistent, store, tmp_path):
+    (tmp_path / "outcomes").mkdir()
+    (tmp_path / "outcomes" / "part.parquet").write_bytes(b"no parquet")
+
+    said = consistent(*FORGET, "--dry-run", "--out", "outcomes")
+
+    assert said.code == 1
+    assert "outcomes/part.parquet of the export is damaged" in said.err
+    assert json.loads(consistent(*FORGET, "--dry-run", "--json").out)["objects"]

@@ -1,0 +1,223 @@
+"""Epochs: a consumer says late and in bulk that the outputs of single messages are out, and never too early."""
+
+import asyncio
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from eventstore import InterceptedTable, StoreUnavailableError, Table, drive
+from runtime import Envelope, Output, Processor, UsageError
+from runtime.algorithms.state_based.truncation import HeldBy, Truncated, TruncationRules, truncate_stream
+from runtime.batches.epochs import INPUT
+from runtime.batches.ledger import Ledger
+from runtime.batches.record import BatchStatus
+from tests.unit.runtime import diary
+from tests.unit.runtime.diary import write
+from tests.unit.runtime.patience import PATIENCE
+from tests.unit.runtime.tables import memory_table
+from tests.unit.runtime.worker import DAY, NOW, ToldClock, made_by
+
+OLD = NOW - 10 * DAY
+MINUTE = timedelta(minutes=1)
+
+
+class Consumer:
+    """A consumer of a queue, whose clock goes on by half a minute for each message, and whose publishing may fail."""
+
+    def __init__(self, table: Table) -> None:
+        self.clock = ToldClock(OLD)
+        self.fails = False
+        self.processor = Processor(
+            diary.app,
+            table,
+            self.publish,
+            clock=self.clock,
+            retries=PATIENCE,
+            acknowledge_every=MINUTE,
+        )
+
+    async def publish(self, _: Output) -> None:
+        if self.fails:
+            raise ConnectionError("nobody listens")
+
+    def handle(self, *lines: str) -> None:
+        for line in lines:
+            drive(self.processor.process(message(line)))
+            self.clock.now += 30_000_000
+
+    def fail(self, line: str) -> None:
+        self.fails = True
+        with pytest.raises(ConnectionError):
+            self.handle(line)
+        self.fails = False
+        self.clock.now += 30_000_000
+
+
+def message(line: str) -> Envelope:
+    return write(line, enqueued_at=OLD)
+
+
+def statuses(table: Table) -> list[BatchStatus]:
+    """Return how far the epochs of a table are, in the order in which they began."""
+    found = drive(Ledger(table, ToldClock()).batches(limit=99))
+    assert {record.input for record in found} <= {INPUT}
+    return [record.status for record in sorted(found, key=lambda record: record.number or 0)]
+
+
+def truncate(table: Table, **rules: Any) -> Truncated:
+    open_batches = drive(Ledger(table, ToldClock()).open_batches())
+    made = TruncationRules.of(NOW, open_batches, **{"older_than": DAY, **rules})
+    truncated = drive(truncate_stream(table, "Diary-d-1", made, PATIENCE))
+    assert truncated is not None
+    return truncated
+
+
+STARTED, PUBLISHED = BatchStatus.STARTED, BatchStatus.PUBLISHED
+
+
+def test_an_epoch_ends_with_the_first_message_after_its_time():
+    table = memory_table()
+    consumer = Consumer(table)
+
+    consumer.handle("a", "b")
+    assert statuses(table) == [STARTED]
+    assert (truncate(table).versions, truncate(table).held) == (0, HeldBy.UNACKNOWLEDGED)
+
+    consumer.handle("c")
+    assert statuses(table) == [PUBLISHED, STARTED]
+    assert truncate(table).versions == 2
+    assert made_by(table) == ["c"]
+
+
+def test_a_consumer_that_stops_ends_its_epoch():
+    table = memory_table()
+    consumer = Consumer(table)
+    consumer.handle("a", "b")
+
+    assert drive(consumer.processor.flush()) == 0
+
+    assert statuses(table) == [PUBLISHED]
+    assert truncate(table).held is None
+    consumer.handle("c")
+    assert statuses(table) == [PUBLISHED, STARTED]
+
+
+def test_a_consumer_that_died_leaves_its_epoch_open_until_it_is_abandoned():
+    # Given a consumer that died before it published, and another one that goes on
+    table = memory_table()
+    Consumer(table).fail("lost")
+    other = Consumer(table)
+    other.handle("a", "b", "c")
+    drive(other.processor.flush())
+    assert statuses(table) == [STARTED, PUBLISHED, PUBLISHED]
+
+    # Then its version stays, and the message gives its outputs
+    assert truncate(table).held is HeldBy.UNACKNOWLEDGED
+    (outcome,) = drive(other.processor.process(message("lost")))
+    assert outcome.outputs
+
+    # ... until the operator knows that everything was delivered again
+    (dead,) = [each for each in drive(Ledger(table, ToldClock()).batches(9)) if each.number == 1]
+    drive(Ledger(table, ToldClock()).abandon(dead.batch_id))
+    assert truncate(table).versions == 3
+
+
+def test_a_message_that_failed_holds_its_epoch_until_the_consumer_has_handled_it():
+    table = memory_table()
+    consumer = Consumer(table)
+    consumer.fail("a")
+    consumer.handle("b", "c", "d")
+    assert statuses(table) == [STARTED, STARTED]
+    assert drive(consumer.processor.flush()) == 1
+
+    consumer.handle("a")
+    assert drive(consumer.processor.flush()) == 0
+
+    assert set(statuses(table)) == {PUBLISHED}
+
+
+def test_an_epoch_does_not_end_while_a_message_of_it_is_being_handled():
+    # Given a message whose publishing waits, and others after the time of its epoch
+    table = memory_table()
+    consumer = Consumer(table)
+
+    async def overtaken() -> None:
+        released = asyncio.Event()
+        waiting = asyncio.Event()
+
+        async def publish(_: Output) -> None:
+            waiting.set()
+            await released.wait()
+
+        slow = consumer.processor._algorithms["Diary"]
+        at_once, slow.publish = slow.publish, publish  # type: ignore[attr-defined]
+        first = asyncio.create_task(consumer.processor.process(message("slow")))
+        await waiting.wait()
+        slow.publish = at_once  # type: ignore[attr-defined]
+        consumer.clock.now += 120_000_000
+        await consumer.processor.process(message("quick"))
+        assert await consumer.processor.flush() == 1
+        released.set()
+        await first
+
+    asyncio.run(overtaken())
+
+    assert statuses(table) == [PUBLISHED, PUBLISHED]
+
+
+def test_a_ledger_that_does_not_answer_costs_no_message():
+    # Given that the first epoch cannot be ended when its time is over
+    table = memory_table()
+    broken: list[bool] = []
+
+    def fail(name: str, partition_key: str, *_: object) -> None:
+        if broken and name == "transact" and partition_key == "_batches" and broken.pop():
+            raise StoreUnavailableError("it is away")
+
+    consumer = Consumer(InterceptedTable(table, before=fail))
+    consumer.handle("a")
+    broken[:] = [True, False]  # the second epoch begins, and the first does not end
+    consumer.clock.now += 120_000_000
+    consumer.handle("b")
+    assert statuses(table) == [STARTED, STARTED]
+
+    assert drive(consumer.processor.flush()) == 0
+    assert statuses(table) == [PUBLISHED, PUBLISHED]
+
+
+def test_it_costs_requests_for_each_epoch_and_none_for_a_message():
+    calls: list[str] = []
+    table = InterceptedTable(memory_table(), before=lambda name, *_: calls.append(name))
+    consumer = Consumer(table)
+    costs = []
+    for line in "abcd":
+        del calls[:]
+        consumer.handle(line)
+        costs.append(sorted(calls))
+
+    message_alone = ["barrier", "query", "transact"]
+    assert costs[1] == message_alone
+    assert len(costs[0]) - len(message_alone) <= 3
+    assert len(costs[2]) - len(message_alone) <= 5
+    assert costs[3] == message_alone
+
+
+def test_other_algorithms_acknowledge_nothing():
+    with pytest.raises(UsageError, match="leave it out with outbox"):
+        Processor(
+            diary.app,
+            memory_table(),
+            Consumer(memory_table()).publish,
+            algorithm="outbox",
+            acknowledge_every=MINUTE,
+        )
+
+
+def test_without_epochs_nothing_is_in_the_ledger():
+    table = memory_table()
+    processor = Processor(diary.app, table, Consumer(table).publish)
+    drive(processor.process(message("a")))
+
+    assert drive(processor.flush()) == 0
+    assert statuses(table) == []

@@ -1,0 +1,186 @@
+"""The lease: one holder at a time, who renews it; expired it may be taken, and whoever lost it is told."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from eventstore import InterceptedTable, StoreUnavailableError, drive
+from runtime.cleanup.lease import LENGTH, SECOND, Lease, Leases
+from runtime.errors import LeaseHeldError, LeaseLostError
+from tests.unit.runtime.tables import memory_table, rows
+from tests.unit.runtime.worker import ToldClock
+
+
+@pytest.fixture
+def table():
+    return memory_table()
+
+
+@pytest.fixture
+def clock():
+    return ToldClock()
+
+
+@pytest.fixture
+def leases(table, clock):
+    return Leases(table, clock)
+
+
+def test_a_second_one_is_refused_and_told_who_holds_it_and_until_when(leases):
+    drive(leases.take("ada on a (process 1)"))
+
+    with pytest.raises(
+        LeaseHeldError, match=r"by ada on a \(process 1\) until 2026-01-01T00:01:00.*--take-over"
+    ):
+        drive(leases.take("grace on b (process 2)"))
+    with pytest.raises(LeaseHeldError, match="ada"):
+        drive(leases.check_free())
+
+
+def test_it_may_be_taken_once_it_has_expired_or_was_released(leases, clock, table):
+    first = drive(leases.take("ada"))
+    clock.now += LENGTH - 1
+    with pytest.raises(LeaseHeldError):
+        drive(leases.take("grace"))
+
+    clock.now += 1
+    drive(leases.check_free())
+    second = drive(leases.take("grace"))
+
+    drive(leases.release(first))  # which is no longer theirs
+    assert drive(leases.find()) == second
+    drive(leases.release(second))
+    assert rows(table) == {}
+    drive(leases.take("ada"))
+
+
+def test_a_holder_who_renews_it_keeps_it(leases, clock):
+    lease = drive(leases.take("ada"))
+    for _ in range(5):
+        clock.now += LENGTH - SECOND
+        lease = drive(leases.renew(lease))
+        drive(leases.check(lease.token))
+
+    with pytest.raises(LeaseHeldError):
+        drive(leases.take("grace"))
+
+
+def test_whoever_lost_it_to_another_is_told_when_renewing_and_workers_when_they_look(leases):
+    lost = drive(leases.take("ada"))
+    taken = drive(leases.take("grace", take_over=True))
+
+    with pytest.raises(LeaseLostError, match="taken over by grace until"):
+        drive(leases.renew(lost))
+    with pytest.raises(LeaseLostError, match=r"before its next streams.*taken over by grace"):
+        drive(leases.check(lost.token))
+    drive(leases.check(taken.token))
+
+
+def test_workers_stop_when_nobody_renews_it(leases, clock):
+    lease = drive(leases.take("ada"))
+    clock.now += LENGTH
+
+    with pytest.raises(LeaseLostError, match="its lease has expired"):
+        drive(leases.check(lease.token))
+
+
+def test_workers_stop_when_it_was_released(leases):
+    lease = drive(leases.take("ada"))
+    drive(leases.release(lease))
+
+    with pytest.raises(LeaseLostError):
+        drive(leases.check(lease.token))
+
+
+@pytest.mark.parametrize("held", [False, True])
+def test_of_two_who_take_it_at_once_one_is_refused(table, clock, held):
+    others = Leases(table, clock)
+    if held:
+        drive(others.take("somebody"))
+        clock.now += LENGTH
+
+    def someone_is_faster(name, *_):
+        if name == "transact":
+            drive(others.take("grace"))
+
+    with pytest.raises(LeaseHeldError, match="Somebody else has just begun"):
+        drive(Leases(InterceptedTable(table, someone_is_faster), clock).take("ada"))
+    assert _holder(others) == "grace"
+
+
+def _lose_answer(name: str, *_: object) -> None:
+    if name == "transact":
+        raise StoreUnavailableError("The answer was lost.")
+
+
+def test_a_renewal_whose_answer_was_lost_is_no_loss(table, clock, leases):
+    lease = drive(leases.take("ada"))
+    with pytest.raises(StoreUnavailableError):
+        drive(Leases(InterceptedTable(table, after=_lose_answer), clock).renew(lease))
+
+    renewed = drive(leases.renew(lease))
+
+    assert (renewed.holder, renewed.token) == ("ada", lease.token)
+    with pytest.raises(StoreUnavailableError):
+        drive(Leases(InterceptedTable(table, after=_lose_answer), clock).renew(renewed))
+    drive(leases.release(renewed))
+    assert rows(table) == {}
+
+
+def _holder(leases: Leases) -> str | None:
+    held = drive(leases.find())
+    return held.holder if held else None
+
+
+steps = st.lists(
+    st.tuples(
+        st.sampled_from(["ada", "grace", "edsger"]),
+        st.sampled_from(["take", "take over", "renew", "release", "check"]),
+        st.integers(0, 2 * LENGTH),
+    ),
+    max_size=20,
+)
+
+
+@given(steps)
+def test_never_do_two_hold_it_that_both_go_on(made):
+    table, clock = memory_table(), ToldClock()
+    leases = Leases(table, clock)
+    held: dict[str, Lease] = {}
+    for name, verb, passed in made:
+        clock.now += passed
+        try:
+            _step(leases, held, name, verb)
+        except LeaseLostError:
+            held.pop(name)
+        except LeaseHeldError:
+            assert verb == "take"
+
+        going_on = {name for name, lease in held.items() if _goes_on(leases, lease)}
+        assert len(going_on) <= 1
+        assert going_on == ({_holder(leases)} & set(held))
+
+
+def _step(leases: Leases, held: dict[str, Lease], name: str, verb: str) -> Any:
+    if verb.startswith("take"):
+        held[name] = drive(leases.take(name, take_over=verb == "take over"))
+    elif name not in held:
+        return
+    elif verb == "renew":
+        held[name] = drive(leases.renew(held[name]))
+    elif verb == "release":
+        drive(leases.release(held.pop(name)))
+    else:
+        drive(leases.check(held[name].token))
+
+
+def _goes_on(leases: Leases, lease: Lease) -> bool:
+    try:
+        drive(leases.check(lease.token))
+    except LeaseLostError:
+        return False
+    return True

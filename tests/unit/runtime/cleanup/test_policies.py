@@ -1,0 +1,176 @@
+"""Policies: kept in rows, the most specific rules count, and a hold counts whatever stands beside it."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from eventstore import InterceptedTable, drive
+from runtime.cleanup.policies import PARTITION, Decision, Policies, PolicyReader, PolicyRules, Scope
+from runtime.errors import UsageError
+from tests.unit.runtime.patience import PATIENCE
+from tests.unit.runtime.tables import memory_table, rows
+from tests.unit.runtime.worker import DAY, NOW, ToldClock
+
+TABLE, GAMES, ONE = Scope(), Scope("Game"), Scope("Game", "7")
+MONTH, WEEK = PolicyRules(older_than=30 * DAY), PolicyRules(older_than=7 * DAY, keep_last=3)
+
+scopes = st.builds(
+    Scope,
+    st.sampled_from(["A", "B"]),
+    st.sampled_from(["", "-", "a", "a/b", "ä", "a~b", "~", "!", "0", "日"]),
+)
+changes = st.lists(
+    st.tuples(
+        st.one_of(scopes, st.builds(Scope, st.sampled_from(["A", "B"])), st.just(TABLE)),
+        st.sampled_from(["set_rules", "hold", "remove_rules", "lift_hold"]),
+        st.integers(1, 400),
+    ),
+    max_size=12,
+)
+
+
+@pytest.fixture
+def table():
+    return memory_table()
+
+
+@pytest.fixture
+def policies(table):
+    return Policies(table, ToldClock(), PATIENCE)
+
+
+def decide(table, *keys: str) -> list[Decision]:
+    return drive(PolicyReader(table).decide(list(keys)))
+
+
+def deciding(table, key: str) -> tuple[PolicyRules | None, bool]:
+    (decision,) = decide(table, key)
+    return (decision.rules.rules if decision.rules else None), decision.is_held
+
+
+def test_the_most_specific_rules_count(table, policies):
+    assert deciding(table, "Game-7") == (None, False)
+
+    drive(policies.set_rules(TABLE, MONTH))
+    assert deciding(table, "Game-7") == (MONTH, False)
+
+    drive(policies.set_rules(GAMES, WEEK))
+    assert deciding(table, "Game-7") == (WEEK, False)
+    assert deciding(table, "Other-7") == (MONTH, False)
+
+    own = PolicyRules(keep_last=1, redelivery_window=DAY, allow_undated=True)
+    drive(policies.set_rules(ONE, own))
+    assert deciding(table, "Game-7") == (own, False)
+    assert deciding(table, "Game-70") == (WEEK, False)
+
+
+@pytest.mark.parametrize("held", [TABLE, GAMES, ONE])
+def test_a_hold_counts_whatever_stands_beside_it(table, policies, held):
+    drive(policies.hold(held))
+    drive(policies.set_rules(TABLE, MONTH))
+    drive(policies.set_rules(ONE, WEEK))
+
+    assert deciding(table, "Game-7") == (WEEK, True)
+    assert deciding(table, "Other-7") == (MONTH, held == TABLE)
+
+    drive(policies.lift_hold(held))
+    assert deciding(table, "Game-7") == (WEEK, False)
+
+
+def test_rules_and_hold_are_removed_apart_and_the_row_with_the_last_of_them(table, policies):
+    drive(policies.set_rules(ONE, WEEK))
+    drive(policies.hold(ONE))
+
+    assert drive(policies.remove_rules(ONE)).hold
+    assert deciding(table, "Game-7") == (None, True)
+    drive(policies.lift_hold(ONE))
+    assert rows(table) == {}
+
+
+def test_rules_replace_those_that_were_there(table, policies):
+    drive(policies.set_rules(GAMES, WEEK))
+    drive(policies.set_rules(GAMES, MONTH))
+
+    (policy,) = drive(policies.all())
+    assert (policy.scope, policy.rules, policy.hold, policy.set_at) == (GAMES, MONTH, False, NOW)
+
+
+@pytest.mark.parametrize("rules", [PolicyRules(), PolicyRules(older_than=DAY - 1)])
+def test_rules_that_make_no_sense_are_refused(table, policies, rules):
+    with pytest.raises(UsageError):
+        drive(policies.set_rules(TABLE, rules))
+    assert rows(table) == {}
+
+
+def test_whether_there_are_rules_is_asked_of_rules_alone(table, policies):
+    assert not drive(policies.has_rules())
+    drive(policies.hold(ONE))
+    assert not drive(policies.has_rules())
+    drive(policies.set_rules(Scope("Other", "1"), WEEK))
+    assert drive(policies.has_rules())
+
+
+@given(changes, st.lists(scopes, unique=True, max_size=8))
+def test_many_streams_are_decided_as_each_alone_and_as_the_rows_say(made, streams):
+    table = memory_table()
+    policies = Policies(table, ToldClock(), PATIENCE)
+    rules: dict[Scope, PolicyRules] = {}
+    held: set[Scope] = set()
+    for scope, verb, days in made:
+        if verb == "set_rules":
+            rules[scope] = PolicyRules(older_than=days * DAY)
+            drive(policies.set_rules(scope, rules[scope]))
+        else:
+            drive(getattr(policies, verb)(scope))
+        if verb == "remove_rules":
+            rules.pop(scope, None)
+        elif verb == "hold":
+            held.add(scope)
+        elif verb == "lift_hold":
+            held.discard(scope)
+
+    keys = [scope.row_key for scope in streams]
+    decisions = decide(table, *keys)
+
+    for scope, key, decision in zip(streams, keys, decisions, strict=True):
+        above = [scope, Scope(scope.handler), TABLE]
+        expected = next((rules[each] for each in above if each in rules), None)
+        assert (decision.rules.rules if decision.rules else None) == expected
+        assert decision.is_held == any(each in held for each in above)
+        assert [decision] == decide(table, key)
+    assert {policy.scope for policy in drive(policies.all())} == {*rules, *held}
+
+
+def test_many_streams_near_each_other_take_two_requests_and_later_ones_one(table, policies):
+    for number in range(100):
+        drive(policies.hold(Scope("Game", f"{number:03}")))
+    watched = InterceptedTable(table)
+    reader = PolicyReader(watched)
+
+    held = drive(reader.decide([f"Game-{number:03}" for number in range(50, 150)]))
+    assert [decision.is_held for decision in held] == [True] * 50 + [False] * 50
+    assert watched.counts == {"query": 2}
+    drive(reader.decide([f"Game-{number:03}" for number in range(200, 300)]))
+    assert watched.counts == {"query": 3}
+
+
+def test_one_of_two_who_change_a_policy_at_once_begins_again(table):
+    quick = Policies(table, ToldClock(NOW), PATIENCE)
+
+    def someone_is_faster(name, _, number):
+        if (name, number) == ("transact", 2):
+            drive(quick.hold(ONE))
+
+    slow = Policies(InterceptedTable(table, someone_is_faster), ToldClock(NOW + DAY), PATIENCE)
+    drive(slow.set_rules(ONE, WEEK))
+
+    assert deciding(table, "Game-7") == (WEEK, True)
+
+
+def test_the_partition_is_no_streams(table, policies):
+    drive(policies.hold(ONE))
+
+    assert {key[0] for key in rows(table)} == {PARTITION}
+    assert "-" not in PARTITION
