@@ -104,7 +104,7 @@ def run(store: str, streams: int, folder: Path) -> Found:
         try:
             began = time.perf_counter()
             with Sampler(lambda: 0) as sampler:
-                done = truncate(spark, store=url, table=TABLE, older_than=DAY)
+                done = truncate(spark, store=url, table=TABLE, older_than=DAY, acknowledged_after=0)
             seconds = time.perf_counter() - began
         finally:
             spark.stop()

@@ -39,12 +39,13 @@ class SmallAppends(Series):
                 messages = list(routed_batches(by_game([0], range(turn, end))))
                 costs.append(expect(folding.fold(messages), Counter(processed=end - turn)))
                 batch, turn = batch + 1, end
-            yield size, total([*costs, _nothing(_stand(folding, turn))])
+            yield size, total([*costs, nothing(_stand(folding, turn))])
         if counted:
             folding.check(routed_batches(by_game([0], range(turn))))
 
 
-def _nothing(facts: Mapping[str, float]) -> Cost:
+def nothing(facts: Mapping[str, float]) -> Cost:
+    """Return no cost, with facts."""
     return Cost(0, 0, 0, {}, facts=facts)
 
 

@@ -8,6 +8,7 @@ from benchmarks.growth.appends import SmallAppends
 from benchmarks.growth.duplicates import Duplicates
 from benchmarks.growth.history import History
 from benchmarks.growth.ledger import LedgerSize
+from benchmarks.growth.policy import UnderPolicy
 from benchmarks.growth.series import Plan, Series
 from benchmarks.growth.states import StateSize
 from benchmarks.growth.streams import MessagesPerStream, StreamsPerBatch
@@ -20,6 +21,7 @@ SERIES: Mapping[str, type[Series]] = {
     "duplicates": Duplicates,
     "small-appends": SmallAppends,
     "ledger": LedgerSize,
+    "under-policy": UnderPolicy,
 }
 
 _STATES = (50, 500, 5_000, 50_000, 300_000, 500_000)
@@ -36,6 +38,7 @@ SIZES: Mapping[str, Mapping[str, Plan]] = {
         "duplicates": Plan(_SHARES, 5_000, 5),
         "small-appends": Plan(_HUNDREDS, 10, 5),
         "ledger": Plan(_ENDED, 20, 5),
+        "under-policy": Plan(_HUNDREDS, 10, 3),
     },
     "full": {
         "messages-per-stream": Plan((1, 10, 100, 1_000, 10_000, 100_000), 100_000, 5),
@@ -45,5 +48,6 @@ SIZES: Mapping[str, Mapping[str, Plan]] = {
         "duplicates": Plan(_SHARES, 50_000, 5),
         "small-appends": Plan(_HUNDREDS, 10, 15),
         "ledger": Plan(_ENDED, 100, 15),
+        "under-policy": Plan(_HUNDREDS, 10, 15),
     },
 }

@@ -25,6 +25,7 @@ from benchmarks.shooting import TABLE, Delivery, final_states
 from eventstore import Table, drive
 from handlers import App
 from runtime.batches.context import BatchContext
+from runtime.clock import Clock, system_clock
 from runtime.spark.batch import new_batch_id
 from runtime.spark.workers.connection import Connection, open_table
 from runtime.spark.workers.job import FoldJob
@@ -39,8 +40,11 @@ class Folding:
     When they are `counted`, what they ask of the table is counted too, which takes a little time.
     """
 
-    def __init__(self, file: Path, app: App = shooting_range, *, counted: bool) -> None:
+    def __init__(
+        self, file: Path, app: App = shooting_range, *, counted: bool, clock: Clock = system_clock
+    ) -> None:
         self.file = file
+        self._clock = clock
         self._app = app
         self._counted = counted
         # Neither the connection nor SQLite's first look at the file belongs to a batch.
@@ -55,7 +59,7 @@ class Folding:
         """Handle a batch of deliveries, those of each stream together, and return what it cost."""
         counted: list[CountedTable] = []
         wrap = partial(_count, counted) if self._counted else None
-        job = FoldJob(self._app, self._url, TABLE, BatchContext(new_batch_id()), wrap=wrap)
+        job = FoldJob(self._app, self._url, TABLE, BatchContext(new_batch_id()), self._clock, wrap=wrap)
         began = time.perf_counter()
         outcomes = list(job.fold(batches))
         seconds = time.perf_counter() - began

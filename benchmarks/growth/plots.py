@@ -41,6 +41,13 @@ _STORED = Panel(
     lambda point: [cost.facts["bytes_per_message"] for cost in point.timed],
     colour=_ORANGE,
 )
+_KEPT = Panel("versions kept", lambda point: [cost.facts["versions"] for cost in point.timed], is_log=False)
+_SIZE = Panel(
+    "bytes that the stream takes",
+    lambda point: [cost.facts["stored_bytes"] for cost in point.timed],
+    is_log=False,
+    colour=_ORANGE,
+)
 _OF_A_BATCH = (
     Panel("µs for a batch and a truncation", lambda point: point.times),
     Panel("requests to the ledger", lambda point: [point.requests], is_log=False),
@@ -55,6 +62,7 @@ _PANELS: Mapping[str, Sequence[Panel]] = {
     "history": (_TIME, _REQUESTS, _READ),
     "small-appends": (_TIME, _REQUESTS, _HISTORY, _STORED),
     "ledger": _OF_A_BATCH,
+    "under-policy": (_TIME, _REQUESTS, _KEPT, _SIZE),
 }
 
 

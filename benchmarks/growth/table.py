@@ -10,6 +10,8 @@ from benchmarks.growth.curve import Curve, Point
 _WIDTH = 130
 _FACTS = {
     "rows": "rows",
+    "versions": "versions kept",
+    "stored_bytes": "stored bytes",
     "bytes_per_message": "stored bytes/message",
     "read_microseconds": "whole history µs/message",
     "memory_bytes": "memory bytes",

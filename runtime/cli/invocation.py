@@ -33,6 +33,11 @@ def abandoning(store: str, table: str, batch_id: str) -> str:
     return shlex.join(["consistent", "batches", *map(_shown, words)])
 
 
+def about_letters(command: str, store: str, table: str, *more: str) -> str:
+    """Return a command about the letters of a table."""
+    return shlex.join(["consistent", command, *map(_shown, ["--store", store, "--table", table]), *more])
+
+
 @contextmanager
 def resumable(batch_id: str, store: str, table: str) -> Iterator[None]:
     """Say of a batch that fails by which command it goes on, or is given up."""

@@ -12,14 +12,6 @@ from runtime.clock import system_clock
 from runtime.errors import UsageError
 from runtime.messages.outcome import Reason
 
-
-def _parse_stream(text: str) -> tuple[str, str]:
-    handler, slash, business_id = text.partition("/")
-    if not (handler and slash and business_id):
-        raise typer.BadParameter(f"{text!r} names no stream: write HANDLER/BUSINESS_ID.")
-    return handler, business_id
-
-
 MessageOption = Annotated[
     str | None, typer.Option("--message", metavar="ID", help="Only letters of the message with this id.")
 ]
@@ -30,10 +22,9 @@ HandlerOption = Annotated[
     str | None, typer.Option("--handler", metavar="NAME", help="Only letters of this handler.")
 ]
 StreamOption = Annotated[
-    tuple[str, str] | None,
+    str | None,
     typer.Option(
         "--stream",
-        parser=_parse_stream,
         metavar="HANDLER/ID",
         help="Only letters of the stream of this handler and business object.",
     ),
@@ -54,12 +45,19 @@ def make_selection(
     message: str | None,
     reason: Reason | None,
     handler: str | None,
-    stream: tuple[str, str] | None,
+    stream: str | None,
     older_than: int | None,
 ) -> Selection:
-    """Return the selection that options make."""
+    """Return the selection that options make. Raises `UsageError` for what names no stream."""
     until = None if older_than is None else system_clock() - older_than
-    return Selection(message, reason, handler, stream, until)
+    return Selection(message, reason, handler, None if stream is None else _parse_stream(stream), until)
+
+
+def _parse_stream(text: str) -> tuple[str, str]:
+    handler, _, business_id = text.partition("/")
+    if not (handler and business_id):
+        raise UsageError(f"{text!r} names no stream: write HANDLER/BUSINESS_ID.")
+    return handler, business_id
 
 
 def check_chosen(selection: Selection, *, is_enough: bool) -> None:

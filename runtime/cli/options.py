@@ -52,6 +52,15 @@ Master = Annotated[
         help="Where Spark works: local[*,4] means all cores, and four attempts for each task.",
     ),
 ]
+GiveUpLetters = Annotated[
+    int | None,
+    typer.Option(
+        "--give-up-letters-older-than",
+        parser=parse_duration,
+        metavar="AGE",
+        help="Give up letters that were refused longer ago, which hold their streams: they are never redriven.",
+    ),
+]
 AcknowledgedAfter = Annotated[
     int | None,
     typer.Option(

@@ -5,7 +5,8 @@ from __future__ import annotations
 import signal
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -61,6 +62,7 @@ def _shown_session(
 
     What Spark and its workers print goes to the log file.
     """
+    from runtime.spark.sessions.failures import SPARK_FAILURES
     from runtime.spark.sessions.session import build_session
 
     progress = StepProgress(console, keep_steps=keep_steps)
@@ -69,15 +71,28 @@ def _shown_session(
         with _own_interrupts():
             spark = build_session(master, log_file=log_file, settings=settings)
         progress.watch(spark)
+        end = partial(_end, spark, progress)
         try:
             yield spark, progress
-        finally:
-            progress.close()
-            spark.stop()
+        except KeyboardInterrupt:
+            with suppress(
+                *SPARK_FAILURES, OSError
+            ):  # the call that was interrupted has broken the connection to Java
+                end()
+            raise
+        except BaseException:
+            end()
+            raise
+        end()
     except BaseException:
         progress.failed()
         raise
     progress.done()
+
+
+def _end(spark: Session, progress: StepProgress) -> None:
+    progress.close()
+    spark.stop()
 
 
 class _TerminatedError(KeyboardInterrupt):

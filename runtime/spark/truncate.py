@@ -37,14 +37,26 @@ from runtime.spark.workers.pace import Pace, PacedTable
 _RANGES = StructType([StructField(name, StringType()) for name in ("prefix", "first", "before")])
 _RANGES_OF_A_CORE = 4
 _STREAMS_OF_A_RANGE = 2000
-_OF_A_STREAM = ("stream", "versions", "runs", "rows", "bytes", "kept_from", "newest", "horizon", "held")
+_OF_A_STREAM = (
+    "stream",
+    "versions",
+    "runs",
+    "rows",
+    "bytes",
+    "letters",
+    "kept_from",
+    "newest",
+    "horizon",
+    "held",
+)
 
 
 @dataclass(frozen=True, slots=True)
 class TruncatedCount:
     """Streams of a handler that were cut by the same rules and are held by the same, and what was cut of them.
 
-    `rules` says whose they were, and `held` what keeps more of the streams: see `truncation_job.Kind`.
+    `letters` were given up. `rules` says whose rules they were, and `held` what keeps more of the streams: see
+    `truncation_job.Kind`.
     """
 
     handler: str
@@ -56,6 +68,7 @@ class TruncatedCount:
     runs: int
     rows: int
     bytes: int
+    letters: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +94,7 @@ def truncate(
     allow_undated: bool = False,
     allow_young: bool = False,
     acknowledged_after: int | None = None,
+    give_up_letters_older_than: int | None = None,
     dry_run: bool = False,
     take_over: bool = False,
     max_requests_per_second: float | None = None,
@@ -95,10 +109,11 @@ def truncate(
     A version goes only when every rule given lets it: `older_than` (microseconds), `keep_last` (versions of each
     stream). It never goes when its batch is not published or abandoned, when it is in the newest run of its stream,
     or, without `allow_young`, within a day; nor when it is of a single message whose outputs may not be out, unless
-    the caller promises that messages handled `acknowledged_after` (microseconds) ago were acknowledged.
-    `redelivery_window` (microseconds) is added to the horizon for logs
-    whose broker stamps each copy anew. Without any rule the policies of the table are applied; a stream that they hold
-    is never cut. With `dry_run` nothing is written.
+    the caller promises that messages handled `acknowledged_after` (microseconds) ago were acknowledged; nor when a
+    letter waits that is not newer, unless letters are given up that were refused `give_up_letters_older_than`
+    (microseconds) ago. `redelivery_window` (microseconds) is added to the horizon for logs whose broker stamps each
+    copy anew. Without any rule the policies of the table are applied; a stream that they hold is never cut. With
+    `dry_run` nothing is written.
 
     One at a time cleans a table up: this holds its lease, with `take_over` also when somebody else does. With
     `max_requests_per_second` all workers together make no more. `report` is a folder to which a row is written for each
@@ -139,6 +154,7 @@ def truncate(
         now=now,
         open_batches=open_batches,
         acknowledged=None if acknowledged_after is None else now - acknowledged_after,
+        give_up=None if give_up_letters_older_than is None else now - give_up_letters_older_than,
         dry_run=dry_run,
         clock=clock,
         with_streams=report is not None,
@@ -164,14 +180,14 @@ def truncate(
             job = replace(job, done=streams.add)
             stack.enter_context(Watch(lambda: (streams.value, total), show))
         try:
-            done = _run(spark, job, ranges, report)
+            truncation = _run(spark, job, ranges, report)
         except SPARK_FAILURES as error:
             lost = LeaseLostError.__name__ in str(error)
             raise (LeaseLostError if lost else BatchFailedError)(explain(error)) from error
         age = older_than if is_given else connection.run(_age_of_table(of_driver, clock))
         if age is not None and not dry_run:
             connection.run(ledger.prune(now - age))
-    return replace(done, requests=done.requests + of_driver.calls)
+    return replace(truncation, requests=truncation.requests + of_driver.calls)
 
 
 async def _age_of_table(table: Table, clock: Clock) -> int | None:

@@ -37,7 +37,7 @@ GIVEN = "given"
 
 _MAX_ROWS = 4096
 _KIND = ("handler", "rules", "held")
-SUMS = ("streams", "cut", "versions", "runs", "rows", "bytes", "requests")
+SUMS = ("streams", "cut", "versions", "runs", "rows", "bytes", "letters", "requests")
 REPORT = StructType(
     [
         *[StructField(name, StringType()) for name in (*_KIND, "stream")],
@@ -73,8 +73,8 @@ class TruncationJob:
 
     With `export`, a folder, versions are cut once they are in a verified file there. Without `given` rules the policies
     count. With `token` the worker goes on only while the lease has it. With `done` it says how many streams are done.
-    Single messages handled before `acknowledged` count as acknowledged, whatever the rules promise, and `with_streams`
-    gives a row for each that was cut or is held.
+    Single messages handled before `acknowledged` count as acknowledged, whatever the rules promise; letters refused
+    before `give_up` are given up. `with_streams` gives a row for each stream that was cut or is held.
     """
 
     store: str = field(repr=False)
@@ -83,6 +83,7 @@ class TruncationJob:
     now: int
     open_batches: OpenBatches
     acknowledged: int | None
+    give_up: int | None
     dry_run: bool
     clock: Clock
     token: str | None = None
@@ -182,8 +183,9 @@ class _Worker:
         return decision.rules.scope.level, self._promised(rules)
 
     def _promised(self, rules: TruncationRules) -> TruncationRules:
-        acknowledged = self._job.acknowledged
-        return rules if acknowledged is None else replace(rules, acknowledged=acknowledged)
+        job = self._job
+        acknowledged = rules.acknowledged if job.acknowledged is None else job.acknowledged
+        return replace(rules, acknowledged=acknowledged, give_up=job.give_up)
 
 
 class _Tally:
@@ -214,8 +216,9 @@ class _Tally:
                 "runs": truncated.runs,
                 "rows": truncated.rows,
                 "bytes": truncated.bytes,
+                "letters": truncated.letters,
             }
-            if self._with_streams and (truncated.versions or truncated.held):
+            if self._with_streams and (truncated.versions or truncated.held or truncated.letters):
                 self._rows.append(row)
                 return
         self._add(kind, row)

@@ -34,6 +34,7 @@ PLANS = {
     "duplicates": Plan((0, 50, 100), 500, turns=1),
     "small-appends": Plan((5, 10), 10, turns=2),
     "ledger": Plan((10, 3_000), 3, turns=2),
+    "under-policy": Plan((40, 80), 10, turns=1),
 }
 QUERY_AND_TRANSACTION = 2.0
 
@@ -115,6 +116,14 @@ def test_a_batch_asks_the_ledger_the_same_however_many_ended(curves):
     assert 0 < few <= many < few + 100
     few, many = (point.fact("memory_bytes") for point in points)
     assert 0 < many < 2 * few
+
+
+def test_a_stream_under_a_policy_stops_growing(curves):
+    after, later = curves["under-policy"].points
+
+    assert (after.fact("versions"), later.fact("versions")) == (310, 310)
+    assert later.fact("stored_bytes") < 1.1 * after.fact("stored_bytes")
+    assert requests(curves["under-policy"]) == {40: 2, 80: 2}
 
 
 def test_the_states_are_those_of_a_plain_fold(tmp_path):

@@ -81,7 +81,9 @@ def test_the_shares_are_those_of_the_code():
     ],
 )
 def test_bytes_are_counted_as_the_page_on_storage_says(kind, value, size):
-    (said,) = [line.split("|")[2] for line in text("docs/storage.md").splitlines() if f"| {kind} |" in line]
+    (said,) = [
+        line.split("|")[2] for line in text("docs/storage.md").splitlines() if line.startswith(f"| {kind} |")
+    ]
     assert said.split(",")[0].strip() in {"4", str(size)}
 
     # 4, two keys of one character, 8 for the property and two for its name

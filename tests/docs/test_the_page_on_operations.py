@@ -1,4 +1,4 @@
-"""The commands of docs/operations.md are run as they stand, on the raffle of the README."""
+"""The commands of docs/operations.md on exports and forgetting are run as they stand, on the raffle of the README."""
 
 from __future__ import annotations
 
@@ -45,15 +45,16 @@ def raffle(workplace: Workplace) -> Workplace:
 
 
 def test_its_commands_do_what_it_says(raffle):
-    lines = [line for block in _COMMANDS.findall(text("docs/operations.md")) for line in block.splitlines()]
+    page = text("docs/operations.md").partition("## Exporting what is cut")[2]
+    lines = [line for block in _COMMANDS.findall(page) for line in block.splitlines()]
     names = ["truncate", "show", "export", "import", "forget", "forget"]
     assert [shlex.split(line)[1] for line in lines] == names
 
     said = [raffle.consistent(*shlex.split(line)[1:]) for line in lines]
 
     assert [each.returncode for each in said] == [0] * len(lines), said
-    assert "kept from  1" in said[1].stdout
-    assert "m3" in said[1].stdout
+    assert re.search(r"kept from +1\b", said[1].stdout)
+    assert "m2" in said[1].stdout
     assert json.loads((raffle.path / "raffle-export" / "manifest.json").read_text())["rows"] >= 1
     assert " of raffle into raffle, with the digest" in said[3].stdout
     assert "raffle-export/rows-00000.parquet" in said[4].stdout

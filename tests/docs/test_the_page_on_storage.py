@@ -97,6 +97,17 @@ async def write_all(table: Table) -> None:
     store = Processor(app, table, accept, algorithm="deduplication-store")
     await store.process(shot(LONG_ID, GAMES[1]))
 
+    # Letters of an entity, one of them too large to be kept, and of the table
+    refused = shot("refused", GAMES[0])._replace(body="{", business_id=GAMES[0])
+    given_to = Dependencies(app, table, batch=BatchContext("refused", number=9))
+    shooting_range = app.handlers["ShootingRange"]
+    dated = refused._replace(message_id="dated", enqueued_at=1)
+    bad = [refused, dated, refused._replace(message_id="large", body="{" * MAX_BYTES)]
+    await make_outbox_batches("outbox", given_to)["ShootingRange"].process(
+        GAMES[0], [prepare(shooting_range, GAMES[0], each) for each in bad]
+    )
+    await Processor(app, table, accept).process(refused._replace(business_id=None))
+
     # An object that was forgotten
     outbox = Processor(app, table, accept, algorithm="outbox")
     await outbox.process(shot("forgotten", GAMES[4]))

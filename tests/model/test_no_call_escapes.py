@@ -15,7 +15,7 @@ SOURCES = {
     "runtime/algorithms/outbox/tokens.py": ("issue", "add"),
     "runtime/algorithms/documents/effects.py": ("read",),
     "runtime/storage/id_index.py": (),
-    "runtime/batches/ledger.py": ("abandon", "_find"),
+    "runtime/batches/ledger.py": ("abandon", "prune", "_settle"),
     "eventstore/writing.py": (),
     "eventstore/reading.py": ("read_header", "read_first_rows"),
     "eventstore/truncation.py": ("delete",),

@@ -38,8 +38,8 @@ def _routed(app: App, row: LogRow) -> Iterator[LogRow]:
     named, text = row.get("business_id"), json.dumps(headers) if headers else None
     for handler in takers:
         route = routes.get(handler or "")
-        business_id = None if route is None else named or _read(route.wire_path, row["body"])
-        yield {**row, "handler": handler, "business_id": business_id, "given": named, "headers": text}
+        business_id = _read(route.wire_path, row["body"]) if route and named is None else route and named
+        yield {**row, "handler": handler, "business_id": business_id or None, "given": named, "headers": text}
 
 
 def _read(path: Iterable[str], body: str | bytes) -> str | None:

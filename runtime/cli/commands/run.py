@@ -13,7 +13,7 @@ from runtime.cli.apps import load_app
 from runtime.cli.beginning import check_batch
 from runtime.cli.console import Screen
 from runtime.cli.failures import TOO_MANY_DEAD_LETTERS
-from runtime.cli.invocation import command_with, resumable
+from runtime.cli.invocation import about_letters, command_with, resumable
 from runtime.cli.message_logs import check_log
 from runtime.cli.options import (
     DEFAULT_MASTER,
@@ -215,6 +215,13 @@ def run(
         progress.done()
         screen.give(report.document())
         screen.show(*report.parts())
+        if report.dead_letters:
+            screen.show(
+                "Dead letters wait in the table. To list them, and once their cause is mended, handle them:"
+            )
+            screen.show(f"  {about_letters('letters', store, table)}")
+            redrive = about_letters("redrive", store, table, "--app", app, "--out", out, "--all")
+            screen.show(f"  {redrive}")
     _judge(screen, report, max_dead_letters)
 
 
@@ -222,7 +229,7 @@ def _judge(screen: Screen, report: BatchReport, limit: DeadLetterLimit | None) -
     """Say what the dead letters of a batch mean, and exit with 3 when there are too many."""
     if not report.dead_letters:
         return
-    done = "Nothing of a dead letter is stored, and the batch is done all the same"
+    done = "A dead letter changes no state, and the batch is done all the same"
     if limit is None or not limit.is_exceeded(report.record.counts):
         screen.show(f"{done}: the exit code is 0.")
         return

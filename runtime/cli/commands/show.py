@@ -24,7 +24,7 @@ from runtime.cli.stores import on_table
 from runtime.errors import UsageError
 from runtime.messages.message_ids import canonical
 from runtime.storage.head import Head, read_head
-from runtime.storage.listing import versions
+from runtime.storage.listing import is_state_stream, versions
 from runtime.storage.readable_states import decode
 from runtime.storage.stream import stream_partition
 from runtime.storage.version import Version
@@ -110,6 +110,7 @@ def _show_stream(
             "kept_from": head.kept_from,
             "newest": moment_text(head.last_now),
             "horizon": moment_text(head.horizon),
+            "letters": head.waiting.count,
             "forgotten": moment_text(head.tombstone.at) if head.tombstone else None,
             "refuses": head.refuses,
             "state": decode(listed[-1].after) if listed else None,
@@ -117,7 +118,11 @@ def _show_stream(
         }
     )
     screen.show(facts_of_stream(f"{handler} {business_id}", head), "")
+    if head.waiting.count:
+        screen.show(f"Letters that wait here: {head.waiting.count}. `consistent letters` lists them.", "")
     if not listed:
+        if head.tombstone is None:
+            screen.show("No message was processed yet.")
         return
     left_out = listed[0].number - head.kept_from
     title = f"The newest {len(listed)} of {left_out + len(listed)} versions" if left_out else "Versions"
@@ -167,9 +172,6 @@ async def _read(table: Table, handler: str, business_id: str) -> tuple[str, Head
     for spelling in dict.fromkeys([business_id, canonical(business_id)]):
         stream = await Stream.try_open(stream_partition(table, handler, spelling))
         kept = await versions(table, handler, spelling)
-        if stream is None:
-            continue
-        head = read_head(stream.properties or {})
-        if kept or head.tombstone:
-            return spelling, head, kept or []
+        if stream is not None and kept is not None and is_state_stream(stream):
+            return spelling, read_head(stream.properties or {}), kept
     return None

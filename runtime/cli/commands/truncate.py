@@ -19,6 +19,7 @@ from runtime.cli.options import (
     Age,
     AllowUndated,
     AsJson,
+    GiveUpLetters,
     KeepLast,
     LogFile,
     Master,
@@ -82,6 +83,7 @@ def truncate(
     allow_undated: AllowUndated = False,
     allow_young: AllowYoung = False,
     acknowledged_after: AcknowledgedAfter = None,
+    give_up_letters_older_than: GiveUpLetters = None,
     dry_run: DryRun = False,
     take_over: TakeOver = False,
     max_requests_per_second: RequestsPerSecond = None,
@@ -102,6 +104,9 @@ def truncate(
 
     Versions of single messages with outputs stay until their consumer says that these are out (see docs/operations.md),
     or you promise it with --acknowledged-after: longer ago than the queue keeps a message.
+
+    A letter that waits holds its stream: versions are kept that are not older, so that a redrive is never too late.
+    --give-up-letters-older-than is the way out.
 
     Without rules the policies count that `consistent policy set` has kept in the table; rules given here count in
     place of them, but for holds: what is held is never cut.
@@ -140,6 +145,7 @@ def truncate(
             store=store,
             table=table,
             acknowledged_after=acknowledged_after,
+            give_up_letters_older_than=give_up_letters_older_than,
             dry_run=dry_run,
             take_over=take_over,
             max_requests_per_second=max_requests_per_second,

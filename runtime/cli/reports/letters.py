@@ -84,8 +84,8 @@ class LettersReport:
             yield f"{counted(self.behind, 'letter')} cannot be handled before the one that parks their stream."
         if self.beyond_limit:
             yield (
-                f"{counted(self.beyond_limit, 'refused delivery')} were not kept in all, as too many wait in their "
-                f"streams: they are in the outcomes only."
+                f"Beyond the limit of their streams, {counted(self.beyond_limit, 'delivery')} in all were not kept: "
+                f"they are in the outcomes only."
             )
 
 

@@ -15,13 +15,22 @@ from runtime.cli.reports.tables import counted, make_table
 if TYPE_CHECKING:
     from runtime.spark.truncate import TruncatedCount
 
-_COLUMNS = ("handler", "streams", "streams {}", "versions {}", "runs {}", "rows {}", "bytes {}")
-_SUMS = ("streams", "cut", "versions", "runs", "rows", "bytes")
+_COLUMNS = (
+    "handler",
+    "streams",
+    "streams {}",
+    "versions {}",
+    "runs {}",
+    "rows {}",
+    "bytes {}",
+    "letters given up",
+)
+_SUMS = ("streams", "cut", "versions", "runs", "rows", "bytes", "letters")
 _HELD = {
     HeldBy.HOLD: "by a hold",
     HeldBy.OPEN_BATCH: "by batches that are not published",
     HeldBy.UNDATED: "by versions without enqueued_at",
-    HeldBy.LETTER: "by letters that wait",
+    HeldBy.LETTER: ("by letters that wait: redrive or discard them, or add --give-up-letters-older-than AGE"),
     HeldBy.UNACKNOWLEDGED: (
         "by single messages whose outputs may not be out: let consumers acknowledge (acknowledge_every), or "
         "promise with --acknowledged-after AGE that those handled longer ago were acknowledged"
@@ -44,6 +53,7 @@ class TruncationReport:
         return {
             "dry_run": self.dry_run,
             **totals,
+            "letters_given_up": self._letters(),
             "requests": self.requests,
             "requests_per_row": round(self.requests / rows, 3) if rows else None,
             "held": self._streams_by("held"),
@@ -72,6 +82,8 @@ class TruncationReport:
         )
         yield from self._rules()
         yield from self._held()
+        if self._letters():
+            yield f"{counted(self._letters(), 'letter')} {'would be' if self.dry_run else 'were'} given up."
         yield self._cost(totals["rows"])
         if totals["cut"]:
             yield "An unknown message that is not newer than the horizon of such a stream is too late from then on."
@@ -119,6 +131,9 @@ class TruncationReport:
             if value is not None:
                 streams[value] += count.streams
         return dict(sorted(streams.items()))
+
+    def _letters(self) -> int:
+        return sum(count.letters for count in self.counts)
 
     def _without_rules(self) -> int:
         return sum(count.streams for count in self.counts if count.rules is None and count.held is None)

@@ -25,6 +25,7 @@ def facts_of_stream(title: str, head: Head) -> RenderableType:
         ("kept from", head.kept_from),
         ("newest", moment_text(head.last_now)),
         ("horizon", moment_text(head.horizon)),
+        ("letters that wait", head.waiting.count),
     ]
     if head.tombstone is not None:
         then = "and refuses all messages" if head.refuses else "and began a new history"

@@ -77,7 +77,8 @@ def route(messages: DataFrame, app: App, partitions: int, sample: Sample | None 
         # Each key is a column of its own, so that it is read once, however often the routes name it.
         .select("*", *_keys(app, keys, packed=packed))
         .select("*", sf.explode(routes).alias("route"))
-        .select("*", "route.handler", "route.business_id")
+        # An empty business id names no stream.
+        .select("*", "route.handler", sf.nullif("route.business_id", sf.lit("")).alias("business_id"))
         # Without a stream to belong to, a row may be folded anywhere: its id spreads such rows.
         .withColumn("spread", sf.when(sf.col("business_id").isNull(), sf.coalesce("message_id", "line")))
         .withColumn("headers", sf.to_json("headers"))

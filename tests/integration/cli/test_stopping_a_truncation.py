@@ -27,6 +27,7 @@ from tests.unit.runtime.worker import NOW, ToldClock, Worker
 pytestmark = pytest.mark.timeout(600)
 STREAMS = 150
 CUT = ["truncate", "--store", "sqlite:///store.db", "--table", "games", "--older-than", "1d", "--json"]
+CUT += ["--acknowledged-after", "0s"]
 SLOWLY = ["--max-requests-per-second", "60"]
 
 

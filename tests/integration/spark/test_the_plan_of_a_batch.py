@@ -3,11 +3,32 @@
 import re
 from itertools import pairwise
 
+from handlers import App, Context, Handler, Message, State, handles
 from runtime.spark.logs import log as log_module
 from runtime.spark.logs.log import normalise, read_log
 from runtime.spark.logs.routing import route
 from samples.shooting_range import app
 from tests.support.logs import fire, generated, message_id, write_lines
+
+
+class Told(Message):
+    key: str
+
+
+class Count(State):
+    count: int = 0
+
+
+class Listener(Handler[Count]):
+    @handles(by="key")
+    def told(self, state: Count, message: Told, context: Context) -> Count:
+        return state
+
+
+class Friend(Handler[Count]):
+    @handles(by="key")
+    def told(self, state: Count, message: Told, context: Context) -> Count:
+        return state
 
 
 def test_messages_are_shuffled_once_and_split_no_stream(place):
@@ -34,6 +55,16 @@ def test_what_takes_long_is_computed_once_for_a_row(place):
     # the line and its headers
     assert plan.count("from_json(") == 2, plan
     assert plan.count(log_module._TIME) == plan.count(log_module._NUMBER) == plan.count(log_module._HALF) == 1
+
+
+def test_a_business_id_is_read_once_however_many_handlers_ask_for_it(place):
+    log = generated(place.folder / "log.jsonl", games=1, messages=10)
+
+    routed = route(normalise(read_log(place.spark, log)), App(Listener, Friend), 3)
+
+    plan = routed._jdf.queryExecution().executedPlan().toString()
+    # beside the line and its headers, which are read once too
+    assert plan.count("from_json(") == 3, plan
 
 
 def test_rows_of_a_stream_are_together_and_in_order(place):

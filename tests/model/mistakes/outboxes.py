@@ -81,11 +81,11 @@ def _published_first(patch: pytest.MonkeyPatch) -> None:
 def _duplicates_are_silent(patch: pytest.MonkeyPatch) -> None:
     attempt: Any = Outbox.attempt
 
-    async def attempt_new(self: Any, message: Any) -> Any:
+    async def attempt_new(self: Any, message: Any, batch: Any) -> Any:
         entity = await self.entities.load(self.entities.key(message.business_id))
         if message.key in entity.outbox:
             return concluded(self.handler, message, Status.DUPLICATE)
-        return await attempt(self, message)
+        return await attempt(self, message, batch)
 
     patch.setattr(Outbox, "attempt", attempt_new)
 
@@ -93,11 +93,11 @@ def _duplicates_are_silent(patch: pytest.MonkeyPatch) -> None:
 def _store_before_entity(patch: pytest.MonkeyPatch) -> None:
     attempt: Any = WithStore.attempt
 
-    async def attempt_late(self: Any, message: Any) -> Any:
+    async def attempt_late(self: Any, message: Any, batch: Any) -> Any:
         found = await self.store.find(self.entities.key(message.business_id), message.key)
         early = copy(self)
         early.store = _Told(self.store, found)
-        return await attempt(early, message)
+        return await attempt(early, message, batch)
 
     patch.setattr(WithStore, "attempt", attempt_late)
 

@@ -64,9 +64,9 @@ def _append_whatever_is_there(patch: pytest.MonkeyPatch) -> None:
 def _begin_whatever_is_there(patch: pytest.MonkeyPatch) -> None:
     write_header: Any = state_stream._write_header
 
-    async def write_anyway(stream: Any, own: Any) -> Any:
+    async def write_anyway(stream: Any, own: Any, includes: Any) -> Any:
         if stream.etag is not None:
-            return await write_header(stream, own)
+            return await write_header(stream, own, includes)
         operation = Operation.insert_or_replace(stream.partition.header, header_row(0, 1, own))
         (etag,) = await stream.partition.table.transact(stream.partition.key, [operation])
         return replace(stream, etag=etag, properties=own)
@@ -90,11 +90,11 @@ def _only_the_etag_is_read_again(patch: pytest.MonkeyPatch) -> None:
 def _a_conflict_is_the_end(patch: pytest.MonkeyPatch) -> None:
     handle: Any = Processor._handle
 
-    async def handle_once(self: Any, handler: Any, route: Any, message: Envelope) -> Outcome:
+    async def handle_once(self: Any, route: Any, message: Envelope, **given: Any) -> Outcome:
         try:
-            outcome: Outcome = await handle(self, handler, route, message)
+            outcome: Outcome = await handle(self, route, message, **given)
         except ConcurrencyConflictError:
-            return Outcome(message, handler.name, BOOK, Status.DUPLICATE)
+            return Outcome(message, route.handler, BOOK, Status.DUPLICATE)
         return outcome
 
     patch.setattr(state_based, "READ_AGAIN", (StoreUnavailableError,))
@@ -185,7 +185,7 @@ def _nothing_is_durable(patch: pytest.MonkeyPatch) -> None:
 
 
 def _only_what_is_new_is_made_durable(patch: pytest.MonkeyPatch) -> None:
-    async def process(self: Any, message: Any) -> Outcome:
+    async def process(self: Any, message: Any, **_: Any) -> Outcome:
         outcome: Outcome
         (outcome,) = await self.algorithm.process(message.business_id, [message])
         if outcome.status is Status.PROCESSED:

@@ -51,12 +51,12 @@ def _no_checkpoint(patch: pytest.MonkeyPatch) -> None:
 def _token_before_entity(patch: pytest.MonkeyPatch) -> None:
     attempt: Any = TokenBased.attempt
 
-    async def attempt_late(self: Any, message: Any) -> Any:
+    async def attempt_late(self: Any, message: Any, batch: Any) -> Any:
         early = copy(self)
         early.tokens = copy(self.tokens)
         found = await self.tokens.exists(token_of(message.envelope, self.handler.name))
         early.tokens.exists = partial(_told, found)
-        return await attempt(early, message)
+        return await attempt(early, message, batch)
 
     patch.setattr(TokenBased, "attempt", attempt_late)
 

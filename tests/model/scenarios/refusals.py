@@ -69,7 +69,9 @@ _IN_ORDER = (_ORDER, *refusals.ALL)
 _REFUSED, _REFUSED_BEFORE_ITS_LINE = task("batch-1", _R), task("batch-1", _R, _A)
 
 SINGLE = RefusalScenario("a reply, 2 copies, and its line", [deliver(_R, 2), deliver(_A)])
-REUSED = RefusalScenario("a reply, and one to another line with its id", [deliver(_R), deliver(_WRONG)])
+REUSED = RefusalScenario(
+    "a reply, and one to another line with its id", [deliver(_R), deliver(_WRONG)._replace(name="r-2")]
+)
 BATCH = RefusalScenario(
     "a batch with a reply before its line", [_REFUSED_BEFORE_ITS_LINE], invariants=_IN_ORDER
 )

@@ -9,7 +9,7 @@ from runtime.spark.truncate import TruncatedCount
 
 COUNTS = [
     TruncatedCount("Game", "handler", None, 5, 4, 40, 8, 12, 1000),
-    TruncatedCount("Game", "handler", "open_batch", 2, 1, 3, 1, 0, 50),
+    TruncatedCount("Game", "handler", "open_batch", 2, 1, 3, 1, 0, 50, letters=7),
     TruncatedCount("Game", "stream", "hold", 1, 0, 0, 0, 0, 0),
     TruncatedCount("Score", None, None, 3, 0, 0, 0, 0, 0),
     TruncatedCount("Score", None, "hold", 1, 0, 0, 0, 0, 0),
@@ -28,11 +28,30 @@ def test_its_document_sums_up():
     document = TruncationReport(COUNTS, 24, dry_run=False).document()
 
     assert document["handlers"] == [
-        {"handler": "Game", "streams": 8, "cut": 5, "versions": 43, "runs": 9, "rows": 12, "bytes": 1050},
-        {"handler": "Score", "streams": 4, "cut": 0, "versions": 0, "runs": 0, "rows": 0, "bytes": 0},
+        {
+            "handler": "Game",
+            "streams": 8,
+            "cut": 5,
+            "versions": 43,
+            "runs": 9,
+            "rows": 12,
+            "bytes": 1050,
+            "letters": 0,
+        },
+        {
+            "handler": "Score",
+            "streams": 4,
+            "cut": 0,
+            "versions": 0,
+            "runs": 0,
+            "rows": 0,
+            "bytes": 0,
+            "letters": 0,
+        },
     ]
     assert (document["streams"], document["cut"], document["rows"], document["bytes"]) == (12, 5, 12, 1050)
     assert (document["requests"], document["requests_per_row"]) == (24, 2.0)
+    assert document["letters_given_up"] == 7
     assert document["held"] == {"hold": 2, "open_batch": 2}
     assert document["rules"] == {"handler": 7, "stream": 1}
     assert document["without_rules"] == 3
@@ -48,6 +67,7 @@ def test_people_read_it_in_sentences():
     )
     assert "3 streams have no policy, and were left alone." in text
     assert "Held back: 2 streams by a hold, 2 streams by batches that are not published." in text
+    assert "7 letters were given up." in text
     assert "12 rows deleted. 24 requests, 2.00 for each row." in text
 
 

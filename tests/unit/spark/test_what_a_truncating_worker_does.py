@@ -56,6 +56,7 @@ def job(place: TablePlace, **options: Any) -> TruncationJob:
         "now": NOW,
         "open_batches": OPEN,
         "acknowledged": None,
+        "give_up": None,
         "dry_run": False,
         "clock": CLOCK,
     }

@@ -1,0 +1,163 @@
+"""`consistent letters`, `discard` and what `redrive` refuses: without Spark."""
+
+import json
+
+import pytest
+
+from runtime import Envelope
+from tests.support.consumer import Consumer
+from tests.support.logs import GAME, OTHER_GAME, message_id, row
+from tests.unit.cli.stores import NOW, on_store
+
+ON_STORE = ["--store", "sqlite:///store.db", "--table", "games"]
+APP = ["--app", "samples.shooting_range:app", "--out", "out"]
+
+
+async def refuse(table):
+    """Deliver what cannot be handled: two for games, and one for nobody."""
+    bad = [
+        row(10, "FireAt", {"game_id": GAME, "position": "far"}),
+        row(11, "FireAt", {"game_id": OTHER_GAME, "position": "near"}),
+        row(12, "Surprise", {}),
+    ]
+    envelopes = [
+        Envelope.of(each["message_id"], each["type"], each["body"], business_id=business_id)
+        for each, business_id in zip(bad, (GAME, OTHER_GAME, None), strict=True)
+    ]
+    await Consumer(table, clock=NOW).handle(*envelopes)
+
+
+@pytest.fixture
+def refused(store):
+    on_store(store, refuse)
+
+
+def ids(said):
+    return [each["message_id"] for each in said.document["letters"]]
+
+
+def test_they_are_listed_stream_by_stream(consistent, refused):
+    said = consistent("letters", *ON_STORE)
+
+    assert said.code == 0
+    assert ids(consistent("letters", *ON_STORE, "--json")) == [message_id(number) for number in (11, 10, 12)]
+    assert all(message_id(number) in said.out for number in (10, 11, 12))
+    assert "invalid_body" in said.out
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        (["--reason", "unknown_type"], [12]),
+        (["--handler", "ShootingRange"], [11, 10]),
+        (["--stream", f"ShootingRange/{GAME.upper()}"], [10]),
+        (["--message", message_id(11).upper()], [11]),
+        (["--older-than", "1d"], [11, 10, 12]),
+        (["--handler", "Nobody"], []),
+    ],
+)
+def test_those_that_are_asked_for(consistent, refused, options, expected):
+    assert ids(consistent("letters", *ON_STORE, *options, "--json")) == [*map(message_id, expected)]
+
+
+def test_groups_have_those_whose_errors_differ_in_values_only(consistent, refused):
+    document = consistent("letters", *ON_STORE, "--group", "--json").document
+
+    assert document["count"] == 3
+    assert sum(group["count"] for group in document["groups"]) == 3
+    assert "letters" not in document
+    assert "Letters, by reason and error" in consistent("letters", *ON_STORE, "--group").out
+
+
+def test_what_is_over_the_limit_is_counted(consistent, refused):
+    said = consistent("letters", *ON_STORE, "--limit", "1")
+
+    assert "Letters, the first 1 of 3" in said.out
+
+
+def test_an_export_has_a_line_for_each(consistent, refused, tmp_path):
+    said = consistent("letters", *ON_STORE, "--limit", "1", "--export", "letters.jsonl")
+
+    lines = [json.loads(line) for line in (tmp_path / "letters.jsonl").read_text().splitlines()]
+    assert "Wrote 3 letters to letters.jsonl." in said.err
+    assert [line["body"] for line in lines] == [
+        json.dumps({"game_id": OTHER_GAME, "position": "near"}),
+        json.dumps({"game_id": GAME, "position": "far"}),
+        "{}",
+    ]
+
+
+def test_a_table_without_letters_says_so(consistent, store):
+    assert consistent("letters", *ON_STORE).out == "There are no such letters.\n"
+    assert "There are no such letters." in consistent("discard", *ON_STORE, "--all").out
+
+
+def test_what_is_discarded_is_gone(consistent, refused):
+    dry = consistent("discard", *ON_STORE, "--reason", "invalid_body", "--dry-run", "--json")
+    assert (dry.document["count"], dry.document["discarded"]) == (2, 0)
+
+    said = consistent("discard", *ON_STORE, "--reason", "invalid_body", "--yes")
+
+    assert (said.code, "2 letters discarded." in said.out) == (0, True)
+    assert ids(consistent("letters", *ON_STORE, "--json")) == [message_id(12)]
+    assert consistent("discard", *ON_STORE, "--all", "--yes", "--json").document["discarded"] == 1
+
+
+def test_nothing_is_discarded_where_nobody_can_be_asked(consistent, refused):
+    said = consistent("discard", *ON_STORE, "--all")
+
+    assert (said.code, "say --yes, or look first with --dry-run" in said.err) == (2, True)
+    assert len(ids(consistent("letters", *ON_STORE, "--json"))) == 3
+
+
+@pytest.mark.parametrize("command", [["discard"], ["redrive", *APP]])
+def test_nothing_is_meant_when_nothing_was_said(consistent, refused, command):
+    said = consistent(*command, *ON_STORE)
+
+    assert (said.code, "Say which letters: --message ID, --reason R," in said.err) == (2, True)
+
+
+@pytest.mark.parametrize("stream", ["ShootingRange", "/x", "ShootingRange/"])
+def test_what_names_no_stream_is_refused(consistent, refused, stream):
+    said = consistent("letters", *ON_STORE, "--stream", stream)
+
+    assert (said.code, "write HANDLER/BUSINESS_ID" in said.err) == (2, True)
+
+
+def test_a_dry_run_of_a_redrive_says_what_would_be_redriven(consistent, refused, tmp_path):
+    said = consistent("redrive", *APP, *ON_STORE, "--handler", "ShootingRange", "--dry-run")
+
+    assert (said.code, "Nothing was redriven: this is what would be." in said.out) == (0, True)
+    consistent("letters", *ON_STORE, "--message", message_id(10), "--export", "edit.jsonl")
+    some = consistent("redrive", *APP, *ON_STORE, "--edit", "edit.jsonl", "--dry-run", "--json")
+    assert some.document["count"] == 1
+    assert not (tmp_path / "out").exists()
+
+
+def test_edits_of_other_letters_are_refused(consistent, refused, tmp_path):
+    (tmp_path / "edit.jsonl").write_text('{"message_id": "nobody", "body": {}}')
+
+    said = consistent("redrive", *APP, *ON_STORE, "--edit", "edit.jsonl", "--dry-run")
+
+    assert (said.code, "1 of 1 edited lines belong to no letter" in said.err) == (2, True)
+
+
+def test_a_stream_with_letters_says_so(consistent, refused):
+    said = consistent("show", *ON_STORE, "ShootingRange", GAME)
+
+    assert "Letters that wait here: 1. `consistent letters` lists them." in said.out
+    assert consistent("show", *ON_STORE, "ShootingRange", GAME, "--json").document["letters"] == 1
+
+
+def test_a_stream_that_has_letters_only_can_be_shown(consistent, store):
+    new_game = "99999999-0000-4000-8000-000000000009"
+
+    async def deliver(table):
+        bad = Envelope.of("m", "FireAt", '{"position": "far"}', business_id=new_game)
+        await Consumer(table, clock=NOW).handle(bad)
+
+    on_store(store, deliver)
+
+    said = consistent("show", *ON_STORE, "ShootingRange", new_game)
+    assert (said.code, "No message was processed yet." in said.out) == (0, True)
+    assert consistent("letters", *ON_STORE, "--json").document["count"] == 1
