@@ -29,7 +29,7 @@ a turn of their own; times are the median of several turns.
 
 The series are: {", ".join(SERIES)}.
 
-Without options it takes three to six minutes. Results go to benchmarks/results/DATE-growth-SIZE.json, plots to
+Without options it takes four to eight minutes. Results go to benchmarks/results/DATE-growth-SIZE.json, plots to
 docs/growth.
 """
 

@@ -1,24 +1,31 @@
 ---------------------------- MODULE StateBased ----------------------------
 (* State-based consistent messaging: load, invoke, store, publish. The steps are the methods of                      *)
 (* runtime/algorithms/state_based/process.py. A duplicate is handled again on the version just before its own, with the       *)
-(* context recorded then, and stores nothing.                                                                         *)
+(* context recorded then, and stores nothing. A message that its handler refuses by the state is kept as a letter,    *)
+(* and its redelivery is refused too, whatever the state has become.                                                  *)
 EXTENDS Deliveries
 
-CONSTANT Readers    \* the messages that change no state, and whose outputs tell what they saw
+CONSTANTS
+    Readers,    \* the messages that change no state, and whose outputs tell what they saw
+    Refusing    \* the messages that are refused while nothing has changed the state
 
 VARIABLES
     log,        \* the versions of one stream, each with its message and the context captured when it was made
+    letters,    \* the messages that were refused, in rows beside the versions
+    ends,       \* what became of each delivery that was acknowledged
     published,  \* the outputs that were published
     clock       \* a time, of which no two are equal
 
-vars == <<deliveries, log, published, clock>>
+vars == <<deliveries, log, letters, ends, published, clock>>
 
 NoOutput == [message |-> NoMessage, id |-> <<>>, before |-> <<>>, context |-> 0]
-Nothing == [stream |-> <<>>, output |-> NoOutput, context |-> 0]
+Nothing == [stream |-> <<>>, letters |-> {}, refused |-> FALSE, output |-> NoOutput, context |-> 0]
 
 Init ==
     /\ StartDeliveries(Nothing)
     /\ log = <<>>
+    /\ letters = {}
+    /\ ends = {}
     /\ published = {}
     /\ clock = 1
 
@@ -32,11 +39,26 @@ VersionsOf(stream, m) == {i \in 1..Len(stream) : stream[i].message = m}
 
 LoadState(w) ==
     /\ At(w, "load_state")
-    /\ GoOn(w, "invoke_handlers", [Nothing EXCEPT !.stream = log])
-    /\ UNCHANGED <<log, published, clock>>
+    /\ GoOn(w, "invoke_handlers", [Nothing EXCEPT !.stream = log, !.letters = letters])
+    /\ UNCHANGED <<log, letters, ends, published, clock>>
+
+(* Whether the message of a worker is refused: it was before, or it is new, and refused by the state. *)
+IsRefused(w) ==
+    LET m == message[w]
+        stream == memory[w].stream
+    IN \/ m \in memory[w].letters
+       \/ m \in Refusing /\ VersionsOf(stream, m) = {} /\ State(stream) = <<>>
+
+Refuse(w) ==
+    /\ At(w, "invoke_handlers")
+    /\ IsRefused(w)
+    /\ LET recorded == message[w] \in memory[w].letters \/ Mistake = "refusals leave no trace"
+       IN GoOn(w, IF recorded THEN "acknowledge" ELSE "store_state", [memory[w] EXCEPT !.refused = TRUE])
+    /\ UNCHANGED <<log, letters, ends, published, clock>>
 
 InvokeHandlers(w) ==
     /\ At(w, "invoke_handlers")
+    /\ ~IsRefused(w)
     /\ LET m == message[w]
            stream == memory[w].stream
            duplicate == VersionsOf(stream, m) # {}
@@ -50,21 +72,27 @@ InvokeHandlers(w) ==
            next == IF duplicate \/ Mistake = "publish before append" THEN "publish" ELSE "store_state"
        IN /\ GoOn(w, next, [memory[w] EXCEPT !.output = output, !.context = context])
           /\ clock' = IF duplicate /\ Mistake = "none" THEN clock ELSE clock + 1
-    /\ UNCHANGED <<log, published>>
+    /\ UNCHANGED <<log, letters, ends, published>>
 
-(* Append a version if nobody did since the load, else read again. *)
+(* Append a version or a letter if nobody did since the load, else read again. *)
 StoreState(w) ==
     /\ At(w, "store_state")
     /\ LET m == message[w]
            stored == IF Mistake = "publish before append" THEN "acknowledge" ELSE "publish"
-           unchanged == Len(log) = Len(memory[w].stream) \/ Mistake = "append without CAS"
+           same == Len(log) = Len(memory[w].stream) /\ letters = memory[w].letters
+           unchanged == same \/ Mistake = "append without CAS"
            left_out == Mistake = "record only on change" /\ m \in Readers
        IN IF left_out \/ ~unchanged
           THEN /\ GoOn(w, IF left_out THEN stored ELSE "load_state", memory[w])
+               /\ UNCHANGED <<log, letters>>
+          ELSE IF memory[w].refused
+          THEN /\ GoOn(w, "acknowledge", memory[w])
+               /\ letters' = letters \union {m}
                /\ UNCHANGED log
           ELSE /\ GoOn(w, stored, memory[w])
                /\ log' = Append(log, [message |-> m, context |-> memory[w].context])
-    /\ UNCHANGED <<published, clock>>
+               /\ UNCHANGED letters
+    /\ UNCHANGED <<ends, published, clock>>
 
 Publish(w) ==
     /\ At(w, "publish")
@@ -72,20 +100,25 @@ Publish(w) ==
     /\ LET duplicate == VersionsOf(memory[w].stream, message[w]) # {}
            next == IF Mistake = "publish before append" /\ ~duplicate THEN "store_state" ELSE "acknowledge"
        IN GoOn(w, next, memory[w])
-    /\ UNCHANGED <<log, clock>>
+    /\ UNCHANGED <<log, letters, ends, clock>>
+
+Tell(w) ==
+    /\ Acknowledge(w, Nothing)
+    /\ ends' = ends \union {[message |-> message[w], refused |-> memory[w].refused]}
 
 Step(w) ==
-    \/ /\ \/ \E m \in Messages : Take(w, m, "load_state")
-          \/ Acknowledge(w, Nothing)
-       /\ UNCHANGED <<log, published, clock>>
+    \/ /\ \/ \E m \in Messages : Take(w, m, "load_state") /\ UNCHANGED ends
+          \/ Tell(w)
+       /\ UNCHANGED <<log, letters, published, clock>>
     \/ LoadState(w)
+    \/ Refuse(w)
     \/ InvokeHandlers(w)
     \/ StoreState(w)
     \/ Publish(w)
 
 Next ==
     \/ \E w \in Workers : Step(w)
-    \/ \E w \in Workers : Crash(w, Nothing) /\ UNCHANGED <<log, published, clock>>
+    \/ \E w \in Workers : Crash(w, Nothing) /\ UNCHANGED <<log, letters, ends, published, clock>>
     \/ Quiescent /\ UNCHANGED vars
 
 Spec == Init /\ [][Next]_vars /\ \A w \in Workers : WF_vars(Step(w))
@@ -99,15 +132,18 @@ NoGhost ==
         /\ output.before = State(SubSeq(log, 1, i - 1))
         /\ output.context = log[i].context
 
-(* In the end every message is stored, and what it has to say is published. *)
+(* In the end every message that was not refused is stored, and what it has to say is published. *)
 NoLost ==
-    Quiescent => \A m \in Messages :
+    Quiescent => \A m \in Messages \ letters :
         /\ VersionsOf(log, m) # {}
         /\ \E output \in published : output.message = m
 
 (* All published copies of an output have one id and one body, and no two outputs have one id. *)
 ConsistentOutput ==
     \A one, other \in published : (one.message = other.message \/ one.id = other.id) => one = other
+
+(* All deliveries of a message end alike: what was refused once is refused for good. *)
+AttemptsAgree == \A one, other \in ends : one.message = other.message => one = other
 
 EveryMessageIsAcknowledged == <>[]Quiescent
 ============================================================================

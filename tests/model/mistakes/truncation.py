@@ -104,9 +104,9 @@ def _open_epochs_count_as_ended(patch: pytest.MonkeyPatch) -> None:
 def _ended_before_published(patch: pytest.MonkeyPatch) -> None:
     process: Any = StateBasedOneByOne.process
 
-    async def end_and_publish(self: Any, message: Any) -> Any:
+    async def end_and_publish(self: Any, message: Any, **named: Any) -> Any:
         if self.epochs is None:
-            return await process(self, message)
+            return await process(self, message, **named)
         epoch = await self.epochs.enter()
         (outcome,) = await self.algorithm.numbered(epoch.number).process(message.business_id, [message])
         await self.epochs.leave(epoch, None)
