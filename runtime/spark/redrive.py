@@ -79,7 +79,9 @@ def redrive(
     its id to resume it. Raises `UsageError` when there are no such letters.
     """
     batch = Batch(spark, app, store, table, out, BatchOptions(**options))
-    return batch.redrive(Wanted(where, Edits(edits)), batch_id).outcomes
+    mended = Edits(edits)
+    wanted = Wanted(where, mended, only_edited=where.is_all and len(mended) > 0)
+    return batch.redrive(wanted, batch_id).outcomes
 
 
 def letters(spark: SparkSession, *, store: str, table: str, where: Selection = _ALL) -> DataFrame:

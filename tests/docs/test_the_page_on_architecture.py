@@ -36,7 +36,7 @@ from runtime.retries import RetryPolicy
 from runtime.spark import issuing
 from samples.shooting_range import app
 from tests.docs.pages import ROOT, blocks, text
-from tests.docs.played import KEY, play, rows
+from tests.docs.played import GAME, KEY, play, rows
 
 PAGE = text("docs/architecture.md")
 ROOMS = dict(re.findall(r'^ +(\w+)\["([\w/.]+?)/?:', PAGE, re.MULTILINE))
@@ -202,6 +202,8 @@ async def write_all_others(table: Table) -> None:
     )
     await DeduplicationStore(table).add("ShootingRange-other", {"m": b"fingerprint"})
     await Processor(app, table, publish, algorithm="tokens").issue(Envelope.of("m", "FireAt", "{}"))
+    for business_id in (None, GAME):  # letters: of the table, and of a stream
+        await Processor(app, table, publish).process(Envelope.of("m", "FireAt", "{", business_id=business_id))
     await issuing._note(table, "0123456789abcdef", "out")
     await TableEffects(table).prepare(Effect("ShootingRange-game", "attempt", 0), b"content")
     await IdempotentDelivery(DeliveryKeys(table)).deliver("customer", "m", failing)

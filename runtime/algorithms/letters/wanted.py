@@ -11,12 +11,13 @@ from runtime.algorithms.letters.selection import FoundLetter, Selection
 class Wanted(NamedTuple):
     """Which letters are redriven, and messages that were mended for some of them.
 
-    With a selection of all, edits choose the letters: those that have one.
+    With `only_edited`, only those of the selection for which there is an edit.
     """
 
     selection: Selection
     edits: Edits
+    only_edited: bool = False
 
     def takes(self, found: FoundLetter) -> bool:
         """Say whether a letter that is selected is redriven."""
-        return not (self.selection.is_all and len(self.edits)) or self.edits.has(found)
+        return not self.only_edited or self.edits.has(found)

@@ -102,7 +102,8 @@ def redrive(
     """
     selection = make_selection(message, reason, handler, stream, older_than)
     check_chosen(selection, is_enough=all_ or edit is not None or batch_id is not None)
-    wanted = Wanted(selection, Edits(() if edit is None else edit.read_text("utf-8").splitlines()))
+    edits = Edits(() if edit is None else edit.read_text("utf-8").splitlines())
+    wanted = Wanted(selection, edits, only_edited=selection.is_all and not all_ and edit is not None)
     loaded = load_app(app)
     from runtime.spark.batch import Batch, new_batch_id
     from runtime.spark.batch_options import BatchOptions

@@ -131,6 +131,8 @@ def test_a_dry_run_of_a_redrive_says_what_would_be_redriven(consistent, refused,
     consistent("letters", *ON_STORE, "--message", message_id(10), "--export", "edit.jsonl")
     some = consistent("redrive", *APP, *ON_STORE, "--edit", "edit.jsonl", "--dry-run", "--json")
     assert some.document["count"] == 1
+    every = consistent("redrive", *APP, *ON_STORE, "--edit", "edit.jsonl", "--all", "--dry-run", "--json")
+    assert every.document["count"] == 3
     assert not (tmp_path / "out").exists()
 
 

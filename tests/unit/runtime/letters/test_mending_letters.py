@@ -132,10 +132,9 @@ def test_lines_whose_letter_is_not_there_are_told():
         edits.check_used()
 
 
-def test_without_a_selection_the_edits_choose():
+def test_the_edits_may_choose_among_the_letters():
     edits = Edits([to_line(found())])
 
-    assert not Wanted(Selection(), edits).takes(found(number=2))
-    assert Wanted(Selection(), edits).takes(found())
-    assert Wanted(Selection(handler="Boxes"), edits).takes(found(number=2))
-    assert Wanted(Selection(), Edits(())).takes(found())
+    assert not Wanted(Selection(), edits, only_edited=True).takes(found(number=2))
+    assert Wanted(Selection(), edits, only_edited=True).takes(found())
+    assert Wanted(Selection(), edits).takes(found(number=2))
