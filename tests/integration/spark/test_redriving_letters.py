@@ -225,10 +225,14 @@ def test_a_type_that_was_unknown_goes_to_the_handler_that_was_added(boxes):
 
 
 @pytest.mark.parametrize(
-    "algorithm", ["outbox", pytest.param("deduplication-store", marks=pytest.mark.thorough)]
+    "algorithm",
+    ["outbox", "tokens", pytest.param("deduplication-store", marks=pytest.mark.thorough)],
 )
 def test_letters_of_the_other_algorithms_are_redriven_as_well(boxes, algorithm):
-    run(boxes, "one", sent(1, 1, needs=needing(boxes)), sent(2, 2), algorithm=algorithm, on_error="park")
+    log = write_lines(boxes.folder / "one.jsonl", [sent(1, 1, needs=needing(boxes)), sent(2, 2)])
+    log = boxes.issue(log).out if algorithm == "tokens" else log
+    boxes.run(log, clock=CLOCK, algorithm=algorithm, on_error="park")
+    assert reasons(boxes) == [(message_id(1), "handler_error"), (message_id(2), "held_back")]
     Path(needing(boxes)).touch()
 
     outcomes = again(boxes, algorithm=algorithm)
