@@ -284,3 +284,14 @@ def test_a_redrive_whose_letters_were_deleted_is_not_resumed_with_others(boxes):
 
     with pytest.raises(UsageError, match="are no longer in"):
         again(boxes, batch_id="redrive")
+
+
+def test_a_redrive_that_cannot_begin_leaves_nothing_behind(boxes):
+    run(boxes, "one", sent(1, 1, needs=needing(boxes)))
+    (boxes.folder / "out" / "batch_id=used" / "round=0").mkdir(parents=True)
+
+    with pytest.raises(UsageError, match="holds outcomes of another batch with the id used"):
+        again(boxes, batch_id="used")
+
+    assert not (boxes.folder / "out" / "_redrive").exists()
+    assert len(waiting(boxes)) == 1
