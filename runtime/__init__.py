@@ -6,10 +6,13 @@
 from runtime.algorithms.algorithm import Publish
 from runtime.errors import (
     AppNotFoundError,
+    ArchiveError,
     BatchFailedError,
     BatchHeldBackError,
     BatchRefusedError,
     DifferenceError,
+    LeaseHeldError,
+    LeaseLostError,
     LogError,
     MissingExtraError,
     ReplayFailedError,
@@ -24,11 +27,14 @@ from runtime.processor import Processor
 
 __all__ = [
     "AppNotFoundError",
+    "ArchiveError",
     "BatchFailedError",
     "BatchHeldBackError",
     "BatchRefusedError",
     "DifferenceError",
     "Envelope",
+    "LeaseHeldError",
+    "LeaseLostError",
     "LogError",
     "MissingExtraError",
     "Outcome",

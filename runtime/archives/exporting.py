@@ -23,7 +23,7 @@ MARK = "_import"
 
 GROUP_ROWS = 10_000
 GROUP_BYTES = 8 * 2**20
-FILE_BYTES = 256 * 2**20
+FILE_BYTES = 64 * 2**20
 """When a row group and a file are full, by the bytes of texts and binaries before compression."""
 
 _PARTS = "rows-*.parquet"

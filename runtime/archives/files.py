@@ -50,7 +50,9 @@ class ParquetFile:
 def read_batches(path: Path) -> Iterator[pa.RecordBatch]:
     """Give what a Parquet file holds, 1,000 rows at a time. Raises `ArchiveError` when it cannot be read."""
     with reading(path), parquet.ParquetFile(path, page_checksum_verification=True) as file:
-        yield from file.iter_batches(batch_size=_BATCH_ROWS)
+        # One row group at a time: asked for all, Arrow holds on to what it has read, up to the whole file.
+        for group in range(file.num_row_groups):
+            yield from file.iter_batches(batch_size=_BATCH_ROWS, row_groups=[group])
 
 
 @contextmanager

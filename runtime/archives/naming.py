@@ -24,7 +24,8 @@ def files_that_name(folder: Path, handler: str, business_ids: Collection[str]) -
         with reading(path), parquet.ParquetFile(path) as file:
             names = set(file.schema_arrow.names)
             columns = [name for name in ("handler", "business_id", "partition_key") if name in names]
-            batches = file.iter_batches(columns=columns) if columns else ()
+            groups = range(file.num_row_groups) if columns else ()
+            batches = (file.read_row_group(group, columns=columns) for group in groups)
             rows = sum(_count(batch, handler, business_ids, keys) for batch in batches)
         if rows:
             found[path] = rows

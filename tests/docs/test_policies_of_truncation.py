@@ -37,9 +37,9 @@ def test_each_does_what_the_page_says(place):
         if command[0] == "truncate":
             assert "2 streams by that of the table" in done.stdout
 
-    assert re.search(r"^table +180d +- +- +kept +- +20", listed, re.MULTILINE)
-    assert re.search(r"^LeaderBoard +30d +1 +- +kept +- +20", listed, re.MULTILINE)
-    assert re.search(r"^LeaderBoard spring +- +- +- +- +held +20", listed, re.MULTILINE)
+    assert re.search(r"^table +180d +- +- +kept +- +- +20", listed, re.MULTILINE)
+    assert re.search(r"^LeaderBoard +30d +1 +- +kept +- +- +20", listed, re.MULTILINE)
+    assert re.search(r"^LeaderBoard spring +- +- +- +- +- +held +20", listed, re.MULTILINE)
 
 
 def test_without_rules_and_policies_there_is_nothing_to_apply(place):

@@ -309,6 +309,7 @@ SAMPLES = (
         ),
         Bounds(4, 4, 3),
     ),
+    (refused.ALL_AT_ONCE, Bounds(3, 3, 2)),
     (outbox("w", "x", "y", "z", copies=3), Bounds(4, 4, 3)),
     (with_tokens("x", copies=2), Bounds(2, 2, 1)),
     (with_documents("x", copies=2), Bounds(2, 2, 1)),

@@ -31,9 +31,10 @@ Folder = Annotated[
 
 
 def export(*, store: StoreUrl, table: TableName, to: Folder, as_json: AsJson = False) -> None:
-    """Copy a whole table into Parquet files: all rows, of streams, ledger, letters, tokens and all else.
+    r"""Copy a whole table into Parquet files: all rows, of streams, ledger, letters, tokens and all else.
 
-        consistent export --store sqlite:///store.db --table games --to games-export
+        consistent export --store sqlite:///store.db --table games \
+            --to games-export
 
     `consistent import` writes them into another table, of any store. The files are read back, and the export counts
     only if nobody wrote to the table meanwhile. Two requests for each 1,000 rows. Stopped at any moment it is no

@@ -53,7 +53,6 @@ class TruncationReport:
         return {
             "dry_run": self.dry_run,
             **totals,
-            "letters_given_up": self._letters(),
             "requests": self.requests,
             "requests_per_row": round(self.requests / rows, 3) if rows else None,
             "held": self._streams_by("held"),
@@ -82,8 +81,6 @@ class TruncationReport:
         )
         yield from self._rules()
         yield from self._held()
-        if self._letters():
-            yield f"{counted(self._letters(), 'letter')} {'would be' if self.dry_run else 'were'} given up."
         yield self._cost(totals["rows"])
         if totals["cut"]:
             yield "An unknown message that is not newer than the horizon of such a stream is too late from then on."
@@ -131,9 +128,6 @@ class TruncationReport:
             if value is not None:
                 streams[value] += count.streams
         return dict(sorted(streams.items()))
-
-    def _letters(self) -> int:
-        return sum(count.letters for count in self.counts)
 
     def _without_rules(self) -> int:
         return sum(count.streams for count in self.counts if count.rules is None and count.held is None)

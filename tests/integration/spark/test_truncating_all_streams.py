@@ -60,7 +60,7 @@ def test_old_versions_go_and_their_messages_are_too_late(any_place):
 
     # Then the run of January is cut, and the newest state stays
     assert done.streams is not None
-    ((_, versions, runs, rows, size, kept_from, newest, horizon, held),) = done.streams.collect()
+    ((_, versions, runs, rows, size, _, kept_from, newest, horizon, held),) = done.streams.collect()
     assert (versions, runs, kept_from, newest, held) == (3, 1, 4, 6, None)
     assert done.counts == [TruncatedCount("ShootingRange", "given", None, 1, 1, 3, 1, rows, size)]
     assert horizon == datetime(2026, 1, 5, tzinfo=UTC).replace(tzinfo=None)

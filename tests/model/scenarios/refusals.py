@@ -171,3 +171,17 @@ LATE = RefusalScenario(
     [task("batch-1", _OLD_R, _A, late="process"), once_refused(redrive(1, _OLD_R), "r")],
     [*long_ago("s", "t", "z"), truncate()],
 )
+ALL_AT_ONCE = RefusalScenario(
+    "batches, messages, late copies, a parked stream, redrives and truncation",
+    [
+        truncate(copies=2),
+        task("batch-1", _R, _B, on_error="park"),
+        task("batch-2", _R, _A, reply("q", to="a")),
+        deliver(_C, 2),
+        deliver(old("m"), 2),
+        once_refused(redrive(1, _MENDED, _B), "r", "b"),
+        once_refused(redrive(2, _A), "a"),
+        once_refused(redrive(3, _R), "r"),
+    ],
+    long_ago(*"mnz"),
+)

@@ -36,7 +36,7 @@ def test_its_document_sums_up():
             "runs": 9,
             "rows": 12,
             "bytes": 1050,
-            "letters": 0,
+            "letters": 7,
         },
         {
             "handler": "Score",
@@ -51,7 +51,7 @@ def test_its_document_sums_up():
     ]
     assert (document["streams"], document["cut"], document["rows"], document["bytes"]) == (12, 5, 12, 1050)
     assert (document["requests"], document["requests_per_row"]) == (24, 2.0)
-    assert document["letters_given_up"] == 7
+    assert document["letters"] == 7
     assert document["held"] == {"hold": 2, "open_batch": 2}
     assert document["rules"] == {"handler": 7, "stream": 1}
     assert document["without_rules"] == 3
@@ -67,7 +67,6 @@ def test_people_read_it_in_sentences():
     )
     assert "3 streams have no policy, and were left alone." in text
     assert "Held back: 2 streams by a hold, 2 streams by batches that are not published." in text
-    assert "7 letters were given up." in text
     assert "12 rows deleted. 24 requests, 2.00 for each row." in text
 
 
