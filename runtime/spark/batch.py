@@ -157,9 +157,18 @@ class Batch:
             if not self._are_chosen(connection, letters):
                 connection.run(letters.freeze(connection.table, self.app, wanted))
             first = partial(letters.work, self.spark, partitions=self._partitions())
-            result = self._run(connection, letters.batch_id, f"letters in {letters.path}", first)
+            try:
+                result = self._run(connection, letters.batch_id, f"letters in {letters.path}", first)
+            except UsageError:
+                self._forget(connection, letters)
+                raise
         connection.run(letters.finish(connection.table))
         return result
+
+    def _forget(self, connection: Connection, letters: RedrivenLetters) -> None:
+        """Delete the letters of a redrive that was refused before it stood in the ledger."""
+        if connection.run(Ledger(connection.table, self.options.clock).find(letters.batch_id)) is None:
+            letters.remove()
 
     def _are_chosen(self, connection: Connection, letters: RedrivenLetters) -> bool:
         """Say whether an earlier attempt chose the letters of a redrive. Raises `UsageError` when they are lost."""

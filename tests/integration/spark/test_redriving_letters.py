@@ -225,10 +225,14 @@ def test_a_type_that_was_unknown_goes_to_the_handler_that_was_added(boxes):
 
 
 @pytest.mark.parametrize(
-    "algorithm", ["outbox", pytest.param("deduplication-store", marks=pytest.mark.thorough)]
+    "algorithm",
+    ["outbox", "tokens", pytest.param("deduplication-store", marks=pytest.mark.thorough)],
 )
 def test_letters_of_the_other_algorithms_are_redriven_as_well(boxes, algorithm):
-    run(boxes, "one", sent(1, 1, needs=needing(boxes)), sent(2, 2), algorithm=algorithm, on_error="park")
+    log = write_lines(boxes.folder / "one.jsonl", [sent(1, 1, needs=needing(boxes)), sent(2, 2)])
+    log = boxes.issue(log).out if algorithm == "tokens" else log
+    boxes.run(log, clock=CLOCK, algorithm=algorithm, on_error="park")
+    assert reasons(boxes) == [(message_id(1), "handler_error"), (message_id(2), "held_back")]
     Path(needing(boxes)).touch()
 
     outcomes = again(boxes, algorithm=algorithm)
@@ -280,3 +284,14 @@ def test_a_redrive_whose_letters_were_deleted_is_not_resumed_with_others(boxes):
 
     with pytest.raises(UsageError, match="are no longer in"):
         again(boxes, batch_id="redrive")
+
+
+def test_a_redrive_that_cannot_begin_leaves_nothing_behind(boxes):
+    run(boxes, "one", sent(1, 1, needs=needing(boxes)))
+    (boxes.folder / "out" / "batch_id=used" / "round=0").mkdir(parents=True)
+
+    with pytest.raises(UsageError, match="holds outcomes of another batch with the id used"):
+        again(boxes, batch_id="used")
+
+    assert not (boxes.folder / "out" / "_redrive").exists()
+    assert len(waiting(boxes)) == 1
