@@ -28,7 +28,7 @@ from benchmarks.processes import own_process
 from benchmarks.results import FOLDER, machine, now, packages
 from benchmarks.shooting import TABLE
 from benchmarks.skew.memory import Sampler
-from runtime.algorithms.state_based.truncation import DAY
+from runtime.algorithms.state_based.truncation_rules import DAY
 from runtime.spark import build_session, truncate
 
 SIZES = {

@@ -12,7 +12,7 @@ from functools import partial
 
 from eventstore import Int64, Operation, Row, RowChangedError, RowExistsError, Table, Value, pages
 from eventstore.keys import escape
-from runtime.algorithms.state_based.truncation import TruncationRules
+from runtime.algorithms.state_based.truncation_rules import TruncationRules
 from runtime.batches.open_batches import OpenBatches
 from runtime.clock import Clock, to_datetime, to_microseconds
 from runtime.retries import RetryPolicy, until_undisturbed

@@ -16,7 +16,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 from eventstore import KeyRange, Table
 from eventstore.connect import portable_url
 from eventstore.listing import count_and_split
-from runtime.algorithms.state_based.truncation import TruncationRules
+from runtime.algorithms.state_based.truncation_rules import MINIMUM_AGE, TruncationRules
 from runtime.archives.versions import prepare_parts
 from runtime.batches.ledger import Ledger
 from runtime.batches.open_batches import OpenBatches
@@ -186,7 +186,7 @@ def truncate(
             raise (LeaseLostError if lost else BatchFailedError)(explain(error)) from error
         age = older_than if is_given else connection.run(_age_of_table(of_driver, clock))
         if age is not None and not dry_run:
-            connection.run(ledger.prune(now - age))
+            connection.run(ledger.prune(now - max(age, MINIMUM_AGE)))
     return replace(truncation, requests=truncation.requests + of_driver.calls)
 
 

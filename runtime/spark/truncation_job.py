@@ -13,13 +13,8 @@ import pyarrow as pa
 from pyspark.sql.types import LongType, StringType, StructField, StructType, TimestampType
 
 from eventstore import KeyRange
-from runtime.algorithms.state_based.truncation import (
-    HeldBy,
-    Truncated,
-    TruncationRules,
-    take_versions,
-    truncate_stream,
-)
+from runtime.algorithms.state_based.truncation import Truncated, take_versions, truncate_stream
+from runtime.algorithms.state_based.truncation_rules import HeldBy, TruncationRules
 from runtime.archives.versions import VersionPart
 from runtime.batches.open_batches import OpenBatches
 from runtime.cleanup.lease import RENEW_SECONDS, Leases

@@ -10,7 +10,7 @@ from eventstore.keys import MAX_KEY_UNITS
 from eventstore.limits import MAX_OPERATIONS, MAX_TRANSACTION_BYTES
 from runtime.algorithms.outbox.entity import MAX_OUTBOX_BYTES
 from runtime.algorithms.state_based.decide import FUTURE_TOLERANCE
-from runtime.algorithms.state_based.truncation import MINIMUM_AGE
+from runtime.algorithms.state_based.truncation_rules import MINIMUM_AGE
 from runtime.algorithms.state_based.verification import Verdict
 from runtime.batches.record import BatchStatus
 from runtime.cli import failures

@@ -20,7 +20,7 @@ from runtime.algorithms.last_hop.delivery import IdempotentDelivery
 from runtime.algorithms.last_hop.keys import DeliveryKeys
 from runtime.algorithms.outbox.tokens import CHAIN_LENGTH
 from runtime.algorithms.row_keys import row_key
-from runtime.algorithms.state_based.truncation import DAY
+from runtime.algorithms.state_based.truncation_rules import DAY
 from runtime.batches.context import BatchContext
 from runtime.batches.ledger import Ledger
 from runtime.batches.numbering import PARTITION, Counter

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from eventstore import Table, connect
-from runtime.algorithms.state_based.truncation import TruncationRules
+from runtime.algorithms.state_based.truncation_rules import TruncationRules
 from runtime.batches.open_batches import OpenBatches
 from runtime.cleanup.lease import Leases
 from runtime.cleanup.policies import NO_RULES, Policies

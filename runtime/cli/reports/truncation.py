@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import RenderableType
 
-from runtime.algorithms.state_based.truncation import HeldBy
+from runtime.algorithms.state_based.truncation_rules import HeldBy
 from runtime.cli.reports.tables import counted, make_table
 
 if TYPE_CHECKING:

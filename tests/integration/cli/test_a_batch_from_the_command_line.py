@@ -134,7 +134,7 @@ def test_truncation_cuts_all_but_the_newest_runs(commands):
 
     assert commands.truncated.returncode == 0, commands.truncated.stderr
     assert (document["streams"], document["cut"], document["versions"]) == (6, 6, 18)
-    sums = {"streams": 3, "cut": 3, "versions": 9, "runs": 3, "rows": 0}
+    sums = {"streams": 3, "cut": 3, "versions": 9, "runs": 3, "rows": 0, "letters": 0}
     for found, handler in zip(document["handlers"], ("Account", "Mail"), strict=True):
         assert found.pop("bytes") > 0
         assert found == {"handler": handler, **sums}
@@ -142,7 +142,7 @@ def test_truncation_cuts_all_but_the_newest_runs(commands):
 
 def test_what_was_cut_is_no_longer_shown(commands):
     assert commands.shown.returncode == 0
-    assert "kept from 4" in commands.shown.stdout
+    assert ["kept", "from", "4"] in [line.split() for line in commands.shown.stdout.splitlines()]
     assert "total: 12 → 13" in commands.shown.stdout
 
 

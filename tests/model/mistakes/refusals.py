@@ -9,7 +9,7 @@ import pytest
 
 from runtime.algorithms.refusals import Refusals
 from runtime.algorithms.state_based import process as state_based
-from runtime.algorithms.state_based.truncation import TruncationRules
+from runtime.algorithms.state_based.truncation_rules import TruncationRules
 from runtime.messages.outcome import Outcome
 from runtime.storage.letters import Kind, Letter
 from runtime.storage.stream import Append, append

@@ -13,7 +13,7 @@ from eventstore.writing import transact
 from runtime.algorithms.publishing import publish_all
 from runtime.algorithms.state_based import truncation
 from runtime.algorithms.state_based.process import StateBasedOneByOne
-from runtime.algorithms.state_based.truncation import TruncationRules
+from runtime.algorithms.state_based.truncation_rules import TruncationRules
 from runtime.batches.open_batches import OpenBatches
 from tests.model.mistakes.mistake import Mistake
 from tests.model.scenarios.batches import ONE_TOKEN, task

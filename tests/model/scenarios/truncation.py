@@ -9,7 +9,8 @@ from functools import partial
 from eventstore import truncation as event_truncation
 from eventstore.backends import memory
 from runtime import Processor, processor
-from runtime.algorithms.state_based.truncation import DAY, TruncationRules, truncate_stream
+from runtime.algorithms.state_based.truncation import truncate_stream
+from runtime.algorithms.state_based.truncation_rules import DAY, TruncationRules
 from runtime.batches.ledger import Ledger
 from runtime.messages.envelope import Envelope
 from tests.model.calls import SteppedTable, publish

@@ -12,7 +12,8 @@ from runtime import Output, Processor
 from runtime.algorithms.last_hop.delivery import End, IdempotentDelivery
 from runtime.algorithms.last_hop.keys import DeliveryKeys
 from runtime.algorithms.outbox.outbox import Outbox
-from runtime.algorithms.state_based.truncation import DAY, TruncationRules, truncate_stream
+from runtime.algorithms.state_based.truncation import truncate_stream
+from runtime.algorithms.state_based.truncation_rules import DAY, TruncationRules
 from runtime.algorithms.state_based.verification import Verifier
 from runtime.batches.open_batches import OpenBatches
 from runtime.messages.deliveries import Prepared

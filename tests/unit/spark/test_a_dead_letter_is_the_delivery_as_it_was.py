@@ -21,7 +21,8 @@ from hypothesis import strategies as st
 
 from eventstore import connect, drive
 from handlers import App, Context, Handler, Message, State, handles
-from runtime.algorithms.state_based.truncation import DAY, TruncationRules, truncate_stream
+from runtime.algorithms.state_based.truncation import truncate_stream
+from runtime.algorithms.state_based.truncation_rules import DAY, TruncationRules
 from runtime.batches.context import BatchContext
 from runtime.batches.open_batches import OpenBatches
 from runtime.clock import EARLIEST, to_microseconds

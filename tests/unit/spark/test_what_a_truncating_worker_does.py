@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from eventstore import InterceptedTable, KeyRange, Table, drive
-from runtime.algorithms.state_based.truncation import TruncationRules
+from runtime.algorithms.state_based.truncation_rules import TruncationRules
 from runtime.batches.open_batches import OpenBatches
 from runtime.cleanup import lease as lease_module
 from runtime.cleanup.lease import Leases

@@ -8,7 +8,8 @@ from eventstore.listing import split_keys
 from eventstore.port import Int64, Row
 from runtime import Envelope, Processor
 from runtime.algorithms.counts import TableCount, count_objects, count_rows, object_keys
-from runtime.algorithms.state_based.truncation import TruncationRules, truncate_stream
+from runtime.algorithms.state_based.truncation import truncate_stream
+from runtime.algorithms.state_based.truncation_rules import TruncationRules
 from runtime.batches.ledger import Ledger
 from runtime.batches.open_batches import OpenBatches
 from runtime.storage import limits

@@ -8,7 +8,8 @@ from functools import partial
 import pytest
 
 from eventstore import InterceptedTable, StoreUnavailableError, Table, drive
-from runtime.algorithms.state_based.truncation import TruncationRules, take_versions, truncate_stream
+from runtime.algorithms.state_based.truncation import take_versions, truncate_stream
+from runtime.algorithms.state_based.truncation_rules import TruncationRules
 from runtime.archives import versions as archive
 from runtime.archives.versions import VersionPart, prepare_parts, read_versions
 from runtime.batches.context import BatchContext

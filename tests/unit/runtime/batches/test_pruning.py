@@ -7,7 +7,8 @@ import pytest
 from eventstore import InterceptedTable, Operation, Page, Row, Table, drive
 from runtime.algorithms.choice import Dependencies, make_outbox_batches
 from runtime.algorithms.outbox.outbox_batch import OutboxBatch
-from runtime.algorithms.state_based.truncation import TruncationRules, truncate_stream
+from runtime.algorithms.state_based.truncation import truncate_stream
+from runtime.algorithms.state_based.truncation_rules import TruncationRules
 from runtime.batches.context import BatchContext
 from runtime.batches.ledger import Ledger
 from runtime.batches.numbering import PARTITION, ended

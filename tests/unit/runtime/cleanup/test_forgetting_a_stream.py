@@ -7,7 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 from eventstore import InterceptedTable, StoreUnavailableError, Table, drive
-from runtime.algorithms.state_based.truncation import TruncationRules, truncate_stream
+from runtime.algorithms.state_based.truncation import truncate_stream
+from runtime.algorithms.state_based.truncation_rules import TruncationRules
 from runtime.batches.context import BatchContext
 from runtime.batches.open_batches import OpenBatches
 from runtime.cleanup.forget import Tables, forget, look

@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from eventstore import InterceptedTable, Table, drive
-from runtime.algorithms.state_based.truncation import TruncationRules, truncate_stream
+from runtime.algorithms.state_based.truncation import truncate_stream
+from runtime.algorithms.state_based.truncation_rules import TruncationRules
 from runtime.batches.open_batches import OpenBatches
 from runtime.cleanup.window import HOUR, Window, Windows, window_of, windows
 from runtime.storage import limits

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from eventstore import Row, Table, drive
 from eventstore import truncation as event_truncation
 from eventstore.limits import row_bytes
-from runtime.algorithms.state_based.truncation import Truncated, TruncationRules, truncate_stream
+from runtime.algorithms.state_based.truncation import Truncated, truncate_stream
+from runtime.algorithms.state_based.truncation_rules import TruncationRules
 from runtime.batches.open_batches import OpenBatches
 from runtime.storage import limits
 from tests.unit.runtime.diary import ponder

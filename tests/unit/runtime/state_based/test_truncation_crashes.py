@@ -9,7 +9,8 @@ import pytest
 
 from eventstore import InterceptedTable, Operation, StoreUnavailableError, Table, drive
 from eventstore.port import Verb
-from runtime.algorithms.state_based.truncation import TruncationRules, truncate_stream
+from runtime.algorithms.state_based.truncation import truncate_stream
+from runtime.algorithms.state_based.truncation_rules import TruncationRules
 from runtime.batches.open_batches import OpenBatches
 from runtime.storage import limits
 from tests.unit.runtime.diary import DIARY, ponder, write

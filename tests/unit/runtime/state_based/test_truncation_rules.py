@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from eventstore import Table, drive
-from runtime.algorithms.state_based.truncation import HeldBy, Truncated, TruncationRules, truncate_stream
+from runtime.algorithms.state_based.truncation import Truncated, truncate_stream
+from runtime.algorithms.state_based.truncation_rules import HeldBy, TruncationRules
 from runtime.batches.open_batches import OpenBatches
 from runtime.errors import UsageError
 from runtime.storage import limits

@@ -6,7 +6,8 @@ import pytest
 
 from eventstore import Table, drive
 from handlers import App, Context, Handler, Message, State, handles
-from runtime.algorithms.state_based.truncation import HeldBy, Truncated, TruncationRules, truncate_stream
+from runtime.algorithms.state_based.truncation import Truncated, truncate_stream
+from runtime.algorithms.state_based.truncation_rules import HeldBy, TruncationRules
 from runtime.batches.context import BatchContext
 from runtime.batches.open_batches import OpenBatches
 from runtime.storage import limits
