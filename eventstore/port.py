@@ -202,6 +202,14 @@ class LeavesTraces(Protocol):
         """
 
 
+@runtime_checkable
+class MayBeReplaced(Protocol):
+    """What stores can tell besides that are a file, which may be deleted while it is open."""
+
+    def is_replaced(self) -> bool:
+        """Say whether the file that is open was deleted, or another one is in its place: then open the store anew."""
+
+
 class Store(Protocol):
     """Tables behind one url."""
 

@@ -256,6 +256,10 @@ class SqliteStore(Store):
             raise TableNotFoundError(name, self.url)
         return table
 
+    def is_replaced(self) -> bool:
+        """Say whether the file that is open was deleted, or another one is in its place."""
+        return self._file.is_replaced()
+
     async def close(self) -> None:
         """Close the connections that this process opened; a later call opens a new one."""
         self._file.close()

@@ -47,6 +47,7 @@ class SqliteConnection(sqlite3.Connection):
     def prepare(self) -> None:
         """Make what belongs to the connection."""
         self.pid = os.getpid()
+        self.identity: tuple[int, int] | None = None
         self.statement = self.cursor()
         self.packer = Packer()
         self._random = Random(os.urandom(32))  # noqa: S311 - must not repeat, need not be secret
@@ -86,10 +87,18 @@ class SqliteFile:
             raise self.explained(error) from error
         except OSError as error:
             raise StoreUrlError(f"The folder of {self.path} cannot be made: {error.strerror}.") from error
+        connection.identity = _identity(self.path)
         self._local.connection = connection
         self._open.add(connection)
         _connections.add(connection)
         return connection
+
+    def is_replaced(self) -> bool:
+        """Say whether the file that this thread has open is no longer the one at its path: deleted, or made anew."""
+        connection: SqliteConnection | None = getattr(self._local, "connection", None)
+        if connection is None or connection.pid != os.getpid():
+            return False
+        return _identity(self.path) != connection.identity
 
     def close(self) -> None:
         """Close the connections that this process opened."""
@@ -257,3 +266,12 @@ os.register_at_fork(
     after_in_parent=_let_go_of_connections,
     after_in_child=_leave_connections_alone,
 )
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    """Return what tells a file from every other that exists, None when there is none."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino

@@ -74,20 +74,32 @@ def _shown_session(
         end = partial(_end, spark, progress)
         try:
             yield spark, progress
-        except KeyboardInterrupt:
-            with suppress(
-                *SPARK_FAILURES, OSError
-            ):  # the call that was interrupted has broken the connection to Java
+        except BaseException as error:
+            interrupt = _interrupt_behind(error)
+            if interrupt is None:
                 end()
-            raise
-        except BaseException:
-            end()
-            raise
+                raise
+            # The call that was interrupted has broken the connection to Java.
+            with suppress(*SPARK_FAILURES, OSError):
+                end()
+            raise interrupt from None
         end()
     except BaseException:
         progress.failed()
         raise
     progress.done()
+
+
+def _interrupt_behind(error: BaseException) -> KeyboardInterrupt | None:
+    """Return the interrupt that an error came after, if it did: PySpark calls Java while it is passed on, and fails."""
+    seen: list[BaseException] = []
+    while not isinstance(error, KeyboardInterrupt):
+        seen.append(error)
+        following = error.__cause__ or error.__context__
+        if following is None or following in seen:
+            return None
+        error = following
+    return error
 
 
 def _end(spark: Session, progress: StepProgress) -> None:

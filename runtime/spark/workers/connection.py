@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 
 from eventstore import Scope, Store, Table, connect, drive
 from eventstore.connect import portable_url
+from eventstore.port import MayBeReplaced
 from runtime.errors import UsageError
 from runtime.spark.sessions.session import is_local
 from runtime.spark.workers.concurrency import ConcurrencyLimit, Wait
@@ -64,6 +65,11 @@ class Connection:
             self.close()  # nobody else can: the error is all that is left of it
             raise
 
+    @property
+    def is_replaced(self) -> bool:
+        """Whether a store is a file that was deleted, or made anew, since it was opened."""
+        return any(isinstance(store, MayBeReplaced) and store.is_replaced() for store in self.stores)
+
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Run one coroutine to its end."""
         return drive(coroutine) if self._loop is None else self._loop.run(coroutine)
@@ -113,6 +119,8 @@ def open_table(
     """
     place = TablePlace(store_url, table_name)
     key = (os.getpid(), threading.get_ident(), place, None if other == place else other)
+    if key in _connections and _connections[key].is_replaced:
+        _connections.pop(key).close()
     if key not in _connections:
         _connections[key] = Connection(place, key[-1], make=make)
     return _connections[key]

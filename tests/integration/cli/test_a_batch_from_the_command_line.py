@@ -150,4 +150,4 @@ def test_both_batches_are_listed_as_published(commands):
     batches = json.loads(commands.listed.stdout)["batches"]
 
     assert [each["status"] for each in batches] == ["published", "published"]
-    assert batches[0]["batch_id"] == "first"
+    assert batches[1]["batch_id"] == "first"

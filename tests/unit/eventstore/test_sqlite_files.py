@@ -21,6 +21,7 @@ from eventstore import (
 )
 from eventstore.backends import sqlite_file
 from eventstore.backends.sqlite_file import SqliteConnection, SqliteFile
+from eventstore.port import MayBeReplaced
 
 
 @pytest.fixture
@@ -298,3 +299,20 @@ def test_a_file_that_is_not_there_is_not_made_to_look_for_a_table(tmp_path):
         drive(store.table("games", make=False))
 
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_that_was_deleted_or_made_anew_is_told_from_the_one_that_is_open(tmp_path):
+    store = connect(f"sqlite:///{tmp_path}/store.db")
+    assert isinstance(store, MayBeReplaced)
+    assert not store.is_replaced()
+    drive(store.table("states"))
+    assert not store.is_replaced()
+
+    (tmp_path / "store.db").unlink()
+    assert store.is_replaced()
+    drive(connect(f"sqlite:///{tmp_path}/store.db").table("states"))
+    assert store.is_replaced()
+
+    drive(store.close())
+    drive(store.table("states"))
+    assert not store.is_replaced()
