@@ -100,13 +100,10 @@ class Running:
         return self._process.returncode, said
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("sent", "code"),
-    [
-        (signal.SIGTERM, 143),
-        pytest.param(signal.SIGINT, 130, marks=pytest.mark.thorough),
-        pytest.param(signal.SIGKILL, -9, marks=pytest.mark.thorough),
-    ],
+    [(signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGKILL, -9)],
 )
 def test_a_truncation_that_was_ended_is_finished_by_the_next(folder, sent, code):
     # Given a truncation that is ended in the middle
