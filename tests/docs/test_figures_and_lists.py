@@ -57,7 +57,7 @@ SENTENCES = [
     ("growth", f"more than {MAX_DELIVERIES:,} messages in one batch"),
     ("growth", f"with the tail, up to {kib(limits.MAX_TAIL_BYTES)}"),
     ("growth", f"A state over {kib(limits.MAX_HEAD_STATE_BYTES)} does not fit the header"),
-    ("growth", f"Over {kib(limits.MAX_STATE_BYTES)} nothing is stored"),
+    ("growth", f"Over {kib(limits.MAX_STATE_BYTES)} no version is stored"),
     (
         "decisions/0001-runs",
         f"up to {limits.MAX_RUN_VERSIONS:,} versions and {limits.MAX_RUN_RAW_BYTES // limits.MIB} MiB",
