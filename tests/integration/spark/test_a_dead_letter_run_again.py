@@ -150,8 +150,12 @@ class Kind(NamedTuple):
 
 @pytest.mark.parametrize(
     "kind",
-    [Kind("json"), Kind("parquet"), Kind("parquet", packed=True), Kind("frame")],
-    ids=["json", "parquet", "parquet-msgpack", "frame"],
+    [
+        pytest.param(Kind("json"), id="json"),
+        pytest.param(Kind("parquet"), id="parquet", marks=pytest.mark.thorough),
+        pytest.param(Kind("parquet", packed=True), id="parquet-msgpack"),
+        pytest.param(Kind("frame"), id="frame", marks=pytest.mark.thorough),
+    ],
 )
 def test_it_is_the_message_that_was_sent(place, kind):
     # Given a log of messages that are not handled

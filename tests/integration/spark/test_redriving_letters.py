@@ -196,6 +196,7 @@ def test_a_body_is_mended_by_hand(boxes):
     assert waiting(boxes) == []
 
 
+@pytest.mark.thorough
 def test_an_edit_that_is_refused_again_is_the_letter_now(boxes):
     run(boxes, "one", row(1, "Sent", {"box": "b", "parcel": "many"}, business_id="b"))
     line = json.loads(to_line(*waiting(boxes))) | {"body": {"box": "b", "parcel": "few"}}
@@ -226,7 +227,11 @@ def test_a_type_that_was_unknown_goes_to_the_handler_that_was_added(boxes):
 
 @pytest.mark.parametrize(
     "algorithm",
-    ["outbox", "tokens", pytest.param("deduplication-store", marks=pytest.mark.thorough)],
+    [
+        pytest.param("outbox", marks=pytest.mark.thorough),
+        "tokens",
+        pytest.param("deduplication-store", marks=pytest.mark.thorough),
+    ],
 )
 def test_letters_of_the_other_algorithms_are_redriven_as_well(boxes, algorithm):
     log = write_lines(boxes.folder / "one.jsonl", [sent(1, 1, needs=needing(boxes)), sent(2, 2)])
@@ -286,6 +291,7 @@ def test_a_redrive_whose_letters_were_deleted_is_not_resumed_with_others(boxes):
         again(boxes, batch_id="redrive")
 
 
+@pytest.mark.thorough
 def test_a_redrive_that_cannot_begin_leaves_nothing_behind(boxes):
     run(boxes, "one", sent(1, 1, needs=needing(boxes)))
     (boxes.folder / "out" / "batch_id=used" / "round=0").mkdir(parents=True)
