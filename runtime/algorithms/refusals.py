@@ -95,25 +95,7 @@ class Refusals:
             key, content = id_key(outcome.envelope.message_id or ""), _content(outcome.envelope)
         else:
             key, content = delivery.key, delivery.fingerprint
-        own = self._own(key, content)
-        batch = self._batch
-        if own is not None:
-            if self._is_redriven(own) and outcome.error != PARKED:
-                self._change(
-                    position,
-                    own._replace(
-                        envelope=outcome.envelope,
-                        enqueued_at=outcome.envelope.enqueued_at,
-                        reason=reason,
-                        error=outcome.error or "",
-                        version=version,
-                        batch=batch.batch_id,
-                        batch_number=batch.number,
-                        refused_at=now,
-                        tries=own.tries + 1,
-                    ),
-                )
-            return
+        own, batch = self._own(key, content), self._batch
         letter = Letter(
             self._next,
             Kind.WAITING,
@@ -129,11 +111,25 @@ class Refusals:
             now,
             parks=batch.parks_streams or outcome.error == PARKED,
         )
+        if own is not None:
+            if self._is_redriven(own) and outcome.error != PARKED:
+                self._change(position, self._tried_again(own, letter))
+            return
         if not self._has_room(letter):
             if batch.batch_id is None:
                 return
             letter = letter._replace(kind=Kind.BEYOND_LIMIT, envelope=None, parks=False)
         self._change(position, letter)
+
+    def _tried_again(self, own: Letter, letter: Letter) -> Letter:
+        """Return a letter that was refused again, as it is now; a mended body that has no room is not kept."""
+        changed = letter._replace(
+            number=own.number, content=own.content, tries=own.tries + 1, parks=own.parks
+        )
+        size = changed.size
+        if size <= limits.MAX_LETTER_BYTES and self._size - own.size + size <= limits.MAX_STREAM_LETTER_BYTES:
+            return changed
+        return changed._replace(envelope=own.envelope, enqueued_at=own.enqueued_at)
 
     def processed(self, position: int, key: IdKey) -> None:
         """Remove the letters of a message that was processed. Another message that used its id stays a letter."""

@@ -128,14 +128,16 @@ class Letters:
 
     def _starts(self, letters: Sequence[Letter]) -> list[int]:
         """Return the numbers with which rows begin: those there are, and new ones where a row would be too large."""
-        last = self.rows[-1] if self.rows else 0
-        starts, count, size = list(self.rows), 0, 0
+        starts: list[int] = []
+        count = size = 0
         for letter in letters:
-            if letter.number < last:
-                continue
+            place = bisect_right(self.rows, letter.number)
+            if place and (not starts or self.rows[place - 1] > starts[-1]):
+                starts.append(self.rows[place - 1])
+                count = size = 0
             count, size = count + 1, size + letter.size
             is_full = count > limits.MAX_ROW_LETTERS or size > limits.MAX_LETTER_BYTES
-            if not starts or (is_full and letter.number > starts[-1]):
+            if not starts or (is_full and count > 1):
                 starts.append(letter.number)
                 count, size = 1, letter.size
         return starts

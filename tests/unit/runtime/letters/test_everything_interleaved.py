@@ -8,8 +8,7 @@ late, nothing overtakes a letter that parks its stream, and what was moved is wh
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -18,7 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from eventstore import InterceptedTable, Table, drive
+from eventstore import Table, drive
 from runtime import Envelope, Outcome
 from runtime.algorithms.letters.selection import Selection
 from runtime.algorithms.state_based.truncation import truncate_stream
@@ -29,8 +28,8 @@ from runtime.batches.open_batches import OpenBatches
 from runtime.cleanup.forget import Tables, forget
 from runtime.storage.head import Head
 from runtime.storage.stream import find_versions
-from tests.unit.runtime.algorithms.world import At, CrashError, crash, lose_answer
-from tests.unit.runtime.letters.post import DAMAGED, NEEDS, PostOffice, deliveries, parcel
+from tests.unit.runtime.letters.model import Disturbances, Model, attempts
+from tests.unit.runtime.letters.post import DAMAGED, PostOffice, deliveries, parcel
 from tests.unit.runtime.patience import PATIENCE
 from tests.unit.runtime.tables import memory_table
 from tests.unit.runtime.worker import DAY, NOW, ToldClock, ends
@@ -39,97 +38,7 @@ NAMES = "abcdefgh"
 KEY = "Boxes-b"
 
 
-@dataclass
-class Kept:
-    """A letter as the model keeps it."""
-
-    name: str
-    reason: str
-    parks: bool
-
-
-@dataclass
-class Model:
-    """What took effect in this history of the object, what waits, and what was given up with which reason."""
-
-    processed: list[str] = field(default_factory=list)
-    letters: list[Kept] = field(default_factory=list)
-    given_up: dict[str, str] = field(default_factory=dict)
-    enqueued_at: dict[str, int] = field(default_factory=dict)
-    kept_from: int = 1
-    horizon: int | None = None
-    is_forgotten: bool = False
-
-    def batch(self, names: Sequence[str], *, park: bool) -> list[str]:
-        """Return the ends of a batch."""
-        stopped, found = False, []
-        for name in names:
-            end = self._end(name, stopped=stopped and park)
-            if end in ("handler_error", "held_back"):
-                stopped = True
-                if self._letter(name) is None and name not in self.given_up:
-                    is_parked = any(letter.parks for letter in self.letters)
-                    self.letters.append(Kept(name, end, park or is_parked))
-            elif end == "processed":
-                self.processed.append(name)
-            found.append(end)
-        return found
-
-    def redrive(self, names: Sequence[str]) -> list[str]:
-        """Return the ends of a redrive over the letters of these messages."""
-        return [self._redriven(name) for name in names]
-
-    def discard(self, name: str) -> None:
-        """Give a letter up."""
-        letter = self._letter(name)
-        if letter is not None:
-            self.letters.remove(letter)
-            self.given_up[name] = letter.reason
-
-    def forget(self, now: int, *, restart: bool) -> None:
-        """Forget the object; with `restart` a new history begins."""
-        self.processed, self.letters, self.given_up, self.kept_from = [], [], {}, 1
-        self.horizon, self.is_forgotten = now, not restart
-
-    def _end(self, name: str, *, stopped: bool) -> str:
-        if self.is_forgotten:
-            return "forgotten"
-        letter = self._letter(name)
-        if name in self.processed and self.processed.index(name) + 1 >= self.kept_from:
-            return "duplicate"
-        if letter is not None:
-            return letter.reason
-        if name in self.given_up:
-            return self.given_up[name]
-        if self.horizon is not None and self.enqueued_at[name] <= self.horizon:
-            return "too_late"
-        assert name not in self.processed
-        if stopped or any(letter.parks for letter in self.letters):
-            return "held_back"
-        return "handler_error" if self._fails(name) else "processed"
-
-    def _redriven(self, name: str) -> str:
-        letter = self._letter(name)
-        if letter is None:
-            return self._end(name, stopped=False)
-        if any(other.parks for other in self.letters[: self.letters.index(letter)]):
-            return "held_back"
-        if self._fails(name):
-            letter.reason = "handler_error"
-            return "handler_error"
-        self.letters.remove(letter)
-        self.processed.append(name)
-        return "processed"
-
-    def _fails(self, name: str) -> bool:
-        return name in DAMAGED or (name in NEEDS and NEEDS[name] not in self.processed)
-
-    def _letter(self, name: str) -> Kept | None:
-        return next((letter for letter in self.letters if letter.name == name), None)
-
-
 Names = st.text(NAMES, min_size=1, max_size=4).map(lambda text: list(dict.fromkeys(text)))
-Disturbances = st.lists(st.tuples(st.integers(1, 8), st.sampled_from([crash, lose_answer])), max_size=2)
 ACTIONS = st.lists(
     st.one_of(
         st.tuples(st.just("batch"), Names, st.booleans(), Disturbances),
@@ -196,10 +105,9 @@ def batch(
     if not messages:
         return []
     office.number += 1
-    found: list[Outcome] = attempts(
+    return attempts(
         office.table, disturbances, lambda table: office.attempt(table, office.number, messages, **options)
     )
-    return found
 
 
 def truncate(office: PostOffice, table: Table) -> None:
@@ -222,21 +130,6 @@ def moved(table: Table) -> Table:
 
 
 def ignore(*_: object) -> None: ...
-
-
-def attempts(table: Table, disturbances: Any, attempt: Callable[[Table], Any]) -> Any:
-    """Do something again and again, disturbed at one of its calls, and at last undisturbed."""
-    for number, disturbance in disturbances:
-        at = At(number, disturbance)
-
-        def disturb(*_: object, at: At = at) -> None:
-            at("call")
-
-        try:
-            attempt(InterceptedTable(table, before=disturb, after=disturb))
-        except CrashError:
-            continue
-    return attempt(table)
 
 
 def head_of(office: PostOffice) -> Head | None:
