@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from hashlib import sha256
 
-import msgpack
-
 from handlers import Published
-from runtime.messages.fingerprint import SIZE
+from runtime.messages.fingerprint import SIZE, digest
 
 
 def digest_state(encoded: bytes) -> bytes:
@@ -24,7 +22,7 @@ def digest_outputs(published: Sequence[Published]) -> bytes:
         (message_id, name, body, sorted(headers.items()) if headers else ())
         for message_id, name, body, headers in published
     ]
-    return sha256(msgpack.packb(parts)).digest()[:SIZE]
+    return digest(parts)
 
 
-NO_OUTPUTS = sha256(msgpack.packb([])).digest()[:SIZE]
+NO_OUTPUTS = digest([])

@@ -84,9 +84,13 @@ class Packer:
         (record,) = columns_of(self._deliveries, [self._made[index]], states)
         return record, before, after
 
-    def position(self, index: int) -> int:
-        """Return the position of the delivery whose message made the version at an index."""
-        return self._made[index][0]
+    def made(self, index: int) -> Made:
+        """Return what a handler made, of the version at an index."""
+        return self._made[index]
+
+    def after(self, index: int) -> bytes:
+        """Return the encoded state after the version at an index."""
+        return self._states[index + 1]
 
     def pack(self, written_at: int) -> Packed:
         """Return the longest prefix of the versions that one transaction stores, beside the tail that is there.

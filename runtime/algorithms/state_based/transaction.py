@@ -124,16 +124,11 @@ class Transaction:
             return self._folded(None if append.letters is None else append, 0, decided)
         packed = self._packer.pack(written_at)
         count = packed.last - self.head.versions
-        newest = self._version(count - 1)
-        head = replace(
-            self.head,
-            state=newest.after,
-            versions=newest.number,
-            last_now=newest.record.now,
-            tail=packed.tail,
-        )
+        _, last_now, *_ = self._packer.made(count - 1)
+        state = self._packer.after(count - 1)
+        head = replace(self.head, state=state, versions=packed.last, last_now=last_now, tail=packed.tail)
         is_whole = count == len(self._positions)
-        decided = len(self.outcomes) if is_whole else self._packer.position(count)
+        decided = len(self.outcomes) if is_whole else self._packer.made(count)[0]
         return self._folded(self._append(head, packed.runs, decided), count, decided)
 
     def _append(self, head: Head, runs: Sequence[PackedRun], decided: int) -> Append:
