@@ -7,6 +7,7 @@ try:
     from runtime.spark.batch_options import BatchOptions
     from runtime.spark.redrive import letters, redrive
     from runtime.spark.sessions.session import build_session
+    from runtime.spark.sources import register_data_sources
     from runtime.spark.truncate import truncate
     from runtime.spark.verify import Verification, VerifyOptions, verify
     from runtime.spark.workers.connection import TablePlace
@@ -27,6 +28,7 @@ __all__ = [
     "letters",
     "outputs",
     "redrive",
+    "register_data_sources",
     "run_batch",
     "truncate",
     "verify",

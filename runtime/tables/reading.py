@@ -7,10 +7,11 @@ from datetime import datetime
 
 import pyarrow as pa
 
+from eventstore import KeyRange
 from eventstore.blocking import BlockingStore
 from handlers import App
 from runtime.tables.requests import Kind, Request, moment
-from runtime.tables.wanted import Wanted
+from runtime.tables.wanted import ALL, Wanted
 
 Time = datetime | str
 """A time; text is ISO 8601."""
@@ -83,10 +84,23 @@ def read(store: str, table: str, request: Request) -> pa.Table:
     return pa.Table.from_batches(scan(store, table, request), request.schema)
 
 
-def scan(store: str, table: str, request: Request) -> Iterator[pa.RecordBatch]:
-    """Give what is asked for, in record batches of at most some ten thousand rows or 8 MiB of states."""
+def scan(store: str, table: str, request: Request, keys: KeyRange = ALL) -> Iterator[pa.RecordBatch]:
+    """Give what is asked for of a range of streams, in record batches of some ten thousand rows or 8 MiB of states."""
     with BlockingStore(store) as opened:
-        yield from opened.give(request.batches(opened.table(table, make=False)))
+        yield from opened.give(request.batches(opened.table(table, make=False), keys))
+
+
+def split(store: str, table: str, request: Request, parts: int) -> Sequence[KeyRange]:
+    """Return at most so many ranges of streams to be read apart: one for what is not read by streams.
+
+    Reads the keys of all streams of the handler: a request for each 1,000.
+    """
+    wanted = request.wanted
+    with BlockingStore(store) as opened:
+        states = opened.table(table, make=False)
+        if wanted.keys is not None or request.kind not in {Kind.STATE, Kind.VERSIONS}:
+            return [ALL]
+        return opened.split_streams(states, parts, wanted.prefix)
 
 
 def _names(columns: Sequence[str] | None) -> tuple[str, ...] | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -28,6 +28,16 @@ class Kind(StrEnum):
     VERSIONS = "versions"
     BATCHES = "batches"
     LETTERS = "letters"
+
+
+_OF_STREAMS = {"handler": "handler", "business_id": "business_id", "now": "time"}
+_FIELDS: Mapping[Kind, Mapping[str, str]] = {
+    Kind.STATE: _OF_STREAMS,
+    Kind.VERSIONS: _OF_STREAMS,
+    Kind.BATCHES: {},
+    Kind.LETTERS: {"handler": "handler", "stream": "business_id", "refused_at": "time"},
+}
+"""Which columns narrow what is read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +73,25 @@ class Request:
         """The columns that are asked for, as Arrow has them."""
         return pa.schema(list(self.columns.items()))
 
-    def narrowed(self, wanted: Wanted) -> Request:
-        """Return the same request for other rows and columns."""
+    def with_columns(self, names: Sequence[str]) -> Request:
+        """Return the same request for some columns. Raises `UsageError` for one that is not there."""
+        chosen(self._all_columns, names)
+        return replace(self, wanted=replace(self.wanted, columns=tuple(names)))
+
+    def narrowed(self, column: str, relation: str, value: object) -> Request:
+        """Return what remains to be read for rows that meet a condition, and perhaps for others.
+
+        `relation` is one of `==`, `>`, `>=`, `<`, `<=`. Conditions on other columns than those of the stream and the
+        time change nothing, nor does a second one on the same column.
+        """
+        field_, wanted = _FIELDS[self.kind].get(column), self.wanted
+        match field_, relation, value:
+            case (("handler" | "business_id"), "==", str()) if getattr(wanted, field_) is None:
+                return replace(self, wanted=replace(wanted, **{field_: value}))
+            case "time", (">" | ">=" | "=="), datetime() if wanted.since is None:
+                wanted = replace(wanted, since=moment(value))
+            case "time", ("<" | "<="), datetime() if wanted.until is None:
+                wanted = replace(wanted, until=moment(value))
         return replace(self, wanted=wanted)
 
     async def batches(self, table: Table, keys: KeyRange = ALL) -> AsyncIterator[pa.RecordBatch]:
