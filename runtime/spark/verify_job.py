@@ -28,6 +28,7 @@ from runtime.spark.workers.connection import open_table
 from runtime.spark.workers.deliveries import Group, groups
 from runtime.spark.workers.garbage import rare_collections
 from runtime.spark.workers.job import Wrap
+from runtime.spark.workers.meter import Address, Meter
 from runtime.spark.workers.outcomes import MAX_BYTES, outputs_array, outputs_bytes
 
 _MAX_ROWS = 4096
@@ -70,7 +71,7 @@ class _Row:
 class VerifyJob:
     """All that a worker needs to verify a partition of deliveries. `with_outputs` also gives what matches publish.
 
-    `number` tells one verification from another that is equal.
+    `number` tells one verification from another that is equal. `counts` is where the driver is told how far it is.
     """
 
     app: App
@@ -80,6 +81,7 @@ class VerifyJob:
     with_outputs: bool = False
     wrap: Wrap | None = None
     number: int = 0
+    counts: Address | None = None
 
     def verify(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Compare the deliveries of a partition with their stored versions, and give rows of `FOUND`."""
@@ -94,6 +96,7 @@ class VerifyJob:
                 if tally.is_full:
                     yield tally.flush()
                 del checked  # or it would be kept while the next group is verified
+            worker.meter.tell()
             yield tally.end()
 
 
@@ -103,6 +106,7 @@ class _Worker:
     def __init__(self, job: VerifyJob, table: Table) -> None:
         self._app = job.app
         self._buffer = Buffer()
+        self.meter = Meter(job.counts, job.app)
         self._verifiers = {
             name: Verifier(table, handler, RetryPolicy(), with_outputs=job.with_outputs)
             for name, handler in job.app.handlers.items()
@@ -121,6 +125,7 @@ class _Worker:
     async def _check(self, group: Group, stream: _Stream) -> _Checked:
         findings = await self._findings(group)
         self._buffer.release(group.size)
+        self.meter.add(group)
         return _Checked(stream, findings)
 
     async def _findings(self, group: Group) -> Sequence[Finding]:
