@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from eventstore import Int64, Properties, Value
 from runtime.clock import to_datetime
@@ -28,8 +28,7 @@ HEAD_PROPERTIES = [
 ]
 
 
-@dataclass(frozen=True, slots=True)
-class Head:
+class Head(NamedTuple):
     """The newest version of a state, and from where on history is kept.
 
     `state` is the newest encoded state, None when it is too large for a header and must be read from the newest

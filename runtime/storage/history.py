@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import NamedTuple
 
 from eventstore import RecordedEvent, Stream
 from runtime.messages.message_ids import IdKey
@@ -70,20 +71,19 @@ class FoundVersions:
         return self._tail.run()
 
 
-@dataclass(frozen=True, slots=True)
-class History:
+class History(NamedTuple):
     """What is known of a stream: as it was loaded, and what was appended to it since.
 
-    `head` and `index` belong to the `stream` value, on which the next append is conditional. `found` are the versions
-    of the messages that it was loaded for; `appended` are the versions appended since, by message, as far as more
-    copies of their messages wait. `letters` are the deliveries that were refused.
+    `head` and `index_rows` belong to the `stream` value, on which the next append is conditional. `found` are the
+    versions of the messages that it was loaded for; `appended` are the versions appended since, by message, as far as
+    more copies of their messages wait. `letters` are the deliveries that were refused.
     """
 
     stream: Stream
     head: Head
-    index: Sequence[IndexRow] = ()
-    found: FoundVersions = field(default_factory=FoundVersions)
-    appended: Mapping[IdKey, Version] = field(default_factory=dict)
+    index_rows: Sequence[IndexRow] = ()
+    found: FoundVersions = FoundVersions()
+    appended: Mapping[IdKey, Version] = MappingProxyType({})
     letters: Letters = NO_LETTERS
 
     @property

@@ -9,7 +9,7 @@ for the newest run when the state is too large for the header; appending costs o
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from eventstore import Include, InvalidKeyError, Partition, Properties, RecordedEvent, Stream, Table
 from eventstore.keys import escape
@@ -66,13 +66,13 @@ async def load(table: Table, handler: HandlerDefinition, business_id: str, ids: 
         partition = stream_partition(table, handler.name, business_id)
         return History(Stream(partition), Head(handler.initial, handler.codec.version))
     if history.head.versions == 0:
-        initial = replace(history.head, state=handler.initial, schema=handler.codec.version)
-        return replace(history, head=initial)
+        initial = history.head._replace(state=handler.initial, schema=handler.codec.version)
+        return history._replace(head=initial)
     head = await _with_state(history)
     if head.schema == handler.codec.version:
-        return history if head is history.head else replace(history, head=head)
+        return history if head is history.head else history._replace(head=head)
     state = handler.codec.upcast(head.state or b"", head.schema)
-    return replace(history, head=replace(head, state=state, schema=handler.codec.version))
+    return history._replace(head=head._replace(state=state, schema=handler.codec.version))
 
 
 async def find_versions(
@@ -108,9 +108,9 @@ async def append(history: History, new: Append) -> History:
     )
     if not new.runs:
         stream = await _write_header(stream, properties, includes)
-        return replace(history, stream=stream, head=new.head, letters=kept)
+        return history._replace(stream=stream, head=new.head, letters=kept)
     index, changes = index_changes(
-        history.index,
+        history.index_rows,
         new.runs[0].first,
         stream.version + 1,
         [run.indexed for run in new.runs],
@@ -118,7 +118,7 @@ async def append(history: History, new: Append) -> History:
     )
     events = [run.event for run in new.runs]
     written = await Stream.write(stream, *events, properties=properties, includes=[*changes, *includes])
-    return replace(history, stream=written.stream, head=new.head, index=index, letters=kept)
+    return history._replace(stream=written.stream, head=new.head, index_rows=index, letters=kept)
 
 
 async def _write_header(stream: Stream, properties: Properties, includes: Sequence[Include]) -> Stream:
@@ -136,7 +136,7 @@ async def _with_state(history: History) -> Head:
     if event is None:
         (event,) = await _read_runs(history.stream, [newest])
     run = read_run(event)
-    return replace(head, state=run.after, schema=run.schema)
+    return head._replace(state=run.after, schema=run.schema)
 
 
 async def _read_runs(stream: Stream, needed: Iterable[int]) -> list[RecordedEvent]:

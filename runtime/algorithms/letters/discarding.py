@@ -45,7 +45,7 @@ async def _give_up_in_stream(table: Table, stream: StreamLetters, selection: Sel
         return 0
     letters, count = given_up(history.letters.all, partial(selection.takes, stream.handler))
     if count:
-        head = replace(history.head, waiting=history.head.waiting.after(letters, 0))
+        head = history.head._replace(waiting=history.head.waiting.after(letters, 0))
         await append(history, Append(head, letters=letters))
     return count
 

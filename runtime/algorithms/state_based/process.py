@@ -112,7 +112,7 @@ class StateBased:
         """Append the new versions, if nobody wrote since the load, and return the history after it."""
         if folded.append is not None:
             history = await append(history, folded.append)
-        return history if history.appended == folded.appended else replace(history, appended=folded.appended)
+        return history._replace(appended=folded.appended)
 
     def redriving(self) -> StateBased:
         """Return the same algorithm for letters, which are handled again."""

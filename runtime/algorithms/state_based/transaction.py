@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
 from typing import NamedTuple
 
 from handlers import Published, State
@@ -126,7 +125,7 @@ class Transaction:
         count = packed.last - self.head.versions
         _, last_now, *_ = self._packer.made(count - 1)
         state = self._packer.after(count - 1)
-        head = replace(self.head, state=state, versions=packed.last, last_now=last_now, tail=packed.tail)
+        head = self.head._replace(state=state, versions=packed.last, last_now=last_now, tail=packed.tail)
         is_whole = count == len(self._positions)
         decided = len(self.outcomes) if is_whole else self._packer.made(count)[0]
         return self._folded(self._append(head, packed.runs, decided), count, decided)
@@ -137,7 +136,7 @@ class Transaction:
         if letters is None:
             return Append(head, runs)
         waiting = head.waiting.after(letters, self.refusals.beyond_limit(decided))
-        return Append(replace(head, waiting=waiting), runs, letters)
+        return Append(head._replace(waiting=waiting), runs, letters)
 
     def _folded(self, append: Append | None, count: int, decided: int) -> Folded:
         """Return the first `count` versions and the first `decided` outcomes."""

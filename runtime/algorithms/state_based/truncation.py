@@ -165,7 +165,7 @@ async def _without_old_letters(
     changed, count = given_up(kept.all, partial(_is_old, rules.give_up))
     if not count:
         return stream, head, 0
-    head = replace(head, waiting=head.waiting.after(changed, 0))
+    head = head._replace(waiting=head.waiting.after(changed, 0))
     if dry_run:
         return replace(stream, properties=head.properties()), head, count
     _, changes = kept.changed(changed)
@@ -214,7 +214,7 @@ async def _planned(stream: Stream, gone: Sequence[RunIndex], head: Head) -> _Pla
         rows = await rows_to_cut(stream, stream.first_version)
         return _Plan(stream, stream.first_version, rows) if rows.row_keys else None
     if head.tail is not None and head.tail.first < head.kept_from:
-        head = replace(head, tail=head.tail.from_version(head.kept_from))
+        head = head._replace(tail=head.tail.from_version(head.kept_from))
     first_event = (
         max([run.event for run in gone if run.event != NO_EVENT], default=stream.first_version - 1) + 1
     )
@@ -252,8 +252,7 @@ def _moved(head: Head, gone: Sequence[RunIndex], rules: TruncationRules) -> Head
     horizons = [newest + rules.redelivery_window for newest in dated]
     if head.horizon is not None:
         horizons.append(head.horizon)
-    return replace(
-        head,
+    return head._replace(
         kept_from=gone[-1].last + 1,
         horizon=max(horizons, default=None),
         undated_cut=head.undated_cut or any(run.undated for run in gone),

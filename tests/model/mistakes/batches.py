@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -32,7 +31,7 @@ def _what_was_refused_is_kept(patch: pytest.MonkeyPatch) -> None:
 
     def invoke_on(self: Any, decider: Any, history: Any, *given: Any) -> Any:
         kept = {**getattr(self, "kept", {}), **history.appended}
-        folded = invoke(self, decider, replace(history, appended=kept), *given)
+        folded = invoke(self, decider, history._replace(appended=kept), *given)
         self.kept = folded.appended
         return folded
 

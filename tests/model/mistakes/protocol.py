@@ -55,7 +55,7 @@ def _append_whatever_is_there(patch: pytest.MonkeyPatch) -> None:
 
     async def append_anyway(history: Any, new: Any) -> Any:
         if history.stream.etag is not None:
-            history = replace(history, stream=replace(history.stream, etag=ANY_ETAG))
+            history = history._replace(stream=replace(history.stream, etag=ANY_ETAG))
         return await append(history, new)
 
     patch.setattr(state_based, "append", append_anyway)
@@ -82,7 +82,7 @@ def _only_the_etag_is_read_again(patch: pytest.MonkeyPatch) -> None:
             return await store(self, history, folded)
         except ConcurrencyConflictError:
             now = await load(self.table, self.handler, BOOK, ())
-            return await store(self, replace(history, stream=now.stream), folded)
+            return await store(self, history._replace(stream=now.stream), folded)
 
     patch.setattr(StateBased, "store", store_on_any)
 
@@ -155,9 +155,9 @@ def _a_full_tail_is_emptied_first(patch: pytest.MonkeyPatch) -> None:
 
     async def empty_and_append(history: Any, new: Any) -> Any:
         if history.head.tail is not None:
-            properties = replace(history.head, tail=None).properties()
+            properties = history.head._replace(tail=None).properties()
             stream = await Stream.set_properties(history.stream, properties)
-            history = replace(history, stream=stream)
+            history = history._replace(stream=stream)
         return await append(history, new)
 
     patch.setattr(state_based, "append", empty_and_append)

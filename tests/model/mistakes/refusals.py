@@ -27,7 +27,7 @@ def _letters_are_last(patch: pytest.MonkeyPatch) -> None:
     async def append_twice(history: Any, new: Append) -> Any:
         if new.letters is None or new.head.versions == history.head.versions:
             return await append(history, new)
-        head = replace(new.head, waiting=history.head.waiting)
+        head = new.head._replace(waiting=history.head.waiting)
         history = await append(history, Append(head, new.runs))
         return await append(history, Append(new.head, (), new.letters))
 
@@ -38,7 +38,7 @@ def _letters_are_first(patch: pytest.MonkeyPatch) -> None:
     async def append_twice(history: Any, new: Append) -> Any:
         if new.letters is None:
             return await append(history, new)
-        head = replace(history.head, waiting=new.head.waiting)
+        head = history.head._replace(waiting=new.head.waiting)
         history = await append(history, Append(head, (), new.letters))
         return await append(history, Append(new.head, new.runs))
 

@@ -36,7 +36,7 @@ from tests.model.world import Bounds
 def _no_horizon(patch: pytest.MonkeyPatch) -> None:
     moved: Any = truncation._moved
     patch.setattr(
-        truncation, "_moved", lambda head, *given: replace(moved(head, *given), horizon=head.horizon)
+        truncation, "_moved", lambda head, *given: moved(head, *given)._replace(horizon=head.horizon)
     )
 
 
@@ -44,7 +44,7 @@ def _horizon_after_the_delete(patch: pytest.MonkeyPatch) -> None:
     cut: Any = truncation._cut
 
     async def cut_and_move(plan: Any) -> None:
-        await cut(replace(plan, head=replace(plan.head, horizon=None)))
+        await cut(replace(plan, head=plan.head._replace(horizon=None)))
         now = await Stream.open(plan.stream.partition)
         horizon = plan.head.properties()["Horizon"]
         await Stream.set_properties(now, {**(now.properties or {}), "Horizon": horizon})
@@ -54,7 +54,7 @@ def _horizon_after_the_delete(patch: pytest.MonkeyPatch) -> None:
 
 def _horizon_goes_back(patch: pytest.MonkeyPatch) -> None:
     moved: Any = truncation._moved
-    patch.setattr(truncation, "_moved", lambda head, *given: moved(replace(head, horizon=None), *given))
+    patch.setattr(truncation, "_moved", lambda head, *given: moved(head._replace(horizon=None), *given))
 
 
 def _any_batch_may_go(patch: pytest.MonkeyPatch) -> None:

@@ -7,6 +7,7 @@ from eventstore import Operation, drive
 from runtime.storage.head import HEAD_PROPERTIES, Head, read_head
 from runtime.storage.letters import Waiting
 from runtime.storage.limits import MAX_HEAD_STATE_BYTES
+from runtime.storage.tombstone import Tombstone
 from tests.unit.runtime.tables import memory_table
 
 moments = st.integers(-(10**16), 10**17)
@@ -19,6 +20,8 @@ heads = st.builds(
     last_now=moments,
     horizon=st.none() | moments,
     undated_cut=st.booleans(),
+    tail=st.none(),
+    tombstone=st.none() | st.builds(Tombstone, moments, st.booleans()),
     waiting=st.builds(
         Waiting, st.integers(0, 1000), st.none() | moments, st.booleans(), st.integers(0, 10**6)
     ),
