@@ -49,11 +49,14 @@ _ALL = slice(0, None)
 class Deliveries(Sequence[Delivery]):
     """Deliveries that were parsed: for each what its body holds, or the dead letter that it is.
 
+    In a redrive, `letters` are the numbers of the letters that they are, by which a mended body finds its own.
+
     As a sequence it gives the deliveries one by one, each made when it is asked for.
     """
 
     envelopes: Envelopes
     parsed: Sequence[Parsed | Outcome]
+    letters: Sequence[int] | None = None
 
     @classmethod
     def of(cls, deliveries: Sequence[Delivery]) -> Deliveries:
@@ -87,7 +90,8 @@ class Deliveries(Sequence[Delivery]):
         if isinstance(index, slice):
             if index == _ALL:
                 return self
-            return Deliveries(self.envelopes[index], self.parsed[index])
+            letters = None if self.letters is None else self.letters[index]
+            return Deliveries(self.envelopes[index], self.parsed[index], letters)
         parsed = self.parsed[index]
         return parsed if isinstance(parsed, Outcome) else Prepared(self.envelopes[index], *parsed)
 

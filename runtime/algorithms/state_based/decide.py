@@ -19,6 +19,7 @@ from runtime.algorithms.invocation import (
     invoke_handler,
     outputs_of,
 )
+from runtime.algorithms.refusals import decided_before
 from runtime.algorithms.state_based.difference import Difference
 from runtime.algorithms.state_based.replay import Replayer, find_difference
 from runtime.algorithms.state_based.transaction import Transaction
@@ -160,11 +161,7 @@ class Decider:
         position, parsed, version = known
         envelopes, record, key = transaction.deliveries.envelopes, version.record, parsed.key
         if parsed.fingerprint != record.fingerprint and not self._is_copy(known, transaction):
-            message_id = envelopes.message_ids[position]
-            problem = f"Version {version.number} was made by another message with the id {message_id}."
-            self._refuse(
-                position, self._dead_letter(envelopes[position], Reason.ID_REUSED, problem), transaction
-            )
+            self._refuse(position, self._id_reused(known, transaction), transaction)
             return
         try:
             replayed = self._replayer.replay(envelopes.message_ids[position], parsed, version)
@@ -184,7 +181,15 @@ class Decider:
         is_ours = self._batch.is_ours(version.batch, version.batch_number)
         status = Status.PROCESSED if is_first and is_ours else Status.DUPLICATE
         outputs = outputs_of(replayed.published, version.number, record.now) if is_first else ()
-        transaction.conclude(key, status, version.number, outputs)
+        transaction.conclude(key, parsed.fingerprint, status, version.number, outputs)
+
+    def _id_reused(self, known: Known, transaction: Transaction) -> Outcome:
+        """Return the outcome of another message under a known id, which may have been refused before that was known."""
+        position, parsed, version = known
+        envelope = transaction.deliveries.envelopes[position]
+        problem = f"Version {version.number} was made by another message with the id {envelope.message_id}."
+        reused = self._dead_letter(envelope, Reason.ID_REUSED, problem)
+        return decided_before(transaction.refusals, position, Prepared(envelope, *parsed), reused)
 
     def _is_copy(self, known: Known, transaction: Transaction) -> bool:
         delivery = transaction.deliveries[known.position]
@@ -205,8 +210,8 @@ class Decider:
         """Return the outcome of an unknown message that must not be handled, None for all others."""
         envelope = transaction.deliveries.envelopes[position]
         delivery, enqueued_at = Prepared(envelope, *parsed), envelope.enqueued_at
-        is_too_late = self._is_too_late(delivery, transaction)
-        refused = transaction.refusals.refusal(delivery, waits=not is_too_late)
+        is_too_late = self._is_too_late(position, delivery, transaction)
+        refused = transaction.refusals.refusal(position, delivery, waits=not is_too_late)
         if refused is not None:
             return refused
         if enqueued_at is not None and self._is_in_future(enqueued_at):
@@ -218,12 +223,12 @@ class Decider:
             return self._dead_letter(envelope, Reason.HELD_BACK, HELD_BACK)
         return None
 
-    def _is_too_late(self, delivery: Prepared, transaction: Transaction) -> bool:
+    def _is_too_late(self, position: int, delivery: Prepared, transaction: Transaction) -> bool:
         """Say whether a message cannot be told from a duplicate, and is not to be handled then. A letter can be."""
         return (
             self._batch.late != "process"
             and transaction.head.is_too_late(delivery.envelope.enqueued_at)
-            and not transaction.refusals.is_redriven(delivery)
+            and not transaction.refusals.is_redriven(position, delivery)
         )
 
     def _is_in_future(self, enqueued_at: int) -> bool:

@@ -49,7 +49,7 @@ class Transaction:
     ) -> None:
         head = history.head
         self.head = head
-        self.refusals = Refusals(history.letters, batch)
+        self.refusals = Refusals(history.letters, batch, deliveries.letters)
         self.deliveries = deliveries
         self.seen = seen
         self.state = state
@@ -90,12 +90,14 @@ class Transaction:
         self.number += 1
         self.last_now, self.state, self.before = record.now, state, after
         outputs = outputs_of(published, self.number, record.now)
-        self.conclude(record.message_id, Status.PROCESSED, self.number, outputs)
+        self.conclude(record.message_id, record.fingerprint, Status.PROCESSED, self.number, outputs)
 
-    def conclude(self, message_id: IdKey, status: Status, number: int, outputs: Sequence[Output]) -> None:
+    def conclude(
+        self, message_id: IdKey, content: bytes, status: Status, number: int, outputs: Sequence[Output]
+    ) -> None:
         """Add the outcome of the next delivery, whose message made version `number`. It is no letter any more."""
         if self.refusals:
-            self.refusals.processed(len(self.outcomes), message_id)
+            self.refusals.processed(len(self.outcomes), message_id, content)
         self.outcomes.conclude(status, number, outputs)
         self.delivered.add(message_id)
 
