@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Coroutine, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -15,6 +16,7 @@ import pyarrow as pa
 from eventstore import Table
 from handlers import App
 from runtime.algorithms.state_based.verification import Finding, Verdict, Verifier
+from runtime.archives.exported import ExportedVersions
 from runtime.messages.dead_letters import without_values
 from runtime.messages.deliveries import Delivery
 from runtime.messages.outcome import Outcome, Output
@@ -69,7 +71,7 @@ class _Row:
 class VerifyJob:
     """All that a worker needs to verify a partition of deliveries. `with_outputs` also gives what matches publish.
 
-    `number` tells one verification from another that is equal.
+    `export` is a folder with versions that were cut. `number` tells one verification from another that is equal.
     """
 
     app: App
@@ -79,6 +81,7 @@ class VerifyJob:
     with_outputs: bool = False
     wrap: Wrap | None = None
     number: int = 0
+    export: str | None = None
 
     def verify(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Compare the deliveries of a partition with their stored versions, and give rows of `FOUND`."""
@@ -102,8 +105,9 @@ class _Worker:
     def __init__(self, job: VerifyJob, table: Table) -> None:
         self._app = job.app
         self._buffer = Buffer()
+        find_cut = None if job.export is None else ExportedVersions(Path(job.export)).find
         self._verifiers = {
-            name: Verifier(table, handler, RetryPolicy(), with_outputs=job.with_outputs)
+            name: Verifier(table, handler, RetryPolicy(), with_outputs=job.with_outputs, find_cut=find_cut)
             for name, handler in job.app.handlers.items()
         }
 

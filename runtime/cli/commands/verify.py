@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -45,6 +46,16 @@ Cascade = Annotated[
     bool,
     typer.Option("--cascade", help="Verify the handlers of what the replays publish too, round by round."),
 ]
+Export = Annotated[
+    Path | None,
+    typer.Option(
+        "--export",
+        metavar="DIR",
+        file_okay=False,
+        show_default=False,
+        help="Compare with the versions that `consistent truncate --export` has written to this folder, too.",
+    ),
+]
 
 
 def verify(
@@ -53,6 +64,7 @@ def verify(
     messages: Messages,
     store: StoreUrl,
     table: TableName,
+    export: Export = None,
     sample: SampleOption = 1.0,
     seed: Seed = 0,
     cascade: Cascade = False,
@@ -76,6 +88,8 @@ def verify(
     that cannot be replayed, or that today's types refuse would make a duplicate a dead letter; give the changed
     method a new revision, the changed state a new schema version, a renamed message an alias.
 
+    With --export, versions that were cut are compared as well: the whole history that was exported.
+
     The exit code is 1 when anything differs. Messages without a stored version have nothing to be compared with: they
     are counted, and the exit code is 0. One query for each stream, more for versions that are not in its header.
     """
@@ -85,6 +99,7 @@ def verify(
     from runtime.spark.workers.connection import check_scope
 
     options: dict[str, Any] = {
+        "export": None if export is None else str(export),
         "sample": sample,
         "seed": seed,
         "cascade": cascade,
