@@ -81,6 +81,13 @@ def place(spark: SparkSession, tmp_path: Path) -> Place:
     return Place(spark, f"sqlite:///{tmp_path}/store.db", f"table{next(_numbers)}", tmp_path)
 
 
+@pytest.fixture(scope="module")
+def lasting_place(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Place:
+    """Give a place to the tests of a module that all look at the same batch."""
+    folder = tmp_path_factory.mktemp("place")
+    return Place(spark, f"sqlite:///{folder}/store.db", f"table{next(_numbers)}", folder)
+
+
 @pytest.fixture(params=["sqlite", pytest.param("azurite", marks=pytest.mark.thorough)])
 def any_place(request: pytest.FixtureRequest, spark: SparkSession, tmp_path: Path) -> Place:
     store = (

@@ -7,8 +7,8 @@ from tests.support.outcomes import by_status, heads, published
 
 
 def test_every_message_takes_effect_once_and_a_second_batch_changes_nothing(any_place):
-    # Given a log of 400 messages in 20 games, a quarter of them twice, in no order
-    log = generated(any_place.folder / "log.jsonl", games=20, messages=400, duplicates=0.25, shuffle=True)
+    # Given a log of 160 messages in 8 games, a quarter of them twice, in no order
+    log = generated(any_place.folder / "log.jsonl", games=8, messages=160, duplicates=0.25, shuffle=True)
 
     # When a batch runs with cascade
     first = any_place.run(log, cascade=True)

@@ -91,6 +91,7 @@ def test_an_output_that_stands_in_the_log_too_is_handled_once(place):
     assert json.loads(score)["number_of_hits"] == 1
 
 
+@pytest.mark.thorough
 def test_an_output_that_the_log_holds_for_one_handler_reaches_the_others(place):
     # Given what a player told somebody in an earlier batch
     ping = row(1, "Ping", {"key": "a", "left": 0})
