@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, Self
 import msgpack
 import pyarrow as pa
 
+from runtime.archives import letters
 from runtime.archives.digest import SetDigest
 from runtime.archives.files import ParquetFile, read_batches, reading, sync_folder
 from runtime.archives.manifest import NAME as MANIFEST
@@ -48,7 +49,7 @@ SCHEMA = pa.schema(list(_COLUMNS.items()))
 """The columns of a version. Its states are encoded, as JSON of the schema version `schema`."""
 
 PARTS = "versions-*.parquet"
-_UNFINISHED = "-unfinished"
+_UNFINISHED = letters.UNFINISHED
 _GROUP_ROWS = 10_000
 _GROUP_BYTES = 8 * 2**20
 
@@ -193,8 +194,9 @@ def prepare_parts(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     if (folder / MANIFEST).exists():
         raise UsageError(f"{folder} holds the export of a table: choose another folder.")
-    for file in folder.glob(f"{PARTS}{_UNFINISHED}"):
-        file.unlink()
+    for parts in (PARTS, letters.PARTS):
+        for file in folder.glob(f"{parts}{_UNFINISHED}"):
+            file.unlink()
 
 
 def _to_arrow(rows: Sequence[Row]) -> pa.RecordBatch:
