@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from hashlib import blake2b
 
 from runtime.batches.context import PARKED, BatchContext
-from runtime.messages.deliveries import Delivery, Parsed, Prepared
+from runtime.messages.deliveries import Delivery, Prepared
 from runtime.messages.envelope import Envelope
 from runtime.messages.fingerprint import SIZE
 from runtime.messages.message_ids import IdKey, id_key
@@ -24,15 +24,16 @@ _NEWEST = 2**62
 class Refusals:
     """The letters of one stream while its messages are decided.
 
-    What changes is noted with the position of the delivery that changed it, so that a transaction can take a prefix.
-    In a redrive, `numbers` are those of the letters that the deliveries are, by their position, if that is known.
+    `kept` are all letters as they are now, by their numbers. What changes is noted with the position of the delivery
+    that changed it, so that a transaction can take a prefix. In a redrive, `numbers` are those of the letters that the
+    deliveries are, by their position, if that is known.
     """
 
     def __init__(self, letters: Letters, batch: BatchContext, numbers: Sequence[int] | None = None) -> None:
         self._before = letters
         self._batch = batch
         self._given = numbers
-        self._letters = {letter.number: letter for letter in letters.all}
+        self.kept = {letter.number: letter for letter in letters.all}
         self._numbers: dict[tuple[IdKey, bytes], int] = {
             (letter.key, letter.content): letter.number for letter in letters.all if self._decides(letter)
         }
@@ -41,9 +42,6 @@ class Refusals:
         self._size = letters.size
         self._changes: list[tuple[int, int, Letter | None]] = []
         self._beyond_limit: list[int] = []
-
-    def __bool__(self) -> bool:
-        return bool(self._letters)
 
     @property
     def is_full(self) -> bool:
@@ -55,7 +53,7 @@ class Refusals:
 
         One that does not wait is not held back.
         """
-        if not self:
+        if not self.kept:
             return None
         own = self._own(position, message.key, message.fingerprint)
         letter = self._recorded(own)
@@ -79,13 +77,9 @@ class Refusals:
     def _is_held_back(self, own: Letter | None) -> bool:
         """Say whether a letter that parks the stream waits before a message, which may be a letter itself."""
         number = _NEWEST if own is None else own.number
-        return any(
-            letter.parks and letter.waits and letter.number < number for letter in self._letters.values()
-        )
+        return any(letter.parks and letter.waits and letter.number < number for letter in self.kept.values())
 
-    def record(
-        self, position: int, outcome: Outcome, delivery: Parsed | Delivery, *, version: int, now: int
-    ) -> None:
+    def record(self, position: int, outcome: Outcome, delivery: Delivery, *, version: int, now: int) -> None:
         """Keep a delivery that is refused; change the letter that it is, when it is redriven."""
         reason = outcome.reason
         if reason is None:
@@ -183,7 +177,7 @@ class Refusals:
 
     def _find(self, key: IdKey, content: bytes) -> Letter | None:
         number = self._numbers.get((key, content))
-        return None if number is None else self._letters.get(number)
+        return None if number is None else self.kept.get(number)
 
     def _decides(self, letter: Letter) -> bool:
         """Say whether a letter is for all: one beyond the limit is for the attempts of its own batch."""
@@ -208,14 +202,14 @@ class Refusals:
 
         A redrive that does not name the letter means the first one that waits under the id.
         """
-        named = None if self._given is None else self._letters.get(self._given[position])
+        named = None if self._given is None else self.kept.get(self._given[position])
         found = named or self._find(key, content)
         if found is not None or self._given is not None or not self._batch.is_redrive:
             return found
         return next((letter for letter in self._of(key) if letter.waits), None)
 
     def _of(self, key: IdKey) -> Iterator[Letter]:
-        return iter([letter for letter in self._letters.values() if letter.key == key])
+        return iter([letter for letter in self.kept.values() if letter.key == key])
 
     def _has_room(self, letter: Letter) -> bool:
         size = letter.size
@@ -226,7 +220,7 @@ class Refusals:
         )
 
     def _change(self, position: int, letter: Letter, *, is_gone: bool = False) -> None:
-        before = self._letters.pop(letter.number, None)
+        before = self.kept.pop(letter.number, None)
         if before is not None and before.waits:
             self._waiting -= 1
             self._size -= before.size
@@ -234,7 +228,7 @@ class Refusals:
         if is_gone:
             self._changes.append((position, letter.number, None))
             return
-        self._letters[letter.number] = letter
+        self.kept[letter.number] = letter
         self._numbers[letter.key, letter.content] = letter.number
         if letter.waits:
             self._waiting += 1

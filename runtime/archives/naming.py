@@ -18,8 +18,8 @@ from runtime.archives.letters import PARTS
 def files_that_name(folder: Path, handler: str, business_ids: Collection[str]) -> Mapping[Path, int]:
     """Return the files with rows of one of these objects, with how many. Raises `ArchiveError`.
 
-    A row of a Parquet file names an object by its columns `handler` and `business_id`, or by its `partition_key`, a line
-    of an exported letter by its stream; what stands in bodies and states is not looked at.
+    A row of a Parquet file names an object by its columns `handler` and `business_id`, or by its `partition_key`, and
+    an exported letter by its stream; what stands in bodies and states is not looked at.
     """
     keys = [f"{handler}-{business_id}" for business_id in business_ids]
     found = {}
