@@ -17,7 +17,8 @@ from handlers import App
 from runtime.algorithms.state_based.verification import Finding, Verdict, Verifier
 from runtime.messages.dead_letters import without_values
 from runtime.messages.deliveries import Delivery
-from runtime.messages.outcome import Outcome, Output
+from runtime.messages.outcome import Outcome
+from runtime.messages.outputs import Outputs
 from runtime.messages.parsing import prepare_all, unroutable
 from runtime.retries import RetryPolicy
 from runtime.spark.schemas import FOUND
@@ -147,7 +148,7 @@ class _Tally:
     def __init__(self) -> None:
         self._counts: dict[tuple[_Kind, str], _Row] = {}
         self._rows: list[_Row] = []
-        self._outputs: list[Output] = []
+        self._outputs = Outputs()
         self._bytes = 0
 
     @property
@@ -168,8 +169,9 @@ class _Tally:
             # Copies of a message stand together, and the first of them gives the outputs.
             if finding.outputs and finding.message_id != stream.delivered:
                 stream.delivered = finding.message_id
-                self._outputs += finding.outputs
-                self._bytes += outputs_bytes(finding.outputs)
+                outputs = Outputs.of(finding.outputs)
+                self._outputs.extend(outputs)
+                self._bytes += outputs_bytes(outputs)
         self._rows += differing.values()
 
     def _alike(self, finding: Finding) -> str:
@@ -180,8 +182,8 @@ class _Tally:
 
     def flush(self) -> pa.RecordBatch:
         """Return the rows so far, and begin anew."""
-        batch = _to_arrow(self._rows, tuple(self._outputs))
-        self._rows, self._outputs, self._bytes = [], [], 0
+        batch = _to_arrow(self._rows, self._outputs)
+        self._rows, self._outputs, self._bytes = [], Outputs(), 0
         return batch
 
     def end(self) -> pa.RecordBatch:
@@ -190,7 +192,7 @@ class _Tally:
         return self.flush()
 
 
-def _to_arrow(rows: list[_Row], outputs: tuple[Output, ...]) -> pa.RecordBatch:
+def _to_arrow(rows: list[_Row], outputs: Outputs) -> pa.RecordBatch:
     """Return a row for each kind, and one more with outputs when there are any."""
     firsts: list[Finding | None] = [row.first for row in rows]
     counts = [(row.deliveries, row.streams) for row in rows]
@@ -211,7 +213,7 @@ def _to_arrow(rows: list[_Row], outputs: tuple[Output, ...]) -> pa.RecordBatch:
         pa.array([_changes(first) for first in firsts], pa.string()),
         pa.array([deliveries for deliveries, _ in counts], pa.int64()),
         pa.array([streams for _, streams in counts], pa.int64()),
-        outputs_array([outputs if first is None else () for first in firsts]),
+        outputs_array([len(outputs) if first is None else 0 for first in firsts], outputs),
     ]
     return pa.RecordBatch.from_arrays(columns, names=FOUND.fieldNames())
 

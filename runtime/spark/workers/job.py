@@ -157,7 +157,7 @@ class _Stream:
             return Outcomes.of([unroutable(envelope, problem, group.handler) for envelope, problem in rows])
         deliveries = prepare_all(handler, group.business_id, group.envelopes)
         if group.business_id is None:
-            return Outcomes.of([each for each in deliveries.parsed if isinstance(each, Outcome)])
+            return Outcomes.of([each for each in deliveries.messages if isinstance(each, Outcome)])
         algorithm = self._kit.algorithms[handler.name]
         return Outcomes.of(await algorithm.process(group.business_id, deliveries, self._seen))
 
