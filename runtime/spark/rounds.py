@@ -158,8 +158,8 @@ class Rounds:
             folders.hold_back()
             message = (
                 f"Batch {record.batch_id} is held back: {total[Status.DEAD_LETTER]:,} of its deliveries are dead "
-                f"letters, more than {limit}. Nothing is published. Its outcomes are in {record.out}; run it again with "
-                f"its id and a higher limit to publish it, or abandon it."
+                f"letters, more than {limit}. Nothing is published. Its outcomes are in {record.out}; run it again "
+                f"with its id and a higher limit to publish it, or abandon it."
             )
             raise BatchHeldBackError(message)
 
