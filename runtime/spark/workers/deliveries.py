@@ -30,7 +30,7 @@ class Group:
     `business_id` is the one that they were routed by; their envelopes have what the log names, if it does.
 
     A stream that is too long for one group makes several: `follows` says that the group before was of the same stream,
-    `is_followed` that the next one is.
+    `is_followed` that the next one is. In a redrive, `letters` are the numbers of the letters that the deliveries are.
     """
 
     handler: str | None
@@ -40,6 +40,7 @@ class Group:
     envelopes: Envelopes = field(default_factory=Envelopes)
     problems: list[str | None] = field(default_factory=list)
     text_bytes: int = 0
+    letters: list[int] | None = None
 
     @property
     def size(self) -> int:

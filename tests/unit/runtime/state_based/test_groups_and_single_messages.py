@@ -114,7 +114,7 @@ deliveries = st.builds(
 contexts = st.builds(
     BatchContext,
     st.sampled_from(["night", None]),
-    st.just(frozenset({"day"})),
+    st.just(OpenBatches(names=frozenset({"day"}))),
     is_cascade=st.booleans(),
     late=st.sampled_from(["refuse", "process"]),
     on_error=st.sampled_from(["continue", "stop-stream"]),
