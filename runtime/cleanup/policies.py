@@ -16,7 +16,8 @@ from runtime.algorithms.state_based.truncation_rules import TruncationRules
 from runtime.batches.open_batches import OpenBatches
 from runtime.clock import Clock, to_datetime, to_microseconds
 from runtime.retries import RetryPolicy, until_undisturbed
-from runtime.storage.properties import number, time
+from runtime.storage.damage import reading_row
+from runtime.storage.properties import INT32, INT64, number, time
 
 PARTITION = "_policies"
 """The partition of the policies: no stream's key is like it, as theirs hold a hyphen after the handler."""
@@ -229,11 +230,16 @@ def _properties(policy: Policy) -> dict[str, Value]:
 
 
 def _policy(row: Row) -> Policy:
+    with reading_row("The policy", row):
+        return _read_policy(row)
+
+
+def _read_policy(row: Row) -> Policy:
     values = row.properties
     rules = None
     if "RedeliveryWindow" in values:
         older_than, keep_last, acknowledged_after = (
-            number(values, name) if name in values else None
+            number(values, name, most=INT32 if name == "KeepLast" else INT64) if name in values else None
             for name in ("OlderThan", "KeepLast", "AcknowledgedAfter")
         )
         rules = PolicyRules(

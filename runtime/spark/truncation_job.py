@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -20,6 +21,7 @@ from runtime.batches.open_batches import OpenBatches
 from runtime.cleanup.lease import RENEW_SECONDS, Leases
 from runtime.cleanup.policies import Decision, PolicyReader
 from runtime.clock import Clock
+from runtime.errors import StoredDataError
 from runtime.retries import RetryPolicy
 from runtime.spark.workers.concurrency import ConcurrencyLimit
 from runtime.spark.workers.connection import open_table
@@ -146,7 +148,8 @@ class _Worker:
                 if rules is not None and not decision.is_held:
                     handler, _, business_id = key.partition("-")
                     add = partial(part.add, handler, business_id)
-                    newest[key] = await take_versions(self._table, key, rules, RetryPolicy(), add)
+                    with suppress(StoredDataError):  # of which nothing is cut
+                        newest[key] = await take_versions(self._table, key, rules, RetryPolicy(), add)
             part.close()
         return newest
 
@@ -163,9 +166,12 @@ class _Worker:
         if rules is None:
             return _Looked(Kind(handler, None, None))
         dry_run = self._job.dry_run
-        truncated = await truncate_stream(
-            self._table, key, rules, RetryPolicy(), dry_run=dry_run, up_to=up_to
-        )
+        try:
+            truncated = await truncate_stream(
+                self._table, key, rules, RetryPolicy(), dry_run=dry_run, up_to=up_to
+            )
+        except StoredDataError:
+            truncated = Truncated(key, 0, 0, 0, 0, None, held=HeldBy.STREAM_DAMAGED)
         return _Looked(Kind(handler, source, truncated.held if truncated else None), truncated)
 
     def _rules(self, decision: Decision) -> tuple[str | None, TruncationRules | None]:

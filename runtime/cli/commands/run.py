@@ -12,7 +12,7 @@ from runtime.batches.dead_letter_limit import DeadLetterLimit
 from runtime.cli.apps import load_app
 from runtime.cli.beginning import check_batch
 from runtime.cli.console import Screen
-from runtime.cli.failures import TOO_MANY_DEAD_LETTERS
+from runtime.cli.failures import TOO_MANY_DEAD_LETTERS, NotPossibleError
 from runtime.cli.invocation import about_letters, command_with, resumable
 from runtime.cli.message_logs import check_log
 from runtime.cli.options import (
@@ -39,6 +39,7 @@ from runtime.cli.options import (
 )
 from runtime.cli.places import Named, Place, Stores, check_out
 from runtime.cli.reports.batch import BatchReport
+from runtime.cli.reports.tables import counted
 from runtime.cli.sessions import working
 from runtime.errors import UsageError
 
@@ -229,6 +230,12 @@ def _judge(screen: Screen, report: BatchReport, limit: DeadLetterLimit | None) -
     """Say what the dead letters of a batch mean, and exit with 3 when there are too many."""
     if not report.dead_letters:
         return
+    damaged = report.damaged
+    if damaged:
+        raise NotPossibleError(
+            f"{counted(damaged, 'delivery')} met streams that cannot be read (stream_damaged). "
+            f"All others are done; `consistent check` says where the table is damaged."
+        )
     done = "A dead letter changes no state, and the batch is done all the same"
     if limit is None or not limit.is_exceeded(report.record.counts):
         screen.show(f"{done}: the exit code is 0.")

@@ -13,6 +13,7 @@ from runtime.batches.open_batches import OpenBatches
 from runtime.cleanup.lease import Leases
 from runtime.cleanup.policies import NO_RULES, Policies
 from runtime.cli.console import Screen
+from runtime.cli.failures import NotPossibleError
 from runtime.cli.options import (
     DEFAULT_MASTER,
     AcknowledgedAfter,
@@ -27,6 +28,7 @@ from runtime.cli.options import (
     TableName,
     Window,
 )
+from runtime.cli.reports.tables import counted
 from runtime.cli.reports.truncation import TruncationReport
 from runtime.cli.sessions import working
 from runtime.cli.stores import check_table, on_table
@@ -158,6 +160,10 @@ def truncate(
         progress.done()
         screen.give(found.document())
         screen.show(*found.parts())
+    if found.damaged:
+        raise NotPossibleError(
+            f"{counted(found.damaged, 'stream')} could not be read, and nothing was cut there."
+        )
 
 
 def _check_rules(store: str, table: str, rules: dict[str, Any]) -> bool:
