@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,16 +12,16 @@ from pyspark.sql.types import BooleanType, LongType, StringType, StructField, St
 
 from eventstore import Table
 from handlers import App
-from runtime.algorithms.letters.lines import Edits, describe_letter
+from runtime.algorithms.letters.lines import Edits
 from runtime.algorithms.letters.of_table import letters_of_table
 from runtime.algorithms.letters.reading import StreamLetters, letters_of_stream, streams_with_letters
-from runtime.algorithms.letters.selection import FoundLetter, Selection
+from runtime.algorithms.letters.selection import Selection
 from runtime.algorithms.letters.wanted import Wanted
-from runtime.clock import is_in_calendar
 from runtime.spark.batch import Batch
 from runtime.spark.batch_options import BatchOptions
 from runtime.spark.schemas import OUTPUT
 from runtime.spark.workers.connection import TablePlace, check_reach, open_table
+from runtime.tables.letters import COLUMNS, letter_row
 
 _ALL = Selection()
 _OF_TABLE = "_letters"
@@ -49,14 +49,7 @@ LETTER = StructType(
 A body of msgpack bytes is in hexadecimal digits, and `packed` says so.
 """
 
-_TIME = pa.timestamp("us", tz="UTC")
-_TYPES = {"sequence": pa.int64(), "version": pa.int64(), "tries": pa.int64(), "enqueued_at": _TIME} | {
-    "refused_at": _TIME,
-    "packed": pa.bool_(),
-    "parks": pa.bool_(),
-    "headers": pa.map_(pa.string(), pa.string()),
-}
-_ARROW = pa.schema([(name, _TYPES.get(name, pa.string())) for name in LETTER.fieldNames()])
+_ARROW = pa.schema(list(COLUMNS.items()))
 _STREAM = StructType([StructField("key", StringType()), StructField("waiting", LongType())])
 
 
@@ -115,25 +108,8 @@ class LettersJob:
             rows = connection.run(self._read(connection.table, stream["key"], stream["waiting"]))
             yield pa.RecordBatch.from_pylist(rows, _ARROW)
 
-    async def _read(self, table: Table, key: str, waiting: int) -> list[dict[str, Any]]:
+    async def _read(self, table: Table, key: str, waiting: int) -> list[Mapping[str, Any]]:
         if key == _OF_TABLE:
-            return [_row(found) async for found in letters_of_table(table, self.where)]
+            return [letter_row(found) async for found in letters_of_table(table, self.where)]
         found = await letters_of_stream(table, StreamLetters(key, waiting, 0))
-        return [_row(each) for each in found if self.where.takes(each.handler, each.letter)]
-
-
-def _row(found: FoundLetter) -> dict[str, Any]:
-    """Return a letter in the columns of `LETTER`: halves of characters, which Spark has not, are question marks."""
-    letter, described = found.letter, describe_letter(found)
-    enqueued_at = letter.enqueued_at
-    row = {name: _text(described[name]) for name in LETTER.fieldNames()}
-    headers = described["headers"] or {}
-    return row | {
-        "enqueued_at": enqueued_at if enqueued_at is not None and is_in_calendar(enqueued_at) else None,
-        "refused_at": letter.refused_at,
-        "headers": [(_text(str(name)), _text(str(value))) for name, value in headers.items()],
-    }
-
-
-def _text(value: Any) -> Any:  # noqa: ANN401 - text is changed, anything else is not
-    return value.encode("utf-8", "replace").decode() if isinstance(value, str) else value
+        return [letter_row(each) for each in found if self.where.takes(each.handler, each.letter)]

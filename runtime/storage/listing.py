@@ -101,6 +101,11 @@ def _summary(stream: Stream) -> StreamSummary:
     return StreamSummary(handler, business_id, head, runs)
 
 
+def is_state_stream(stream: Stream) -> bool:
+    """Say whether a stream holds versions of a state, by the properties of its header."""
+    return "-" in stream.partition.key and is_of_state(stream.properties or {})
+
+
 def _is_of_state(row: Row) -> bool:
     """Say whether a header is that of a stream of states, even of one that was damaged."""
     return "-" in row.partition_key and is_of_state(row.properties) and not is_tombstone(row)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from runtime.cli.reports.captured import readable
 from runtime.cli.reports.tables import moment_text
+from runtime.storage.readable_captures import readable
 from runtime.storage.readable_states import changes, decode
 from runtime.storage.version import Version
 

@@ -1,0 +1,163 @@
+"""A store as tables of Spark: the data sources `consistent-state`, `-versions`, `-batches` and `-letters`.
+
+They are in pure Python: the planner splits a table by the keys of its streams, and workers give record batches.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pkgutil import resolve_name
+from typing import Any, ClassVar
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import StructType
+
+from eventstore import KeyRange, connect
+from eventstore.connect import portable_url
+from handlers import App
+from runtime.errors import UsageError
+from runtime.tables.reading import scan, split
+from runtime.tables.requests import Kind, Request, moment
+from runtime.tables.wanted import Wanted
+
+_PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
+_PARTS_OF_A_CORE = 4
+_REQUIRED = ("store", "table")
+_COMMON = (*_REQUIRED, "numPartitions")
+_OF_STREAMS = ("handler", "businessId", "since", "until", "app")
+_OPTIONS: Mapping[Kind, Sequence[str]] = {
+    Kind.STATE: (*_COMMON, *_OF_STREAMS, "asOf", "batchId"),
+    Kind.VERSIONS: (*_COMMON, *_OF_STREAMS, "readChangeFeed", "changeStartBatchId", "changeEndBatchId"),
+    Kind.BATCHES: _COMMON,
+    Kind.LETTERS: (*_COMMON, "handler", "businessId"),
+}
+
+
+def register_data_sources(spark: SparkSession, *, push_filters: bool = True) -> None:
+    """Make the formats `consistent-state`, `-versions`, `-batches` and `-letters` known to a session.
+
+        register_data_sources(spark)
+        versions = spark.read.format("consistent-versions").options(store=url, table="games").load()
+
+    With `push_filters`, conditions on handler, business id and time reach the store. Spark then wants its setting
+    `spark.sql.python.filterPushdown.enabled`, which is turned on here for all Python data sources of the session.
+    Spark 4.0 does not have it, and pushes no filters.
+    """
+    pushes = push_filters and hasattr(DataSourceReader, "pushFilters")
+    if pushes:
+        spark.conf.set(_PUSHDOWN, "true")
+    for kind in Kind:
+        source = type(f"{kind.capitalize()}Source", (TableSource,), {"kind": kind, "pushes": pushes})
+        spark.dataSource.register(source)
+
+
+class TableSource(DataSource):
+    """One kind of table of a store, and its options. `env:NAME` as its url is resolved on the driver."""
+
+    kind: ClassVar[Kind] = Kind.STATE
+    pushes: ClassVar[bool] = False
+
+    @classmethod
+    def name(cls) -> str:
+        """Return the name of the format."""
+        return f"consistent-{cls.kind}"
+
+    def schema(self) -> StructType:
+        """Return all columns."""
+        return from_arrow_schema(self._request().schema)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """Return what reads the columns of a schema: those that are left out are not decoded."""
+        request = self._request().with_columns(schema.fieldNames())
+        place = portable_url(self.options["store"]), self.options["table"]
+        if connect(place[0]).scope == "process":
+            raise UsageError(
+                "A memory: store is seen by one process only, and Spark has several: use sqlite:///FILE."
+            )
+        parts = int(self.options.get("numPartitions") or _PARTS_OF_A_CORE * (os.cpu_count() or 1))
+        return (PushingReader if self.pushes else Reader)(place, request, parts)
+
+    def _request(self) -> Request:
+        options, kind = self.options, self.kind
+        known = {name.lower() for name in _OPTIONS[kind]}
+        for name in options:
+            if name.lower() not in known:
+                raise UsageError(f"{self.name()} has no option {name}: it has {', '.join(_OPTIONS[kind])}.")
+        for name in _REQUIRED:
+            if not options.get(name):
+                raise UsageError(f"{self.name()} needs the option {name}.")
+        since, until = moment(options.get("since")), moment(options.get("until"))
+        return Request(
+            kind,
+            Wanted(options.get("handler"), options.get("businessId"), since, until),
+            moment(options.get("asOf")),
+            options.get("batchId"),
+            (options.get("readChangeFeed") or "false").lower() == "true",
+            options.get("changeStartBatchId"),
+            options.get("changeEndBatchId"),
+            _app(options.get("app")),
+        )
+
+
+class Range(InputPartition):
+    """A range of streams that one task reads."""
+
+    def __init__(self, keys: KeyRange) -> None:
+        super().__init__(keys)
+        self.keys = keys
+
+
+class Reader(DataSourceReader):
+    """Reads what is asked for, range by range. Its place may hold a secret, and is shown nowhere."""
+
+    def __init__(self, place: tuple[str, str], request: Request, parts: int) -> None:
+        self._place = place
+        self._request = request
+        self._parts = parts
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """Return the ranges into which the table is split."""
+        return list(map(Range, split(*self._place, self._request, self._parts)))
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Give the rows of a range."""
+        assert isinstance(partition, Range)  # noqa: S101 - for the type checker: this reader made it
+        return scan(*self._place, self._request, partition.keys)
+
+
+_RELATIONS = {
+    "EqualTo": "==",
+    "GreaterThan": ">",
+    "GreaterThanOrEqual": ">=",
+    "LessThan": "<",
+    "LessThanOrEqual": "<=",
+}
+
+
+class PushingReader(Reader):
+    """A reader that narrows its request by conditions on handler, business id and time. Spark checks them again."""
+
+    def pushFilters(self, filters: list[Any]) -> Iterable[Any]:  # noqa: N802 - Spark's name
+        """Take conditions that the rows meet which Spark wants."""
+        for each in filters:
+            relation = _RELATIONS.get(type(each).__name__)
+            if relation is not None:
+                self._request = self._request.narrowed(".".join(each.attribute), relation, each.value)
+        return filters
+
+
+def _app(name: str | None) -> App | None:
+    """Return the App of `module:attribute`. Raises `UsageError`."""
+    if name is None:
+        return None
+    try:
+        app = resolve_name(name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise UsageError(f"The option app names no App: {error}.") from error
+    if not isinstance(app, App):
+        raise UsageError(f"{name} is no App: name it as MODULE:ATTRIBUTE.")
+    return app

@@ -1,0 +1,12 @@
+"""A store read as tables: states, versions, batches and letters, as tables of Arrow."""
+
+from runtime.errors import MissingExtraError
+
+try:
+    from runtime.tables.reading import read_batches, read_letters, read_state, read_versions
+except ModuleNotFoundError as error:
+    raise MissingExtraError(
+        f"Reading a store as tables needs {error.name}: pip install 'consistent-messaging[spark]'."
+    ) from error
+
+__all__ = ["read_batches", "read_letters", "read_state", "read_versions"]

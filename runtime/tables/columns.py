@@ -1,0 +1,70 @@
+"""The columns of the tables as which a store is read, and record batches of bounded size."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from runtime.errors import UsageError
+
+TEXT = pa.string()
+TIME = pa.timestamp("us", tz="UTC")
+
+MAX_ROWS = 10_000
+MAX_BYTES = 8 * 2**20
+"""When a record batch is full, by its rows and by the bytes of its states."""
+
+Columns = Mapping[str, pa.DataType]
+
+
+def chosen(columns: Columns, names: Sequence[str] | None) -> dict[str, pa.DataType]:
+    """Return the columns that are asked for, all for None. Raises `UsageError` for one that is not there."""
+    if names is None:
+        return dict(columns)
+    unknown = sorted(set(names) - set(columns))
+    if unknown:
+        raise UsageError(f"There is no column {unknown[0]}: the columns are {', '.join(columns)}.")
+    return {name: columns[name] for name in names}
+
+
+def to_batch(columns: Columns, values: Mapping[str, Sequence[Any]], count: int) -> pa.RecordBatch:
+    """Return some rows, given column by column; times are in microseconds since 1970 UTC."""
+    if not columns:
+        return pa.RecordBatch.from_struct_array(pa.array([{}] * count, pa.struct([])))
+    arrays = [_array(values[name], type_) for name, type_ in columns.items()]
+    return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(list(columns.items())))
+
+
+def _array(values: Sequence[Any], type_: pa.DataType) -> pa.Array:
+    return pa.array(values, pa.int64()).cast(TIME) if type_ == TIME else pa.array(values, type_)
+
+
+class Buffer:
+    """Collects rows column by column; `take` gives a record batch."""
+
+    def __init__(self, columns: Columns) -> None:
+        self.columns = columns
+        self.rows = 0
+        self.bytes = 0
+        self._values: dict[str, list[Any]] = {name: [] for name in columns}
+
+    @property
+    def is_full(self) -> bool:
+        """Whether it is time to take what there is."""
+        return self.rows >= MAX_ROWS or self.bytes >= MAX_BYTES
+
+    def add(self, values: Mapping[str, Sequence[Any]], count: int, size: int) -> None:
+        """Add rows whose states take so many bytes."""
+        for name, known in self._values.items():
+            known.extend(values[name])
+        self.rows += count
+        self.bytes += size
+
+    def take(self) -> pa.RecordBatch:
+        """Return what was added since the last time."""
+        batch = to_batch(self.columns, self._values, self.rows)
+        self.rows = self.bytes = 0
+        self._values = {name: [] for name in self.columns}
+        return batch

@@ -1,0 +1,127 @@
+"""Random worlds: diaries that batches and single messages write, that are cut and forgotten, with snapshots of all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from hypothesis import strategies as st
+
+from eventstore import Table, drive
+from runtime.algorithms.state_based.truncation import truncate_stream
+from runtime.algorithms.state_based.truncation_rules import TruncationRules
+from runtime.batches.context import BatchContext
+from runtime.batches.ledger import Ledger
+from runtime.batches.open_batches import OpenBatches
+from runtime.cleanup.forget import Tables, forget
+from runtime.storage import limits
+from runtime.storage.listing import versions
+from tests.unit.runtime.diary import misbehave, ponder, write
+from tests.unit.runtime.patience import PATIENCE
+from tests.unit.runtime.worker import DAY, HOUR, ToldClock, Worker
+
+DIARIES = ("d-1", "7d444840-9dc0-11d1-b245-5ffdce74fad2", "~ü")
+
+_kinds = st.sampled_from(["write", "write", "write", "ponder", "fail"])
+_messages = st.lists(st.tuples(st.sampled_from(DIARIES), _kinds), min_size=1, max_size=12)
+steps = st.lists(
+    st.one_of(
+        st.tuples(st.just("batch"), _messages),
+        st.tuples(st.just("batch"), _messages),
+        st.tuples(st.just("single"), st.sampled_from(DIARIES)),
+        st.tuples(st.just("truncate"), st.integers(1, 6)),
+        st.tuples(st.just("forget"), st.sampled_from(DIARIES)),
+    ),
+    min_size=1,
+    max_size=10,
+)
+
+State = tuple[int, bytes]
+
+
+@dataclass
+class Snapshot:
+    """What the newest states were after a step: by diary, the number of the version and the encoded state."""
+
+    moment: int
+    batch: str | None
+    states: dict[str, State]
+
+
+@dataclass
+class World:
+    """A table, and what was seen of it while it was written."""
+
+    table: Table
+    clock: ToldClock = field(default_factory=ToldClock)
+    snapshots: list[Snapshot] = field(default_factory=list)
+    forgotten: set[str] = field(default_factory=set)
+    _count: int = 0
+
+    def run(self, steps: list[tuple[str, Any]]) -> None:
+        acts: dict[str, Callable[[Any], str | None]] = {
+            "batch": self._batch,
+            "single": self._single,
+            "truncate": self._truncate,
+            "forget": self._forget,
+        }
+        with small_limits():
+            for kind, what in steps:
+                self.clock.now += 2 * DAY
+                batch = acts[kind](what)
+                self.snapshots.append(Snapshot(self.clock.now, batch, self.states()))
+
+    def states(self) -> dict[str, State]:
+        kept = {diary: drive(versions(self.table, "Diary", diary)) for diary in DIARIES}
+        return {diary: (found[-1].number, found[-1].after) for diary, found in kept.items() if found}
+
+    def remembered(self, states: Mapping[str, State], unknown: Collection[str] = ()) -> dict[str, State]:
+        """Return the states of streams that were never forgotten, and are not unknown."""
+        left_out = self.forgotten | set(unknown)
+        return {diary: state for diary, state in states.items() if diary not in left_out}
+
+    def _batch(self, messages: list[tuple[str, str]]) -> str:
+        ledger = Ledger(self.table, self.clock)
+        record = drive(ledger.begin(f"batch-{len(self.snapshots)}", "a log", "out"))
+        for diary, kind in messages:
+            self.clock.now += HOUR
+            context = BatchContext(record.batch_id, number=record.number)
+            self._handle(diary, kind, context)
+        drive(ledger.publish(record))
+        return record.batch_id
+
+    def _single(self, diary: str) -> None:
+        self._handle(diary, "write", None)
+
+    def _handle(self, diary: str, kind: str, batch: BatchContext | None) -> None:
+        self._count += 1
+        id_ = f"m-{self._count}"
+        fields: dict[str, Any] = {"enqueued_at": self.clock.now, "diary": diary}
+        message = {
+            "write": lambda: write(f"line {self._count}", id_, **fields),
+            "ponder": lambda: ponder(id_, **fields),
+            "fail": lambda: misbehave("fail", id_, **fields),
+        }[kind]()
+        Worker(self.table, clock=self.clock, batch=batch, business_id=diary).process(message)
+
+    def _truncate(self, keep: int) -> None:
+        rules = TruncationRules.of(self.clock.now, OpenBatches(), older_than=DAY, keep_last=keep)
+        for diary in DIARIES:
+            drive(truncate_stream(self.table, f"Diary-{diary}", rules, PATIENCE))
+
+    def _forget(self, diary: str) -> None:
+        tables = Tables(self.table, self.table, self.table)
+        if drive(forget(tables, "Diary", diary, self.clock.now, restart=True, retries=PATIENCE)):
+            self.forgotten.add(diary)
+
+
+@contextmanager
+def small_limits() -> Iterator[None]:
+    """Let streams of a few versions have runs, tails, and states that no header holds."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(limits, "MAX_TAIL_BYTES", 900)
+        patch.setattr(limits, "MAX_HEAD_STATE_BYTES", 150)
+        yield

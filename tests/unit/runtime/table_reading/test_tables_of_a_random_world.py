@@ -1,0 +1,123 @@
+"""Whatever happened to a table: read as tables it is what `consistent show` shows, now and as it was."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import redirect_stderr, redirect_stdout
+from io import StringIO
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+
+from eventstore import connect, drive
+from runtime.cli import main
+from runtime.clock import to_datetime, to_microseconds
+from runtime.tables import read_letters, read_state, read_versions
+from tests.support.names import new_name
+from tests.unit.runtime.table_reading.random_worlds import DIARIES, World, steps
+
+TABLE = "diaries"
+
+few = settings(max_examples=settings().max_examples // 4)
+"""Each example is a whole world."""
+
+
+@pytest.fixture(params=["memory", pytest.param("sqlite", marks=pytest.mark.thorough)], scope="module")
+def new_store(request) -> Iterator[Any]:
+    with TemporaryDirectory() as folder:
+        yield (
+            lambda: (
+                f"memory:{new_name()}" if request.param == "memory" else f"sqlite:///{folder}/{new_name()}.db"
+            )
+        )
+
+
+def world_in(store: str, happened: Any) -> World:
+    world = World(drive(connect(store).table(TABLE)))
+    world.run(happened)
+    return world
+
+
+def shown(store: str, diary: str) -> dict[str, Any] | None:
+    out = StringIO()
+    with pytest.raises(SystemExit) as ended, redirect_stdout(out), redirect_stderr(StringIO()):
+        main(["show", "--store", store, "--table", TABLE, "--limit", "0", "--json", "Diary", diary])
+    document: dict[str, Any] | None = None if ended.value.code else json.loads(out.getvalue())
+    return document
+
+
+def known(rows: list[dict[str, Any]]) -> dict[str, tuple[int, bytes]]:
+    return {row["business_id"]: (row["version"], row["state"].encode()) for row in rows if row["state"]}
+
+
+def unknown(rows: list[dict[str, Any]]) -> dict[str, int]:
+    """Return the streams of which something is not known, with the time from which it is."""
+    return {
+        row["business_id"]: to_microseconds(row["known_from"])
+        for row in rows
+        if row["known_from"] is not None
+    }
+
+
+@few
+@given(happened=steps)
+def test_states_and_versions_are_what_show_shows(new_store, happened):
+    store = new_store()
+    world_in(store, happened)
+
+    states = {row["business_id"]: row for row in read_state(store, TABLE).to_pylist()}
+    made = read_versions(store, TABLE).to_pylist()
+
+    for diary in DIARIES:
+        document = shown(store, diary)
+        row = states.pop(diary, None)
+        assert (document is None) == (row is None)
+        if document is None or row is None:
+            continue
+        assert (row["version"], row["kept_from"]) == (document["newest_version"], document["kept_from"])
+        assert (json.loads(row["state"]) if row["state"] else None) == document["state"]
+        assert row["letters"] == document["letters"]
+        assert [
+            (each["version"], each["message_id"], each["type"], each["batch"], json.loads(each["after"]))
+            for each in made
+            if each["business_id"] == diary
+        ] == [
+            (each["version"], each["message_id"], each["type"], each["batch"], each["state"])
+            for each in document["versions"]
+        ]
+        waiting = read_letters(store, TABLE, handler="Diary", business_id=diary)
+        assert waiting.num_rows == document["letters"]
+    assert not states
+
+
+@few
+@given(happened=steps)
+def test_states_as_of_each_step_are_those_that_were_seen_then(new_store, happened):
+    store = new_store()
+    world = world_in(store, happened)
+
+    for snapshot in world.snapshots:
+        rows = read_state(store, TABLE, as_of=to_datetime(snapshot.moment)).to_pylist()
+        late = unknown(rows)
+        assert all(moment > snapshot.moment for moment in late.values())
+        assert world.remembered(known(rows)) == world.remembered(snapshot.states, late)
+
+
+@few
+@given(happened=steps)
+def test_states_as_of_each_batch_and_the_feed_up_to_it_are_those_at_its_end(new_store, happened):
+    store = new_store()
+    world = world_in(store, happened)
+
+    for snapshot in filter(lambda each: each.batch is not None, world.snapshots):
+        rows = read_state(store, TABLE, batch_id=snapshot.batch).to_pylist()
+        expected = world.remembered(snapshot.states, unknown(rows))
+        assert world.remembered(known(rows)) == expected
+        feed = read_versions(store, TABLE, read_change_feed=True, change_end_batch_id=snapshot.batch)
+        summed = {row["business_id"]: row["after"].encode() for row in feed.to_pylist()}
+        assert {diary: summed[diary] for diary in expected} == {
+            diary: state for diary, (_, state) in expected.items()
+        }
