@@ -104,7 +104,7 @@ class OutcomeFiles:
         names = list({*columns, *_KINDS, "message_id", "business_id"}) if columns else None
         for folder in self.folders:
             where = _numbers(folder)
-            for path in sorted(folder.glob("*.parquet")):
+            for path in sorted(filter(Path.is_file, folder.glob("*.parquet"))):
                 with pq.ParquetFile(path) as file:
                     for batch in file.iter_batches(columns=names):
                         yield self.wanted.of(batch), where

@@ -21,8 +21,8 @@ UUID_PATTERN = (
 CANONICAL_PATTERN = r"^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
 """The canonical one of them."""
 
-_UUID = re.compile(UUID_PATTERN + r"\Z")
-_CANONICAL = re.compile(CANONICAL_PATTERN + r"\Z")
+_UUID = re.compile(UUID_PATTERN + r"\Z", re.ASCII)
+_CANONICAL = re.compile(CANONICAL_PATTERN + r"\Z", re.ASCII)
 _CANONICAL_LINES = re.compile(rf"(?:{CANONICAL_PATTERN[1:]}\n)*\Z")
 _CANONICAL_LENGTH = 36
 _UUID_BYTES = 16
