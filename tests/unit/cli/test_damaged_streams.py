@@ -59,3 +59,17 @@ def test_the_stream_itself_is_refused(consistent, damaged):
 
 def test_a_sound_table_is_no_failure(consistent, store):
     assert consistent("streams", *ON_STORE).code == 0
+
+
+def test_a_check_names_the_row(consistent, damaged):
+    said = consistent("check", *ON_STORE, "--json")
+
+    assert said.code == 1
+    assert [(each["stream"], each["row"]) for each in said.document["faults"]] == [(KEY, "SS-HEAD")]
+
+
+def test_a_check_of_a_sound_table_says_what_it_read(consistent, store):
+    said = consistent("check", *ON_STORE)
+
+    assert said.code == 0
+    assert "3 streams" in said.out
