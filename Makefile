@@ -9,8 +9,9 @@ PYTHON ?= python3 python3.11 python3.12 python3.13 python3.14
 # What tests draw at random, and the order of sets, follows from this.
 SEED ?= 1
 
-# What the caller's shell has active must not reach into .venv, nor another Spark into PySpark.
-unexport VIRTUAL_ENV PYTHONHOME PYTHONPATH SPARK_HOME PYSPARK_PYTHON PYSPARK_DRIVER_PYTHON
+# What the caller's shell has active must not reach into .venv, nor another Spark into PySpark; and each process would
+# compile all modules anew if none may keep what it has compiled.
+unexport VIRTUAL_ENV PYTHONHOME PYTHONPATH PYTHONDONTWRITEBYTECODE SPARK_HOME PYSPARK_PYTHON PYSPARK_DRIVER_PYTHON
 
 MAKEFLAGS += --no-builtin-rules
 .DEFAULT_GOAL := help

@@ -8,7 +8,7 @@ import pytest
 
 from eventstore import connect, drive
 from runtime.cli.outcome_files import OutcomeFiles, Wanted
-from runtime.spark.file_systems import open_folder
+from runtime.file_systems import open_folder
 from tests.support.rounds import Driver
 
 SECRET = "DefaultEndpointsProtocol=https;AccountName=a;AccountKey=c2VjcmV0;EndpointSuffix=core.windows.net"
@@ -97,4 +97,4 @@ def test_foreign_things_in_a_folder_of_outcomes_change_nothing(tmp_path):
 
     assert driver.folders.is_in_place(0)
     assert sum(part.statuses["processed"] for part in driver.folders.parts(0, ())) == 7
-    assert OutcomeFiles.open(out, None, Wanted()).counts().total() == 7
+    assert OutcomeFiles.open(str(out), None, Wanted()).counts().total() == 7
