@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from enum import StrEnum
+from typing import Any
 
 import pyarrow as pa
 
@@ -87,7 +88,8 @@ class Request:
         field_, wanted = _FIELDS[self.kind].get(column), self.wanted
         match field_, relation, value:
             case (("handler" | "business_id"), "==", str()) if getattr(wanted, field_) is None:
-                return replace(self, wanted=replace(wanted, **{field_: value}))
+                given: dict[str, Any] = {field_: value}
+                return replace(self, wanted=replace(wanted, **given))
             case "time", (">" | ">=" | "=="), datetime() if wanted.since is None:
                 wanted = replace(wanted, since=moment(value))
             case "time", ("<" | "<="), datetime() if wanted.until is None:
