@@ -112,7 +112,7 @@ class StateBased:
         """Append the new versions, if nobody wrote since the load, and return the history after it."""
         if folded.append is not None:
             history = await append(history, folded.append)
-        return replace(history, appended=folded.appended)
+        return history if history.appended == folded.appended else replace(history, appended=folded.appended)
 
     def _key_too_long(self, delivery: Delivery, business_id: str, error: str) -> Outcome:
         if isinstance(delivery, Outcome):
