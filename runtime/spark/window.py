@@ -12,12 +12,13 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from eventstore.listing import split_streams
 from runtime.cleanup.window import Windows, windows
-from runtime.errors import BatchFailedError
+from runtime.errors import BatchFailedError, StoredDataError
 from runtime.spark.beginning import check_session
 from runtime.spark.ranges import RANGES, RANGES_OF_A_CORE, ranges_in
 from runtime.spark.sessions.failures import SPARK_FAILURES, explain
 from runtime.spark.sessions.settings import job_settings
 from runtime.spark.workers.connection import TablePlace, check_reach, open_table
+from runtime.storage.damage import Damaged, collecting, placed, report
 
 _FOUND = StructType([StructField("found", StringType())])
 
@@ -30,11 +31,14 @@ class WindowsJob:
     limit: int
 
     def run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Give the windows of each range that comes in, as JSON."""
+        """Give the windows of each range that comes in, as JSON, with the errors of streams that could not be read."""
         connection = open_table(self.place.store, self.place.table, make=False)
         for keys in ranges_in(batches):
-            found = connection.run(windows(connection.table, keys, self.limit))
-            yield pa.RecordBatch.from_pydict({"found": [json.dumps(found.document())]})
+            damaged = Damaged()
+            with collecting(damaged), placed(connection.table):
+                found = connection.run(windows(connection.table, keys, self.limit))
+            document = {**found.document(), "damaged": [str(error) for error in damaged.errors]}
+            yield pa.RecordBatch.from_pydict({"found": [json.dumps(document)]})
 
 
 def windows_on_spark(
@@ -61,6 +65,8 @@ def windows_on_spark(
             rows = frame.mapInArrow(job.run, _FOUND).collect()
         except SPARK_FAILURES as error:
             raise BatchFailedError(explain(error)) from error
-    for row in rows:
-        all_found.update(Windows.of(json.loads(row["found"])))
+    for document in (json.loads(row["found"]) for row in rows):
+        all_found.update(Windows.of(document))
+        for error in document["damaged"]:
+            report(StoredDataError(error))
     return all_found
