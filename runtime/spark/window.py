@@ -67,6 +67,6 @@ def windows_on_spark(
             raise BatchFailedError(explain(error)) from error
     for document in (json.loads(row["found"]) for row in rows):
         all_found.update(Windows.of(document))
-        for error in document["damaged"]:
-            report(StoredDataError(error))
+        for problem in document["damaged"]:
+            report(StoredDataError(problem))
     return all_found
