@@ -1,23 +1,26 @@
 ----------------------- MODULE PrepareCommitPublish -----------------------
 (* Prepare, commit, publish; register, clean up: a document for each message, which its output announces. The steps   *)
 (* are the methods of runtime/algorithms/documents/prepare_commit_publish.py: load, invoke, register, prepare, commit, publish   *)
-(* the document, publish, finish, clean up, withdraw; and collect, which the sweeper does.                            *)
+(* the document, publish, finish, clean up, withdraw; and collect, which the sweeper does. A message that its handler *)
+(* refuses by the state has no document, is kept as a letter, and its redelivery is refused too.                      *)
 EXTENDS Deliveries
 
 CONSTANTS
     Sweeper,    \* whether there is a sweeper
+    Refusing,   \* the messages that are refused while nothing has changed the state
     Races       \* how many attempts may begin whatever the others do: from then on back-off keeps them apart
 
 VARIABLES
-    entity,     \* the row: business state, outbox, intents (latest and lost), and a version in place of the ETag
+    entity,     \* the rows: business state, outbox, intents (latest and lost), letters, a version in place of the ETag
+    ends,       \* what became of each delivery that was acknowledged
     effects,    \* the documents that are stored
     commits,    \* the messages in the order in which a write of theirs changed the state: nothing reads it
     published,  \* the outputs that were published: nothing reads it
     attempts,   \* how many ids of attempts were drawn
     sweeper     \* its next step, and the document that it looks at
 
-vars == <<deliveries, entity, effects, commits, published, attempts, sweeper>>
-rest == <<commits, published, attempts, sweeper>>
+vars == <<deliveries, entity, ends, effects, commits, published, attempts, sweeper>>
+rest == <<ends, commits, published, attempts, sweeper>>
 
 None == 0
 Absent == [is |-> "absent", effect |-> None, content |-> None]
@@ -25,8 +28,10 @@ Finished == [is |-> "finished", effect |-> None, content |-> None]
 Pending(effect, content) == [is |-> "pending", effect |-> effect, content |-> content]
 
 NewEntity ==
-    [state |-> <<>>, outbox |-> [m \in Messages |-> Absent], latest |-> None, lost |-> {}, version |-> 0]
-Nothing == [entity |-> NewEntity, attempt |-> None, prepared |-> {}, announced |-> None, lost |-> {}]
+    [state |-> <<>>, outbox |-> [m \in Messages |-> Absent], latest |-> None, lost |-> {}, letters |-> {},
+     version |-> 0]
+Nothing ==
+    [entity |-> NewEntity, attempt |-> None, prepared |-> {}, announced |-> None, lost |-> {}, refused |-> FALSE]
 
 (* A document is named for its attempt, and each attempt makes another one: its content stands for its digest. *)
 NameOf(attempt) == IF Mistake = "deterministic name" THEN 1 ELSE attempt
@@ -36,6 +41,7 @@ Unpublished(names) == {effect \in effects : effect.name \in names /\ ~effect.pub
 Init ==
     /\ StartDeliveries(Nothing)
     /\ entity = NewEntity
+    /\ ends = {}
     /\ effects = {}
     /\ commits = <<>>
     /\ published = {}
@@ -69,14 +75,39 @@ GiveUp(w) ==
             /\ UNCHANGED entity
     /\ UNCHANGED <<effects, rest>>
 
+(* Whether a message without an entry is refused: it was before, or it is now, by the state. *)
+IsRefused(w) ==
+    LET m == message[w]
+    IN \/ m \in memory[w].entity.letters
+       \/ m \in Refusing /\ memory[w].entity.state = <<>>
+
+Refuse(w) ==
+    /\ At(w, "invoke")
+    /\ IsRefused(w)
+    /\ LET recorded == message[w] \in memory[w].entity.letters
+       IN GoOn(w, IF recorded THEN "withdraw" ELSE "store_letter", [memory[w] EXCEPT !.refused = TRUE])
+    /\ UNCHANGED <<entity, effects, rest>>
+
+StoreLetter(w) ==
+    /\ At(w, "store_letter")
+    /\ IF entity.version = memory[w].entity.version
+       THEN /\ entity' = IF Mistake = "refusals leave no trace"
+                         THEN entity
+                         ELSE [entity EXCEPT !.letters = @ \union {message[w]}, !.version = @ + 1]
+            /\ GoOn(w, "withdraw", memory[w])
+       ELSE /\ Again(w)
+            /\ UNCHANGED entity
+    /\ UNCHANGED <<effects, rest>>
+
 (* Handle the message and make its document, under a name of this attempt. Each registration refuses the commit of    *)
 (* the attempt before it, so two workers could go on refusing each other for ever, if they did not back off.          *)
 Invoke(w) ==
     /\ At(w, "invoke")
+    /\ ~IsRefused(w)
     /\ attempts < Races \/ \A other \in Workers : step[other] \notin {"register", "prepare", "commit"}
     /\ GoOn(w, IF Mistake = "no register" THEN "prepare" ELSE "register", [memory[w] EXCEPT !.attempt = attempts + 1])
     /\ attempts' = attempts + 1
-    /\ UNCHANGED <<entity, effects, commits, published, sweeper>>
+    /\ UNCHANGED <<entity, ends, effects, commits, published, sweeper>>
 
 (* Note in the entity what this attempt is going to prepare. The attempt that registered before has lost. *)
 Register(w) ==
@@ -116,7 +147,7 @@ Commit(w) ==
                     [memory[w] EXCEPT !.entity = entity'])
        ELSE /\ Again(w)
             /\ UNCHANGED <<entity, commits>>
-    /\ UNCHANGED <<effects, published, attempts, sweeper>>
+    /\ UNCHANGED <<ends, effects, published, attempts, sweeper>>
 
 (* The commit takes effect and its answer is lost: the worker lives, and reads again. Deletes nothing. *)
 CommitWithoutAnswer(w) ==
@@ -131,7 +162,7 @@ CommitWithoutAnswer(w) ==
                   ELSE effects
     /\ step' = [step EXCEPT ![w] = "load"]
     /\ memory' = [memory EXCEPT ![w] = [Nothing EXCEPT !.prepared = memory[w].prepared]]
-    /\ UNCHANGED <<inFlight, message, published, attempts, sweeper>>
+    /\ UNCHANGED <<inFlight, message, ends, published, attempts, sweeper>>
 
 (* Make the document of the entry visible, if it is there. *)
 PublishDocument(w) ==
@@ -152,7 +183,7 @@ Publish(w) ==
            output == [message |-> m, effect |-> entry.effect, content |-> entry.content]
        IN published' = IF entry.is = "pending" THEN published \union {output} ELSE published
     /\ GoOn(w, "finish", memory[w])
-    /\ UNCHANGED <<entity, effects, commits, attempts, sweeper>>
+    /\ UNCHANGED <<entity, ends, effects, commits, attempts, sweeper>>
 
 (* An update is tried again until nobody came in between; it gives the entity as it is then. *)
 Finish(w) ==
@@ -211,14 +242,20 @@ Collect ==
        \/ /\ sweeper.step = "delete"
           /\ effects' = effects \ Unpublished({sweeper.effect})
           /\ sweeper' = [step |-> "idle", effect |-> None]
-    /\ UNCHANGED <<deliveries, entity, commits, published, attempts>>
+    /\ UNCHANGED <<deliveries, entity, ends, commits, published, attempts>>
+
+Tell(w) ==
+    /\ Acknowledge(w, Nothing)
+    /\ ends' = ends \union {[message |-> message[w], refused |-> memory[w].refused]}
 
 Step(w) ==
-    \/ /\ \/ \E m \in Messages : Take(w, m, "load")
-          \/ Acknowledge(w, Nothing)
-       /\ UNCHANGED <<entity, effects, rest>>
+    \/ /\ \/ \E m \in Messages : Take(w, m, "load") /\ UNCHANGED ends
+          \/ Tell(w)
+       /\ UNCHANGED <<entity, effects, commits, published, attempts, sweeper>>
     \/ Load(w)
     \/ GiveUp(w)
+    \/ Refuse(w)
+    \/ StoreLetter(w)
     \/ Invoke(w)
     \/ Register(w)
     \/ Prepare(w)
@@ -258,7 +295,7 @@ PreparedBeforeCommit ==
     \A m \in Messages : entity.outbox[m].is = "pending" => Stored(entity.outbox[m].effect) # {}
 
 NoLost ==
-    Quiescent => \A m \in Messages :
+    Quiescent => \A m \in Messages \ entity.letters :
         /\ Count(commits, m) > 0
         /\ \E output \in published : output.message = m
 
@@ -273,7 +310,10 @@ NoGarbage ==
     AtRest =>
         /\ \A effect \in effects : effect.published
         /\ entity.latest = None /\ entity.lost = {}
-        /\ \A m \in Messages : entity.outbox[m] = Finished
+        /\ \A m \in Messages \ entity.letters : entity.outbox[m] = Finished
+
+(* All deliveries of a message end alike: what was refused once is refused for good. *)
+AttemptsAgree == \A one, other \in ends : one.message = other.message => one = other
 
 EveryMessageIsAcknowledged == <>[]AtRest
 ============================================================================

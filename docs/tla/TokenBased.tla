@@ -2,10 +2,15 @@
 (* Token-based de-duplication: a message may be processed only while its token exists. The steps are those of         *)
 (* runtime/algorithms/outbox/token_based.py: load, check the token, invoke, store, create tokens, checkpoint, publish,       *)
 (* delete the token, clean up. Each message has one output, which goes to a receiver that processes by tokens too.    *)
+(* A message that its handler refuses by the state is kept as a letter, and its redelivery is refused too: its token  *)
+(* stays, for a redrive.                                                                                              *)
 EXTENDS Deliveries
 
+CONSTANT Refusing   \* the messages that are refused while nothing has changed the state
+
 VARIABLES
-    entity,     \* the row: business state, outbox, and a version in place of the ETag
+    entity,     \* the rows: business state, outbox, letters, and a version in place of the ETag
+    ends,       \* what became of each delivery that was acknowledged
     tokens,     \* the tokens that exist, each named by the message that sends it on and the attempt that created it
     commits,    \* the messages in the order in which a write of theirs changed the state: nothing reads it
     published,  \* the outputs that were published, with their tokens: nothing reads it
@@ -13,18 +18,19 @@ VARIABLES
     received,   \* the outputs that the receiver processed, in order: nothing reads it
     attempts    \* how many ids of attempts were drawn
 
-vars == <<deliveries, entity, tokens, commits, published, arriving, received, attempts>>
-rest == <<commits, published, arriving, received>>
+vars == <<deliveries, entity, ends, tokens, commits, published, arriving, received, attempts>>
+rest == <<ends, commits, published, arriving, received>>
 
 None == 0                              \* no attempt; also that of the token which the sender of a message issued
 Incoming(m) == <<m, None>>             \* the token that a message comes with
 Absent == [made |-> None, attempts |-> {}, committed |-> None]
-NewEntity == [state |-> <<>>, outbox |-> [m \in Messages |-> Absent], version |-> 0]
-Nothing == [entity |-> NewEntity, attempt |-> None, found |-> FALSE]
+NewEntity == [state |-> <<>>, outbox |-> [m \in Messages |-> Absent], letters |-> {}, version |-> 0]
+Nothing == [entity |-> NewEntity, attempt |-> None, found |-> FALSE, refused |-> FALSE]
 
 Init ==
     /\ StartDeliveries(Nothing)
     /\ entity = NewEntity
+    /\ ends = {}
     /\ tokens = {Incoming(m) : m \in Messages}
     /\ commits = <<>>
     /\ published = {}
@@ -65,9 +71,25 @@ ReturnEarly(w) ==
        IN GoOn(w, IF decided THEN "delete_garbage" ELSE First, IF decided THEN memory[w] ELSE Nothing)
     /\ UNCHANGED <<entity, tokens, attempts, rest>>
 
+(* Whether a message without an entry is refused: it was before, or it is now, by the state. *)
+IsRefused(w) ==
+    LET m == message[w]
+    IN \/ m \in memory[w].entity.letters
+       \/ m \in Refusing /\ memory[w].entity.state = <<>>
+
+Refuse(w) ==
+    /\ At(w, "invoke")
+    /\ IsRefused(w)
+    /\ LET m == message[w]
+           recorded == m \in memory[w].entity.letters \/ Mistake = "refusals leave no trace"
+           next == IF recorded THEN "acknowledge" ELSE "store"
+       IN GoOn(w, next, [memory[w] EXCEPT !.refused = TRUE, !.entity.letters = @ \union {m}])
+    /\ UNCHANGED <<entity, tokens, attempts, rest>>
+
 (* Handle the message, and register the id of this attempt in the entry. *)
 Invoke(w) ==
     /\ At(w, "invoke")
+    /\ ~IsRefused(w)
     /\ LET m == message[w]
            attempt == attempts + 1
            entry == [made |-> attempt, attempts |-> {attempt}, committed |-> None]
@@ -76,16 +98,16 @@ Invoke(w) ==
     /\ attempts' = attempts + 1
     /\ UNCHANGED <<entity, tokens, rest>>
 
-(* Write state and entry together if nobody wrote since the load, else begin again. *)
+(* Write state and entry together, or the letter, if nobody wrote since the load, else begin again. *)
 Store(w) ==
     /\ At(w, "store")
     /\ IF entity.version = memory[w].entity.version \/ Mistake = "no CAS"
        THEN /\ entity' = [memory[w].entity EXCEPT !.version = entity.version + 1]
-            /\ commits' = Append(commits, message[w])
-            /\ GoOn(w, "create", [memory[w] EXCEPT !.entity = entity'])
+            /\ commits' = IF memory[w].refused THEN commits ELSE Append(commits, message[w])
+            /\ GoOn(w, IF memory[w].refused THEN "acknowledge" ELSE "create", [memory[w] EXCEPT !.entity = entity'])
        ELSE /\ GoOn(w, First, Nothing)
             /\ UNCHANGED <<entity, commits>>
-    /\ UNCHANGED <<tokens, attempts, published, arriving, received>>
+    /\ UNCHANGED <<ends, tokens, attempts, published, arriving, received>>
 
 (* Another attempt has stored the message: register the id of this one, unless it is decided whose tokens count. An   *)
 (* update is tried again until nobody came in between.                                                                *)
@@ -137,7 +159,7 @@ Publish(w) ==
        IN /\ published' = published \union {output}
           /\ arriving' = arriving \union {output}
     /\ GoOn(w, "delete", memory[w])
-    /\ UNCHANGED <<entity, tokens, commits, received, attempts>>
+    /\ UNCHANGED <<entity, ends, tokens, commits, received, attempts>>
 
 (* Delete the token of the message. From here on nobody processes it, and nobody creates tokens for its output. *)
 Delete(w) ==
@@ -175,15 +197,20 @@ Receive(output) ==
     /\ arriving' = arriving \ {output}
     /\ received' = IF output.token \in tokens THEN Append(received, output.message) ELSE received
     /\ tokens' = tokens \ {output.token}
-    /\ UNCHANGED <<deliveries, entity, commits, published, attempts>>
+    /\ UNCHANGED <<deliveries, entity, ends, commits, published, attempts>>
+
+Tell(w) ==
+    /\ Acknowledge(w, Nothing)
+    /\ ends' = ends \union {[message |-> message[w], refused |-> memory[w].refused]}
 
 Step(w) ==
-    \/ /\ \/ \E m \in Messages : Take(w, m, First)
-          \/ Acknowledge(w, Nothing)
-       /\ UNCHANGED <<entity, tokens, attempts, rest>>
+    \/ /\ \/ \E m \in Messages : Take(w, m, First) /\ UNCHANGED ends
+          \/ Tell(w)
+       /\ UNCHANGED <<entity, tokens, commits, published, arriving, received, attempts>>
     \/ Load(w)
     \/ Exists(w)
     \/ ReturnEarly(w)
+    \/ Refuse(w)
     \/ Invoke(w)
     \/ Store(w)
     \/ Register(w)
@@ -213,14 +240,18 @@ NoLostUpdate == entity.state = commits
 
 NoGhost == \A output \in published : Count(commits, output.message) > 0
 
-(* In the end every message has changed the state, and its output that of the receiver. *)
-NoLost == AtRest => \A m \in Messages : Count(commits, m) > 0 /\ Count(received, m) > 0
+(* In the end every message that was not refused has changed the state, and its output that of the receiver. *)
+NoLost == AtRest => \A m \in Messages \ entity.letters : Count(commits, m) > 0 /\ Count(received, m) > 0
 
 (* All copies of an output carry one token and one body. *)
 ConsistentOutput == \A one, other \in published : one.message = other.message => one = other
 
-(* In the end no tokens and no entries are left. *)
-NoGarbage == AtRest => tokens = {} /\ entity.outbox = [m \in Messages |-> Absent]
+(* In the end no entries are left, and no tokens but those of letters. *)
+NoGarbage ==
+    AtRest => tokens = {Incoming(m) : m \in entity.letters} /\ entity.outbox = [m \in Messages |-> Absent]
+
+(* All deliveries of a message end alike: what was refused once is refused for good. *)
+AttemptsAgree == \A one, other \in ends : one.message = other.message => one = other
 
 EveryMessageIsAcknowledged == <>[]AtRest
 ============================================================================

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from eventstore import KeyRange, Partition, Stream, Table
 from runtime.clock import shown_time
@@ -95,7 +95,41 @@ class Windows:
         if head.horizon is not None:
             self.horizon = max(head.horizon, self.horizon or head.horizon)
             self.horizons[-(-head.horizon // HOUR) * HOUR] += 1
-        cut = Cut(head.horizon or 0, handler, business_id, head.kept_from, head.undated_cut)
+        self._remember(Cut(head.horizon or 0, handler, business_id, head.kept_from, head.undated_cut))
+
+    def update(self, other: Windows) -> None:
+        """Add the streams of others, which are none of these."""
+        self.streams += other.streams
+        self.cut += other.cut
+        self.undated_cut += other.undated_cut
+        horizons = [each for each in (self.horizon, other.horizon) if each is not None]
+        self.horizon = max(horizons, default=None)
+        self.horizons.update(other.horizons)
+        for cut in other.worst:
+            self._remember(cut)
+
+    def document(self) -> dict[str, Any]:
+        """Return them for JSON."""
+        return {
+            "limit": self.limit,
+            "streams": self.streams,
+            "cut": self.cut,
+            "undated_cut": self.undated_cut,
+            "horizon": self.horizon,
+            "horizons": list(self.horizons.items()),
+            "worst": self.worst,
+        }
+
+    @classmethod
+    def of(cls, document: Mapping[str, Any]) -> Windows:
+        """Return what `document` was made of."""
+        fields = {name: document[name] for name in ("limit", "streams", "cut", "undated_cut", "horizon")}
+        found = cls(**fields, horizons=Counter(dict(document["horizons"])))
+        for cut in document["worst"]:
+            found._remember(Cut(*cut))
+        return found
+
+    def _remember(self, cut: Cut) -> None:
         if self.limit and len(self._worst) >= self.limit:
             heapq.heappushpop(self._worst, cut)
         else:
@@ -133,10 +167,15 @@ async def _window(partition: Partition, handler: str, business_id: str) -> Windo
     return Window(handler, business_id, head.versions, head.kept_from, oldest, head.horizon, head.undated_cut)
 
 
-async def windows(table: Table, handler: str | None = None, limit: int = 10) -> Windows:
-    """Return the windows of all streams of a table, or of one handler. One request for each 1,000 streams."""
+async def windows(table: Table, keys: KeyRange | str | None = None, limit: int = 10) -> Windows:
+    """Return the windows of all streams of a table, of one handler, or of a range of keys.
+
+    One request for each 1,000 streams.
+    """
+    if not isinstance(keys, KeyRange):
+        keys = KeyRange(f"{keys}-" if keys else "")
     found = Windows(limit)
-    async for stream in state_streams(table, KeyRange(f"{handler}-" if handler else ""), _HEADER):
+    async for stream in state_streams(table, keys, _HEADER):
         name, _, business_id = stream.partition.key.partition("-")
         with one_of_many(table, stream.partition.key):
             found.add(name, business_id, read_head(stream.properties or {}))

@@ -14,8 +14,8 @@ from eventstore import KeyRange
 from eventstore.listing import split_keys
 from runtime.spark.workers.connection import Connection
 
-_RANGES = StructType([StructField(name, StringType()) for name in ("prefix", "first", "before")])
-_RANGES_OF_A_CORE = 4
+RANGES = StructType([StructField(name, StringType()) for name in ("prefix", "first", "before")])
+RANGES_OF_A_CORE = 4
 
 
 def key_ranges(spark: SparkSession, connection: Connection, keys: AsyncIterable[str]) -> DataFrame:
@@ -23,9 +23,9 @@ def key_ranges(spark: SparkSession, connection: Connection, keys: AsyncIterable[
 
     Reads all of the keys, and keeps a sample of them.
     """
-    parts = _RANGES_OF_A_CORE * spark.sparkContext.defaultParallelism
+    parts = RANGES_OF_A_CORE * spark.sparkContext.defaultParallelism
     ranges: Any = [astuple(each) for each in connection.run(split_keys(keys, parts))]
-    return spark.createDataFrame(ranges, _RANGES).repartition(len(ranges))
+    return spark.createDataFrame(ranges, RANGES).repartition(len(ranges))
 
 
 def ranges_in(batches: Iterable[pa.RecordBatch]) -> Iterator[KeyRange]:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from eventstore import connect
 from runtime.cleanup.window import Cut, Window, Windows, window_of, windows
 from runtime.cli.console import Screen
 from runtime.cli.failures import NotPossibleError
-from runtime.cli.options import AsJson, Limit, StoreUrl, TableName
+from runtime.cli.options import AsJson, Limit, LogFile, OnSpark, StoreUrl, TableName
+from runtime.cli.places import Place
 from runtime.cli.reports.tables import Cell, counted, make_facts, make_table, moment_cell, moment_text
-from runtime.cli.stores import on_table
+from runtime.cli.sessions import working
+from runtime.cli.stores import check_table, on_table
 from runtime.messages.message_ids import canonical
 
 HandlerName = Annotated[
@@ -30,6 +34,8 @@ def window(
     store: StoreUrl,
     table: TableName,
     limit: Limit = 10,
+    master: OnSpark = None,
+    log_file: LogFile = None,
     as_json: AsJson = False,
 ) -> None:
     r"""Tell back to when duplicates are recognised for certain: of a stream, a handler or a table.
@@ -41,11 +47,15 @@ def window(
     or is new. An unknown one from the horizon or before cannot be told from a duplicate, and is too_late. Without a
     business id it tells how the horizons are distributed, rounded up to the hour, and which streams have the newest.
 
-    One request for a stream, else one for each 1,000 streams; no history is read.
+    One request for a stream, else one for each 1,000 streams; no history is read. With --master the streams are split
+    by their keys, which costs one more for each 1,000, and looked at by all workers.
     """
     screen = Screen(as_json)
     if handler is None or business_id is None:
-        found = on_table(store, table, lambda opened: windows(opened, handler, limit))
+        if master:
+            found = _on_spark(Place(store, table), master, log_file, handler, limit)
+        else:
+            found = on_table(store, table, lambda opened: windows(opened, handler, limit))
         screen.give(_document(found))
         _show_all(screen, f"{handler or 'all streams'} of {table}", found)
         return
@@ -58,6 +68,19 @@ def window(
         )
     screen.give(_described(one))
     screen.show(make_facts(f"{one.handler} {one.business_id}", _facts(one)), "", one.sentence)
+
+
+def _on_spark(place: Place, master: str, log_file: Path | None, handler: str | None, limit: int) -> Windows:
+    check_table(*place)
+    from runtime.spark.window import windows_on_spark
+    from runtime.spark.workers.connection import TablePlace, check_scope
+
+    check_scope(connect(place.store).scope, master)
+    with working(master, log_file, when_stopped="Stopped. Nothing was written.") as (spark, progress):
+        progress.step("Looking at the streams")
+        found = windows_on_spark(spark, TablePlace(*place), handler, limit)
+        progress.done()
+        return found
 
 
 def _facts(found: Window) -> list[tuple[str, Cell]]:

@@ -5,13 +5,20 @@ from datetime import timedelta
 
 import pytest
 
-from eventstore import connect
+from eventstore import KeyRange, connect
 from runtime import Envelope, Processor
 from runtime.algorithms.counts import count_objects, count_rows
+from runtime.algorithms.state_based.truncation import truncate_stream
+from runtime.algorithms.state_based.truncation_rules import DAY, TruncationRules
+from runtime.batches.ledger import Ledger
+from runtime.cleanup.window import windows
 from runtime.errors import UsageError
+from runtime.retries import RetryPolicy
 from runtime.spark.evict import evict
 from runtime.spark.stats import count_table
+from runtime.spark.window import windows_on_spark
 from runtime.spark.workers.connection import TablePlace
+from runtime.storage.listing import stream_keys
 from samples.shooting_range import app
 from tests.integration.spark.conftest import NIGHT
 from tests.support.logs import fire, generated
@@ -67,6 +74,32 @@ def test_a_table_is_counted_alike_in_one_process_and_by_ranges(any_place):
         ("ShootingRange", "outbox"),
         ("ShootingRange", "state-based"),
     ]
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("handler", [None, "ShootingRange", "Nobody"])
+def test_windows_are_alike_in_one_process_and_by_ranges(any_place, handler):
+    # Given a table of which some streams were cut
+    place = any_place
+    log = generated(place.folder / "log.jsonl", games=12, messages=100, duplicates=0.1, shuffle=True)
+    place.run(log, cascade=True, clock=NIGHT)
+
+    async def cut(table):
+        ledger = Ledger(table, NIGHT)
+        rules = TruncationRules.of(
+            NIGHT() + 9 * DAY, await ledger.open_batches(), keep_last=2, allow_undated=True
+        )
+        async for keys in stream_keys(table, KeyRange()):
+            for key in keys[::2]:
+                await truncate_stream(table, key, rules, RetryPolicy())
+        return await windows(table, handler)
+
+    alone = on(place, cut)
+
+    found = windows_on_spark(place.spark, TablePlace(place.store, place.table), handler)
+
+    assert found.document() == alone.document()
+    assert (found.streams > 0) == (handler != "Nobody")
 
 
 @pytest.mark.parametrize(

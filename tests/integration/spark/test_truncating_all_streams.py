@@ -9,11 +9,12 @@ from eventstore import connect
 from runtime.archives.exported import ExportedVersions
 from runtime.archives.naming import files_that_name
 from runtime.batches.ledger import Ledger
-from runtime.errors import UsageError
-from runtime.spark import truncate
+from runtime.errors import ArchiveError, UsageError
+from runtime.spark import truncate, verify
 from runtime.spark.truncate import TruncatedCount
 from runtime.spark.workers.connection import open_table
 from runtime.storage.listing import versions
+from samples.shooting_range import app
 from tests.support.clocks import FrozenClock
 from tests.support.logs import GAME, fire, start, write_lines
 from tests.support.outcomes import by_status, heads, published, statuses
@@ -162,6 +163,24 @@ def test_what_is_cut_is_exported_first(place, tmp_path):
     assert ExportedVersions(folder).of_stream("ShootingRange", GAME) == before[:3]
     assert kept_versions(place) == before[3:]
     assert files_that_name(folder, "ShootingRange", [GAME]) == {next(folder.iterdir()): 3}
+
+
+@pytest.mark.thorough
+def test_the_whole_history_of_a_table_that_was_cut_is_verified_with_its_export(place, tmp_path):
+    logs = batches(place)
+    truncate_options = {"older_than": 30 * DAY, "export": str(tmp_path / "export")}
+    assert versions_cut(place, **truncate_options) == 3
+
+    def verdicts(log, **options):
+        where = {"store": place.store, "table": place.table, "partitions": 2}
+        found = verify(place.spark, log, app, **where, **options)
+        return {str(count.verdict) for count in found.counts}, found.deliveries
+
+    assert verdicts(logs[0]) == ({"not_kept"}, 3)
+    for log in logs:
+        assert verdicts(log, export=truncate_options["export"]) == ({"match"}, 3)
+    with pytest.raises(ArchiveError, match="There are no versions in"):
+        verdicts(logs[0], export=str(tmp_path / "nothing"))
 
 
 def kept_versions(place):

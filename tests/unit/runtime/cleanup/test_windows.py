@@ -1,10 +1,12 @@
 """Windows: since when duplicates are recognised for certain, in one stream and over those of a table."""
 
+import json
 from typing import Any
 
 import pytest
 
 from eventstore import InterceptedTable, Table, drive
+from eventstore.listing import split_streams
 from runtime.algorithms.state_based.truncation import truncate_stream
 from runtime.algorithms.state_based.truncation_rules import TruncationRules
 from runtime.batches.open_batches import OpenBatches
@@ -149,3 +151,22 @@ def test_a_window_takes_one_request(table):
         watched = Counting(table)
         drive(work(watched))
         assert watched.calls == 1
+
+
+@pytest.mark.parametrize("limit", [1, 2, 0])
+def test_the_windows_of_ranges_are_together_those_of_the_table(table, limit):
+    for number in range(6):
+        add(table, f"more-{number}", OLD - number * HOUR)
+        add(table, f"more-{number}", OLD, written_at=OLD + HOUR)
+        cut(table, f"more-{number}")
+    whole = drive(windows(table, limit=limit))
+
+    together = Windows(limit)
+    for keys in drive(split_streams(table, 3)):
+        # ... which cross from the workers to the driver as JSON
+        together.update(Windows.of(json.loads(json.dumps(drive(windows(table, keys, limit)).document()))))
+
+    assert together.document() == whole.document()
+    assert list(together.quantiles()) == list(whole.quantiles())
+    assert len(together.worst) == (limit or 8)
+    assert together.worst == whole.worst
