@@ -25,6 +25,7 @@ from runtime.cli.commands.redrive import redrive
 from runtime.cli.commands.run import run
 from runtime.cli.commands.sample import shooting_range
 from runtime.cli.commands.show import show
+from runtime.cli.commands.sql import sql
 from runtime.cli.commands.stats import stats
 from runtime.cli.commands.streams import streams
 from runtime.cli.commands.sweep import sweep
@@ -92,6 +93,7 @@ _COMMANDS = (
     streams,
     show,
     stats,
+    sql,
     sweep,
     evict,
     export,

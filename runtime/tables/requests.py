@@ -84,10 +84,12 @@ class Request:
         `relation` is one of `==`, `>`, `>=`, `<`, `<=`. Conditions on other columns than those of the stream and the
         time change nothing, nor does a second one on the same column.
         """
-        field_, wanted = _FIELDS[self.kind].get(column), self.wanted
-        match field_, relation, value:
-            case (("handler" | "business_id"), "==", str()) if getattr(wanted, field_) is None:
-                return replace(self, wanted=replace(wanted, **{field_: value}))
+        wanted = self.wanted
+        match _FIELDS[self.kind].get(column), relation, value:
+            case "handler", "==", str() if wanted.handler is None:
+                wanted = replace(wanted, handler=value)
+            case "business_id", "==", str() if wanted.business_id is None:
+                wanted = replace(wanted, business_id=value)
             case "time", (">" | ">=" | "=="), datetime() if wanted.since is None:
                 wanted = replace(wanted, since=moment(value))
             case "time", ("<" | "<="), datetime() if wanted.until is None:
