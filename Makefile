@@ -9,17 +9,20 @@ PYTHON ?= python3 python3.11 python3.12 python3.13 python3.14
 # What tests draw at random, and the order of sets, follows from this.
 SEED ?= 1
 
-# What the caller's shell has active must not reach into .venv, nor another Spark into PySpark.
-unexport VIRTUAL_ENV PYTHONHOME PYTHONPATH SPARK_HOME PYSPARK_PYTHON PYSPARK_DRIVER_PYTHON
+# What the caller's shell has active must not reach into .venv, nor another Spark into PySpark; and each process would
+# compile all modules anew if none may keep what it has compiled.
+unexport VIRTUAL_ENV PYTHONHOME PYTHONPATH PYTHONDONTWRITEBYTECODE SPARK_HOME PYSPARK_PYTHON PYSPARK_DRIVER_PYTHON
 
 MAKEFLAGS += --no-builtin-rules
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup setup-test demo test test-rest test-all differential model tla bench bench-guard stages startup growth skew cleanup algorithms lint format constraints clean distclean
+.PHONY: help setup setup-test demo test test-rest test-all differential model tla docs docs-serve reference bench bench-guard stages startup growth skew cleanup algorithms lint format constraints clean distclean
 
 BIN := .venv/bin
 PIP_INSTALL := scripts/quietly.sh $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-input -c constraints.txt
 PYTEST = PATH="$(CURDIR)/.make/node:$$PATH" PYTHONHASHSEED=$(SEED) $(BIN)/python -m pytest --seed $(SEED) $(PARALLEL)
+export NO_MKDOCS_2_WARNING := 1
+MKDOCS := $(BIN)/python -m mkdocs
 PARALLEL := --numprocesses auto --maxprocesses 4
 REQUIREMENTS := setup.cfg pyproject.toml constraints.txt
 
@@ -74,6 +77,16 @@ differential: setup-test  ## compare the store's backends by random programs for
 model: .make/packages-test  ## walk every interleaving of the shipped code; rewrites docs/verification.md, ARGS=--dry does not
 	@$(BIN)/python -m tests.model $(ARGS)
 
+docs: .make/packages-docs  ## build the documentation as a site, site/index.html; a broken link or anchor fails
+	@scripts/quietly.sh $(MKDOCS) build --strict
+	@echo "site/index.html"
+
+docs-serve: .make/packages-docs  ## show the site while its pages are written
+	@$(MKDOCS) serve --strict
+
+reference: .make/packages  ## write docs/reference anew from the code
+	@$(BIN)/python -m scripts.reference
+
 lint: .make/packages-test  ## check style, types, layers and the samples' handlers
 	@failed=; \
 	check() { echo "$$*"; $(BIN)/"$$@" || failed=1; }; \
@@ -92,7 +105,7 @@ constraints: .venv/pyvenv.cfg  ## choose the newest versions of all packages ane
 	@$(BIN)/python scripts/resolve_constraints.py
 
 clean:  ## remove what runs, tests and builds left behind
-	rm -rf build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf build dist site *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	rm -rf demo-output .consistent spark-warehouse metastore_db derby.log
 	find . \( -name .venv -o -name node_modules -o -name .git \) -prune -o -name __pycache__ -type d -exec rm -rf {} +
 
@@ -132,6 +145,12 @@ endif
 	@$(PIP_INSTALL) setuptools
 	@$(PIP_INSTALL) --no-build-isolation --editable '.[bench]'
 	@mkdir -p .make && touch .make/packages $@
+
+.make/packages-docs: .venv/pyvenv.cfg $(REQUIREMENTS)
+	@echo "Installing the site's generator into .venv ..."
+	@$(PIP_INSTALL) setuptools
+	@$(PIP_INSTALL) --no-build-isolation --editable '.[docs]'
+	@mkdir -p .make && touch $@
 
 .make/packages-tla: .venv/pyvenv.cfg $(REQUIREMENTS)
 	@echo "Installing Python packages, TLC included, into .venv (about a minute) ..."

@@ -38,7 +38,8 @@ from runtime.messages.outcomes import Outcomes
 from runtime.messages.parsing import prepare_all
 from runtime.retries import RetryPolicy
 from runtime.spark import build_session
-from runtime.spark.logs.log import normalise, read_log
+from runtime.spark.logs.log import normalise
+from runtime.spark.logs.reading import read_log
 from runtime.spark.logs.routing import route
 from runtime.spark.workers.deliveries import groups
 from runtime.spark.workers.job import FoldJob

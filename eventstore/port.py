@@ -19,7 +19,10 @@ from typing import Literal, Protocol, Self, runtime_checkable
 from uuid import UUID
 
 ANY_ETAG = "*"
+"""In place of an ETag: whatever the row has now."""
+
 PAGE_SIZE = 1000
+"""How many rows a page of a query or a scan has at most."""
 
 
 class Int64(int):
@@ -29,8 +32,13 @@ class Int64(int):
 
 
 Value = str | bool | int | Int64 | float | datetime | UUID | bytes
+"""The value of a property."""
+
 Properties = Mapping[str, Value]
+"""The properties of a row or an event, by name."""
+
 Scope = Literal["process", "machine", "network"]
+"""From where a store is reached: from its own process, from its machine, or from everywhere."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,13 +19,13 @@ from pydantic.fields import FieldInfo
 
 from handlers.errors import AppError
 
-_PLAIN = (str, int, float, bool, bytes, UUID, datetime, date, time, timedelta, Decimal, type(None))
+SCALARS = (str, int, float, bool, bytes, UUID, datetime, date, time, timedelta, Decimal, type(None))
 _ALLOWED = (
     "str, int, float, bool, bytes, UUID, datetime, date, time, timedelta, Decimal, enums, Literal, None, "
     "tuple[...], frozenset[...] and frozen models"
 )
-_PURE_FACTORIES = (tuple, frozenset, str, int, float, bool, bytes, Decimal, timedelta)
-_INSTEAD = {
+PURE_FACTORIES = (tuple, frozenset, str, int, float, bool, bytes, Decimal, timedelta)
+INSTEAD = {
     list: "tuple[..., ...]",
     set: "frozenset[...]",
     dict: "a tuple of frozen models",
@@ -50,7 +50,7 @@ def check_defaults(model_type: type[BaseModel]) -> None:
     for model in _models(model_type, set()):
         for name, field in model.model_fields.items():
             factory = field.default_factory
-            if factory is None or factory in _PURE_FACTORIES:
+            if factory is None or factory in PURE_FACTORIES:
                 continue
             if isinstance(factory, type) and issubclass(factory, BaseModel):
                 continue
@@ -98,7 +98,7 @@ def _check_type(annotation: Any, where: str) -> None:  # noqa: ANN401 - a type e
     for part in _parts(annotation):
         if not _is_allowed(part):
             shown = getattr(part, "__name__", None) or str(part)
-            instead = _INSTEAD.get(get_origin(part) or part)
+            instead = INSTEAD.get(get_origin(part) or part)
             hint = f"use {instead}" if instead else f"allowed are {_ALLOWED}"
             raise AppError(f"{where} is of type {shown}, which is mutable or not supported: {hint}.")
 
@@ -133,7 +133,7 @@ def _is_allowed(part: Any) -> bool:  # noqa: ANN401 - a type expression
         return bool(get_args(part)) or part == tuple[()]
     if origin in (Literal, Union, types.UnionType, Annotated):
         return True
-    return part in _PLAIN or (isinstance(part, type) and issubclass(part, Enum | BaseModel))
+    return part in SCALARS or (isinstance(part, type) and issubclass(part, Enum | BaseModel))
 
 
 def _parts(annotation: Any) -> Iterator[Any]:  # noqa: ANN401 - a type expression

@@ -15,7 +15,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 OLDEST_PYTHON = (3, 11)
-EXTRAS = "bench,identity,lint,node,test,tla"
+EXTRAS = "bench,docs,identity,lint,node,test,tla"
 BUILD_TOOLS = ["setuptools"]
 HEADER = """\
 # The exact versions that `make setup` and `make setup-test` install; setup.cfg has the ranges that work.

@@ -26,7 +26,7 @@ from eventstore import Table, drive
 from handlers import App
 from runtime.batches.context import BatchContext
 from runtime.clock import Clock, system_clock
-from runtime.spark.batch import new_batch_id
+from runtime.spark.rounds import new_batch_id
 from runtime.spark.workers.connection import Connection, open_table
 from runtime.spark.workers.job import FoldJob
 from samples.shooting_range import app as shooting_range

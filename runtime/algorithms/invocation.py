@@ -1,12 +1,9 @@
-"""Invoking a handler: pure code in, encoded state and outputs out, with the digests that replays must meet."""
+"""Invoking a handler: pure code in, encoded state and outputs out."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from hashlib import sha256
 from pathlib import Path
 
-import msgpack
 from pydantic import ValidationError
 
 from handlers import (
@@ -16,15 +13,12 @@ from handlers import (
     InputStateChangedError,
     Message,
     NondeterminismError,
-    Published,
     State,
 )
 from handlers.app import HandlerDefinition
 from handlers.codec import all_problems
 from handlers.route import Method
 from runtime.blame import users_frame
-from runtime.messages import fingerprint
-from runtime.messages.outcome import OUTPUT_INDEX_BITS, Output
 
 _ERROR_LENGTH = 1000
 
@@ -70,38 +64,6 @@ def invoke_handler(
         raise HandlerFailedError(f"{error}{place}") from error
     except (Exception, SystemExit) as error:
         raise HandlerFailedError(_describe(error)) from error
-
-
-def digest_state(encoded: bytes) -> bytes:
-    """Return the digest of an encoded state."""
-    return sha256(encoded).digest()[: fingerprint.SIZE]
-
-
-def digest_outputs(published: Sequence[Published]) -> bytes:
-    """Return the digest of outputs: their ids, types, bodies and headers, in order."""
-    if not published:
-        return NO_OUTPUTS
-    parts = [
-        (message_id, name, body, sorted(headers.items()) if headers else ())
-        for message_id, name, body, headers in published
-    ]
-    return sha256(msgpack.packb(parts)).digest()[: fingerprint.SIZE]
-
-
-def outputs_of(published: Sequence[Published], version: int, now: int) -> tuple[Output, ...]:
-    """Return published messages as messages of a log: in the order of versions, at the recorded time."""
-    if not published:
-        return ()
-    numbered = enumerate(published, version << OUTPUT_INDEX_BITS)
-    return tuple(
-        [
-            Output(message_id, name, body.decode(), number, now, headers)
-            for number, (message_id, name, body, headers) in numbered
-        ]
-    )
-
-
-NO_OUTPUTS = sha256(msgpack.packb([])).digest()[: fingerprint.SIZE]
 
 
 def _describe(error: BaseException) -> str:

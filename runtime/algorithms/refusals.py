@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from hashlib import blake2b
 
 from runtime.batches.context import PARKED, BatchContext
-from runtime.messages.deliveries import Delivery, Parsed, Prepared
+from runtime.messages.deliveries import Delivery, Prepared
 from runtime.messages.envelope import Envelope
 from runtime.messages.fingerprint import SIZE
 from runtime.messages.message_ids import IdKey, id_key
@@ -24,13 +24,14 @@ _NEWEST = 2**62
 class Refusals:
     """The letters of one stream while its messages are decided.
 
-    What changes is noted with the position of the delivery that changed it, so that a transaction can take a prefix.
+    `kept` are all letters as they are now, by their numbers. What changes is noted with the position of the delivery
+    that changed it, so that a transaction can take a prefix.
     """
 
     def __init__(self, letters: Letters, batch: BatchContext) -> None:
         self._before = letters
         self._batch = batch
-        self._letters = {letter.number: letter for letter in letters.all}
+        self.kept = {letter.number: letter for letter in letters.all}
         self._numbers: dict[tuple[IdKey, bytes], int] = {
             (letter.key, letter.content): letter.number for letter in letters.all if self._decides(letter)
         }
@@ -38,9 +39,6 @@ class Refusals:
         self._waiting = len(letters.waiting)
         self._size = letters.size
         self._changes: list[tuple[int, int, Letter | None]] = []
-
-    def __bool__(self) -> bool:
-        return bool(self._letters)
 
     @property
     def is_full(self) -> bool:
@@ -52,7 +50,7 @@ class Refusals:
 
         One that does not wait is not held back.
         """
-        if not self:
+        if not self.kept:
             return None
         key, content = message.key, message.fingerprint
         letter = self.recorded(key, content)
@@ -78,13 +76,9 @@ class Refusals:
         """Say whether a letter that parks the stream waits before this message."""
         own = self._own(key, content)
         number = _NEWEST if own is None else own.number
-        return any(
-            letter.parks and letter.waits and letter.number < number for letter in self._letters.values()
-        )
+        return any(letter.parks and letter.waits and letter.number < number for letter in self.kept.values())
 
-    def record(
-        self, position: int, outcome: Outcome, delivery: Parsed | Delivery, *, version: int, now: int
-    ) -> None:
+    def record(self, position: int, outcome: Outcome, delivery: Delivery, *, version: int, now: int) -> None:
         """Keep a delivery that is refused; change the letter that it is, when it is redriven."""
         reason = outcome.reason
         if reason is None:
@@ -169,7 +163,7 @@ class Refusals:
 
     def _find(self, key: IdKey, content: bytes) -> Letter | None:
         number = self._numbers.get((key, content))
-        return None if number is None else self._letters.get(number)
+        return None if number is None else self.kept.get(number)
 
     def _decides(self, letter: Letter) -> bool:
         """Say whether a letter is for all: one beyond the limit is for the attempts of its own batch."""
@@ -197,7 +191,7 @@ class Refusals:
         return next((letter for letter in self._of(key) if letter.waits), None)
 
     def _of(self, key: IdKey) -> Iterator[Letter]:
-        return iter([letter for letter in self._letters.values() if letter.key == key])
+        return iter([letter for letter in self.kept.values() if letter.key == key])
 
     def _has_room(self, letter: Letter) -> bool:
         size = letter.size
@@ -208,7 +202,7 @@ class Refusals:
         )
 
     def _change(self, position: int, letter: Letter, *, is_gone: bool = False) -> None:
-        before = self._letters.pop(letter.number, None)
+        before = self.kept.pop(letter.number, None)
         if before is not None and before.waits:
             self._waiting -= 1
             self._size -= before.size
@@ -216,7 +210,7 @@ class Refusals:
         if is_gone:
             self._changes.append((position, letter.number, None))
             return
-        self._letters[letter.number] = letter
+        self.kept[letter.number] = letter
         self._numbers[letter.key, letter.content] = letter.number
         if letter.waits:
             self._waiting += 1

@@ -34,6 +34,7 @@ from runtime.cli.commands.truncate import truncate
 from runtime.cli.commands.verify import verify
 from runtime.cli.commands.window import window
 from runtime.cli.console import results
+from runtime.cli.grouping import with_groups
 
 _SETTINGS: dict[str, Any] = {
     "no_args_is_help": True,
@@ -102,14 +103,14 @@ _COMMANDS = (
 )
 
 for _command in _COMMANDS:
-    application.command(_command.__name__.rstrip("_"), **_texts(_command))(_command)
+    application.command(_command.__name__.rstrip("_"), **_texts(_command))(with_groups(_command))
 
 _samples = typer.Typer(help="Write a message log to try things with.", **_SETTINGS)
 _samples.command("shooting-range", **_texts(shooting_range))(shooting_range)
 application.add_typer(_samples, name="sample")
 
 _tokens = typer.Typer(help="Give messages that come from outside the tokens they need.", **_SETTINGS)
-_tokens.command("issue", **_texts(issue))(issue)
+_tokens.command("issue", **_texts(issue))(with_groups(issue))
 application.add_typer(_tokens, name="tokens")
 
 _policies = typer.Typer(help="Keep in the table what may be cut of its streams.", **_SETTINGS)

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from rich.console import Console, RenderableType
 from rich.text import Text
@@ -19,6 +19,18 @@ _WIDTH_OF_A_FILE = 100_000
 _DEFAULT_WIDTH = "COLUMNS"
 
 Document = Mapping[str, Any]
+
+
+class Report(Protocol):
+    """A whole result, for machines and for people."""
+
+    def document(self) -> Document:
+        """Return it for JSON."""
+        ...
+
+    def parts(self) -> Iterable[RenderableType]:
+        """Give the parts to be shown."""
+        ...
 
 
 def results() -> Console:
@@ -56,6 +68,13 @@ class Screen:
         """Give machines the whole result."""
         if self.as_json:
             print(json.dumps(document, indent=2, ensure_ascii=False))
+
+    def put(self, report: Report) -> None:
+        """Give or show a whole report."""
+        if self.as_json:
+            self.give(report.document())
+        else:
+            self.show(*report.parts())
 
 
 def complain(sentence: str) -> None:

@@ -1,11 +1,12 @@
 """The progress of a command: on a terminal a bar, in a file a line for each step and ten seconds.
 
-Spark's tasks are counted, or where a step knows them, streams.
+Spark's tasks are counted, or where a step knows them, messages and streams.
 """
 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from rich.console import Console
@@ -13,37 +14,41 @@ from rich.progress import (
     BarColumn,
     Progress,
     SpinnerColumn,
-    TaskProgressColumn,
     TextColumn,
     TimeElapsedColumn,
 )
 from rich.text import Text
 
+from runtime.cli.reports.tables import counted
+
 if TYPE_CHECKING:
+    from runtime.spark.counts import Done
     from runtime.spark.sessions.progress import TaskWatch
     from runtime.spark.sessions.session import Session
 
 
 LINE_EVERY_SECONDS = 10.0
-_TASKS, _STREAMS = "tasks", "streams"
 
 
 class StepProgress:
-    """Shows one step of the work at a time: that it is under way, how many tasks are done, how long it took.
+    """Shows one step of the work at a time: that it is under way, how far it is, how long it took.
 
     Nothing is shown between `done` and the next `step`, so that results can be printed there. On a terminal, steps
     that are done stay to be read only with `keep_steps`.
     """
 
-    def __init__(self, console: Console, *, keep_steps: bool = True) -> None:
+    def __init__(
+        self, console: Console, *, keep_steps: bool = True, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._console = console
         self._keep_steps = keep_steps
+        self._clock = clock
         self._bar: Progress | None = None
         self._sentence = ""
         self._begun = 0.0
         self._said = 0.0
         self._tasks: TaskWatch | None = None
-        self._unit = _TASKS
+        self._counts_tasks = True
 
     def watch(self, spark: Session) -> None:
         """Count the tasks of a session from now on."""
@@ -54,8 +59,8 @@ class StepProgress:
     def step(self, sentence: str) -> None:
         """End the step that is under way, and begin the next."""
         self.done()
-        self._sentence, self._begun, self._unit = sentence, time.monotonic(), _TASKS
-        self._said = self._begun
+        self._sentence, self._counts_tasks = sentence, True
+        self._begun = self._said = self._clock()
         if self._console.is_terminal:
             self._bar = _bar(self._console, sentence)
             self._bar.start()
@@ -64,21 +69,34 @@ class StepProgress:
 
     def show(self, done: int, total: int) -> None:
         """Show how many tasks are done, if a step is under way and has any, and knows nothing better to count."""
-        if self._unit == _TASKS:
-            self._show(done, total)
+        if self._counts_tasks and total:
+            self._show(done, total, "tasks")  # of no rate, as they differ in size
 
     def show_streams(self, done: int, total: int) -> None:
         """Show how many streams are done, and how many a second, in place of tasks."""
-        self._unit = _STREAMS
-        self._show(done, total)
+        self._counts_tasks = False
+        if total:
+            self._show(done, total, "streams", self._rate(done))
 
-    def _show(self, done: int, total: int) -> None:
-        bar = self._bar
-        if bar is not None and total:
-            unit = f"{self._unit}{self._rate(done)}"
-            bar.update(bar.task_ids[0], completed=done, total=total, unit=unit)
-        elif not self._console.is_terminal and self._sentence and total:
-            self._say(done, total)
+    def show_messages(self, done: Done) -> None:
+        """Show how many messages are done, in how many streams and how many a second, in place of tasks."""
+        self._counts_tasks = False
+        streams = f" in {counted(done.streams, 'stream')}" if done.streams else ""
+        self._show(done.messages, done.of, f"messages{streams}", self._rate(done.messages))
+
+    def _show(self, done: int, total: int | None, unit: str, rate: str = "") -> None:
+        if not self._sentence:
+            return
+        left = self._left(done, total)
+        if self._bar is not None:
+            of = "" if total is None else f"/{total:,}"
+            count = f"{done:,}{of} {unit}{rate}{left}"
+            self._bar.update(self._bar.task_ids[0], completed=done, total=total, count=count)
+        elif self._clock() - self._said >= LINE_EVERY_SECONDS:
+            self._said = self._clock()
+            of = "" if total is None else f" of {total:,}"
+            line = f"{self._sentence}: {done:,}{of} {unit} after {self._seconds:.0f} s{rate}{left}"
+            self._console.print(Text(line), soft_wrap=True)
 
     def done(self) -> None:
         """End the step that is under way, if there is one."""
@@ -93,22 +111,20 @@ class StepProgress:
         if self._tasks is not None:
             self._tasks.close()
 
-    def _say(self, done: int, total: int) -> None:
-        """Say how far the step is, if it is time for another line."""
-        now = time.monotonic()
-        if now - self._said < LINE_EVERY_SECONDS:
-            return
-        self._said = now
-        seconds = now - self._begun
-        left = f", about {seconds * (total - done) / done:.0f} s left" if done else ""
-        count = f"{done:,} of {total:,} {self._unit}"
-        line = f"{self._sentence}: {count} after {seconds:.0f} s{self._rate(done)}{left}"
-        self._console.print(Text(line), soft_wrap=True)
+    @property
+    def _seconds(self) -> float:
+        """How long the step is under way."""
+        return self._clock() - self._begun
 
     def _rate(self, done: int) -> str:
-        """Return how many streams a second were done, as text; of tasks nothing, as they differ in size."""
-        seconds = time.monotonic() - self._begun
-        return f", {done / seconds:,.0f} a second" if self._unit == _STREAMS and done and seconds else ""
+        seconds = self._seconds
+        return f", {done / seconds:,.0f} a second" if done and seconds > 0 else ""
+
+    def _left(self, done: int, total: int | None) -> str:
+        """Return how long the rest takes if it goes on like this."""
+        if not done or total is None or done >= total:
+            return ""
+        return f", about {self._seconds * (total - done) / done:,.0f} s left"
 
     def _end(self, mark: Text, *, keep: bool) -> None:
         bar, self._bar = self._bar, None
@@ -116,7 +132,7 @@ class StepProgress:
         if bar is None:
             return
         bar.stop()
-        seconds = time.monotonic() - self._begun
+        seconds = self._seconds
         if keep:
             self._console.print(Text.assemble(mark, sentence, (f" ({seconds:.1f} s)", "dim")))
 
@@ -126,12 +142,12 @@ def _bar(console: Console, sentence: str) -> Progress:
         SpinnerColumn(),
         TextColumn("{task.description}", markup=False),
         BarColumn(bar_width=24),
-        TaskProgressColumn("{task.completed:.0f}/{task.total:.0f} {task.fields[unit]}", markup=False),
+        TextColumn("{task.fields[count]}", markup=False),
         TimeElapsedColumn(),
         console=console,
         transient=True,
         redirect_stdout=False,
         redirect_stderr=False,
     )
-    bar.add_task(sentence, total=None, unit=_TASKS)
+    bar.add_task(sentence, total=None, count="")
     return bar

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, overload
 
@@ -32,50 +32,48 @@ class Prepared(NamedTuple):
 Delivery = Prepared | Outcome
 """A delivery that was parsed: ready to be handled, or the dead letter that it is."""
 
-
-class Parsed(NamedTuple):
-    """What the body of a delivery holds, with the key of its id."""
-
-    route: Route
-    message: Message
-    key: IdKey
-    fingerprint: bytes
-
-
 _ALL = slice(0, None)
 
 
 @dataclass(frozen=True, slots=True)
 class Deliveries(Sequence[Delivery]):
-    """Deliveries that were parsed: for each what its body holds, or the dead letter that it is.
+    """Deliveries that were parsed: for each the message in its body, or the dead letter that it is.
 
-    As a sequence it gives the deliveries one by one, each made when it is asked for.
+    `keys` and `fingerprints` are those of the messages; a dead letter has some key and an empty fingerprint. `routes`
+    are the ways of the messages to their handler, by the name of their type. As a sequence it gives the deliveries one
+    by one, each made when it is asked for.
     """
 
     envelopes: Envelopes
-    parsed: Sequence[Parsed | Outcome]
+    keys: Sequence[IdKey]
+    messages: Sequence[Message | Outcome]
+    fingerprints: Sequence[bytes]
+    routes: Mapping[str, Route]
 
     @classmethod
     def of(cls, deliveries: Sequence[Delivery]) -> Deliveries:
         """Return deliveries as columns."""
         if isinstance(deliveries, Deliveries):
             return deliveries
+        rows = [
+            (each.key, each.message, each.fingerprint) if isinstance(each, Prepared) else (b"", each, b"")
+            for each in deliveries
+        ]
         return cls(
             Envelopes.of(each.envelope for each in deliveries),
-            [Parsed(*each[1:]) if isinstance(each, Prepared) else each for each in deliveries],
+            [key for key, _, _ in rows],
+            [message for _, message, _ in rows],
+            [fingerprint for _, _, fingerprint in rows],
+            {each.envelope.type: each.route for each in deliveries if isinstance(each, Prepared)},
         )
 
-    @property
-    def keys(self) -> list[IdKey]:
-        """The keys of the messages that are ready to be handled."""
-        return self.keys_from(0)
-
-    def keys_from(self, position: int) -> list[IdKey]:
+    def ready_keys(self, position: int = 0) -> set[IdKey]:
         """Return the keys of the messages that are ready to be handled, from a position on."""
-        return [each.key for each in self.parsed[position:] if type(each) is Parsed]
+        rows = zip(self.keys[position:], self.messages[position:], strict=True)
+        return {key for key, message in rows if not isinstance(message, Outcome)}
 
     def __len__(self) -> int:
-        return len(self.parsed)
+        return len(self.messages)
 
     @overload
     def __getitem__(self, index: int) -> Delivery: ...
@@ -87,9 +85,19 @@ class Deliveries(Sequence[Delivery]):
         if isinstance(index, slice):
             if index == _ALL:
                 return self
-            return Deliveries(self.envelopes[index], self.parsed[index])
-        parsed = self.parsed[index]
-        return parsed if isinstance(parsed, Outcome) else Prepared(self.envelopes[index], *parsed)
+            return Deliveries(
+                self.envelopes[index],
+                self.keys[index],
+                self.messages[index],
+                self.fingerprints[index],
+                self.routes,
+            )
+        message = self.messages[index]
+        if isinstance(message, Outcome):
+            return message
+        envelope = self.envelopes[index]
+        route = self.routes[envelope.type]
+        return Prepared(envelope, route, message, self.keys[index], self.fingerprints[index])
 
     def __iter__(self) -> Iterator[Delivery]:
         return map(self.__getitem__, range(len(self)))

@@ -6,6 +6,7 @@ or 1.0 for 1 is still the same message. Defaults are not filled in: what was sen
 
 from __future__ import annotations
 
+import threading
 from hashlib import sha256
 from types import NoneType
 from typing import Any
@@ -22,6 +23,16 @@ _LARGE_INTEGER = 1
 _NORMAL = frozenset({str, bool, NoneType})
 
 
+class _Msgpack(threading.local):
+    """A packer for each thread: making one takes longer than its use."""
+
+    def __init__(self) -> None:
+        self.pack = msgpack.Packer().pack
+
+
+_msgpack = _Msgpack()
+
+
 def fingerprint(message_type: str, body: str | bytes, *, packed: bool = False) -> bytes:
     """Return 16 bytes for a message, from the name of its type and its body.
 
@@ -32,7 +43,12 @@ def fingerprint(message_type: str, body: str | bytes, *, packed: bool = False) -
     else:
         parsed = from_json(body)
         normal = _sorted(parsed) if _is_plain(parsed) else _normalised(parsed, 0)
-    return sha256(msgpack.packb((message_type, normal))).digest()[:SIZE]
+    return digest((message_type, normal))
+
+
+def digest(value: object) -> bytes:
+    """Return the first bytes of the SHA-256 of a value packed with msgpack."""
+    return sha256(_msgpack.pack(value)).digest()[:SIZE]
 
 
 def _is_plain(parsed: Any) -> bool:  # noqa: ANN401 - parsed JSON

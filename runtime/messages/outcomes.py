@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from typing import Self, overload
 
+from handlers import Published
 from runtime.messages.envelopes import Envelopes
-from runtime.messages.outcome import Outcome, Output, Status
+from runtime.messages.outcome import Outcome, Status
+from runtime.messages.outputs import Outputs, outputs_of, outputs_of_all
+
+End = tuple[Status, int | None, int, Sequence[Published]]
+"""How a delivery ended: its status, the version that its message made and when, and what it published."""
 
 
 class Outcomes(Sequence[Outcome]):
     """The ends of deliveries, in their order: of the first ones, while there are fewer outcomes than `envelopes`.
 
-    `ends` has for each its status, the version that its message made, and its outputs. `refused` has the outcomes, by
-    position, that say more than that, as dead letters do. As a sequence it gives the outcomes one by one, each made
-    when it is asked for.
+    `refused` has the outcomes, by position, that say more than their ends do, such as dead letters. As a sequence it
+    gives the outcomes one by one, each made when it is asked for.
     """
 
     __slots__ = ("business_id", "ends", "envelopes", "handler", "refused")
@@ -25,7 +30,7 @@ class Outcomes(Sequence[Outcome]):
         self.envelopes = envelopes
         self.handler = handler
         self.business_id = business_id
-        self.ends: list[tuple[Status, int | None, Sequence[Output]]] = []
+        self.ends: list[End] = []
         self.refused: dict[int, Outcome] = {}
 
     @classmethod
@@ -38,14 +43,22 @@ class Outcomes(Sequence[Outcome]):
             found.refuse(outcome)
         return found
 
-    def conclude(self, status: Status, version: int, outputs: Sequence[Output]) -> None:
-        """Add the outcome of the next delivery, whose message made a version, now or before."""
-        self.ends.append((status, version, outputs))
-
     def refuse(self, outcome: Outcome) -> None:
         """Add the outcome of the next delivery as it is."""
         self.refused[len(self.ends)] = outcome
-        self.ends.append((outcome.status, outcome.version, outcome.outputs))
+        self.ends.append((outcome.status, outcome.version, 0, ()))
+
+    def outputs(self) -> tuple[list[int], Outputs]:
+        """Return how many outputs each outcome has, and all of them, column by column."""
+        if any(outcome.outputs for outcome in self.refused.values()):
+            rows = [outcome.outputs for outcome in self]
+            return [len(outputs) for outputs in rows], Outputs.of(chain.from_iterable(rows))
+        counts = [len(published) for _, _, _, published in self.ends]
+        sent = [end for end in self.ends if end[3]]
+        if not sent:
+            return counts, Outputs()
+        _, versions, nows, published = zip(*sent, strict=True)
+        return counts, outputs_of_all(published, versions, nows)
 
     def __iadd__(self, other: Outcomes) -> Self:
         """Add outcomes of the next deliveries."""
@@ -70,9 +83,9 @@ class Outcomes(Sequence[Outcome]):
         refused = self.refused.get(position)
         if refused is not None:
             return refused
-        status, version, outputs = self.ends[position]
-        envelope = self.envelopes[position]
-        return Outcome(envelope, self.handler, self.business_id, status, None, None, version, tuple(outputs))
+        status, version, now, published = self.ends[position]
+        envelope, outputs = self.envelopes[position], outputs_of(published, version or 0, now)
+        return Outcome(envelope, self.handler, self.business_id, status, None, None, version, outputs)
 
     def __iter__(self) -> Iterator[Outcome]:
         return map(self.__getitem__, range(len(self)))

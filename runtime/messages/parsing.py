@@ -17,7 +17,7 @@ from handlers.context import message_codec
 from handlers.route import KeyKind, Route
 from handlers.text import is_text
 from runtime.clock import EARLIEST
-from runtime.messages.deliveries import Deliveries, Delivery, Parsed
+from runtime.messages.deliveries import Deliveries, Delivery
 from runtime.messages.envelope import Envelope
 from runtime.messages.envelopes import Envelopes
 from runtime.messages.fingerprint import fingerprint
@@ -38,16 +38,13 @@ def prepare_all(handler: HandlerDefinition, business_id: str | None, envelopes: 
     keys = id_keys(envelopes.message_ids)
     problems = _problems(envelopes, keys)
     parser = _Parser(handler, business_id)
-    parsed: list[Parsed | Outcome] = []
-    for position, (key, type_, body) in enumerate(zip(keys, envelopes.types, envelopes.bodies, strict=True)):
-        found = parser.parse(key, type_, body, problems.get(position))
-        if isinstance(found, _Refusal):
-            parsed.append(
-                dead_letter(envelopes[position], found.reason, found.problem, handler.name, found.business_id)
-            )
-        else:
-            parsed.append(found)
-    return Deliveries(envelopes, parsed)
+    messages: list[Message | Outcome] = []
+    fingerprints: list[bytes] = []
+    for position, (type_, body) in enumerate(zip(envelopes.types, envelopes.bodies, strict=True)):
+        found, digest = parser.parse(type_, body, problems.get(position))
+        messages.append(found.of(envelopes[position]) if isinstance(found, _Refusal) else found)
+        fingerprints.append(digest)
+    return Deliveries(envelopes, keys, messages, fingerprints, handler.routes)
 
 
 def unroutable(envelope: Envelope, problem: str | None, handler: str | None = None) -> Outcome:
@@ -87,11 +84,16 @@ def read_body(route: Route, body: str | bytes) -> Message:
 
 
 class _Refusal(NamedTuple):
-    """Why a delivery is a dead letter, and the business object it is for as far as that is known."""
+    """Why a delivery is a dead letter, and what it is for as far as that is known."""
 
     reason: Reason
     problem: str
+    handler: str
     business_id: str | None
+
+    def of(self, envelope: Envelope) -> Outcome:
+        """Return the dead letter that a delivery is."""
+        return dead_letter(envelope, *self)
 
 
 class _Way(NamedTuple):
@@ -110,8 +112,11 @@ class _Parser:
         self._business_id = business_id
         self._ways: dict[str, _Way] = {}
 
-    def parse(self, key: IdKey, type_: str, body: str | bytes, problem: str | None) -> Parsed | _Refusal:
-        """Return what a body holds, or why the delivery is refused; `problem` is one of its envelope."""
+    def parse(self, type_: str, body: str | bytes, problem: str | None) -> tuple[Message | _Refusal, bytes]:
+        """Return the message in a body and its fingerprint, or why the delivery is refused.
+
+        `problem` is one of its envelope.
+        """
         way = self._ways.get(type_) or self._find_way(type_)
         if way is None:
             return self._refusal(Reason.UNKNOWN_TYPE, f"{self._handler.name} does not handle {type_}.")
@@ -126,7 +131,7 @@ class _Parser:
         except Exception as error:  # noqa: BLE001 - a message's own validators may raise anything
             return self._refusal(Reason.INVALID_BODY, repr(error))
         if is_for_stream(message):
-            return Parsed(route, message, key, digest)
+            return message, digest
         return self._of_another_stream(route, message)
 
     def _find_way(self, type_: str) -> _Way | None:
@@ -137,15 +142,17 @@ class _Parser:
         way = self._ways[type_] = _Way(route, decode, _comparison(route, self._business_id))
         return way
 
-    def _of_another_stream(self, route: Route, message: Message) -> _Refusal:
+    def _of_another_stream(self, route: Route, message: Message) -> tuple[_Refusal, bytes]:
         named, path = route.business_id(message), ".".join(route.path)
         if not named:
-            return _Refusal(Reason.NO_BUSINESS_ID, f"The field {path} is empty.", None)
+            return _Refusal(
+                Reason.NO_BUSINESS_ID, f"The field {path} is empty.", self._handler.name, None
+            ), b""
         problem = f"The body names {named!r} in {path}; the delivery was routed by {self._business_id!r}."
         return self._refusal(Reason.BUSINESS_ID_MISMATCH, problem)
 
-    def _refusal(self, reason: Reason, problem: str) -> _Refusal:
-        return _Refusal(reason, problem, self._business_id)
+    def _refusal(self, reason: Reason, problem: str) -> tuple[_Refusal, bytes]:
+        return _Refusal(reason, problem, self._handler.name, self._business_id), b""
 
 
 def _comparison(route: Route, business_id: str | None) -> Callable[[Message], bool]:

@@ -3,9 +3,10 @@
 from runtime.errors import MissingExtraError
 
 try:
-    from runtime.spark.batch import Batch, BatchResult, dead_letters, outputs, run_batch
+    from runtime.spark.batch import Batch, dead_letters, outputs, run_batch
     from runtime.spark.batch_options import BatchOptions
     from runtime.spark.redrive import letters, redrive
+    from runtime.spark.rounds import BatchResult
     from runtime.spark.sessions.session import build_session
     from runtime.spark.sources import register_data_sources
     from runtime.spark.truncate import truncate

@@ -11,6 +11,7 @@ from runtime.batches.dead_letter_limit import DeadLetterLimit
 from runtime.batches.record import STATE_BASED
 from runtime.clock import Clock, system_clock
 from runtime.errors import UsageError
+from runtime.spark.counts import ShowDone
 from runtime.spark.workers.connection import TablePlace
 from runtime.spark.workers.job import Wrap
 
@@ -31,9 +32,10 @@ class BatchOptions:
     `guard` makes a dead letter of a message whose handler looks at a clock, at chance or at the outside.
     `on_difference` fails the batch when the replay of a duplicate differs from what was recorded: stored versions stay,
     and the batch can be resumed with its id either way. `step` is called with a sentence when the batch goes on to its
-    next step; what it raises stops the batch there. `max_dead_letters`, such as 10 or "0.5%", holds a round with more
-    of them back, and raises `BatchHeldBackError`: its outcomes can be looked at, and run again with a higher limit, or
-    none, the batch goes on.
+    next step; what it raises stops the batch there. `progress` is called in another thread, four times a second at
+    most, with what is done of the round (`runtime.spark.counts.Done`). `max_dead_letters`, such as 10 or
+    "0.5%", holds a round with more of them back, and raises `BatchHeldBackError`: its outcomes can be looked at, and
+    run again with a higher limit, or none, the batch goes on.
 
     `on_error` says what becomes of later new messages of a stream after a dead letter: they are handled, or held back
     within the round ("stop-stream"), or in all batches until it is redriven or given up ("park").
@@ -60,6 +62,7 @@ class BatchOptions:
     clock: Clock = system_clock
     wrap: Wrap | None = None
     step: Step = _silent
+    progress: ShowDone | None = None
     max_dead_letters: int | str | None = None
 
     def __post_init__(self) -> None:

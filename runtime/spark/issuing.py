@@ -28,7 +28,8 @@ from runtime.spark.beginning import check_session
 from runtime.spark.file_systems import open_folder
 from runtime.spark.folders import absolute_folder
 from runtime.spark.logs.inputs import describe_input
-from runtime.spark.logs.log import normalise, read_log
+from runtime.spark.logs.log import normalise
+from runtime.spark.logs.reading import Log, open_log, paths_of
 from runtime.spark.sessions.failures import SPARK_FAILURES, explain
 from runtime.spark.sessions.settings import job_settings
 from runtime.spark.workers.concurrency import ConcurrencyLimit
@@ -52,7 +53,7 @@ class Issued:
 
 def issue_tokens(
     spark: SparkSession,
-    messages: str,
+    messages: Log,
     app: App,
     place: TablePlace,
     out: str,
@@ -70,16 +71,18 @@ def issue_tokens(
     processed again. Raises `UsageError` when the folder exists.
     """
     check_session(spark)
-    with job_settings(spark):
+    with job_settings(spark, messages):
         issue = IssueJob(app, place.for_workers()).run
         connection = open_table(place.store, place.table)
         check_reach(connection, spark)
-        given = read_log(spark, messages, log_format)
+        given = open_log(spark, messages, log_format, step)
         log = normalise(given, source)
         folder = absolute_folder(out)
         _check_free(folder)
         step("Reading the log")
-        what = sha256(f"{describe_input(given, messages)}; source={source}".encode()).hexdigest()[:32]
+        what = sha256(f"{describe_input(given, paths_of(messages))}; source={source}".encode()).hexdigest()[
+            :32
+        ]
         was_issued = connection.run(connection.table.get(_PARTITION, what)) is not None
         named = log.where(sf.col("problem").isNull()).withColumn("headers", _with_token())
         try:

@@ -30,7 +30,7 @@ from runtime.spark.sessions.groups import JobGroup
 from runtime.spark.sessions.progress import Show, Watch
 from runtime.spark.sessions.settings import job_settings
 from runtime.spark.truncation_job import REPORT, SUMS, Kind, TruncationJob
-from runtime.spark.workers.connection import TablePlace, check_reach, open_table
+from runtime.spark.workers.connection import Connection, TablePlace, check_reach, open_table
 from runtime.spark.workers.job import Wrap
 from runtime.spark.workers.pace import Pace, PacedTable
 
@@ -83,28 +83,9 @@ class Truncation:
     streams: DataFrame | None = None
 
 
-def truncate(
-    spark: SparkSession,
-    *,
-    store: str,
-    table: str,
-    older_than: int | None = None,
-    keep_last: int | None = None,
-    redelivery_window: int = 0,
-    allow_undated: bool = False,
-    allow_young: bool = False,
-    acknowledged_after: int | None = None,
-    give_up_letters_older_than: int | None = None,
-    dry_run: bool = False,
-    take_over: bool = False,
-    max_requests_per_second: float | None = None,
-    report: str | None = None,
-    export: str | None = None,
-    show: Show | None = None,
-    clock: Clock = system_clock,
-    wrap: Wrap | None = None,
-) -> Truncation:
-    """Cut old versions of all state streams of a table, and return what was cut.
+@dataclass(frozen=True, kw_only=True)
+class TruncationOptions:
+    """What is cut of a table, and how.
 
     A version goes only when every rule given lets it: `older_than` (microseconds), `keep_last` (versions of each
     stream). It never goes when its batch is not published or abandoned, when it is in the newest run of its stream,
@@ -120,85 +101,164 @@ def truncate(
     stream that was cut or is held. `export` is a folder that driver and workers see: versions are written to files
     there, and cut once these were read back (`runtime.archives.versions`). `show` is called with the number of streams
     that are done, and of all.
+    """
+
+    older_than: int | None = None
+    keep_last: int | None = None
+    redelivery_window: int = 0
+    allow_undated: bool = False
+    allow_young: bool = False
+    acknowledged_after: int | None = None
+    give_up_letters_older_than: int | None = None
+    dry_run: bool = False
+    take_over: bool = False
+    max_requests_per_second: float | None = None
+    report: Path | str | None = None
+    export: Path | str | None = None
+    show: Show | None = None
+    clock: Clock = system_clock
+    wrap: Wrap | None = None
+
+    @property
+    def is_given(self) -> bool:
+        """Whether any rule is given, so that the policies of the table do not count."""
+        ages = (self.older_than, self.keep_last)
+        flags = (self.redelivery_window, self.allow_undated, self.allow_young)
+        return any(flags) or any(each is not None for each in ages)
+
+    def rules(self, now: int, open_batches: OpenBatches) -> TruncationRules | None:
+        """Return the rules that are given, None when there are none. Raises `UsageError` for what makes no sense."""
+        if not self.is_given:
+            return None
+        return TruncationRules.of(
+            now,
+            open_batches,
+            older_than=self.older_than,
+            keep_last=self.keep_last,
+            redelivery_window=self.redelivery_window,
+            allow_undated=self.allow_undated,
+            allow_young=self.allow_young,
+        )
+
+
+def truncate(
+    spark: SparkSession,
+    *,
+    store: str,
+    table: str,
+    **options: Any,  # noqa: ANN401 - the fields of TruncationOptions
+) -> Truncation:
+    """Cut old versions of all state streams of a table, and return what was cut.
+
+    `options` are the fields of `TruncationOptions`.
 
     Raises `UsageError` for rules that make no sense, or no rules and no policies, `LeaseHeldError`, `LeaseLostError`
     when the lease was taken over meanwhile, `TableNotFoundError` when there is no such table, and `BatchFailedError`
     when the job failed: run it again.
     """
     check_session(spark)
-    rules: dict[str, Any] = {
-        "older_than": older_than,
-        "keep_last": keep_last,
-        "redelivery_window": redelivery_window,
-        "allow_undated": allow_undated,
-        "allow_young": allow_young,
-    }
-    is_given = has_rules(rules)
-    if is_given:
-        # What cannot be is refused before the table is looked for.
-        TruncationRules.of(clock(), OpenBatches(), **rules)
+    chosen = TruncationOptions(**options)
+    chosen.rules(chosen.clock(), OpenBatches())  # what cannot be is refused before the table is looked for
     connection = open_table(store, table, make=False)
     check_reach(connection, spark)
-    parallel = spark.sparkContext.defaultParallelism
-    of_driver = PacedTable(
-        connection.table, Pace(max_requests_per_second) if max_requests_per_second else None
-    )
-    if not is_given and not connection.run(Policies(of_driver, clock).has_rules()):
-        raise UsageError(NO_RULES)
-    now, ledger = clock(), Ledger(of_driver, clock)
-    open_batches = connection.run(ledger.open_batches(dry_run=dry_run))
-    job = TruncationJob(
-        store=portable_url(store),
-        table=table,
-        given=TruncationRules.of(now, open_batches, **rules) if is_given else None,
-        now=now,
-        open_batches=open_batches,
-        acknowledged=None if acknowledged_after is None else now - acknowledged_after,
-        give_up=None if give_up_letters_older_than is None else now - give_up_letters_older_than,
-        dry_run=dry_run,
-        clock=clock,
-        with_streams=report is not None,
-        export=None if export is None else str(Path(export).absolute()),
-        wrap=wrap,
-    )
-    group = JobGroup(spark, f"Truncation of {table}")
-    with ExitStack() as stack:
-        stack.enter_context(job_settings(spark))
-        if not dry_run:
-            lease = holding(TablePlace(store, table), clock, take_over=take_over, when_lost=group.cancel)
-            job = replace(job, token=stack.enter_context(lease))
-            if job.export is not None:
-                prepare_parts(Path(job.export))
-        total, ranges = connection.run(
-            count_and_split(of_driver, _RANGES_OF_A_CORE * parallel, _STREAMS_OF_A_RANGE)
+    return _Truncating(spark, TablePlace(store, table), chosen, connection).run()
+
+
+class _Truncating:
+    """A truncation under way: the requests of its driver are counted and paced like those of the workers."""
+
+    def __init__(
+        self, spark: SparkSession, place: TablePlace, options: TruncationOptions, connection: Connection
+    ) -> None:
+        self._spark = spark
+        self._place = place
+        self._options = options
+        self._connection = connection
+        pace = options.max_requests_per_second
+        self._table = PacedTable(connection.table, Pace(pace) if pace else None)
+        self._ledger = Ledger(self._table, options.clock)
+        self._parallel = spark.sparkContext.defaultParallelism
+
+    def run(self) -> Truncation:
+        """Cut the streams, prune the ledger, and return what was cut."""
+        options, now = self._options, self._options.clock()
+        has_policies = Policies(self._table, options.clock).has_rules
+        if not options.is_given and not self._connection.run(has_policies()):
+            raise UsageError(NO_RULES)
+        group = JobGroup(self._spark, f"Truncation of {self._place.table}")
+        with ExitStack() as stack:
+            stack.enter_context(job_settings(self._spark))
+            job = self._job(now)
+            if not options.dry_run:
+                job = self._hold(job, stack, group)
+            truncation = self._cut(job, stack, group)
+            self._prune(now)
+        return replace(truncation, requests=truncation.requests + self._table.calls)
+
+    def _job(self, now: int) -> TruncationJob:
+        options = self._options
+        open_batches = self._connection.run(self._ledger.open_batches(dry_run=options.dry_run))
+        return TruncationJob(
+            store=portable_url(self._place.store),
+            table=self._place.table,
+            given=options.rules(now, open_batches),
+            now=now,
+            open_batches=open_batches,
+            acknowledged=_ago(now, options.acknowledged_after),
+            give_up=_ago(now, options.give_up_letters_older_than),
+            dry_run=options.dry_run,
+            clock=options.clock,
+            with_streams=options.report is not None,
+            export=None if options.export is None else str(Path(options.export).absolute()),
+            wrap=options.wrap,
         )
-        if max_requests_per_second:
-            job = replace(job, requests_per_second=max_requests_per_second / min(len(ranges), parallel))
+
+    def _hold(self, job: TruncationJob, stack: ExitStack, group: JobGroup) -> TruncationJob:
+        """Hold the lease of the table, and make the folder of the export."""
+        options = self._options
+        lease = holding(self._place, options.clock, take_over=options.take_over, when_lost=group.cancel)
+        job = replace(job, token=stack.enter_context(lease))
+        if job.export is not None:
+            prepare_parts(Path(job.export))
+        return job
+
+    def _cut(self, job: TruncationJob, stack: ExitStack, group: JobGroup) -> Truncation:
+        """Have the workers cut the streams, range by range."""
+        options = self._options
+        ranges_wanted = _RANGES_OF_A_CORE * self._parallel
+        total, ranges = self._connection.run(count_and_split(self._table, ranges_wanted, _STREAMS_OF_A_RANGE))
+        if options.max_requests_per_second:
+            workers = min(len(ranges), self._parallel)
+            job = replace(job, requests_per_second=options.max_requests_per_second / workers)
         stack.enter_context(group)
-        if show is not None:
-            streams = spark.sparkContext.accumulator(0)
+        if (show := options.show) is not None:
+            streams = self._spark.sparkContext.accumulator(0)
             job = replace(job, done=streams.add)
-            stack.enter_context(Watch(lambda: (streams.value, total), show))
+            stack.enter_context(Watch(lambda: show(streams.value, total)))
         try:
-            truncation = _run(spark, job, ranges, report)
+            return _run(self._spark, job, ranges, None if options.report is None else str(options.report))
         except SPARK_FAILURES as error:
             lost = LeaseLostError.__name__ in str(error)
             raise (LeaseLostError if lost else BatchFailedError)(explain(error)) from error
-        age = older_than if is_given else connection.run(_age_of_table(of_driver, clock))
-        if age is not None and not dry_run:
-            connection.run(ledger.prune(now - max(age, MINIMUM_AGE)))
-    return replace(truncation, requests=truncation.requests + of_driver.calls)
+
+    def _prune(self, now: int) -> None:
+        """Delete the rows of batches by the age that is given, or that the table's own policy has."""
+        options = self._options
+        age = options.older_than
+        if not options.is_given:
+            age = self._connection.run(_age_of_table(self._table, options.clock))
+        if age is not None and not options.dry_run:
+            self._connection.run(self._ledger.prune(now - max(age, MINIMUM_AGE)))
+
+
+def _ago(now: int, age: int | None) -> int | None:
+    return None if age is None else now - age
 
 
 async def _age_of_table(table: Table, clock: Clock) -> int | None:
     """Return the age in the table's own policy: rows of batches are no stream's, and go by that."""
     policy = await Policies(table, clock).get(Scope())
     return policy.rules.older_than if policy.rules and not policy.hold else None
-
-
-def has_rules(options: Mapping[str, Any]) -> bool:
-    """Say whether any rule is given, among the options of `TruncationRules.of`."""
-    return any(options.values()) or any(options[name] is not None for name in ("older_than", "keep_last"))
 
 
 def _run(spark: SparkSession, job: TruncationJob, ranges: list[KeyRange], report: str | None) -> Truncation:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import Any
 
@@ -26,7 +26,9 @@ from runtime.clock import system_clock
 from runtime.errors import BatchFailedError, LogError, UsageError
 from runtime.messages.dead_letters import VARYING
 from runtime.spark.beginning import check_session
-from runtime.spark.logs.log import normalise, read_log
+from runtime.spark.counts import ShowDone, counted
+from runtime.spark.logs.log import normalise
+from runtime.spark.logs.reading import Log, open_log
 from runtime.spark.logs.routing import Sample, route
 from runtime.spark.schemas import FOUND
 from runtime.spark.sessions.failures import SPARK_FAILURES, explain
@@ -50,7 +52,8 @@ class VerifyOptions:
 
     `sample` takes a share of all streams, chosen by a hash of handler, business id and `seed`: the same ones in every
     run. With `cascade` the outputs of the replays are verified too, round by round. `source`, `partitions` and
-    `in_flight` are those of a batch. `step` is called with a sentence when the work goes on to its next step.
+    `in_flight` are those of a batch. `step` is called with a sentence when the work goes on to its next step, and
+    `progress` as that of a batch.
     """
 
     sample: float = 1.0
@@ -63,6 +66,7 @@ class VerifyOptions:
     in_flight: int = 32
     wrap: Wrap | None = None
     step: Callable[[str], None] = _silent
+    progress: ShowDone | None = None
 
     def __post_init__(self) -> None:
         if not 0 < self.sample <= 1:
@@ -143,7 +147,7 @@ class Verification:
 
 def verify(
     spark: SparkSession,
-    messages: DataFrame | str,
+    messages: Log,
     app: App,
     *,
     store: str,
@@ -184,10 +188,10 @@ class _Verifying:
     table: str
     options: VerifyOptions
 
-    def run(self, messages: DataFrame | str) -> Verification:
+    def run(self, messages: Log) -> Verification:
         """Verify the log, and with `cascade` what its replays publish."""
         options = self.options
-        given = read_log(self.spark, messages, options.log_format) if isinstance(messages, str) else messages
+        given = open_log(self.spark, messages, options.log_format, options.step)
         log = normalise(given, options.source)
         connection = open_table(self.store, self.table, make=False)
         check_reach(connection, self.spark)
@@ -225,9 +229,10 @@ class _Verifying:
         )
         partitions = options.partitions or max(2, 2 * self.spark.sparkContext.defaultParallelism)
         routed = route(messages, self.app, partitions, sample)
-        found = routed.mapInArrow(job.verify, FOUND).persist(StorageLevel.DISK_ONLY)
         try:
-            found.count()
+            with counted(self.spark, None, options.progress) as counts:
+                found = routed.mapInArrow(replace(job, counts=counts).verify, FOUND)
+                found.persist(StorageLevel.DISK_ONLY).count()
         except SPARK_FAILURES as error:
             raise BatchFailedError(explain(error)) from error
         return found

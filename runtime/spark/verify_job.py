@@ -17,7 +17,8 @@ from handlers import App
 from runtime.algorithms.state_based.verification import Finding, Verdict, Verifier
 from runtime.messages.dead_letters import without_values
 from runtime.messages.deliveries import Delivery
-from runtime.messages.outcome import Outcome, Output
+from runtime.messages.outcome import Outcome
+from runtime.messages.outputs import Outputs
 from runtime.messages.parsing import prepare_all, unroutable
 from runtime.retries import RetryPolicy
 from runtime.spark.schemas import FOUND
@@ -27,6 +28,7 @@ from runtime.spark.workers.connection import open_table
 from runtime.spark.workers.deliveries import Group, groups
 from runtime.spark.workers.garbage import rare_collections
 from runtime.spark.workers.job import Wrap
+from runtime.spark.workers.meter import Address, Meter
 from runtime.spark.workers.outcomes import MAX_BYTES, outputs_array, outputs_bytes
 
 _MAX_ROWS = 4096
@@ -69,7 +71,7 @@ class _Row:
 class VerifyJob:
     """All that a worker needs to verify a partition of deliveries. `with_outputs` also gives what matches publish.
 
-    `number` tells one verification from another that is equal.
+    `number` tells one verification from another that is equal. `counts` is where the driver is told how far it is.
     """
 
     app: App
@@ -79,6 +81,7 @@ class VerifyJob:
     with_outputs: bool = False
     wrap: Wrap | None = None
     number: int = 0
+    counts: Address | None = None
 
     def verify(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Compare the deliveries of a partition with their stored versions, and give rows of `FOUND`."""
@@ -93,6 +96,7 @@ class VerifyJob:
                 if tally.is_full:
                     yield tally.flush()
                 del checked  # or it would be kept while the next group is verified
+            worker.meter.tell()
             yield tally.end()
 
 
@@ -102,6 +106,7 @@ class _Worker:
     def __init__(self, job: VerifyJob, table: Table) -> None:
         self._app = job.app
         self._buffer = Buffer()
+        self.meter = Meter(job.counts, job.app)
         self._verifiers = {
             name: Verifier(table, handler, RetryPolicy(), with_outputs=job.with_outputs)
             for name, handler in job.app.handlers.items()
@@ -120,6 +125,7 @@ class _Worker:
     async def _check(self, group: Group, stream: _Stream) -> _Checked:
         findings = await self._findings(group)
         self._buffer.release(group.size)
+        self.meter.add(group)
         return _Checked(stream, findings)
 
     async def _findings(self, group: Group) -> Sequence[Finding]:
@@ -142,7 +148,7 @@ class _Tally:
     def __init__(self) -> None:
         self._counts: dict[tuple[_Kind, str], _Row] = {}
         self._rows: list[_Row] = []
-        self._outputs: list[Output] = []
+        self._outputs = Outputs()
         self._bytes = 0
 
     @property
@@ -163,8 +169,9 @@ class _Tally:
             # Copies of a message stand together, and the first of them gives the outputs.
             if finding.outputs and finding.message_id != stream.delivered:
                 stream.delivered = finding.message_id
-                self._outputs += finding.outputs
-                self._bytes += outputs_bytes(finding.outputs)
+                outputs = Outputs.of(finding.outputs)
+                self._outputs.extend(outputs)
+                self._bytes += outputs_bytes(outputs)
         self._rows += differing.values()
 
     def _alike(self, finding: Finding) -> str:
@@ -175,8 +182,8 @@ class _Tally:
 
     def flush(self) -> pa.RecordBatch:
         """Return the rows so far, and begin anew."""
-        batch = _to_arrow(self._rows, tuple(self._outputs))
-        self._rows, self._outputs, self._bytes = [], [], 0
+        batch = _to_arrow(self._rows, self._outputs)
+        self._rows, self._outputs, self._bytes = [], Outputs(), 0
         return batch
 
     def end(self) -> pa.RecordBatch:
@@ -185,7 +192,7 @@ class _Tally:
         return self.flush()
 
 
-def _to_arrow(rows: list[_Row], outputs: tuple[Output, ...]) -> pa.RecordBatch:
+def _to_arrow(rows: list[_Row], outputs: Outputs) -> pa.RecordBatch:
     """Return a row for each kind, and one more with outputs when there are any."""
     firsts: list[Finding | None] = [row.first for row in rows]
     counts = [(row.deliveries, row.streams) for row in rows]
@@ -206,7 +213,7 @@ def _to_arrow(rows: list[_Row], outputs: tuple[Output, ...]) -> pa.RecordBatch:
         pa.array([_changes(first) for first in firsts], pa.string()),
         pa.array([deliveries for deliveries, _ in counts], pa.int64()),
         pa.array([streams for _, streams in counts], pa.int64()),
-        outputs_array([outputs if first is None else () for first in firsts]),
+        outputs_array([len(outputs) if first is None else 0 for first in firsts], outputs),
     ]
     return pa.RecordBatch.from_arrays(columns, names=FOUND.fieldNames())
 

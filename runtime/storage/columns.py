@@ -47,15 +47,6 @@ class StateVersion(NamedTuple):
     state_digest: bytes
     after: bytes | None
 
-    def size_beside_state(self) -> int:
-        """Return about how many bytes the version takes before compression, without the state after it."""
-        size = 80 + len(self.type)
-        if self.captured:
-            size += sum(4 * len(name) + len(value) for name, value in self.captured.items())
-        if self.headers:
-            size += 4 * sum(len(name) + len(value) for name, value in self.headers.items())
-        return size
-
 
 @dataclass(slots=True)
 class VersionColumns(Columnar[StateVersion]):
@@ -86,6 +77,18 @@ class VersionColumns(Columnar[StateVersion]):
     def after(self, state: bytes) -> bytes:
         """Return the encoded state after the last version, when the first was made on `state`."""
         return next((after for after in reversed(self.afters) if after is not None), state)
+
+
+def size_beside_state(
+    type_: str, headers: Mapping[str, str] | None, captured: Mapping[str, bytes] | None
+) -> int:
+    """Return about how many bytes a version takes before compression, without the state after it."""
+    size = 80 + len(type_)
+    if captured:
+        size += sum(4 * len(name) + len(value) for name, value in captured.items())
+    if headers:
+        size += 4 * sum(len(name) + len(value) for name, value in headers.items())
+    return size
 
 
 class Columns(NamedTuple):

@@ -10,10 +10,13 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from eventstore import EventData
+from runtime.messages.deliveries import Deliveries
 from runtime.messages.message_ids import pack_ids
 from runtime.storage import limits
-from runtime.storage.columns import StateVersion, VersionColumns
+from runtime.storage.columns import StateVersion
+from runtime.storage.head import Head
 from runtime.storage.id_index import IndexedRun
+from runtime.storage.new_versions import Made, columns_of
 from runtime.storage.run import Commit, Run
 from runtime.storage.tail import Segment, Tail
 
@@ -37,18 +40,19 @@ class Packed(NamedTuple):
 
 
 class Packer:
-    """Packs the versions that follow version `last`, in one schema version, which one batch writes.
+    """Packs the versions that follow a `head`, which some `deliveries` make in one batch.
 
-    The versions added since a run was last closed are open: from position `_begin` on, taking `_open_bytes` raw.
+    The versions added since a run was last closed are open: from index `_begin` on, taking `_open_bytes` raw. `is_full`
+    says that what is packed may leave no room for another run, or takes too much memory.
     """
 
-    def __init__(
-        self, last: int, before: bytes, schema: int, batch: str | None, number: int | None = None
-    ) -> None:
-        self._first = last + 1
-        self._versions: list[StateVersion] = []
-        self._states = [before]
-        self._schema = schema
+    def __init__(self, deliveries: Deliveries, head: Head, batch: str | None, number: int | None) -> None:
+        self._deliveries = deliveries
+        self._tail = head.tail
+        self._first = head.versions + 1
+        self._made: list[Made] = []
+        self._states = [head.state or b""]
+        self._schema = head.schema
         self._batch = batch
         self._number = number
         self._begin = 0
@@ -57,34 +61,43 @@ class Packer:
         self._runs: list[PackedRun] = []
         self._bytes = 0
         self._largest = 0
+        self.is_full = False
 
-    @property
-    def is_full(self) -> bool:
-        """Whether what is packed may leave no room for another run, or takes too much memory."""
-        return (
+    def add(self, made: Made, after: bytes, size: int) -> None:
+        """Add the next version, with the encoded state after it; it takes `size` bytes raw."""
+        open_ = len(self._made) - self._begin
+        if open_ >= limits.MAX_RUN_VERSIONS or self._open_bytes >= limits.MAX_RUN_RAW_BYTES:
+            _, now, *_ = made
+            self._close(now)
+        self._made.append(made)
+        self._states.append(after)
+        self._open_bytes += size
+        self.is_full = (
             self._closed_bytes + self._open_bytes >= limits.MAX_TRANSACTION_RAW_BYTES
             or self._bytes + self._largest > limits.MAX_TRANSACTION_BYTES
             or len(self._runs) >= limits.MAX_TRANSACTION_RUNS
         )
 
-    def add(self, version: StateVersion, size: int, after: bytes) -> None:
-        """Add the next version, of this raw size, with the encoded state after it."""
-        open_ = len(self._versions) - self._begin
-        if open_ >= limits.MAX_RUN_VERSIONS or self._open_bytes >= limits.MAX_RUN_RAW_BYTES:
-            self._close(version.now)
-        self._versions.append(version)
-        self._states.append(after)
-        self._open_bytes += size
+    def version(self, index: int) -> tuple[StateVersion, bytes, bytes]:
+        """Return the version at an index, from 0, with the encoded states before and after it."""
+        before, after = states = self._states[index : index + 2]
+        (record,) = columns_of(self._deliveries, [self._made[index]], states)
+        return record, before, after
 
-    def version(self, position: int) -> tuple[StateVersion, bytes, bytes]:
-        """Return the version at a position, from 0, with the encoded states before and after it."""
-        return self._versions[position], self._states[position], self._states[position + 1]
+    def made(self, index: int) -> Made:
+        """Return what a handler made, of the version at an index."""
+        return self._made[index]
 
-    def pack(self, tail: Tail | None, written_at: int) -> Packed:
+    def after(self, index: int) -> bytes:
+        """Return the encoded state after the version at an index."""
+        return self._states[index + 1]
+
+    def pack(self, written_at: int) -> Packed:
         """Return the longest prefix of the versions that one transaction stores, beside the tail that is there.
 
         A tail without room becomes a run before them.
         """
+        tail = self._tail
         segment = self._segment(written_at)
         if segment is None:
             self._close(written_at)
@@ -97,7 +110,7 @@ class Packer:
 
     def _segment(self, written_at: int) -> Segment | None:
         """Return the versions as a segment of the tail, None when they are too many or too large for it."""
-        count, before, after = len(self._versions), self._states[0], self._states[-1]
+        count, before, after = len(self._made), self._states[0], self._states[-1]
         if (
             self._runs
             or count > limits.MAX_SEGMENT_VERSIONS
@@ -106,19 +119,20 @@ class Packer:
         ):
             return None
         commit = Commit(count, self._batch, written_at, self._number)
-        segment = Segment.of(VersionColumns.of(self._versions), self._schema, before, commit)
+        versions = columns_of(self._deliveries, self._made, self._states)
+        segment = Segment.of(versions, self._schema, before, commit)
         return segment if segment.size <= limits.MAX_SEGMENT_BYTES else None
 
     def _close(self, written_at: int) -> None:
         """Turn the open versions into events."""
         begin, before = self._begin, self._states[self._begin]
-        versions = VersionColumns.of(self._versions[begin:])
+        versions = columns_of(self._deliveries, self._made[begin:], self._states[begin:])
         commit = Commit(len(versions), self._batch, written_at, self._number)
         for packed in _split(Run(self._first + begin, self._schema, before, versions, [commit])):
             self._runs.append(packed)
             self._bytes += packed.size
             self._largest = max(self._largest, packed.size)
-        self._begin = len(self._versions)
+        self._begin = len(self._made)
         self._closed_bytes += self._open_bytes
         self._open_bytes = 0
 

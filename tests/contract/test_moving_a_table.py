@@ -126,7 +126,7 @@ def test_a_folder_with_other_files_is_left_alone(run, table, tmp_path):
 
 def test_an_import_that_was_killed_at_any_call_goes_on(run, store, table, export):
     reference = run(packed(table))
-    for call in range(1, 200, 7):
+    for call in range(1, 200, 13):
         for effect in (False, True):
             target = run(store.table(new_name()))
             try:
@@ -142,7 +142,7 @@ def test_an_import_that_was_killed_at_any_call_goes_on(run, store, table, export
         else:
             continue
         break
-    assert call > 7
+    assert call > 13
 
 
 def test_a_broken_off_import_takes_no_other_export_in_its_place(run, table, other, export, tmp_path):

@@ -274,7 +274,7 @@ def test_a_first_part_with_an_unknown_outcome_may_be_stored(run, table, partitio
 
 
 @pytest.mark.parametrize("expected", [0, ExpectedVersion.ANY])
-@pytest.mark.parametrize("part", [1, 2, 5])
+@pytest.mark.parametrize("part", [1, pytest.param(2, marks=pytest.mark.thorough), 5])
 @pytest.mark.parametrize("took_effect", [False, True])
 def test_an_idempotent_write_goes_on_where_it_stopped(run, table, partition, expected, part, took_effect):
     disturbed = Partition(InterceptedTable(table, **fail_at(part, after=took_effect)), "orders-7")

@@ -12,7 +12,7 @@ from tests.packaging.extras import PROJECT, extras, setup_cfg
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "installation.md").read_text()
 ROW = re.compile(r"^\| .* \| `consistent-messaging\[(\w+)\]` \| (.*) \|$", re.MULTILINE)
-DEVELOPERS = {"test", "lint", "bench", "tla", "node"}
+DEVELOPERS = {"test", "lint", "docs", "bench", "tla", "node"}
 PAGES = ["README.md", *(str(path.relative_to(ROOT)) for path in ROOT.glob("docs/*.md"))]
 
 

@@ -106,7 +106,7 @@ def test_its_extras_are_those_of_the_package():
     config = ConfigParser()
     config.read(ROOT / "setup.cfg")
     named = re.findall(r"`\[(\w+)\]`", README)
-    (installed,) = re.findall(r"pip install '.*\[(.*)\]'", README)
+    (installed,) = re.findall(r'pip install ".*\[(.*)\]"', README)
 
     assert {*named, *installed.split(",")} <= set(config["options.extras_require"])
 

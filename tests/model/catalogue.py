@@ -109,7 +109,7 @@ STATE_BASED = (
     Check(_IN_PAGES, Bounds(2, 1)),
     Check(ATTEMPTS, Bounds(2, 1), is_quick=True),
     Check(ATTEMPTS, Bounds(2, 0, 1)),
-    Check(ATTEMPTS, Bounds(2, 0, 0, cuts=1), is_quick=True),
+    Check(ATTEMPTS, Bounds(2, 0, 0, cuts=1)),
     Check(IN_PARTS, Bounds(2, 1)),
     Check(BATCHES, Bounds(2), is_quick=True),
     Check(BATCHES, Bounds(2, 1)),
@@ -200,7 +200,7 @@ TRUNCATION = (
 OUTBOX = (
     Check(outbox("x"), Bounds(1, 2, 1), is_quick=True),
     Check(outbox("x", copies=2), Bounds(2, 2, 1)),
-    Check(outbox("x", copies=3), Bounds(3, 1), is_quick=True),
+    Check(outbox("x", copies=3), Bounds(3, 1)),
     Check(outbox("x", copies=2), Bounds(2, 0, 1, cuts=1), is_quick=True),
     Check(outbox("x", swept=True), Bounds(2, 1, 1), is_quick=True),
     Check(outbox("x", "y"), Bounds(2, 1), is_quick=True),

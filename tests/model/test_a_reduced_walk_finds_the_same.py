@@ -28,12 +28,17 @@ WALKS = [
     (with_store("x", copies=2), Bounds(2, 1), TIMELESS),
     (with_store("x", swept=True), Bounds(2, 1), ORDERED),
     (with_tokens("x"), Bounds(1, 1, 1), TIMELESS),
-    (with_tokens("x", copies=2), Bounds(2), ORDERED),
     (with_tokens("x", swept=True), Bounds(1, 1), ORDERED),
     (with_documents("x"), Bounds(1, 2), TIMELESS),
     (with_documents("x", copies=2), Bounds(1, 1, 1), TIMELESS),
     (with_documents("x", swept=True), Bounds(1, 2), ORDERED),
 ]
+LONG_WALK = (with_tokens("x", copies=2), Bounds(2), ORDERED)
+
+
+def name(walk):
+    scenario, bounds, _ = walk
+    return f"{scenario.name}-{bounds.workers}"
 
 
 @pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: mistake.name)
@@ -49,7 +54,11 @@ def test_it_finds_each_planted_mistake(mistake: Mistake):
 
 
 @pytest.mark.parametrize(
-    ("scenario", "bounds", "reduction"), WALKS, ids=[f"{walk[0].name}-{walk[1].workers}" for walk in WALKS]
+    ("scenario", "bounds", "reduction"),
+    [
+        *(pytest.param(*walk, id=name(walk)) for walk in WALKS),
+        pytest.param(*LONG_WALK, id=name(LONG_WALK), marks=pytest.mark.thorough),
+    ],
 )
 def test_it_ends_in_the_same_worlds_and_kills_runs_at_the_same_points(scenario, bounds, reduction):
     shapes = Shapes()

@@ -6,11 +6,11 @@ import json
 import re
 import subprocess
 import sys
-import venv
 from pathlib import Path
 
 import pytest
 
+from tests.packaging.environment import Environment
 from tests.packaging.extras import REPOSITORY
 
 pytestmark = pytest.mark.thorough
@@ -49,39 +49,6 @@ def test_it_rings() -> None:
     HandlerSpec(Bell).given(Rang(tower="east")).when(Rang(tower="east")).then(state=Rings(count=2))
 """
 MISTAKE = "\napp.routes(7)\n"
-
-
-class Environment:
-    """A virtual environment, with the programs in it."""
-
-    def __init__(self, folder: Path) -> None:
-        venv.create(folder, with_pip=True)
-        self.python = folder / "bin" / "python"
-        self.consistent = folder / "bin" / "consistent"
-
-    def install(self, *what: str, folder: Path | None = None) -> None:
-        constraints = str(REPOSITORY / "constraints.txt")
-        pip: list[str | Path] = [
-            self.python,
-            "-m",
-            "pip",
-            "install",
-            "--quiet",
-            "--no-input",
-            "-c",
-            constraints,
-        ]
-        self.run(*pip, *what, folder=folder)
-
-    def packages(self) -> set[str]:
-        listed = self.run(self.python, "-m", "pip", "list", "--format", "json")
-        return {package["name"].replace("_", "-") for package in json.loads(listed)}
-
-    @staticmethod
-    def run(*command: str | Path, folder: Path | None = None) -> str:
-        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout
 
 
 @pytest.fixture(scope="module")

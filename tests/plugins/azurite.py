@@ -34,20 +34,26 @@ def azurite_binary(service: str) -> str | None:
     return next((found for name in candidates if name and (found := shutil.which(name))), None)
 
 
-@contextmanager
-def running_azurite(service: str) -> Iterator[str]:
-    """Run the service `table` or `blob`; give its host and port."""
+def needed_azurite(service: str) -> str:
+    """Return the program. Where it is not installed, a test is skipped, and fails in continuous integration."""
     binary = azurite_binary(service)
     if binary is None:
         message = "Azurite is not installed: run `make setup-test`, or name the program in AZURITE_BIN."
         if os.environ.get("CI"):
             pytest.fail(message)
         pytest.skip(message)
+    return binary
+
+
+@contextmanager
+def running_azurite(service: str) -> Iterator[str]:
+    """Run the service `table` or `blob`; give its host and port."""
+    binary = needed_azurite(service)
     with tempfile.TemporaryDirectory(prefix="azurite-") as folder:
         for _ in range(ATTEMPTS):
             with ExitStack() as stack:
                 with _one_at_a_time():
-                    port = _free_port()
+                    port = free_port()
                     process = stack.enter_context(_process(binary, service, port, Path(folder)))
                     is_there = _answers(process, port)
                 if is_there:
@@ -96,7 +102,7 @@ def _one_at_a_time() -> Iterator[None]:
         yield
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]

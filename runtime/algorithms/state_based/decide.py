@@ -10,15 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from handlers import CodecError, Context
+from handlers import CodecError, Context, Message
 from handlers.app import HandlerDefinition
-from runtime.algorithms.invocation import (
-    HandlerFailedError,
-    digest_outputs,
-    digest_state,
-    invoke_handler,
-    outputs_of,
-)
+from runtime.algorithms.invocation import HandlerFailedError, invoke_handler
 from runtime.algorithms.state_based.difference import Difference
 from runtime.algorithms.state_based.replay import Replayer, find_difference
 from runtime.algorithms.state_based.transaction import Transaction
@@ -26,11 +20,11 @@ from runtime.batches.context import FORGOTTEN, HELD_BACK, BatchContext
 from runtime.clock import Clock, shown_time
 from runtime.errors import DifferenceError, ReplayFailedError
 from runtime.messages.copies import is_copy
-from runtime.messages.deliveries import Parsed, Prepared
+from runtime.messages.deliveries import Prepared
 from runtime.messages.envelope import Envelope
 from runtime.messages.outcome import Outcome, Output, Reason, Status, dead_letter
 from runtime.storage import limits
-from runtime.storage.columns import StateVersion
+from runtime.storage.columns import size_beside_state
 from runtime.storage.version import Version
 
 FUTURE_TOLERANCE = 3600 * 1_000_000
@@ -41,7 +35,7 @@ class Known(NamedTuple):
     """A delivery of a message that made a version before, by its position in the transaction."""
 
     position: int
-    parsed: Parsed
+    message: Message
     version: Version
 
 
@@ -67,16 +61,18 @@ class Decider:
         if transaction.head.refuses:
             self._refuse_all(transaction)
             return
-        may_refuse = self._may_refuse(transaction)
-        for position, parsed in enumerate(transaction.deliveries.parsed):
-            may_refuse = may_refuse or transaction.dead_letter
-            match self._classified(position, parsed, transaction, may_refuse=may_refuse):
-                case Parsed() as new:
-                    self._handle(position, new, transaction)
-                case Known() as known:
-                    self._replay(known, transaction)
-                case Outcome() as refused:
-                    self._refuse(position, refused, transaction)
+        deliveries, may_refuse = transaction.deliveries, self._may_refuse(transaction)
+        for position, (key, message) in enumerate(zip(deliveries.keys, deliveries.messages, strict=True)):
+            if isinstance(message, Outcome):
+                self._refuse(position, message, transaction)
+            elif (version := transaction.find(key)) is not None:
+                self._replay(Known(position, message, version), transaction)
+            elif (may_refuse or transaction.dead_letter) and (
+                refused := self._refusal(position, transaction)
+            ):
+                self._refuse(position, refused, transaction)
+            else:
+                self._handle(position, message, transaction)
             if transaction.is_full:
                 break
 
@@ -86,88 +82,60 @@ class Decider:
             transaction.outcomes.refuse(self._dead_letter(envelope, Reason.FORGOTTEN, FORGOTTEN))
         transaction.dead_letter = True
 
-    def _classified(
-        self, position: int, parsed: Parsed | Outcome, transaction: Transaction, *, may_refuse: bool
-    ) -> Parsed | Known | Outcome:
-        """Return a delivery as what it is: new, known, or refused."""
-        if isinstance(parsed, Outcome):
-            return parsed
-        version = transaction.find(parsed.key)
-        if version is not None:
-            return Known(position, parsed, version)
-        if may_refuse:
-            return self._refusal(position, parsed, transaction) or parsed
-        return parsed
-
     def _refuse(self, position: int, refused: Outcome, transaction: Transaction) -> None:
         """Conclude a delivery that is not handled."""
-        delivery = transaction.deliveries.parsed[position]
+        delivery = transaction.deliveries[position]
         transaction.refuse(refused, delivery, max(self._clock(), transaction.last_now))
 
-    def _handle(self, position: int, new: Parsed, transaction: Transaction) -> None:
+    def _handle(self, position: int, message: Message, transaction: Transaction) -> None:
         """Handle a new message on the newest state, and add the version that it makes."""
-        envelopes, route, before = transaction.deliveries.envelopes, new.route, transaction.before
-        revision, headers, message_id = (
-            route.newest,
-            envelopes.headers[position],
-            envelopes.message_ids[position],
-        )
+        deliveries, before = transaction.deliveries, transaction.before
+        envelopes = deliveries.envelopes
+        headers, type_ = envelopes.headers[position], envelopes.types[position]
         now = max(self._clock(), transaction.last_now)
-        context = Context(self._handler.name, self._business_id, message_id, now, headers)
+        context = Context(
+            self._handler.name, self._business_id, envelopes.message_ids[position], now, headers
+        )
+        route = deliveries.routes[type_]
+        revision = route.newest
         try:
             state, after = invoke_handler(
                 self._handler,
                 route.revisions[revision],
                 transaction.state,
                 before,
-                message=new.message,
+                message=message,
                 context=context,
             )
         except HandlerFailedError as error:
             # The handler may have changed the state before it failed.
             transaction.state = self._handler.codec.reread(before)
-            self._refuse(
-                position,
-                self._dead_letter(envelopes[position], Reason.HANDLER_ERROR, str(error)),
-                transaction,
-            )
+            refused = self._dead_letter(envelopes[position], Reason.HANDLER_ERROR, str(error))
+            self._refuse(position, refused, transaction)
             return
-        record = StateVersion(
-            new.key,
-            envelopes.types[position],
-            new.fingerprint,
-            now,
-            envelopes.enqueued_at[position],
-            dict(headers) if headers else None,
-            context.captured or None,
-            revision,
-            digest_outputs(context.published),
-            digest_state(after),
-            None if after == before else after,
-        )
-        size = record.size_beside_state()
+        size = size_beside_state(type_, headers, context.captured)
         largest = max(len(after), size)
         if largest > limits.MAX_STATE_BYTES:
             problem = f"The version would take {largest} bytes; up to {limits.MAX_STATE_BYTES} can be stored."
-            self._refuse(
-                position, self._dead_letter(envelopes[position], Reason.STATE_TOO_LARGE, problem), transaction
-            )
+            refused = self._dead_letter(envelopes[position], Reason.STATE_TOO_LARGE, problem)
+            self._refuse(position, refused, transaction)
             return
-        transaction.add(record, size, state, after, context.published)
+        made = (position, now, revision, context.captured or None, context.published)
+        transaction.add(made, state, after, size)
 
     def _replay(self, known: Known, transaction: Transaction) -> None:
         """Handle a known message again on the version before its own, and compare. Nothing is added."""
-        position, parsed, version = known
-        envelopes, record, key = transaction.deliveries.envelopes, version.record, parsed.key
-        if parsed.fingerprint != record.fingerprint and not self._is_copy(known, transaction):
-            message_id = envelopes.message_ids[position]
+        position, message, version = known
+        deliveries, record = transaction.deliveries, version.record
+        envelopes, key = deliveries.envelopes, deliveries.keys[position]
+        message_id, route = envelopes.message_ids[position], deliveries.routes[envelopes.types[position]]
+        if not self._is_copy(known, transaction):
             problem = f"Version {version.number} was made by another message with the id {message_id}."
-            self._refuse(
-                position, self._dead_letter(envelopes[position], Reason.ID_REUSED, problem), transaction
-            )
+            refused = self._dead_letter(envelopes[position], Reason.ID_REUSED, problem)
+            self._refuse(position, refused, transaction)
             return
         try:
-            replayed = self._replayer.replay(envelopes.message_ids[position], parsed, version)
+            replayed = self._replayer.replay(message_id, route, message, version)
             difference = find_difference(
                 self._handler, replayed, version, lambda: _first_outputs(known, transaction)
             )
@@ -183,12 +151,15 @@ class Decider:
         is_first = key not in transaction.delivered
         is_ours = self._batch.is_ours(version.batch, version.batch_number)
         status = Status.PROCESSED if is_first and is_ours else Status.DUPLICATE
-        outputs = outputs_of(replayed.published, version.number, record.now) if is_first else ()
-        transaction.conclude(key, status, version.number, outputs)
+        published = replayed.published if is_first else ()
+        transaction.conclude(key, status, version.number, record.now, published)
 
     def _is_copy(self, known: Known, transaction: Transaction) -> bool:
-        delivery = transaction.deliveries[known.position]
-        return isinstance(delivery, Prepared) and is_copy(delivery, known.version.record.fingerprint)
+        deliveries, recorded = transaction.deliveries, known.version.record.fingerprint
+        if deliveries.fingerprints[known.position] == recorded:
+            return True
+        delivery = deliveries[known.position]
+        return isinstance(delivery, Prepared) and is_copy(delivery, recorded)
 
     def _may_refuse(self, transaction: Transaction) -> bool:
         """Say whether any unknown message could be refused, so that most groups are not looked at one by one.
@@ -196,15 +167,22 @@ class Decider:
         A message that is refused in this transaction can be: copies of it may follow.
         """
         head, envelopes = transaction.head, transaction.deliveries.envelopes
-        if self._batch.stops_streams or transaction.refusals or head.horizon is not None or head.undated_cut:
+        if (
+            self._batch.stops_streams
+            or transaction.refusals.kept
+            or head.horizon is not None
+            or head.undated_cut
+        ):
             return True
         newest = max(filter(None, envelopes.enqueued_at), default=None)
         return newest is not None and self._is_in_future(newest)
 
-    def _refusal(self, position: int, parsed: Parsed, transaction: Transaction) -> Outcome | None:
+    def _refusal(self, position: int, transaction: Transaction) -> Outcome | None:
         """Return the outcome of an unknown message that must not be handled, None for all others."""
-        envelope = transaction.deliveries.envelopes[position]
-        delivery, enqueued_at = Prepared(envelope, *parsed), envelope.enqueued_at
+        delivery = transaction.deliveries[position]
+        if isinstance(delivery, Outcome):
+            return delivery
+        envelope, enqueued_at = delivery.envelope, delivery.envelope.enqueued_at
         is_too_late = self._is_too_late(delivery, transaction)
         refused = transaction.refusals.refusal(delivery, waits=not is_too_late)
         if refused is not None:
@@ -237,8 +215,9 @@ class Decider:
 
     def _without_outputs(self, known: Known, transaction: Transaction, reason: Reason, error: str) -> Outcome:
         """Return a dead letter for what cannot be replayed; fail the batch when its outputs are unpublished."""
-        version, envelope = known.version, transaction.deliveries.envelopes[known.position]
-        has_outputs = known.parsed.key in transaction.delivered
+        version, deliveries = known.version, transaction.deliveries
+        envelope = deliveries.envelopes[known.position]
+        has_outputs = deliveries.keys[known.position] in transaction.delivered
         if not has_outputs and not self._batch.is_finished(version.batch, version.batch_number):
             problem = (
                 f"Message {envelope.message_id} made version {version.number} of "
@@ -255,7 +234,7 @@ class Decider:
 
 def _first_outputs(known: Known, transaction: Transaction) -> Sequence[Output] | None:
     """Return the outputs of a message's first delivery in this batch, None when they are not in memory."""
-    key = known.parsed.key
+    key = transaction.deliveries.keys[known.position]
     if key in transaction.seen.delivered or key not in transaction.delivered:
         return None
     return transaction.outputs_of(known.version.number)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from handlers import Published
-from runtime.algorithms.invocation import digest_outputs
+from runtime.messages.digests import digest_outputs
 from runtime.messages.outcome import Output
 from runtime.storage.readable_states import ABSENT, Change, changes, decode
 

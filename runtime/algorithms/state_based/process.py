@@ -96,7 +96,7 @@ class StateBased:
 
     async def load(self, business_id: str, deliveries: Deliveries) -> History:
         """Load the newest state, and for each duplicate the version just before its own."""
-        return await load(self.table, self.handler, business_id, set(deliveries.keys))
+        return await load(self.table, self.handler, business_id, deliveries.ready_keys())
 
     def invoke(self, decider: Decider, history: History, deliveries: Deliveries, seen: Seen) -> Folded:
         """Handle deliveries until there are no more, or a transaction is full, and seal it.

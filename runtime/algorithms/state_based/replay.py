@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from handlers import Context, Published, State
+from handlers import Context, Message, Published, State
 from handlers.app import HandlerDefinition
-from runtime.algorithms.invocation import HandlerFailedError, digest_outputs, digest_state, invoke_handler
+from handlers.route import Route
+from runtime.algorithms.invocation import HandlerFailedError, invoke_handler
 from runtime.algorithms.state_based.difference import Difference, compare_outputs, compare_states
-from runtime.messages.deliveries import Parsed, Prepared
+from runtime.messages.digests import digest_outputs, digest_state
 from runtime.messages.outcome import Output
 from runtime.storage.version import Version
 
@@ -39,13 +40,13 @@ class Replayer:
         self._business_id = business_id
         self._newest: tuple[bytes, State] | None = None
 
-    def replay(self, message_id: str, delivery: Parsed | Prepared, known: Version) -> Replayed:
-        """Handle a delivery of a known message as it was handled first: same state, clock, captured values, revision.
+    def replay(self, message_id: str, route: Route, message: Message, known: Version) -> Replayed:
+        """Handle a known message as it was handled first: same state, clock, captured values, revision.
 
         Raises `RevisionGoneError`, `HandlerFailedError`, and `CodecError` when the state before it cannot be read.
         """
         handler, record = self._handler, known.record
-        method = delivery.route.revisions.get(record.revision)
+        method = route.revisions.get(record.revision)
         if method is None:
             problem = f"Revision {record.revision} of {handler.name} for {record.type} is no longer there."
             raise RevisionGoneError(problem)
@@ -59,7 +60,7 @@ class Replayer:
             recorded=record.captured or {},
         )
         state, after = invoke_handler(
-            handler, method, self._take(before), before, message=delivery.message, context=context
+            handler, method, self._take(before), before, message=message, context=context
         )
         self._newest = (after, state)
         return Replayed(after, context.published)

@@ -7,17 +7,17 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from handlers import Published, State
-from runtime.algorithms.invocation import outputs_of
 from runtime.algorithms.refusals import Refusals
 from runtime.batches.context import BatchContext
 from runtime.batches.seen import Seen
-from runtime.messages.deliveries import Deliveries, Parsed
+from runtime.messages.deliveries import Deliveries, Delivery
 from runtime.messages.message_ids import IdKey
 from runtime.messages.outcome import Outcome, Output, Status
 from runtime.messages.outcomes import Outcomes
-from runtime.storage.columns import StateVersion
+from runtime.messages.outputs import outputs_of
 from runtime.storage.head import Head
 from runtime.storage.history import History
+from runtime.storage.new_versions import Made
 from runtime.storage.packing import PackedRun, Packer
 from runtime.storage.stream import Append
 from runtime.storage.version import Version
@@ -42,6 +42,7 @@ class Transaction:
     `state` is the newest state, and `before` its encoded bytes, on which the next version is made; `number` is the
     number of the newest version, and `last_now` the time when it was made. `outcomes` are those of the first
     deliveries, `delivered` the messages that had their first delivery in this batch, and `refusals` the letters.
+    `is_full` says that a commit may have no room for more.
     """
 
     def __init__(
@@ -61,55 +62,59 @@ class Transaction:
         self.outcomes = Outcomes(deliveries.envelopes)
         self._history = history
         self._batch = batch
-        self._packer = Packer(head.versions, self.before, head.schema, batch.batch_id, batch.number)
+        self.is_full = False
+        self._packer = Packer(deliveries, head, batch.batch_id, batch.number)
         self._positions: dict[IdKey, int] = {}
-        self._outcomes_before: list[int] = []
-
-    @property
-    def is_full(self) -> bool:
-        """Whether a commit may have no room for more."""
-        return self._packer.is_full or self.refusals.is_full
+        self._has_found = history.has_found
 
     def find(self, message_id: IdKey) -> Version | None:
         """Return the version that a message made, before or in this transaction."""
         position = self._positions.get(message_id)
         if position is not None:
             return self._version(position)
-        return self._history.find(message_id) if self._history.has_found else None
+        return self._history.find(message_id) if self._has_found else None
 
-    def add(
-        self, record: StateVersion, size: int, state: State, after: bytes, published: Sequence[Published]
-    ) -> None:
+    def add(self, made: Made, state: State, after: bytes, size: int) -> None:
         """Add the version of the next delivery, make its state the newest, and conclude the delivery.
 
-        `size` is that of the record beside the state, `after` the encoded state.
+        `after` is the encoded state, `size` what the version takes beside it.
         """
-        self._packer.add(record, size + len(record.after or b""), after)
-        self._positions[record.message_id] = len(self._outcomes_before)
-        self._outcomes_before.append(len(self.outcomes.ends))
+        position, now, _, _, published = made
+        key = self.deliveries.keys[position]
+        self._positions[key] = len(self._positions)
+        self._packer.add(made, after, size if after == self.before else size + len(after))
+        self.is_full = self.is_full or self._packer.is_full
         self.number += 1
-        self.last_now, self.state, self.before = record.now, state, after
-        outputs = outputs_of(published, self.number, record.now)
-        self.conclude(record.message_id, Status.PROCESSED, self.number, outputs)
+        self.last_now, self.state, self.before = now, state, after
+        self.conclude(key, Status.PROCESSED, self.number, now, published)
 
-    def conclude(self, message_id: IdKey, status: Status, number: int, outputs: Sequence[Output]) -> None:
+    def conclude(
+        self, key: IdKey, status: Status, number: int, now: int, published: Sequence[Published]
+    ) -> None:
         """Add the outcome of the next delivery, whose message made version `number`. It is no letter any more."""
-        if self.refusals:
-            self.refusals.processed(len(self.outcomes), message_id)
-        self.outcomes.conclude(status, number, outputs)
-        self.delivered.add(message_id)
+        if self.refusals.kept:
+            self.refusals.processed(len(self.outcomes), key)
+            self.is_full = self.is_full or self.refusals.is_full
+        self.outcomes.ends.append((status, number, now, published))
+        self.delivered.add(key)
 
-    def refuse(self, outcome: Outcome, delivery: Parsed | Outcome, now: int) -> None:
+    def refuse(self, outcome: Outcome, delivery: Delivery, now: int) -> None:
         """Add the outcome of the next delivery, which makes no version. A dead letter is kept."""
         if outcome.is_dead_letter:
             position = len(self.outcomes)
             self.refusals.record(position, outcome, delivery, version=self.number, now=now)
+            self.is_full = self.is_full or self.refusals.is_full
             self.dead_letter = True
         self.outcomes.refuse(outcome)
 
     def outputs_of(self, number: int) -> Sequence[Output] | None:
         """Return the outputs of a version's first delivery, None when that was not in this transaction."""
-        return next((outputs for _, version, outputs in self.outcomes.ends if version == number), None)
+        ends = (end for end in self.outcomes.ends if end[1] == number)
+        first = next(ends, None)
+        if first is None:
+            return None
+        _, _, now, published = first
+        return outputs_of(published, number, now)
 
     def seal(self, written_at: int) -> Folded:
         """Return the longest prefix that one commit holds, and the outcomes up to the first version left out."""
@@ -117,18 +122,13 @@ class Transaction:
             decided = len(self.outcomes)
             append = self._append(self.head, (), decided)
             return self._folded(None if append.letters is None else append, 0, decided)
-        packed = self._packer.pack(self.head.tail, written_at)
+        packed = self._packer.pack(written_at)
         count = packed.last - self.head.versions
-        newest = self._version(count - 1)
-        head = replace(
-            self.head,
-            state=newest.after,
-            versions=newest.number,
-            last_now=newest.record.now,
-            tail=packed.tail,
-        )
+        _, last_now, *_ = self._packer.made(count - 1)
+        state = self._packer.after(count - 1)
+        head = replace(self.head, state=state, versions=packed.last, last_now=last_now, tail=packed.tail)
         is_whole = count == len(self._positions)
-        decided = len(self.outcomes) if is_whole else self._outcomes_before[count]
+        decided = len(self.outcomes) if is_whole else self._packer.made(count)[0]
         return self._folded(self._append(head, packed.runs, decided), count, decided)
 
     def _append(self, head: Head, runs: Sequence[PackedRun], decided: int) -> Append:
@@ -141,7 +141,7 @@ class Transaction:
 
     def _folded(self, append: Append | None, count: int, decided: int) -> Folded:
         """Return the first `count` versions and the first `decided` outcomes."""
-        waiting = set(self.deliveries.keys_from(decided))
+        waiting = self.deliveries.ready_keys(decided)
         if decided == len(self.outcomes):
             seen, outcomes = Seen(self.delivered, self.dead_letter), self.outcomes
         else:

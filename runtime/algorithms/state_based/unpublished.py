@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 
 from eventstore import Stream
-from runtime.algorithms.invocation import NO_OUTPUTS
+from runtime.messages.digests import NO_OUTPUTS
 from runtime.storage.run import (
     DATA_PROPERTIES,
     ID_PROPERTIES,

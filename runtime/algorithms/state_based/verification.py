@@ -14,12 +14,13 @@ from functools import partial
 from eventstore import InvalidKeyError, Table
 from handlers import CodecError
 from handlers.app import HandlerDefinition
-from runtime.algorithms.invocation import HandlerFailedError, outputs_of
+from runtime.algorithms.invocation import HandlerFailedError
 from runtime.algorithms.state_based.replay import Replayer, RevisionGoneError, find_difference
 from runtime.messages.copies import has_fingerprint, is_copy
 from runtime.messages.deliveries import Delivery, Prepared
 from runtime.messages.message_ids import IdKey, id_key
 from runtime.messages.outcome import Outcome, Output, Reason
+from runtime.messages.outputs import outputs_of
 from runtime.retries import RetryPolicy, until_undisturbed
 from runtime.storage.history import History
 from runtime.storage.readable_states import Change
@@ -146,7 +147,7 @@ class Verifier:
         if isinstance(delivery, Outcome):
             return self._finding(delivery, business_id, Verdict.REFUSED, known, error=delivery.error)
         try:
-            replayed = replayer.replay(delivery.envelope.message_id, delivery, known)
+            replayed = replayer.replay(delivery.envelope.message_id, delivery.route, delivery.message, known)
             difference = find_difference(self._handler, replayed, known)
         except RevisionGoneError as error:
             return self._finding(delivery, business_id, Verdict.REVISION_GONE, known, error=str(error))

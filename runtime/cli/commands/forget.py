@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -19,16 +19,9 @@ from runtime.cleanup.forget import Tables, Trace, look, scrub
 from runtime.cleanup.forget import forget as erase
 from runtime.cli.console import Screen
 from runtime.cli.failures import NotPossibleError, exports_need
-from runtime.cli.options import (
-    AsJson,
-    DeduplicationStoreUrl,
-    DeduplicationTableName,
-    StoreUrl,
-    TableName,
-    TokenStoreUrl,
-    TokenTableName,
-)
-from runtime.cli.places import Named, Place
+from runtime.cli.option_groups import OtherStores
+from runtime.cli.options import AsJson, StoreUrl, TableName
+from runtime.cli.places import Place
 from runtime.cli.reports.tables import Cell, counted, make_table, moment_cell, moment_text
 from runtime.cli.stores import check_table
 from runtime.clock import system_clock
@@ -84,6 +77,21 @@ class _Places:
     ids: Place
     tokens: Place
 
+    @classmethod
+    def of(cls, states: Place, others: OtherStores) -> _Places:
+        """Return the places that the options say."""
+        return cls(states, others.deduplication.beside(states), others.tokens.beside(states))
+
+    @property
+    def each(self) -> Iterable[Place]:
+        """Each place once."""
+        return dict.fromkeys((self.states, self.ids, self.tokens))
+
+    def check(self) -> None:
+        """Raise `TableNotFoundError` when a table is not there."""
+        for place in self.each:
+            check_table(*place)
+
 
 def forget(
     handler: HandlerName,
@@ -91,10 +99,7 @@ def forget(
     *,
     store: StoreUrl,
     table: TableName,
-    deduplication_store: DeduplicationStoreUrl = None,
-    deduplication_table: DeduplicationTableName = None,
-    token_store: TokenStoreUrl = None,
-    token_table: TokenTableName = None,
+    others: OtherStores,
     restart: Restart = False,
     dry_run: DryRun = False,
     yes: Yes = False,
@@ -112,14 +117,8 @@ def forget(
     anew, so that no free page and no log holds it. Stopped at any moment it leaves objects that refuse messages; run it
     again to finish.
     """
-    states = Place(store, table)
-    places = _Places(
-        states,
-        Named(deduplication_store, deduplication_table).beside(states),
-        Named(token_store, token_table).beside(states),
-    )
-    for place in dict.fromkeys((places.states, places.ids, places.tokens)):
-        check_table(*place)
+    places = _Places.of(Place(store, table), others)
+    places.check()
     spelled = list(dict.fromkeys(each for id_ in business_ids for each in (id_, canonical(id_))))
     traces = asyncio.run(_look(places, handler, spelled))
     files = _files_that_name([*(out or ()), *(export or ())], handler, spelled)
@@ -127,18 +126,22 @@ def forget(
     screen.show(*_parts(handler, traces, files))
     if not traces:
         raise NotPossibleError(f"The table {table} holds nothing of {handler} {', '.join(business_ids)}.")
-    held = [trace.key for trace in traces.values() if trace.held]
-    if held and not dry_run:
-        raise NotPossibleError(
-            f"A policy holds {', '.join(held)}: lift the hold (`consistent policy`) before."
-        )
     if not dry_run:
+        _check_held(traces)
         if not yes:
             _ask(handler, traces)
         asyncio.run(_erase(places, handler, list(traces), restart=restart))
         then = "begins a new history" if restart else "refuses all messages"
         screen.note(f"Erased. From now on {handler} {then} for {', '.join(traces)}.")
     screen.give(_document(handler, traces, files, restart=restart, dry_run=dry_run))
+
+
+def _check_held(traces: Mapping[str, Trace]) -> None:
+    held = [trace.key for trace in traces.values() if trace.held]
+    if held:
+        raise NotPossibleError(
+            f"A policy holds {', '.join(held)}: lift the hold (`consistent policy`) before."
+        )
 
 
 async def _look(places: _Places, handler: str, business_ids: Sequence[str]) -> dict[str, Trace]:
@@ -168,7 +171,7 @@ async def _erase(places: _Places, handler: str, business_ids: Sequence[str], *, 
 async def _open(places: _Places, stack: AsyncExitStack) -> Tables:
     """Open each place once."""
     opened = {}
-    for place in dict.fromkeys((places.states, places.ids, places.tokens)):
+    for place in places.each:
         store = await stack.enter_async_context(connect(place.store))
         opened[place] = await store.table(place.table, make=False)
     return Tables(opened[places.states], opened[places.ids], opened[places.tokens])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -13,10 +12,9 @@ from runtime.algorithms.letters.lines import Edits
 from runtime.algorithms.letters.reading import find_letters
 from runtime.algorithms.letters.wanted import Wanted
 from runtime.cli.apps import load_app
+from runtime.cli.batch_command import AlgorithmOption, BatchChoices, BatchCommand, Guard
 from runtime.cli.beginning import check_batch
-from runtime.cli.commands.run import AlgorithmOption, BatchId, Cascade, Guard, Out
 from runtime.cli.console import Screen
-from runtime.cli.invocation import command_with, resumable
 from runtime.cli.letter_selection import (
     AgeOption,
     AllOption,
@@ -27,26 +25,9 @@ from runtime.cli.letter_selection import (
     check_chosen,
     make_selection,
 )
-from runtime.cli.options import (
-    DEFAULT_MASTER,
-    AlgorithmChoice,
-    AppSpec,
-    AsJson,
-    DeduplicationStoreUrl,
-    DeduplicationTableName,
-    LogFile,
-    Master,
-    MaxRounds,
-    Partitions,
-    StoreUrl,
-    TableName,
-    TokenStoreUrl,
-    TokenTableName,
-)
-from runtime.cli.places import Named, Place, Stores, check_out
-from runtime.cli.reports.batch import BatchReport
+from runtime.cli.options import AlgorithmChoice, AppSpec, AsJson
+from runtime.cli.places import Place, check_out
 from runtime.cli.reports.letters import LettersReport
-from runtime.cli.sessions import working
 from runtime.cli.stores import check_table, on_table
 
 EditOption = Annotated[
@@ -66,9 +47,7 @@ DryRun = Annotated[bool, typer.Option("--dry-run", help="Write nothing, and say 
 def redrive(
     *,
     app: AppSpec,
-    store: StoreUrl,
-    table: TableName,
-    out: Out,
+    batch: BatchChoices,
     message: MessageOption = None,
     reason: ReasonOption = None,
     handler: HandlerOption = None,
@@ -77,18 +56,8 @@ def redrive(
     all_: AllOption = False,
     edit: EditOption = None,
     dry_run: DryRun = False,
-    batch_id: BatchId = None,
-    cascade: Cascade = False,
-    max_rounds: MaxRounds = 100,
-    partitions: Partitions = None,
     guard: Guard = False,
     algorithm: AlgorithmOption = AlgorithmChoice.STATE_BASED,
-    deduplication_store: DeduplicationStoreUrl = None,
-    deduplication_table: DeduplicationTableName = None,
-    token_store: TokenStoreUrl = None,
-    token_table: TokenTableName = None,
-    master: Master = DEFAULT_MASTER,
-    log_file: LogFile = None,
     as_json: AsJson = False,
 ) -> None:
     r"""Handle letters again, once their cause is mended, each in its own handler.
@@ -101,51 +70,27 @@ def redrive(
     a redrive that was stopped goes on with the same ones when it is run again with its id.
     """
     selection = make_selection(message, reason, handler, stream, older_than)
-    check_chosen(selection, is_enough=all_ or edit is not None or batch_id is not None)
+    check_chosen(selection, is_enough=all_ or edit is not None or batch.batch_id is not None)
     edits = Edits(() if edit is None else edit.read_text("utf-8").splitlines())
     wanted = Wanted(selection, edits, only_edited=selection.is_all and not all_ and edit is not None)
     loaded = load_app(app)
-    from runtime.spark.batch import Batch, new_batch_id
-    from runtime.spark.batch_options import BatchOptions
-
-    stores = Stores.of(
-        Place(store, table),
-        algorithm.value,
-        master,
-        deduplication_store=Named(deduplication_store, deduplication_table),
-        token_store=Named(token_store, token_table),
-    )
-    check_table(store, table)
+    options = batch.options(algorithm.value, guard=guard)
+    check_table(*batch.states)
     screen = Screen(as_json)
     if dry_run:
-        seen = on_table(store, table, lambda opened: _look(opened, wanted))
-        screen.give(seen.document(grouped=True))
-        screen.show(*seen.parts(grouped=True), "Nothing was redriven: this is what would be.")
+        _show_what_would_be(batch.states, wanted, screen)
         return
-    options = BatchOptions(
-        cascade=cascade,
-        max_rounds=max_rounds,
-        partitions=partitions,
-        guard=guard,
-        algorithm=algorithm.value,
-        deduplication_store=stores.deduplication_store,
-        token_store=stores.token_store,
-    )
-    check_out(out, master)
-    check_batch(Place(store, table), options, batch_id, out, must_exist=True)
-    chosen = batch_id or new_batch_id()
-    how_to_go_on = f"go on with: {command_with('--batch-id', chosen)}"
-    screen.note(f"Batch {chosen}: if it stops before its end, {how_to_go_on}")
-    stopped = f"Stopped. Nothing is lost: {how_to_go_on}"
-    with working(master, log_file, when_stopped=stopped) as (spark, progress):
-        progress.step("Choosing the letters")
-        batch = Batch(spark, loaded, store, table, out, replace(options, step=progress.step))
-        with resumable(chosen, store, table):
-            result = batch.redrive(wanted, chosen)
-        report = BatchReport.of(result)
-        progress.done()
-        screen.give(report.document())
-        screen.show(*report.parts())
+    check_out(batch.out, batch.spark.master)
+    check_batch(batch.states, options, batch.batch_id, batch.out, must_exist=True)
+    command = BatchCommand.announced(loaded, batch, options, screen)
+    with command.carried_out("Choosing the letters", lambda new, id_: new.redrive(wanted, id_)) as report:
+        screen.put(report)
+
+
+def _show_what_would_be(states: Place, wanted: Wanted, screen: Screen) -> None:
+    seen = on_table(*states, lambda opened: _look(opened, wanted))
+    screen.give(seen.document(grouped=True))
+    screen.show(*seen.parts(grouped=True), "Nothing was redriven: this is what would be.")
 
 
 async def _look(table: Table, wanted: Wanted) -> LettersReport:

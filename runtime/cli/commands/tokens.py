@@ -2,31 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import asdict
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from runtime.cli.apps import load_app
 from runtime.cli.console import Screen
-from runtime.cli.message_logs import check_log
-from runtime.cli.options import (
-    DEFAULT_MASTER,
-    AppSpec,
-    AsJson,
-    Format,
-    LogFile,
-    Master,
-    Messages,
-    Source,
-    StoreUrl,
-    TableName,
-    TokenStoreUrl,
-    TokenTableName,
-)
+from runtime.cli.option_groups import LogOptions, SparkOptions
+from runtime.cli.options import AppSpec, AsJson, StoreUrl, TableName, TokenStoreUrl, TokenTableName
 from runtime.cli.places import Named, Place, place
 from runtime.cli.reports.tables import counted
-from runtime.cli.sessions import working
+
+if TYPE_CHECKING:
+    from runtime.spark.issuing import Issued
 
 Out = Annotated[
     str,
@@ -42,16 +32,13 @@ Out = Annotated[
 def issue(
     *,
     app: AppSpec,
-    messages: Messages,
+    log: LogOptions,
     store: StoreUrl,
     table: TableName,
     out: Out,
     token_store: TokenStoreUrl = None,
     token_table: TokenTableName = None,
-    log_format: Format = None,
-    source: Source = None,
-    master: Master = DEFAULT_MASTER,
-    log_file: LogFile = None,
+    spark: SparkOptions,
     as_json: AsJson = False,
 ) -> None:
     r"""Give each message of a log its token, and write a log whose messages name them.
@@ -69,27 +56,20 @@ def issue(
     from runtime.spark.issuing import issue_tokens
     from runtime.spark.workers.connection import TablePlace
 
-    tokens = place(Named(token_store, token_table), Place(store, table), master) or TablePlace(store, table)
-    check_log(messages, master)
+    states, named = Place(store, table), Named(token_store, token_table)
+    tokens = place(named, states, spark.master) or TablePlace(*states)
+    log.check(spark.master)
     screen = Screen(as_json)
-    stopped = "Stopped. Nothing was sent: run it again."
-    with working(master, log_file, when_stopped=stopped) as (spark, progress):
-        issued = issue_tokens(
-            spark,
-            messages,
-            loaded,
-            tokens,
-            out,
-            source=source,
-            log_format=None if log_format is None else log_format.value,
-            step=progress.step,
-        )
+    with spark.working("Stopped. Nothing was sent: run it again.") as (session, progress):
+        issued = issue_tokens(session, log.messages, loaded, tokens, out, step=progress.step, **log.named())
         progress.done()
         screen.give(asdict(issued))
-        if issued.was_issued:
-            screen.show(
-                "The tokens of this log were issued before: the log names them again, and none is new."
-            )
-        screen.show(f"Wrote {counted(issued.deliveries, 'delivery')} with tokens to {issued.out}.")
-        if issued.rejected:
-            screen.show(f"Rows that are no messages: {issued.rejected:,}. {issued.out}.rejected says why.")
+        screen.show(*_sentences(issued))
+
+
+def _sentences(issued: Issued) -> Iterator[str]:
+    if issued.was_issued:
+        yield "The tokens of this log were issued before: the log names them again, and none is new."
+    yield f"Wrote {counted(issued.deliveries, 'delivery')} with tokens to {issued.out}."
+    if issued.rejected:
+        yield f"Rows that are no messages: {issued.rejected:,}. {issued.out}.rejected says why."

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -13,22 +14,20 @@ from runtime.batches.open_batches import OpenBatches
 from runtime.cleanup.lease import Leases
 from runtime.cleanup.policies import NO_RULES, Policies
 from runtime.cli.console import Screen
+from runtime.cli.option_groups import SparkOptions
 from runtime.cli.options import (
-    DEFAULT_MASTER,
     AcknowledgedAfter,
     Age,
     AllowUndated,
     AsJson,
     GiveUpLetters,
     KeepLast,
-    LogFile,
-    Master,
     StoreUrl,
     TableName,
     Window,
 )
+from runtime.cli.places import Place
 from runtime.cli.reports.truncation import TruncationReport
-from runtime.cli.sessions import working
 from runtime.cli.stores import check_table, on_table
 from runtime.clock import system_clock
 from runtime.errors import UsageError
@@ -73,24 +72,55 @@ ExportFolder = Annotated[
 ]
 
 
+@dataclass(frozen=True)
+class Rules:
+    """By which rules versions are cut."""
+
+    older_than: Age = None
+    keep_last: KeepLast = None
+    redelivery_window: Window = "0s"  # type: ignore[assignment] # parsed like what is typed
+    allow_undated: AllowUndated = False
+    allow_young: AllowYoung = False
+
+    def check(self, states: Place) -> bool:
+        """Say whether rules are given, in place of the policies of the table.
+
+        Raises `UsageError` for rules that cannot be, and when there are neither rules nor policies.
+        """
+        rules = asdict(self)
+        if any(rules.values()) or self.older_than is not None:
+            TruncationRules.of(system_clock(), OpenBatches(), **rules)
+            return True
+        if not on_table(*states, lambda found: Policies(found, system_clock).has_rules()):
+            raise UsageError(NO_RULES)
+        return False
+
+
+@dataclass(frozen=True)
+class Work:
+    """How the work is done, and what is promised and written for it."""
+
+    acknowledged_after: AcknowledgedAfter = None
+    give_up_letters_older_than: GiveUpLetters = None
+    dry_run: DryRun = False
+    take_over: TakeOver = False
+    max_requests_per_second: RequestsPerSecond = None
+    report: ReportFolder = None
+    export: ExportFolder = None
+
+    def check_report(self) -> None:
+        """Raise `UsageError` when there is something where the report is to be written."""
+        if self.report is not None and self.report.exists():
+            raise UsageError(f"{self.report} is there already: name a new folder for the report.")
+
+
 def truncate(
     *,
     store: StoreUrl,
     table: TableName,
-    older_than: Age = None,
-    keep_last: KeepLast = None,
-    redelivery_window: Window = "0s",  # type: ignore[assignment] # parsed like what is typed
-    allow_undated: AllowUndated = False,
-    allow_young: AllowYoung = False,
-    acknowledged_after: AcknowledgedAfter = None,
-    give_up_letters_older_than: GiveUpLetters = None,
-    dry_run: DryRun = False,
-    take_over: TakeOver = False,
-    max_requests_per_second: RequestsPerSecond = None,
-    report: ReportFolder = None,
-    export: ExportFolder = None,
-    master: Master = DEFAULT_MASTER,
-    log_file: LogFile = None,
+    rules: Rules,
+    work: Work,
+    spark: SparkOptions,
     as_json: AsJson = False,
 ) -> None:
     r"""Cut old versions of all streams of a table, by age, by number or both, or by the policies of the table.
@@ -117,57 +147,34 @@ def truncate(
     One query for each stream, three more for one that is cut, and one transaction for each 99 rows. One at a time
     truncates a table. Stopped at any moment it leaves streams that can be read; run it again to finish.
     """
-    rules: dict[str, Any] = {
-        "older_than": older_than,
-        "keep_last": keep_last,
-        "redelivery_window": redelivery_window,
-        "allow_undated": allow_undated,
-        "allow_young": allow_young,
-    }
     screen = Screen(as_json)
-    opened = connect(store)
-    check_table(store, table)
-    is_given = _check_rules(store, table, rules)
-    if report is not None and report.exists():
-        raise UsageError(f"{report} is there already: name a new folder for the report.")
-    if not dry_run:
-        on_table(store, table, lambda found: _check_lease(found, screen, take_over=take_over))
+    by = "" if _check(Place(store, table), rules, work, screen) else " by the policies of the table"
     from runtime.spark.truncate import truncate as cut
     from runtime.spark.workers.connection import check_scope
 
-    check_scope(opened.scope, master)
-    when_stopped = "Stopped. All streams can be read: run it again to finish."
-    with working(master, log_file, when_stopped=when_stopped) as (spark, progress):
-        by = "" if is_given else " by the policies of the table"
-        progress.step(f"Looking through the streams{by}" if dry_run else f"Cutting{by}")
+    check_scope(connect(store).scope, spark.master)
+    with spark.working("Stopped. All streams can be read: run it again to finish.") as (session, progress):
+        progress.step(f"{'Looking through the streams' if work.dry_run else 'Cutting'}{by}")
         done = cut(
-            spark,
+            session,
             store=store,
             table=table,
-            acknowledged_after=acknowledged_after,
-            give_up_letters_older_than=give_up_letters_older_than,
-            dry_run=dry_run,
-            take_over=take_over,
-            max_requests_per_second=max_requests_per_second,
-            report=None if report is None else str(report),
-            export=None if export is None else str(export),
             show=progress.show_streams,
-            **rules,
+            **asdict(rules),
+            **asdict(work),
         )
-        found = TruncationReport(done.counts, done.requests, dry_run)
         progress.done()
-        screen.give(found.document())
-        screen.show(*found.parts())
+        screen.put(TruncationReport(done.counts, done.requests, work.dry_run))
 
 
-def _check_rules(store: str, table: str, rules: dict[str, Any]) -> bool:
-    """Refuse before Spark is started what cannot be; say whether rules are given, and not policies to be applied."""
-    if any(rules.values()) or rules["older_than"] is not None:
-        TruncationRules.of(system_clock(), OpenBatches(), **rules)
-        return True
-    if not on_table(store, table, lambda found: Policies(found, system_clock).has_rules()):
-        raise UsageError(NO_RULES)
-    return False
+def _check(states: Place, rules: Rules, work: Work, screen: Screen) -> bool:
+    """Refuse what cannot be done before Spark is started; say whether rules are given, see `Rules.check`."""
+    check_table(*states)
+    is_given = rules.check(states)
+    work.check_report()
+    if not work.dry_run:
+        on_table(*states, lambda found: _check_lease(found, screen, take_over=work.take_over))
+    return is_given
 
 
 async def _check_lease(table: Table, screen: Screen, *, take_over: bool) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from dataclasses import asdict, dataclass
+from typing import Annotated
 
 import typer
 
@@ -10,24 +11,9 @@ from eventstore import connect
 from runtime.cli.apps import load_app
 from runtime.cli.console import Screen
 from runtime.cli.failures import FAILED
-from runtime.cli.message_logs import check_log
-from runtime.cli.options import (
-    DEFAULT_MASTER,
-    AppSpec,
-    AsJson,
-    Format,
-    Limit,
-    LogFile,
-    Master,
-    MaxRounds,
-    Messages,
-    Partitions,
-    Source,
-    StoreUrl,
-    TableName,
-)
+from runtime.cli.option_groups import LogOptions, SparkOptions
+from runtime.cli.options import AppSpec, AsJson, Limit, MaxRounds, Partitions, StoreUrl, TableName
 from runtime.cli.reports.verification import VerifyReport
-from runtime.cli.sessions import working
 from runtime.cli.stores import check_table
 
 SampleOption = Annotated[
@@ -47,22 +33,26 @@ Cascade = Annotated[
 ]
 
 
+@dataclass(frozen=True)
+class Extent:
+    """How much is verified, and in how many partitions."""
+
+    sample: SampleOption = 1.0
+    seed: Seed = 0
+    cascade: Cascade = False
+    max_rounds: MaxRounds = 100
+    partitions: Partitions = None
+
+
 def verify(
     *,
     app: AppSpec,
-    messages: Messages,
+    log: LogOptions,
     store: StoreUrl,
     table: TableName,
-    sample: SampleOption = 1.0,
-    seed: Seed = 0,
-    cascade: Cascade = False,
-    log_format: Format = None,
-    source: Source = None,
-    max_rounds: MaxRounds = 100,
-    partitions: Partitions = None,
+    extent: Extent,
     limit: Limit = 10,
-    master: Master = DEFAULT_MASTER,
-    log_file: LogFile = None,
+    spark: SparkOptions,
     as_json: AsJson = False,
 ) -> None:
     r"""Replay a log against the stored versions with today's handlers, write nothing, and show what differs.
@@ -84,25 +74,16 @@ def verify(
     from runtime.spark.verify import verify as compare
     from runtime.spark.workers.connection import check_scope
 
-    options: dict[str, Any] = {
-        "sample": sample,
-        "seed": seed,
-        "cascade": cascade,
-        "max_rounds": max_rounds,
-        "source": source,
-        "log_format": None if log_format is None else log_format.value,
-        "partitions": partitions,
-    }
+    options = {**asdict(extent), **log.named()}
     VerifyOptions(**options)  # what cannot be is refused before Spark is started
-    check_scope(connect(store).scope, master)
-    check_log(messages, master)
+    check_scope(connect(store).scope, spark.master)
+    log.check(spark.master)
     check_table(store, table)
-    screen = Screen(as_json)
-    with working(master, log_file, when_stopped="Stopped. Nothing was written.") as (spark, progress):
-        found = compare(spark, messages, loaded, store=store, table=table, step=progress.step, **options)
+    with spark.working("Stopped. Nothing was written.") as (session, progress):
+        shown = {"step": progress.step, "progress": progress.show_messages}
+        found = compare(session, log.messages, loaded, store=store, table=table, **shown, **options)
         report = VerifyReport.of(found, limit)
         progress.done()
-        screen.give(report.document())
-        screen.show(*report.parts())
+        Screen(as_json).put(report)
     if not report.is_clean:
         raise typer.Exit(FAILED)

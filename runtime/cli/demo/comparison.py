@@ -12,7 +12,7 @@ from eventstore import Table
 from runtime.storage.listing import summaries
 
 if TYPE_CHECKING:
-    from runtime.spark.batch import BatchResult
+    from runtime.spark.rounds import BatchResult
 
 _DIGITS_SHOWN = 16
 

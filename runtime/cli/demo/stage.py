@@ -19,7 +19,7 @@ from runtime.cli.stores import on_table
 
 if TYPE_CHECKING:
     from runtime.cli.sessions import ShownSession
-    from runtime.spark.batch import BatchResult
+    from runtime.spark.rounds import BatchResult
 
 TABLE = "games"
 GAMES, MESSAGES, DUPLICATES, SEED = 500, 20_000, 0.1, 1
@@ -57,7 +57,7 @@ class Stage:
 
         spark, progress = self.shown
         progress.step("Reading the log")
-        options = BatchOptions(cascade=True, step=progress.step)
+        options = BatchOptions(cascade=True, step=progress.step, progress=progress.show_messages)
         batch = Batch(spark, self.app, self.folder.store, TABLE, self.folder.outcomes, options)
         result = batch.run(str(self.folder.log(log)), batch_id)
         report = BatchReport.of(result)

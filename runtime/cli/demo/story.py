@@ -17,7 +17,7 @@ from runtime.cli.failures import NotPossibleError
 from runtime.cli.reports.tables import make_table
 
 if TYPE_CHECKING:
-    from runtime.spark.batch import BatchResult
+    from runtime.spark.rounds import BatchResult
 
 REDELIVERED = 1_000
 

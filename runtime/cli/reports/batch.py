@@ -16,7 +16,7 @@ from runtime.messages.outcome import Status
 
 if TYPE_CHECKING:
     from runtime.batches.record import BatchRecord
-    from runtime.spark.batch import BatchResult
+    from runtime.spark.rounds import BatchResult
     from runtime.spark.summaries import OutcomeCount
 
 GROUPS_SHOWN = 10

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import NamedTuple
+
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
 from pyspark.sql.types import ArrayType, MapType, StructField, StructType
@@ -10,12 +13,22 @@ from runtime.errors import LogError
 from runtime.spark.sessions.failures import SPARK_FAILURES, explain
 
 
-def describe_input(log: DataFrame, name: str | None) -> str:
-    """Return the number of messages of a log and a checksum of them, in any order. Reads the log once.
+class Input(NamedTuple):
+    """What tells a log from others: how many messages it has, and a checksum of them in any order."""
+
+    messages: int
+    checksum: int
+
+    def __str__(self) -> str:
+        return f"{self.messages} messages with checksum {self.checksum:016x}"
+
+
+def describe_input(log: DataFrame, paths: Sequence[str] | None = None) -> Input:
+    """Return what tells a log from others. Reads the log once.
 
     Raises `LogError` for a log without messages, or whose files are damaged.
     """
-    where = f" at {name}" if name else ""
+    where = f" at {', '.join(paths)}" if paths else ""
     checksum = sf.sum(sf.xxhash64(*map(_hashable, log.schema)).cast("decimal(20,0)"))
     try:
         row = log.agg(sf.count("*").alias("count"), checksum.alias("checksum")).first()
@@ -25,7 +38,7 @@ def describe_input(log: DataFrame, name: str | None) -> str:
     if row is None or row["count"] == 0:
         message = f"The log{where} holds no messages: there is nothing to run."
         raise LogError(message)
-    return f"{row['count']} messages with checksum {int(row['checksum']) % 2**64:016x}"
+    return Input(row["count"], int(row["checksum"]) % 2**64)
 
 
 def _hashable(field: StructField) -> Column:

@@ -1,4 +1,4 @@
-"""Message logs: read Parquet or JSON lines into one form, and find rows that are no messages.
+"""Message logs in one form, and rows of them that are no messages.
 
 The form has the columns of a log (message_id, type, body, business_id, sequence, enqueued_at, headers, handler), plus
 `problem`, the error of a row that is no message, and `line`, which keeps such a row as it was. No value is silently
@@ -8,10 +8,8 @@ turned into NULL.
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from pathlib import Path
 
-from pyspark.errors import PySparkException
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
 from pyspark.sql.types import (
     BinaryType,
@@ -20,8 +18,10 @@ from pyspark.sql.types import (
     IntegerType,
     LongType,
     MapType,
+    NullType,
     ShortType,
     StringType,
+    StructType,
     TimestampNTZType,
     TimestampType,
 )
@@ -30,7 +30,6 @@ from runtime.clock import EARLIEST, to_microseconds
 from runtime.errors import LogError
 from runtime.messages import message_ids
 from runtime.spark.schemas import OPTIONAL, REQUIRED
-from runtime.spark.sessions.failures import SPARK_FAILURES, explain
 
 _JSON_OPTIONS = {
     "allowSingleQuotes": "false",
@@ -57,20 +56,6 @@ _HALF = rf"{_ESCAPED}{_HIGH}(?!{_LOW})|{_ESCAPED}(?<!{_HIGH}){_LOW}"
 _ZONE = r"(Z|[+-]\d{2}:?\d{2})$"
 _LATEST = to_microseconds(datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC))
 _HEADERS = MapType(StringType(), StringType())
-
-
-def read_log(spark: SparkSession, path: str, format_: str | None = None) -> DataFrame:
-    """Read the log at a path: Parquet, or JSON lines; by default as the names of its files say.
-
-    Raises `LogError` when there is nothing there.
-    """
-    found = format_ or _guess_format(path)
-    try:
-        if found == "json":
-            return spark.read.text(path).where(sf.trim("value") != "").select(sf.col("value").alias("line"))
-        return spark.read.format(found).load(path)
-    except SPARK_FAILURES as error:
-        raise LogError(_explain(error, path, found)) from error
 
 
 def normalise(log: DataFrame, source: str | None = None) -> DataFrame:
@@ -184,10 +169,17 @@ def _check_columns(log: DataFrame) -> DataFrame:
         has = ", ".join(log.columns) or "none"
         message = f"The log lacks the column {', '.join(missing)}. A log has {', '.join(REQUIRED)}; this one: {has}."
         raise LogError(message)
+    # A column of a table in memory that holds nothing has no type.
+    log = log.drop(
+        *[name for name in OPTIONAL if name in log.columns and log.schema[name].dataType == NullType()]
+    )
     for name in ("message_id", "type", "business_id", "handler"):
         if name in log.columns:
             _check_type(log, name, (StringType,), "text")
-    _check_type(log, "body", (StringType, BinaryType), "JSON text or msgpack bytes")
+    for name in ("body", "headers"):
+        if name in log.columns and isinstance(log.schema[name].dataType, StructType):
+            log = log.withColumn(name, sf.to_json(name, _TIMES))  # without fields that are null
+    _check_type(log, "body", (StringType, BinaryType), "JSON text (of a map: to_json(body)) or msgpack bytes")
     if isinstance(log.schema["body"].dataType, BinaryType) and "business_id" not in log.columns:
         message = "The log has bodies of msgpack bytes: it needs a column business_id, as Spark does not read those."
         raise LogError(message)
@@ -271,22 +263,3 @@ def _lost(name: str, value: Column, problem: str) -> Column:
     return sf.when(
         given.isNotNull() & value.isNull(), sf.concat(sf.lit(f"{name} {problem}: "), given.cast("string"))
     )
-
-
-def _guess_format(path: str) -> str:
-    folder = Path(path)
-    names = [path] if not folder.is_dir() else [file.name for file in folder.iterdir()]
-    return "json" if any(map(_is_lines, [path, *names])) else "parquet"
-
-
-def _is_lines(name: str) -> bool:
-    return name.rstrip("/").lower().removesuffix(".gz").endswith((".json", ".jsonl", ".ndjson"))
-
-
-def _explain(error: Exception, path: str, format_: str) -> str:
-    name = (error.getCondition() or "") if isinstance(error, PySparkException) else ""
-    if name == "PATH_NOT_FOUND":
-        return f"There is no log at {path}."
-    if name.startswith(("UNABLE_TO_INFER_SCHEMA", "CANNOT_INFER")):
-        return f"The log at {path} holds no {format_} files."
-    return f"The log at {path} cannot be read as {format_}: {explain(error)}"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from functools import partial
 from typing import Self
 
 from pyspark.sql import SparkSession
@@ -18,16 +17,11 @@ Show = Callable[[int, int], None]
 """Called with the number of tasks, or of whatever is counted, that are done, and of all."""
 
 
-Count = Callable[[], tuple[int, int]]
-"""Gives such numbers."""
-
-
 class Watch:
-    """Counts something four times a second in a thread of its own, until it is closed or the session is gone."""
+    """Looks at something four times a second in a thread of its own, until it is closed or the session is gone."""
 
-    def __init__(self, count: Count, show: Show) -> None:
-        self._count = count
-        self._show = show
+    def __init__(self, look: Callable[[], None]) -> None:
+        self._look = look
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="spark-progress", daemon=True)
         self._thread.start()
@@ -46,7 +40,7 @@ class Watch:
     def _watch(self) -> None:
         while not self._ended.wait(_EVERY_SECONDS):
             try:
-                self._show(*self._count())
+                self._look()
             except _GONE:
                 return
 
@@ -55,7 +49,7 @@ class TaskWatch(Watch):
     """Counts the tasks of a session. Costs a few calls into the JVM each time, and nothing in the workers."""
 
     def __init__(self, spark: SparkSession, show: Show) -> None:
-        super().__init__(partial(count_tasks, spark), show)
+        super().__init__(lambda: show(*count_tasks(spark)))
 
 
 def count_tasks(spark: SparkSession) -> tuple[int, int]:

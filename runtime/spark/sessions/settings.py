@@ -39,7 +39,7 @@ class _Loan:
 
 
 @contextmanager
-def job_settings(spark: SparkSession, messages: DataFrame | str = "") -> Iterator[None]:
+def job_settings(spark: SparkSession, messages: object = None) -> Iterator[None]:
     """Run what is in the block under the settings of jobs, and leave the session as it was.
 
     A DataFrame is run in the session that it was made in, which may be another one. Jobs that run at the same time on a
@@ -47,7 +47,7 @@ def job_settings(spark: SparkSession, messages: DataFrame | str = "") -> Iterato
     """
     with ExitStack() as stack:
         stack.enter_context(_settings_of_one(spark))
-        if not isinstance(messages, str):
+        if isinstance(messages, DataFrame):
             stack.enter_context(_settings_of_one(messages.sparkSession))
         yield
 

@@ -28,6 +28,7 @@ from runtime.spark.workers.connection import Connection, TablePlace, open_table
 from runtime.spark.workers.deliveries import Group, groups
 from runtime.spark.workers.garbage import rare_collections
 from runtime.spark.workers.letters import letter_groups
+from runtime.spark.workers.meter import Address, Meter
 from runtime.spark.workers.outcomes import OutcomeWriter
 from runtime.storage.stream import is_key
 
@@ -49,6 +50,7 @@ class FoldJob:
     `in_flight` bounds how many streams a worker works on at once: on the network there are fewer when the store answers
     slowly, and on SQLite they share a commit. `wrap` is put around each table, for example to count its requests or to
     place faults. `deduplication_store` and `token_store` are where these are, None for the table of the states.
+    `counts` is where the driver is told how far the work is.
     """
 
     app: App
@@ -61,6 +63,7 @@ class FoldJob:
     algorithm: AlgorithmName = "state-based"
     deduplication_store: TablePlace | None = None
     token_store: TablePlace | None = None
+    counts: Address | None = None
 
     def open(self) -> Opened:
         """Return this worker's connection, with what the algorithm is made of."""
@@ -93,6 +96,7 @@ class FoldJob:
             make_batch_algorithms(self.algorithm, dependencies),
             TableLetters(dependencies.table, self.batch, self.clock, dependencies.retries),
             Buffer(),
+            Meter(self.counts, self.app),
         )
         writer = OutcomeWriter()
         with rare_collections():
@@ -102,6 +106,7 @@ class FoldJob:
                 while writer.is_full:
                     yield writer.flush()
             yield writer.flush()
+        kit.meter.tell()
 
 
 class _Kit(NamedTuple):
@@ -111,6 +116,7 @@ class _Kit(NamedTuple):
     algorithms: Mapping[str, BatchAlgorithm]
     letters: TableLetters
     buffer: Buffer
+    meter: Meter
 
 
 def _work(kit: _Kit, given: Iterable[Group]) -> Iterator[Coroutine[Any, Any, Outcomes] | Wait]:
@@ -141,6 +147,7 @@ class _Stream:
         if group.is_followed:
             self._seen = self._seen.between_groups(outcomes)
         self._kit.buffer.release(group.size)
+        self._kit.meter.add(group)
         return outcomes
 
     async def _outcomes(self, group: Group) -> Outcomes:
@@ -150,7 +157,7 @@ class _Stream:
             return Outcomes.of([unroutable(envelope, problem, group.handler) for envelope, problem in rows])
         deliveries = prepare_all(handler, group.business_id, group.envelopes)
         if group.business_id is None:
-            return Outcomes.of([each for each in deliveries.parsed if isinstance(each, Outcome)])
+            return Outcomes.of([each for each in deliveries.messages if isinstance(each, Outcome)])
         algorithm = self._kit.algorithms[handler.name]
         return Outcomes.of(await algorithm.process(group.business_id, deliveries, self._seen))
 

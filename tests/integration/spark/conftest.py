@@ -59,8 +59,13 @@ class Night:
     """A log with duplicates, in no order, and what a state-based batch over it gave that nothing disturbed."""
 
     log: str
+    frame: DataFrame
     outcomes: Sequence[tuple[Any, ...]]
-    states: Mapping[str, bytes]
+    heads: Mapping[str, tuple[int, bytes]]
+
+    @property
+    def states(self) -> Mapping[str, bytes]:
+        return {key: state for key, (_, state) in self.heads.items()}
 
 
 NIGHT = FrozenClock.at("2026-03-01T12:00:00")
@@ -72,13 +77,19 @@ def night(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Nigh
     log = generated(folder / "log.jsonl", games=5, messages=60, duplicates=0.2, shuffle=True)
     place = Place(spark, f"sqlite:///{folder}/store.db", "night", folder)
     outcomes = place.run(log, batch_id="night", cascade=True, clock=NIGHT, partitions=2)
-    states = {key: state for key, (_, state) in heads(place.store, place.table).items()}
-    return Night(log, without_tokens(outcomes), states)
+    return Night(log, outcomes, without_tokens(outcomes), heads(place.store, place.table))
 
 
 @pytest.fixture
 def place(spark: SparkSession, tmp_path: Path) -> Place:
     return Place(spark, f"sqlite:///{tmp_path}/store.db", f"table{next(_numbers)}", tmp_path)
+
+
+@pytest.fixture(scope="module")
+def lasting_place(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Place:
+    """Give a place to the tests of a module that all look at the same batch."""
+    folder = tmp_path_factory.mktemp("place")
+    return Place(spark, f"sqlite:///{folder}/store.db", f"table{next(_numbers)}", folder)
 
 
 @pytest.fixture(params=["sqlite", pytest.param("azurite", marks=pytest.mark.thorough)])

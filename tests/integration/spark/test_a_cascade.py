@@ -9,6 +9,7 @@ import pytest
 
 from handlers import App, Context, Handler, Message, State, handles
 from runtime.errors import BatchFailedError
+from runtime.spark.counts import Done
 from runtime.spark.workers.connection import open_table
 from tests.support.clocks import FrozenClock
 from tests.support.logs import fire, row, start, write_lines
@@ -57,12 +58,17 @@ app = App(Player)
 def test_rounds_go_on_until_no_handler_takes_an_output(place):
     place.app = app
     log = write_lines(place.folder / "log.jsonl", [row(1, "Ping", {"key": "a", "left": 3})])
-    outcomes = place.run(log, cascade=True)
+    shown: list[Done] = []
+    outcomes = place.run(log, cascade=True, progress=shown.append)
 
     # Each round handles the answer of the one before; what no handler takes is published, not a dead letter
     assert sorted(each.round for each in outcomes.collect()) == [0, 1, 2, 3]
     assert by_status(outcomes) == {("Player", "processed"): 4}
     assert sorted(output[1] for output in published(outcomes)) == ["Ping"] * 3 + ["Told"] * 4
+    # and the workers of each have told how far they are
+    assert [done for done, before in zip(shown, [None, *shown], strict=False) if done != before] == [
+        Done(1, 1, 1)
+    ]
 
 
 def test_a_cascade_that_does_not_end_stops_and_can_be_resumed(place):
@@ -91,6 +97,7 @@ def test_an_output_that_stands_in_the_log_too_is_handled_once(place):
     assert json.loads(score)["number_of_hits"] == 1
 
 
+@pytest.mark.thorough
 def test_an_output_that_the_log_holds_for_one_handler_reaches_the_others(place):
     # Given what a player told somebody in an earlier batch
     ping = row(1, "Ping", {"key": "a", "left": 0})

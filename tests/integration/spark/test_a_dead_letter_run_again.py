@@ -153,7 +153,7 @@ class Kind(NamedTuple):
     [
         pytest.param(Kind("json"), id="json"),
         pytest.param(Kind("parquet"), id="parquet", marks=pytest.mark.thorough),
-        pytest.param(Kind("parquet", packed=True), id="parquet-msgpack"),
+        pytest.param(Kind("parquet", packed=True), id="parquet-msgpack", marks=pytest.mark.thorough),
         pytest.param(Kind("frame"), id="frame", marks=pytest.mark.thorough),
     ],
 )

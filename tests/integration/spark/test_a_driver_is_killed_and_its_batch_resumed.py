@@ -8,11 +8,10 @@ import pytest
 
 from eventstore import connect, drive
 from runtime.batches.ledger import Ledger
+from tests.integration.spark.conftest import NIGHT
 from tests.support.clocks import FrozenClock
-from tests.support.logs import generated
 from tests.support.outcomes import all_outcomes, by_status, published
 
-CLOCK = FrozenClock.at("2026-03-01T12:00:00")
 LATER = FrozenClock.at("2026-03-02T12:00:00")
 ROOT = Path(__file__).parents[3]
 
@@ -27,11 +26,10 @@ ROOT = Path(__file__).parents[3]
         pytest.param("Round 1: handling messages", 1, marks=pytest.mark.thorough),
     ],
 )
-def test_a_resumed_batch_gives_what_an_undisturbed_one_gives(place, step, rounds):
-    log = generated(place.folder / "log.jsonl", games=10, messages=200, duplicates=0.2, shuffle=True)
+def test_a_resumed_batch_gives_what_an_undisturbed_one_gives(place, night, step, rounds):
     # Given a batch whose driver was killed
     command = [sys.executable, "-m", "tests.support.killed_driver"]
-    arguments = [place.store, place.table, place.out, log, "night", str(CLOCK.microseconds), step]
+    arguments = [place.store, place.table, place.out, night.log, "night", str(NIGHT.microseconds), step]
     killed = subprocess.run(
         [*command, *arguments], cwd=ROOT, capture_output=True, start_new_session=True, check=False
     )
@@ -40,11 +38,10 @@ def test_a_resumed_batch_gives_what_an_undisturbed_one_gives(place, step, rounds
     assert (record.batch_id, record.status, record.rounds) == ("night", "started", rounds)
 
     # When it is run again with its id, a day later
-    resumed = place.run(log, batch_id="night", cascade=True, clock=LATER)
+    resumed = place.run(night.log, batch_id="night", cascade=True, clock=LATER)
 
     # Then it gives the outcomes of a batch on another store that nobody killed
-    place.store, place.folder = f"sqlite:///{place.folder}/other.db", place.folder / "other"
-    undisturbed = place.run(log, batch_id="night", cascade=True, clock=CLOCK)
+    undisturbed = night.frame
     if rounds:
         # what was appended after the kill has the time of then
         assert by_status(resumed) == by_status(undisturbed)
@@ -59,6 +56,6 @@ def test_a_resumed_batch_gives_what_an_undisturbed_one_gives(place, step, rounds
 def batches(place):
     async def read():
         async with connect(place.store) as store:
-            return await Ledger(await store.table(place.table), CLOCK).batches(9)
+            return await Ledger(await store.table(place.table), LATER).batches(9)
 
     return drive(read())

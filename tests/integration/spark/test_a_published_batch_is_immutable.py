@@ -46,7 +46,9 @@ def test_the_outcomes_are_read_from_what_was_written(place):
     assert counter.calls("query") == calls == 5
 
 
-@pytest.mark.parametrize("change", ["content", "option", "folder"])
+@pytest.mark.parametrize(
+    "change", ["content", *(pytest.param(each, marks=pytest.mark.thorough) for each in ("option", "folder"))]
+)
 def test_the_same_id_with_something_else_is_refused(place, change):
     log = write_lines(place.folder / "log.jsonl", [start(1, 5), fire(2, 5)])
     place.run(log, batch_id="night")
@@ -73,6 +75,7 @@ def test_outcomes_of_another_store_under_the_same_id_are_not_taken_for_ones_own(
         place.run(log, batch_id="night")
 
 
+@pytest.mark.thorough
 def test_an_id_that_was_pruned_needs_another_folder_and_gives_the_outputs_as_duplicates(place):
     # Given a batch whose row the ledger has forgotten
     log = write_lines(place.folder / "log.jsonl", [start(1, 5), fire(2, 5)])
@@ -157,6 +160,7 @@ def test_when_another_driver_was_faster_its_outcomes_stand(place, step):
     assert not (Path(place.out) / "_staging").exists()
 
 
+@pytest.mark.thorough
 def test_a_folder_that_was_put_in_place_in_part_is_written_anew(place):
     # Given a batch that died while its outcomes were copied to a file system that moves no folder
     log = generated(place.folder / "log.jsonl", games=5, messages=50)

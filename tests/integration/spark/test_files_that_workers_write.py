@@ -84,6 +84,7 @@ def test_they_look_as_if_spark_had_written_them(place, chance):
     assert written[0] == written[1]
 
 
+@pytest.mark.thorough
 def test_a_round_that_an_older_version_has_put_in_place_is_taken_over(place, chance):
     # Given a batch that died with its first round in place, which Spark has written
     log = mixed_log(place, chance)
@@ -143,7 +144,9 @@ def failed_after_its_file(staged: str, marker: str) -> Fold:
     return FailOnceAfterWriting(PartJob(as_outcomes, staged, ()), marker)
 
 
-@pytest.mark.parametrize("fault", [killed_amid_its_file, failed_after_its_file])
+@pytest.mark.parametrize(
+    "fault", [killed_amid_its_file, pytest.param(failed_after_its_file, marks=pytest.mark.thorough)]
+)
 def test_what_a_worker_left_behind_is_not_seen(place, fault):
     folders = BatchFolders(place.spark, started(place.out))
     staged, marker = folders.stage(0), place.folder / "died"

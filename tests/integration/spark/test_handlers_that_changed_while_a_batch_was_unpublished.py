@@ -65,6 +65,7 @@ def test_resuming_it_fails_with_a_sentence(place, stopped):
         place.run(stopped, batch_id="night")
 
 
+@pytest.mark.thorough
 def test_another_batch_with_its_messages_fails_too(place, stopped):
     with pytest.raises(BatchFailedError, match="has other outputs than recorded"):
         place.run(stopped, batch_id="morning")
@@ -81,6 +82,7 @@ def test_once_it_is_abandoned_the_message_is_a_dead_letter(place, stopped):
         place.run(stopped, batch_id="night")
 
 
+@pytest.mark.thorough
 def test_a_batch_can_be_told_to_fail_where_a_duplicate_differs(place):
     place.app = app
     file = place.folder / "truth"

@@ -92,6 +92,7 @@ def test_a_log_whose_issuing_was_stopped_is_issued_again_and_one_that_was_proces
     assert by_status(second) == {("ShootingRange", "duplicate"): 4}
 
 
+@pytest.mark.thorough
 def test_messages_that_were_run_without_tokens_can_be_given_some_and_run_again(place):
     log = write_lines(place.folder / "log.jsonl", ROWS[:2])
     found = dead_letters(place.run(log, algorithm="tokens", partitions=2))
@@ -105,6 +106,7 @@ def test_messages_that_were_run_without_tokens_can_be_given_some_and_run_again(p
     assert by_status(outcomes) == {("ShootingRange", "processed"): 2}
 
 
+@pytest.mark.thorough
 def test_packed_bodies_and_a_source_that_sets_ids_apart(place):
     bodies = [msgpack.packb(json.loads(row["body"])) for row in ROWS]
     columns = {"message_id": [row["message_id"] for row in ROWS], "type": [row["type"] for row in ROWS]}

@@ -162,6 +162,7 @@ def test_nothing_overtakes_in_a_parked_stream_until_it_is_redriven(boxes):
     assert waiting(boxes) == []
 
 
+@pytest.mark.thorough
 def test_a_letter_that_is_discarded_frees_those_behind_it_and_stays_refused(boxes):
     bad = sent(1, 1, needs=needing(boxes))
     run(boxes, "one", bad, sent(2, 2), on_error="park")
@@ -225,14 +226,8 @@ def test_a_type_that_was_unknown_goes_to_the_handler_that_was_added(boxes):
     assert (found.letter.message_id, found.letter.tries) == (message_id(2), 2)
 
 
-@pytest.mark.parametrize(
-    "algorithm",
-    [
-        pytest.param("outbox", marks=pytest.mark.thorough),
-        "tokens",
-        pytest.param("deduplication-store", marks=pytest.mark.thorough),
-    ],
-)
+@pytest.mark.thorough
+@pytest.mark.parametrize("algorithm", ["outbox", "tokens", "deduplication-store"])
 def test_letters_of_the_other_algorithms_are_redriven_as_well(boxes, algorithm):
     log = write_lines(boxes.folder / "one.jsonl", [sent(1, 1, needs=needing(boxes)), sent(2, 2)])
     log = boxes.issue(log).out if algorithm == "tokens" else log

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from uuid import UUID
 
+import pytest
+
 from handlers import App, Context, Handler, Message, State, handles
 from runtime.spark import verify
 from tests.support.logs import GAME, row, write_lines
@@ -70,6 +72,7 @@ def shots(type_: str, *numbers: int):
     return [row(number, type_, {"game_id": GAME.upper()}) for number in numbers]
 
 
+@pytest.mark.thorough
 def test_copies_under_the_old_and_the_new_name_are_duplicates(place):
     # Given messages that were handled under the old name, and published under it
     place.app = OLD

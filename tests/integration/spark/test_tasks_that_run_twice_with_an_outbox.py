@@ -16,7 +16,7 @@ from tests.support.outcomes import entities, left, without_tokens
 @pytest.mark.parametrize(
     ("algorithm", "sign"),
     [
-        ("deduplication-store", stores_an_entity),
+        pytest.param("deduplication-store", stores_an_entity, marks=pytest.mark.thorough),
         pytest.param("tokens", creates_tokens, marks=pytest.mark.thorough),
         pytest.param("outbox", finishes_an_entity, marks=pytest.mark.thorough),
         ("tokens", finishes_elsewhere),

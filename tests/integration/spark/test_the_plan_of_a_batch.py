@@ -5,7 +5,8 @@ from itertools import pairwise
 
 from handlers import App, Context, Handler, Message, State, handles
 from runtime.spark.logs import log as log_module
-from runtime.spark.logs.log import normalise, read_log
+from runtime.spark.logs.log import normalise
+from runtime.spark.logs.reading import read_log
 from runtime.spark.logs.routing import route
 from samples.shooting_range import app
 from tests.support.logs import fire, generated, message_id, write_lines

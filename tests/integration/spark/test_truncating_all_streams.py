@@ -83,6 +83,7 @@ def test_old_versions_go_and_their_messages_are_too_late(any_place):
     assert versions_cut(place, older_than=30 * DAY) == 0
 
 
+@pytest.mark.thorough
 def test_a_dry_run_says_what_would_go_and_cuts_nothing(place):
     january, _ = batches(place)
     told = cut(place, older_than=30 * DAY, dry_run=True)
@@ -125,6 +126,7 @@ def test_rules_that_make_no_sense_are_refused(place, options, problem):
         cut(place, **options)
 
 
+@pytest.mark.thorough
 def test_keep_last_alone_keeps_what_is_younger_than_a_day(place):
     # Given a run of an hour ago, and a newer one
     clock = FrozenClock(MARCH.microseconds - DAY // 24)
@@ -137,6 +139,7 @@ def test_keep_last_alone_keeps_what_is_younger_than_a_day(place):
     assert versions_cut(place, keep_last=1, allow_young=True) == 1
 
 
+@pytest.mark.thorough
 def test_a_redelivery_window_moves_the_horizon_on(place):
     batches(place)
     cut(place, older_than=30 * DAY, redelivery_window=DAY)

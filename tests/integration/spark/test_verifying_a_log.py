@@ -122,14 +122,19 @@ def counts_of(found: Verification) -> list[tuple]:
     ]
 
 
-@pytest.fixture
-def log(place) -> str:
-    """Give the log of a batch that was run: two accounts with small and large amounts, and a copy."""
+def handle(place) -> str:
+    """Run a batch: two accounts with small and large amounts, and a copy. Return its log."""
     place.app = BEFORE
     rows = [paid(1, "a", 10), paid(2, "a", 60), paid(3, "b", 5), paid(4, "a", 70), paid(2, "a", 60)]
     path = write_lines(place.folder / "log.jsonl", rows)
     place.run(path, cascade=True)
     return path
+
+
+@pytest.fixture(scope="module")
+def log(lasting_place) -> str:
+    """Give the log of a batch that was run in the lasting place, and to which nothing is added."""
+    return handle(lasting_place)
 
 
 def test_the_same_handlers_give_the_same(any_place):
@@ -144,8 +149,8 @@ def test_the_same_handlers_give_the_same(any_place):
     assert found.first_differences() == []
 
 
-def test_a_changed_rule_is_found_with_the_first_version_of_each_stream(place, log):
-    found = found_by(place, log, CHARGED)
+def test_a_changed_rule_is_found_with_the_first_version_of_each_stream(lasting_place, log):
+    found = found_by(lasting_place, log, CHARGED)
 
     assert not found.is_clean
     assert counts_of(found) == [
@@ -158,7 +163,9 @@ def test_a_changed_rule_is_found_with_the_first_version_of_each_stream(place, lo
     assert "other outputs and another next state than recorded: total was 70 and is 69" in difference.error
 
 
-def test_a_second_verification_sees_what_was_stored_since_the_first(place, log):
+@pytest.mark.thorough
+def test_a_second_verification_sees_what_was_stored_since_the_first(place):
+    handle(place)
     more = write_lines(place.folder / "more.jsonl", [paid(9, "a", 1)])
     assert counts_of(found_by(place, more, BEFORE)) == [("Account", "Paid", None, "unknown", 1, 1)]
 
@@ -167,6 +174,7 @@ def test_a_second_verification_sees_what_was_stored_since_the_first(place, log):
     assert counts_of(found_by(place, more, BEFORE)) == [("Account", "Paid", 1, "match", 1, 1)]
 
 
+@pytest.mark.thorough
 def test_each_stream_that_differs_is_in_the_result_and_examples_can_be_limited(place):
     place.app = BEFORE
     rows = [paid(number, f"a{number % 7}", 40 + number) for number in range(1, 43)]
@@ -182,26 +190,26 @@ def test_each_stream_that_differs_is_in_the_result_and_examples_can_be_limited(p
     assert len(found.first_differences()) == 7
 
 
-def test_with_cascade_the_handlers_of_outputs_are_verified_too(place, log):
+def test_with_cascade_the_handlers_of_outputs_are_verified_too(lasting_place, log):
     after = App(Account, LettersTwice)
 
-    assert found_by(place, log, after).is_clean
-    found = found_by(place, log, after, cascade=True)
+    assert found_by(lasting_place, log, after).is_clean
+    found = found_by(lasting_place, log, after, cascade=True)
 
     assert counts_of(found) == [
         ("Account", "Paid", 1, "match", 5, 2),
         ("Letters", "Booked", 1, "nondeterministic", 4, 2),
     ]
-    assert found_by(place, log, BEFORE, cascade=True).is_clean
+    assert found_by(lasting_place, log, BEFORE, cascade=True).is_clean
 
 
-def test_messages_that_were_never_handled_are_told_and_no_difference(place, log):
+def test_messages_that_were_never_handled_are_told_and_no_difference(lasting_place, log):
     more = write_lines(
-        place.folder / "more.jsonl",
+        lasting_place.folder / "more.jsonl",
         [paid(1, "a", 10), paid(9, "a", 1), paid(10, "new", 1), row(11, "Gone", {}), "no message"],
     )
 
-    found = found_by(place, more, BEFORE)
+    found = found_by(lasting_place, more, BEFORE)
 
     assert found.is_clean
     assert counts_of(found) == [
@@ -213,11 +221,13 @@ def test_messages_that_were_never_handled_are_told_and_no_difference(place, log)
     assert "No handler takes messages of type Gone." in {each.error for each in found.counts}
 
 
-def test_messages_that_are_dead_letters_are_counted_by_error(place, log):
+def test_messages_that_are_dead_letters_are_counted_by_error(lasting_place, log):
     bad = [{"account": "new", "amount": "much"}, {"account": "newer", "amount": "many"}, {"account": "new"}]
     rows = [row(number, "Paid", body) for number, body in enumerate(bad, 20)]
 
-    found = found_by(place, write_lines(place.folder / "more.jsonl", [*rows, paid(23, "new", 1)]), BEFORE)
+    found = found_by(
+        lasting_place, write_lines(lasting_place.folder / "more.jsonl", [*rows, paid(23, "new", 1)]), BEFORE
+    )
 
     (count,) = found.counts
     assert (count.verdict, count.deliveries, count.streams) == ("unknown", 4, 2)
@@ -266,12 +276,12 @@ def test_the_sample_matches_itself(place, tmp_path):
     assert {each.verdict.value for each in found.counts} == {"match"}
 
 
-def test_what_cannot_be_verified_is_refused_and_nothing_is_made(place, log):
+def test_what_cannot_be_verified_is_refused_and_nothing_is_made(lasting_place, log):
     def attempt(path: str = log, **options):
-        chosen = {"store": place.store, "table": place.table, **options}
-        return verify(place.spark, path, BEFORE, **chosen)
+        chosen = {"store": lasting_place.store, "table": lasting_place.table, **options}
+        return verify(lasting_place.spark, path, BEFORE, **chosen)
 
-    other = place.folder / "other.db"
+    other = lasting_place.folder / "other.db"
     for share in (0, -0.1, 1.1):
         with pytest.raises(UsageError, match="above 0 and up to 1"):
             attempt(sample=share)
@@ -284,7 +294,7 @@ def test_what_cannot_be_verified_is_refused_and_nothing_is_made(place, log):
     with pytest.raises(TableNotFoundError):
         attempt(store=f"sqlite:///{other}")
     with pytest.raises(UsageError, match="seen by one process only"):
-        attempt_in_memory(place, log)
+        attempt_in_memory(lasting_place, log)
 
     assert not other.exists()
     assert not Path("nothing").exists()
@@ -295,13 +305,13 @@ def attempt_in_memory(place, log):
     verify(place.spark, log, BEFORE, store="memory:verified", table="games")
 
 
-def test_the_code_that_the_documentation_shows_runs(place, log, capsys):
+def test_the_code_that_the_documentation_shows_runs(lasting_place, log, capsys):
     page = (Path(__file__).parents[3] / "docs" / "operations.md").read_text()
     (code,) = [block for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if "verify(" in block]
     for shown, here in (
         ('"log.parquet"', repr(log)),
-        ("sqlite:///store.db", place.store),
-        ('"games"', repr(place.table)),
+        ("sqlite:///store.db", lasting_place.store),
+        ('"games"', repr(lasting_place.table)),
         ("sample=0.1", "sample=1.0"),
     ):
         assert code.count(shown) == 1

@@ -38,9 +38,9 @@ def _random_of_the_process(patch: pytest.MonkeyPatch) -> None:
 def _time_of_the_process(patch: pytest.MonkeyPatch) -> None:
     replay: Any = Replayer.replay
 
-    def at_another_time(self: Any, message_id: str, delivery: Any, known: Any) -> Any:
+    def at_another_time(self: Any, message_id: str, route: Any, message: Any, known: Any) -> Any:
         record = known.record._replace(now=Dependencies.process.clock())
-        return replay(self, message_id, delivery, known._replace(record=record))
+        return replay(self, message_id, route, message, known._replace(record=record))
 
     patch.setattr(Replayer, "replay", at_another_time)
 

@@ -136,8 +136,8 @@ def _ones_id_means_ones_version(patch: pytest.MonkeyPatch) -> None:
 def _duplicates_are_silent(patch: pytest.MonkeyPatch) -> None:
     conclude: Any = Transaction.conclude
 
-    def without_outputs(self: Any, key: Any, status: Any, number: int, outputs: Any) -> None:
-        conclude(self, key, status, number, () if status is Status.DUPLICATE else outputs)
+    def without_outputs(self: Any, key: Any, status: Any, number: int, now: int, published: Any) -> None:
+        conclude(self, key, status, number, now, () if status is Status.DUPLICATE else published)
 
     patch.setattr(Transaction, "conclude", without_outputs)
 

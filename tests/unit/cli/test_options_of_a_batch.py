@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from runtime import LogError
-from runtime.cli.commands import run as command
+from runtime.cli import option_groups
 from runtime.spark import batch
 from runtime.spark.workers.connection import TablePlace
 
@@ -32,10 +32,10 @@ def begun(monkeypatch):
     @contextmanager
     def working(master, log_file, **_):
         asked.master, asked.log_file = master, log_file
-        yield None, SimpleNamespace(step=lambda _: None)
+        yield None, SimpleNamespace(step=lambda _: None, show_messages=lambda _: None)
 
     monkeypatch.setattr(batch, "Batch", Batch)
-    monkeypatch.setattr(command, "working", working)
+    monkeypatch.setattr(option_groups, "working", working)
     return asked
 
 

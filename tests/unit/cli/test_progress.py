@@ -1,17 +1,16 @@
 """Progress is one line for each step in a file, and a bar with a mark after each step on a terminal."""
 
 import io
-from types import SimpleNamespace
 
 from rich.console import Console
 
-from runtime.cli import progress as drawing
 from runtime.cli.progress import StepProgress
+from runtime.spark.counts import Done
 
 
 def progress(**options):
     console = Console(
-        file=io.StringIO(), width=80, force_terminal=options.pop("is_terminal"), color_system=None
+        file=io.StringIO(), width=120, force_terminal=options.pop("is_terminal"), color_system=None
     )
     return StepProgress(console, **options), console.file
 
@@ -26,12 +25,12 @@ def test_each_step_is_a_line_where_there_is_no_terminal():
     assert file.getvalue() == "Reading the [log]\nCounting\n"
 
 
-def test_steps_that_are_done_are_marked_on_a_terminal_with_their_time(monkeypatch):
-    begun_and_ended = iter([10.0, 11.5, 20.0, 20.0])
-    monkeypatch.setattr(drawing, "time", SimpleNamespace(monotonic=lambda: next(begun_and_ended)))
-    shown, file = progress(is_terminal=True)
+def test_steps_that_are_done_are_marked_on_a_terminal_with_their_time():
+    now = [10.0]
+    shown, file = progress(is_terminal=True, clock=lambda: now[0])
 
     shown.step("Reading the log")
+    now[0] = 11.5
     shown.step("Counting")
     shown.failed()
 
@@ -65,12 +64,11 @@ def test_tasks_are_counted_while_a_step_is_under_way():
     assert "3/12 tasks" in file.getvalue()
 
 
-def test_in_a_file_a_long_step_has_a_line_every_ten_seconds(monkeypatch):
+def test_in_a_file_a_long_step_has_a_line_every_ten_seconds():
     now = [0.0]
-    monkeypatch.setattr(drawing, "time", SimpleNamespace(monotonic=lambda: now[0]))
-    shown, file = progress(is_terminal=False)
+    shown, file = progress(is_terminal=False, clock=lambda: now[0])
 
-    shown.step("Round 0: handling messages")
+    shown.step("Round 0")
     for second in range(25):
         now[0] = float(second)
         shown.show(second // 5, 8)
@@ -79,16 +77,15 @@ def test_in_a_file_a_long_step_has_a_line_every_ten_seconds(monkeypatch):
     shown.show(8, 8)
 
     assert file.getvalue().splitlines() == [
-        "Round 0: handling messages",
-        "Round 0: handling messages: 2 of 8 tasks after 10 s, about 30 s left",
-        "Round 0: handling messages: 4 of 8 tasks after 20 s, about 20 s left",
+        "Round 0",
+        "Round 0: 2 of 8 tasks after 10 s, about 30 s left",
+        "Round 0: 4 of 8 tasks after 20 s, about 20 s left",
     ]
 
 
-def test_streams_are_counted_in_place_of_tasks_with_how_many_a_second(monkeypatch):
+def test_streams_are_counted_in_place_of_tasks_with_how_many_a_second():
     now = [0.0]
-    monkeypatch.setattr(drawing, "time", SimpleNamespace(monotonic=lambda: now[0]))
-    shown, file = progress(is_terminal=False)
+    shown, file = progress(is_terminal=False, clock=lambda: now[0])
 
     shown.step("Cutting")
     for second in range(25):
@@ -109,14 +106,35 @@ def test_streams_are_counted_in_place_of_tasks_with_how_many_a_second(monkeypatc
     ]
 
 
-def test_on_a_terminal_too(monkeypatch):
-    shown, file = progress(is_terminal=True)
+def test_messages_are_counted_with_their_streams_and_the_time_that_is_left():
+    now = [0.0]
+    shown, file = progress(is_terminal=False, clock=lambda: now[0])
+
+    shown.step("Round 0")
+    for second in range(1, 21):
+        now[0] = float(second)
+        shown.show(1, 8)
+        shown.show_messages(Done(2000 * second, second // 10, 100_000))
+    shown.step("Round 1")
+    now[0] = 30.0
+    shown.show_messages(Done(500, 20))
+
+    assert file.getvalue().splitlines() == [
+        "Round 0",
+        "Round 0: 20,000 of 100,000 messages in 1 stream after 10 s, 2,000 a second, about 40 s left",
+        "Round 0: 40,000 of 100,000 messages in 2 streams after 20 s, 2,000 a second, about 30 s left",
+        "Round 1",
+        "Round 1: 500 messages in 20 streams after 10 s, 50 a second",
+    ]
+
+
+def test_on_a_terminal_too():
     now = [10.0]
-    monkeypatch.setattr(drawing, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    shown, file = progress(is_terminal=True, clock=lambda: now[0])
 
     shown.step("Cutting")
     now[0] = 12.0
     shown.show_streams(300, 1000)
     shown.done()
 
-    assert "300/1000 streams, 150 a second" in file.getvalue()
+    assert "300/1,000 streams, 150 a second, about 5 s left" in file.getvalue()

@@ -5,7 +5,7 @@ import sqlite3
 import pytest
 
 from runtime.batches.ledger import Ledger
-from runtime.cli.commands import run as run_module
+from runtime.cli import option_groups
 from tests.unit.cli.stores import NOW, on_store
 
 RUN = ["run", "--app", "samples.shooting_range:app", "--messages", "log.jsonl"]
@@ -26,7 +26,7 @@ def _no_spark(monkeypatch, tmp_path):
         pytest.fail("Spark would be started")
 
     (tmp_path / "log.jsonl").write_text("{}")
-    monkeypatch.setattr(run_module, "working", started)
+    monkeypatch.setattr(option_groups, "working", started)
 
 
 def tables(path):

@@ -1,0 +1,150 @@
+"""The options that commands have in common that are batches (`run`, `redrive`, `sweep`), and how they run one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from handlers import App
+from runtime.algorithms.choice import AlgorithmName
+from runtime.cli.invocation import command_with, resumable
+from runtime.cli.option_groups import OtherStores, SparkOptions
+from runtime.cli.options import AlgorithmChoice, MaxRounds, Partitions, StoreUrl, TableName
+from runtime.cli.places import Place, Stores
+from runtime.cli.reports.batch import BatchReport
+
+if TYPE_CHECKING:
+    from runtime.cli.console import Screen
+    from runtime.spark.batch import Batch
+    from runtime.spark.batch_options import BatchOptions
+    from runtime.spark.rounds import BatchResult
+
+    Work = Callable[[Batch, str], BatchResult]
+    """Runs a batch of the command's own kind under an id."""
+
+Out = Annotated[
+    str,
+    typer.Option(
+        "--out",
+        metavar="DIR",
+        show_default=False,
+        help="Where outcomes are written: DIR/batch_id=ID/round=N.",
+    ),
+]
+Cascade = Annotated[
+    bool,
+    typer.Option("--cascade", help="Handle the outputs too, round by round, until no handler takes any."),
+]
+BatchId = Annotated[
+    str | None,
+    typer.Option(
+        "--batch-id",
+        metavar="ID",
+        show_default=False,
+        help="Go on with the batch of this id, or begin one under it; by default a new id is made and printed.",
+    ),
+]
+Guard = Annotated[
+    bool,
+    typer.Option(
+        "--guard",
+        help="Make a dead letter of each message whose handler looks at a clock, at chance or at the outside other "
+        "than through its context; costs a few percent.",
+    ),
+]
+AlgorithmOption = Annotated[
+    AlgorithmChoice,
+    typer.Option(
+        "--algorithm",
+        help="How a message takes effect exactly once; the same for all batches of a table. With tokens, the log "
+        "comes from `consistent tokens issue`.",
+    ),
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchChoices:
+    """What can be chosen for any batch."""
+
+    store: StoreUrl
+    table: TableName
+    out: Out
+    batch_id: BatchId = None
+    cascade: Cascade = False
+    max_rounds: MaxRounds = 100
+    partitions: Partitions = None
+    others: OtherStores
+    spark: SparkOptions
+
+    @property
+    def states(self) -> Place:
+        """The table of the states."""
+        return Place(self.store, self.table)
+
+    def options(self, algorithm: AlgorithmName, **more: Any) -> BatchOptions:  # noqa: ANN401 - the fields of BatchOptions
+        """Return the options of the batch. Raises `UsageError` for what does not go together."""
+        from runtime.spark.batch_options import BatchOptions
+
+        stores = Stores.of(
+            self.states,
+            algorithm,
+            self.spark.master,
+            deduplication_store=self.others.deduplication,
+            token_store=self.others.tokens,
+        )
+        return BatchOptions(
+            cascade=self.cascade,
+            max_rounds=self.max_rounds,
+            partitions=self.partitions,
+            algorithm=algorithm,
+            deduplication_store=stores.deduplication_store,
+            token_store=stores.token_store,
+            **more,
+        )
+
+
+@dataclass(frozen=True)
+class BatchCommand:
+    """A batch that is about to run, under an id that its user is told before."""
+
+    app: App
+    choices: BatchChoices
+    options: BatchOptions
+    batch_id: str
+
+    @classmethod
+    def announced(
+        cls, app: App, choices: BatchChoices, options: BatchOptions, screen: Screen
+    ) -> BatchCommand:
+        """Choose the id, if none is given, and say how the batch goes on if it stops."""
+        from runtime.spark.rounds import new_batch_id
+
+        command = cls(app, choices, options, choices.batch_id or new_batch_id())
+        screen.note(f"Batch {command.batch_id}: if it stops before its end, {command._how_to_go_on}")
+        return command
+
+    @contextmanager
+    def carried_out(self, first_step: str, work: Work) -> Iterator[BatchReport]:
+        """Run the batch, and give the report on it while Spark is there."""
+        from runtime.spark.batch import Batch
+
+        choices = self.choices
+        stopped = f"Stopped. Nothing is lost: {self._how_to_go_on}"
+        with choices.spark.working(stopped) as (spark, progress):
+            progress.step(first_step)
+            options = replace(self.options, step=progress.step, progress=progress.show_messages)
+            batch = Batch(spark, self.app, choices.store, choices.table, choices.out, options)
+            with resumable(self.batch_id, *choices.states):
+                result = work(batch, self.batch_id)
+            progress.step("Counting outcomes")
+            report = BatchReport.of(result)
+            progress.done()
+            yield report
+
+    @property
+    def _how_to_go_on(self) -> str:
+        return f"go on with: {command_with('--batch-id', self.batch_id)}"

@@ -1,0 +1,78 @@
+"""The groups of options that several commands share."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from runtime.cli.message_logs import check_log
+from runtime.cli.options import (
+    DEFAULT_MASTER,
+    DeduplicationStoreUrl,
+    DeduplicationTableName,
+    Format,
+    LogFile,
+    Master,
+    Messages,
+    Source,
+    TokenStoreUrl,
+    TokenTableName,
+)
+from runtime.cli.places import Named
+from runtime.cli.sessions import working
+
+if TYPE_CHECKING:
+    from runtime.cli.sessions import ShownSession
+
+
+@dataclass(frozen=True)
+class LogOptions:
+    """Which message log is read, and how."""
+
+    messages: Messages
+    log_format: Format = None
+    source: Source = None
+
+    def check(self, master: str) -> None:
+        """Raise `LogError` when the log is not there, as far as that can be told without Spark."""
+        check_log(self.messages, master)
+
+    def named(self) -> dict[str, Any]:
+        """Return how it is read, as options of a batch or of a verification."""
+        return {
+            "log_format": None if self.log_format is None else self.log_format.value,
+            "source": self.source,
+        }
+
+
+@dataclass(frozen=True)
+class OtherStores:
+    """Where the de-duplication store and the token store are."""
+
+    deduplication_store: DeduplicationStoreUrl = None
+    deduplication_table: DeduplicationTableName = None
+    token_store: TokenStoreUrl = None
+    token_table: TokenTableName = None
+
+    @property
+    def deduplication(self) -> Named:
+        """What is said of the de-duplication store."""
+        return Named(self.deduplication_store, self.deduplication_table)
+
+    @property
+    def tokens(self) -> Named:
+        """What is said of the token store."""
+        return Named(self.token_store, self.token_table)
+
+
+@dataclass(frozen=True)
+class SparkOptions:
+    """Where Spark works, and what takes its log."""
+
+    master: Master = DEFAULT_MASTER
+    log_file: LogFile = None
+
+    def working(self, when_stopped: str) -> AbstractContextManager[ShownSession]:
+        """Start Spark, and give the session and the progress to report steps to; see `sessions.working`."""
+        return working(self.master, self.log_file, when_stopped=when_stopped)

@@ -1,0 +1,95 @@
+"""What workers say that they have done, summed up in the driver and shown while a job is under way."""
+
+from __future__ import annotations
+
+import secrets
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import NamedTuple
+
+from pyspark.sql import SparkSession
+
+from runtime.spark.sessions.progress import Watch
+from runtime.spark.workers.meter import LAYOUT, Address
+
+_TOKEN_BYTES = 16
+
+
+class Done(NamedTuple):
+    """How many messages are done, of how many, if that is known, and in how many streams."""
+
+    messages: int
+    streams: int
+    of: int | None = None
+
+
+ShowDone = Callable[[Done], None]
+
+
+class Counts:
+    """Listens for the counts of workers, and sums them up."""
+
+    def __init__(self, host: str) -> None:
+        """Open a port. Raises `OSError` when there is none to be had."""
+        family, kind, protocol, _, place = socket.getaddrinfo(host, 0, type=socket.SOCK_DGRAM)[0]
+        self._socket = socket.socket(family, kind, protocol)
+        try:
+            self._socket.bind(place)
+        except OSError:
+            self._socket.close()
+            raise
+        self._socket.setblocking(False)
+        port = self._socket.getsockname()[1]
+        self.address = Address(host, port, secrets.token_bytes(_TOKEN_BYTES))
+        self._by_partition: dict[int, tuple[int, int]] = {}
+
+    def close(self) -> None:
+        """Close the port."""
+        self._socket.close()
+
+    def read(self) -> tuple[int, int]:
+        """Take what has come, and return how many messages and streams are done."""
+        with suppress(BlockingIOError):
+            while True:
+                self._take(self._socket.recv(LAYOUT.size + 1))
+        return (
+            sum(messages for messages, _ in self._by_partition.values()),
+            sum(streams for _, streams in self._by_partition.values()),
+        )
+
+    def _take(self, text: bytes) -> None:
+        if len(text) != LAYOUT.size or not secrets.compare_digest(text[:_TOKEN_BYTES], self.address.token):
+            return
+        _, partition, *counts = LAYOUT.unpack(text)
+        messages, streams = counts
+        before = self._by_partition.get(partition, (0, 0))
+        self._by_partition[partition] = max(before, (messages, streams))
+
+
+@contextmanager
+def counted(spark: SparkSession, of: int | None, show: ShowDone | None) -> Iterator[Address | None]:
+    """Give the address to which workers tell their counts, and show the sums while the block is worked through.
+
+    Nothing is shown before a worker has told anything: on a cluster, a firewall may keep that from the driver.
+    """
+    if show is None:
+        yield None
+        return
+    try:
+        counts = Counts(str(spark.conf.get("spark.driver.host")))
+    except OSError:
+        yield None
+        return
+
+    def look() -> None:
+        messages, streams = counts.read()
+        if messages:
+            show(Done(messages, streams, of))
+
+    try:
+        with Watch(look):
+            yield counts.address
+        look()
+    finally:
+        counts.close()

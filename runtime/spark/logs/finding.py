@@ -1,0 +1,239 @@
+"""What there is at the path of a log: files in folders of any depth, on any file system that Spark reads.
+
+Spark passes over files and folders whose names begin with `_` or `.`, and over folders beside those of its partitions.
+Here the first are counted, so that the user can be told, and the second are read.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+from py4j.protocol import Py4JJavaError
+from pyspark.sql import SparkSession
+
+from runtime.errors import LogError
+
+_SUFFIXES = {".json": "json", ".jsonl": "json", ".ndjson": "json", ".parquet": "parquet", ".pq": "parquet"}
+_OTHER_FORMATS = frozenset(
+    {".arrow", ".avro", ".csv", ".feather", ".log", ".orc", ".tsv", ".txt", ".xlsx", ".xml", ".zip"}
+)
+_PACKED = re.compile(r"\.(gz|gzip|bz2|zst|zstd|lz4|snappy|deflate)\Z")
+_NAMED_BY_SPARK = re.compile(
+    r"_SUCCESS|_metadata|_common_metadata|_spark_metadata|_started_\d+|_committed_\d+|\..*\.crc"
+)
+_STATUS = re.compile(r"\{path=(?P<path>.*?); isDirectory=(?P<is_folder>true|false)[;}]", re.DOTALL)
+_PACKAGES = {
+    "abfs": "org.apache.hadoop:hadoop-azure",
+    "abfss": "org.apache.hadoop:hadoop-azure",
+    "gs": "com.google.cloud.bigdataoss:gcs-connector",
+    "s3a": "org.apache.hadoop:hadoop-aws",
+}
+_DELTA = "_delta_log"
+_SHOWN = 3
+
+
+class Entry(NamedTuple):
+    """A file or folder: its url, and whether it is in a folder of the log, or named as the log itself."""
+
+    url: str
+    is_folder: bool
+
+    @property
+    def name(self) -> str:
+        """The last part of the url."""
+        return self.url.rstrip("/").rpartition("/")[2]
+
+    @property
+    def is_hidden(self) -> bool:
+        """Whether Spark passes it over."""
+        name = self.name
+        return (
+            name.startswith(".") or (name.startswith("_") and "=" not in name) or name.endswith("._COPYING_")
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class LogFiles:
+    """The format of a log, whether it has folders that are no partitions, and what is passed over of it."""
+
+    format: str
+    is_nested: bool
+    skipped: str | None
+
+
+def find_files(listing: Listing, paths: Sequence[str], format_: str | None = None) -> LogFiles:
+    """Look at what there is at the paths of a log; costs a request for each folder.
+
+    Raises `LogError` when there is nothing, or what no log is made of.
+    """
+    try:
+        roots = [root for path in paths for root in listing.roots(path)]
+    except Py4JJavaError as error:
+        raise LogError(_unopened(", ".join(paths), str(error.java_exception.toString()))) from error
+    found = _Found(", ".join(paths), roots)
+    for root in roots:
+        if root.is_hidden:
+            raise LogError(f"Spark reads no file whose name begins with _ or .: rename {root.name}.")
+        found.add(root, ())
+    while found.folders:
+        folder, within = found.folders.pop()
+        for entry in listing.entries(folder):
+            found.add(entry, (*within, entry.name))
+    chosen = format_ or found.format()
+    if not found.files:
+        passed_over = f" Spark passes over {found.remark}." if found.remark else ""
+        raise LogError(f"The log at {found.where} holds no {chosen} files.{passed_over}")
+    if chosen == "json" and listing.is_parquet(found.files[0]):
+        raise LogError(f"{found.files[0].name} is Parquet: leave out --format, or say --format parquet.")
+    return LogFiles(chosen, found.is_nested(chosen, one_root=len(roots) == 1), found.remark)
+
+
+class Listing(Protocol):
+    """Files and folders as the file systems have them that Spark reads."""
+
+    def roots(self, path: str) -> Sequence[Entry]:
+        """Return the files and folders that a path or pattern names. Raises `LogError` when there are none."""
+        ...
+
+    def entries(self, folder: Entry) -> Iterable[Entry]:
+        """Give what is in a folder."""
+        ...
+
+    def is_parquet(self, file: Entry) -> bool:
+        """Say whether a file begins as those of Parquet do."""
+        ...
+
+
+class _Found:
+    """What was found so far of the log at some paths."""
+
+    def __init__(self, where: str, roots: Sequence[Entry]) -> None:
+        self.where = where
+        self.roots = roots
+        self.files: list[Entry] = []
+        self.folders: list[tuple[Entry, tuple[str, ...]]] = []
+        self.skipped: list[str] = []
+        self._placed: set[tuple[str, ...]] = set()
+
+    def add(self, entry: Entry, within: tuple[str, ...]) -> None:
+        """Take a file, or a folder to be looked into; `within` are the names from the log's own folder to it."""
+        if entry.name == _DELTA:
+            raise LogError(
+                f"The log at {self.where} is a Delta table: read it with its own reader, and give run_batch the "
+                f"DataFrame."
+            )
+        if within and entry.is_hidden:
+            if not _NAMED_BY_SPARK.fullmatch(entry.name):
+                self.skipped.append("/".join(within))
+        elif entry.is_folder:
+            self.folders.append((entry, within))
+        else:
+            self.files.append(entry)
+            self._placed.add(within[:-1])
+
+    def format(self) -> str:
+        """Return the format that the names of the log's folders or files say, Parquet when they say none."""
+        said: dict[str, str] = {}
+        for root in self.roots:
+            if root.is_folder and (suffix := _suffix(root.name)) in _SUFFIXES:
+                return _SUFFIXES[suffix]
+        for file in self.files:
+            suffix = _suffix(file.name)
+            if suffix in _OTHER_FORMATS:
+                raise LogError(
+                    f"The log at {self.where} has a {suffix} file ({file.name}): a log is Parquet or JSON lines. If "
+                    f"that is what it holds, say --format parquet or --format json."
+                )
+            if suffix in _SUFFIXES:
+                said.setdefault(_SUFFIXES[suffix], file.name)
+        if len(said) > 1:
+            raise LogError(
+                f"The log at {self.where} has JSON lines ({said['json']}) and Parquet ({said['parquet']}): give each "
+                f"format a batch of its own, with a pattern such as {self.where}/*.parquet, or say --format."
+            )
+        return next(iter(said), "parquet")
+
+    @property
+    def remark(self) -> str | None:
+        """What is passed over, None when nothing is."""
+        if not self.skipped:
+            return None
+        count, names = len(self.skipped), sorted(self.skipped)
+        shown = ", ".join(names[:_SHOWN]) + (", ..." if count > _SHOWN else "")
+        what = "file or folder whose name begins" if count == 1 else "files and folders whose names begin"
+        return f"{count:,} {what} with _ or . ({shown})"
+
+    def is_nested(self, format_: str, *, one_root: bool) -> bool:
+        """Whether there are files in folders that Spark does not look into by itself.
+
+        Parquet in folders such as dt=2026-01-01 alone is read as partitions, whose names are columns.
+        """
+        below = [folders for folders in self._placed if folders]
+        if not below:
+            return False
+        are_partitions = all("=" in name for folders in below for name in folders) and () not in self._placed
+        return not (format_ == "parquet" and are_partitions and one_root)
+
+
+class HadoopListing:
+    """Folders as Hadoop lists them, which has the credentials with which Spark reads."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._jvm: Any = spark._jvm  # noqa: SLF001 - there is no public way to Hadoop's files
+        self._conf: Any = spark._jsc.hadoopConfiguration()  # noqa: SLF001 - as above
+
+    def roots(self, path: str) -> list[Entry]:
+        """Return the files and folders that a path or pattern names. Raises `LogError` when there are none."""
+        found = self._files(path).globStatus(self._path(path))
+        roots = [] if found is None else list(self._read(found))
+        if not roots:
+            raise LogError(f"There is no log at {path}.")
+        return roots
+
+    def entries(self, folder: Entry) -> Iterator[Entry]:
+        """Give what is in a folder."""
+        return self._read(self._files(folder.url).listStatus(self._path(folder.url)))
+
+    def is_parquet(self, file: Entry) -> bool:
+        """Say whether a file begins as those of Parquet do."""
+        stream = self._files(file.url).open(self._path(file.url))
+        try:
+            return all(stream.read() == byte for byte in b"PAR1")
+        finally:
+            stream.close()
+
+    def _read(self, statuses: Any) -> Iterator[Entry]:  # noqa: ANN401 - an array of Java's
+        # One call for a folder: with one for each file, a folder of 100,000 would take a minute.
+        text = str(self._jvm.org.apache.commons.lang3.ArrayUtils.toString(statuses))
+        for found in _STATUS.finditer(text):
+            yield Entry(found["path"], found["is_folder"] == "true")
+
+    def _files(self, path: str) -> Any:  # noqa: ANN401 - an object of Java's
+        return self._path(path).getFileSystem(self._conf)
+
+    def _path(self, path: str) -> Any:  # noqa: ANN401 - an object of Java's
+        return self._jvm.org.apache.hadoop.fs.Path(path)
+
+
+def _unopened(where: str, reason: str) -> str:
+    """Return what to do about a file system that cannot be opened."""
+    scheme = where.partition(":")[0]
+    if "No FileSystem for scheme" in reason or "ClassNotFoundException" in reason:
+        package = _PACKAGES.get(scheme)
+        brings = f", such as {package}" if package else ""
+        return (
+            f"Spark has no file system for {scheme}: start it with the package that brings it{brings} "
+            f"(spark.jars.packages)."
+        )
+    first = reason.partition("\n")[0]
+    return f"The log at {where} cannot be opened: {first}."
+
+
+def _suffix(name: str) -> str:
+    """Return the end of a name that says the format, without that of a compression."""
+    stem = _PACKED.sub("", name.lower())
+    dot = stem.rfind(".")
+    return stem[dot:] if dot > 0 else ""

@@ -1,0 +1,260 @@
+"""The rounds of a batch: run those that are not committed yet, commit each, and publish.
+
+In a round, workers handle messages and write the outcomes to files. The driver is told what these hold, puts them in
+place, and commits the round in the ledger. With `cascade`, the outputs of a round are the messages of the next. When no
+handler takes any of the outputs, the batch is published; a published batch is immutable.
+
+An algorithm with an outbox has a second pass: once the outcomes of a round are committed, which is how a batch
+publishes, its messages are finished in their entities, before the next round or the end. A batch that is resumed does
+that again for the last round that was committed.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as sf
+
+from handlers import App
+from handlers.guard import guarded
+from runtime.batches.context import BatchContext
+from runtime.batches.ledger import Ledger
+from runtime.batches.record import BatchRecord
+from runtime.errors import BatchFailedError, BatchHeldBackError
+from runtime.messages.outcome import Status
+from runtime.spark.batch_options import BatchOptions
+from runtime.spark.beginning import Probe, check_folder, check_workers
+from runtime.spark.counts import counted
+from runtime.spark.folders import BatchFolders, absolute_folder, check_unused
+from runtime.spark.logs.routing import route
+from runtime.spark.passes import Work, finish
+from runtime.spark.sessions.failures import SPARK_FAILURES, explain
+from runtime.spark.workers.connection import Connection, TablePlace
+from runtime.spark.workers.job import FoldJob
+from runtime.spark.workers.parts import PART, Part, PartJob, totals
+
+Round = Callable[[FoldJob], Work]
+"""Says what workers do in a round, once it is known what they are told."""
+
+
+@dataclass(frozen=True)
+class BatchResult:
+    """A published batch: its row in the ledger and its outcomes.
+
+    `was_published` says that it was published before, and nothing was run.
+    """
+
+    record: BatchRecord
+    outcomes: DataFrame
+    was_published: bool
+
+
+def new_batch_id() -> str:
+    """Return a new batch id, which begins with the time."""
+    return f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{secrets.token_hex(3)}"
+
+
+@dataclass(frozen=True)
+class Rounds:
+    """Runs the rounds of batches of one app into one table, given by its place and a connection to it."""
+
+    spark: SparkSession
+    app: App
+    place: TablePlace
+    out: str
+    options: BatchOptions
+    connection: Connection
+
+    @property
+    def ledger(self) -> Ledger:
+        """The ledger of the batches of the table."""
+        return Ledger(self.connection.table, self.options.clock)
+
+    @property
+    def partitions(self) -> int:
+        """How many partitions messages are shuffled to."""
+        return self.options.partitions or max(2, 2 * self.spark.sparkContext.defaultParallelism)
+
+    def check_algorithm(self) -> None:
+        """Raise `BatchRefusedError` when the table was processed with another algorithm."""
+        self.connection.run(self.ledger.check_algorithm(self.options.described_algorithm()))
+
+    def find(self, batch_id: str) -> BatchRecord | None:
+        """Return what the ledger has of a batch."""
+        return self.connection.run(self.ledger.find(batch_id))
+
+    def run(self, batch_id: str | None, what: str, first: Round, messages: int | None = None) -> BatchResult:
+        """Run the rounds of a batch that are not committed yet.
+
+        `first` gives the outcomes of the first, which has so many messages, if that is known.
+        """
+        self.check_algorithm()
+        record = self._begin(batch_id, what)
+        if record.is_finished:
+            return BatchResult(record, self._folders(record).outcomes(), was_published=True)
+        record = self._run_rounds(record, first, messages)
+        record = self.connection.run(self.ledger.publish(record))
+        folders = self._folders(record)
+        folders.remove_staging()
+        return BatchResult(record, folders.outcomes(), was_published=False)
+
+    def handle(self, job: FoldJob, messages: DataFrame) -> Work:
+        """Return the work on messages in the one form of a log."""
+        return Work(route(messages, self.app, self.partitions), job.fold)
+
+    def _begin(self, batch_id: str | None, what: str) -> BatchRecord:
+        """Begin or resume a batch in the ledger, once it is certain that it can be run."""
+        out, other = absolute_folder(self.out), self.options.other_table
+        begun = None if batch_id is None else self.find(batch_id)
+        if batch_id is not None and begun is None:
+            check_unused(out, batch_id)
+        if begun is None or not begun.is_finished:
+            check_folder(self.spark, out)
+            check_workers(
+                self.spark, Probe(self.app, self.place.for_workers(), other and other.for_workers())
+            )
+        input_ = f"{what}; handlers {', '.join(sorted(self.app.handlers))}; {self.options.described()}"
+        algorithm = self.options.described_algorithm()
+        return self.connection.run(self.ledger.begin(batch_id or new_batch_id(), input_, out, algorithm))
+
+    def _run_rounds(self, record: BatchRecord, first: Round, messages: int | None) -> BatchRecord:
+        self._finish(record)
+        while not self._is_done(record):
+            number = record.rounds
+            if number >= self.options.max_rounds:
+                message = (
+                    f"The cascade of batch {record.batch_id} has not ended after {number} rounds. Run it again with "
+                    f"its id and a higher --max-rounds, or look for handlers that answer each other for ever."
+                )
+                raise BatchFailedError(message)
+            folders = self._folders(record)
+            if folders.is_in_place(number):
+                self.options.step(f"Round {number}: counting outcomes")
+                parts = folders.parts(number, tuple(self.app.message_types))
+            else:
+                if number:
+                    first, messages = self._next_round(record), record.last_routable
+                parts = self._run_round(record, first, messages)
+            self._check_dead_letters(record, totals(parts)[0])
+            folders.flush(number)
+            self.options.step(f"Round {number}: recording in the ledger")
+            record = self.connection.run(self.ledger.commit_round(record, number, *totals(parts)))
+            self._finish(record)
+        return record
+
+    def _check_dead_letters(self, record: BatchRecord, counts: Mapping[str, int]) -> None:
+        """Raise `BatchHeldBackError` when there are too many with those of the round that has these counts."""
+        limit = self.options.limit()
+        total = Counter(record.counts) + Counter(counts)
+        if limit is not None and limit.is_exceeded(total):
+            message = (
+                f"Batch {record.batch_id} is held back: {total[Status.DEAD_LETTER]:,} of its deliveries are dead "
+                f"letters, more than {limit}. Its outcomes are in {record.out}; run it again with its id and a higher "
+                f"limit to publish it, or abandon it."
+            )
+            raise BatchHeldBackError(message)
+
+    def _is_done(self, record: BatchRecord) -> bool:
+        if record.rounds == 0:
+            return False
+        return not self.options.cascade or record.last_routable == 0
+
+    def _next_round(self, record: BatchRecord) -> Round:
+        return lambda job: self.handle(job, self._outputs_of(record, record.rounds - 1))
+
+    def _job(self, record: BatchRecord) -> FoldJob:
+        options = self.options
+        batch = BatchContext(
+            record.batch_id,
+            self.connection.run(self.ledger.open_batches()),
+            is_cascade=record.rounds > 0,
+            late=options.late,
+            on_error=options.on_error,
+            on_difference=options.on_difference,
+            number=record.number,
+        )
+        app = guarded(self.app) if options.guard else self.app
+        states = self.place.for_workers()
+        return FoldJob(
+            app,
+            states.store,
+            states.table,
+            batch,
+            options.clock,
+            options.in_flight,
+            options.wrap,
+            options.algorithm,
+            options.deduplication_store and options.deduplication_store.for_workers(),
+            options.token_store and options.token_store.for_workers(),
+        )
+
+    def _run_round(self, record: BatchRecord, round_: Round, messages: int | None) -> Sequence[Part]:
+        """Have workers write the outcomes of the next round, put them in place, and return their files."""
+        number, types = record.rounds, tuple(self.app.message_types)
+        folders = self._folders(record)
+        self.options.step(f"Round {number}: handling messages")
+        try:
+            with counted(self.spark, messages, self.options.progress) as counts:
+                rows, fold = round_(replace(self._job(record), counts=counts))
+                staged = folders.stage(number)
+                written = rows.mapInArrow(PartJob(fold, staged, types).run, PART).collect()
+        except SPARK_FAILURES as error:
+            raise BatchFailedError(explain(error, record.batch_id)) from error
+        self.options.step(f"Round {number}: committing outcomes")
+        self.connection.run(self.connection.table.barrier())
+        return folders.put_in_place(staged, number, [Part(**row.asDict()) for row in written], types)
+
+    def _finish(self, record: BatchRecord) -> None:
+        """Finish the messages of the last round that is committed: the second pass."""
+        if not self.options.has_outbox or record.rounds == 0:
+            return
+        number = record.rounds - 1
+        self.options.step(f"Round {number}: finishing messages")
+        try:
+            finish(
+                self._folders(record).outcomes(number),
+                self._job(record),
+                self.partitions,
+            )
+        except SPARK_FAILURES as error:
+            raise BatchFailedError(explain(error, record.batch_id)) from error
+
+    def _outputs_of(self, record: BatchRecord, number: int) -> DataFrame:
+        """Return the outputs of a round, each for the handlers that take it, as a log in its one form.
+
+        What a handler handled in this batch already, because the log held it too, it is not given again.
+        """
+        found = (
+            self._folders(record)
+            .outcomes(number)
+            .select(sf.explode("outputs").alias("output"))
+            .select("output.*")
+        )
+        taken = found.withColumn("handler", sf.explode(self._handlers_of(sf.col("type"))))
+        new = taken.join(self._handled(record), ["message_id", "handler"], "left_anti").select(taken.columns)
+        return new.withColumns(dict.fromkeys(("business_id", "problem", "line"), sf.lit(None).cast("string")))
+
+    def _handlers_of(self, type_: Column) -> Column:
+        """Return the handlers that take messages of a type, null where there are none."""
+        found = sf.lit(None).cast("array<string>")
+        for name in self.app.message_types:
+            handlers = [route.handler for route in self.app.routes(name)]
+            found = sf.when(type_ == name, sf.lit(handlers)).otherwise(found)
+        return found
+
+    def _handled(self, record: BatchRecord) -> DataFrame:
+        done = (Status.PROCESSED.value, Status.DUPLICATE.value)
+        return (
+            self._folders(record)
+            .outcomes()
+            .where(sf.col("status").isin(*done))
+            .select("message_id", "handler")
+        )
+
+    def _folders(self, record: BatchRecord) -> BatchFolders:
+        return BatchFolders(self.spark, record)

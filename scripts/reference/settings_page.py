@@ -1,0 +1,56 @@
+"""The page on what can be set outside the code: environment variables, files and Spark's settings."""
+
+from __future__ import annotations
+
+from runtime.algorithms.last_hop import settings as deliveries
+from runtime.cli.log_file import DEFAULT as LOG_FILE
+from runtime.cli.options import STORE_VARIABLE, TABLE_VARIABLE
+from runtime.spark.sessions.settings import SETTINGS
+from scripts.reference.markdown import code, page, table
+
+_INTRODUCTION = """\
+There is no file of settings: everything else is an [option of a command](commands.md) or an argument.
+"""
+_SPARK = """\
+## Spark
+
+A batch sets these for its own time, on any session, and gives the session its own again. Others are the session's:
+`build_session(settings={...})`.
+"""
+_VARIABLES = (
+    (STORE_VARIABLE, "the store, when `--store` is left out; see the [urls](../event-store.md#urls)"),
+    (TABLE_VARIABLE, "the table, when `--table` is left out"),
+    ("any name", "as `env:NAME` in place of a store's url; read once, in the driver's process"),
+    (
+        "JAVA_HOME",
+        "the Java that Spark runs on, if it is 17 or 21; otherwise the one on the PATH or in the usual folders",
+    ),
+    ("COLUMNS", "how wide tables are, when the output is no terminal"),
+    (
+        deliveries.AT_LEAST_ONCE,
+        "for [deliveries](../algorithms.md): customers to whom is sent at least once, separated by commas; `*` for all",
+    ),
+    (" or ".join(deliveries.LOCK_LIMIT), "for deliveries: after how many milliseconds a lock is given up"),
+    (
+        deliveries.TTL,
+        "for deliveries: a JSON object of customers and the seconds for which their keys are kept",
+    ),
+)
+
+
+def write() -> str:
+    """Return the page."""
+    return page(
+        "Settings",
+        _INTRODUCTION,
+        "## Environment variables",
+        table(["variable", "what it sets"], [[_names(name), text] for name, text in _VARIABLES]),
+        f"## Files\n\n{code(LOG_FILE)} in the working directory takes what Spark prints and traces of unexpected\n"
+        "errors; `--log-file` names another.",
+        _SPARK,
+        table(["setting", "value"], [[code(name), code(value)] for name, value in SETTINGS.items()]),
+    )
+
+
+def _names(text: str) -> str:
+    return text if text == "any name" else " or ".join(map(code, text.split(" or ")))

@@ -1,0 +1,54 @@
+"""What the generator of the site (mkdocs.yml) is told about pages that are not in docs/.
+
+README.md is the site's first page, and the changelog and the page on the benchmarks are pages too. Links are written
+for the repository, so that they work there; here they are made those of the site. The page on the Python API is written
+for the site alone.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from posixpath import dirname, join, normpath, relpath
+from typing import Any
+
+from scripts.reference import python_page
+
+ROOT = Path(__file__).resolve().parent.parent
+PLACES = {"README.md": "index.md", "CHANGELOG.md": "changelog.md", "benchmarks/README.md": "benchmarks.md"}
+"""The pages outside docs/, and where they are in the site."""
+
+_LINK = re.compile(r"(?<=\]\()(?!\w+:|#)([^)#\s]+)")
+
+
+def on_files(files: Any, config: Any) -> Any:  # noqa: ANN401 - the generator's
+    """Add the pages that are not in docs/."""
+    from mkdocs.structure.files import File  # noqa: PLC0415 - only the generator has it
+
+    pages = {place: (ROOT / source).read_text() for source, place in PLACES.items()}
+    for place, content in {**pages, "reference/python.md": python_page.write()}.items():
+        files.append(File.generated(config, place, content=content))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:  # noqa: ANN401 - the generator's
+    """Turn the links of a page into those of the site."""
+    place = page.file.src_uri
+    source = next((name for name, there in PLACES.items() if there == place), f"docs/{place}")
+    return site_links(markdown, source)
+
+
+def site_links(markdown: str, source: str) -> str:
+    """Turn the links of a page of the repository into those of the site."""
+    return _LINK.sub(lambda link: _site_link(link[0], source), markdown)
+
+
+def _site_link(link: str, source: str) -> str:
+    target = normpath(join(dirname(source), link))
+    place = _place(target)
+    return link if place is None else relpath(place, dirname(_place(source) or "") or ".")
+
+
+def _place(path: str) -> str | None:
+    """Return where a file of the repository is in the site, None when it is not there."""
+    return path.removeprefix("docs/") if path.startswith("docs/") else PLACES.get(path)

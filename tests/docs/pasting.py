@@ -1,0 +1,93 @@
+"""What a page shows, pasted as a reader does: its files into a folder, and its commands into a shell of their own.
+
+A block of a page is marked by a comment above it: `<!-- file: raffle.py -->`, or `<!-- run -->` and the like.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import pyarrow.parquet
+
+from tests.docs.pages import ROOT, text
+from tests.plugins.azurite import free_port
+
+_MARKED = re.compile(r"<!-- (\w+)(?:: (\S+))? -->\n```\w*\n(.*?)^```", re.DOTALL | re.MULTILINE)
+
+
+def marked(page: str, kind: str) -> list[str]:
+    """Return the blocks of a page that are marked as of a kind."""
+    return [block for mark, _, block in _MARKED.findall(text(page)) if mark == kind]
+
+
+def write_files(page: str, folder: Path) -> None:
+    """Write the files that a page shows."""
+    for mark, name, block in _MARKED.findall(text(page)):
+        if mark == "file":
+            (folder / name).write_text(block)
+
+
+def on_free_ports(commands: str, *ports: int) -> str:
+    """Replace the ports that a page names by free ones."""
+    for port in ports:
+        commands = re.sub(rf"\b{port}\b", str(free_port()), commands)
+    return commands
+
+
+def beside_the_project() -> dict[str, str]:
+    """Return an environment in which this project is installed, and nothing else is set."""
+    path = [str(Path(sys.executable).parent), os.environ["PATH"]]
+    return {**bare_environment(), "PATH": os.pathsep.join(path), "PYTHONPATH": str(ROOT)}
+
+
+def bare_environment() -> dict[str, str]:
+    """Return an environment of home and path alone, and on the path no environment of Python's that is active."""
+    own = os.path.realpath(sys.prefix)
+    path = [
+        each for each in os.environ["PATH"].split(os.pathsep) if not os.path.realpath(each).startswith(own)
+    ]
+    return {"HOME": os.environ["HOME"], "PATH": os.pathsep.join(path)}
+
+
+def paste(commands: str, folder: Path, environment: Mapping[str, str]) -> str:
+    """Run commands in a new shell, which ends at the first that fails, and return what they print.
+
+    What they leave running is ended. It may hold a pipe open, and so they print into a file.
+    """
+    log = folder.parent / f"{folder.name}.log"
+    with log.open("w+") as said:
+        shell = subprocess.Popen(
+            ["bash", "-e", "-c", commands], cwd=folder, env=environment,
+            stdin=subprocess.DEVNULL, stdout=said, stderr=subprocess.STDOUT, start_new_session=True,
+        )  # fmt: skip
+        try:
+            code = shell.wait()
+        finally:
+            _end_group(shell.pid)
+        said.seek(0)
+        printed = said.read()
+    assert code == 0, printed
+    return printed
+
+
+def _end_group(leader: int) -> None:
+    try:
+        os.killpg(leader, signal.SIGTERM)
+    except ProcessLookupError:
+        return
+
+
+def statuses(out: Path) -> list[str]:
+    """Return the statuses of all outcomes in a folder."""
+    files = [file for file in out.rglob("*.parquet") if "_staging" not in file.parts]
+    return sorted(
+        status
+        for file in files
+        for status in pyarrow.parquet.ParquetFile(file).read(["status"])["status"].to_pylist()
+    )

@@ -1,0 +1,46 @@
+"""The site has every page, in the order in which a newcomer reads, and links that are those of the site."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from scripts.site_pages import PLACES, site_links
+from tests.docs.pages import PAGES, text
+
+GENERATED = {"reference/python.md"}
+"""What is written for the site alone."""
+
+
+def in_navigation() -> list[str]:
+    navigation = text("mkdocs.yml").partition("\nnav:\n")[2].partition("\n\n")[0]
+    return re.findall(r"[\w./-]+\.md$", navigation, re.MULTILINE)
+
+
+def test_every_page_is_in_its_navigation_once():
+    places = [PLACES.get(page, page.removeprefix("docs/")) for page in PAGES]
+
+    assert sorted(in_navigation()) == sorted({*places, *GENERATED})
+
+
+def test_it_begins_with_what_a_newcomer_reads():
+    assert in_navigation()[:4] == ["index.md", "installation.md", "determinism.md", "testing.md"]
+
+
+@pytest.mark.parametrize(
+    ("link", "source", "there"),
+    [
+        ("docs/testing.md#guard", "README.md", "testing.md#guard"),
+        ("docs/tla/README.md", "README.md", "tla/README.md"),
+        ("../README.md", "docs/testing.md", "index.md"),
+        ("../CHANGELOG.md#unreleased", "docs/installation.md", "changelog.md#unreleased"),
+        ("../docs/growth.md", "benchmarks/README.md", "growth.md"),
+        ("../operations.md#outcomes", "docs/reference/outcomes.md", "../operations.md#outcomes"),
+        ("#letters", "docs/operations.md", "#letters"),
+        ("https://docs.delta.io/latest", "README.md", "https://docs.delta.io/latest"),
+        ("runtime/nowhere.py", "README.md", "runtime/nowhere.py"),
+    ],
+)
+def test_a_link_of_the_repository_becomes_one_of_the_site(link, source, there):
+    assert site_links(f"See [it]({link}).", source) == f"See [it]({there})."
