@@ -16,7 +16,7 @@ from runtime.cli.console import Screen
 from runtime.cli.options import AsJson, StoreUrl, TableName
 from runtime.cli.reports.tables import Cell, compact_json, counted, iso, make_table
 from runtime.cli.stores import check_table
-from runtime.errors import MissingExtraError, UsageError
+from runtime.errors import UsageError
 
 Statement = Annotated[
     str, typer.Argument(metavar="QUERY", show_default=False, help="The statement, in the SQL of DuckDB.")
@@ -70,14 +70,10 @@ def sql(
     if as_json and as_csv:
         raise UsageError("Give --json or --csv, not both.")
     check_table(store, table)
-    try:
-        from runtime.tables.requests import Kind, Request, moment
-        from runtime.tables.sql import query as run
-        from runtime.tables.wanted import Wanted
-    except ModuleNotFoundError as error:
-        raise MissingExtraError(
-            f"SQL needs {error.name}: pip install 'consistent-messaging[sql]'."
-        ) from error
+    from runtime.tables.requests import Kind, Request, moment
+    from runtime.tables.sql import query as run
+    from runtime.tables.wanted import Wanted
+
     wanted, shown_as = Wanted(handler, business_id), None if app is None else load_app(app)
     found = run(
         store,

@@ -197,7 +197,14 @@ def test_outputs_are_what_replay_gives(diaries):
     assert fourth is None
 
 
-@pytest.mark.parametrize("other", [write("another line", "m-2"), misbehave("return nothing", "m-2")])
+@pytest.mark.parametrize(
+    "other",
+    [
+        write("another line", "m-2"),
+        misbehave("return nothing", "m-2"),
+        diary.delivery("m-2", "Write", {"diary": diary.DIARY, "line": "second", "colour": "red"}),
+    ],
+)
 def test_another_message_under_a_known_id_gives_no_outputs(diaries, other):
     Worker(drive(connect(diaries).table("states"))).process(write("second", "m-2"))
 
