@@ -75,6 +75,7 @@ def message_type_of(method: Callable[..., Any], state_type: type[State]) -> type
     if len(parameters) != len(("self", "state", "message", "context")) or not _is_plain(method):
         raise AppError(
             f"{where} must be a plain method (self, state, message, context) that returns the next state."
+            f"{_advice(method)}"
         )
     hints = _hints(method, where)
     _, state, message, context = parameters
@@ -99,6 +100,15 @@ def _no_message_type(where: str, name: str, found: object) -> str:
             f"{where} takes a {found.__name__}, which is no message: write class {found.__name__}(Message)."
         )
     return f"{where} must annotate its message with a subclass of Message: ({name}: SomeMessage)."
+
+
+def _advice(method: Callable[..., Any]) -> str:
+    """Return what to write in place of a method that waits or yields."""
+    if inspect.iscoroutinefunction(method) or inspect.isasyncgenfunction(method):
+        return " It is async, and a handler waits for nothing: write def, without async and await."
+    if inspect.isgeneratorfunction(method):
+        return " It yields: publish by context.publish(...), and return the state."
+    return ""
 
 
 def _is_plain(method: Callable[..., Any]) -> bool:

@@ -7,6 +7,7 @@ crash publishes the same outputs again.
 from __future__ import annotations
 
 from datetime import timedelta
+from functools import partial
 
 from eventstore import Table
 from handlers import App
@@ -21,12 +22,13 @@ from runtime.algorithms.refusals import has_stream
 from runtime.batches.context import BatchContext
 from runtime.batches.epochs import Epochs
 from runtime.batches.ledger import Ledger
+from runtime.batches.open_batches import OpenBatches
 from runtime.clock import Clock, system_clock
 from runtime.errors import UsageError
 from runtime.messages.envelope import Envelope
 from runtime.messages.outcome import Outcome
 from runtime.messages.parsing import business_id_of, prepare, unroutable
-from runtime.retries import RetryPolicy
+from runtime.retries import RetryPolicy, until_undisturbed
 
 
 class Processor:
@@ -96,17 +98,25 @@ class Processor:
         State-based this costs, for each handler, one query and one transaction for a new message, one or two queries
         for a duplicate; docs/algorithms.md has the costs of the others.
         """
-        return await self._process(message, is_redrive=False)
+        return await self._process(message)
 
     async def redrive(self, message: Envelope) -> list[Outcome]:
-        """Handle a message as `process` does, also where it was refused before. Its body may have been mended."""
-        return await self._process(message, is_redrive=True)
+        """Handle a message as `process` does, also where it was refused before. Its body may have been mended.
 
-    async def _process(self, message: Envelope, *, is_redrive: bool) -> list[Outcome]:
+        What a batch refused that has not ended stays refused, as all attempts at that batch have to find it so. Costs
+        one request more than `process`, which reads the ledger.
+        """
+        ledger = Ledger(self._table, self._clock, self._retries)
+        reading = partial(ledger.open_batches, dry_run=True)
+        return await self._process(
+            message, await until_undisturbed(self._retries.beside(self._table), reading)
+        )
+
+    async def _process(self, message: Envelope, redrive_beside: OpenBatches | None = None) -> list[Outcome]:
         routes = self._app.routes(message.type)
         if not routes:
-            return [await self._kept(unroutable(message, None), is_redrive=is_redrive)]
-        return [await self._handle(route, message, is_redrive=is_redrive) for route in routes]
+            return [await self._kept(unroutable(message, None), redrive_beside)]
+        return [await self._handle(route, message, redrive_beside) for route in routes]
 
     async def issue(self, message: Envelope) -> Envelope:
         """Return a message from outside with the token that it needs: send that. Costs one request.
@@ -139,17 +149,16 @@ class Processor:
         algorithms = self._algorithms.values()
         return sum([await algorithm.evict(older_than, dry_run=dry_run) for algorithm in algorithms])
 
-    async def _handle(self, route: Route, message: Envelope, *, is_redrive: bool) -> Outcome:
+    async def _handle(self, route: Route, message: Envelope, redrive_beside: OpenBatches | None) -> Outcome:
         handler = self._app.handlers[route.handler]
         business_id = business_id_of(route, message)
         delivery = prepare(handler, business_id, message)
-        outcome = await self._algorithms[handler.name].process(delivery, is_redrive=is_redrive)
-        return await self._kept(outcome, is_redrive=is_redrive)
+        outcome = await self._algorithms[handler.name].process(delivery, redrive_beside=redrive_beside)
+        return await self._kept(outcome, redrive_beside)
 
-    async def _kept(self, outcome: Outcome, *, is_redrive: bool) -> Outcome:
+    async def _kept(self, outcome: Outcome, redrive_beside: OpenBatches | None) -> Outcome:
         """Return an outcome; a dead letter that has no stream to be kept with is kept in the table."""
         if outcome.is_dead_letter and not has_stream(outcome):
-            await TableLetters(
-                self._table, BatchContext(is_redrive=is_redrive), self._clock, self._retries
-            ).keep([outcome])
+            batch = BatchContext().redriving(redrive_beside)
+            await TableLetters(self._table, batch, self._clock, self._retries).keep([outcome])
         return outcome

@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from typing import Protocol
 
+from runtime.batches.open_batches import OpenBatches
 from runtime.messages.deliveries import Delivery
 from runtime.messages.outcome import Outcome, Output
 
@@ -24,11 +25,12 @@ AT_ONCE = timedelta()
 class Algorithm(Protocol):
     """Processes the messages of one handler, one at a time."""
 
-    async def process(self, message: Delivery, *, is_redrive: bool = False) -> Outcome:
+    async def process(self, message: Delivery, *, redrive_beside: OpenBatches | None = None) -> Outcome:
         """Handle a message, publish its outputs, and return the outcome with the outputs that were published.
 
         A message that is refused is kept as a letter with its stream; its redeliveries are refused too, and only
-        when it is redriven it is handled again.
+        when it is redriven it is handled again: then `redrive_beside` are the batches that are open. What one of them
+        refused stays refused, as all attempts at it have to find it so.
 
         On return the effect of the message is stored durably, and the message can be acknowledged. The call may be
         cancelled, or its process killed, at any await: the next delivery of the message completes the work.

@@ -46,8 +46,8 @@ def invoke_handler(
     values = list(state.__dict__.values())
     try:
         returned = method(state, message, context)
-        if returned is None:
-            raise CodecError(_no_result(method))  # noqa: TRY301 - told as all other errors are
+        if type(returned) is not handler.state_type:
+            raise CodecError(_no_result(method, handler, returned))  # noqa: TRY301 - told as all other errors are
         if plain is not None:
             _check_unchanged(handler, plain.is_unchanged(state, values))
             if returned is state:
@@ -87,9 +87,11 @@ def _place(error: BaseException) -> str:
     return "" if frame is None else f" ({Path(frame.filename).name}, line {frame.lineno})"
 
 
-def _no_result(method: Method) -> str:
+def _no_result(method: Method, handler: HandlerDefinition, returned: object) -> str:
     name = getattr(method, "__qualname__", "The handler")
-    return f"{name} returned None: return the next state, or the input state unchanged."
+    if returned is None:
+        return f"{name} returned None: return the next state, or the input state unchanged."
+    return f"{name} returned a {type(returned).__name__}: return the next state, a {handler.state_type.__name__}."
 
 
 def _check_unchanged(handler: HandlerDefinition, is_unchanged: bool) -> None:  # noqa: FBT001 - what was found

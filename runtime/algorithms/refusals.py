@@ -25,12 +25,14 @@ class Refusals:
     """The letters of one stream while its messages are decided.
 
     `kept` are all letters as they are now, by their numbers. What changes is noted with the position of the delivery
-    that changed it, so that a transaction can take a prefix.
+    that changed it, so that a transaction can take a prefix. In a redrive, `numbers` are those of the letters that the
+    deliveries are, by their position, if that is known.
     """
 
-    def __init__(self, letters: Letters, batch: BatchContext) -> None:
+    def __init__(self, letters: Letters, batch: BatchContext, numbers: Sequence[int] | None = None) -> None:
         self._before = letters
         self._batch = batch
+        self._given = numbers
         self.kept = {letter.number: letter for letter in letters.all}
         self._numbers: dict[tuple[IdKey, bytes], int] = {
             (letter.key, letter.content): letter.number for letter in letters.all if self._decides(letter)
@@ -39,42 +41,41 @@ class Refusals:
         self._waiting = len(letters.waiting)
         self._size = letters.size
         self._changes: list[tuple[int, int, Letter | None]] = []
+        self._beyond_limit: list[int] = []
 
     @property
     def is_full(self) -> bool:
         """Whether one transaction takes no more changes."""
         return len(self._changes) >= limits.MAX_TRANSACTION_LETTERS
 
-    def refusal(self, message: Prepared, *, waits: bool = True) -> Outcome | None:
+    def refusal(self, position: int, message: Prepared, *, waits: bool = True) -> Outcome | None:
         """Return the outcome of an unknown message that letters decide on, None when it is to be handled.
 
         One that does not wait is not held back.
         """
         if not self.kept:
             return None
-        key, content = message.key, message.fingerprint
-        letter = self.recorded(key, content)
+        own = self._own(position, message.key, message.fingerprint)
+        letter = self._recorded(own)
         if letter is not None:
             return _refused(message, letter.reason, letter.error)
-        if waits and self.is_held_back(key, content):
+        if waits and self._is_held_back(own):
             return _refused(message, Reason.HELD_BACK, PARKED)
         return None
 
-    def is_redriven(self, message: Prepared) -> bool:
+    def is_redriven(self, position: int, message: Prepared) -> bool:
         """Say whether a message is a letter that is to be handled again."""
-        letter = self._own(message.key, message.fingerprint)
+        letter = self._own(position, message.key, message.fingerprint)
         return letter is not None and self._is_redriven(letter)
 
-    def recorded(self, key: IdKey, content: bytes) -> Letter | None:
+    def _recorded(self, own: Letter | None) -> Letter | None:
         """Return the letter that decides on a redelivery, None when the message is to be handled."""
-        letter = self._own(key, content)
-        if letter is None or letter.reason is Reason.INVALID_ENVELOPE:  # what lacked may have been added
+        if own is None or own.reason is Reason.INVALID_ENVELOPE:  # what lacked may have been added
             return None
-        return None if self._is_redriven(letter) else letter
+        return None if self._is_redriven(own) else own
 
-    def is_held_back(self, key: IdKey, content: bytes) -> bool:
-        """Say whether a letter that parks the stream waits before this message."""
-        own = self._own(key, content)
+    def _is_held_back(self, own: Letter | None) -> bool:
+        """Say whether a letter that parks the stream waits before a message, which may be a letter itself."""
         number = _NEWEST if own is None else own.number
         return any(letter.parks and letter.waits and letter.number < number for letter in self.kept.values())
 
@@ -89,7 +90,7 @@ class Refusals:
             key, content = id_key(outcome.envelope.message_id or ""), _content(outcome.envelope)
         else:
             key, content = delivery.key, delivery.fingerprint
-        own, batch = self._own(key, content), self._batch
+        own, batch = self._own(position, key, content), self._batch
         letter = Letter(
             self._next,
             Kind.WAITING,
@@ -113,6 +114,7 @@ class Refusals:
             if batch.batch_id is None:
                 return
             letter = letter._replace(kind=Kind.BEYOND_LIMIT, envelope=None, parks=False)
+            self._beyond_limit.append(position)
         self._change(position, letter)
 
     def _tried_again(self, own: Letter, letter: Letter) -> Letter:
@@ -125,10 +127,22 @@ class Refusals:
             return changed
         return changed._replace(envelope=own.envelope, enqueued_at=own.enqueued_at)
 
-    def processed(self, position: int, key: IdKey) -> None:
-        """Remove the letters of a message that was processed. Another message that used its id stays a letter."""
-        for letter in self._of(key):
-            if letter.waits and letter.reason is not Reason.ID_REUSED:
+    def processed(self, position: int, key: IdKey, content: bytes) -> None:
+        """Remove the letters of a message that was processed. Another message that used its id stays a letter.
+
+        A redrive says which letter was processed. Else all of the id are taken for it, as its body may have been
+        mended, but those that are known to be another message. What other attempts at a batch have to agree on stays.
+        """
+        if self._batch.is_redrive:
+            own = self._own(position, key, content)
+            processed = [] if own is None else [own]
+        else:
+            processed = [letter for letter in self._of(key) if letter.reason is not Reason.ID_REUSED]
+        for letter in processed:
+            if letter.waits and self._may_be_attempted_again(letter):
+                decided = letter._replace(kind=Kind.BEYOND_LIMIT, envelope=None, parks=False)
+                self._change(position, decided)
+            elif letter.waits:
                 self._change(position, letter, is_gone=True)
 
     def letters(self, decided: int) -> Sequence[Letter] | None:
@@ -146,20 +160,20 @@ class Refusals:
 
     def beyond_limit(self, decided: int) -> int:
         """Return how many of the first `decided` deliveries were refused and not kept."""
-        return sum(
-            position < decided and letter is not None and letter.kind is Kind.BEYOND_LIMIT
-            for position, _, letter in self._changes
-        )
+        return sum(position < decided for position in self._beyond_limit)
 
     def _is_over(self, letter: Letter) -> bool:
         """Say whether a letter beyond the limit is of a batch that makes no further attempt."""
+        return letter.kind is Kind.BEYOND_LIMIT and not self._may_be_attempted_again(letter)
+
+    def _may_be_attempted_again(self, letter: Letter) -> bool:
+        """Say whether the batch that refused a letter last may be attempted again, as far as that is known."""
         batch = self._batch
-        return (
-            letter.kind is Kind.BEYOND_LIMIT
-            and batch.open_batches is not None
-            and not self._is_ours(letter)
-            and batch.is_finished(letter.batch, letter.batch_number)
-        )
+        if letter.batch is None:
+            return False
+        if batch.open_batches is None or self._is_ours(letter):
+            return True
+        return not batch.is_finished(letter.batch, letter.batch_number)
 
     def _find(self, key: IdKey, content: bytes) -> Letter | None:
         number = self._numbers.get((key, content))
@@ -183,10 +197,14 @@ class Refusals:
             return False
         return batch.is_finished(letter.batch, letter.batch_number)
 
-    def _own(self, key: IdKey, content: bytes) -> Letter | None:
-        """Return the letter that a delivery is, in a redrive also one whose body was mended."""
-        found = self._find(key, content)
-        if found is not None or not self._batch.is_redrive:
+    def _own(self, position: int, key: IdKey, content: bytes) -> Letter | None:
+        """Return the letter that a delivery is, in a redrive also one whose body was mended.
+
+        A redrive that does not name the letter means the first one that waits under the id.
+        """
+        named = None if self._given is None else self.kept.get(self._given[position])
+        found = named or self._find(key, content)
+        if found is not None or self._given is not None or not self._batch.is_redrive:
             return found
         return next((letter for letter in self._of(key) if letter.waits), None)
 
@@ -217,6 +235,16 @@ class Refusals:
             self._size += letter.size
         self._next = max(self._next, letter.number + 1)
         self._changes.append((position, letter.number, letter))
+
+
+def decided_before(refusals: Refusals, position: int, message: Prepared, refused: Outcome) -> Outcome:
+    """Return the outcome of a message that is refused as another one has its id by now.
+
+    It may have been refused for another reason, before the other one was processed.
+    """
+    if refused.reason is not Reason.ID_REUSED:
+        return refused
+    return refusals.refusal(position, message, waits=False) or refused
 
 
 def has_stream(refused: Outcome) -> bool:

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Mapping
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import parquet
 
 from runtime.archives.files import reading
+from runtime.archives.letters import PARTS
 
 
 def files_that_name(folder: Path, handler: str, business_ids: Collection[str]) -> Mapping[Path, int]:
-    """Return the Parquet files with rows of one of these objects, with how many. Raises `ArchiveError`.
+    """Return the files with rows of one of these objects, with how many. Raises `ArchiveError`.
 
-    A row names an object by its columns `handler` and `business_id`, or by its `partition_key`; what stands in bodies
-    and states is not looked at.
+    A row of a Parquet file names an object by its columns `handler` and `business_id`, or by its `partition_key`, and
+    an exported letter by its stream; what stands in bodies and states is not looked at.
     """
     keys = [f"{handler}-{business_id}" for business_id in business_ids]
     found = {}
@@ -29,7 +32,16 @@ def files_that_name(folder: Path, handler: str, business_ids: Collection[str]) -
             rows = sum(_count(batch, handler, business_ids, keys) for batch in batches)
         if rows:
             found[path] = rows
+    for path in sorted(folder.rglob(PARTS)):
+        with reading(path), path.open(encoding="utf-8") as lines:
+            rows = sum(_is_of(json.loads(line), handler, business_ids) for line in lines)
+        if rows:
+            found[path] = rows
     return found
+
+
+def _is_of(letter: Mapping[str, Any], handler: str, business_ids: Collection[str]) -> bool:
+    return letter["handler"] == handler and letter["stream"] in business_ids
 
 
 def _count(batch: pa.RecordBatch, handler: str, business_ids: Collection[str], keys: Collection[str]) -> int:

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple, Self
 
 import msgpack
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from runtime.archives import letters
 from runtime.archives.digest import SetDigest
 from runtime.archives.files import ParquetFile, read_batches, reading, sync_folder
 from runtime.archives.manifest import NAME as MANIFEST
@@ -48,8 +48,8 @@ _COLUMNS: dict[str, pa.DataType] = {
 SCHEMA = pa.schema(list(_COLUMNS.items()))
 """The columns of a version. Its states are encoded, as JSON of the schema version `schema`."""
 
-_PARTS = "versions-*.parquet"
-_UNFINISHED = "-unfinished"
+PARTS = "versions-*.parquet"
+_UNFINISHED = letters.UNFINISHED
 _GROUP_ROWS = 10_000
 _GROUP_BYTES = 8 * 2**20
 
@@ -194,21 +194,9 @@ def prepare_parts(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     if (folder / MANIFEST).exists():
         raise UsageError(f"{folder} holds the export of a table: choose another folder.")
-    for file in folder.glob(f"{_PARTS}{_UNFINISHED}"):
-        file.unlink()
-
-
-def read_versions(folder: Path, handler: str, business_id: str) -> list[Version]:
-    """Return the versions of a stream that are in the parts of a folder, each once, the oldest first.
-
-    Raises `ArchiveError` for a part that cannot be read, and when there is none.
-    """
-    parts = sorted(folder.glob(_PARTS))
-    if not parts:
-        raise ArchiveError(f"There are no versions in {folder}: `consistent truncate --export` writes them.")
-    rows = [row for part in parts for row in _rows(part, (handler, business_id))]
-    versions = {row.version: row.as_version() for row in rows}
-    return [versions[number] for number in sorted(versions)]
+    for parts in (PARTS, letters.PARTS):
+        for file in folder.glob(f"{parts}{_UNFINISHED}"):
+            file.unlink()
 
 
 def _to_arrow(rows: Sequence[Row]) -> pa.RecordBatch:
@@ -220,18 +208,17 @@ def _to_arrow(rows: Sequence[Row]) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
 
 
-def _rows(path: Path, stream: tuple[str, str] | None = None) -> Iterator[Row]:
-    """Give the rows of a part, all or those of one stream."""
+def rows_in(batch: pa.RecordBatch) -> Iterator[Row]:
+    """Give the versions in a batch of a part."""
+    return map(Row._make, zip(*(_values(batch.column(name)) for name in _COLUMNS), strict=True))
+
+
+def _rows(path: Path) -> Iterator[Row]:
+    """Give all rows of a part."""
     for batch in read_batches(path):
         with reading(path):
-            found = batch if stream is None else _of_stream(batch, *stream)
-            rows = list(zip(*(_values(found.column(name)) for name in _COLUMNS), strict=True))
-        yield from (Row(*row) for row in rows)
-
-
-def _of_stream(batch: pa.RecordBatch, handler: str, business_id: str) -> pa.RecordBatch:
-    is_of_it = pc.and_(pc.equal(batch["handler"], handler), pc.equal(batch["business_id"], business_id))
-    return batch.filter(is_of_it)
+            rows = list(rows_in(batch))
+        yield from rows
 
 
 def _values(column: pa.Array) -> list[Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from runtime.batches.open_batches import BatchKey, OpenBatches
@@ -38,6 +38,10 @@ class BatchContext:
     is_redrive: bool = False
     on_difference: Literal["dead-letter", "fail"] = "dead-letter"
     number: int | None = None
+
+    def redriving(self, open_batches: OpenBatches | None) -> BatchContext:
+        """Return the same for letters, which are handled again beside open batches; None stands for no redrive."""
+        return self if open_batches is None else replace(self, is_redrive=True, open_batches=open_batches)
 
     @property
     def key(self) -> BatchKey | None:

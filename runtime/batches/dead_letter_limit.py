@@ -11,6 +11,9 @@ from runtime.messages.outcome import Status
 
 _FORM = re.compile(r"(\d{1,18})|(\d{1,3}(?:\.\d{1,9})?)%")
 
+HELD_BACK = "_held-back"
+"""The name of an empty file in the folder of a batch that is held back; Spark passes over it."""
+
 
 @dataclass(frozen=True, slots=True)
 class DeadLetterLimit:

@@ -115,7 +115,7 @@ async def forget(
 
     The tombstone refuses all messages or, with `restart`, begins a new history: a message that was enqueued `now` or
     before, or at a time that is not known, is too late for it. Costs a request for each 1,000 rows and one for each
-    100, and eight more. Raises `UsageError` when a policy holds the object, and `RetriesExhaustedError` after too many
+    99, and eight more. Raises `UsageError` when a policy holds the object, and `RetriesExhaustedError` after too many
     lost races in a row.
     """
     attempt = partial(_forget_once, tables, handler, business_id, now, restart=restart)
@@ -138,8 +138,9 @@ async def _forget_once(tables: Tables, handler: str, business_id: str, now: int,
     try:
         refusing = await _refuse(tables.states, found, now)
         await _delete_what_is_elsewhere(tables, refusing)
-        for table in _distinct(tables.states, tables.deduplication_store):
-            await _delete_rows(table, found.key)
+        if tables.deduplication_store is not tables.states:
+            await _delete_ids(tables.deduplication_store, found.key)
+        refusing = await _delete_rows(tables.states, refusing)
         await Policies(tables.states, lambda: now).remove_rules(Scope(handler, business_id))
         await _strip(tables.states, refusing, Tombstone(now, refuses=not restart))
     except RowError as error:
@@ -218,12 +219,32 @@ async def _delete_what_is_elsewhere(tables: Tables, found: _Found) -> None:
             await tables.states.transact(row.partition_key, [Operation.delete(EFFECT)])
 
 
-async def _delete_rows(table: Table, key: str) -> None:
-    """Delete all rows of a partition but tombstones."""
+async def _delete_ids(table: Table, key: str) -> None:
     async for keys in _row_keys(table, key):
-        for at in range(0, len(keys), MAX_OPERATIONS):
-            some = keys[at : at + MAX_OPERATIONS]
+        for some in _parts(keys, MAX_OPERATIONS):
             await table.transact(key, [Operation.delete(row_key) for row_key in some])
+
+
+async def _delete_rows(table: Table, found: _Found) -> _Found:
+    """Delete all rows of an object but tombstones, and return it as it is then.
+
+    Each transaction touches a tombstone: once somebody else has forgotten the object too, and a new history began
+    there, rows with the same keys are of that history.
+    """
+    holder = found.stream or found.entity
+    row_key, etag = (ENTITY if found.stream is None else HEADER), (holder.etag if holder else None) or ""
+    async for keys in _row_keys(table, found.key):
+        for some in _parts(keys, MAX_OPERATIONS - 1):
+            touch = Operation.merge(row_key, {"Refuses": True}, etag)
+            deletions = [Operation.delete(each) for each in some]
+            etag, *_ = await table.transact(found.key, [touch, *deletions])
+    if found.stream is not None:
+        return replace(found, stream=replace(found.stream, etag=etag))
+    return found if found.entity is None else replace(found, entity=replace(found.entity, etag=etag))
+
+
+def _parts(keys: Sequence[str], size: int) -> list[Sequence[str]]:
+    return [keys[at : at + size] for at in range(0, len(keys), size)]
 
 
 async def _row_keys(table: Table, key: str) -> AsyncIterator[Sequence[str]]:

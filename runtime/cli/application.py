@@ -35,6 +35,7 @@ from runtime.cli.commands.verify import verify
 from runtime.cli.commands.window import window
 from runtime.cli.console import results
 from runtime.cli.grouping import with_groups
+from runtime.cli.parsing import OnceOnly
 
 _SETTINGS: dict[str, Any] = {
     "no_args_is_help": True,
@@ -103,17 +104,19 @@ _COMMANDS = (
 )
 
 for _command in _COMMANDS:
-    application.command(_command.__name__.rstrip("_"), **_texts(_command))(with_groups(_command))
+    application.command(_command.__name__.rstrip("_"), cls=OnceOnly, **_texts(_command))(
+        with_groups(_command)
+    )
 
 _samples = typer.Typer(help="Write a message log to try things with.", **_SETTINGS)
-_samples.command("shooting-range", **_texts(shooting_range))(shooting_range)
+_samples.command("shooting-range", cls=OnceOnly, **_texts(shooting_range))(shooting_range)
 application.add_typer(_samples, name="sample")
 
 _tokens = typer.Typer(help="Give messages that come from outside the tokens they need.", **_SETTINGS)
-_tokens.command("issue", **_texts(issue))(with_groups(issue))
+_tokens.command("issue", cls=OnceOnly, **_texts(issue))(with_groups(issue))
 application.add_typer(_tokens, name="tokens")
 
 _policies = typer.Typer(help="Keep in the table what may be cut of its streams.", **_SETTINGS)
 for _name, _verb in (("set", set_policy), ("list", list_policies), ("remove", remove_policy)):
-    _policies.command(_name, **_texts(_verb))(_verb)
+    _policies.command(_name, cls=OnceOnly, **_texts(_verb))(_verb)
 application.add_typer(_policies, name="policy")

@@ -9,7 +9,7 @@ from pathlib import Path
 from types import ModuleType
 
 from consistent_messaging import PACKAGES, explain, namesakes, search_path
-from handlers import App
+from handlers import App, HandlersError
 from runtime.blame import users_frame
 from runtime.errors import AppNotFoundError, UsageError
 
@@ -81,14 +81,29 @@ def _hint(name: str | None) -> str:
 
 
 def _nowhere(name: str, missing: str, here: Path) -> str:
+    stem, dot, suffix = name.rpartition(".")
+    if dot and suffix == "py":
+        return f"An app is named by its module, not by its file: write {stem}:ATTRIBUTE."
     package = f" (there is no {missing})" if missing != name else ""
     return f"There is no module {name}{package}: it was looked for in {here} and on Python's path."
 
 
 def _raised(name: str, error: BaseException) -> str:
     last_line = traceback.format_exception_only(error)[-1].strip()
-    hint = _hint(error.name) if isinstance(error, ImportError) else ""
+    if isinstance(error, HandlersError):
+        last_line = str(error)
+    hint = _import_hint(error) if isinstance(error, ImportError) else ""
     return f"The module {name} cannot be imported: {last_line} ({_place(error)}){'.' if hint else ''}{hint}"
+
+
+def _import_hint(error: ImportError) -> str:
+    """Say what to do about an import within the module of an app that fails."""
+    hint = _hint(error.name)
+    if hint:
+        return hint
+    if "circular import" in str(error):
+        return " Two modules import each other: move what both need into a third one."
+    return " Install it, or correct the name." if isinstance(error, ModuleNotFoundError) else ""
 
 
 def _place(error: BaseException) -> str:

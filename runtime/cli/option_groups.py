@@ -6,6 +6,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from runtime.cli.masters import check_master
 from runtime.cli.message_logs import check_log
 from runtime.cli.options import (
     DEFAULT_MASTER,
@@ -72,6 +73,9 @@ class SparkOptions:
 
     master: Master = DEFAULT_MASTER
     log_file: LogFile = None
+
+    def __post_init__(self) -> None:
+        check_master(self.master)
 
     def working(self, when_stopped: str) -> AbstractContextManager[ShownSession]:
         """Start Spark, and give the session and the progress to report steps to; see `sessions.working`."""

@@ -1,4 +1,4 @@
-"""The outcomes of batches as they lie in a folder, read without Spark."""
+"""The outcomes of batches as they lie in a folder, read without Spark, on any file system."""
 
 from __future__ import annotations
 
@@ -7,18 +7,22 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from runtime.batches.dead_letter_limit import HELD_BACK
 from runtime.cli.failures import NotPossibleError
+from runtime.file_systems import Folder, open_folder
 from runtime.messages.message_ids import canonical
 from runtime.messages.outcome import Status
 
-_ROUND = re.compile(r"batch_id=(?P<batch>[^/]+)/round=(?P<round>\d+)$")
-_COMPLETE = "_batch-*"
+_BATCH = "batch_id="
+_ROUND = re.compile(r"round=(\d+)")
+_MARK = "_batch-"
+_UNFINISHED = "-unfinished"
 _KINDS = ("handler", "status", "reason")
 
 Row = dict[str, Any]
@@ -50,27 +54,66 @@ class Wanted:
         return batch.filter(pc.or_(*found))
 
 
+class Round(NamedTuple):
+    """A round that is in place."""
+
+    batch_id: str
+    number: int
+    folder: Folder
+
+
 @dataclass(frozen=True, slots=True)
 class OutcomeFiles:
-    """The outcomes of the batches in a folder, all or of one batch, that are asked for."""
+    """The outcomes of the batches in a folder, all or of one batch, that are asked for.
 
-    folders: Sequence[Path]
+    `held_back` are batches that are not published, as they have too many dead letters. They are left out unless they
+    are asked for, as they are with `is_one` batch.
+    """
+
+    rounds: Sequence[Round]
     wanted: Wanted
+    held_back: Sequence[str] = ()
+    is_one: bool = False
 
     @classmethod
-    def open(cls, out: Path, batch_id: str | None, wanted: Wanted) -> OutcomeFiles:
-        """Find the rounds that are in place. Raises `NotPossibleError` when there is none."""
-        pattern = f"batch_id={batch_id or '*'}/round=*"
-        above = out.parent if out.name.startswith("batch_id=") else out
-        folders = [folder for folder in above.glob(pattern) if any(folder.glob(_COMPLETE))]
-        if above != out:
-            folders = [folder for folder in folders if folder.parent == out]
-        if not folders:
+    def open(cls, out: str, batch_id: str | None, wanted: Wanted) -> OutcomeFiles:
+        """Find the rounds that are in place, on any file system that pyarrow or fsspec opens.
+
+        Raises `NotPossibleError` when there is none, and when the folder cannot be read.
+        """
+        try:
+            batches = list(_batches(open_folder(_absolute(out)), batch_id))
+            held_back = [_id(batch) for batch in batches if HELD_BACK in batch.sizes()]
+            rounds = [each for batch in batches for each in _rounds(batch)]
+        except OSError as error:
+            reason = str(error).partition("\n")[0]
+            raise NotPossibleError(f"Outcomes cannot be read from {out}: {reason}.") from error
+        is_one = batch_id is not None or _id(open_folder(out)) != ""
+        if not is_one:
+            rounds = [each for each in rounds if each.batch_id not in held_back]
+        if not rounds and held_back:
+            raise NotPossibleError(
+                f"There are only outcomes of batches in {out} that are held back: add --batch-id {held_back[0]}."
+            )
+        if not rounds:
             which = f" of batch {batch_id}" if batch_id else ""
             raise NotPossibleError(
                 f"There are no outcomes{which} in {out}: `consistent run --out {out}` writes them."
             )
-        return cls(sorted(folders, key=_order), wanted)
+        return cls(sorted(rounds, key=lambda each: each[:2]), wanted, held_back, is_one)
+
+    @property
+    def are_held_back(self) -> bool:
+        """Whether these are outcomes of a batch that is held back."""
+        return self.is_one and bool(self.held_back)
+
+    def remarks(self) -> Iterator[str]:
+        """Give what is to be known of batches that are held back."""
+        for batch_id in self.held_back:
+            if self.is_one:
+                yield f"Batch {batch_id} is held back: it has too many dead letters, and nothing of it is published."
+            else:
+                yield f"Batch {batch_id} is held back and left out: --batch-id {batch_id} shows it."
 
     def counts(self) -> Counter[tuple[str | None, str, str | None]]:
         """Count the outcomes by handler, status and reason."""
@@ -102,19 +145,39 @@ class OutcomeFiles:
     def _batches(self, columns: Sequence[str] = ()) -> Iterator[tuple[pa.RecordBatch, Row]]:
         """Give the rows that are asked for, with some columns at least, or else all."""
         names = list({*columns, *_KINDS, "message_id", "business_id"}) if columns else None
-        for folder in self.folders:
-            where = _numbers(folder)
-            for path in sorted(folder.glob("*.parquet")):
-                with pq.ParquetFile(path) as file:
+        for batch_id, number, folder in self.rounds:
+            where = {"batch_id": batch_id, "round": number}
+            for name in sorted(each for each in folder.names() if each.endswith(".parquet")):
+                with folder.read(name) as opened, pq.ParquetFile(opened) as file:
                     for batch in file.iter_batches(columns=names):
                         yield self.wanted.of(batch), where
 
 
-def _numbers(folder: Path) -> Row:
-    found = _ROUND.search(folder.as_posix())
-    return {} if found is None else {"batch_id": found["batch"], "round": int(found["round"])}
+def _absolute(out: str) -> str:
+    """Return the url of a folder, or its absolute path."""
+    return out.rstrip("/") if ":" in out else str(Path(out).absolute())
 
 
-def _order(folder: Path) -> tuple[str, int]:
-    numbers = _numbers(folder)
-    return numbers["batch_id"], numbers["round"]
+def _batches(out: Folder, batch_id: str | None) -> Iterator[Folder]:
+    """Give the folders of batches, of which this may be one."""
+    found = [out] if _id(out) else [out.sub(name) for name in out.names()]
+    for folder in found:
+        if _id(folder) and batch_id in (None, _id(folder)):
+            yield folder
+
+
+def _id(folder: Folder) -> str:
+    """Return the id of the batch whose folder this is, empty when it is none's."""
+    return folder.name.removeprefix(_BATCH) if folder.name.startswith(_BATCH) else ""
+
+
+def _rounds(batch: Folder) -> Iterator[Round]:
+    """Give the rounds of a batch that are in place as a whole."""
+    for name in batch.names():
+        number = _ROUND.fullmatch(name)
+        if number is None:
+            continue
+        folder = batch.sub(name)
+        marks = [each for each in folder.names() if each.startswith(_MARK)]
+        if marks and not any(each.endswith(_UNFINISHED) for each in marks):
+            yield Round(_id(batch), int(number[1]), folder)

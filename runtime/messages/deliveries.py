@@ -40,7 +40,8 @@ class Deliveries(Sequence[Delivery]):
     """Deliveries that were parsed: for each the message in its body, or the dead letter that it is.
 
     `keys` and `fingerprints` are those of the messages; a dead letter has some key and an empty fingerprint. `routes`
-    are the ways of the messages to their handler, by the name of their type. As a sequence it gives the deliveries one
+    are the ways of the messages to their handler, by the name of their type. In a redrive, `letters` are the numbers of
+    the letters that the deliveries are, by which a mended body finds its own. As a sequence it gives the deliveries one
     by one, each made when it is asked for.
     """
 
@@ -49,6 +50,7 @@ class Deliveries(Sequence[Delivery]):
     messages: Sequence[Message | Outcome]
     fingerprints: Sequence[bytes]
     routes: Mapping[str, Route]
+    letters: Sequence[int] | None = None
 
     @classmethod
     def of(cls, deliveries: Sequence[Delivery]) -> Deliveries:
@@ -91,6 +93,7 @@ class Deliveries(Sequence[Delivery]):
                 self.messages[index],
                 self.fingerprints[index],
                 self.routes,
+                None if self.letters is None else self.letters[index],
             )
         message = self.messages[index]
         if isinstance(message, Outcome):

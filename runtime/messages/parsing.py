@@ -124,8 +124,10 @@ class _Parser:
             return self._refusal(Reason.INVALID_ENVELOPE, problem)
         route, decode, is_for_stream = way
         try:
-            message = decode(body) if isinstance(body, str) else read_body(route, body)
-            digest = fingerprint(type_, body, packed=isinstance(body, bytes))
+            if isinstance(body, str):
+                message, digest = decode(body), fingerprint(type_, body)
+            else:
+                message, digest = read_body(route, body), fingerprint(type_, body, packed=True)
         except ValidationError as error:
             return self._refusal(_reason(route, error), all_problems(error))
         except Exception as error:  # noqa: BLE001 - a message's own validators may raise anything

@@ -19,9 +19,10 @@ from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 
+from runtime.batches.dead_letter_limit import HELD_BACK
 from runtime.batches.record import BatchRecord
 from runtime.errors import BatchFailedError, BatchRefusedError, UsageError
-from runtime.spark.file_systems import Folder, open_folder
+from runtime.file_systems import Folder, open_folder
 from runtime.spark.schemas import STORED_OUTCOME
 from runtime.spark.workers.parts import SUFFIX, Part, PartFile, count_file
 
@@ -101,6 +102,14 @@ class BatchFolders:
         """Make the names of the folders of a round survive a power cut. Those of its files do, and the files."""
         for folder in (self.round(number), self._batch(), self.record.out):
             open_folder(folder).flush()
+
+    def hold_back(self) -> None:
+        """Mark the batch as one that is not to be published as it is; Spark does not see the mark."""
+        open_folder(self._batch()).touch(HELD_BACK)
+
+    def release(self) -> None:
+        """Take the mark away, if there is one."""
+        open_folder(self._batch()).delete_file(HELD_BACK)
 
     def remove_staging(self) -> None:
         """Delete the staging folders of failed attempts of this batch; a concurrent change is ignored.

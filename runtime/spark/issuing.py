@@ -22,10 +22,10 @@ from handlers import App
 from runtime.algorithms.choice import handlers_of
 from runtime.algorithms.outbox.tokens import CHAIN_LENGTH, FIRST, HEADER, TokenStore, first_tokens
 from runtime.errors import BatchFailedError, UsageError
+from runtime.file_systems import open_folder
 from runtime.retries import RetryPolicy, until_undisturbed
 from runtime.spark.batch_options import Step
 from runtime.spark.beginning import check_session
-from runtime.spark.file_systems import open_folder
 from runtime.spark.folders import absolute_folder
 from runtime.spark.logs.inputs import describe_input
 from runtime.spark.logs.log import normalise

@@ -19,12 +19,12 @@ from runtime.algorithms.letters.reading import find_letters
 from runtime.algorithms.letters.selection import FoundLetter
 from runtime.algorithms.letters.wanted import Wanted
 from runtime.errors import UsageError
+from runtime.file_systems import Folder, open_folder
 from runtime.messages.envelope import Envelope
 from runtime.messages.letters import pack_envelope
 from runtime.messages.outcome import Reason
 from runtime.messages.parsing import business_id_of
 from runtime.retries import RetryPolicy, until_undisturbed
-from runtime.spark.file_systems import Folder, open_folder
 from runtime.spark.passes import Work
 from runtime.spark.workers.job import FoldJob
 from runtime.spark.workers.letters import ARROW_REDRIVEN, BEHIND_ALL

@@ -98,6 +98,7 @@ class Rounds:
         if record.is_finished:
             return BatchResult(record, self._folders(record).outcomes(), was_published=True)
         record = self._run_rounds(record, first, messages)
+        self._folders(record).release()
         record = self.connection.run(self.ledger.publish(record))
         folders = self._folders(record)
         folders.remove_staging()
@@ -140,22 +141,25 @@ class Rounds:
                 if number:
                     first, messages = self._next_round(record), record.last_routable
                 parts = self._run_round(record, first, messages)
-            self._check_dead_letters(record, totals(parts)[0])
+            self._check_dead_letters(record, folders, totals(parts)[0])
             folders.flush(number)
             self.options.step(f"Round {number}: recording in the ledger")
             record = self.connection.run(self.ledger.commit_round(record, number, *totals(parts)))
             self._finish(record)
         return record
 
-    def _check_dead_letters(self, record: BatchRecord, counts: Mapping[str, int]) -> None:
+    def _check_dead_letters(
+        self, record: BatchRecord, folders: BatchFolders, counts: Mapping[str, int]
+    ) -> None:
         """Raise `BatchHeldBackError` when there are too many with those of the round that has these counts."""
         limit = self.options.limit()
         total = Counter(record.counts) + Counter(counts)
         if limit is not None and limit.is_exceeded(total):
+            folders.hold_back()
             message = (
                 f"Batch {record.batch_id} is held back: {total[Status.DEAD_LETTER]:,} of its deliveries are dead "
-                f"letters, more than {limit}. Its outcomes are in {record.out}; run it again with its id and a higher "
-                f"limit to publish it, or abandon it."
+                f"letters, more than {limit}. Nothing is published. Its outcomes are in {record.out}; run it again "
+                f"with its id and a higher limit to publish it, or abandon it."
             )
             raise BatchHeldBackError(message)
 

@@ -13,8 +13,11 @@ import pyarrow as pa
 from pyspark.sql.types import LongType, StringType, StructField, StructType, TimestampType
 
 from eventstore import KeyRange
-from runtime.algorithms.state_based.truncation import Truncated, take_versions, truncate_stream
+from runtime.algorithms.letters.lines import to_line
+from runtime.algorithms.letters.selection import FoundLetter
+from runtime.algorithms.state_based.truncation import Truncated, take_letters, take_versions, truncate_stream
 from runtime.algorithms.state_based.truncation_rules import HeldBy, TruncationRules
+from runtime.archives.letters import LetterPart
 from runtime.archives.versions import VersionPart
 from runtime.batches.open_batches import OpenBatches
 from runtime.cleanup.lease import RENEW_SECONDS, Leases
@@ -25,6 +28,7 @@ from runtime.spark.workers.concurrency import ConcurrencyLimit
 from runtime.spark.workers.connection import open_table
 from runtime.spark.workers.job import Wrap
 from runtime.spark.workers.pace import Pace, PacedTable
+from runtime.storage.letters import Letter
 from runtime.storage.listing import stream_keys
 
 GIVEN = "given"
@@ -55,6 +59,13 @@ class Kind(NamedTuple):
     held: str | None
 
 
+class _Exported(NamedTuple):
+    """What of a stream is in verified files: its versions up to one, and the letters with these numbers."""
+
+    up_to: int = 0
+    letters: frozenset[int] = frozenset()
+
+
 class _Looked(NamedTuple):
     """What became of a stream."""
 
@@ -66,10 +77,11 @@ class _Looked(NamedTuple):
 class TruncationJob:
     """All that a worker needs to truncate streams.
 
-    With `export`, a folder, versions are cut once they are in a verified file there. Without `given` rules the policies
-    count. With `token` the worker goes on only while the lease has it. With `done` it says how many streams are done.
-    Single messages handled before `acknowledged` count as acknowledged, whatever the rules promise; letters refused
-    before `give_up` are given up. `with_streams` gives a row for each stream that was cut or is held.
+    With `export`, a folder, versions are cut and letters are given up once they are in verified files there. Without
+    `given` rules the policies count. With `token` the worker goes on only while the lease has it. With `done` it says
+    how many streams are done. Single messages handled before `acknowledged` count as acknowledged, whatever the rules
+    promise; letters refused before `give_up` are given up. `with_streams` gives a row for each stream that was cut or
+    is held.
     """
 
     store: str = field(repr=False)
@@ -127,35 +139,42 @@ class _Worker:
         pages = stream_keys(self._table, keys)
         while (page := self._connection.run(anext(pages, None))) is not None:
             decisions = self._connection.run(policies.decide(page))
-            exported: Mapping[str, int] | None = None
+            exported: Mapping[str, _Exported] | None = None
             if self._job.export is not None and not self._job.dry_run:
                 exported = self._connection.run(self._export(Path(self._job.export), page, decisions))
             for key, decision in zip(page, decisions, strict=True):
                 if time.monotonic() - self._looked_at_lease >= RENEW_SECONDS:
                     self._check_lease()
-                yield self._truncate(key, decision, None if exported is None else exported.get(key, 0))
+                yield self._truncate(
+                    key, decision, None if exported is None else exported.get(key, _Exported())
+                )
 
     async def _export(
         self, folder: Path, keys: Sequence[str], decisions: Sequence[Decision]
-    ) -> Mapping[str, int]:
-        """Write the versions that are to be cut of some streams to a file, verified; return the newest of each."""
-        newest = {}
-        with VersionPart(folder) as part:
+    ) -> Mapping[str, _Exported]:
+        """Write the versions and letters that are to go of some streams to files, verified, and say what that is."""
+        exported = {}
+        with VersionPart(folder) as part, LetterPart(folder) as refused:
             for key, decision in zip(keys, decisions, strict=True):
                 _, rules = self._rules(decision)
                 if rules is not None and not decision.is_held:
                     handler, _, business_id = key.partition("-")
                     add = partial(part.add, handler, business_id)
-                    newest[key] = await take_versions(self._table, key, rules, RetryPolicy(), add)
+                    add_letter = partial(_add_letter, refused, handler, business_id)
+                    exported[key] = _Exported(
+                        await take_versions(self._table, key, rules, RetryPolicy(), add),
+                        await take_letters(self._table, key, rules, RetryPolicy(), add_letter),
+                    )
             part.close()
-        return newest
+            refused.close()
+        return exported
 
     def _check_lease(self) -> None:
         if self._job.token is not None:
             self._connection.run(Leases(self._table, self._job.clock).check(self._job.token))
         self._looked_at_lease = time.monotonic()
 
-    async def _truncate(self, key: str, decision: Decision, up_to: int | None) -> _Looked:
+    async def _truncate(self, key: str, decision: Decision, exported: _Exported | None) -> _Looked:
         handler = key.partition("-")[0]
         source, rules = self._rules(decision)
         if decision.is_held:
@@ -164,7 +183,13 @@ class _Worker:
             return _Looked(Kind(handler, None, None))
         dry_run = self._job.dry_run
         truncated = await truncate_stream(
-            self._table, key, rules, RetryPolicy(), dry_run=dry_run, up_to=up_to
+            self._table,
+            key,
+            rules,
+            RetryPolicy(),
+            dry_run=dry_run,
+            up_to=exported.up_to if exported else None,
+            letters_kept=exported.letters if exported else None,
         )
         return _Looked(Kind(handler, source, truncated.held if truncated else None), truncated)
 
@@ -181,6 +206,10 @@ class _Worker:
         job = self._job
         acknowledged = rules.acknowledged if job.acknowledged is None else job.acknowledged
         return replace(rules, acknowledged=acknowledged, give_up=job.give_up)
+
+
+def _add_letter(part: LetterPart, handler: str, business_id: str, letter: Letter) -> None:
+    part.add(to_line(FoundLetter(letter, handler, business_id)))
 
 
 class _Tally:

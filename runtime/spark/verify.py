@@ -11,6 +11,7 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
+from pathlib import Path
 from typing import Any
 
 from pyspark import StorageLevel
@@ -20,6 +21,7 @@ from pyspark.sql import functions as sf
 from eventstore.connect import portable_url
 from handlers import App
 from runtime.algorithms.state_based.verification import Verdict
+from runtime.archives.exported import ExportedVersions
 from runtime.batches.ledger import Ledger
 from runtime.batches.record import STATE_BASED
 from runtime.clock import system_clock
@@ -52,7 +54,8 @@ class VerifyOptions:
 
     `sample` takes a share of all streams, chosen by a hash of handler, business id and `seed`: the same ones in every
     run. With `cascade` the outputs of the replays are verified too, round by round. `source`, `partitions` and
-    `in_flight` are those of a batch. `step` is called with a sentence when the work goes on to its next step, and
+    `in_flight` are those of a batch. `export` is a folder that driver and workers see, with versions that truncation
+    has cut: these are compared too. `step` is called with a sentence when the work goes on to its next step, and
     `progress` as that of a batch.
     """
 
@@ -65,6 +68,7 @@ class VerifyOptions:
     partitions: int | None = None
     in_flight: int = 32
     wrap: Wrap | None = None
+    export: str | None = None
     step: Callable[[str], None] = _silent
     progress: ShowDone | None = None
 
@@ -72,6 +76,8 @@ class VerifyOptions:
         if not 0 < self.sample <= 1:
             message = f"A sample is a share of the streams, above 0 and up to 1, not {self.sample}."
             raise UsageError(message)
+        if self.export is not None:
+            ExportedVersions(Path(self.export))  # raises when there are no versions
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,8 +166,8 @@ def verify(
     work is done when this returns. Costs one query for each stream, and more for versions that are no longer in its
     header.
 
-    Raises `UsageError` for what cannot be verified, `TableNotFoundError` when there is no such table, and
-    `BatchFailedError` when the job stopped.
+    Raises `UsageError` for what cannot be verified, `ArchiveError` for an export without versions,
+    `TableNotFoundError` when there is no such table, and `BatchFailedError` when the job stopped.
     """
     check_session(spark)
     verifying = _Verifying(spark, app, portable_url(store), table, VerifyOptions(**options))
@@ -226,6 +232,7 @@ class _Verifying:
             options.cascade,
             options.wrap,
             number=next(_numbers),
+            export=None if options.export is None else str(Path(options.export).absolute()),
         )
         partitions = options.partitions or max(2, 2 * self.spark.sparkContext.defaultParallelism)
         routed = route(messages, self.app, partitions, sample)

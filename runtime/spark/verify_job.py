@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Coroutine, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -15,6 +16,7 @@ import pyarrow as pa
 from eventstore import Table
 from handlers import App
 from runtime.algorithms.state_based.verification import Finding, Verdict, Verifier
+from runtime.archives.exported import ExportedVersions
 from runtime.messages.dead_letters import without_values
 from runtime.messages.deliveries import Delivery
 from runtime.messages.outcome import Outcome
@@ -71,7 +73,8 @@ class _Row:
 class VerifyJob:
     """All that a worker needs to verify a partition of deliveries. `with_outputs` also gives what matches publish.
 
-    `number` tells one verification from another that is equal. `counts` is where the driver is told how far it is.
+    `export` is a folder with versions that were cut. `number` tells one verification from another that is equal.
+    `counts` is where the driver is told how far it is.
     """
 
     app: App
@@ -81,6 +84,7 @@ class VerifyJob:
     with_outputs: bool = False
     wrap: Wrap | None = None
     number: int = 0
+    export: str | None = None
     counts: Address | None = None
 
     def verify(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -106,9 +110,10 @@ class _Worker:
     def __init__(self, job: VerifyJob, table: Table) -> None:
         self._app = job.app
         self._buffer = Buffer()
+        find_cut = None if job.export is None else ExportedVersions(Path(job.export)).find
         self.meter = Meter(job.counts, job.app)
         self._verifiers = {
-            name: Verifier(table, handler, RetryPolicy(), with_outputs=job.with_outputs)
+            name: Verifier(table, handler, RetryPolicy(), with_outputs=job.with_outputs, find_cut=find_cut)
             for name, handler in job.app.handlers.items()
         }
 

@@ -69,6 +69,8 @@ async def load(table: Table, handler: HandlerDefinition, business_id: str, ids: 
         initial = replace(history.head, state=handler.initial, schema=handler.codec.version)
         return replace(history, head=initial)
     head = await _with_state(history)
+    if head.schema == handler.codec.version:
+        return history if head is history.head else replace(history, head=head)
     state = handler.codec.upcast(head.state or b"", head.schema)
     return replace(history, head=replace(head, state=state, schema=handler.codec.version))
 

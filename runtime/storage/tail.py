@@ -95,7 +95,7 @@ class Tail:
 
     def plus(self, segment: Segment) -> Tail:
         """Return the tail with one more segment."""
-        return replace(self, segments=(*self.segments, segment))
+        return Tail(self.first, self.schema, self.before, (*self.segments, segment))
 
     def ids(self) -> list[IdKey]:
         """Return the message ids, in order. Raises `StoredDataError`."""

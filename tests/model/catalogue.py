@@ -148,6 +148,8 @@ REFUSALS = (
     *(Check(scenario, Bounds(1, 2)) for scenario in refused_entities.BATCH),
     *(Check(scenario, Bounds(1, 1), is_quick=True) for scenario in refused_entities.SINGLE),
     *(Check(scenario, Bounds(1, 1)) for scenario in refused_entities.REDRIVEN),
+    Check(refused_entities.DOCUMENTS, Bounds(1, 1), is_quick=True),
+    Check(refused_entities.DOCUMENTS, Bounds(2)),
     *(Check(scenario, Bounds(2, 1)) for scenario in refused_entities.SINGLE[:1]),
     *(Check(scenario, Bounds(2)) for scenario in refused_entities.SINGLE[1:2]),
     Check(refused_entities.SINGLE[0], Bounds(1, 0, 0, cuts=1)),

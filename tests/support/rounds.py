@@ -11,7 +11,7 @@ import pytest
 from pyarrow import parquet
 from pyspark.sql import SparkSession
 
-from runtime.spark.file_systems import Folder, open_folder
+from runtime.file_systems import Folder, open_folder
 from runtime.spark.folders import BatchFolders
 from runtime.spark.workers.parts import Part, PartJob
 from tests.support.batch_records import started

@@ -38,7 +38,7 @@ def _routed(app: App, row: LogRow) -> Iterator[LogRow]:
     named, text = row.get("business_id"), json.dumps(headers) if headers else None
     for handler in takers:
         route = routes.get(handler or "")
-        business_id = _read(route.wire_path, row["body"]) if route and named is None else route and named
+        business_id = named or _read(route.wire_path, row["body"]) if route else None
         yield {**row, "handler": handler, "business_id": business_id or None, "given": named, "headers": text}
 
 

@@ -30,8 +30,9 @@ from runtime.algorithms.outbox.entity import Entity
 from runtime.algorithms.outbox.intents import Intent
 from runtime.algorithms.outbox.invoking import after_forgetting, concluded, id_reused
 from runtime.algorithms.outbox.outbox import Outbox
-from runtime.algorithms.refusals import Refusals
+from runtime.algorithms.refusals import Refusals, decided_before
 from runtime.batches.context import BatchContext
+from runtime.batches.open_batches import OpenBatches
 from runtime.clock import Clock, cut_off, system_clock
 from runtime.messages.copies import is_copy
 from runtime.messages.deliveries import Delivery, Prepared
@@ -70,15 +71,15 @@ class PrepareCommitPublish:
         self.effects = effects
         self.render = render
 
-    async def process(self, message: Delivery, *, is_redrive: bool = False) -> Outcome:
+    async def process(self, message: Delivery, *, redrive_beside: OpenBatches | None = None) -> Outcome:
         """Handle a message, publish its documents and outputs, and return what became of it.
 
         A message that was refused before stays so, unless it is redriven.
         """
         if isinstance(message, Outcome) or self.outbox.entities.refusal(message):
-            return await self.outbox.process(message, is_redrive=is_redrive)
+            return await self.outbox.process(message, redrive_beside=redrive_beside)
         prepared: list[Effect] = []
-        attempt = partial(self.attempt, prepared, message, BatchContext(is_redrive=is_redrive))
+        attempt = partial(self.attempt, prepared, message, BatchContext().redriving(redrive_beside))
         outcome = await until_undisturbed(self.outbox.retries, attempt)
         await self.withdraw(prepared, outcome)
         return outcome
@@ -94,17 +95,18 @@ class PrepareCommitPublish:
             return forgotten
         refusals = Refusals(entity.letters, batch)
         if message.key not in entity.outbox:
-            draft = refusals.refusal(message) or self.invoke(entity, message)
+            draft = refusals.refusal(0, message) or self.invoke(entity, message)
             if isinstance(draft, Outcome):
                 return await self.outbox.refuse(entity, refusals, message, draft)
-            refusals.processed(0, message.key)
+            refusals.processed(0, message.key, message.fingerprint)
             draft = draft._replace(changed=draft.changed.with_refusals(refusals, 1))
             entity = await self.register(entity, draft)
             await self.prepare(draft, prepared)
             entity, status = await self.commit(entity, draft), Status.PROCESSED
         entry = entity.outbox[message.key]
         if not is_copy(message, entry.fingerprint):
-            return await self.outbox.refuse(entity, refusals, message, id_reused(self.handler, message))
+            reused = decided_before(refusals, 0, message, id_reused(self.handler, message))
+            return await self.outbox.refuse(entity, refusals, message, reused)
         outputs = await self.outbox.publish_outputs(entity, message.key)
         entity = await self.outbox.finish(entity, [message.key])
         await self.clean_up(entity)

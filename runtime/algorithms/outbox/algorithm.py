@@ -21,9 +21,9 @@ from runtime.algorithms.outbox.entities import Entities
 from runtime.algorithms.outbox.entity import Entity
 from runtime.algorithms.outbox.invoking import after_forgetting, concluded, id_reused, invoke
 from runtime.algorithms.publishing import publish_all
-from runtime.algorithms.refusals import Refusals, business_id_of, has_stream
+from runtime.algorithms.refusals import Refusals, business_id_of, decided_before, has_stream
 from runtime.batches.context import BatchContext
-from runtime.batches.open_batches import BatchKey
+from runtime.batches.open_batches import BatchKey, OpenBatches
 from runtime.clock import Clock, cut_off, system_clock
 from runtime.messages.copies import is_copy
 from runtime.messages.deliveries import Delivery, Prepared
@@ -52,7 +52,7 @@ class OutboxAlgorithm(ABC):
         self.retries = self.retries.beside(*self.tables())
         self.entities = Entities(self.table, self.handler, self.name, self.retries)
 
-    async def process(self, message: Delivery, *, is_redrive: bool = False) -> Outcome:
+    async def process(self, message: Delivery, *, redrive_beside: OpenBatches | None = None) -> Outcome:
         """Handle a message, publish its outputs, and return the outcome with the outputs that were published.
 
         A message that was refused before stays so, unless it is redriven.
@@ -61,7 +61,7 @@ class OutboxAlgorithm(ABC):
             message = self.entities.refusal(message) or message
         if isinstance(message, Outcome) and not has_stream(message):
             return message
-        batch = BatchContext(is_redrive=is_redrive)
+        batch = BatchContext().redriving(redrive_beside)
         return await until_undisturbed(self.retries, partial(self.attempt, message, batch))
 
     async def attempt(self, message: Delivery, batch: BatchContext) -> Outcome:
@@ -76,18 +76,21 @@ class OutboxAlgorithm(ABC):
         known = await self.known_elsewhere(entity, message)
         if known is not None:
             if known.is_dead_letter:
-                return await self.refuse(entity, refusals, message, known)
+                return await self.refuse(
+                    entity, refusals, message, decided_before(refusals, 0, message, known)
+                )
             return await self.return_early(entity, message, known)
         status, attempt = Status.DUPLICATE, self.new_id()
         if message.key not in entity.outbox:
-            changed = refusals.refusal(message) or self.invoke(entity, message, attempt)
+            changed = refusals.refusal(0, message) or self.invoke(entity, message, attempt)
             if isinstance(changed, Outcome):
                 return await self.refuse(entity, refusals, message, changed)
-            refusals.processed(0, message.key)
+            refusals.processed(0, message.key, message.fingerprint)
             entity, status = await self.entities.store(changed.with_refusals(refusals, 1)), Status.PROCESSED
         entry = entity.outbox[message.key]
         if not is_copy(message, entry.fingerprint):
-            return await self.refuse(entity, refusals, message, id_reused(self.handler, message))
+            reused = decided_before(refusals, 0, message, id_reused(self.handler, message))
+            return await self.refuse(entity, refusals, message, reused)
         entity = await self.make_ready(entity, {message.key: attempt})
         outputs = await self.publish_outputs(entity, message.key)
         if entry.batch is None:

@@ -20,12 +20,12 @@ from runtime.algorithms.outbox.algorithm import OutboxAlgorithm
 from runtime.algorithms.outbox.entity import Entity
 from runtime.algorithms.outbox.entry import Entry
 from runtime.algorithms.outbox.invoking import after_forgetting, concluded, id_reused, refused
-from runtime.algorithms.refusals import Refusals, has_stream
+from runtime.algorithms.refusals import Refusals, decided_before, has_stream
 from runtime.batches.context import HELD_BACK, BatchContext
 from runtime.batches.open_batches import BatchKey
 from runtime.batches.seen import NOTHING, Seen
 from runtime.messages.copies import is_copy
-from runtime.messages.deliveries import Delivery, Prepared
+from runtime.messages.deliveries import Deliveries, Delivery, Prepared
 from runtime.messages.envelope import Envelope
 from runtime.messages.message_ids import IdKey, id_text
 from runtime.messages.outcome import Outcome, Reason, Status
@@ -51,12 +51,14 @@ class OutboxBatch:
         number of messages; the de-duplication store or the tokens are asked for each message. Raises
         `RetriesExhaustedError` after too many lost races in a row.
         """
+        letters = deliveries.letters if isinstance(deliveries, Deliveries) else None
         deliveries = [self._storable(delivery) for delivery in deliveries]
         if any(isinstance(each, Outcome) and not has_stream(each) for each in deliveries):
             return [delivery for delivery in deliveries if isinstance(delivery, Outcome)]
         outcomes: list[Outcome] = []
         while waiting := deliveries[len(outcomes) :]:
-            attempt = partial(self.attempt, business_id, waiting, seen)
+            numbers = None if letters is None else letters[len(outcomes) :]
+            attempt = partial(self.attempt, business_id, waiting, seen, numbers)
             decided = await until_undisturbed(self.algorithm.retries, attempt)
             outcomes += decided
             seen = seen.after(decided)
@@ -67,10 +69,14 @@ class OutboxBatch:
         business_id: str,
         deliveries: Sequence[Delivery],
         seen: Seen,
+        letters: Sequence[int] | None = None,
     ) -> list[Outcome]:
-        """Load, check and invoke for each message, store, make ready; until a write takes no more letters."""
+        """Load, check and invoke for each message, store, make ready; until a write takes no more letters.
+
+        In a redrive, `letters` are the numbers of the letters that the deliveries are.
+        """
         loaded = entity = await self._load(business_id)
-        refusals = Refusals(entity.letters, self.batch)
+        refusals = Refusals(entity.letters, self.batch, letters)
         attempts: dict[IdKey, str] = {}
         ends: list[Delivery] = []
         dead_letter = seen.dead_letter
@@ -78,13 +84,13 @@ class OutboxBatch:
         for position, delivery in enumerate(deliveries):
             stopped = dead_letter and self.batch.stops_streams
             before = entity
-            entity, end = await self._handle(entity, delivery, attempts, refusals, stopped=stopped)
+            entity, end = await self._handle(entity, position, delivery, attempts, refusals, stopped=stopped)
             ends.append(end)
             if isinstance(end, Outcome) and end.is_dead_letter:
                 refusals.record(position, end, delivery, version=entity.version, now=now)
                 dead_letter = True
-            elif entity is not before and isinstance(delivery, Prepared):
-                refusals.processed(position, delivery.key)
+            elif isinstance(delivery, Prepared) and (entity is not before or self.batch.is_redrive):
+                refusals.processed(position, delivery.key, delivery.fingerprint)
             if refusals.is_full:
                 break
         entity = entity.with_refusals(refusals, len(ends))
@@ -131,6 +137,7 @@ class OutboxBatch:
     async def _handle(
         self,
         entity: Entity,
+        position: int,
         delivery: Delivery,
         attempts: dict[IdKey, str],
         refusals: Refusals,
@@ -145,11 +152,11 @@ class OutboxBatch:
             return entity, delivery
         known = await self.algorithm.known_elsewhere(entity, delivery)
         if known is not None:
-            return entity, known
+            return entity, decided_before(refusals, position, delivery, known)
         key, handler = delivery.key, self.algorithm.handler
         attempt = attempts.get(key) or self.algorithm.new_id()
         if key not in entity.outbox:
-            refusal = refusals.refusal(delivery)
+            refusal = refusals.refusal(position, delivery)
             if refusal is not None:
                 return entity, refusal
             if stopped:
@@ -159,7 +166,7 @@ class OutboxBatch:
                 return entity, changed
             entity = changed
         if not is_copy(delivery, entity.outbox[key].fingerprint):
-            return entity, id_reused(handler, delivery)
+            return entity, decided_before(refusals, position, delivery, id_reused(handler, delivery))
         attempts[key] = attempt
         return entity, delivery
 

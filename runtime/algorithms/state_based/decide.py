@@ -13,6 +13,7 @@ from typing import NamedTuple
 from handlers import CodecError, Context, Message
 from handlers.app import HandlerDefinition
 from runtime.algorithms.invocation import HandlerFailedError, invoke_handler
+from runtime.algorithms.refusals import decided_before
 from runtime.algorithms.state_based.difference import Difference
 from runtime.algorithms.state_based.replay import Replayer, find_difference
 from runtime.algorithms.state_based.transaction import Transaction
@@ -130,9 +131,7 @@ class Decider:
         envelopes, key = deliveries.envelopes, deliveries.keys[position]
         message_id, route = envelopes.message_ids[position], deliveries.routes[envelopes.types[position]]
         if not self._is_copy(known, transaction):
-            problem = f"Version {version.number} was made by another message with the id {message_id}."
-            refused = self._dead_letter(envelopes[position], Reason.ID_REUSED, problem)
-            self._refuse(position, refused, transaction)
+            self._refuse(position, self._id_reused(known, transaction), transaction)
             return
         try:
             replayed = self._replayer.replay(message_id, route, message, version)
@@ -153,6 +152,16 @@ class Decider:
         status = Status.PROCESSED if is_first and is_ours else Status.DUPLICATE
         published = replayed.published if is_first else ()
         transaction.conclude(key, status, version.number, record.now, published)
+
+    def _id_reused(self, known: Known, transaction: Transaction) -> Outcome:
+        """Return the outcome of another message under a known id, which may have been refused before that was known."""
+        position, delivery = known.position, transaction.deliveries[known.position]
+        envelope, number = transaction.deliveries.envelopes[position], known.version.number
+        problem = f"Version {number} was made by another message with the id {envelope.message_id}."
+        reused = self._dead_letter(envelope, Reason.ID_REUSED, problem)
+        if isinstance(delivery, Outcome):
+            return reused
+        return decided_before(transaction.refusals, position, delivery, reused)
 
     def _is_copy(self, known: Known, transaction: Transaction) -> bool:
         deliveries, recorded = transaction.deliveries, known.version.record.fingerprint
@@ -183,8 +192,8 @@ class Decider:
         if isinstance(delivery, Outcome):
             return delivery
         envelope, enqueued_at = delivery.envelope, delivery.envelope.enqueued_at
-        is_too_late = self._is_too_late(delivery, transaction)
-        refused = transaction.refusals.refusal(delivery, waits=not is_too_late)
+        is_too_late = self._is_too_late(position, delivery, transaction)
+        refused = transaction.refusals.refusal(position, delivery, waits=not is_too_late)
         if refused is not None:
             return refused
         if enqueued_at is not None and self._is_in_future(enqueued_at):
@@ -196,12 +205,12 @@ class Decider:
             return self._dead_letter(envelope, Reason.HELD_BACK, HELD_BACK)
         return None
 
-    def _is_too_late(self, delivery: Prepared, transaction: Transaction) -> bool:
+    def _is_too_late(self, position: int, delivery: Prepared, transaction: Transaction) -> bool:
         """Say whether a message cannot be told from a duplicate, and is not to be handled then. A letter can be."""
         return (
             self._batch.late != "process"
             and transaction.head.is_too_late(delivery.envelope.enqueued_at)
-            and not transaction.refusals.is_redriven(delivery)
+            and not transaction.refusals.is_redriven(position, delivery)
         )
 
     def _is_in_future(self, enqueued_at: int) -> bool:

@@ -23,6 +23,7 @@ from runtime.algorithms.state_based.decide import Decider
 from runtime.algorithms.state_based.transaction import Folded, Transaction
 from runtime.batches.context import BatchContext
 from runtime.batches.epochs import Epochs
+from runtime.batches.open_batches import OpenBatches
 from runtime.batches.seen import NOTHING, Seen
 from runtime.clock import Clock
 from runtime.messages.deliveries import Deliveries, Delivery
@@ -51,9 +52,8 @@ class StateBased:
         self.batch = batch
         self.retries = retries.beside(table)
 
-    def numbered(self, number: int | None) -> StateBased:
-        """Return the same for single messages whose versions record the number of an epoch."""
-        batch = replace(self.batch, number=number)
+    def on_behalf_of(self, batch: BatchContext) -> StateBased:
+        """Return the same algorithm for another batch."""
         return StateBased(self.table, self.handler, self.clock, batch, self.retries)
 
     async def process(
@@ -112,12 +112,7 @@ class StateBased:
         """Append the new versions, if nobody wrote since the load, and return the history after it."""
         if folded.append is not None:
             history = await append(history, folded.append)
-        return replace(history, appended=folded.appended)
-
-    def redriving(self) -> StateBased:
-        """Return the same algorithm for letters, which are handled again."""
-        batch = replace(self.batch, is_redrive=True)
-        return StateBased(self.table, self.handler, self.clock, batch, self.retries)
+        return history if history.appended == folded.appended else replace(history, appended=folded.appended)
 
     def _key_too_long(self, delivery: Delivery, business_id: str, error: str) -> Outcome:
         if isinstance(delivery, Outcome):
@@ -137,20 +132,21 @@ class StateBasedOneByOne:
         self.publish = publish
         self.epochs = epochs
 
-    async def process(self, message: Delivery, *, is_redrive: bool = False) -> Outcome:
+    async def process(self, message: Delivery, *, redrive_beside: OpenBatches | None = None) -> Outcome:
         """Handle a message, publish its outputs, and return its outcome.
 
         A message that was refused before stays so, unless it is redriven; it is durable too when this returns.
         """
         if isinstance(message, Outcome) and not has_stream(message):
             return message
-        algorithm = self.algorithm.redriving() if is_redrive else self.algorithm
+        batch = self.algorithm.batch.redriving(redrive_beside)
         if self.epochs is None:
-            return await self.publish_after(algorithm, message)
+            return await self.publish_after(self.algorithm.on_behalf_of(batch), message)
         epoch = await self.epochs.enter()
+        algorithm = self.algorithm.on_behalf_of(replace(batch, number=epoch.number))
         name = algorithm.handler.name, business_id_of(message), message.envelope.message_id
         try:
-            outcome = await self.publish_after(algorithm.numbered(epoch.number), message)
+            outcome = await self.publish_after(algorithm, message)
         except BaseException:
             self.epochs.fail(epoch, name)
             raise

@@ -50,7 +50,7 @@ class Transaction:
     ) -> None:
         head = history.head
         self.head = head
-        self.refusals = Refusals(history.letters, batch)
+        self.refusals = Refusals(history.letters, batch, deliveries.letters)
         self.deliveries = deliveries
         self.seen = seen
         self.state = state
@@ -93,7 +93,8 @@ class Transaction:
     ) -> None:
         """Add the outcome of the next delivery, whose message made version `number`. It is no letter any more."""
         if self.refusals.kept:
-            self.refusals.processed(len(self.outcomes), key)
+            position = len(self.outcomes)
+            self.refusals.processed(position, key, self.deliveries.fingerprints[position])
             self.is_full = self.is_full or self.refusals.is_full
         self.outcomes.ends.append((status, number, now, published))
         self.delivered.add(key)

@@ -9,7 +9,7 @@ What is to be cut is planned and measured first, so that a dry run tells exactly
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -23,7 +23,7 @@ from runtime.retries import RetryPolicy, until_undisturbed
 from runtime.storage import letters
 from runtime.storage.head import HEAD_PROPERTIES, Head, read_head
 from runtime.storage.id_index import index_below
-from runtime.storage.letters import Letter, given_up
+from runtime.storage.letters import Letter, Letters, given_up
 from runtime.storage.run import INDEX_PROPERTIES, Run, RunIndex, read_index, read_run
 from runtime.storage.tail import NO_EVENT
 from runtime.storage.version import RunVersions, Version
@@ -60,6 +60,20 @@ async def take_versions(
     return await until_undisturbed(retries.beside(table), attempt)
 
 
+async def take_letters(
+    table: Table, key: str, rules: TruncationRules, retries: RetryPolicy, take: Callable[[Letter], None]
+) -> frozenset[int]:
+    """Pass the letters of one stream that the rules give up to `take`, and return their numbers.
+
+    A letter may be passed several times. Costs nothing when letters are not given up, else a request for each stream,
+    and one more where letters wait.
+    """
+    if rules.give_up is None:
+        return frozenset()
+    attempt = partial(_take_letters_once, Partition.exact(table, key), rules.give_up, take)
+    return await until_undisturbed(retries.beside(table), attempt)
+
+
 async def truncate_stream(
     table: Table,
     key: str,
@@ -68,17 +82,26 @@ async def truncate_stream(
     *,
     dry_run: bool = False,
     up_to: int | None = None,
+    letters_kept: Collection[int] | None = None,
 ) -> Truncated | None:
     """Cut away what the rules let go of one stream, by its partition key. Return None when it is gone.
 
-    With `up_to` nothing is cut behind the version of this number: those before are kept elsewhere.
+    With `up_to` nothing is cut behind the version of this number: those before are kept elsewhere. With `letters_kept`
+    no other letters are given up than those with these numbers, which are kept elsewhere too.
 
     Costs one query, and one more for each run of single messages that nobody promises to be acknowledged; two more for
     a stream that is or was cut, to measure the rows, also those that an earlier truncation may have left, and one for
     each further 64 of them; and for what is cut a query and one transaction for each 99 rows. Raises
     `RetriesExhaustedError` after too many lost races in a row.
     """
-    attempt = partial(_truncate_once, Partition.exact(table, key), rules, dry_run=dry_run, up_to=up_to)
+    attempt = partial(
+        _truncate_once,
+        Partition.exact(table, key),
+        rules,
+        dry_run=dry_run,
+        up_to=up_to,
+        letters_kept=letters_kept,
+    )
     return await until_undisturbed(retries.beside(table), attempt)
 
 
@@ -117,14 +140,33 @@ def _take(run: Run, last: int, take: Callable[[Version], None]) -> None:
             take(version)
 
 
+async def _take_letters_once(
+    partition: Partition, latest: int, take: Callable[[Letter], None]
+) -> frozenset[int]:
+    stream = await Stream.try_open(partition)
+    if stream is None or not letters.read_waiting(stream.properties or {}).count:
+        return frozenset()
+    old = [letter for letter in (await _letters_of(partition)).waiting if _is_old(latest, letter)]
+    for letter in old:
+        take(letter)
+    return frozenset(letter.number for letter in old)
+
+
 async def _truncate_once(
-    partition: Partition, rules: TruncationRules, *, dry_run: bool, up_to: int | None
+    partition: Partition,
+    rules: TruncationRules,
+    *,
+    dry_run: bool,
+    up_to: int | None,
+    letters_kept: Collection[int] | None,
 ) -> Truncated | None:
     found = await _read(partition)
     if found is None:
         return None
     stream, head, runs = found
-    stream, head, abandoned = await _without_old_letters(stream, head, rules, dry_run=dry_run)
+    stream, head, abandoned = await _without_old_letters(
+        stream, head, rules, dry_run=dry_run, kept=letters_kept
+    )
     gone, held = await _gone(runs, head, rules, StoredOutputs(stream, head.tail))
     if up_to is not None:
         gone = [run for run in gone if run.last <= up_to]
@@ -149,7 +191,12 @@ async def _truncate_once(
 
 
 async def _without_old_letters(
-    stream: Stream, head: Head, rules: TruncationRules, *, dry_run: bool
+    stream: Stream,
+    head: Head,
+    rules: TruncationRules,
+    *,
+    dry_run: bool,
+    kept: Collection[int] | None = None,
 ) -> tuple[Stream, Head, int]:
     """Give up the letters that were refused long ago. Return the stream and its head after it, and how many.
 
@@ -157,19 +204,24 @@ async def _without_old_letters(
     """
     if rules.give_up is None or not head.waiting.count:
         return stream, head, 0
-    partition = stream.partition
-    read = partial(
-        partition.table.query, partition.key, letters.PREFIX, letters.LAST, select=letters.PROPERTIES
+    before, latest = await _letters_of(stream.partition), rules.give_up
+    changed, count = given_up(
+        before.all, lambda letter: _is_old(latest, letter) and (kept is None or letter.number in kept)
     )
-    kept = letters.read_letters([row async for page in pages(read) for row in page.rows])
-    changed, count = given_up(kept.all, partial(_is_old, rules.give_up))
     if not count:
         return stream, head, 0
     head = replace(head, waiting=head.waiting.after(changed, 0))
     if dry_run:
         return replace(stream, properties=head.properties()), head, count
-    _, changes = kept.changed(changed)
+    _, changes = before.changed(changed)
     return await Stream.set_properties(stream, head.properties(), changes), head, count
+
+
+async def _letters_of(partition: Partition) -> Letters:
+    read = partial(
+        partition.table.query, partition.key, letters.PREFIX, letters.LAST, select=letters.PROPERTIES
+    )
+    return letters.read_letters([row async for page in pages(read) for row in page.rows])
 
 
 def _is_old(latest: int, letter: Letter) -> bool:

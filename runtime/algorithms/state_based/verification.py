@@ -6,7 +6,7 @@ with, and are counted as such.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import partial
@@ -22,6 +22,7 @@ from runtime.messages.message_ids import IdKey, id_key
 from runtime.messages.outcome import Outcome, Output, Reason
 from runtime.messages.outputs import outputs_of
 from runtime.retries import RetryPolicy, until_undisturbed
+from runtime.storage.head import Head
 from runtime.storage.history import History
 from runtime.storage.readable_states import Change
 from runtime.storage.stored_state import read_state
@@ -80,14 +81,28 @@ class Finding:
     outputs: tuple[Output, ...] = ()
 
 
+FindCut = Callable[[str, str, Collection[IdKey]], Mapping[IdKey, Version]]
+"""Finds versions that were cut, by handler, business id, and the ids of the messages that made them."""
+
+
 class Verifier:
-    """Verifies the deliveries of one stream at a time, for one handler. `with_outputs` keeps what matches publish."""
+    """Verifies the deliveries of one stream at a time, for one handler.
+
+    `with_outputs` keeps what matches publish; `find_cut` finds versions that the table no longer has.
+    """
 
     def __init__(
-        self, table: Table, handler: HandlerDefinition, retries: RetryPolicy, *, with_outputs: bool = False
+        self,
+        table: Table,
+        handler: HandlerDefinition,
+        retries: RetryPolicy,
+        *,
+        with_outputs: bool = False,
+        find_cut: FindCut | None = None,
     ) -> None:
         self._table = table
         self._with_outputs = with_outputs
+        self._find_cut = find_cut
         self._handler = handler
         self._retries = retries.beside(table)
 
@@ -101,7 +116,11 @@ class Verifier:
         stream = await self._load(business_id, ids)
         if stream is None:
             return [self._unknown(delivery, business_id) for delivery in deliveries]
-        return [*self._newest(stream, business_id), *self._findings(stream, business_id, deliveries)]
+        known = self._known(stream, business_id, ids)
+        return [
+            *self._newest(stream, business_id),
+            *self._findings(stream.head, known, business_id, deliveries),
+        ]
 
     async def _load(self, business_id: str, ids: Collection[IdKey]) -> History | None:
         attempt = partial(find_versions, self._table, self._handler.name, business_id, ids)
@@ -109,6 +128,14 @@ class Verifier:
             return await until_undisturbed(self._retries, attempt)
         except InvalidKeyError:
             return None
+
+    def _known(self, stream: History, business_id: str, ids: Collection[IdKey]) -> Mapping[IdKey, Version]:
+        """Return the versions that messages made, those that were cut too, as far as they are found."""
+        known = {key: version for key in ids if (version := stream.find(key)) is not None}
+        others = [key for key in ids if key not in known]
+        if self._find_cut is None or stream.head.kept_from == 1 or not others:
+            return known
+        return {**self._find_cut(self._handler.name, business_id, others), **known}
 
     def _newest(self, stream: History, business_id: str) -> Iterator[Finding]:
         head = stream.head
@@ -127,15 +154,15 @@ class Verifier:
         return None
 
     def _findings(
-        self, stream: History, business_id: str, deliveries: Sequence[Delivery]
+        self, head: Head, known: Mapping[IdKey, Version], business_id: str, deliveries: Sequence[Delivery]
     ) -> Iterator[Finding]:
         replayer = Replayer(self._handler, business_id)
         for delivery in deliveries:
             key = _key(delivery)
-            known = None if key is None else stream.find(key)
-            if known is not None:
-                yield self._compared(replayer, delivery, business_id, known)
-            elif isinstance(delivery, Prepared) and stream.head.is_too_late(delivery.envelope.enqueued_at):
+            version = None if key is None else known.get(key)
+            if version is not None:
+                yield self._compared(replayer, delivery, business_id, version)
+            elif isinstance(delivery, Prepared) and head.is_too_late(delivery.envelope.enqueued_at):
                 yield self._finding(delivery, business_id, Verdict.NOT_KEPT)
             else:
                 yield self._unknown(delivery, business_id)

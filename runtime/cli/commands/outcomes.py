@@ -9,16 +9,16 @@ import typer
 
 from runtime.cli.console import Screen
 from runtime.cli.options import AsJson, Limit
-from runtime.errors import MissingExtraError, UsageError
+from runtime.errors import MissingExtraError
 from runtime.messages.outcome import Reason, Status
 
 Out = Annotated[
-    Path,
+    str,
     typer.Option(
         "--out",
         metavar="DIR",
         show_default=False,
-        help="The folder that batches write their outcomes to, or that of one batch in there.",
+        help="The folder or url that batches write their outcomes to, or that of one batch in there.",
     ),
 ]
 BatchId = Annotated[str | None, typer.Option("--batch-id", metavar="ID", help="Only outcomes of this batch.")]
@@ -62,8 +62,9 @@ def outcomes(
         consistent outcomes --out outcomes --status dead_letter \
             --export dead.jsonl
 
-    It reads the Parquet files of a folder of this machine, without Spark: counts by handler and status, the outputs,
-    each once, and dead letters by reason and error. With a filter the deliveries are listed too, each with its outputs.
+    It reads the Parquet files without Spark, those of a url with the credentials that pyarrow or fsspec finds: counts
+    by handler and status, the outputs, each once, and dead letters by reason and error. With a filter the deliveries
+    are listed too, each with its outputs. Batches that are held back (--strict) are left out unless named.
     """
     try:
         from runtime.cli.outcome_files import OutcomeFiles, Wanted
@@ -74,13 +75,11 @@ def outcomes(
     from runtime.cli.reports.outcomes import OutcomesReport, export_rows
     from runtime.cli.reports.tables import counted
 
-    if "://" in str(out) or ":/" in str(out):
-        raise UsageError(f"Only a folder of this machine can be read, not {out}.")
     wanted = Wanted(status and status.value, handler, reason and reason.value, id_)
     files = OutcomeFiles.open(out, batch_id, wanted)
     screen = Screen(as_json)
-    report = OutcomesReport.of(files, limit)
-    screen.give(report.document())
-    screen.show(*report.parts())
+    for remark in files.remarks():
+        screen.note(remark)
+    screen.put(OutcomesReport.of(files, limit))
     if export is not None:
         screen.note(f"Wrote {counted(export_rows(files, export), 'outcome')} to {export}.")

@@ -155,11 +155,12 @@ def _read_table(store: str, table: str, handler: str, business_id: str) -> tuple
 def _read_export(folder: Path, handler: str, business_id: str) -> tuple[str, Head, list[Version]]:
     """Return the versions of a stream that are in an export, with what can be said of its head."""
     try:
-        from runtime.archives.versions import read_versions
+        from runtime.archives.exported import ExportedVersions
     except ModuleNotFoundError as error:
         raise exports_need(error) from error
+    exported = ExportedVersions(folder)
     for spelling in dict.fromkeys([business_id, canonical(business_id)]):
-        kept = read_versions(folder, handler, spelling)
+        kept = exported.of_stream(handler, spelling)
         if kept:
             newest = kept[-1]
             head = Head(None, newest.schema, newest.number, kept[0].number, newest.record.now)

@@ -67,7 +67,7 @@ ExportFolder = Annotated[
         metavar="DIR",
         file_okay=False,
         show_default=False,
-        help="Write versions to Parquet files in this folder, and cut them once those were read back.",
+        help="Write versions and letters to files in this folder, and cut them once those were read back.",
     ),
 ]
 
@@ -142,7 +142,7 @@ def truncate(
     place of them, but for holds: what is held is never cut.
 
     With --export versions are written to files first, and cut only once these were read back; `consistent show
-    --export` reads them.
+    --export` and `consistent verify --export` read them. So are letters that are given up, as lines of JSON.
 
     One query for each stream, three more for one that is cut, and one transaction for each 99 rows. One at a time
     truncates a table. Stopped at any moment it leaves streams that can be read; run it again to finish.

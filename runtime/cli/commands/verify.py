@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -31,6 +32,16 @@ Cascade = Annotated[
     bool,
     typer.Option("--cascade", help="Verify the handlers of what the replays publish too, round by round."),
 ]
+Export = Annotated[
+    Path | None,
+    typer.Option(
+        "--export",
+        metavar="DIR",
+        file_okay=False,
+        show_default=False,
+        help="Compare with the versions that `consistent truncate --export` has written to this folder, too.",
+    ),
+]
 
 
 @dataclass(frozen=True)
@@ -51,6 +62,7 @@ def verify(
     store: StoreUrl,
     table: TableName,
     extent: Extent,
+    export: Export = None,
     limit: Limit = 10,
     spark: SparkOptions,
     as_json: AsJson = False,
@@ -66,6 +78,8 @@ def verify(
     that cannot be replayed, or that today's types refuse would make a duplicate a dead letter; give the changed
     method a new revision, the changed state a new schema version, a renamed message an alias.
 
+    With --export, versions that were cut are compared as well: the whole history that was exported.
+
     The exit code is 1 when anything differs. Messages without a stored version have nothing to be compared with: they
     are counted, and the exit code is 0. One query for each stream, more for versions that are not in its header.
     """
@@ -74,7 +88,7 @@ def verify(
     from runtime.spark.verify import verify as compare
     from runtime.spark.workers.connection import check_scope
 
-    options = {**asdict(extent), **log.named()}
+    options = {**asdict(extent), **log.named(), "export": None if export is None else str(export)}
     VerifyOptions(**options)  # what cannot be is refused before Spark is started
     check_scope(connect(store).scope, spark.master)
     log.check(spark.master)

@@ -47,6 +47,8 @@ class OutcomesReport:
     dead_letters: Sequence[DeadLetters]
     is_filtered: bool
     limit: int
+    held_back: Sequence[str] = ()
+    are_held_back: bool = False
 
     @classmethod
     def of(cls, files: OutcomeFiles, limit: int) -> OutcomesReport:
@@ -60,6 +62,8 @@ class OutcomesReport:
             dead[: limit or None],
             not files.wanted.is_all,
             limit,
+            files.held_back,
+            files.are_held_back,
         )
 
     def document(self) -> dict[str, Any]:
@@ -70,6 +74,7 @@ class OutcomesReport:
             "outcomes": list(map(_plain, self.deliveries)),
             "published": list(map(_plain, self.published)),
             "dead_letters": [asdict(group) for group in self.dead_letters],
+            "held_back": list(self.held_back),
         }
 
     def parts(self) -> Iterator[RenderableType]:
@@ -85,7 +90,8 @@ class OutcomesReport:
         if self.published:
             yield ""
             more = ", the first" if self.limit and len(self.published) == self.limit else ""
-            yield make_table(f"Published{more}", _PUBLISHED, map(_output, self.published))
+            published = "Not published, as the batch is held back" if self.are_held_back else "Published"
+            yield make_table(f"{published}{more}", _PUBLISHED, map(_output, self.published))
         if self.dead_letters:
             yield ""
             yield table_of_dead_letters(self.dead_letters, _dead(self.counts))

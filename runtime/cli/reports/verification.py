@@ -27,7 +27,8 @@ _ADVICE = {
 }
 _REMARKS = {
     Verdict.ID_REUSED: "Messages with the id of another one were not compared: they are dead letters in a batch.",
-    Verdict.NOT_KEPT: "Messages whose versions may have been cut were not compared: a batch takes them for too late.",
+    Verdict.NOT_KEPT: "Messages whose versions may have been cut were not compared: a batch takes them for too late. "
+    "Give what `consistent truncate --export` wrote as --export.",
     Verdict.UNKNOWN: "Messages without a stored version were not compared: a batch would handle them for the first "
     "time, or make them dead letters.",
 }

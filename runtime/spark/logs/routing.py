@@ -117,8 +117,11 @@ def _types_by_path(app: App) -> dict[tuple[str, ...], list[str]]:
 
 
 def _keys(app: App, names: Mapping[tuple[str, ...], str], *, packed: bool) -> list[Column]:
-    """Return the business ids as the sender names them, or else as the body has them, a column for each place."""
-    given = sf.col("given")
+    """Return the business ids as the sender names them, or else as the body has them, a column for each place.
+
+    A sender that names an empty one names none.
+    """
+    given = sf.nullif(sf.col("given"), sf.lit(""))
     return [
         (given if packed else sf.when(sf.col("type").isin(types), sf.coalesce(given, _read(path)))).alias(
             names[path]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import accumulate, pairwise
+from itertools import accumulate
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -30,7 +30,7 @@ class Group:
     `business_id` is the one that they were routed by; their envelopes have what the log names, if it does.
 
     A stream that is too long for one group makes several: `follows` says that the group before was of the same stream,
-    `is_followed` that the next one is.
+    `is_followed` that the next one is. In a redrive, `letters` are the numbers of the letters that the deliveries are.
     """
 
     handler: str | None
@@ -40,6 +40,7 @@ class Group:
     envelopes: Envelopes = field(default_factory=Envelopes)
     problems: list[str | None] = field(default_factory=list)
     text_bytes: int = 0
+    letters: list[int] | None = None
 
     @property
     def size(self) -> int:
@@ -66,8 +67,7 @@ def groups(batches: Iterable[pa.RecordBatch]) -> Iterator[Group]:
     group: Group | None = None
     for batch in batches:
         rows = _Rows(batch)
-        for first, end in rows.stretches():
-            handler, business_id = rows.handlers[first].as_py(), rows.business_ids[first].as_py()
+        for first, end, handler, business_id in rows.stretches():
             if group is None or group.handler != handler or group.business_id != business_id:
                 if group is not None:
                     yield group
@@ -95,9 +95,9 @@ class _Rows:
             # What is no message keeps its line in place of a body: text, whatever the bodies are.
             pairs = zip(lines.to_pylist(), texts, strict=True)
             texts = [body if line is None else line for line, body in pairs]
-        self.handlers = batch.column("handler")
-        self.business_ids = batch.column("business_id")
-        self.problems = batch.column("problem").to_pylist()
+        self._handlers = batch.column("handler")
+        self._business_ids = batch.column("business_id")
+        self.problems = _texts(batch.column("problem"))
         self.envelopes = Envelopes(
             batch.column("message_id").to_pylist(),
             batch.column("type").to_pylist(),
@@ -113,14 +113,17 @@ class _Rows:
             sizes = [size + more for size, more in zip(sizes, beside, strict=True)]
         self._text_before: list[int] = list(accumulate(sizes, initial=0))
 
-    def stretches(self) -> Iterator[tuple[int, int]]:
-        """Give the first row of each stretch of one stream, and the row after its last."""
-        count = len(self.handlers)
+    def stretches(self) -> Iterator[tuple[int, int, str | None, str | None]]:
+        """Give the first row of each stretch of one stream, the row after its last, handler and business id."""
+        count = len(self.envelopes)
         if count == 0:
             return
-        changes = pc.or_(_differ_from_next(self.handlers), _differ_from_next(self.business_ids))
-        ends = pc.indices_nonzero(changes).to_pylist()
-        yield from pairwise([0, *(end + 1 for end in ends), count])
+        changes = pc.or_(_differ_from_next(self._handlers), _differ_from_next(self._business_ids))
+        begins = [0, *(end + 1 for end in pc.indices_nonzero(changes).to_pylist())]
+        handlers, business_ids = (
+            column.take(pa.array(begins)).to_pylist() for column in (self._handlers, self._business_ids)
+        )
+        yield from zip(begins, [*begins[1:], count], handlers, business_ids, strict=True)
 
     def text_bytes(self, first: int, end: int) -> int:
         """Return the bytes of body and headers of some rows."""

@@ -7,7 +7,7 @@ store on the network one event loop, as long as it lives.
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -155,7 +155,7 @@ class _Stream:
         if handler is None:
             rows = zip(group.envelopes, group.problems, strict=True)
             return Outcomes.of([unroutable(envelope, problem, group.handler) for envelope, problem in rows])
-        deliveries = prepare_all(handler, group.business_id, group.envelopes)
+        deliveries = replace(prepare_all(handler, group.business_id, group.envelopes), letters=group.letters)
         if group.business_id is None:
             return Outcomes.of([each for each in deliveries.messages if isinstance(each, Outcome)])
         algorithm = self._kit.algorithms[handler.name]

@@ -34,6 +34,7 @@ BEHIND_ALL = 2**62
 def letter_groups(batches: Iterable[pa.RecordBatch]) -> Iterator[Group]:
     """Cut the sorted letters of a partition into groups of one stream each."""
     group: Group | None = None
+    letters: list[int] = []
     for row in (row for batch in batches for row in batch.to_pylist()):
         envelope = unpack_envelope(row["delivery"])
         size = text_bytes(envelope)
@@ -41,13 +42,14 @@ def letter_groups(batches: Iterable[pa.RecordBatch]) -> Iterator[Group]:
         if group is None or (group.handler, group.business_id) != place:
             if group is not None:
                 yield group
-            group = Group(*place)
+            group = Group(*place, letters=(letters := []))
         elif not group.has_room(1, size):
             group.is_followed = True
             yield group
-            group = Group(*place, follows=True)
+            group = Group(*place, follows=True, letters=(letters := []))
         group.envelopes.extend(Envelopes.of([envelope]))
         group.problems.append(row["problem"])
+        letters.append(row["letter"])
         group.text_bytes += size
     if group is not None:
         yield group

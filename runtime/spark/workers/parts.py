@@ -18,7 +18,7 @@ import pyarrow as pa
 from pyspark.sql.types import LongType, MapType, StringType, StructField, StructType
 
 from runtime.errors import BatchFailedError
-from runtime.spark.file_systems import Folder, open_folder
+from runtime.file_systems import Folder, open_folder
 from runtime.spark.schemas import ARROW_OUTCOME
 
 MAX_ROWS = 65_536

@@ -53,16 +53,20 @@ def test_a_strict_batch_is_held_back_until_more_are_allowed(place):
     strict = [*RUN, "--table", "second", "--batch-id", "s", "--strict", "--max-dead-letters"]
 
     held_back = place.consistent(*strict, "2")
+    left_out = place.consistent("outcomes", "--out", "outcomes")
     seen = place.consistent("outcomes", "--out", "outcomes", "--batch-id", "s", "--status", "dead_letter")
 
     assert held_back.returncode == 3, held_back.stderr
     assert "Batch s is held back: 3 of its deliveries are dead letters, more than 2." in held_back.stderr
     assert batches(place, "second") == {"s": "started"}
     assert "ValueError: -5 is no deposit" in seen.stdout
+    assert "Not published, as the batch is held back" in seen.stdout
+    assert "--batch-id s" in left_out.stderr
     # ... and published then
     released = place.consistent(*strict, "3")
     assert released.returncode == 0, released.stderr
     assert batches(place, "second") == {"s": "published"}
+    assert "held back" not in place.consistent("outcomes", "--out", "outcomes").stderr
 
 
 @pytest.mark.parametrize(

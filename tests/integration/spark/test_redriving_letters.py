@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 
 import pytest
 
-from eventstore import connect, drive
+from eventstore import connect
 from handlers import App, Context, Handler, Message, State, handles
 from runtime.algorithms.letters.discarding import discard
 from runtime.algorithms.letters.lines import to_line
@@ -94,7 +95,7 @@ def waiting(place):
         async with connect(place.store) as store:
             return [found async for found in find_letters(await store.table(place.table), Selection())]
 
-    return drive(read())
+    return asyncio.run(read())
 
 
 def reasons(place):
@@ -163,7 +164,9 @@ def test_nothing_overtakes_in_a_parked_stream_until_it_is_redriven(boxes):
 
 
 @pytest.mark.thorough
-def test_a_letter_that_is_discarded_frees_those_behind_it_and_stays_refused(boxes):
+def test_a_letter_that_is_discarded_frees_those_behind_it_and_stays_refused(any_place):
+    boxes = any_place
+    boxes.app = app
     bad = sent(1, 1, needs=needing(boxes))
     run(boxes, "one", bad, sent(2, 2), on_error="park")
 
@@ -172,7 +175,7 @@ def test_a_letter_that_is_discarded_frees_those_behind_it_and_stays_refused(boxe
             table = await store.table(boxes.table)
             return await discard(table, Selection(message_id=message_id(1)), RetryPolicy())
 
-    assert drive(give_up()) == 1
+    assert asyncio.run(give_up()) == 1
 
     Path(needing(boxes)).touch()
     assert statuses(again(boxes)) == {message_id(2): ["processed"]}

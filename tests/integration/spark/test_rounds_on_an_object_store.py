@@ -9,7 +9,7 @@ from urllib.parse import unquote
 import pytest
 from pyarrow.fs import AzureFileSystem
 
-from runtime.spark import file_systems
+from runtime import file_systems
 from tests.support.rounds import Steps, all_steps, overtake, survive_the_driver
 
 ACCOUNT = "devstoreaccount1"

@@ -90,20 +90,20 @@ def test_names_with_any_character_have_streams_of_their_own(place):
     }
 
 
-def test_a_name_too_long_for_a_key_is_a_dead_letter_and_an_empty_one_too(place):
+def test_a_name_that_is_too_long_or_empty_is_a_dead_letter_and_an_empty_one_that_the_log_gives_is_none(place):
     place.app = app
     rows = [
         row(1, "Scored", {"player": {"name": "x" * 600}, "level": 1}),
         row(2, "Scored", {"player": {"name": ""}, "level": 1}),
+        {**row(3, "Scored", {"player": {"name": "Ada"}, "level": 1}), "business_id": ""},
     ]
     outcomes = place.run(write_lines(place.folder / "log.jsonl", rows))
-    found = {(row.version, row.handler): row.reason for row in outcomes.collect() if row.handler == "ByName"}
     assert sorted(statuses(outcomes.where("handler = 'ByName'")).values()) == [
         ["key_too_long"],
         ["no_business_id"],
+        ["processed"],
     ]
-    assert found == {(None, "ByName"): found[None, "ByName"]}
-    assert set(heads(place.store, place.table)) == {"ByLevel-1"}
+    assert set(heads(place.store, place.table)) == {"ByName-Ada", "ByLevel-1"}
 
 
 def test_bodies_may_be_msgpack_when_the_log_names_the_business_id(place):

@@ -6,8 +6,8 @@ from datetime import UTC, datetime
 import pytest
 
 from eventstore import connect
+from runtime.archives.exported import ExportedVersions
 from runtime.archives.naming import files_that_name
-from runtime.archives.versions import read_versions
 from runtime.batches.ledger import Ledger
 from runtime.errors import UsageError
 from runtime.spark import truncate
@@ -159,7 +159,7 @@ def test_what_is_cut_is_exported_first(place, tmp_path):
     assert versions_cut(place, older_than=30 * DAY, export=str(folder)) == 3
 
     assert len(before) == 6
-    assert read_versions(folder, "ShootingRange", GAME) == before[:3]
+    assert ExportedVersions(folder).of_stream("ShootingRange", GAME) == before[:3]
     assert kept_versions(place) == before[3:]
     assert files_that_name(folder, "ShootingRange", [GAME]) == {next(folder.iterdir()): 3}
 

@@ -90,9 +90,9 @@ def _only_the_etag_is_read_again(patch: pytest.MonkeyPatch) -> None:
 def _a_conflict_is_the_end(patch: pytest.MonkeyPatch) -> None:
     handle: Any = Processor._handle
 
-    async def handle_once(self: Any, route: Any, message: Envelope, **given: Any) -> Outcome:
+    async def handle_once(self: Any, route: Any, message: Envelope, *given: Any) -> Outcome:
         try:
-            outcome: Outcome = await handle(self, route, message, **given)
+            outcome: Outcome = await handle(self, route, message, *given)
         except ConcurrencyConflictError:
             return Outcome(message, route.handler, BOOK, Status.DUPLICATE)
         return outcome

@@ -46,7 +46,7 @@ def _letters_are_first(patch: pytest.MonkeyPatch) -> None:
 
 
 def _nobody_waits(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Refusals, "is_held_back", lambda *_: False)
+    patch.setattr(Refusals, "_is_held_back", lambda *_: False)
 
 
 def _bodies_are_not_told_apart(patch: pytest.MonkeyPatch) -> None:
@@ -54,15 +54,15 @@ def _bodies_are_not_told_apart(patch: pytest.MonkeyPatch) -> None:
 
 
 def _one_beyond_the_limit_hides_others(patch: pytest.MonkeyPatch) -> None:
-    recorded: Any = Refusals.recorded
+    recorded: Any = Refusals._recorded
 
-    def recorded_for_us(self: Any, *given: Any) -> Letter | None:
-        letter: Letter | None = recorded(self, *given)
+    def recorded_for_us(self: Any, own: Letter | None) -> Letter | None:
+        letter: Letter | None = recorded(self, own)
         is_others = letter is not None and letter.kind is Kind.BEYOND_LIMIT and not self._is_ours(letter)
         return None if is_others else letter
 
     patch.setattr(Refusals, "_decides", lambda *_: True)
-    patch.setattr(Refusals, "recorded", recorded_for_us)
+    patch.setattr(Refusals, "_recorded", recorded_for_us)
 
 
 def _open_batches_are_not_spared(patch: pytest.MonkeyPatch) -> None:
@@ -70,7 +70,9 @@ def _open_batches_are_not_spared(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(
         Refusals,
         "__init__",
-        lambda self, letters, batch: begin(self, letters, replace(batch, open_batches=None)),
+        lambda self, letters, batch, *numbers: begin(
+            self, letters, replace(batch, open_batches=None), *numbers
+        ),
     )
 
 
@@ -105,7 +107,7 @@ def _letters_hold_nothing(patch: pytest.MonkeyPatch) -> None:
 
 def _late_copies_wait_too(patch: pytest.MonkeyPatch) -> None:
     refusal: Any = Refusals.refusal
-    patch.setattr(Refusals, "refusal", lambda self, message, **_: refusal(self, message))
+    patch.setattr(Refusals, "refusal", lambda self, *given, **_: refusal(self, *given))
 
 
 def _letters_are_too_late(patch: pytest.MonkeyPatch) -> None:
@@ -203,5 +205,12 @@ MISTAKES = (
             "InOrder",
         )
         for name, scenario in zip(("outbox", "store", "tokens"), refused_entities.ONLY_IN_ORDER, strict=True)
+    ),
+    Mistake(
+        "documents: refusals leave no trace",
+        _no_trace,
+        refused_entities.DOCUMENTS,
+        _CALM,
+        "KeptAsLetter",
     ),
 )

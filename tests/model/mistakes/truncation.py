@@ -108,7 +108,8 @@ def _ended_before_published(patch: pytest.MonkeyPatch) -> None:
         if self.epochs is None:
             return await process(self, message, **named)
         epoch = await self.epochs.enter()
-        (outcome,) = await self.algorithm.numbered(epoch.number).process(message.business_id, [message])
+        numbered = self.algorithm.on_behalf_of(replace(self.algorithm.batch, number=epoch.number))
+        (outcome,) = await numbered.process(message.business_id, [message])
         await self.epochs.leave(epoch, None)
         await self.epochs.flush()
         await publish_all(self.algorithm.table, self.publish, outcome.outputs)

@@ -135,7 +135,7 @@ def test_what_is_not_there(here, spec, sentence):
             r"ModuleNotFoundError: No module named 'not_installed_anywhere'.*broken\.py:1",
         ),
         ("import sys; sys.exit('bye')", r"SystemExit: bye \(.*broken\.py:1\)"),
-        ("from handlers import App\n\nApp()", r"AppError: An App needs at least one handler.*broken\.py:3"),
+        ("from handlers import App\n\nApp()", r"An App needs at least one handler.*broken\.py:3"),
     ],
 )
 def test_a_module_that_raises_says_what_and_where(here, code, sentence):

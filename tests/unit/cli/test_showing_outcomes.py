@@ -4,11 +4,14 @@ import json
 import subprocess
 import sys
 from datetime import UTC, datetime
+from types import SimpleNamespace
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
 
+from runtime import file_systems
 from runtime.messages.envelope import Envelope
 from runtime.messages.outcome import Outcome, Output, Reason, Status, dead_letter
 from runtime.messages.outcomes import Outcomes
@@ -65,6 +68,77 @@ def test_who_won(consistent, out):
     published = said.out.partition("Published")[2].partition("Dead letters")[0]
     assert published.count('{"name": "Ada"}') == published.count('{"name": "Grace"}') == 1
     assert "Nobody" not in said.out
+
+
+def test_what_is_held_back_is_left_out_and_shown_by_its_name_as_what_is_not_published(consistent, out):
+    write(out, "fourth", 0, [processed(5, won(4, "Edsger"))])
+    (out / "batch_id=fourth" / "_held-back").touch()
+
+    all_ = consistent("outcomes", "--out", str(out))
+    named = [
+        consistent("outcomes", "--out", str(out), "--batch-id", "fourth"),
+        consistent("outcomes", "--out", f"{out}/batch_id=fourth/"),
+    ]
+
+    assert "Edsger" not in all_.out
+    assert all_.err == "Batch fourth is held back and left out: --batch-id fourth shows it.\n"
+    for said in named:
+        assert "Not published, as the batch is held back" in said.out
+        assert "Edsger" in said.out
+        assert "nothing of it is published" in said.err
+    assert consistent("outcomes", "--out", str(out), "--json").document["held_back"] == ["fourth"]
+
+
+def test_there_is_nothing_but_what_is_held_back(consistent, tmp_path):
+    write(tmp_path, "only", 0, [processed(1)])
+    (tmp_path / "batch_id=only" / "_held-back").touch()
+
+    said = consistent("outcomes", "--out", str(tmp_path))
+
+    assert (said.code, said.out) == (1, "")
+    assert said.err.endswith("that are held back: add --batch-id only.\n")
+
+
+def test_a_folder_on_another_file_system(consistent, out, monkeypatch):
+    def from_uri(url):
+        assert url.startswith("abfss://outcomes@account.dfs.core.windows.net")
+        path = url.partition("windows.net/")[2]
+        return SubTreeFileSystem(str(out.parent), LocalFileSystem()), path
+
+    monkeypatch.setattr(file_systems, "FileSystem", SimpleNamespace(from_uri=from_uri))
+    url = f"abfss://outcomes@account.dfs.core.windows.net/{out.name}"
+
+    there, here = (
+        consistent("outcomes", "--out", url, "--json"),
+        consistent("outcomes", "--out", str(out), "--json"),
+    )
+
+    assert there.code == 0, there.err
+    assert there.document == here.document
+    assert consistent("outcomes", "--out", f"{url}/batch_id=first", "--id", "m1").code == 0
+
+
+def test_a_round_that_is_being_copied_is_not_in_place(consistent, out):
+    (out / "batch_id=second" / "round=0" / "_batch-token-digest-unfinished").touch()
+
+    assert "Grace" not in consistent("outcomes", "--out", str(out)).out
+
+
+@pytest.mark.parametrize(
+    ("url", "code", "sentence"),
+    [
+        ("foo://bucket/out", 2, "Use a path, a url that pyarrow knows, or install fsspec"),
+        ("file", 1, "Outcomes cannot be read from file: "),
+        ("nowhere", 1, "There are no outcomes in nowhere: `consistent run --out nowhere` writes them."),
+    ],
+)
+def test_a_folder_that_is_none(consistent, tmp_path, url, code, sentence):
+    (tmp_path / "file").touch()
+
+    said = consistent("outcomes", "--out", url)
+
+    assert (said.code, said.out) == (code, "")
+    assert sentence in said.err
 
 
 def test_what_became_of_how_many(consistent, out):

@@ -176,8 +176,9 @@ def test_the_business_id_is_read_from_the_body_when_the_sender_does_not_name_it(
 
     process(diary.app, table, write("a"))
     process(diary.app, table, write("b", business_id="d-1"))
+    process(diary.app, table, write("c", business_id=""))  # names none
 
-    assert made_by(table) == ["a", "b"]
+    assert made_by(table) == ["a", "b", "c"]
 
 
 @pytest.mark.parametrize("spelling", [str(GAME).upper(), GAME.hex, f"{{{GAME}}}", GAME.urn, str(GAME)])

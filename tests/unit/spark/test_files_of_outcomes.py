@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from pyarrow import parquet
 
 from runtime.errors import BatchFailedError
+from runtime.file_systems import open_folder
 from runtime.messages.outcome import Status
-from runtime.spark.file_systems import open_folder
 from runtime.spark.schemas import ARROW_OUTCOME
 from runtime.spark.workers import parts
 from runtime.spark.workers.parts import Part, PartJob, count_file, totals

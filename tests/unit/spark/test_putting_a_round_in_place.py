@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from pyarrow import parquet
 
+from runtime import file_systems
 from runtime.errors import BatchFailedError, BatchRefusedError
-from runtime.spark import file_systems
-from runtime.spark.file_systems import Folder
+from runtime.file_systems import Folder
 from runtime.spark.workers.parts import PartJob
 from tests.support.outcome_rows import batch, outcome
 from tests.support.rounds import TYPES, Driver, Steps, all_steps, names, overtake, survive_the_driver, visible

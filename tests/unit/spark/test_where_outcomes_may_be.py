@@ -8,9 +8,9 @@ from types import SimpleNamespace
 
 import pytest
 
+from runtime import file_systems
 from runtime.errors import UsageError
-from runtime.spark import file_systems
-from runtime.spark.file_systems import open_folder
+from runtime.file_systems import open_folder
 from runtime.spark.folders import absolute_folder
 
 

@@ -11,7 +11,8 @@ from eventstore import InterceptedTable, StoreUnavailableError, Table, drive
 from runtime.algorithms.state_based.truncation import take_versions, truncate_stream
 from runtime.algorithms.state_based.truncation_rules import TruncationRules
 from runtime.archives import versions as archive
-from runtime.archives.versions import VersionPart, prepare_parts, read_versions
+from runtime.archives.exported import ExportedVersions
+from runtime.archives.versions import VersionPart, prepare_parts
 from runtime.batches.context import BatchContext
 from runtime.batches.open_batches import OpenBatches
 from runtime.errors import ArchiveError, UsageError
@@ -68,7 +69,10 @@ def cut(table: Table, up_to: int) -> None:
 
 def all_of(table: Table, folder) -> list[Version]:
     """Return the versions in files and those in the table, each once."""
-    found = {version.number: version for version in [*read_versions(folder, "Diary", DIARY), *stored(table)]}
+    found = {
+        version.number: version
+        for version in [*ExportedVersions(folder).of_stream("Diary", DIARY), *stored(table)]
+    }
     return [found[number] for number in sorted(found)]
 
 
@@ -79,9 +83,9 @@ def test_what_is_cut_is_in_the_files_as_it_was(table, tmp_path):
 
     kept = stored(table)
     assert 0 < len(kept) < COUNT // 2
-    assert read_versions(tmp_path, "Diary", DIARY) == before[: COUNT - len(kept)]
+    assert ExportedVersions(tmp_path).of_stream("Diary", DIARY) == before[: COUNT - len(kept)]
     assert all_of(table, tmp_path) == before
-    assert read_versions(tmp_path, "Diary", "nobody") == []
+    assert ExportedVersions(tmp_path).of_stream("Diary", "nobody") == []
     assert [file.suffix for file in tmp_path.iterdir()] == [".parquet"]
 
 
@@ -150,7 +154,7 @@ def test_a_lost_answer_writes_a_version_twice_and_gives_it_once(table, tmp_path)
     export(InterceptedTable(table, before=lose), tmp_path)
     export(table, tmp_path)
 
-    numbers = [version.number for version in read_versions(tmp_path, "Diary", DIARY)]
+    numbers = [version.number for version in ExportedVersions(tmp_path).of_stream("Diary", DIARY)]
     assert numbers == list(range(1, len(numbers) + 1))
 
 
@@ -172,7 +176,7 @@ def test_unfinished_files_are_no_parts_and_are_cleared_away(table, tmp_path):
     (tmp_path / "versions-1.parquet-unfinished").write_bytes(b"a part of a file")
 
     with pytest.raises(ArchiveError, match="There are no versions in"):
-        read_versions(tmp_path, "Diary", DIARY)
+        ExportedVersions(tmp_path).of_stream("Diary", DIARY)
     prepare_parts(tmp_path)
 
     assert list(tmp_path.iterdir()) == []
@@ -190,7 +194,7 @@ def test_a_damaged_part_is_named(table, tmp_path):
     part.write_bytes(part.read_bytes()[:-50])
 
     with pytest.raises(ArchiveError, match=f"{part.name} of the export is damaged"):
-        read_versions(tmp_path, "Diary", DIARY)
+        ExportedVersions(tmp_path).of_stream("Diary", DIARY)
 
 
 def test_the_export_of_a_table_takes_no_versions(tmp_path):

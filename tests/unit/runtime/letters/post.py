@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from eventstore import Table, drive
@@ -17,6 +17,7 @@ from runtime.algorithms.letters.selection import FoundLetter, Selection
 from runtime.algorithms.outbox.entities import ENTITY
 from runtime.algorithms.outbox.entity import read_entity
 from runtime.batches.context import BatchContext
+from runtime.messages.deliveries import Deliveries
 from runtime.messages.message_ids import canonical
 from runtime.messages.parsing import prepare
 from runtime.storage.head import read_head
@@ -83,9 +84,16 @@ class PostOffice:
         """Run a redrive over letters of one box, by default those that wait."""
         self.number += 1
         letters = found or self.letters()
-        messages = deliveries(letters)
-        box = next((each.business_id or "" for each in letters), "b")
-        return self.attempt(self.table, self.number, messages, is_redrive=True, box=box)
+        return self.attempt_redrive(self.number, [(each, None) for each in letters])
+
+    def attempt_redrive(
+        self, number: int, letters: Sequence[tuple[FoundLetter, Envelope | None]], table: Table | None = None
+    ) -> list[Outcome]:
+        """Make one attempt at a redrive over letters of one box, some of them with a mended message."""
+        messages = [mended or found.letter.envelope or parcel("gone") for found, mended in letters]
+        box = next((found.business_id or "" for found, _ in letters), "b")
+        numbers = [found.letter.number for found, _ in letters]
+        return self.attempt(table or self.table, number, messages, is_redrive=True, box=box, letters=numbers)
 
     def attempt(
         self,
@@ -96,13 +104,14 @@ class PostOffice:
         *,
         is_redrive: bool = False,
         box: str = "b",
+        letters: Sequence[int] | None = None,
     ) -> list[Outcome]:
-        """Make one attempt at a batch."""
+        """Make one attempt at a batch; the messages of a redrive are letters with these numbers."""
         batch = BatchContext(f"batch-{number}", on_error=on_error, is_redrive=is_redrive, number=number)
         given = Dependencies(app, table, clock=self.clock, retries=PATIENCE, batch=batch)
         algorithm = make_batch_algorithms(self.algorithm, given)["Boxes"]
-        prepared = [prepare(app.handlers["Boxes"], box, each) for each in messages]
-        return list(drive(algorithm.process(box, prepared)))
+        prepared = Deliveries.of([prepare(app.handlers["Boxes"], box, each) for each in messages])
+        return list(drive(algorithm.process(box, replace(prepared, letters=letters))))
 
     def state(self, box: str = "b") -> list[str]:
         """Return the parcels in a box, in the order in which they were taken."""

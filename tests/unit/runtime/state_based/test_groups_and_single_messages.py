@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -15,7 +16,8 @@ from runtime.batches.open_batches import OpenBatches
 from runtime.batches.seen import NOTHING
 from runtime.messages.envelope import Envelope
 from runtime.messages.envelopes import Envelopes
-from runtime.messages.outcome import Outcome
+from runtime.messages.outcome import Outcome, Output
+from runtime.messages.outcomes import Outcomes
 from runtime.messages.parsing import prepare, prepare_all
 from runtime.storage import limits
 from runtime.storage.version import Version
@@ -112,7 +114,7 @@ deliveries = st.builds(
 contexts = st.builds(
     BatchContext,
     st.sampled_from(["night", None]),
-    st.just(frozenset({"day"})),
+    st.just(OpenBatches(names=frozenset({"day"}))),
     is_cascade=st.booleans(),
     late=st.sampled_from(["refuse", "process"]),
     on_error=st.sampled_from(["continue", "stop-stream"]),
@@ -130,9 +132,10 @@ def app_of(handler: type[Handler]) -> App:
     return App(handler)
 
 
-def in_one_group(table: Table, app: App, batch: BatchContext, log: Sequence[Envelope]) -> list[Outcome]:
+def in_one_group(table: Table, app: App, batch: BatchContext, log: Sequence[Envelope]) -> Outcomes:
     worker = Worker(table, app, batch=batch, business_id="a-1")
-    return list(drive(worker.algorithm.process("a-1", prepare_all(worker.handler, "a-1", Envelopes.of(log)))))
+    deliveries = prepare_all(worker.handler, "a-1", Envelopes.of(log))
+    return Outcomes.of(drive(worker.algorithm.process("a-1", deliveries)))
 
 
 def one_by_one(table: Table, app: App, batch: BatchContext, log: Sequence[Envelope]) -> list[Outcome]:
@@ -143,6 +146,13 @@ def one_by_one(table: Table, app: App, batch: BatchContext, log: Sequence[Envelo
         outcomes += ended
         seen = seen.after(ended)
     return outcomes
+
+
+def in_columns(outcomes: Outcomes) -> tuple[list[int], list[Output]]:
+    """Return the outputs of all outcomes as they are stored, and how many each has."""
+    counts, outputs = outcomes.outputs()
+    texts: list[str | bytes] = [body if isinstance(body, str) else body.decode() for body in outputs.bodies]
+    return counts, list(replace(outputs, bodies=texts))
 
 
 def kept(table: Table) -> list[Version]:
@@ -169,6 +179,7 @@ def test_a_group_gives_what_its_deliveries_give_one_by_one(handler, before, log,
         assert outcomes == one_by_one(apart, app, batch, log)
         assert kept(together) == kept(apart)
         assert [outcome.envelope for outcome in outcomes] == log
+        assert in_columns(outcomes) == in_columns(Outcomes.of(list(outcomes)))
 
 
 FAILURES: list[str] = []

@@ -187,7 +187,7 @@ def test_a_version_that_cannot_be_replayed_has_a_reason(table, handler, verdict,
 @pytest.mark.parametrize(
     ("handler", "sentence"),
     [
-        (Widened, "comes back as something else: another shape needs another schema version"),
+        (Widened, "comes back as something else (metal): another shape needs another schema version"),
         (Unreadable, "The upcaster of UnreadableData from version 1 failed: ValueError: no way"),
     ],
 )

@@ -43,6 +43,11 @@ class Folder:
         """Whether it can be moved at once, so that nobody sees it in part."""
         return self.files.type_name in _MOVE_FOLDERS
 
+    @property
+    def name(self) -> str:
+        """The last part of the path."""
+        return str(self.path).rstrip("/").rpartition("/")[2]
+
     def sub(self, name: str) -> Folder:
         """Return a folder in this one."""
         return Folder(self.files, self.path_of(name))
