@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from runtime.cli.commands.batches import batches
+from runtime.cli.commands.check import check
 from runtime.cli.commands.demo import demo
 from runtime.cli.commands.discard import discard
 from runtime.cli.commands.evict import evict
@@ -96,6 +97,7 @@ _COMMANDS = (
     show,
     stats,
     sql,
+    check,
     sweep,
     evict,
     export,
@@ -109,7 +111,7 @@ for _command in _COMMANDS:
     )
 
 _samples = typer.Typer(help="Write a message log to try things with.", **_SETTINGS)
-_samples.command("shooting-range", cls=OnceOnly, **_texts(shooting_range))(shooting_range)
+_samples.command("shooting-range", **_texts(shooting_range))(shooting_range)
 application.add_typer(_samples, name="sample")
 
 _tokens = typer.Typer(help="Give messages that come from outside the tokens they need.", **_SETTINGS)
