@@ -16,7 +16,7 @@ unexport VIRTUAL_ENV PYTHONHOME PYTHONPATH PYTHONDONTWRITEBYTECODE SPARK_HOME PY
 MAKEFLAGS += --no-builtin-rules
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup setup-test demo test test-rest test-all differential model tla docs docs-serve reference bench bench-guard stages startup growth skew cleanup algorithms lint format constraints clean distclean
+.PHONY: help setup setup-test demo test test-rest test-all differential model tla docs docs-serve reference bench bench-guard bench-tables stages startup growth skew cleanup algorithms lint format constraints clean distclean
 
 BIN := .venv/bin
 PIP_INSTALL := scripts/quietly.sh $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-input -c constraints.txt
@@ -67,6 +67,9 @@ algorithms: .make/packages  ## measure what each algorithm asks and keeps; rewri
 
 bench-guard: setup  ## measure what the guard costs a fold in memory
 	@$(BIN)/python -m benchmarks.guard $(ARGS)
+
+bench-tables: .make/java .make/packages-bench  ## measure how fast versions are read as tables
+	@$(BIN)/python -m benchmarks.tables $(ARGS)
 
 tla: .make/java .make/packages-tla  ## check the specifications in docs/tla with TLC; ARGS="StateBased" checks some
 	@$(BIN)/python scripts/check_tla.py $(or $(ARGS),--write)

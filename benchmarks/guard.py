@@ -39,7 +39,7 @@ def fold(app_: App, log: list[Row]) -> float:
     table = drive(connect("memory:").table("games"))
     algorithm = StateBased(table, handler, system_clock, BatchContext("b"), RetryPolicy())
     begun = time.process_time()
-    for game, rows in groupby(log, key=_game):
+    for game, rows in groupby(log, key=game_of):
         deliveries = [
             prepare(handler, game, Envelope(row["message_id"], row["type"], row["body"])) for row in rows
         ]
@@ -50,7 +50,8 @@ def fold(app_: App, log: list[Row]) -> float:
     return time.process_time() - begun
 
 
-def _game(row: Row) -> str:
+def game_of(row: Row) -> str:
+    """Return the business id of a message of the log."""
     return str(UUID(row["body"][13:49]))
 
 
@@ -64,7 +65,7 @@ def main(
     turns: Annotated[int, typer.Option(min=1, help="Turns, each with five folds of each kind.")] = 30,
 ) -> None:
     """Fold in turn, each kind in a process of its own, and print the ratio."""
-    log = sorted(generate(messages // PER_STREAM, messages), key=lambda row: (_game(row), row["sequence"]))
+    log = sorted(generate(messages // PER_STREAM, messages), key=lambda row: (game_of(row), row["sequence"]))
     processes = multiprocessing.get_context("spawn")
     with processes.Pool(1) as without_guard, processes.Pool(1) as with_guard:
         under_guard = guarded(app)

@@ -26,6 +26,7 @@ from runtime.cli.commands.redrive import redrive
 from runtime.cli.commands.run import run
 from runtime.cli.commands.sample import shooting_range
 from runtime.cli.commands.show import show
+from runtime.cli.commands.sql import sql
 from runtime.cli.commands.stats import stats
 from runtime.cli.commands.streams import streams
 from runtime.cli.commands.sweep import sweep
@@ -95,6 +96,7 @@ _COMMANDS = (
     streams,
     show,
     stats,
+    sql,
     check,
     sweep,
     evict,

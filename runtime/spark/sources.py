@@ -78,8 +78,13 @@ class TableSource(DataSource):
             raise UsageError(
                 "A memory: store is seen by one process only, and Spark has several: use sqlite:///FILE."
             )
-        parts = int(self.options.get("numPartitions") or _PARTS_OF_A_CORE * (os.cpu_count() or 1))
-        return (PushingReader if self.pushes else Reader)(place, request, parts)
+        return (PushingReader if self.pushes else Reader)(place, request, self._parts())
+
+    def _parts(self) -> int:
+        given = self.options.get("numPartitions") or str(_PARTS_OF_A_CORE * (os.cpu_count() or 1))
+        if not given.isdecimal() or not int(given):
+            raise UsageError(f"The option numPartitions is {given!r}: give a number from 1.")
+        return int(given)
 
     def _request(self) -> Request:
         options, kind = self.options, self.kind

@@ -6,7 +6,7 @@ try:
     from runtime.tables.reading import read_batches, read_letters, read_state, read_versions
 except ModuleNotFoundError as error:
     raise MissingExtraError(
-        f"Reading a store as tables needs {error.name}: pip install 'consistent-messaging[spark]'."
+        f"Reading a store as tables needs {error.name}: pip install 'consistent-messaging[sql]'."
     ) from error
 
 __all__ = ["read_batches", "read_letters", "read_state", "read_versions"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 
 import pyarrow as pa
@@ -10,6 +10,8 @@ import pyarrow as pa
 from eventstore import KeyRange
 from eventstore.blocking import BlockingStore
 from handlers import App
+from runtime.messages.envelope import Envelope
+from runtime.tables.outputs import outputs_by
 from runtime.tables.requests import Kind, Request, moment
 from runtime.tables.wanted import ALL, Wanted
 
@@ -51,15 +53,19 @@ def read_versions(
     change_end_batch_id: str | None = None,
     columns: Sequence[str] | None = None,
     app: App | None = None,
+    with_outputs: Iterable[Envelope] | None = None,
 ) -> pa.Table:
     """Read the versions that are kept, those made between two times, or what batches have changed.
 
     `columns` names those of `decoding.COLUMNS` that are read: few columns of the index take a fraction of the time.
-    Raises what `read_state` does.
+    `with_outputs`, with an app and a handler, are the messages of a log: a column `outputs` has what their versions
+    have published, found by replay, and null where the message is not among them or replay gives something else. They
+    are held in memory. Raises what `read_state` does.
     """
     wanted = Wanted(handler, business_id, moment(since), moment(until), _names(columns))
     feed = (read_change_feed, change_start_batch_id, change_end_batch_id)
-    return read(store, table, Request(Kind.VERSIONS, wanted, None, None, *feed, app=app))
+    outputs = None if with_outputs is None else outputs_by(app, handler, with_outputs)
+    return read(store, table, Request(Kind.VERSIONS, wanted, None, None, *feed, app=app, outputs=outputs))
 
 
 def read_batches(store: str, table: str, *, columns: Sequence[str] | None = None) -> pa.Table:

@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Any
 
 import pyarrow as pa
 
@@ -19,6 +18,7 @@ from runtime.tables.as_of import AsOf, AsOfTime, end_of_batch
 from runtime.tables.change_feed import ChangeFeed, change_feed
 from runtime.tables.columns import Columns, chosen
 from runtime.tables.models import StateColumns, model_of
+from runtime.tables.outputs import Outputs
 from runtime.tables.wanted import ALL, Wanted
 
 
@@ -46,7 +46,7 @@ class Request:
     """What is read: one kind of table, with the options that it has.
 
     `as_of`, a time in microseconds since 1970 UTC, and `batch_id` are options of states; those of the change feed, of
-    versions. With an `app` states are structs with the fields of the handler's model.
+    versions, like `outputs`. With an `app` states are structs with the fields of the handler's model.
     """
 
     kind: Kind
@@ -57,6 +57,7 @@ class Request:
     change_start: str | None = None
     change_end: str | None = None
     app: App | None = None
+    outputs: Outputs | None = None
 
     def __post_init__(self) -> None:
         if self.as_of is not None and self.batch_id is not None:
@@ -85,11 +86,12 @@ class Request:
         `relation` is one of `==`, `>`, `>=`, `<`, `<=`. Conditions on other columns than those of the stream and the
         time change nothing, nor does a second one on the same column.
         """
-        field_, wanted = _FIELDS[self.kind].get(column), self.wanted
-        match field_, relation, value:
-            case (("handler" | "business_id"), "==", str()) if getattr(wanted, field_) is None:
-                given: dict[str, Any] = {field_: value}
-                return replace(self, wanted=replace(wanted, **given))
+        wanted = self.wanted
+        match _FIELDS[self.kind].get(column), relation, value:
+            case "handler", "==", str() if wanted.handler is None:
+                wanted = replace(wanted, handler=value)
+            case "business_id", "==", str() if wanted.business_id is None:
+                wanted = replace(wanted, business_id=value)
             case "time", (">" | ">=" | "=="), datetime() if wanted.since is None:
                 wanted = replace(wanted, since=moment(value))
             case "time", ("<" | "<="), datetime() if wanted.until is None:
@@ -106,7 +108,10 @@ class Request:
             case Kind.STATE:
                 return states.states(table, self.wanted, await self._point(table), keys, self._model)
             case Kind.VERSIONS:
-                return versions.versions(table, self.wanted, await self._feed(table), keys, self._model)
+                feed = await self._feed(table)
+                return versions.versions(
+                    table, self.wanted, keys, feed=feed, model=self._model, outputs=self.outputs
+                )
             case Kind.BATCHES:
                 return ledger.batches(table, self.wanted)
             case Kind.LETTERS:
@@ -122,7 +127,8 @@ class Request:
             case Kind.STATE:
                 return states.columns_of(self._model)
             case Kind.VERSIONS:
-                return versions.columns_of(self._model, ChangeFeed() if self.change_feed else None)
+                feed = ChangeFeed() if self.change_feed else None
+                return versions.columns_of(self._model, feed, self.outputs)
             case Kind.BATCHES:
                 return ledger.COLUMNS
             case Kind.LETTERS:

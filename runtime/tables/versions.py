@@ -13,22 +13,31 @@ from runtime.tables.change_feed import ChangeFeed
 from runtime.tables.columns import MAX_BYTES, Buffer, Columns, chosen
 from runtime.tables.decoding import COLUMNS, STATES, Decoded
 from runtime.tables.models import StateColumns, as_json
+from runtime.tables.outputs import TYPE, Outputs
 from runtime.tables.streams import Part, StreamHead, parts_in, parts_of
 from runtime.tables.wanted import ALL, Wanted, heads_of
 
+_OUTPUTS = "outputs"
 
-def columns_of(model: StateColumns = as_json, feed: ChangeFeed | None = None) -> Columns:
+
+def columns_of(
+    model: StateColumns = as_json, feed: ChangeFeed | None = None, outputs: Outputs | None = None
+) -> Columns:
     """Return all columns of versions, or of a change feed."""
     columns = {name: model.type if name in STATES else each.type for name, each in COLUMNS.items()}
+    if outputs is not None:
+        columns[_OUTPUTS] = TYPE
     return columns if feed is None else feed.columns(columns)
 
 
 async def versions(
     table: Table,
     wanted: Wanted,
-    feed: ChangeFeed | None = None,
     keys: KeyRange = ALL,
+    *,
+    feed: ChangeFeed | None = None,
     model: StateColumns = as_json,
+    outputs: Outputs | None = None,
 ) -> AsyncIterator[pa.RecordBatch]:
     """Give the versions of the streams in a range.
 
@@ -36,8 +45,8 @@ async def versions(
     With a time, only streams that were changed since are read: a request for each 1,000 headers, and what `parts_of`
     says for those whose tail does not reach back to it.
     """
-    columns = chosen(columns_of(model, feed), wanted.columns)
-    reader = _Reader(columns, wanted, feed, model)
+    columns = chosen(columns_of(model, feed, outputs), wanted.columns)
+    reader = _Reader(columns, wanted, feed, model, outputs)
     async for part in _parts(table, wanted, keys, reader.select):
         for batch in reader.add(part):
             yield batch
@@ -88,13 +97,19 @@ class _Reader:
     """Collects the rows that are asked for of one part after another."""
 
     def __init__(
-        self, columns: Columns, wanted: Wanted, feed: ChangeFeed | None, model: StateColumns
+        self,
+        columns: Columns,
+        wanted: Wanted,
+        feed: ChangeFeed | None,
+        model: StateColumns,
+        outputs: Outputs | None,
     ) -> None:
         self.buffer = Buffer(columns)
         self._columns = columns
         self._wanted = wanted
         self._feed = feed
         self._model = model
+        self._outputs = outputs if _OUTPUTS in columns else None
         self._states = len(STATES & set(columns))
         self._key: str | None = None
 
@@ -102,7 +117,7 @@ class _Reader:
     def select(self) -> Sequence[str]:
         """The properties that tell the columns and whether a version is asked for."""
         needed = [COLUMNS[name].needs for name in self._columns if name in COLUMNS]
-        if self._has_time or self._feed is not None:
+        if self._has_time or self._feed is not None or self._outputs is not None:
             needed.append(COLUMNS["now"].needs)
         return list(dict.fromkeys(name for names in (COLUMNS["version"].needs, *needed) for name in names))
 
@@ -139,6 +154,8 @@ class _Reader:
         values = {name: COLUMNS[name].values(some) for name in self._columns if name in COLUMNS}
         if self._feed is not None:
             values["change_type"] = self._feed.kinds(some)
+        if self._outputs is not None:
+            values[_OUTPUTS] = self._outputs.of(some)
         if len(positions) < some.count:
             values = {name: [each[position] for position in positions] for name, each in values.items()}
         largest = self._states * max(map(len, (some.run.before, *some.afters))) if self._states else 0

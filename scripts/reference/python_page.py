@@ -13,6 +13,7 @@ MODULES = (
     "handlers.guard",
     "runtime",
     "runtime.spark",
+    "runtime.tables",
     "eventstore",
     "eventstore.sourcing",
     "eventstore.blocking",

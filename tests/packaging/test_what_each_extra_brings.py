@@ -111,6 +111,21 @@ def test_commands_that_look_into_a_store_or_into_source_need_no_spark(folder):
     assert [(code, err) for code, _, err in ended] == [(0, "")] * len(ended)
 
 
+def test_sql_needs_its_extra_and_no_spark(folder):
+    asked = [
+        "sql",
+        "select count(*), max(now) > timestamptz '2020-01-01' as late from versions",
+        *STORE,
+        "--csv",
+    ]
+
+    (answered,), (refused,) = commands(["sql"], folder, asked), commands(["cli"], folder, asked)
+
+    assert answered == [0, "count_star(),late\n2,true\n", ""]
+    sentence = "Error: Reading a store as tables needs pyarrow: pip install 'consistent-messaging[sql]'.\n"
+    assert refused == [1, "", sentence]
+
+
 def test_commands_that_need_spark_say_so_in_one_sentence(folder):
     ended = commands(
         ["cli", "azure"],

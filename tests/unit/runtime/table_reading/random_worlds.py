@@ -15,7 +15,6 @@ from runtime.algorithms.state_based.truncation import truncate_stream
 from runtime.algorithms.state_based.truncation_rules import TruncationRules
 from runtime.batches.context import BatchContext
 from runtime.batches.ledger import Ledger
-from runtime.batches.open_batches import OpenBatches
 from runtime.cleanup.forget import Tables, forget
 from runtime.storage import limits
 from runtime.storage.listing import versions
@@ -108,7 +107,10 @@ class World:
         Worker(self.table, clock=self.clock, batch=batch, business_id=diary).process(message)
 
     def _truncate(self, keep: int) -> None:
-        rules = TruncationRules.of(self.clock.now, OpenBatches(), older_than=DAY, keep_last=keep)
+        open_batches = drive(Ledger(self.table, self.clock).open_batches())
+        rules = TruncationRules.of(
+            self.clock.now, open_batches, older_than=DAY, keep_last=keep, acknowledged_after=DAY
+        )
         for diary in DIARIES:
             drive(truncate_stream(self.table, f"Diary-{diary}", rules, PATIENCE))
 

@@ -10,7 +10,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 
 from eventstore import connect, drive
 from runtime.cli import main
@@ -20,6 +20,10 @@ from tests.support.names import new_name
 from tests.unit.runtime.table_reading.random_worlds import DIARIES, World, steps
 
 TABLE = "diaries"
+
+_SOME = ("batch", [(DIARIES[0], "write")] * 8 + [(DIARIES[1], "write"), (DIARIES[1], "fail")])
+CUT = [_SOME, _SOME, ("truncate", 1), _SOME]
+FORGOTTEN = [_SOME, ("forget", DIARIES[0]), ("batch", [(DIARIES[1], "ponder")])]
 
 few = settings(max_examples=settings().max_examples // 4)
 """Each example is a whole world."""
@@ -64,6 +68,8 @@ def unknown(rows: list[dict[str, Any]]) -> dict[str, int]:
 
 @few
 @given(happened=steps)
+@example(happened=CUT)
+@example(happened=FORGOTTEN)
 def test_states_and_versions_are_what_show_shows(new_store, happened):
     store = new_store()
     world_in(store, happened)
@@ -95,6 +101,8 @@ def test_states_and_versions_are_what_show_shows(new_store, happened):
 
 @few
 @given(happened=steps)
+@example(happened=CUT)
+@example(happened=FORGOTTEN)
 def test_states_as_of_each_step_are_those_that_were_seen_then(new_store, happened):
     store = new_store()
     world = world_in(store, happened)
@@ -108,6 +116,8 @@ def test_states_as_of_each_step_are_those_that_were_seen_then(new_store, happene
 
 @few
 @given(happened=steps)
+@example(happened=CUT)
+@example(happened=FORGOTTEN)
 def test_states_as_of_each_batch_and_the_feed_up_to_it_are_those_at_its_end(new_store, happened):
     store = new_store()
     world = world_in(store, happened)
@@ -121,3 +131,19 @@ def test_states_as_of_each_batch_and_the_feed_up_to_it_are_those_at_its_end(new_
         assert {diary: summed[diary] for diary in expected} == {
             diary: state for diary, (_, state) in expected.items()
         }
+
+
+def test_a_stream_that_was_cut_says_from_when_it_is_known(new_store):
+    store = new_store()
+    world = world_in(store, CUT)
+    first = next(row for row in read_versions(store, TABLE).to_pylist() if row["business_id"] == DIARIES[0])
+
+    rows = read_state(store, TABLE, as_of=to_datetime(world.snapshots[0].moment)).to_pylist()
+    feed = read_versions(store, TABLE, handler="Diary", business_id=DIARIES[0], read_change_feed=True)
+
+    assert first["version"] > 1
+    (row,) = (row for row in rows if row["business_id"] == DIARIES[0])
+    assert (row["version"], row["state"], row["known_from"]) == (None, None, first["now"])
+    snapshot, following, *_ = feed.to_pylist()
+    assert (snapshot["change_type"], snapshot["version"]) == ("snapshot", first["version"] - 1)
+    assert (snapshot["after"], following["version"]) == (first["before"], first["version"])

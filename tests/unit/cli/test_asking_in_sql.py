@@ -1,0 +1,162 @@
+"""`consistent sql` answers questions to a table, and reads no more of it than a question needs."""
+
+from __future__ import annotations
+
+import csv
+import io
+from datetime import UTC, datetime
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pytest
+
+from runtime.tables import datasets
+from runtime.tables.datasets import conditions_in
+from runtime.tables.reading import scan
+from tests.support.logs import GAME
+
+ON_STORE = ["--store", "sqlite:///store.db", "--table", "games"]
+COUNT = "select handler, count(*) as versions from versions group by 1 order by 1"
+
+
+@pytest.fixture
+def scanned(monkeypatch):
+    """Collect the requests that the tables of a query are scanned for."""
+    requests = []
+
+    def note(store, table, request):
+        requests.append(request)
+        return scan(store, table, request)
+
+    monkeypatch.setattr(datasets, "scan", note)
+    return requests
+
+
+def test_a_query_is_answered_as_a_table_json_and_csv(consistent, store):
+    said = consistent("sql", COUNT, *ON_STORE)
+    assert (said.code, said.err) == (0, "")
+    assert ["LeaderBoard", "2"] in [line.split() for line in said.out.splitlines()]
+
+    document = consistent("sql", COUNT, *ON_STORE, "--json").document
+    assert document == {
+        "columns": ["handler", "versions"],
+        "rows": [["LeaderBoard", 2], ["ShootingRange", 4]],
+    }
+
+    written = consistent("sql", COUNT, *ON_STORE, "--csv").out
+    assert list(csv.reader(io.StringIO(written)))[1:] == [["LeaderBoard", "2"], ["ShootingRange", "4"]]
+
+
+def test_only_the_tables_and_columns_that_a_query_names_are_read(consistent, store, scanned):
+    consistent("sql", COUNT, *ON_STORE)
+
+    assert [(request.kind, request.wanted.columns) for request in scanned] == [("versions", ("handler",))]
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        "handler = 'ShootingRange' and business_id = '{}'",
+        "'{}' = business_id and handler in ('ShootingRange')",
+    ],
+)
+def test_conditions_on_handler_and_id_reach_the_store(consistent, store, scanned, where):
+    statement = f"select version from versions where {where.format(GAME)} order by 1"
+
+    document = consistent("sql", statement, *ON_STORE, "--json").document
+
+    assert document["rows"] == [[1], [2], [3]]
+    (request,) = scanned
+    assert request.wanted.business_id == GAME
+
+
+def test_a_condition_on_the_time_reaches_the_store(consistent, store, scanned):
+    statement = "select count(*) from versions where now > timestamptz '2026-04-01 00:00:00Z'"
+
+    assert consistent("sql", statement, *ON_STORE, "--json").document["rows"] == [[0]]
+    (request,) = scanned
+    assert request.wanted.since is not None
+
+
+def test_options_narrow_the_tables(consistent, store):
+    statement = "select count(*) from state"
+
+    assert consistent("sql", statement, *ON_STORE, "--json").document["rows"] == [[3]]
+    narrowed = [*ON_STORE, "--handler", "ShootingRange", "--id", GAME.upper(), "--json"]
+    assert consistent("sql", statement, *narrowed).document["rows"] == [[1]]
+
+
+def test_states_are_structs_with_an_app(consistent, store):
+    options = ["--handler", "ShootingRange", "--app", "samples.shooting_range:app", "--json"]
+
+    document = consistent(
+        "sql", "select count(distinct state.target_position) from state", *ON_STORE, *options
+    ).document
+
+    assert document["rows"] == [[2]]
+
+
+def test_values_that_json_has_not_are_texts(consistent, store):
+    statement = "select now, fingerprint, map {'a': 1}, null from versions limit 1"
+
+    ((now, fingerprint, map_, nothing),) = consistent("sql", statement, *ON_STORE, "--json").document["rows"]
+
+    assert now == "2026-03-01T12:00:00Z"
+    assert len(bytes.fromhex(fingerprint)) == 16
+    assert (map_, nothing) == ({"a": 1}, None)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "sentence"),
+    [
+        (
+            ["selec", *ON_STORE],
+            2,
+            'The statement cannot be run: Parser Error: syntax error at or near "selec"',
+        ),
+        (
+            ["select nothing from versions", *ON_STORE],
+            2,
+            "The statement cannot be run: Binder Error: Referenced column",
+        ),
+        (
+            ["select 1", *ON_STORE, "--as-of", "noon"],
+            2,
+            "'noon' is no time: write it as 2026-03-01T12:00:00Z.",
+        ),
+        (["select * from state", *ON_STORE, "--batch-id", "b"], 2, "There is no batch b:"),
+        (["select 1", *ON_STORE, "--json", "--csv"], 2, "Give --json or --csv, not both."),
+        (["select 1", "--store", "sqlite:///none.db", "--table", "games"], 1, "There is no store at "),
+    ],
+)
+def test_a_query_that_cannot_be_answered_is_one_sentence(consistent, store, arguments, code, sentence):
+    said = consistent("sql", *arguments)
+
+    assert said.err.startswith(f"Error: {sentence}")
+    assert len(said.err.splitlines()) == 1
+    assert said.out == ""
+
+
+SCHEMA = pa.schema([("handler", pa.string()), ("now", pa.timestamp("us", tz="UTC")), ("version", pa.int64())])
+HANDLER, NOW, VERSION = (ds.field(name) for name in SCHEMA.names)
+NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
+NOON_SCALAR = pa.scalar(NOON, pa.timestamp("us", tz="UTC"))
+
+
+@pytest.mark.parametrize(
+    ("condition", "found"),
+    [
+        (None, []),
+        (HANDLER == "A", [("handler", "==", "A")]),
+        (HANDLER == 'A"\\\n(x == "y")ü', [("handler", "==", 'A"\\\n(x == "y")ü')]),
+        ((HANDLER == "A") & (VERSION > 3), [("handler", "==", "A")]),
+        ((HANDLER == "A") | (VERSION > 3), []),
+        (~(HANDLER == "A"), []),
+        ((HANDLER == "A") | (HANDLER == "B"), []),
+        (NOW >= NOON_SCALAR, [("now", ">=", NOON)]),
+        ((NOW > NOON_SCALAR) & (HANDLER == "A"), [("now", ">", NOON), ("handler", "==", "A")]),
+        (~(NOW > NOON_SCALAR), []),
+    ],
+)
+def test_conditions_are_found_that_hold_for_all_rows(condition, found):
+    assert conditions_in(condition, SCHEMA) == found

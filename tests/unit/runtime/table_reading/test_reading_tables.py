@@ -1,0 +1,227 @@
+"""`read_state`, `read_versions`, `read_batches` and `read_letters`: columns, models, and what is refused."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime
+
+import pyarrow as pa
+import pytest
+
+from eventstore import TableNotFoundError, connect, drive
+from handlers import App, Context, Handler, Message, State, handles
+from runtime import UsageError
+from runtime.batches.context import BatchContext
+from runtime.batches.ledger import Ledger
+from runtime.tables import read_batches, read_letters, read_state, read_versions
+from samples.shooting_range import app as shooting_range
+from tests.support.names import new_name
+from tests.unit.cli.stores import on_store, play
+from tests.unit.runtime import diary
+from tests.unit.runtime.diary import misbehave, ponder, write
+from tests.unit.runtime.worker import NOW, ToldClock, Worker
+
+
+@pytest.fixture
+def games() -> str:
+    url = f"memory:{new_name()}"
+    on_store(url, play)
+    return url
+
+
+@pytest.fixture
+def diaries() -> str:
+    url = f"memory:{new_name()}"
+    table = drive(connect(url).table("states"))
+    ledger = Ledger(table, ToldClock())
+    record = drive(ledger.begin("night", "a log", "out"))
+    worker = Worker(table, batch=BatchContext("night", number=record.number))
+    worker.process(write("line", headers={"from": "me"}), misbehave("fail", "bad"))
+    return url
+
+
+def test_a_version_has_all_that_is_recorded(diaries):
+    (row,) = read_versions(diaries, "states").to_pylist()
+
+    assert row["message_id"] == "line"
+    assert (row["batch"], row["batch_number"]) == ("night", 1)
+    assert dict(row["headers"]) == {"from": "me"}
+    assert dict(row["captured"]) == {"sky": '"blue"'}
+    assert row["before"] == '{"lines":[],"words":[],"weight":0.0}'
+    assert row["after"] == '{"lines":["line"],"words":["line"],"weight":0.0}'
+    assert row["now"] == datetime(2026, 1, 1, tzinfo=UTC)
+    assert len(row["fingerprint"]) == len(row["state_digest"]) == len(row["outputs_digest"]) == 16
+
+
+def test_batches_and_letters(diaries):
+    (batch,) = read_batches(diaries, "states").to_pylist()
+    (letter,) = read_letters(diaries, "states").to_pylist()
+
+    assert (batch["batch"], batch["batch_number"], batch["status"]) == ("night", 1, "started")
+    assert (letter["message_id"], letter["reason"], letter["stream"]) == ("bad", "handler_error", "d-1")
+
+
+def test_only_the_columns_that_are_named_are_there(games):
+    found = read_versions(games, "games", columns=["version", "handler"])
+
+    assert found.column_names == ["version", "handler"]
+    assert found.num_rows == 6
+
+
+def test_with_an_app_states_are_structs_of_the_model(games):
+    found = read_state(games, "games", handler="ShootingRange", app=shooting_range)
+
+    assert pa.types.is_struct(found.schema.field("state").type)
+    assert {"target_position": 40, "number_of_attempts": 2} not in found["state"].to_pylist()
+    assert all(
+        set(state) == {"target_position", "number_of_attempts"} for state in found["state"].to_pylist()
+    )
+    versions = read_versions(games, "games", handler="ShootingRange", app=shooting_range)
+    assert {"target_position": 40, "number_of_attempts": 1} in versions["after"].to_pylist()
+
+
+def test_lists_sets_and_numbers_of_a_model_have_types_of_their_own(diaries):
+    found = read_versions(diaries, "states", handler="Diary", app=diary.app)
+
+    type_ = found.schema.field("after").type
+    assert {type_.field(at).name: str(type_.field(at).type) for at in range(type_.num_fields)} == {
+        "lines": "list<item: string>",
+        "words": "list<item: string>",
+        "weight": "double",
+    }
+    assert found["after"].to_pylist() == [{"lines": ["line"], "words": ["line"], "weight": 0.0}]
+
+
+class Poured(Message):
+    """Somebody pours."""
+
+    cup: str
+
+
+class Old(State):
+    """What was stored once."""
+
+    litres: int = 1
+
+
+class New(State, version=2, upcasters={1: lambda old: {"millilitres": old["litres"] * 1000}}):
+    """What the code has now."""
+
+    millilitres: int = 0
+
+
+class CupOld(Handler[Old], name="Cup"):
+    @handles(by="cup")
+    def pour(self, state: Old, message: Poured, context: Context) -> Old:
+        return Old(litres=state.litres + 1)
+
+
+class CupNew(Handler[New], name="Cup"):
+    @handles(by="cup")
+    def pour(self, state: New, message: Poured, context: Context) -> New:
+        return New(millilitres=state.millilitres + 1)
+
+
+def test_older_states_are_upcast_to_the_model():
+    url = f"memory:{new_name()}"
+    table = drive(connect(url).table("states"))
+    Worker(table, App(CupOld), business_id="c").process(diary.delivery("m", "Poured", {"cup": "c"}))
+
+    found = read_state(url, "states", handler="Cup", app=App(CupNew))
+
+    assert found["state"].to_pylist() == [{"millilitres": 2000}]
+    assert read_state(url, "states")["state"].to_pylist() == ['{"litres":2}']
+
+
+@pytest.mark.parametrize(
+    ("read", "sentence"),
+    [
+        (
+            lambda url: read_state(url, "games", columns=["stat"]),
+            "There is no column stat: the columns are handler",
+        ),
+        (lambda url: read_state(url, "games", as_of="noon"), "'noon' is no time"),
+        (lambda url: read_state(url, "games", as_of="2026-01-01", batch_id="b"), "Give a time or a batch"),
+        (lambda url: read_state(url, "games", batch_id="b"), "There is no batch b"),
+        (lambda url: read_state(url, "games", app=shooting_range), "say which handler's states are meant"),
+        (lambda url: read_state(url, "games", handler="X", app=shooting_range), "The app has no handler X"),
+        (lambda url: read_versions(url, "games", change_end_batch_id="b"), "go with the change feed"),
+    ],
+)
+def test_what_is_asked_for_wrongly_is_refused(games, read, sentence):
+    with pytest.raises(UsageError, match=sentence):
+        read(games)
+
+
+def test_a_table_that_is_not_there_is_not_made(tmp_path):
+    with pytest.raises(TableNotFoundError):
+        read_state(f"sqlite:///{tmp_path}/none.db", "games")
+
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_store_on_the_network_gives_the_same(azurite_url):
+    name = new_name()
+
+    async def write_diary() -> None:
+        async with connect(azurite_url) as store:
+            table = await store.table(name)
+            for number in range(3):
+                worker = Worker(table, clock=ToldClock(NOW + number), business_id=f"d-{number}")
+                await worker.handle(write("line", diary=f"d-{number}"))
+
+    asyncio.run(write_diary())
+
+    assert read_state(azurite_url, name)["business_id"].to_pylist() == ["d-0", "d-1", "d-2"]
+    assert read_versions(azurite_url, name, handler="Diary", business_id="d-1").num_rows == 1
+    since = datetime(2026, 1, 1, 0, 0, 0, 2, tzinfo=UTC)
+    assert read_versions(azurite_url, name, since=since)["business_id"].to_pylist() == ["d-2"]
+    assert read_batches(azurite_url, name).num_rows == read_letters(azurite_url, name).num_rows == 0
+
+
+def test_outputs_are_what_replay_gives(diaries):
+    table = drive(connect(diaries).table("states"))
+    more = [write("second", "m-2"), ponder("m-3"), write("lost", "m-4")]
+    outcomes = Worker(table).process(*more)
+    known = [write("line", headers={"from": "me"}), more[0], more[1]]
+
+    found = read_versions(diaries, "states", handler="Diary", app=diary.app, with_outputs=known)
+
+    first, second, third, fourth = found["outputs"].to_pylist()
+    for outputs, outcome in ((second, outcomes[0]), (third, outcomes[1])):
+        assert [(each["message_id"], each["body"], each["sequence"]) for each in outputs] == [
+            (each.message_id, each.body, each.sequence) for each in outcome.outputs
+        ]
+    assert len(first) == 1
+    assert dict(second[0]["headers"]) == {"line": "2"}
+    assert fourth is None
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        write("another line", "m-2"),
+        misbehave("return nothing", "m-2"),
+        diary.delivery("m-2", "Write", {"diary": diary.DIARY, "line": "second", "colour": "red"}),
+    ],
+)
+def test_another_message_under_a_known_id_gives_no_outputs(diaries, other):
+    Worker(drive(connect(diaries).table("states"))).process(write("second", "m-2"))
+
+    found = read_versions(diaries, "states", handler="Diary", app=diary.app, with_outputs=[other])
+
+    assert found["outputs"].to_pylist() == [None, None]
+
+
+def test_handlers_that_changed_give_no_outputs(diaries, monkeypatch):
+    monkeypatch.setattr(diary.Wrote, "__message_name__", "Renamed", raising=False)
+    known = [write("line")]
+
+    found = read_versions(diaries, "states", handler="Diary", app=diary.app, with_outputs=known)
+
+    assert found["outputs"].to_pylist() == [None]
+
+
+def test_outputs_need_an_app_and_a_handler(diaries):
+    with pytest.raises(UsageError, match="say with which app"):
+        read_versions(diaries, "states", with_outputs=[write("line")])
