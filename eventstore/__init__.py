@@ -16,6 +16,7 @@ from eventstore.connect import connect
 from eventstore.driving import drive
 from eventstore.errors import (
     ConcurrencyConflictError,
+    DamagedRowError,
     DuplicateEventError,
     EventStoreError,
     IncludeConflictError,
@@ -66,6 +67,7 @@ __all__ = [
     "Change",
     "Changes",
     "ConcurrencyConflictError",
+    "DamagedRowError",
     "DuplicateEventError",
     "EventData",
     "EventId",

@@ -15,6 +15,7 @@ EventStoreError
 ├── IncludeConflictError          an included row is not as the caller expected
 ├── PartialWriteError             a write in parts failed after some of them
 ├── UnknownEventTypeError         an event of a type that its reader does not know
+├── DamagedRowError               a row of a stream is not what it was written as, or is gone
 └── RowError                      one row of a transaction was refused (raised by tables)
     ├── RowExistsError            insert of a row that is there
     ├── RowNotFoundError          replace, merge or delete of a row that is not there
@@ -181,6 +182,19 @@ class UnknownEventTypeError(EventStoreError):
 
     def __str__(self) -> str:
         return f"Event {self.version} has the type {self.type_name!r}, which the codec does not know."
+
+
+class DamagedRowError(EventStoreError):
+    """Raised when a row of a stream is not what it was written as, or is gone although its header promises it."""
+
+    def __init__(self, partition_key: str, row_key: str, problem: str) -> None:
+        super().__init__(partition_key, row_key, problem)
+        self.partition_key = partition_key
+        self.row_key = row_key
+        self.problem = problem
+
+    def __str__(self) -> str:
+        return f"The row {self.row_key!r} of {self.partition_key!r} {self.problem}."
 
 
 class RowError(EventStoreError):

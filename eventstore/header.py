@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TypeGuard
 
-from eventstore.errors import EventStoreError
+from eventstore.errors import DamagedRowError
+from eventstore.partition import MAX_VERSION
 from eventstore.port import Operation, Properties, Row, Value
 from eventstore.properties import FIRST_VERSION, NO_PROPERTIES, TOMBSTONE, VERSION
 from eventstore.stream_value import StreamT, StreamValue
@@ -66,11 +68,13 @@ def is_tombstone(row: Row) -> bool:
     return row.properties.get(TOMBSTONE) is True
 
 
+def _is_count(value: Value | None) -> TypeGuard[int]:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MAX_VERSION + 1
+
+
 def versions_of(row: Row) -> tuple[int, int]:
     """Return the version and the low watermark in a header."""
     version, first_version = row.properties.get(VERSION), row.properties.get(FIRST_VERSION, 1)
-    if not isinstance(version, int) or not isinstance(first_version, int):
-        raise EventStoreError(
-            f"The row {row.row_key!r} of {row.partition_key!r} is no header: its version is no number."
-        )
+    if not _is_count(version) or not _is_count(first_version):
+        raise DamagedRowError(row.partition_key, row.row_key, "is no header: its version is no number")
     return version, first_version

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
-from eventstore.port import Operation, Page, Row, Scope, Store, Table
+from eventstore.port import Operation, Page, Row, Scope, Store, Table, place_of
 
 Before = Callable[[str, str, int], Awaitable[None] | None]
 """Called with the call's name, its partition key ("" when it has none) and its number, from 1."""
@@ -29,6 +29,7 @@ class InterceptedTable(Table):
 
     def __init__(self, table: Table, before: Before | None = None, after: After | None = None) -> None:
         self.scope = table.scope
+        self.name, self.store_url = place_of(table)
         self.counts: Counter[str] = Counter()
         self._table = table
         self._before = before

@@ -180,6 +180,20 @@ class Table(Protocol):
         """Return when all that was committed before, by any process, survives a power cut."""
 
 
+@runtime_checkable
+class HasPlace(Protocol):
+    """What tables can tell besides: where they are, for messages."""
+
+    name: str
+    store_url: str
+    """That of its store, without secrets."""
+
+
+def place_of(table: Table) -> tuple[str, str]:
+    """Return the name of a table and the url of its store without secrets, "" for what is not known."""
+    return (table.name, table.store_url) if isinstance(table, HasPlace) else ("", "")
+
+
 Transaction = tuple[str, Sequence[Operation]]
 """What `transact` takes: a partition key, and what is to be carried out in that partition."""
 

@@ -10,12 +10,16 @@ Rows of the caller beside the header do change: if they took several pages, the 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
 from eventstore.backoff import pause
-from eventstore.errors import ConcurrencyConflictError, StreamNotFoundError, StreamTruncatedError
+from eventstore.errors import (
+    ConcurrencyConflictError,
+    DamagedRowError,
+    StreamNotFoundError,
+    StreamTruncatedError,
+)
 from eventstore.events import EventId, RecordedEvent
 from eventstore.header import HEADER_NAMES
 from eventstore.partition import MAX_VERSION
@@ -31,7 +35,12 @@ T = TypeVar("T")
 
 
 class _ChangedMeanwhileError(Exception):
-    """Raised within a read that has to start again."""
+    """Raised within a read that has to start again; with the stream and the event that it promised, if one is gone."""
+
+    def __init__(self, stream: StreamValue | None = None, missing: int = 0) -> None:
+        super().__init__(stream, missing)
+        self.stream = stream
+        self.missing = missing
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,9 +94,17 @@ class Reader(Generic[StreamT]):
 
     async def _until_consistent(self, read: Callable[[], Awaitable[T]]) -> T:
         partition = self.blank.partition
+        promised = None
         for failures in range(1, READ_ATTEMPTS + 1):
-            with suppress(_ChangedMeanwhileError):
+            try:
                 return await read()
+            except _ChangedMeanwhileError as error:
+                if error.stream is not None and error.stream.etag == promised:
+                    # Whoever cuts an event away changes the header first.
+                    raise DamagedRowError(
+                        partition.key, partition.event(error.missing), "is gone, and the header promises it"
+                    ) from None
+                promised = error.stream.etag if error.stream is not None else None
             if failures < READ_ATTEMPTS:
                 await pause(partition.table, failures)
         raise ConcurrencyConflictError(str(partition), "it changed each time that it was read")
@@ -136,7 +153,7 @@ class Reader(Generic[StreamT]):
         """Read events that the header says are there."""
         events = await self._read(stream, first, last)
         if len(events) <= last - first:
-            raise _ChangedMeanwhileError
+            raise _ChangedMeanwhileError(stream, first + len(events))
         return events
 
     async def _read(self, stream: StreamValue, first: int, last: int) -> tuple[RecordedEvent, ...]:

@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from eventstore.driving import drive
-from eventstore.port import Operation, Page, Row, Scope, Store, Table
+from eventstore.port import Operation, Page, Row, Scope, Store, Table, place_of
 
 T = TypeVar("T")
 
@@ -40,6 +40,7 @@ class ThreadedTable(Table):
     scope: Scope = "network"
 
     def __init__(self, table: Table, threads: Threads) -> None:
+        self.name, self.store_url = place_of(table)
         self._table = table
         self._run = threads.run
 

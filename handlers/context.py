@@ -22,6 +22,7 @@ from handlers.errors import CaptureError, PublishError
 from handlers.fields import check_defaults
 from handlers.message import Message, message_name
 from handlers.text import is_text
+from handlers.unpacking import unpack
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _NO_HEADERS: Mapping[str, str] = MappingProxyType({})
@@ -113,7 +114,7 @@ class Context:
         self.captured[name] = (
             self._recorded_value(name) if self._recorded is not None else _pack(name, function())
         )
-        return msgpack.unpackb(self.captured[name], strict_map_key=False)
+        return unpack(self.captured[name], strict_map_key=False)
 
     def publish(self, message: Message, *, headers: Mapping[str, str] | None = None) -> None:
         """Publish a message once the next state is stored. Its id is derived from the handled message.
@@ -152,7 +153,7 @@ def message_codec(message_type: type[Message]) -> Codec[Message]:
 def _pack(name: str, value: Any) -> bytes:  # noqa: ANN401 - plain data of any kind
     try:
         packed: bytes = msgpack.packb(value)
-        msgpack.unpackb(packed, strict_map_key=False)
+        unpack(packed, strict_map_key=False)
     except (TypeError, ValueError, OverflowError) as error:
         raise CaptureError(
             f"The value captured as {name!r} cannot be recorded: {error}. Return None, bool, int, float, str or bytes, "

@@ -71,7 +71,32 @@ class DifferenceError(RuntimeFailure):
 
 
 class StoredDataError(RuntimeFailure):
-    """Raised when a stored row cannot be read: it was damaged, or written by newer code."""
+    """Raised when a stored row cannot be read: it was damaged, or written by newer code.
+
+    Says which row of which stream, in which table of which store, as far as that is known where it is raised; whoever
+    knows more adds it (`at`). A `stream` is named by its partition key.
+    """
+
+    def __init__(
+        self, problem: str, row: str = "", stream: str = "", table: str = "", store: str = ""
+    ) -> None:
+        super().__init__(problem, row, stream, table, store)
+        self.problem = problem
+        self.row = row
+        self.stream = stream
+        self.table = table
+        self.store = store
+
+    def at(self, *, row: str = "", stream: str = "", table: str = "", store: str = "") -> StoredDataError:
+        """Return the error with what was not known of the place."""
+        return StoredDataError(
+            self.problem, self.row or row, self.stream or stream, self.table or table, self.store or store
+        )
+
+    def __str__(self) -> str:
+        named = {"row": self.row, "stream": self.stream, "table": self.table, "store": self.store}
+        place = ", ".join(f"{what} {name}" for what, name in named.items() if name)
+        return f"{self.problem} ({place})" if place else self.problem
 
 
 class ArchiveError(RuntimeFailure):

@@ -65,8 +65,11 @@ class Folder:
         return bool(self.files.get_file_info(self.path).type != FileType.NotFound)
 
     def create(self) -> None:
-        """Create the folder, and those that it is in."""
-        self.files.create_dir(self.path, recursive=True)
+        """Create the folder, and those that it is in; on a disk nobody but its owner may look into it."""
+        if self.is_local:
+            os.makedirs(self.path, 0o700, exist_ok=True)  # noqa: PTH103 - the path is a name on a file system
+        else:
+            self.files.create_dir(self.path, recursive=True)
 
     def delete(self) -> None:
         """Delete the folder with all that is in it."""

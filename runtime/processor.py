@@ -29,6 +29,7 @@ from runtime.messages.envelope import Envelope
 from runtime.messages.outcome import Outcome
 from runtime.messages.parsing import business_id_of, prepare, unroutable
 from runtime.retries import RetryPolicy, until_undisturbed
+from runtime.storage.damage import placed
 
 
 class Processor:
@@ -96,7 +97,8 @@ class Processor:
         too, whatever the state is by then. `redrive` handles it again.
 
         State-based this costs, for each handler, one query and one transaction for a new message, one or two queries
-        for a duplicate; docs/algorithms.md has the costs of the others.
+        for a duplicate; docs/algorithms.md has the costs of the others. Raises `StoredDataError`, which names the row,
+        for a stream that was damaged.
         """
         return await self._process(message)
 
@@ -137,7 +139,8 @@ class Processor:
 
     async def sweep(self, older_than: timedelta = AT_ONCE) -> int:
         """Publish and finish messages whose worker died more than `older_than` ago, and return how many."""
-        return sum([await algorithm.sweep(older_than) for algorithm in self._algorithms.values()])
+        with placed(self._table):
+            return sum([await algorithm.sweep(older_than) for algorithm in self._algorithms.values()])
 
     async def evict(self, older_than: timedelta, *, dry_run: bool = False) -> int:
         """Forget the ids of messages processed longer ago, and return how many. A later copy is processed again.
@@ -147,13 +150,15 @@ class Processor:
         that has old ids.
         """
         algorithms = self._algorithms.values()
-        return sum([await algorithm.evict(older_than, dry_run=dry_run) for algorithm in algorithms])
+        with placed(self._table):
+            return sum([await algorithm.evict(older_than, dry_run=dry_run) for algorithm in algorithms])
 
     async def _handle(self, route: Route, message: Envelope, redrive_beside: OpenBatches | None) -> Outcome:
         handler = self._app.handlers[route.handler]
         business_id = business_id_of(route, message)
         delivery = prepare(handler, business_id, message)
-        outcome = await self._algorithms[handler.name].process(delivery, redrive_beside=redrive_beside)
+        with placed(self._table):
+            outcome = await self._algorithms[handler.name].process(delivery, redrive_beside=redrive_beside)
         return await self._kept(outcome, redrive_beside)
 
     async def _kept(self, outcome: Outcome, redrive_beside: OpenBatches | None) -> Outcome:

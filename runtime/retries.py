@@ -9,9 +9,11 @@ from typing import TypeVar
 
 from eventstore import ConcurrencyConflictError, StoreUnavailableError, StreamTruncatedError, Table
 from eventstore.backoff import Sleep, pause_seconds, sleep_beside
-from runtime.errors import RetriesExhaustedError
+from runtime.errors import RetriesExhaustedError, StoredDataError
 
 T = TypeVar("T")
+
+_MISSING = 3
 
 Attempt = Callable[[], Awaitable[T]]
 """One attempt at some work, which begins by reading what is stored."""
@@ -47,14 +49,25 @@ class RetryPolicy:
 class Retries:
     """Counts the attempts of one piece of work."""
 
-    __slots__ = ("_failures", "_policy")
+    __slots__ = ("_failures", "_missing", "_policy")
 
     def __init__(self, policy: RetryPolicy) -> None:
         self._policy = policy
         self._failures = 0
+        self._missing: dict[str, int] = {}
 
     async def pause(self, error: Exception) -> None:
-        """Wait before the next attempt. Raises `RetriesExhaustedError` when there is none left."""
+        """Wait before the next attempt. Raises `RetriesExhaustedError` when there is none left.
+
+        Raises `StoredDataError` when the same event is missing each time: whoever cuts it away moves the header first,
+        so that the next attempt does not look for it.
+        """
+        if isinstance(error, StreamTruncatedError):
+            event = str(error)
+            self._missing[event] = self._missing.get(event, 0) + 1
+            if self._missing[event] >= _MISSING:
+                gone = f"The header promises an event that is gone: {error}"
+                raise StoredDataError(gone) from error
         self._failures += 1
         if self._failures >= self._policy.attempts:
             message = f"Gave up after {self._failures} attempts in a row: {error}"

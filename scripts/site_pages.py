@@ -15,7 +15,12 @@ from typing import Any
 from scripts.reference import python_page
 
 ROOT = Path(__file__).resolve().parent.parent
-PLACES = {"README.md": "index.md", "CHANGELOG.md": "changelog.md", "benchmarks/README.md": "benchmarks.md"}
+PLACES = {
+    "README.md": "index.md",
+    "CHANGELOG.md": "changelog.md",
+    "SECURITY.md": "security.md",
+    "benchmarks/README.md": "benchmarks.md",
+}
 """The pages outside docs/, and where they are in the site."""
 
 _LINK = re.compile(r"(?<=\]\()(?!\w+:|#)([^)#\s]+)")

@@ -72,8 +72,15 @@ class MemoryTable(Table):
     scope: Scope = "process"
 
     def __init__(
-        self, etags: Iterable[int], lock: RLock, clock: Callable[[], datetime] | None = None
+        self,
+        etags: Iterable[int],
+        lock: RLock,
+        clock: Callable[[], datetime] | None = None,
+        name: str = "",
+        store_url: str = "",
     ) -> None:
+        self.name = name
+        self.store_url = store_url
         self._partitions: dict[str, MemoryPartition] = {}
         self._etags = iter(etags)
         self._lock = lock
@@ -191,7 +198,9 @@ class MemoryStore(Store):
         with self._lock:
             if not make and table_name(name) not in self._tables:
                 raise TableNotFoundError(name, self.url)
-            return self._tables.setdefault(table_name(name), MemoryTable(self._etags, self._lock, _now))
+            return self._tables.setdefault(
+                table_name(name), MemoryTable(self._etags, self._lock, _now, name, self.url)
+            )
 
     async def close(self) -> None:
         """Do nothing: the tables live as long as the store."""

@@ -38,7 +38,7 @@ from eventstore.port import (
     Value,
 )
 
-_DAMAGED = (ValueError, TypeError, msgpack.exceptions.UnpackException)
+_DAMAGED = (ValueError, TypeError, OverflowError, msgpack.exceptions.UnpackException)
 _Found = list[tuple[str, int, datetime | None, dict[str, Value]]]
 _URL = "sqlite:///"
 _PAGE_BYTES = 4 * 2**20
@@ -50,7 +50,9 @@ class SqliteTable(Table):
 
     scope: Scope = "machine"
 
-    def __init__(self, file: SqliteFile, name: str) -> None:
+    def __init__(self, file: SqliteFile, name: str, store_url: str = "") -> None:
+        self.name = name
+        self.store_url = store_url
         self._file = file
         self._sql = Statements(name)
 
@@ -249,7 +251,7 @@ class SqliteStore(Store):
         self._file = SqliteFile(_path(url))
 
     async def table(self, name: str, *, make: bool = True) -> SqliteTable:
-        table = SqliteTable(self._file, table_name(name))
+        table = SqliteTable(self._file, table_name(name), self.url)
         if make:
             table.make()
         elif not table.is_there():

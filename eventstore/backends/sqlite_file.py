@@ -181,6 +181,7 @@ class SqliteFile:
 
     def _connect(self) -> SqliteConnection:
         _make_folder(self.path.parent)
+        _make_file(self.path)
         connection = sqlite3.connect(
             self.path,
             timeout=_WAL_PAUSE_SECONDS,
@@ -266,6 +267,12 @@ os.register_at_fork(
     after_in_parent=_let_go_of_connections,
     after_in_child=_leave_connections_alone,
 )
+
+
+def _make_file(path: Path) -> None:
+    """Make an empty file that nobody but its owner may read; SQLite gives its log and index the same rights."""
+    with suppress(OSError):  # which SQLite tells, and it is there already but once
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
 
 
 def _identity(path: Path) -> tuple[int, int] | None:

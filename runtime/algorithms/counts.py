@@ -16,7 +16,8 @@ from eventstore.partition import EVENT, HEADER
 from runtime.algorithms.outbox.entities import ENTITY
 from runtime.algorithms.row_keys import FIRST
 from runtime.batches.record import STATE_BASED
-from runtime.storage.head import Head, read_head
+from runtime.storage.damage import one_of_many, reading_row
+from runtime.storage.head import Head, is_of_state, read_head
 from runtime.storage.properties import number, text
 from runtime.storage.run import read_index
 
@@ -139,7 +140,8 @@ async def count_rows(table: Table, keys: KeyRange = _ALL) -> TableCount:
     """
     count = TableCount()
     async for row in read_range(table, None, keys):
-        count.add_row(row)
+        with one_of_many(table, row.partition_key):
+            count.add_row(row)
     return count
 
 
@@ -147,9 +149,11 @@ async def count_objects(table: Table, keys: KeyRange = _ALL) -> TableCount:
     """Count the streams and entities of a range of partitions. Costs two requests for each 1,000 of them."""
     count = TableCount()
     async for row in read_headers(table, keys, _OF_HEADERS):
-        count.add_object(row)
+        with one_of_many(table, row.partition_key):
+            count.add_object(row)
     async for row in read_range(table, ENTITY, keys, _OF_ENTITIES):
-        count.add_object(row)
+        with one_of_many(table, row.partition_key):
+            count.add_object(row)
     return count
 
 
@@ -161,9 +165,10 @@ async def object_keys(table: Table) -> AsyncIterator[str]:
 
 
 def _of_header(row: Row) -> HandlerCount | None:
-    if not _may_be_of_handler(row) or "StateVersions" not in row.properties or not is_header(row):
+    if not _may_be_of_handler(row) or not is_of_state(row.properties) or not is_header(row):
         return None
-    head = read_head(row.properties)
+    with reading_row("The header of the stream", row):
+        head = read_head(row.properties)
     return HandlerCount(
         _handler(row),
         STATE_BASED,
@@ -177,8 +182,9 @@ def _of_header(row: Row) -> HandlerCount | None:
 
 
 def _of_entity(row: Row) -> HandlerCount:
-    versions, pending = number(row.properties, "Version"), number(row.properties, "Pending")
-    algorithm = text(row.properties, "Algorithm")
+    with reading_row("The entity", row):
+        versions, pending = number(row.properties, "Version"), number(row.properties, "Pending")
+        algorithm = text(row.properties, "Algorithm")
     return HandlerCount(_handler(row), algorithm, 1, versions, min(versions, 1), pending)
 
 
@@ -190,8 +196,9 @@ def _oldest_of_run(row: Row, first_event: int) -> int | None:
     """Return when the first version of a run was written, None for another row and for a run that was cut."""
     if not row.row_key.startswith(EVENT):
         return None
-    event = RecordedEvent(int(row.row_key.removeprefix(EVENT)), row.properties)
-    return read_index(event).commits[0].written_at if event.version >= first_event else None
+    with reading_row("The run", row):
+        event = RecordedEvent(int(row.row_key.removeprefix(EVENT)), row.properties)
+        return read_index(event).commits[0].written_at if event.version >= first_event else None
 
 
 def _may_be_of_handler(row: Row) -> bool:

@@ -23,7 +23,7 @@ def files_that_name(folder: Path, handler: str, business_ids: Collection[str]) -
     """
     keys = [f"{handler}-{business_id}" for business_id in business_ids]
     found = {}
-    for path in sorted(folder.rglob("*.parquet")):
+    for path in sorted(filter(Path.is_file, folder.rglob("*.parquet"))):
         with reading(path), parquet.ParquetFile(path) as file:
             names = set(file.schema_arrow.names)
             columns = [name for name in ("handler", "business_id", "partition_key") if name in names]

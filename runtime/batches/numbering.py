@@ -32,6 +32,7 @@ from runtime.batches.open_batches import OpenBatches
 from runtime.batches.record import BatchRecord, read_record
 from runtime.clock import to_microseconds
 from runtime.retries import RetryPolicy
+from runtime.storage.damage import reading_row
 from runtime.storage.properties import number, text
 
 PARTITION = "_batches"
@@ -119,7 +120,7 @@ class Numbering:
                     counter = _counter(row)
                     next_ = counter.next if counter.is_ready else None
                 elif "Number" in row.properties:
-                    numbers.add(number(row.properties, "Number"))
+                    numbers.add(_number(row))
                 else:
                     names.add(row.row_key.removeprefix(OPEN))
         return None if next_ is None else OpenBatches(next_, frozenset(numbers), frozenset(names))
@@ -236,15 +237,17 @@ def _id_of(marker: Row) -> str:
 
 
 def _number(marker: Row) -> int:
-    return number(marker.properties, "Number", 0)
+    with reading_row("The marker of a batch", marker):
+        return number(marker.properties, "Number", 0)
 
 
 def _counter(row: Row) -> Counter:
     values = row.properties
-    return Counter(
-        next=number(values, "Next"),
-        algorithm=text(values, "Algorithm") if "Algorithm" in values else None,
-        first_batch=text(values, "FirstBatch"),
-        looked_through=text(values, "LookedThrough") if "LookedThrough" in values else None,
-        etag=row.etag,
-    )
+    with reading_row("The counter of batches", row):
+        return Counter(
+            next=number(values, "Next"),
+            algorithm=text(values, "Algorithm") if "Algorithm" in values else None,
+            first_batch=text(values, "FirstBatch"),
+            looked_through=text(values, "LookedThrough") if "LookedThrough" in values else None,
+            etag=row.etag,
+        )

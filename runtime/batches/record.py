@@ -11,7 +11,8 @@ from enum import StrEnum
 from eventstore import Int64, Row, Value
 from runtime.batches.open_batches import BatchKey
 from runtime.errors import BatchRefusedError
-from runtime.storage.properties import number, text, time
+from runtime.storage.damage import reading_row
+from runtime.storage.properties import INT32, number, text, time
 
 STATE_BASED = "state-based"
 
@@ -92,7 +93,12 @@ def record_properties(record: BatchRecord) -> dict[str, Value]:
 
 
 def read_record(row: Row) -> BatchRecord:
-    """Return the batch that a row holds."""
+    """Return the batch that a row holds. Raises `StoredDataError`."""
+    with reading_row(f"The batch {row.row_key}", row):
+        return _record(row)
+
+
+def _record(row: Row) -> BatchRecord:
     values = row.properties
     return BatchRecord(
         batch_id=row.row_key,
@@ -100,7 +106,7 @@ def read_record(row: Row) -> BatchRecord:
         out=text(values, "Out"),
         token=text(values, "Token"),
         status=BatchStatus(text(values, "Status")),
-        rounds=number(values, "Rounds"),
+        rounds=number(values, "Rounds", most=INT32),
         started_at=time(values, "StartedAt"),
         updated_at=time(values, "UpdatedAt"),
         counts={

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import NamedTuple
 
-from eventstore import ConcurrencyConflictError, Operation, Row, RowError, Stream, Table, pages
+from eventstore import ConcurrencyConflictError, Operation, Partition, Row, RowError, Stream, Table, pages
 from eventstore.limits import MAX_OPERATIONS
 from eventstore.partition import EVENT, HEADER
 from eventstore.port import LeavesTraces
@@ -25,6 +25,7 @@ from runtime.algorithms.outbox.tokens import Token, TokenStore
 from runtime.cleanup.policies import Policies, PolicyReader, Scope
 from runtime.errors import UsageError
 from runtime.retries import RetryPolicy, until_undisturbed
+from runtime.storage.damage import placed
 from runtime.storage.head import HEAD_PROPERTIES, Head, read_head
 from runtime.storage.run import INDEX_PROPERTIES, read_index
 from runtime.storage.stream import stream_partition
@@ -156,6 +157,12 @@ async def _is_held(table: Table, key: str) -> bool:
 
 async def _read(table: Table, handler: str, business_id: str) -> _Found | None:
     partition = stream_partition(table, handler, business_id)
+    with placed(table, partition.key):
+        return await _found(partition)
+
+
+async def _found(partition: Partition) -> _Found | None:
+    table = partition.table
     slice_ = await Stream.try_read(
         partition, slice_size=None, select=INDEX_PROPERTIES, header=HEAD_PROPERTIES
     )

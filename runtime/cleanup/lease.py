@@ -23,6 +23,7 @@ from eventstore import (
 )
 from runtime.clock import Clock, shown_time, to_datetime, to_microseconds
 from runtime.errors import LeaseHeldError, LeaseLostError
+from runtime.storage.damage import reading_row
 from runtime.storage.properties import text, time
 
 PARTITION = "_lease"
@@ -152,5 +153,6 @@ def _properties(lease: Lease) -> dict[str, Value]:
 
 def _lease(row: Row) -> Lease:
     values = row.properties
-    times = [to_microseconds(time(values, name)) for name in ("TakenAt", "ExpiresAt")]
-    return Lease(text(values, "Holder"), text(values, "Token"), times[0], times[1], row.etag)
+    with reading_row("The lease of the table", row):
+        times = [to_microseconds(time(values, name)) for name in ("TakenAt", "ExpiresAt")]
+        return Lease(text(values, "Holder"), text(values, "Token"), times[0], times[1], row.etag)

@@ -16,7 +16,8 @@ from runtime.algorithms.state_based.truncation_rules import TruncationRules
 from runtime.batches.open_batches import OpenBatches
 from runtime.clock import Clock, to_datetime, to_microseconds
 from runtime.retries import RetryPolicy, until_undisturbed
-from runtime.storage.properties import number, time
+from runtime.storage.damage import reading_row
+from runtime.storage.properties import INT32, INT64, number, time
 
 PARTITION = "_policies"
 """The partition of the policies: no stream's key is like it, as theirs hold a hyphen after the handler."""
@@ -117,7 +118,7 @@ class Policies:
     async def has_rules(self) -> bool:
         """Say whether there are any rules. One request, and one more for each 1,000 holds before the first of them."""
         async for page in pages(partial(self._table.query, PARTITION, _GENERAL, _LAST)):
-            if any(_policy(row).rules for row in page.rows):
+            if any(read_policy(row).rules for row in page.rows):
                 return True
         return False
 
@@ -144,7 +145,7 @@ class Policies:
     async def get(self, scope: Scope) -> Policy:
         """Return the policy of a scope, an empty one when there is none. One request."""
         row = await self._table.get(PARTITION, scope.row_key)
-        return Policy(scope) if row is None else _policy(row)
+        return Policy(scope) if row is None else read_policy(row)
 
     async def _change(self, scope: Scope, **changes: object) -> Policy:
         async def attempt() -> Policy | None:
@@ -194,7 +195,7 @@ class PolicyReader:
         plain = sorted([key for key in keys if key.isascii()], key=escape)
         found = await _read(self._table, plain[0], plain[-1]) if plain else []
         others = [await self._table.get(PARTITION, key) for key in keys if not key.isascii()]
-        found += [_policy(row) for row in others if row is not None]
+        found += [read_policy(row) for row in others if row is not None]
         return {policy.scope: policy for policy in found}
 
     def _decision(
@@ -209,7 +210,7 @@ class PolicyReader:
 async def _read(table: Table, first: str, last: str) -> list[Policy]:
     found: list[Policy] = []
     async for page in pages(partial(table.query, PARTITION, first, last)):
-        found += map(_policy, page.rows)
+        found += map(read_policy, page.rows)
     return found
 
 
@@ -228,12 +229,18 @@ def _properties(policy: Policy) -> dict[str, Value]:
     return properties
 
 
-def _policy(row: Row) -> Policy:
+def read_policy(row: Row) -> Policy:
+    """Return the policy that a row holds. Raises `StoredDataError`."""
+    with reading_row("The policy", row):
+        return _read_policy(row)
+
+
+def _read_policy(row: Row) -> Policy:
     values = row.properties
     rules = None
     if "RedeliveryWindow" in values:
         older_than, keep_last, acknowledged_after = (
-            number(values, name) if name in values else None
+            number(values, name, most=INT32 if name == "KeepLast" else INT64) if name in values else None
             for name in ("OlderThan", "KeepLast", "AcknowledgedAfter")
         )
         rules = PolicyRules(

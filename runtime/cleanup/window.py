@@ -12,10 +12,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from eventstore import KeyRange, Stream, Table, list_streams
+from eventstore import KeyRange, Partition, Stream, Table
 from runtime.clock import shown_time
+from runtime.storage.damage import one_of_many, placed
 from runtime.storage.head import HEAD_PROPERTIES, Head, read_head
-from runtime.storage.listing import is_state_stream
+from runtime.storage.listing import state_streams
 from runtime.storage.run import INDEX_PROPERTIES, read_index
 from runtime.storage.stream import stream_partition
 
@@ -118,6 +119,11 @@ class Windows:
 async def window_of(table: Table, handler: str, business_id: str) -> Window | None:
     """Return the window of one stream, None when there is no stream. Costs one request."""
     partition = stream_partition(table, handler, business_id)
+    with placed(table, partition.key):
+        return await _window(partition, handler, business_id)
+
+
+async def _window(partition: Partition, handler: str, business_id: str) -> Window | None:
     read = await Stream.try_read(partition, slice_size=1, select=INDEX_PROPERTIES, header=HEAD_PROPERTIES)
     if read is None:
         return None
@@ -130,9 +136,9 @@ async def window_of(table: Table, handler: str, business_id: str) -> Window | No
 async def windows(table: Table, handler: str | None = None, limit: int = 10) -> Windows:
     """Return the windows of all streams of a table, or of one handler. One request for each 1,000 streams."""
     found = Windows(limit)
-    async for stream in list_streams(table, KeyRange(f"{handler}-" if handler else ""), header=_HEADER):
-        if is_state_stream(stream):
-            name, _, business_id = stream.partition.key.partition("-")
+    async for stream in state_streams(table, KeyRange(f"{handler}-" if handler else ""), _HEADER):
+        name, _, business_id = stream.partition.key.partition("-")
+        with one_of_many(table, stream.partition.key):
             found.add(name, business_id, read_head(stream.properties or {}))
     return found
 

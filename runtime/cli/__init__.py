@@ -5,6 +5,7 @@ Spark, Arrow, pandas and Azure's packages are imported only by the commands that
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 
@@ -13,6 +14,13 @@ __all__ = ["main"]
 _MISSING = (
     "Error: The command line needs {}: pip install 'consistent-messaging[spark]', or 'consistent-messaging[cli]' for "
     "the commands that do without Spark."
+)
+_OWNER_ONLY = 0o077
+"""What a command writes, outcomes and exports too, nobody but its user may read."""
+
+_TYPED_IN = (
+    "Warning: the command line holds a secret, which others see in the list of processes and in the history of the "
+    "shell. Put the connection string into an environment variable, and write --store env:NAME."
 )
 
 
@@ -24,10 +32,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """
     try:
         from runtime.cli.application import application
+        from runtime.cli.console import Screen
         from runtime.cli.failures import answered
-        from runtime.cli.invocation import remember
+        from runtime.cli.invocation import holds_secret, remember
     except ModuleNotFoundError as error:
         sys.exit(_MISSING.format(error.name))
     remember(arguments)
+    os.umask(os.umask(_OWNER_ONLY) | _OWNER_ONLY)
+    if holds_secret():
+        Screen().note(_TYPED_IN)
     with answered():
         application(args=None if arguments is None else list(arguments), prog_name="consistent")

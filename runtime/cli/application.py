@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from runtime.cli.commands.batches import batches
+from runtime.cli.commands.check import check
 from runtime.cli.commands.demo import demo
 from runtime.cli.commands.discard import discard
 from runtime.cli.commands.evict import evict
@@ -94,6 +95,7 @@ _COMMANDS = (
     streams,
     show,
     stats,
+    check,
     sweep,
     evict,
     export,

@@ -1,19 +1,21 @@
 """What a command prints: results on standard output, everything else on standard error.
 
 With `--json` standard output holds one JSON document and nothing else. Text is never taken for markup, so that an id
-or an error may hold brackets.
+or an error may hold brackets, nor for commands to the terminal.
 """
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from rich.console import Console, RenderableType
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
 from rich.text import Text
+
+from runtime.cli.visible import indented, visible, visible_json
 
 _WIDTH_OF_A_FILE = 100_000
 _DEFAULT_WIDTH = "COLUMNS"
@@ -51,7 +53,7 @@ class Screen:
 
     def note(self, sentence: str) -> None:
         """Say on standard error how it goes."""
-        notes().print(Text(sentence), soft_wrap=True)
+        notes().print(Text(indented(sentence)), soft_wrap=True)
 
     def show(self, *parts: RenderableType) -> None:
         """Show people parts of the result.
@@ -67,7 +69,7 @@ class Screen:
     def give(self, document: Document) -> None:
         """Give machines the whole result."""
         if self.as_json:
-            print(json.dumps(document, indent=2, ensure_ascii=False))
+            print(visible_json(document))
 
     def put(self, report: Report) -> None:
         """Give or show a whole report."""
@@ -79,11 +81,20 @@ class Screen:
 
 def complain(sentence: str) -> None:
     """Say on standard error what went wrong."""
-    notes().print(Text.assemble(("Error: ", "bold red"), (sentence, "red")), soft_wrap=True)
+    notes().print(Text.assemble(("Error: ", "bold red"), (indented(sentence), "red")), soft_wrap=True)
+
+
+class _VisibleConsole(Console):
+    """A console on which no text of others commands the terminal, whatever it is part of."""
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        """Give the segments of something to be printed, those that rich adds itself as they are."""
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else Segment(visible(segment.text), segment.style)
 
 
 def _console(*, to_stderr: bool) -> Console:
-    console = Console(stderr=to_stderr, highlight=False)
+    console = _VisibleConsole(stderr=to_stderr, highlight=False)
     if not console.is_terminal and _DEFAULT_WIDTH not in os.environ:
         console.width = _WIDTH_OF_A_FILE
     return console

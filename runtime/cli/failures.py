@@ -7,7 +7,7 @@ RuntimeFailure
 | exit code | when |
 |---|---|
 | 0 | done; a batch with dead letters is done too |
-| 1 | failed: no such log, batch or stream, a batch that is refused, a job that stopped |
+| 1 | failed: no such log, batch or stream, a batch that is refused, a job that stopped, streams that cannot be read |
 | 2 | asked for wrongly: an app, option, duration, store url or table name that cannot be, or options at odds |
 | 3 | a batch has more dead letters than `--max-dead-letters` |
 | 130 | Ctrl-C |
@@ -27,6 +27,7 @@ from handlers import HandlersError
 from runtime.cli.console import complain
 from runtime.cli.log_file import append_trace
 from runtime.errors import AppNotFoundError, BatchHeldBackError, MissingExtraError, RuntimeFailure, UsageError
+from runtime.storage.damage import Damaged, collecting
 
 FAILED = 1
 WRONG_USAGE = 2
@@ -34,6 +35,7 @@ TOO_MANY_DEAD_LETTERS = 3
 INTERRUPTED = 130
 TERMINATED = 143
 
+_SHOWN = 10
 _EXPECTED = (RuntimeFailure, EventStoreError, HandlersError)
 _OF_TYPER = (typer.Exit, typer.Abort, typer.BadParameter)
 _OF_SPARK = ("pyspark", "py4j")
@@ -50,12 +52,30 @@ class UnexpectedError(RuntimeFailure):
 @contextmanager
 def answered() -> Iterator[None]:
     """Turn every error into one sentence and the exit of the process."""
+    damaged = Damaged()
     try:
-        with traced():
+        with traced(), collecting(damaged):
             yield
     except _EXPECTED as error:
+        _tell(damaged)
         complain(str(error))
         raise SystemExit(exit_code(error)) from error
+    except SystemExit as end:
+        _tell(damaged)
+        if damaged.count and not end.code:
+            raise SystemExit(FAILED) from end
+        raise
+
+
+def _tell(damaged: Damaged) -> None:
+    """Say which streams were left out, as they cannot be read."""
+    for error in damaged.errors[:_SHOWN]:
+        complain(f"stream_damaged: {error}")
+    if damaged.count:
+        complain(
+            f"Left out, as they cannot be read: {damaged.count} streams or rows. All others were done. "
+            f"`consistent check` looks through the whole table."
+        )
 
 
 @contextmanager

@@ -22,6 +22,12 @@ def remember(arguments: Sequence[str] | None) -> None:
     _given.set(list(sys.argv[1:] if arguments is None else arguments))
 
 
+def holds_secret() -> bool:
+    """Say whether a secret was typed into the command, where other users see it among the processes."""
+    words = " ".join(_given.get() or ()).lower()
+    return any(secret in words for secret in _SECRETS)
+
+
 def command_with(option: str, value: str) -> str:
     """Return the command with another value of an option, to be pasted into a shell; it shows no secret."""
     return shlex.join(["consistent", *map(_shown, _without(option)), option, value])

@@ -41,7 +41,11 @@ def _targets(spec: str) -> Iterator[Target]:
 
 
 def _files(folder: Path) -> Iterator[Path]:
-    found = sorted(path for path in folder.rglob(f"*{_SUFFIX}") if not _is_left_out(path.relative_to(folder)))
+    found = sorted(
+        path
+        for path in folder.rglob(f"*{_SUFFIX}")
+        if path.is_file() and not _is_left_out(path.relative_to(folder))
+    )
     if not found:
         raise UsageError(f"There is no Python source in {folder}.")
     yield from found

@@ -147,7 +147,7 @@ class OutcomeFiles:
         names = list({*columns, *_KINDS, "message_id", "business_id"}) if columns else None
         for batch_id, number, folder in self.rounds:
             where = {"batch_id": batch_id, "round": number}
-            for name in sorted(each for each in folder.names() if each.endswith(".parquet")):
+            for name in sorted(each for each in folder.sizes() if each.endswith(".parquet")):
                 with folder.read(name) as opened, pq.ParquetFile(opened) as file:
                     for batch in file.iter_batches(columns=names):
                         yield self.wanted.of(batch), where

@@ -10,6 +10,7 @@ from typing import TypeVar
 from eventstore import Store, Table, TableNotFoundError, connect
 from eventstore.backends.naming import table_name as check_name
 from runtime.cli.failures import NotPossibleError
+from runtime.storage.damage import placed
 
 T = TypeVar("T")
 
@@ -47,7 +48,9 @@ async def _check_table(store: Store, table_name: str) -> None:
 
 async def _work(store: Store, table_name: str, work: Callable[[Table], Awaitable[T]]) -> T:
     async with store:
-        return await work(await store.table(table_name, make=False))
+        table = await store.table(table_name, make=False)
+        with placed(table):
+            return await work(table)
 
 
 def begin_on(store_url: str, table_name: str, work: Callable[[Table], Awaitable[object]]) -> bool:

@@ -14,9 +14,9 @@ from typing import Any
 import msgpack
 from pydantic_core import from_json
 
+from handlers.unpacking import MAX_DEPTH, unpack
+
 SIZE = 16
-MAX_DEPTH = 200
-"""What pydantic allows for JSON; msgpack would allow more than can be handled."""
 
 _INT64 = 2**63
 _LARGE_INTEGER = 1
@@ -39,7 +39,7 @@ def fingerprint(message_type: str, body: str | bytes, *, packed: bool = False) -
     `packed` says that the body is msgpack and not JSON. Raises `ValueError` when the body does not parse.
     """
     if packed:
-        normal = _normalised(msgpack.unpackb(body), 0)
+        normal = _normalised(unpack(body), 0)  # type: ignore[arg-type] # bytes, as the caller says
     else:
         parsed = from_json(body)
         normal = _sorted(parsed) if _is_plain(parsed) else _normalised(parsed, 0)

@@ -11,6 +11,7 @@ from typing import Any
 
 import msgpack
 
+from handlers.unpacking import unpack
 from runtime.messages.envelope import Envelope
 
 _LARGE_INTEGER = 1
@@ -29,7 +30,7 @@ def pack_envelope(envelope: Envelope) -> bytes:
 
 def unpack_envelope(packed: bytes) -> Envelope:
     """Return the delivery that was packed."""
-    fields = msgpack.unpackb(packed, ext_hook=_usual, unicode_errors=_SURROGATES, strict_map_key=False)
+    fields = unpack(packed, ext_hook=_usual, unicode_errors=_SURROGATES, strict_map_key=False)
     return Envelope(*fields, *[None] * (len(Envelope._fields) - len(fields)))
 
 

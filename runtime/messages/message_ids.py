@@ -11,6 +11,8 @@ from collections.abc import Sequence
 
 import msgpack
 
+from handlers.unpacking import unpack
+
 MAX_LENGTH = 255
 UUID_PATTERN = (
     r"(?i)^(?:urn:uuid:)?\{?([0-9a-f]{8})-?([0-9a-f]{4})-?([0-9a-f]{4})-?([0-9a-f]{4})-?([0-9a-f]{12})\}?"
@@ -19,8 +21,8 @@ UUID_PATTERN = (
 CANONICAL_PATTERN = r"^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
 """The canonical one of them."""
 
-_UUID = re.compile(UUID_PATTERN + r"\Z")
-_CANONICAL = re.compile(CANONICAL_PATTERN + r"\Z")
+_UUID = re.compile(UUID_PATTERN + r"\Z", re.ASCII)
+_CANONICAL = re.compile(CANONICAL_PATTERN + r"\Z", re.ASCII)
 _CANONICAL_LINES = re.compile(rf"(?:{CANONICAL_PATTERN[1:]}\n)*\Z")
 _CANONICAL_LENGTH = 36
 _UUID_BYTES = 16
@@ -69,11 +71,14 @@ def pack_ids(keys: Sequence[IdKey]) -> bytes:
 
 
 def unpack_ids(data: bytes) -> list[IdKey]:
-    """Return the ids of a run, in order."""
+    """Return the ids of a run, in order. Raises `ValueError`, `TypeError` and what msgpack raises."""
     if data[:1] == _UUIDS_ONLY:
+        if len(data) % _UUID_BYTES != 1:
+            message = f"{len(data) - 1} bytes are no ids of {_UUID_BYTES} bytes"
+            raise ValueError(message)
         return [data[at : at + _UUID_BYTES] for at in range(1, len(data), _UUID_BYTES)]
-    ids: list[IdKey] = msgpack.unpackb(data[1:])
-    if not isinstance(ids, list):
-        message = f"{ids!r} are no message ids"
-        raise ValueError(message)  # noqa: TRY004 - the data is wrong, not the caller
+    ids = unpack(data[1:])
+    if not isinstance(ids, list) or not set(map(type, ids)) <= {bytes, str}:
+        message = "these are no message ids"
+        raise ValueError(message)
     return ids

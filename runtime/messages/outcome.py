@@ -38,6 +38,7 @@ class Reason(StrEnum):
     STATE_TOO_LARGE = "state_too_large"
     HELD_BACK = "held_back"
     FORGOTTEN = "forgotten"
+    STREAM_DAMAGED = "stream_damaged"
 
 
 class Output(NamedTuple):

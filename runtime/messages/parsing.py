@@ -7,7 +7,6 @@ from operator import attrgetter
 from typing import NamedTuple
 from uuid import UUID
 
-import msgpack
 from pydantic import ValidationError
 
 from handlers import Message
@@ -16,6 +15,7 @@ from handlers.codec import all_problems
 from handlers.context import message_codec
 from handlers.route import KeyKind, Route
 from handlers.text import is_text
+from handlers.unpacking import unpack
 from runtime.clock import EARLIEST
 from runtime.messages.deliveries import Deliveries, Delivery
 from runtime.messages.envelope import Envelope
@@ -79,7 +79,7 @@ def read_body(route: Route, body: str | bytes) -> Message:
     Raises pydantic's `ValidationError`, what msgpack raises, and whatever the message's own validators do.
     """
     if isinstance(body, bytes):
-        return route.message_type.model_validate(msgpack.unpackb(body))
+        return route.message_type.model_validate(unpack(body))
     return message_codec(route.message_type).decode(body)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
-from pyspark.sql.types import LongType, StructField, StructType
+from pyspark.sql.types import ArrayType, LongType, StringType, StructField, StructType
 
 from eventstore import KeyRange, Table
 from eventstore.listing import read_range
@@ -19,7 +19,7 @@ from runtime.algorithms.choice import AlgorithmName, Dependencies, check_stores,
 from runtime.algorithms.outbox.algorithm import OutboxAlgorithm
 from runtime.algorithms.outbox.entities import ENTITY
 from runtime.clock import Clock, cut_off, system_clock
-from runtime.errors import BatchFailedError
+from runtime.errors import BatchFailedError, StoredDataError
 from runtime.retries import until_undisturbed
 from runtime.spark.beginning import check_session
 from runtime.spark.ranges import key_ranges, ranges_in
@@ -27,8 +27,11 @@ from runtime.spark.sessions.failures import SPARK_FAILURES, explain
 from runtime.spark.sessions.settings import job_settings
 from runtime.spark.workers.concurrency import ConcurrencyLimit
 from runtime.spark.workers.connection import TablePlace, check_reach, open_table
+from runtime.storage.damage import Damaged, collecting, report
 
-_FORGOTTEN = StructType([StructField("forgotten", LongType())])
+_FORGOTTEN = StructType(
+    [StructField("forgotten", LongType()), StructField("damaged", ArrayType(StringType()))]
+)
 
 
 @dataclass(frozen=True)
@@ -52,9 +55,12 @@ class EvictJob:
         outboxes = make_outboxes(self.algorithm, Dependencies(self.app, table, deduplication_store=other))
         for keys in ranges_in(batches):
             entities = connection.run(_entities(connection.table, keys))
-            work = self._work(outboxes, entities)
-            forgotten = sum(connection.run_all(work, concurrency))
-            yield pa.RecordBatch.from_pydict({"forgotten": pa.array([forgotten], pa.int64())})
+            damaged = Damaged()
+            with collecting(damaged):
+                forgotten = sum(connection.run_all(self._work(outboxes, entities), concurrency))
+            errors = [str(error) for error in damaged.errors]
+            columns = [pa.array([forgotten], pa.int64()), pa.array([errors], pa.list_(pa.string()))]
+            yield pa.RecordBatch.from_arrays(columns, names=_FORGOTTEN.fieldNames())
 
     def _work(
         self, outboxes: dict[str, OutboxAlgorithm], entities: Iterable[str]
@@ -81,7 +87,8 @@ def evict(
 
     `ids` is the place of the de-duplication store, None for the table of the states. Costs one request for each 1,000
     entities twice, and those of `Processor.evict` for each entity. Raises `UsageError` for a store that the
-    algorithm does not use, `TableNotFoundError`, and `BatchFailedError` when the job failed: run it again.
+    algorithm does not use, `TableNotFoundError`, `BatchFailedError` when the job failed: run it again; and when all
+    others are done `StoredDataError` for an entity that cannot be read.
     """
     check_session(spark)
     check_stores(algorithm, deduplication_store=ids, token_store=None)
@@ -96,6 +103,8 @@ def evict(
             rows = ranges.mapInArrow(job.run, _FORGOTTEN).toArrow().to_pylist()
         except SPARK_FAILURES as error:
             raise BatchFailedError(explain(error)) from error
+    for problem in (each for row in rows for each in row["damaged"]):
+        report(StoredDataError(problem))
     return sum(row["forgotten"] for row in rows)
 
 

@@ -64,8 +64,8 @@ def issue_tokens(
 ) -> Issued:
     """Give each message of a log its token, and write the log that names them to a folder, as Parquet.
 
-    `place` is where the tokens are. A message that names a token already keeps it. Rows that are no messages are
-    written to `OUT.rejected`, with what is wrong. Costs one request for each delivery.
+    `place` is where the tokens are. What a message names as its token is replaced, as it comes from outside. Rows that
+    are no messages are written to `OUT.rejected`, with what is wrong. Costs one request for each delivery.
 
     Never issue for a message that may have been processed, such as one that an earlier log holds too: it would be
     processed again. Raises `UsageError` when the folder exists.
@@ -88,7 +88,7 @@ def issue_tokens(
         try:
             if not was_issued:
                 step("Issuing tokens")
-                new = log.where(sf.col("problem").isNull() & ~_has_token()).select("message_id", "type")
+                new = log.where(sf.col("problem").isNull()).select("message_id", "type")
                 new.mapInArrow(issue, _COUNTED).write.format("noop").mode("overwrite").save()
                 connection.run(connection.table.barrier())
                 connection.run(_note(connection.table, what, folder))
@@ -129,16 +129,12 @@ class IssueJob:
                 yield until_undisturbed(retries, lambda tokens=tokens: store.add(tokens))  # type: ignore[misc]
 
 
-def _has_token() -> Column:
-    return sf.coalesce(sf.map_contains_key("headers", sf.lit(HEADER)), sf.lit(False))
-
-
 def _with_token() -> Column:
     """Return the headers with the name of the token, as `first_name` makes it."""
     chain = sf.substring(sf.sha2(sf.encode("message_id", "UTF-8"), 256), 1, CHAIN_LENGTH)
     token = sf.create_map(sf.lit(HEADER), sf.concat(chain, sf.lit(f"/{FIRST}")))
-    others = sf.coalesce("headers", sf.create_map().cast("map<string,string>"))
-    return sf.when(_has_token(), sf.col("headers")).otherwise(sf.map_concat(others, token))
+    others = sf.map_filter("headers", lambda name, _: name != HEADER)
+    return sf.map_concat(sf.coalesce(others, sf.create_map().cast("map<string,string>")), token)
 
 
 async def _note(table: Table, what: str, out: str) -> None:

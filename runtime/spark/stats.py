@@ -11,12 +11,13 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from runtime.algorithms.counts import HandlerCount, TableCount, count_objects, count_rows, object_keys
-from runtime.errors import BatchFailedError
+from runtime.errors import BatchFailedError, StoredDataError
 from runtime.spark.beginning import check_session
 from runtime.spark.ranges import key_ranges, ranges_in
 from runtime.spark.sessions.failures import SPARK_FAILURES, explain
 from runtime.spark.sessions.settings import job_settings
 from runtime.spark.workers.connection import TablePlace, check_reach, open_table
+from runtime.storage.damage import Damaged, collecting, placed, report
 
 _TEXTS = {"handler", "algorithm"}
 _COUNTS = StructType(
@@ -33,13 +34,19 @@ class StatsJob:
     objects_only: bool = False
 
     def run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Count the ranges that come in; what belongs to no handler is in a row without a handler."""
+        """Count the ranges that come in; what belongs to no handler is in a row without a handler.
+
+        So is each stream that could not be read, with the error in place of an algorithm.
+        """
         connection = open_table(self.place.store, self.place.table, make=False)
         count = count_objects if self.objects_only else count_rows
         for keys in ranges_in(batches):
-            found = connection.run(count(connection.table, keys))
+            damaged = Damaged()
+            with collecting(damaged), placed(connection.table):
+                found = connection.run(count(connection.table, keys))
             others = HandlerCount("", "", rows=found.other_rows, bytes=found.other_bytes)
-            rows = [each._asdict() for each in (*found.handlers, others)]
+            broken = [HandlerCount("", str(error)) for error in damaged.errors]
+            rows = [each._asdict() for each in (*found.handlers, others, *broken)]
             yield pa.RecordBatch.from_pylist(rows, schema=_SCHEMA)
 
 
@@ -63,6 +70,8 @@ def count_table(spark: SparkSession, place: TablePlace, *, objects_only: bool = 
     for found in (HandlerCount(**row) for row in rows):
         if found.handler:
             counted.add(found)
+        elif found.algorithm:
+            report(StoredDataError(found.algorithm))
         else:
             counted.add_others(found.rows, found.bytes)
     return counted

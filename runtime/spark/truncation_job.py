@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -23,6 +24,7 @@ from runtime.batches.open_batches import OpenBatches
 from runtime.cleanup.lease import RENEW_SECONDS, Leases
 from runtime.cleanup.policies import Decision, PolicyReader
 from runtime.clock import Clock
+from runtime.errors import StoredDataError
 from runtime.retries import RetryPolicy
 from runtime.spark.workers.concurrency import ConcurrencyLimit
 from runtime.spark.workers.connection import open_table
@@ -161,10 +163,11 @@ class _Worker:
                     handler, _, business_id = key.partition("-")
                     add = partial(part.add, handler, business_id)
                     add_letter = partial(_add_letter, refused, handler, business_id)
-                    exported[key] = _Exported(
-                        await take_versions(self._table, key, rules, RetryPolicy(), add),
-                        await take_letters(self._table, key, rules, RetryPolicy(), add_letter),
-                    )
+                    with suppress(StoredDataError):  # of which nothing is cut
+                        exported[key] = _Exported(
+                            await take_versions(self._table, key, rules, RetryPolicy(), add),
+                            await take_letters(self._table, key, rules, RetryPolicy(), add_letter),
+                        )
             part.close()
             refused.close()
         return exported
@@ -182,15 +185,18 @@ class _Worker:
         if rules is None:
             return _Looked(Kind(handler, None, None))
         dry_run = self._job.dry_run
-        truncated = await truncate_stream(
-            self._table,
-            key,
-            rules,
-            RetryPolicy(),
-            dry_run=dry_run,
-            up_to=exported.up_to if exported else None,
-            letters_kept=exported.letters if exported else None,
-        )
+        try:
+            truncated = await truncate_stream(
+                self._table,
+                key,
+                rules,
+                RetryPolicy(),
+                dry_run=dry_run,
+                up_to=exported.up_to if exported else None,
+                letters_kept=exported.letters if exported else None,
+            )
+        except StoredDataError:
+            truncated = Truncated(key, 0, 0, 0, 0, None, held=HeldBy.STREAM_DAMAGED)
         return _Looked(Kind(handler, source, truncated.held if truncated else None), truncated)
 
     def _rules(self, decision: Decision) -> tuple[str | None, TruncationRules | None]:

@@ -17,6 +17,7 @@ from eventstore import Table
 from handlers import App
 from runtime.algorithms.state_based.verification import Finding, Verdict, Verifier
 from runtime.archives.exported import ExportedVersions
+from runtime.errors import StoredDataError
 from runtime.messages.dead_letters import without_values
 from runtime.messages.deliveries import Delivery
 from runtime.messages.outcome import Outcome
@@ -144,7 +145,11 @@ class _Worker:
         prepared = prepare_all(handler, group.business_id, group.envelopes)
         if group.business_id is None:
             return [_without_stream(each, handler.name) for each in prepared]
-        return await self._verifiers[handler.name].verify(group.business_id, prepared)
+        try:
+            return await self._verifiers[handler.name].verify(group.business_id, prepared)
+        except StoredDataError as error:
+            verdict = Verdict.STREAM_DAMAGED
+            return [Finding(handler.name, group.business_id, None, None, verdict, error=str(error))]
 
 
 class _Tally:

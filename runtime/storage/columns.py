@@ -7,25 +7,15 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import msgpack
-import zstandard
 
+from handlers.unpacking import unpack
 from runtime.columnar import Columnar
 from runtime.messages import fingerprint
 from runtime.messages.message_ids import IdKey
+from runtime.storage.damage import expect, expect_all
 
 FORMAT = 2
 DIGEST = fingerprint.SIZE
-
-UNREADABLE = (
-    KeyError,
-    ValueError,
-    TypeError,
-    IndexError,
-    AttributeError,
-    zstandard.ZstdError,
-    msgpack.UnpackException,
-)
-"""What reading damaged bytes may raise."""
 
 
 class StateVersion(NamedTuple):
@@ -123,8 +113,8 @@ def pack_columns(schema: int, before: bytes | None, versions: VersionColumns) ->
 
 
 def unpack_columns(data: bytes, ids: list[IdKey]) -> Columns:
-    """Return the versions with these message ids. Raises one of `UNREADABLE`."""
-    columns = msgpack.unpackb(data, strict_map_key=False)
+    """Return the versions with these message ids. Raises one of `damage.UNREADABLE`."""
+    columns = unpack(data, strict_map_key=False)
     if columns[0] != FORMAT:
         message = f"format {columns[0]} is unknown; this code reads format {FORMAT}"
         raise ValueError(message)
@@ -133,22 +123,22 @@ def unpack_columns(data: bytes, ids: list[IdKey]) -> Columns:
     count = len(ids)
     versions = VersionColumns(
         ids,
-        types,
-        _digests(fingerprints),
-        [start + delta for delta in nows],
-        _undeltas(enqueued),
-        headers or [None] * count,
-        captured or [None] * count,
-        revisions,
-        _digests(outputs),
-        _digests(states),
-        afters,
+        expect_all(types, str),
+        _digests(expect(fingerprints, bytes)),
+        [expect(start, int) + delta for delta in expect_all(nows, int)],
+        _undeltas(expect_all(enqueued, int, None)),
+        _mappings(headers, str) or [None] * count,
+        _mappings(captured, bytes) or [None] * count,
+        expect_all(revisions, int),
+        _digests(expect(outputs, bytes)),
+        _digests(expect(states, bytes)),
+        expect_all(afters, bytes, None),
     )
     lengths = {len(column) for column in versions.columns()}
     if lengths != {count}:
         message = f"its columns have {sorted(lengths)} values for {count} message ids"
         raise ValueError(message)
-    return Columns(schema, before, versions)
+    return Columns(expect(schema, int), expect(before, bytes, None), versions)
 
 
 def _deltas(moments: Sequence[int | None]) -> list[int | None]:
@@ -171,6 +161,13 @@ def _undeltas(deltas: Sequence[int | None]) -> list[int | None]:
 
 def _unless_empty(values: list[Any]) -> list[Any] | None:
     return values if any(values) else None
+
+
+def _mappings(column: Any, kind: type) -> list[Any] | None:  # noqa: ANN401 - as it was stored
+    """Return a column of mappings from text, None when it was not stored. Raises `TypeError`."""
+    for mapping in filter(None, expect_all(column, dict, None) if column else ()):
+        expect_all(list(mapping), str), expect_all(list(mapping.values()), kind)
+    return column or None
 
 
 def _digests(joined: bytes) -> list[bytes]:

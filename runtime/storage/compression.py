@@ -6,9 +6,12 @@ import threading
 
 import zstandard
 
+from runtime.storage import limits
+
 _LEVEL = 3
 _MIN_DICTIONARY = 512
-_MAX_BYTES = 64 * 2**20
+_MAX_BYTES = 2 * limits.MAX_RUN_RAW_BYTES
+"""A run is closed when it reaches its limit: with its last version and the state before it, it is a little larger."""
 
 
 class _Zstandard(threading.local):

@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from eventstore import Int64, Properties, Value
+from eventstore.partition import HEADER
 from runtime.clock import to_datetime
 from runtime.storage import limits
 from runtime.storage.chunks import chunk_names, join, split
+from runtime.storage.damage import expect, reading
 from runtime.storage.letters import NONE_WAIT, WAITING_PROPERTIES, Waiting, read_waiting
-from runtime.storage.properties import microseconds, number
+from runtime.storage.properties import INT32, microseconds, number
 from runtime.storage.tail import Tail, read_tail
 from runtime.storage.tombstone import TOMBSTONE_PROPERTIES, Tombstone, read_tombstone
 
@@ -85,17 +87,38 @@ class Head:
         return properties
 
 
+def is_of_state(properties: Properties) -> bool:
+    """Say whether the properties of a header are those of a state stream, even if one of them is lost."""
+    return "StateVersions" in properties or "StateSchema" in properties
+
+
 def read_head(properties: Properties) -> Head:
-    """Return the head that a header's properties hold."""
-    state = properties.get("State")
+    """Return the head that a header's properties hold. Raises `StoredDataError`."""
+    with reading("The header of the stream", HEADER):
+        head = _head(properties)
+        _check(head)
+    return head
+
+
+def _check(head: Head) -> None:
+    """Raise `ValueError` when the numbers of a head cannot be those of one stream."""
+    if head.schema < 1 or head.versions < 0 or not 1 <= head.kept_from <= head.versions + 1:
+        problem = f"schema {head.schema}, {head.versions} versions, kept from {head.kept_from}"
+        raise ValueError(problem)
+    if head.tail is not None and head.tail.first + head.tail.count != head.versions + 1:
+        problem = f"its tail ends with version {head.tail.first + head.tail.count - 1} of {head.versions}"
+        raise ValueError(problem)
+
+
+def _head(properties: Properties) -> Head:
     return Head(
-        state=state if isinstance(state, bytes) else None,
-        schema=number(properties, "StateSchema"),
+        state=expect(properties.get("State"), bytes, None),
+        schema=number(properties, "StateSchema", most=INT32),
         versions=number(properties, "StateVersions"),
         kept_from=number(properties, "KeptFrom", 1),
         last_now=microseconds(properties, "LastNow") or 0,
         horizon=microseconds(properties, "Horizon"),
-        undated_cut=bool(properties.get("UndatedCut", False)),
+        undated_cut=expect(properties.get("UndatedCut", False), bool),
         tail=read_tail(join(properties, _TAIL)) if _TAIL[0] in properties else None,
         waiting=read_waiting(properties),
         tombstone=read_tombstone(properties),

@@ -12,6 +12,7 @@ from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import NamedTuple
 from zlib import crc32
 
@@ -20,9 +21,10 @@ from runtime.errors import StoredDataError
 from runtime.messages.message_ids import IdKey
 from runtime.storage import limits
 from runtime.storage.chunks import CHUNK, chunk_names, join, split
+from runtime.storage.damage import expect, reading_row
 from runtime.storage.id_search import pack, searching, unpack
 from runtime.storage.limits import HASH_BYTES
-from runtime.storage.properties import number
+from runtime.storage.properties import INT32, number
 from runtime.storage.run import Run
 
 PREFIX = "SS-IDX-"
@@ -108,17 +110,15 @@ class IndexRow:
 def read_index_row(row: Row) -> IndexRow:
     """Return an index row. Raises `StoredDataError`."""
     properties = row.properties
-    try:
-        id_hashes = join(properties, _HASHES)
-        ends = unpack(join(properties, _ENDS))
+    with reading_row(f"The index row {row.row_key}", row):
+        id_hashes = expect(join(properties, _HASHES), bytes)
+        ends = unpack(expect(join(properties, _ENDS), bytes))
         index = IndexRow(number(properties, "First"), number(properties, "FirstEvent"), ends, id_hashes)
-        count = number(properties, "Count")
-    except (KeyError, TypeError, ValueError) as error:
-        message = f"The index row {row.row_key} cannot be read: {error!r}."
-        raise StoredDataError(message) from error
-    if not index.count == count == (ends[-1] if ends else 0):
+        count = number(properties, "Count", most=INT32)
+    is_ascending = all(before < after for before, after in pairwise([0, *ends]))
+    if not index.count == count == (ends[-1] if ends else 0) or not is_ascending:
         message = f"The index row {row.row_key} has hashes of {index.count} versions and counts {count}."
-        raise StoredDataError(message)
+        raise StoredDataError(message, row.row_key, row.partition_key)
     return index
 
 
@@ -169,7 +169,7 @@ async def index_below(partition: Partition, kept_from: int) -> list[Row]:
 
 
 def _end(row: Row) -> int:
-    return number(row.properties, "First") + number(row.properties, "Count")
+    return read_index_row(row).last + 1
 
 
 def _rows_of(first: int, first_event: int, runs: Sequence[IndexedRun]) -> list[IndexRow]:

@@ -11,22 +11,22 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgpack
 
 from eventstore import Include, Properties, Row, Value
+from handlers.unpacking import unpack
 from runtime.clock import is_in_calendar, to_datetime
-from runtime.errors import StoredDataError
 from runtime.messages.envelope import Envelope
 from runtime.messages.letters import pack_envelope, unpack_envelope
 from runtime.messages.message_ids import IdKey, id_text
 from runtime.messages.outcome import Reason
 from runtime.storage import limits
 from runtime.storage.chunks import CHUNK, chunk_names, join, split
-from runtime.storage.columns import UNREADABLE
 from runtime.storage.compression import compress, decompress
-from runtime.storage.properties import microseconds, number
+from runtime.storage.damage import expect, reading_row
+from runtime.storage.properties import INT32, microseconds, number
 
 PREFIX = "SS-LTR-"
 LAST = PREFIX + "~"
@@ -34,6 +34,25 @@ LAST = PREFIX + "~"
 
 _DATA = chunk_names("Letters", limits.MAX_LETTER_ROW_BYTES // CHUNK)
 PROPERTIES = _DATA
+_INT: Final = (int,)
+_KINDS: Final = (
+    _INT,
+    None,
+    (str, bytes),
+    (bytes,),
+    (int, None),
+    (bytes, None),
+    (str,),
+    (str,),
+    _INT,
+    (str, None),
+    (int, None),
+    _INT,
+    _INT,
+    (bool,),
+)
+"""The types of the fields of a letter as they are stored, None for what is checked otherwise."""
+
 _TEXT = "surrogatepass"
 """How text is encoded: ids of what could not be read may hold halves of characters."""
 
@@ -188,10 +207,10 @@ WAITING_PROPERTIES = ["Letters", "LettersFrom", "LettersUndated", "LettersBeyond
 def read_waiting(properties: Properties) -> Waiting:
     """Return what the properties of a header say of the letters."""
     return Waiting(
-        number(properties, "Letters", 0),
+        number(properties, "Letters", 0, most=INT32),
         microseconds(properties, "LettersFrom"),
-        bool(properties.get("LettersUndated", False)),
-        number(properties, "LettersBeyondLimit", 0),
+        expect(properties.get("LettersUndated", False), bool),
+        number(properties, "LettersBeyondLimit", 0, most=INT32),
     )
 
 
@@ -213,17 +232,19 @@ def read_letters(rows: Sequence[Row]) -> Letters:
     starts = []
     for row in rows:
         letters += read_letter_row(row)
-        starts.append(int(row.row_key.removeprefix(PREFIX)))
+        with reading_row(f"The key of the row {row.row_key}", row):
+            starts.append(int(row.row_key.removeprefix(PREFIX)))
     return Letters(tuple(letters), tuple(starts))
 
 
 def read_letter_row(row: Row) -> list[Letter]:
     """Return the letters in a row. Raises `StoredDataError`."""
-    try:
-        return _unpack(decompress(join(row.properties, _DATA)))
-    except UNREADABLE as error:
-        message = f"The letters in the row {row.row_key} cannot be read: {error!r}."
-        raise StoredDataError(message) from error
+    with reading_row(f"The letters in the row {row.row_key}", row):
+        letters = _unpack(decompress(join(row.properties, _DATA)))
+        if not letters:
+            message = "there are none"
+            raise ValueError(message)
+        return letters
 
 
 def _by_row(letters: Sequence[Letter], starts: Sequence[int]) -> dict[int, list[Letter]]:
@@ -256,11 +277,14 @@ def _pack(letters: Sequence[Letter]) -> bytes:
 
 
 def _unpack(data: bytes) -> list[Letter]:
-    return [_letter(*fields) for fields in msgpack.unpackb(data, unicode_errors=_TEXT)]
+    return [_letter(*fields) for fields in unpack(data, unicode_errors=_TEXT)]
 
 
 def _letter(number: int, kind: int, *fields: Any) -> Letter:  # noqa: ANN401 - they are checked by their number
     letter = Letter(number, Kind(kind), *fields)
+    for value, kinds in zip(letter, _KINDS, strict=True):
+        if kinds is not None:
+            expect(value, *kinds)
     envelope: Any = letter.envelope
     return letter._replace(
         envelope=None if envelope is None else unpack_envelope(envelope), reason=Reason(letter.reason)

@@ -12,10 +12,12 @@ from typing import Any
 
 import msgpack
 
+from handlers.unpacking import unpack
+
 
 def readable(packed: bytes) -> Any:  # noqa: ANN401 - any JSON value
     """Return the JSON value of what `Context.capture` recorded."""
-    return _json(msgpack.unpackb(packed, strict_map_key=False))
+    return _json(unpack(packed, strict_map_key=False))
 
 
 def _json(value: Any) -> Any:  # noqa: ANN401 - any value of msgpack, and of JSON

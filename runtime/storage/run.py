@@ -14,14 +14,17 @@ from typing import NamedTuple
 import msgpack
 
 from eventstore import EventData, Int64, Properties, RecordedEvent, Value
+from eventstore.partition import EVENT
+from handlers.unpacking import unpack
 from runtime.clock import to_datetime
 from runtime.errors import StoredDataError
 from runtime.messages.message_ids import IdKey, pack_ids, unpack_ids
 from runtime.storage.chunks import chunk_names, join, split
-from runtime.storage.columns import UNREADABLE, VersionColumns, pack_columns, unpack_columns
+from runtime.storage.columns import VersionColumns, pack_columns, unpack_columns
 from runtime.storage.compression import compress, decompress
+from runtime.storage.damage import UNREADABLE, expect, shown
 from runtime.storage.limits import ID_CHUNKS
-from runtime.storage.properties import microseconds, number
+from runtime.storage.properties import INT32, microseconds, number
 
 ID_PROPERTIES = chunk_names("Ids", ID_CHUNKS)
 DATA_PROPERTIES = chunk_names("Data", 14)
@@ -145,14 +148,17 @@ def read_index(event: RecordedEvent) -> RunIndex:
         index = RunIndex(
             event=event.version,
             first=number(properties, "First"),
-            count=number(properties, "Count"),
-            commits=[_commit(*fields) for fields in msgpack.unpackb(_bytes(properties, "Commits"))],
+            count=number(properties, "Count", most=INT32),
+            commits=[_commit(*fields) for fields in unpack(_bytes(properties, "Commits"))],
             newest=microseconds(properties, "Newest"),
-            undated=bool(properties["Undated"]),
+            undated=expect(properties["Undated"], bool),
         )
         counted = sum(commit.length for commit in index.commits)
+        if index.first < 1 or any(commit.length < 1 for commit in index.commits):
+            message = f"its first version is {index.first}, and its commits have {index.commits}"
+            raise ValueError(message)
     except UNREADABLE as error:
-        raise _corrupt(event, repr(error)) from error
+        raise _corrupt(event, shown(error)) from error
     if counted != index.count:
         raise _corrupt(event, f"its commits have {counted} versions and it has {index.count}")
     return index
@@ -164,7 +170,7 @@ def read_ids(event: RecordedEvent) -> list[IdKey]:
     try:
         ids = unpack_ids(join(event.properties, ID_PROPERTIES))
     except UNREADABLE as error:
-        raise _corrupt(event, repr(error)) from error
+        raise _corrupt(event, shown(error)) from error
     if len(ids) != index.count:
         raise _corrupt(event, f"it holds {len(ids)} message ids for {index.count} versions")
     return ids
@@ -177,11 +183,12 @@ def read_run(event: RecordedEvent) -> Run:
         columns = unpack_columns(decompress(join(event.properties, DATA_PROPERTIES)), ids)
         return Run(index.first, columns.schema, columns.before or b"", columns.versions, index.commits)
     except UNREADABLE as error:
-        raise _corrupt(event, repr(error)) from error
+        raise _corrupt(event, shown(error)) from error
 
 
 def _corrupt(event: RecordedEvent, problem: str) -> StoredDataError:
-    return StoredDataError(f"Event {event.version} is no readable run of state versions: {problem}.")
+    sentence = f"Event {event.version} is no readable run of state versions: {problem}."
+    return StoredDataError(sentence, f"{EVENT}{event.version:010d}")
 
 
 def _commit(length: object, batch: object, written_at: object, number: object = None) -> Commit:

@@ -8,14 +8,17 @@ for the newest run when the state is too large for the header; appending costs o
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from eventstore import Include, InvalidKeyError, Partition, Properties, RecordedEvent, Stream, Table
 from eventstore.keys import escape
+from eventstore.partition import HEADER
 from handlers.app import HandlerDefinition
+from runtime.errors import StoredDataError
 from runtime.messages.message_ids import IdKey
 from runtime.storage import id_index, letters
+from runtime.storage.damage import placed, reading
 from runtime.storage.head import HEAD_PROPERTIES, Head, read_head
 from runtime.storage.history import FoundVersions, History
 from runtime.storage.id_index import candidates, index_changes, read_index_row
@@ -80,9 +83,14 @@ async def find_versions(
 ) -> History | None:
     """Read a stream as `load` does, without its newest state, which no code needs to understand then.
 
-    Return None when there is no stream. Raises `StreamTruncatedError`.
+    Return None when there is no stream. Raises `StreamTruncatedError` and `StoredDataError`.
     """
     partition = stream_partition(table, handler, business_id)
+    with placed(table, partition.key):
+        return await _find_versions(partition, ids)
+
+
+async def _find_versions(partition: Partition, ids: Collection[IdKey]) -> History | None:
     read = await Stream.try_open_with(partition, letters.LAST, select=_BESIDE, header=HEAD_PROPERTIES)
     if read is None:
         return None
@@ -92,7 +100,8 @@ async def find_versions(
     wanted = ids if isinstance(ids, set | frozenset) else set(ids)
     named = [each for each in candidates(index, wanted) if each.event >= stream.first_version]
     events = await _read_runs(stream, {candidate.event for candidate in named})
-    found = FoundVersions.of(wanted, head.tail, named, events)
+    with reading("The index of ids"):
+        found = FoundVersions.of(wanted, head.tail, named, events)
     refused = letters.read_letters([row for row in rows if row.row_key.startswith(letters.PREFIX)])
     return History(stream, head, index, found, letters=refused)
 
@@ -139,10 +148,13 @@ async def _with_state(history: History) -> Head:
     return replace(head, state=run.after, schema=run.schema)
 
 
-async def _read_runs(stream: Stream, needed: Iterable[int]) -> list[RecordedEvent]:
+async def _read_runs(stream: Stream, needed: Collection[int]) -> list[RecordedEvent]:
     """Read the runs in some events. One request for each stretch of events without a gap."""
     select = [*INDEX_PROPERTIES, *ID_PROPERTIES, *DATA_PROPERTIES]
     events: list[RecordedEvent] = []
+    if max(needed, default=0) > stream.version:
+        message = f"The index of ids names event {max(needed)}, and the stream has {stream.version}."
+        raise StoredDataError(message, HEADER, stream.partition.key)
     for first, last in _stretches(sorted(needed)):
         events += await Stream.read_events(stream, first, last, select=select)
     return events

@@ -9,20 +9,26 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from itertools import accumulate
-from typing import NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgpack
 
+from eventstore.partition import HEADER
+from handlers.unpacking import unpack
 from runtime.errors import StoredDataError
 from runtime.messages.message_ids import IdKey, pack_ids, unpack_ids
 from runtime.storage import limits
-from runtime.storage.columns import UNREADABLE, VersionColumns, pack_columns, unpack_columns
+from runtime.storage.columns import VersionColumns, pack_columns, unpack_columns
 from runtime.storage.compression import compress, decompress
+from runtime.storage.damage import UNREADABLE, expect, shown
 from runtime.storage.run import Commit, Run, RunIndex, dates
 
 NO_EVENT = 0
 """Stands for the tail where the version of an event is asked for."""
 _FORMAT = 1
+_INT: Final = (int,)
+_KINDS: Final = (_INT, (str, None), _INT, (int, None), (bool,), _INT, (bytes,), (bytes,), (int, None))
+"""The types of the fields of a segment."""
 
 
 class Segment(NamedTuple):
@@ -102,7 +108,7 @@ class Tail:
         try:
             ids = [key for segment in self.segments for key in unpack_ids(segment.ids)]
         except UNREADABLE as error:
-            raise _corrupt(repr(error)) from error
+            raise _corrupt(shown(error)) from error
         if len(ids) != self.count:
             raise _corrupt(f"it holds {len(ids)} message ids for {self.count} versions")
         return ids
@@ -137,7 +143,7 @@ class Tail:
             try:
                 columns = unpack_columns(decompress(segment.data, state), ids[start : start + segment.length])
             except UNREADABLE as error:
-                raise _corrupt(repr(error)) from error
+                raise _corrupt(shown(error)) from error
             versions.extend(columns.versions)
             state = columns.versions.after(state)
         commits = [segment.commit for segment in self.segments]
@@ -153,14 +159,27 @@ class Tail:
 def read_tail(data: bytes) -> Tail:
     """Return a tail as it was stored. Raises `StoredDataError`."""
     try:
-        form, first, schema, before, segments = msgpack.unpackb(data)
-        tail = Tail(first, schema, before, tuple(Segment(*fields) for fields in segments))
+        form, first, schema, before, segments = unpack(data)
+        kept = tuple(_segment(*fields) for fields in expect(segments, list))
+        tail = Tail(expect(first, int), expect(schema, int), expect(before, bytes), kept)
     except UNREADABLE as error:
-        raise _corrupt(repr(error)) from error
+        raise _corrupt(shown(error)) from error
     if form != _FORMAT:
         raise _corrupt(f"format {form} is unknown; this code reads format {_FORMAT}")
+    if tail.first < 1 or not tail.segments:
+        raise _corrupt(f"it begins with version {tail.first} and has {len(tail.segments)} segments")
     return tail
 
 
+def _segment(*fields: Any) -> Segment:  # noqa: ANN401 - as they were stored
+    segment = Segment(*fields)
+    for value, kinds in zip(segment, _KINDS, strict=True):
+        expect(value, *kinds)
+    if segment.length < 1:
+        message = f"a segment has {segment.length} versions"
+        raise ValueError(message)
+    return segment
+
+
 def _corrupt(problem: str) -> StoredDataError:
-    return StoredDataError(f"The tail of the stream cannot be read: {problem}.")
+    return StoredDataError(f"The tail of the stream cannot be read: {problem}.", HEADER)

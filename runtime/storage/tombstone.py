@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from eventstore import Properties, Value
 from runtime.clock import to_datetime
+from runtime.storage.damage import expect
 from runtime.storage.properties import microseconds
 
 TOMBSTONE_PROPERTIES = ("Forgotten", "Refuses")
@@ -30,4 +31,4 @@ class Tombstone:
 def read_tombstone(properties: Properties) -> Tombstone | None:
     """Return the tombstone that a row's properties hold, None when its object was never forgotten."""
     at = microseconds(properties, "Forgotten")
-    return None if at is None else Tombstone(at, bool(properties.get("Refuses", False)))
+    return None if at is None else Tombstone(at, expect(properties.get("Refuses", False), bool))

@@ -72,8 +72,8 @@ def head_of_stream(stream: Stream) -> StreamHead:
 def _head(key: str, properties: Properties, version: int, first: int) -> StreamHead:
     try:
         return StreamHead(key, read_head(properties), version if version >= first else 0)
-    except (StoredDataError, KeyError, TypeError) as error:
-        raise StoredDataError(f"The header of the stream {key} cannot be read: {error}") from error
+    except StoredDataError as error:
+        raise error.at(stream=key) from error
 
 
 async def heads(table: Table, keys: KeyRange) -> AsyncIterator[StreamHead]:
@@ -201,5 +201,5 @@ def run_of(stream: StreamHead, event: RecordedEvent | None) -> Run:
         if stream.head.tail is not None:
             return stream.head.tail.run()
     except StoredDataError as error:
-        raise StoredDataError(f"The stream {stream.key} cannot be read: {error}") from error
+        raise error.at(stream=stream.key) from error
     raise AssertionError("A part without an event is the tail.")

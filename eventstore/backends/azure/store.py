@@ -69,7 +69,8 @@ class AzureTable(Table):
 
     def __init__(self, store: AzureStore, name: str) -> None:
         self._store = store
-        self._name = name
+        self._name = self.name = name
+        self.store_url = store.url
         account = store.account
         self._writer = TransactionWriter(account.endpoint, name, is_cosmos=account.is_cosmos)
 

@@ -19,6 +19,7 @@ from eventstore import (
     pages,
 )
 from runtime.storage.chunks import CHUNK, chunk_names, join, split
+from runtime.storage.damage import expect, reading_row
 from runtime.storage.properties import number, text
 
 EFFECT = "EFFECT"
@@ -91,7 +92,7 @@ class TableEffects(Effects):
     async def delete(self, effect: Effect) -> None:
         """Delete an effect, if it is there and not published."""
         row = await self._table.get(PARTITION + effect.name, EFFECT)
-        if row is None or row.properties["Published"]:
+        if row is None or _is_published(row):
             return
         try:
             await self._table.transact(PARTITION + effect.name, [Operation.delete(EFFECT, row.etag)])
@@ -103,15 +104,24 @@ class TableEffects(Effects):
         select = ["Owner", "Attempt", "Number", "Published"]
         async for page in pages(partial(self._table.scan, EFFECT, PARTITION, select=select)):
             for row in page.rows:
-                if not row.properties["Published"]:
+                if not _is_published(row):
                     yield _effect(row)
 
     async def read(self, name: str) -> bytes | None:
         """Return the content of a published effect by its announced name, None when there is none."""
         row = await self._table.get(PARTITION + name, EFFECT)
-        return join(row.properties, _CONTENT) if row and row.properties["Published"] else None
+        if row is None or not _is_published(row):
+            return None
+        with reading_row("The document", row):
+            return bytes(expect(join(row.properties, _CONTENT), bytes))
 
 
 def _effect(row: Row) -> Effect:
     properties = row.properties
-    return Effect(text(properties, "Owner"), text(properties, "Attempt"), number(properties, "Number"))
+    with reading_row("The document", row):
+        return Effect(text(properties, "Owner"), text(properties, "Attempt"), number(properties, "Number"))
+
+
+def _is_published(row: Row) -> bool:
+    with reading_row("The document", row):
+        return bool(expect(row.properties["Published"], bool))

@@ -17,6 +17,7 @@ from eventstore import Operation, Properties, Row, RowError, Table, pages
 from runtime.algorithms.row_keys import FIRST, LAST, row_key
 from runtime.clock import to_datetime
 from runtime.messages.message_ids import IdKey, canonical, id_key
+from runtime.storage.damage import reading_row
 from runtime.storage.properties import microseconds, number, text
 
 _PARTITION = "deliveries."
@@ -121,9 +122,7 @@ class DeliveryKeys:
     async def records(self, customer: str) -> AsyncIterator[Record]:
         """Give the records of a customer."""
         async for row in self._rows(customer, _RECORD, _RECORD_LAST):
-            why = row.properties.get("Why")
-            at = microseconds(row.properties, "At") or 0
-            yield Record(text(row.properties, "End"), None if why is None else str(why), at)
+            yield _read_record(row)
 
     async def unrecorded(self, customer: str) -> AsyncIterator[str]:
         """Give the row keys of a customer's sealed keys whose deliveries left no record.
@@ -166,11 +165,19 @@ def _record_properties(key: DeliveryKey, record: Record) -> Properties:
     return properties if record.why is None else {**properties, "Why": record.why}
 
 
+def _read_record(row: Row) -> Record:
+    with reading_row("The record of a delivery", row):
+        why = row.properties.get("Why")
+        at = microseconds(row.properties, "At") or 0
+        return Record(text(row.properties, "End"), None if why is None else str(why), at)
+
+
 def _key(row: Row) -> Key:
     properties = row.properties
-    return Key(
-        KeyState(number(properties, "Value")),
-        text(properties, "Holder"),
-        microseconds(properties, "ExpiresAt") or 0,
-        row.etag,
-    )
+    with reading_row("The key of a delivery", row):
+        return Key(
+            KeyState(number(properties, "Value")),
+            text(properties, "Holder"),
+            microseconds(properties, "ExpiresAt") or 0,
+            row.etag,
+        )

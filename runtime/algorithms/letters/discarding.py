@@ -16,6 +16,7 @@ from runtime.algorithms.letters.selection import Selection
 from runtime.algorithms.outbox.entities import ENTITY, store_entity, with_letters
 from runtime.algorithms.outbox.entity import read_entity
 from runtime.retries import RetryPolicy, until_undisturbed
+from runtime.storage.damage import one_of_many
 from runtime.storage.letters import given_up
 from runtime.storage.stream import Append, append, find_versions
 
@@ -32,7 +33,8 @@ async def discard(table: Table, selection: Selection, retries: RetryPolicy) -> i
     async for stream in streams_with_letters(table, selection):
         if stream.waiting:
             give_up = _give_up_in_entity if stream.is_entity else _give_up_in_stream
-            count += await until_undisturbed(retries, partial(give_up, table, stream, selection))
+            with one_of_many(table, stream.key):
+                count += await until_undisturbed(retries, partial(give_up, table, stream, selection))
     async for found in letters_of_table(table, selection):
         if found.row is not None and found.etag is not None:
             count += await until_undisturbed(retries, partial(remove, table, found.row, found.etag))

@@ -21,6 +21,7 @@ from runtime.messages.message_ids import id_key
 from runtime.messages.outcome import Outcome
 from runtime.retries import RetryPolicy, until_undisturbed
 from runtime.storage import limits
+from runtime.storage.damage import one_of_many, reading_row
 from runtime.storage.letters import Kind, Letter, letter_properties, read_letter_row
 
 PARTITION = "_letters"
@@ -118,7 +119,8 @@ def row_key(handler: str | None, envelope: Envelope) -> str:
 
 def found_letter(row: Row) -> FoundLetter:
     """Return the letter in a row. Raises `StoredDataError`."""
-    (letter,) = read_letter_row(row)
+    with reading_row("The letter", row):
+        (letter,) = read_letter_row(row)
     handler = row.properties.get("Handler")
     return FoundLetter(letter, str(handler) if handler else None, None, row=row.row_key, etag=row.etag)
 
@@ -129,8 +131,10 @@ async def letters_of_table(table: Table, selection: Selection) -> AsyncIterator[
         return
     async for page in pages(partial(table.query, PARTITION, _FIRST, _LAST)):
         for row in page.rows:
-            found = found_letter(row)
-            if selection.takes(found.handler, found.letter):
+            found = None
+            with one_of_many(table, PARTITION):
+                found = found_letter(row)
+            if found is not None and selection.takes(found.handler, found.letter):
                 yield found
 
 

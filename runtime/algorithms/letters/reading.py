@@ -9,10 +9,14 @@ from collections.abc import AsyncIterator, Sequence
 from functools import partial
 from typing import NamedTuple
 
-from eventstore import KeyRange, Partition, Properties, Stream, Table, list_streams, pages
+from eventstore import KeyRange, Partition, Properties, Row, Stream, Table, pages
+from eventstore.header import HEADER_NAMES, is_tombstone
+from eventstore.listing import read_headers
+from eventstore.partition import HEADER
 from runtime.algorithms.letters.of_table import letters_of_table
 from runtime.algorithms.letters.selection import FoundLetter, Selection
 from runtime.algorithms.outbox.entities import ENTITY
+from runtime.storage.damage import one_of_many, placed, reading
 from runtime.storage.letters import LAST, PREFIX, PROPERTIES, Letter, read_letters
 from runtime.storage.properties import number
 
@@ -45,7 +49,10 @@ async def find_letters(table: Table, selection: Selection) -> AsyncIterator[Foun
     letters of the table.
     """
     async for stream in streams_with_letters(table, selection):
-        for found in await letters_of_stream(table, stream):
+        letters: Sequence[FoundLetter] = ()
+        with one_of_many(table, stream.key):
+            letters = await letters_of_stream(table, stream)
+        for found in letters:
             if selection.takes(found.handler, found.letter):
                 yield found
     async for found in letters_of_table(table, selection):
@@ -65,7 +72,8 @@ async def letters_of_stream(table: Table, stream: StreamLetters) -> Sequence[Fou
         return []
     read = partial(table.query, stream.key, PREFIX, LAST, select=PROPERTIES)
     rows = [row async for page in pages(read) for row in page.rows]
-    waiting = read_letters(rows).waiting
+    with placed(table, stream.key):
+        waiting = read_letters(rows).waiting
     parking = next((letter for letter in waiting if letter.parks), None)
     return [
         FoundLetter(letter, stream.handler, stream.business_id, _behind(letter, parking))
@@ -83,14 +91,22 @@ async def _streams(table: Table, selection: Selection) -> AsyncIterator[StreamLe
             for stream in await _named(table, key):
                 yield stream
         return
+    async for row in _holders(table, selection):
+        with one_of_many(table, row.partition_key):
+            yield _counted(row.partition_key, row.properties, is_entity=row.row_key == ENTITY)
+
+
+async def _holders(table: Table, selection: Selection) -> AsyncIterator[Row]:
+    """Give the headers of streams and the rows of entities, which say how many letters there are."""
     prefix = "" if selection.handler is None else f"{selection.handler}-"
-    async for found in list_streams(table, KeyRange(prefix), header=_COUNTS):
-        yield _counted(found.partition.key, found.properties or {})
+    async for row in read_headers(table, KeyRange(prefix), (*HEADER_NAMES, *_COUNTS)):
+        if not is_tombstone(row):
+            yield row
     after = None if selection.handler is None else f"{selection.handler}."  # "." follows "-"
     async for page in pages(partial(table.scan, ENTITY, prefix, after, select=_COUNTS)):
         for row in page.rows:
             if row.partition_key.startswith(prefix):
-                yield _counted(row.partition_key, row.properties, is_entity=True)
+                yield row
 
 
 async def _named(table: Table, key: str) -> list[StreamLetters]:
@@ -100,5 +116,6 @@ async def _named(table: Table, key: str) -> list[StreamLetters]:
 
 
 def _counted(key: str, properties: Properties, *, is_entity: bool = False) -> StreamLetters:
-    waiting, beyond_limit = (number(properties, name, 0) for name in _COUNTS)
+    with reading("The number of letters", ENTITY if is_entity else HEADER, key):
+        waiting, beyond_limit = (number(properties, name, 0) for name in _COUNTS)
     return StreamLetters(key, waiting, beyond_limit, is_entity)

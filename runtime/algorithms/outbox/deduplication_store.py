@@ -15,6 +15,7 @@ from eventstore.limits import MAX_OPERATIONS
 from runtime.algorithms.row_keys import FIRST, LAST, row_key
 from runtime.clock import Clock, system_clock, to_datetime
 from runtime.messages.message_ids import IdKey
+from runtime.storage.damage import expect, reading_row
 from runtime.storage.properties import microseconds
 
 
@@ -30,7 +31,8 @@ class DeduplicationStore:
         row = await self.table.get(entity, row_key(message_id))
         if row is None:
             return None
-        return row.properties["Fingerprint"]  # type: ignore[return-value] # bytes were written
+        with reading_row("The processed message", row):
+            return bytes(expect(row.properties["Fingerprint"], bytes))
 
     async def add(self, entity: str, fingerprints: Mapping[IdKey, bytes]) -> None:
         """Add messages by their ids; return when that is durable. Adding them again changes nothing but their age.
@@ -74,4 +76,5 @@ class DeduplicationStore:
 
 
 def _added_at(row: Row) -> int:
-    return microseconds(row.properties, "AddedAt") or 0
+    with reading_row("The processed message", row):
+        return microseconds(row.properties, "AddedAt") or 0

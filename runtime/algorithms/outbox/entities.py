@@ -25,6 +25,7 @@ from runtime.messages.deliveries import Prepared
 from runtime.messages.outcome import Outcome, Reason, dead_letter
 from runtime.retries import RetryPolicy, until_undisturbed
 from runtime.storage import letters
+from runtime.storage.damage import reading_row
 from runtime.storage.properties import number
 
 ENTITY = "ENTITY"
@@ -102,7 +103,7 @@ class Entities:
     async def unfinished(self) -> AsyncIterator[str]:
         """Give the keys of the entities with pending entries. Costs one request for each 1,000 entities."""
         async for row in self._scan():
-            if number(row.properties, "Pending"):
+            if _pending(row):
                 yield row.partition_key
 
     async def all_keys(self) -> AsyncIterator[str]:
@@ -120,6 +121,11 @@ class Entities:
         after = f"{self.handler.name}."  # "." follows "-": all keys of the handler's entities come before
         scan = partial(self.table.scan, ENTITY, self.key(""), after, select=["Pending"])
         return await until_undisturbed(self.retries, partial(scan, continuation=continuation))
+
+
+def _pending(row: Row) -> int:
+    with reading_row("The entity", row):
+        return number(row.properties, "Pending")
 
 
 async def with_letters(table: Table, entity: Entity) -> Entity:

@@ -13,9 +13,10 @@ from runtime.batches.open_batches import BatchKey
 from runtime.clock import to_datetime
 from runtime.messages.message_ids import IdKey
 from runtime.storage.chunks import CHUNK, chunk_names, join, split
+from runtime.storage.damage import expect, reading_row
 from runtime.storage.letters import NO_LETTERS, NONE_WAIT, Letter, Letters, Waiting, read_waiting
 from runtime.storage.limits import MAX_STATE_BYTES
-from runtime.storage.properties import microseconds, number, text
+from runtime.storage.properties import INT32, microseconds, number, text
 from runtime.storage.tombstone import Tombstone, read_tombstone
 
 MAX_OUTBOX_BYTES = 512 * 2**10
@@ -152,21 +153,26 @@ class Entity:
 
 
 def read_entity(row: Row) -> Entity:
-    """Return the entity that a row holds. Raises `StoredDataError` for an outbox that cannot be read."""
+    """Return the entity that a row holds. Raises `StoredDataError`."""
+    with reading_row("The entity", row):
+        return _entity(row)
+
+
+def _entity(row: Row) -> Entity:
     properties = row.properties
     outbox = join(properties, _OUTBOX) if _OUTBOX[0] in properties else None
     return Entity(
         row.partition_key,
         text(properties, "Algorithm"),
-        join(properties, _STATE) if _STATE[0] in properties else b"",
-        number(properties, "StateSchema"),
+        expect(join(properties, _STATE), bytes) if _STATE[0] in properties else b"",
+        number(properties, "StateSchema", most=INT32),
         number(properties, "Version"),
         microseconds(properties, "LastNow") or 0,
         {} if outbox is None else unpack_entries(outbox),
         row.etag,
         read_intents(join(properties, _INTENTS)) if _INTENTS[0] in properties else NO_INTENTS,
         len(outbox or b""),
-        number(properties, "LetterRows", 0),
+        number(properties, "LetterRows", 0, most=INT32),
         read_waiting(properties),
         tombstone=read_tombstone(properties),
     )

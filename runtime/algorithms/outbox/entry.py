@@ -8,12 +8,13 @@ from typing import Any
 
 import msgpack
 
+from handlers.unpacking import unpack
 from runtime.algorithms.outbox.entry_tokens import EntryTokens
 from runtime.batches.open_batches import BatchKey
 from runtime.errors import StoredDataError
 from runtime.messages.message_ids import IdKey
 from runtime.messages.outcome import OUTPUT_INDEX_BITS, Output
-from runtime.storage.columns import UNREADABLE
+from runtime.storage.damage import expect, reading
 
 _FORMAT = 1
 
@@ -66,12 +67,10 @@ def packed_size(key: IdKey, entry: Entry) -> int:
 
 def unpack_entries(data: bytes) -> dict[IdKey, Entry]:
     """Return entries as they were stored. Raises `StoredDataError`."""
-    try:
-        form, entries = msgpack.unpackb(data)
+    with reading("The outbox of an entity"):
+        form, entries = unpack(data)
         if form == _FORMAT:
-            return {key: _entry(*fields) for key, *fields in entries}
-    except UNREADABLE as error:
-        raise StoredDataError(f"The outbox of an entity cannot be read: {error!r}.") from error
+            return {expect(key, str, bytes): _entry(*fields) for key, *fields in entries}
     raise StoredDataError(f"The outbox of an entity has format {form}; this code reads format {_FORMAT}.")
 
 
@@ -95,9 +94,13 @@ def _packed(key: IdKey, entry: Entry) -> tuple[Any, ...]:
 
 
 def _entry(fingerprint: bytes, now: int, version: int, *pending: Any) -> Entry:  # noqa: ANN401 - as it was stored
+    expect(fingerprint, bytes), expect(now, int), expect(version, int)
     if not pending:
         return Entry(fingerprint, now, version, None)
     sent, tokens, type_, batch, *numbered = pending
+    expect(type_, str), expect(batch, str, None), [expect(number, int) for number in numbered]
+    for message_id, name, body, headers in sent:
+        expect(message_id, str), expect(name, str), expect(body, str), expect(headers, dict)
     given = None if tokens is None else EntryTokens.read(*tokens)
     of_batch = None if batch is None else BatchKey(batch, *numbered)
     return Entry(fingerprint, now, version, outputs_of(sent, version, now), given, type_, of_batch)

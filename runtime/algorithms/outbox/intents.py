@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 import msgpack
 
-from runtime.errors import StoredDataError
-from runtime.storage.columns import UNREADABLE
+from handlers.unpacking import unpack
+from runtime.storage.damage import expect, reading
 
 
 class Intent(NamedTuple):
@@ -69,8 +69,10 @@ NO_INTENTS = Intents()
 
 def read_intents(data: bytes) -> Intents:
     """Return intents as they were stored. Raises `StoredDataError`."""
-    try:
-        latest, lost = msgpack.unpackb(data)
-        return Intents(None if latest is None else Intent(*latest), tuple(Intent(*each) for each in lost))
-    except UNREADABLE as error:
-        raise StoredDataError(f"The intents of an entity cannot be read: {error!r}.") from error
+    with reading("The intents of an entity"):
+        latest, lost = unpack(data)
+        return Intents(None if latest is None else _intent(*latest), tuple(_intent(*each) for each in lost))
+
+
+def _intent(attempt: str, effects: int, at: int) -> Intent:
+    return Intent(expect(attempt, str), expect(effects, int), expect(at, int))

@@ -20,6 +20,7 @@ from runtime.batches.open_batches import BatchKey
 from runtime.messages.deliveries import Prepared
 from runtime.messages.message_ids import IdKey
 from runtime.messages.outcome import Outcome
+from runtime.storage.damage import one_of_many
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -46,8 +47,10 @@ class Outbox(OutboxAlgorithm):
 
     async def evict_from(self, key: str, latest: int, *, dry_run: bool = False) -> int:
         """Remove the finished entries of messages that were handled at a time or before. Costs two requests."""
-        entity = await self.entities.load(key)
-        if dry_run:
-            return len(entity.outbox) - len(entity.without_old(latest).outbox)
-        rest = await self.entities.update(entity, lambda current: current.without_old(latest))
-        return sum(message_id not in rest.outbox for message_id in entity.outbox)
+        with one_of_many(self.entities.table, key):
+            entity = await self.entities.load(key)
+            if dry_run:
+                return len(entity.outbox) - len(entity.without_old(latest).outbox)
+            rest = await self.entities.update(entity, lambda current: current.without_old(latest))
+            return sum(message_id not in rest.outbox for message_id in entity.outbox)
+        return 0

@@ -140,9 +140,16 @@ def first_name(message_id: str) -> str:
 
 
 def token_of(message: Envelope, handler: str) -> Token | None:
-    """Return the token that a message carries for a handler, None when it carries none."""
+    """Return the token that a message carries for a handler, None when it carries none or another message's first.
+
+    The tokens of outputs cannot be foreseen, as their attempt draws them; those of messages from outside can.
+    """
     name = (message.headers or {}).get(HEADER)
-    return Token.named(name, handler) if name and _NAME.fullmatch(name) else None
+    if not name or not _NAME.fullmatch(name):
+        return None
+    token = Token.named(name, handler)
+    is_anothers = token.id == FIRST and name != first_name(message.message_id)
+    return None if is_anothers else token
 
 
 def with_token(headers: Mapping[str, str], name: str) -> dict[str, str]:

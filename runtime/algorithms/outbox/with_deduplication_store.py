@@ -24,6 +24,7 @@ from runtime.messages.copies import is_copy
 from runtime.messages.deliveries import Prepared
 from runtime.messages.message_ids import IdKey
 from runtime.messages.outcome import Outcome, Status
+from runtime.storage.damage import one_of_many
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -64,4 +65,6 @@ class OutboxWithDeduplicationStore(OutboxAlgorithm):
 
     async def evict_from(self, key: str, latest: int, *, dry_run: bool = False) -> int:
         """Let the store forget the messages of one entity that were added to it at a time or before."""
-        return await self.store.evict(key, latest, dry_run=dry_run)
+        with one_of_many(self.store.table, key):
+            return await self.store.evict(key, latest, dry_run=dry_run)
+        return 0

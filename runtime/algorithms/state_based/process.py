@@ -30,6 +30,7 @@ from runtime.messages.deliveries import Deliveries, Delivery
 from runtime.messages.outcome import Outcome, Reason, Status, dead_letter
 from runtime.messages.outcomes import Outcomes
 from runtime.retries import READ_AGAIN, RetryPolicy
+from runtime.storage.damage import placed
 from runtime.storage.history import History
 from runtime.storage.stored_state import read_state
 from runtime.storage.stream import append, load, stream_partition
@@ -69,13 +70,16 @@ class StateBased:
 
         After a lost race or a lost answer, the computed outcomes are dropped and the stream is loaded again: a version
         counts as stored only when it was read. Raises `RetriesExhaustedError` after too
-        many of these in a row, and `ReplayFailedError`.
+        many of these in a row, `StoredDataError`, and `ReplayFailedError`.
         """
         try:
-            stream_partition(self.table, self.handler.name, business_id)
+            partition = stream_partition(self.table, self.handler.name, business_id)
         except InvalidKeyError as error:
             return [self._key_too_long(delivery, business_id, str(error)) for delivery in deliveries]
-        deliveries = Deliveries.of(deliveries)
+        with placed(self.table, partition.key):
+            return await self._process(business_id, Deliveries.of(deliveries), seen)
+
+    async def _process(self, business_id: str, deliveries: Deliveries, seen: Seen) -> Outcomes:
         decider = Decider(self.handler, self.clock, self.batch, business_id)
         outcomes = Outcomes(deliveries.envelopes, self.handler.name, business_id)
         history: History | None = None

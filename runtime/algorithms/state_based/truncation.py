@@ -21,6 +21,7 @@ from runtime.algorithms.state_based.truncation_rules import HeldBy, TruncationRu
 from runtime.algorithms.state_based.unpublished import StoredOutputs
 from runtime.retries import RetryPolicy, until_undisturbed
 from runtime.storage import letters
+from runtime.storage.damage import placed
 from runtime.storage.head import HEAD_PROPERTIES, Head, read_head
 from runtime.storage.id_index import index_below
 from runtime.storage.letters import Letter, Letters, given_up
@@ -57,7 +58,8 @@ async def take_versions(
     A version may be passed several times. Costs one query, and one for each run that goes.
     """
     attempt = partial(_take_once, Partition.exact(table, key), rules, take)
-    return await until_undisturbed(retries.beside(table), attempt)
+    with placed(table, key):
+        return await until_undisturbed(retries.beside(table), attempt)
 
 
 async def take_letters(
@@ -71,7 +73,8 @@ async def take_letters(
     if rules.give_up is None:
         return frozenset()
     attempt = partial(_take_letters_once, Partition.exact(table, key), rules.give_up, take)
-    return await until_undisturbed(retries.beside(table), attempt)
+    with placed(table, key):
+        return await until_undisturbed(retries.beside(table), attempt)
 
 
 async def truncate_stream(
@@ -92,7 +95,7 @@ async def truncate_stream(
     Costs one query, and one more for each run of single messages that nobody promises to be acknowledged; two more for
     a stream that is or was cut, to measure the rows, also those that an earlier truncation may have left, and one for
     each further 64 of them; and for what is cut a query and one transaction for each 99 rows. Raises
-    `RetriesExhaustedError` after too many lost races in a row.
+    `RetriesExhaustedError` after too many lost races in a row, and `StoredDataError`.
     """
     attempt = partial(
         _truncate_once,
@@ -102,7 +105,8 @@ async def truncate_stream(
         up_to=up_to,
         letters_kept=letters_kept,
     )
-    return await until_undisturbed(retries.beside(table), attempt)
+    with placed(table, key):
+        return await until_undisturbed(retries.beside(table), attempt)
 
 
 async def _read(partition: Partition) -> tuple[Stream, Head, list[RunIndex]] | None:

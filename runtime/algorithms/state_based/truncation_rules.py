@@ -33,6 +33,9 @@ class HeldBy(StrEnum):
     LETTER = "letter"
     """A letter waits that is not newer: redriven after they are cut, its message would be too late."""
 
+    STREAM_DAMAGED = "stream_damaged"
+    """One of its rows cannot be read: nothing is cut of it."""
+
 
 @dataclass(frozen=True, slots=True)
 class TruncationRules:

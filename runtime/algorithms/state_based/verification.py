@@ -22,6 +22,7 @@ from runtime.messages.message_ids import IdKey, id_key
 from runtime.messages.outcome import Outcome, Output, Reason
 from runtime.messages.outputs import outputs_of
 from runtime.retries import RetryPolicy, until_undisturbed
+from runtime.storage.damage import placed
 from runtime.storage.head import Head
 from runtime.storage.history import History
 from runtime.storage.readable_states import Change
@@ -39,6 +40,7 @@ class Verdict(StrEnum):
     REVISION_GONE = "revision_gone"
     STATE_UNREADABLE = "state_unreadable"
     REFUSED = "refused"
+    STREAM_DAMAGED = "stream_damaged"
     ID_REUSED = "id_reused"
     NOT_KEPT = "not_kept"
     UNKNOWN = "unknown"
@@ -56,6 +58,7 @@ _DIFFERENCES = frozenset(
         Verdict.REVISION_GONE,
         Verdict.STATE_UNREADABLE,
         Verdict.REFUSED,
+        Verdict.STREAM_DAMAGED,
     }
 )
 
@@ -110,17 +113,19 @@ class Verifier:
         """Return a finding for each delivery of a stream, and one more when its newest state cannot be read.
 
         Costs one query, and one more for each stretch of runs that hold their versions. A newest state that is too
-        large for the header is not looked at. Raises `RetriesExhaustedError` when the store does not answer.
+        large for the header is not looked at. Raises `StoredDataError`, and `RetriesExhaustedError` when the store does
+        not answer.
         """
         ids = {key for key in map(_key, deliveries) if key is not None}
-        stream = await self._load(business_id, ids)
-        if stream is None:
-            return [self._unknown(delivery, business_id) for delivery in deliveries]
-        known = self._known(stream, business_id, ids)
-        return [
-            *self._newest(stream, business_id),
-            *self._findings(stream.head, known, business_id, deliveries),
-        ]
+        with placed(self._table, f"{self._handler.name}-{business_id}"):
+            stream = await self._load(business_id, ids)
+            if stream is None:
+                return [self._unknown(delivery, business_id) for delivery in deliveries]
+            known = self._known(stream, business_id, ids)
+            return [
+                *self._newest(stream, business_id),
+                *self._findings(stream.head, known, business_id, deliveries),
+            ]
 
     async def _load(self, business_id: str, ids: Collection[IdKey]) -> History | None:
         attempt = partial(find_versions, self._table, self._handler.name, business_id, ids)

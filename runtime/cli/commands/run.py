@@ -12,12 +12,13 @@ from runtime.cli.apps import load_app
 from runtime.cli.batch_command import AlgorithmOption, BatchChoices, BatchCommand, Guard
 from runtime.cli.beginning import check_batch
 from runtime.cli.console import Screen
-from runtime.cli.failures import TOO_MANY_DEAD_LETTERS
+from runtime.cli.failures import TOO_MANY_DEAD_LETTERS, NotPossibleError
 from runtime.cli.invocation import about_letters
 from runtime.cli.option_groups import LogOptions
 from runtime.cli.options import AlgorithmChoice, AppSpec, AsJson, Late, OnDifference, OnError
 from runtime.cli.places import check_out
 from runtime.cli.reports.batch import BatchReport
+from runtime.cli.reports.tables import counted
 from runtime.errors import UsageError
 
 LateOption = Annotated[
@@ -140,6 +141,12 @@ def _judge(screen: Screen, report: BatchReport, limit: DeadLetterLimit | None) -
     """Say what the dead letters of a batch mean, and exit with 3 when there are too many."""
     if not report.dead_letters:
         return
+    damaged = report.damaged
+    if damaged:
+        raise NotPossibleError(
+            f"{counted(damaged, 'delivery')} met streams that cannot be read (stream_damaged). "
+            f"All others are done; `consistent check` says where the table is damaged."
+        )
     done = "A dead letter changes no state, and the batch is done all the same"
     if limit is None or not limit.is_exceeded(report.record.counts):
         screen.show(f"{done}: the exit code is 0.")

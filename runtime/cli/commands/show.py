@@ -23,8 +23,8 @@ from runtime.cli.reports.versions import describe_version
 from runtime.cli.stores import on_table
 from runtime.errors import UsageError
 from runtime.messages.message_ids import canonical
-from runtime.storage.head import Head, read_head
-from runtime.storage.listing import is_state_stream, versions
+from runtime.storage.head import Head, is_of_state, read_head
+from runtime.storage.listing import versions
 from runtime.storage.readable_states import decode
 from runtime.storage.stream import stream_partition
 from runtime.storage.version import Version
@@ -173,6 +173,6 @@ async def _read(table: Table, handler: str, business_id: str) -> tuple[str, Head
     for spelling in dict.fromkeys([business_id, canonical(business_id)]):
         stream = await Stream.try_open(stream_partition(table, handler, spelling))
         kept = await versions(table, handler, spelling)
-        if stream is not None and kept is not None and is_state_stream(stream):
+        if stream is not None and kept is not None and is_of_state(stream.properties or {}):
             return spelling, read_head(stream.properties or {}), kept
     return None

@@ -14,6 +14,7 @@ from runtime.batches.open_batches import OpenBatches
 from runtime.cleanup.lease import Leases
 from runtime.cleanup.policies import NO_RULES, Policies
 from runtime.cli.console import Screen
+from runtime.cli.failures import NotPossibleError
 from runtime.cli.option_groups import SparkOptions
 from runtime.cli.options import (
     AcknowledgedAfter,
@@ -27,6 +28,7 @@ from runtime.cli.options import (
     Window,
 )
 from runtime.cli.places import Place
+from runtime.cli.reports.tables import counted
 from runtime.cli.reports.truncation import TruncationReport
 from runtime.cli.stores import check_table, on_table
 from runtime.clock import system_clock
@@ -162,7 +164,12 @@ def truncate(
             **asdict(work),
         )
         progress.done()
-        screen.put(TruncationReport(done.counts, done.requests, work.dry_run))
+        found = TruncationReport(done.counts, done.requests, work.dry_run)
+        screen.put(found)
+    if found.damaged:
+        raise NotPossibleError(
+            f"{counted(found.damaged, 'stream')} could not be read, and nothing was cut there."
+        )
 
 
 def _check(states: Place, rules: Rules, work: Work, spark: SparkOptions, screen: Screen) -> bool:

@@ -12,7 +12,7 @@ from runtime.cli.reports.batch_record import describe
 from runtime.cli.reports.dead_letters import table_of_dead_letters
 from runtime.cli.reports.tables import make_table
 from runtime.messages.dead_letters import DeadLetters
-from runtime.messages.outcome import Status
+from runtime.messages.outcome import Reason, Status
 
 if TYPE_CHECKING:
     from runtime.batches.record import BatchRecord
@@ -46,6 +46,11 @@ class BatchReport:
     def total(self, status: Status) -> int:
         """Return how many outcomes have a status."""
         return sum(each.count for each in self.counts if each.status == status)
+
+    @property
+    def damaged(self) -> int:
+        """How many deliveries met a stream that cannot be read."""
+        return sum(each.count for each in self.counts if each.reason == Reason.STREAM_DAMAGED)
 
     @property
     def folder(self) -> str:

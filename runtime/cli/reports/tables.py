@@ -12,6 +12,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from runtime.cli.visible import visible_line
 from runtime.clock import to_datetime
 
 NOTHING = "-"
@@ -48,7 +49,7 @@ def make_facts(title: str, facts: Iterable[tuple[str, Cell]]) -> RenderableType:
     table.add_column(style="dim")
     table.add_column(overflow="fold")
     for name, value in facts:
-        table.add_row(Text(name), _cell(value))
+        table.add_row(Text(visible_line(name)), _cell(value))
     return _titled(title, table)
 
 
@@ -73,7 +74,7 @@ def compact_json(value: Any) -> str:  # noqa: ANN401 - any JSON value
 
 
 def _titled(title: str, table: Table) -> RenderableType:
-    return Group(Text(title, style="bold"), table)
+    return Group(Text(visible_line(title), style="bold"), table)
 
 
 def _cell(value: Cell) -> Text:
@@ -85,7 +86,7 @@ def _cell(value: Cell) -> Text:
         return Text("yes" if value else "no")
     if isinstance(value, datetime):
         return Text(value.isoformat(" ", "milliseconds").removesuffix("+00:00"))
-    return Text(f"{value:,}" if isinstance(value, int) else value)
+    return Text(f"{value:,}" if isinstance(value, int) else visible_line(value))
 
 
 def _plural(noun: str) -> str:

@@ -31,6 +31,7 @@ _HELD = {
     HeldBy.OPEN_BATCH: "by batches that are not published",
     HeldBy.UNDATED: "by versions without enqueued_at",
     HeldBy.LETTER: ("by letters that wait: redrive or discard them, or add --give-up-letters-older-than AGE"),
+    HeldBy.STREAM_DAMAGED: "as they are damaged (`consistent check` says where)",
     HeldBy.UNACKNOWLEDGED: (
         "by single messages whose outputs may not be out: let consumers acknowledge (acknowledge_every), or "
         "promise with --acknowledged-after AGE that those handled longer ago were acknowledged"
@@ -60,6 +61,11 @@ class TruncationReport:
             "without_rules": self._without_rules(),
             "handlers": self._handlers(),
         }
+
+    @property
+    def damaged(self) -> int:
+        """How many streams could not be read."""
+        return self._streams_by("held").get(HeldBy.STREAM_DAMAGED, 0)
 
     def table(self) -> RenderableType:
         """Return a row for each handler."""

@@ -24,6 +24,7 @@ _ADVICE = {
     Verdict.REVISION_GONE: "Bring these revisions back, until truncation has cut the versions that they made.",
     Verdict.STATE_UNREADABLE: "A changed state needs a new schema version, and an upcaster from each one before.",
     Verdict.REFUSED: "Today's message types no longer take these messages: give new fields defaults.",
+    Verdict.STREAM_DAMAGED: "These streams cannot be read, and nothing of them was compared: see `consistent check`.",
 }
 _REMARKS = {
     Verdict.ID_REUSED: "Messages with the id of another one were not compared: they are dead letters in a batch.",

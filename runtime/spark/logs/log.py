@@ -7,6 +7,7 @@ turned into NULL.
 
 from __future__ import annotations
 
+import secrets
 from datetime import UTC, datetime
 
 from pyspark.sql import Column, DataFrame
@@ -27,7 +28,7 @@ from pyspark.sql.types import (
 )
 
 from runtime.clock import EARLIEST, to_microseconds
-from runtime.errors import LogError
+from runtime.errors import LogError, UsageError
 from runtime.messages import message_ids
 from runtime.spark.schemas import OPTIONAL, REQUIRED
 
@@ -43,17 +44,17 @@ _TIMES = {
 }
 """How times are written, to the microsecond."""
 
-_ENVELOPE = (
-    f"struct<line:struct<{','.join(f'{name}:string' for name in (*REQUIRED, *OPTIONAL))}>,line_ends:boolean>"
-)
-_NUMBER = r"^-?[0-9]{1,19}$"
-_TIME = r"^\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}:\d{2}(\.\d{1,9})?(Z|[+-]\d{2}:?\d{2})?$"
+_FIELDS = ",".join(f"{name}:string" for name in (*REQUIRED, *OPTIONAL))
+_NUMBER = r"^-?[0-9]{1,19}\z"
+_TIME = r"^\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}:\d{2}(\.\d{1,9})?(Z|[+-]\d{2}:?\d{2})?\z"
 _HIGH, _LOW = r"\\u[dD][89abAB][0-9a-fA-F]{2}", r"\\u[dD][c-fC-F][0-9a-fA-F]{2}"
-_ESCAPED = r"(?<!\\)(?:\\\\)*"
-_HALF = rf"{_ESCAPED}{_HIGH}(?!{_LOW})|{_ESCAPED}(?<!{_HIGH}){_LOW}"
+_HALF = rf"{_HIGH}(?!{_LOW})|(?<!{_HIGH}){_LOW}"
 """Half of a character that JSON writes as two escapes; Spark would read any of them as the same question mark."""
 
-_ZONE = r"(Z|[+-]\d{2}:?\d{2})$"
+_BACKSLASH = r"\\\\"
+"""A backslash that JSON writes as two: none of them begins the escape of a character."""
+
+_ZONE = r"(Z|[+-]\d{2}:?\d{2})\z"
 _LATEST = to_microseconds(datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC))
 _HEADERS = MapType(StringType(), StringType())
 
@@ -89,9 +90,20 @@ def _message_id(source: str | None) -> Column:
     message_id = canonical(sf.col("message_id"))
     if not source:
         return message_id
+    check_source(source)
     # What was a dead letter of this log has the name before its id already.
     named = sf.concat(sf.lit(f"{source}:"), message_id)
     return sf.when(message_id.startswith(f"{source}:"), message_id).otherwise(named)
+
+
+def check_source(source: str) -> None:
+    """Raise `UsageError` for a name with a colon: `b:x` from `a` and `x` from `a:b` would be one message."""
+    if ":" in source:
+        message = (
+            f"--source {source} holds a colon, which ends the name in an id: use another sign. Ids that a table has "
+            f"from such a source are recognised when the log gives them whole, and no --source."
+        )
+        raise UsageError(message)
 
 
 def _checks(parsed: DataFrame) -> list[Column]:
@@ -145,7 +157,7 @@ def _unreadable(log: DataFrame) -> list[Column]:
 def _has_half(name: str) -> Column:
     # Few lines have such an escape at all, and looking for a fixed text costs next to nothing.
     escapes = sf.contains(name, sf.lit(r"\ud")) | sf.contains(name, sf.lit(r"\uD"))
-    return escapes & sf.col(name).rlike(_HALF)
+    return escapes & sf.regexp_replace(name, _BACKSLASH, "/").rlike(_HALF)
 
 
 def _valid(text: Column) -> Column:
@@ -153,11 +165,14 @@ def _valid(text: Column) -> Column:
 
 
 def _parse_lines(log: DataFrame) -> DataFrame:
-    # `from_json` stops after the first value. With the line inside an object, whatever else stands on it keeps the
-    # parser from reaching the field that follows.
-    wrapped = sf.concat(sf.lit('{"line":'), "line", sf.lit('\n,"line_ends":true}'))
-    parsed = log.select("line", sf.from_json(wrapped, _ENVELOPE, _JSON_OPTIONS).alias("parsed"))
-    envelope = sf.when(sf.col("parsed.line_ends"), sf.col("parsed.line"))
+    # `from_json` stops after the first value. With the line inside an array, whatever else stands on it keeps the
+    # parser from reaching the item that follows, or is an item too; and no line can foresee what marks the last one.
+    end = f"line_ends_{secrets.token_hex(8)}"
+    wrapped = sf.concat(sf.lit("["), "line", sf.lit(f'\n,{{"{end}":true}}]'))
+    schema = f"array<struct<{_FIELDS},{end}:boolean>>"
+    parsed = log.select("line", sf.from_json(wrapped, schema, _JSON_OPTIONS).alias("items"))
+    is_one = (sf.size("items") == 2) & sf.col("items")[1][end]  # noqa: PLR2004 - the line, and the mark
+    envelope = sf.when(is_one, sf.col("items")[0].dropFields(end))
     return parsed.select("line", envelope.alias("envelope")).select(
         "envelope.*", "line", sf.col("envelope").isNull().alias("unparsed")
     )
@@ -191,10 +206,15 @@ def _check_columns(log: DataFrame) -> DataFrame:
 
 def _line(log: DataFrame) -> Column:
     """Return rows as JSON lines, from which they can be read as they were; a msgpack body in hexadecimal digits."""
-    columns = {name: sf.col(f"`{name}`") for name in log.columns}
+    columns = {name: sf.col(_quoted(name)) for name in log.columns}
     if isinstance(log.schema["body"].dataType, BinaryType):
         columns["body"] = sf.lower(sf.hex("body"))
     return sf.to_json(sf.struct(*(column.alias(name) for name, column in columns.items())), _TIMES)
+
+
+def _quoted(name: str) -> str:
+    """Return the name of a column as Spark reads it, whatever it holds."""
+    return "`" + name.replace("`", "``") + "`"
 
 
 def _check_type(log: DataFrame, name: str, allowed: tuple[type[DataType], ...], expected: str) -> None:

@@ -19,7 +19,9 @@ from runtime.algorithms.letters.of_table import TableLetters
 from runtime.batches.context import BatchContext
 from runtime.batches.seen import NOTHING
 from runtime.clock import Clock, system_clock
-from runtime.messages.outcome import Outcome
+from runtime.errors import StoredDataError
+from runtime.messages.deliveries import Delivery
+from runtime.messages.outcome import Outcome, Reason, dead_letter
 from runtime.messages.outcomes import Outcomes
 from runtime.messages.parsing import prepare_all, unroutable
 from runtime.spark.workers.buffer import Buffer
@@ -30,6 +32,7 @@ from runtime.spark.workers.garbage import rare_collections
 from runtime.spark.workers.letters import letter_groups
 from runtime.spark.workers.meter import Address, Meter
 from runtime.spark.workers.outcomes import OutcomeWriter
+from runtime.storage.damage import placed
 from runtime.storage.stream import is_key
 
 Wrap = Callable[[Table], Table]
@@ -93,6 +96,7 @@ class FoldJob:
         connection, concurrency, dependencies = self.open()
         kit = _Kit(
             self.app,
+            dependencies.table,
             make_batch_algorithms(self.algorithm, dependencies),
             TableLetters(dependencies.table, self.batch, self.clock, dependencies.retries),
             Buffer(),
@@ -113,6 +117,7 @@ class _Kit(NamedTuple):
     """What a worker handles the streams of a partition with."""
 
     app: App
+    table: Table
     algorithms: Mapping[str, BatchAlgorithm]
     letters: TableLetters
     buffer: Buffer
@@ -159,7 +164,19 @@ class _Stream:
         if group.business_id is None:
             return Outcomes.of([each for each in deliveries.messages if isinstance(each, Outcome)])
         algorithm = self._kit.algorithms[handler.name]
-        return Outcomes.of(await algorithm.process(group.business_id, deliveries, self._seen))
+        try:
+            with placed(self._kit.table):
+                return Outcomes.of(await algorithm.process(group.business_id, deliveries, self._seen))
+        except StoredDataError as error:
+            return Outcomes.of([_of_damaged(delivery, handler.name, error) for delivery in deliveries])
+
+
+def _of_damaged(delivery: Delivery, handler: str, error: StoredDataError) -> Outcome:
+    """Return the dead letter of a delivery to a stream that cannot be read: it is kept in the outcomes only."""
+    if isinstance(delivery, Outcome):
+        return delivery
+    business_id = delivery.business_id
+    return dead_letter(delivery.envelope, Reason.STREAM_DAMAGED, str(error), handler, business_id)
 
 
 def _has_stream(group: Group) -> bool:

@@ -42,14 +42,14 @@ def test_each_message_names_the_token_that_a_processor_would_give_it(place):
     assert named(place.spark, issued.out) == {
         **{each: {"trace": "t", "token": first_name(each)} for each in STRANGE.values()},
         message_id(2): {"token": first_name(message_id(2))},
-        message_id(3): {"token": "chain/own"},
+        message_id(3): {"token": first_name(message_id(3))},
     }
     rejected = place.spark.read.parquet(f"{issued.out}.rejected").collect()
     assert sorted((row.problem, row.line) for row in rejected) == [
         ("the line is not one JSON object", "no message"),
         ("type is missing", '{"message_id": "m"}'),
     ]
-    assert left(place.store, place.table).tokens == 4  # the fifth message has brought its own
+    assert left(place.store, place.table).tokens == 5  # what the last one named is replaced
 
 
 @pytest.mark.thorough

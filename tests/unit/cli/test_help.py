@@ -23,6 +23,7 @@ COMMANDS = [
     "streams",
     "show",
     "stats",
+    "check",
     "sweep",
     "evict",
     "export",

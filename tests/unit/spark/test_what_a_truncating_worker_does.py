@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from eventstore import InterceptedTable, KeyRange, Table, drive
+from eventstore import InterceptedTable, KeyRange, Operation, Table, drive
 from runtime.algorithms.state_based.truncation_rules import TruncationRules
 from runtime.batches.open_batches import OpenBatches
 from runtime.cleanup import lease as lease_module
@@ -203,3 +203,20 @@ def test_a_lease_that_nobody_renews_stops_its_workers(place, table):
 
     with pytest.raises(LeaseLostError, match="has expired"):
         run(job(place, token=lease.token))
+
+
+def test_a_stream_that_cannot_be_read_costs_no_other_one_its_truncation(place, table, tmp_path):
+    async def damage() -> None:
+        row = await table.get("Diary-07", "SS-HEAD")
+        assert row is not None
+        await table.transact(
+            "Diary-07", [Operation.replace("SS-HEAD", {**row.properties, "Tail": b"\x93"}, row.etag)]
+        )
+
+    drive(damage())
+
+    rows = run(job(place, with_streams=True, export=str(tmp_path), open_batches=OpenBatches()))
+
+    assert kinds(rows)[Kind("Diary", "given", "stream_damaged")] == 1
+    assert [row["stream"] for row in rows if row["held"] == "stream_damaged"] == ["Diary-07"]
+    assert sum(row["cut"] for row in rows) == 11

@@ -1,12 +1,13 @@
 """Tokens: created once for what counts, under fresh ids, refused when too late, and none left over."""
 
 from itertools import count
+from uuid import uuid4
 
 import pytest
 
 from eventstore import ConcurrencyConflictError, drive
 from handlers import App, Context, Handler, Message, State, handles
-from runtime.algorithms.outbox.tokens import Token, TokenStore, issue
+from runtime.algorithms.outbox.tokens import Token, TokenStore, first_name, issue
 from runtime.processor import Processor
 from tests.unit.runtime.algorithms.game import SHOT, assert_one_hit, begun, calls, shoot
 from tests.unit.runtime.algorithms.world import At, CrashError, World, crash
@@ -153,8 +154,8 @@ def test_copies_with_different_tokens_of_a_message_that_is_not_finished_leave_no
     world = begun("tokens")
     with pytest.raises(CrashError):
         shoot(world, before=At(calls("tokens").index("publish") + 1, crash))
-    drive(TokenStore(world.other).issue([Token("second", "first", "ShootingRange")]))
-    second = SHOT._replace(headers={"token": "second/first"})
+    drive(TokenStore(world.other).issue([Token("second", "other", "ShootingRange")]))
+    second = SHOT._replace(headers={"token": "second/other"})
 
     # When that one is processed, with a crash, and both come again
     with pytest.raises(CrashError):
@@ -173,6 +174,25 @@ def test_a_token_whose_name_is_none_is_taken_for_no_token(name):
     (outcome,) = world.deliver(SHOT._replace(headers={"token": name}))
 
     assert ends([outcome]) == ["invalid_envelope"]
+
+
+@pytest.mark.parametrize("victim", ["victim", "0", str(uuid4())])
+def test_a_message_cannot_take_the_token_of_another_one(victim):
+    # Given a message with its token, and another one under an id of its own that names the same token
+    world = World("tokens")
+    drive(issue(TokenStore(world.other), SHOT._replace(message_id=victim), ["ShootingRange"]))
+    hostile = SHOT._replace(message_id="hostile", headers={"token": first_name(victim)})
+
+    (outcome,) = world.deliver(hostile)
+
+    assert ends([outcome]) == ["invalid_envelope"]
+    assert drive(TokenStore(world.other).exists(Token.named(first_name(victim), "ShootingRange")))
+
+
+def test_what_a_message_from_outside_names_as_its_token_is_replaced(store):
+    issued = drive(issue(store, write("a", headers={"token": first_name("victim")}), ["Diary"]))
+
+    assert issued.headers == {"token": first_name("a")}
 
 
 def test_the_ids_of_attempts_come_from_where_they_are_said_to_come_from():

@@ -103,3 +103,11 @@ def test_a_frame_that_does_not_say_its_size_is_refused():
 def test_an_event_of_someone_else_is_no_run():
     with pytest.raises(StoredDataError, match="Event 4 is no readable run of state versions"):
         read_index(RecordedEvent(4, EventData({"Hits": 1}).properties))
+
+
+def test_a_small_frame_does_not_become_millions_of_objects():
+    bomb = zstandard.ZstdCompressor().compress(b"\xdd\x00\xe0\x00\x00" + b"\x90" * (14 * 2**20))
+    assert len(bomb) < 2_000
+
+    with pytest.raises(StoredDataError, match="max_array_len"):
+        read_run(altered(EVENT, Data=bomb))

@@ -1,0 +1,85 @@
+"""Unpacking msgpack that somebody else has written: what it takes in memory is bounded, whatever the bytes say.
+
+An empty array is one byte of msgpack and 56 of memory, and an array may announce more items than it has. So items are
+counted while they are unpacked, and larger data is looked through before any memory is set aside for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgpack
+
+MAX_ITEMS = 2**20
+"""How many arrays, maps and items of these may be in one piece of data."""
+
+MAX_DEPTH = 200
+"""How deep arrays and maps may be nested: what pydantic allows for JSON."""
+
+_TRUSTED_BYTES = 4 * 2**10
+"""Up to here the arrays that data announces are no danger, even if it has none of their items."""
+
+
+def unpack(
+    data: bytes,
+    *,
+    ext_hook: Callable[[int, bytes], Any] = msgpack.ExtType,
+    unicode_errors: str | None = None,
+    strict_map_key: bool = True,
+) -> Any:  # noqa: ANN401 - any value that msgpack knows
+    """Return what `msgpack.unpackb` does for trusted data. Raises `ValueError`, `TypeError` and what msgpack raises."""
+    budget = _Budget()
+    limit = min(MAX_ITEMS, len(data))
+    if len(data) > _TRUSTED_BYTES:
+        unpacker = msgpack.Unpacker(
+            max_buffer_size=len(data), max_array_len=limit, max_map_len=limit, unicode_errors=unicode_errors
+        )
+        unpacker.feed(data)
+        unpacker.skip()
+    unpacked = msgpack.unpackb(
+        data,
+        object_hook=budget.count,
+        list_hook=budget.count,
+        max_array_len=limit,
+        max_map_len=limit,
+        ext_hook=ext_hook,
+        unicode_errors=unicode_errors,
+        strict_map_key=strict_map_key,
+    )
+    if budget.containers > MAX_DEPTH:
+        _check_depth(unpacked)
+    return unpacked
+
+
+class _Budget:
+    """Counts what was unpacked."""
+
+    __slots__ = ("_items", "containers")
+
+    def __init__(self) -> None:
+        self.containers = 0
+        self._items = 0
+
+    def count(self, container: Any) -> Any:  # noqa: ANN401 - a list or a dict
+        self.containers += 1
+        self._items += 1 + len(container)
+        if self._items > MAX_ITEMS:
+            message = f"it holds more than {MAX_ITEMS} items"
+            raise ValueError(message)
+        return container
+
+
+def _check_depth(value: Any) -> None:  # noqa: ANN401 - what was unpacked
+    level = [value]
+    for _ in range(MAX_DEPTH + 1):
+        level = [
+            item
+            for container in level
+            for item in (container.values() if type(container) is dict else container)
+            if type(item) in (list, dict)
+        ]
+        if not level:
+            return
+    message = f"it is nested deeper than {MAX_DEPTH} levels"
+    raise ValueError(message)
