@@ -150,11 +150,9 @@ def truncate(
     truncates a table. Stopped at any moment it leaves streams that can be read; run it again to finish.
     """
     screen = Screen(as_json)
-    by = "" if _check(Place(store, table), rules, work, screen) else " by the policies of the table"
+    by = "" if _check(Place(store, table), rules, work, spark, screen) else " by the policies of the table"
     from runtime.spark.truncate import truncate as cut
-    from runtime.spark.workers.connection import check_scope
 
-    check_scope(connect(store).scope, spark.master)
     with spark.working("Stopped. All streams can be read: run it again to finish.") as (session, progress):
         progress.step(f"{'Looking through the streams' if work.dry_run else 'Cutting'}{by}")
         done = cut(
@@ -174,13 +172,16 @@ def truncate(
         )
 
 
-def _check(states: Place, rules: Rules, work: Work, screen: Screen) -> bool:
+def _check(states: Place, rules: Rules, work: Work, spark: SparkOptions, screen: Screen) -> bool:
     """Refuse what cannot be done before Spark is started; say whether rules are given, see `Rules.check`."""
     check_table(*states)
     is_given = rules.check(states)
     work.check_report()
     if not work.dry_run:
         on_table(*states, lambda found: _check_lease(found, screen, take_over=work.take_over))
+    from runtime.spark.workers.connection import check_scope
+
+    check_scope(connect(states.store).scope, spark.master)
     return is_given
 
 
