@@ -109,7 +109,7 @@ for _command in _COMMANDS:
     )
 
 _samples = typer.Typer(help="Write a message log to try things with.", **_SETTINGS)
-_samples.command("shooting-range", cls=OnceOnly, **_texts(shooting_range))(shooting_range)
+_samples.command("shooting-range", **_texts(shooting_range))(shooting_range)
 application.add_typer(_samples, name="sample")
 
 _tokens = typer.Typer(help="Give messages that come from outside the tokens they need.", **_SETTINGS)

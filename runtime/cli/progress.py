@@ -49,6 +49,7 @@ class StepProgress:
         self._said = 0.0
         self._tasks: TaskWatch | None = None
         self._counts_tasks = True
+        self._since = (0.0, 0)
 
     def watch(self, spark: Session) -> None:
         """Count the tasks of a session from now on."""
@@ -61,6 +62,7 @@ class StepProgress:
         self.done()
         self._sentence, self._counts_tasks = sentence, True
         self._begun = self._said = self._clock()
+        self._since = (self._begun, 0)
         if self._console.is_terminal:
             self._bar = _bar(self._console, sentence)
             self._bar.start()
@@ -80,7 +82,10 @@ class StepProgress:
 
     def show_messages(self, done: Done) -> None:
         """Show how many messages are done, in how many streams and how many a second, in place of tasks."""
-        self._counts_tasks = False
+        if (
+            self._counts_tasks
+        ):  # messages come when the log is shuffled, and their rate is that of the time after
+            self._counts_tasks, self._since = False, (self._clock(), done.messages)
         streams = f" in {counted(done.streams, 'stream')}" if done.streams else ""
         self._show(done.messages, done.of, f"messages{streams}", self._rate(done.messages))
 
@@ -116,15 +121,22 @@ class StepProgress:
         """How long the step is under way."""
         return self._clock() - self._begun
 
+    def _a_second(self, done: int) -> float | None:
+        """Return how many are done in a second, None while that cannot be told."""
+        since, before = self._since
+        seconds = self._clock() - since
+        return (done - before) / seconds if done > before and seconds > 0 else None
+
     def _rate(self, done: int) -> str:
-        seconds = self._seconds
-        return f", {done / seconds:,.0f} a second" if done and seconds > 0 else ""
+        rate = self._a_second(done)
+        return "" if rate is None else f", {rate:,.0f} a second"
 
     def _left(self, done: int, total: int | None) -> str:
         """Return how long the rest takes if it goes on like this."""
-        if not done or total is None or done >= total:
+        rate = self._a_second(done)
+        if rate is None or total is None or done >= total:
             return ""
-        return f", about {self._seconds * (total - done) / done:,.0f} s left"
+        return f", about {(total - done) / rate:,.0f} s left"
 
     def _end(self, mark: Text, *, keep: bool) -> None:
         bar, self._bar = self._bar, None

@@ -60,7 +60,7 @@ def test_a_strict_batch_is_held_back_until_more_are_allowed(place):
     assert "Batch s is held back: 3 of its deliveries are dead letters, more than 2." in held_back.stderr
     assert batches(place, "second") == {"s": "started"}
     assert "ValueError: -5 is no deposit" in seen.stdout
-    assert "Not published, as the batch is held back" in seen.stdout
+    assert "nothing of it is published" in seen.stderr
     assert "--batch-id s" in left_out.stderr
     # ... and published then
     released = place.consistent(*strict, "3")

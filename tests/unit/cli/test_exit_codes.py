@@ -64,11 +64,11 @@ def test_what_was_asked_for_wrongly(consistent, store, arguments, sentence):
         ([*RUN, *SAMPLE, "--messages", "log.parquet"], "There is no log at log.parquet"),
         ([*VERIFY, *SAMPLE], "There is no log at log.parquet"),
         (
-            [*VERIFY, *SAMPLE, "--messages", "store.db", "--store", "sqlite:///other.db"],
+            ["verify", *ON_STORE, *SAMPLE, "--messages", "store.db", "--store", "sqlite:///other.db"],
             "There is no store at",
         ),
         (
-            [*VERIFY, *SAMPLE, "--messages", "store.db", "--table", "others"],
+            ["verify", *ON_STORE, *SAMPLE, "--messages", "store.db", "--table", "others"],
             "There is no table others in sqlite:",
         ),
         (["sample", "shooting-range", "--out", "store.db"], "is there already"),

@@ -157,7 +157,10 @@ def test_an_option_that_cannot_be(consistent, changed, code, sentence):
 @pytest.mark.parametrize(
     ("more", "sentence"),
     [
-        (["--out", "other"], "--out is given 2 times: give it once."),
+        (
+            ["--messages", "b"],
+            "--messages is given 2 times, and takes one value. A log may be a folder, or a pattern",
+        ),
         (["--ouput", "other"], "No such option: --ouput"),
         (["extra"], "unexpected extra argument"),
         (["--strict"], "Say with --max-dead-letters"),
@@ -167,5 +170,7 @@ def test_what_is_typed_too_much(consistent, more, sentence):
     told(run(consistent, *more), 2, sentence)
 
 
-def test_a_switch_may_be_typed_twice(consistent):
-    told(run(consistent, "--cascade", "--cascade", messages="lgo.jsonl"), 1, "There is no log at lgo.jsonl")
+def test_of_other_options_the_last_value_counts(consistent):
+    told(
+        run(consistent, "--table", "g", "--table", "my-table"), 2, "The table name 'my-table' cannot be used"
+    )

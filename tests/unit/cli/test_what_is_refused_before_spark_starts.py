@@ -89,7 +89,8 @@ def test_a_batch_that_cannot_begin(consistent, store, tmp_path, options, code, s
     on_store(store, begin)
     before = tables(tmp_path / "store.db")
 
-    said = consistent(*RUN, "--store", "sqlite:///store.db", "--table", "games", "--out", "out", *options)
+    command = RUN[: RUN.index("--messages")] if "--messages" in options else RUN
+    said = consistent(*command, "--store", "sqlite:///store.db", "--table", "games", "--out", "out", *options)
 
     assert said.err.startswith(f"Error: {sentence}"), said.err
     assert (said.code, said.out) == (code, "")
