@@ -20,6 +20,7 @@ EXAMPLES = [
     errors.StreamNotFoundError("orders|7"),
     errors.StreamDeletedError("orders|7"),
     errors.StreamTruncatedError("orders|7", 3),
+    errors.DamagedRowError("orders|7", "SS-HEAD", "is no header"),
     errors.ConcurrencyConflictError("orders|7", "its header has been changed"),
     errors.DuplicateEventError("orders|7", "id"),
     errors.IncludeConflictError("orders|7", "row", "exists already"),

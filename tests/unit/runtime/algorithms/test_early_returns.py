@@ -50,7 +50,7 @@ def test_an_early_return_leaves_the_entry_of_another_token_alone():
         shoot(world, before=At(calls("tokens").index("publish") + 1, crash))
 
     # When a copy comes whose token never was
-    stranger = SHOT._replace(headers={"token": "nowhere/first"})
+    stranger = SHOT._replace(headers={"token": "nowhere/other"})
     outcomes = world.deliver(stranger)
 
     # Then that does not prove that the outputs are published
