@@ -38,7 +38,6 @@ def test_a_worker_of_spark_finds_apps_there_and_nothing_else(folder):
         cwd=folder,
         text=True,
         capture_output=True,
-        check=False,
     )
 
     assert done.stdout == "True\n", done.stderr
