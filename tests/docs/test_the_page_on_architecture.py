@@ -87,7 +87,7 @@ def test_nothing_imports_upwards_in_its_drawing():
 def test_its_loop_is_that_of_the_code():
     (shown,) = [code for language, code in blocks("docs/architecture.md") if language == "python"]
 
-    assert shown in dedent(inspect.getsource(StateBased.process)).replace("\n    ", "\n")
+    assert shown in dedent(inspect.getsource(StateBased._process)).replace("\n    ", "\n")
 
 
 def test_the_port_has_as_many_calls_as_it_says():
