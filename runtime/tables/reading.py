@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from eventstore import KeyRange
-from eventstore.blocking import BlockingStore
 from handlers import App
 from runtime.messages.envelope import Envelope
 from runtime.tables.outputs import outputs_by
 from runtime.tables.requests import Kind, Request, moment
 from runtime.tables.wanted import ALL, Wanted
+
+if TYPE_CHECKING:
+    from eventstore.blocking import BlockingStore
 
 Time = datetime | str
 """A time; text is ISO 8601."""
@@ -92,7 +95,7 @@ def read(store: str, table: str, request: Request) -> pa.Table:
 
 def scan(store: str, table: str, request: Request, keys: KeyRange = ALL) -> Iterator[pa.RecordBatch]:
     """Give what is asked for of a range of streams, in record batches of some ten thousand rows or 8 MiB of states."""
-    with BlockingStore(store) as opened:
+    with _open(store) as opened:
         yield from opened.give(request.batches(opened.table(table, make=False), keys))
 
 
@@ -102,11 +105,17 @@ def split(store: str, table: str, request: Request, parts: int) -> Sequence[KeyR
     Reads the keys of all streams of the handler: a request for each 1,000.
     """
     wanted = request.wanted
-    with BlockingStore(store) as opened:
+    with _open(store) as opened:
         states = opened.table(table, make=False)
         if wanted.keys is not None or request.kind not in {Kind.STATE, Kind.VERSIONS}:
             return [ALL]
         return opened.split_streams(states, parts, wanted.prefix)
+
+
+def _open(store: str) -> BlockingStore:
+    from eventstore.blocking import BlockingStore  # noqa: PLC0415 - takes time, and most workers read no tables
+
+    return BlockingStore(store)
 
 
 def _names(columns: Sequence[str] | None) -> tuple[str, ...] | None:

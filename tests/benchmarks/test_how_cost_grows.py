@@ -218,6 +218,7 @@ def test_the_table_has_each_size_and_says_what_was_refused(curves, capsys):
     assert printed.count("goal at most") == len(PLANS)
 
 
+@pytest.mark.thorough
 def test_the_command_writes_results_and_plots(tmp_path, monkeypatch):
     tiny = {"messages-per-stream": PLANS["messages-per-stream"], "small-appends": PLANS["small-appends"]}
     monkeypatch.setitem(SIZES, "tiny", tiny)

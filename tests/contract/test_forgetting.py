@@ -49,11 +49,11 @@ def test_one_row_is_left(run, diary, contents, restart):
     assert outcome.version == (1 if restart else None)
 
 
-def test_the_cost_is_a_request_for_each_hundred_rows_and_some(run, diary):
+def test_the_cost_is_a_request_for_each_99_rows_of_a_page_and_some(run, diary):
     from eventstore import InterceptedTable
 
     watched = InterceptedTable(diary)
 
     run(forget(Tables(watched, watched, watched), "Diary", DIARY, NOW, restart=False, retries=RetryPolicy()))
 
-    assert watched.counts["transact"] == -(-LEFT // 100) + 2
+    assert watched.counts["transact"] == -(-LEFT // 99) + 3

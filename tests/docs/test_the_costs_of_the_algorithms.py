@@ -15,6 +15,7 @@ ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "algorithms.md"
 
 
+@pytest.mark.thorough
 def test_its_tables_are_those_that_the_command_writes(tmp_path):
     # Given the page without its tables
     page = tmp_path / "algorithms.md"

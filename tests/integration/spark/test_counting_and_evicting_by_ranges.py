@@ -105,7 +105,8 @@ def test_windows_are_alike_in_one_process_and_by_ranges(any_place, handler):
 @pytest.mark.parametrize(
     "algorithm", [pytest.param("outbox", marks=pytest.mark.thorough), "deduplication-store"]
 )
-@pytest.mark.parametrize("is_elsewhere", [pytest.param(False, marks=pytest.mark.thorough), True])
+@pytest.mark.thorough
+@pytest.mark.parametrize("is_elsewhere", [False, True])
 def test_as_much_is_forgotten_by_ranges_as_in_one_process(place, algorithm, is_elsewhere):
     if is_elsewhere and algorithm == "outbox":
         with pytest.raises(UsageError, match="leave it out with outbox"):

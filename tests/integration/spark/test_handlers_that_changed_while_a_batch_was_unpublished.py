@@ -71,6 +71,7 @@ def test_another_batch_with_its_messages_fails_too(place, stopped):
         place.run(stopped, batch_id="morning")
 
 
+@pytest.mark.thorough
 def test_once_it_is_abandoned_the_message_is_a_dead_letter(place, stopped):
     async def abandon():
         async with connect(place.store) as store:
