@@ -40,7 +40,10 @@ def folder(workplace: Workplace) -> Workplace:
     return workplace
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize(
+    "command",
+    [pytest.param(line, marks=[pytest.mark.thorough] if "--master" in line else []) for line in COMMANDS],
+)
 def test_each_command_runs(folder, command):
     done = folder.consistent(*shlex.split(command)[1:])
 

@@ -7,6 +7,8 @@ import re
 import shlex
 from pathlib import Path
 
+import pytest
+
 from eventstore import connect, drive
 from runtime.algorithms.letters.reading import find_letters
 from runtime.algorithms.letters.selection import Selection
@@ -28,6 +30,7 @@ def waiting(folder: Path) -> int:
     return drive(count())
 
 
+@pytest.mark.thorough
 def test_its_commands_do_what_it_says(workplace):
     for name, content in _FILE.findall(PAGE):
         (workplace.path / name).write_text(content)

@@ -35,6 +35,7 @@ def run(folder: Path, *command: str) -> str:
     return done.stdout
 
 
+@pytest.mark.thorough
 def test_its_tests_pass(folder):
     said = run(folder, sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_raffle.py")
 

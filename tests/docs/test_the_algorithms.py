@@ -64,6 +64,7 @@ def test_its_example_of_deliveries_runs(tmp_path):
     assert run(EXAMPLES[2], tmp_path) == ["Dear customer!", "sent True", "filtered True"]
 
 
+@pytest.mark.thorough
 def test_its_commands_run_one_after_another(workplace):
     lines = [line for block in COMMANDS for line in block.replace("\\\n", "").splitlines()]
     commands = [shlex.split(line) for line in lines]

@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, settings
 _UNSTEADY = [HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large]
 
 settings.register_profile(
-    "quick", max_examples=25, deadline=None, database=None, print_blob=True, suppress_health_check=_UNSTEADY
+    "quick", max_examples=20, deadline=None, database=None, print_blob=True, suppress_health_check=_UNSTEADY
 )
 settings.register_profile("thorough", settings.get_profile("quick"), max_examples=400)
 settings.load_profile("quick")

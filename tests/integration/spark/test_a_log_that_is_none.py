@@ -48,6 +48,7 @@ def test_a_store_in_memory_is_refused(place):
         place.run(write_lines(place.folder / "log.jsonl", [start(1, 1)]))
 
 
+@pytest.mark.thorough
 def test_logs_with_and_without_the_optional_columns_give_the_same(place):
     # Given a log with all columns, in Parquet and in JSON lines, and one with the required columns only
     rows = [

@@ -13,12 +13,13 @@ from tests.support.faults import (
 from tests.support.outcomes import entities, left, without_tokens
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("algorithm", "sign"),
     [
-        pytest.param("deduplication-store", stores_an_entity, marks=pytest.mark.thorough),
-        pytest.param("tokens", creates_tokens, marks=pytest.mark.thorough),
-        pytest.param("outbox", finishes_an_entity, marks=pytest.mark.thorough),
+        ("deduplication-store", stores_an_entity),
+        ("tokens", creates_tokens),
+        ("outbox", finishes_an_entity),
         ("tokens", finishes_elsewhere),
     ],
 )
