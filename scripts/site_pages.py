@@ -23,7 +23,7 @@ PLACES = {
 }
 """The pages outside docs/, and where they are in the site."""
 
-_LINK = re.compile(r"(?<=\]\()(?!\w+:|#)([^)#\s]+)")
+_LINK = re.compile(r"\[(?P<text>[^\[\]]*)\]\((?!\w+:|#)(?P<link>[^)#\s]+)(?P<rest>[^)]*)\)")
 
 
 def on_files(files: Any, config: Any) -> Any:  # noqa: ANN401 - the generator's
@@ -44,14 +44,17 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:  # noqa: ANN401
 
 
 def site_links(markdown: str, source: str) -> str:
-    """Turn the links of a page of the repository into those of the site."""
-    return _LINK.sub(lambda link: _site_link(link[0], source), markdown)
+    """Turn the links of a page of the repository into those of the site; of links to its code the text stays."""
+    return _LINK.sub(lambda found: _site_link(found, source), markdown)
 
 
-def _site_link(link: str, source: str) -> str:
-    target = normpath(join(dirname(source), link))
+def _site_link(found: re.Match[str], source: str) -> str:
+    target = normpath(join(dirname(source), found["link"]))
     place = _place(target)
-    return link if place is None else relpath(place, dirname(_place(source) or "") or ".")
+    if place is None:
+        return found["text"] if (ROOT / target).exists() else found[0]
+    there = relpath(place, dirname(_place(source) or "") or ".")
+    return f"[{found['text']}]({there}{found['rest']})"
 
 
 def _place(path: str) -> str | None:

@@ -44,3 +44,7 @@ def test_it_begins_with_what_a_newcomer_reads():
 )
 def test_a_link_of_the_repository_becomes_one_of_the_site(link, source, there):
     assert site_links(f"See [it]({link}).", source) == f"See [it]({there})."
+
+
+def test_of_a_link_to_the_code_the_text_stays():
+    assert site_links("See [it](tests/conftest.py).", "SECURITY.md") == "See it."
