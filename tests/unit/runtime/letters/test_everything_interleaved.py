@@ -156,6 +156,6 @@ def test_what_becomes_of_messages_is_what_the_model_says(actions):
 
 @pytest.mark.thorough
 @given(ACTIONS)
-@settings(max_examples=5000)
+@settings(max_examples=1500)
 def test_very_many_interleavings(actions):
     interleave(actions)
