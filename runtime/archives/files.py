@@ -47,6 +47,26 @@ class ParquetFile:
         return size
 
 
+class LinesFile:
+    """A file of lines in the making."""
+
+    def __init__(self, path: Path) -> None:
+        self._stream = path.open("wb")
+
+    def __exit__(self, *error: object) -> None:
+        self._stream.close()
+
+    def add(self, line: bytes) -> None:
+        """Write a line, which ends as one."""
+        self._stream.write(line)
+
+    def close(self) -> None:
+        """Return once all of it is on the disk."""
+        self._stream.flush()
+        os.fsync(self._stream.fileno())
+        self._stream.close()
+
+
 def read_batches(path: Path) -> Iterator[pa.RecordBatch]:
     """Give what a Parquet file holds, 1,000 rows at a time. Raises `ArchiveError` when it cannot be read."""
     with reading(path), parquet.ParquetFile(path, page_checksum_verification=True) as file:

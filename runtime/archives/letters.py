@@ -1,59 +1,31 @@
-"""Letters that truncation gives up, as lines of JSON: a file gets its name once it is on the disk and was read back."""
+"""Letters that truncation gives up, as lines of JSON."""
 
 from __future__ import annotations
 
-import os
 import uuid
+from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO, Self
 
-from runtime.archives.digest import SetDigest
-from runtime.archives.files import sync_folder
-from runtime.errors import ArchiveError
+from runtime.archives.files import LinesFile
+from runtime.archives.part import Part
 
 PARTS = "letters-*.jsonl"
-UNFINISHED = "-unfinished"
 
 
-class LetterPart:
-    """A file of letters in the making: `add` lines, then `close`. Without letters there is no file."""
+class LetterPart(Part[LinesFile]):
+    """A file of letters in the making: `add` lines, then `close`."""
 
     def __init__(self, folder: Path) -> None:
-        self._path = folder / f"letters-{uuid.uuid4().hex}.jsonl"
-        self._unfinished = self._path.with_name(f"{self._path.name}{UNFINISHED}")
-        self._file: BinaryIO | None = None
-        self._written = SetDigest()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        if self._file is not None:
-            self._file.close()
-            self._unfinished.unlink(missing_ok=True)
+        super().__init__(folder / f"letters-{uuid.uuid4().hex}.jsonl")
 
     def add(self, line: str) -> None:
         """Add a letter, which is a line of JSON."""
         if self._file is None:
-            self._file = self._unfinished.open("wb")
+            self._file = LinesFile(self._unfinished)
         encoded = f"{line}\n".encode()
-        self._file.write(encoded)
+        self._file.add(encoded)
         self._written.add(encoded)
 
-    def close(self) -> int:
-        """Return how many letters are in the file, once it is on the disk and was read back. Raises `ArchiveError`."""
-        if self._file is None:
-            return 0
-        self._file.flush()
-        os.fsync(self._file.fileno())
-        self._file.close()
-        found = SetDigest()
-        with self._unfinished.open("rb") as file:
-            for line in file:
-                found.add(line)
-        if found != self._written:
-            raise ArchiveError(f"The file {self._unfinished} does not hold what was written to it.")
-        self._unfinished.rename(self._path)
-        self._file = None
-        sync_folder(self._path.parent)
-        return found.count
+    def _read_back(self, path: Path) -> Iterator[bytes]:
+        with path.open("rb") as file:
+            yield from file

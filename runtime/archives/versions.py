@@ -9,16 +9,16 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 import msgpack
 import pyarrow as pa
 
 from runtime.archives import letters
-from runtime.archives.digest import SetDigest
-from runtime.archives.files import ParquetFile, read_batches, reading, sync_folder
+from runtime.archives.files import ParquetFile, read_batches, reading
 from runtime.archives.manifest import NAME as MANIFEST
-from runtime.errors import ArchiveError, UsageError
+from runtime.archives.part import UNFINISHED, Part
+from runtime.errors import UsageError
 from runtime.messages.message_ids import id_key
 from runtime.storage.columns import StateVersion
 from runtime.storage.version import Version
@@ -49,7 +49,6 @@ SCHEMA = pa.schema(list(_COLUMNS.items()))
 """The columns of a version. Its states are encoded, as JSON of the schema version `schema`."""
 
 PARTS = "versions-*.parquet"
-_UNFINISHED = letters.UNFINISHED
 _GROUP_ROWS = 10_000
 _GROUP_BYTES = 8 * 2**20
 
@@ -130,24 +129,13 @@ class Row(NamedTuple):
         )
 
 
-class VersionPart:
-    """A file of versions in the making: `add` versions, then `close`. Without versions there is no file."""
+class VersionPart(Part[ParquetFile]):
+    """A file of versions in the making: `add` versions, then `close`."""
 
     def __init__(self, folder: Path) -> None:
-        self._path = folder / f"versions-{uuid.uuid4().hex}.parquet"
-        self._unfinished = self._path.with_name(f"{self._path.name}{_UNFINISHED}")
-        self._file: ParquetFile | None = None
+        super().__init__(folder / f"versions-{uuid.uuid4().hex}.parquet")
         self._rows: list[Row] = []
         self._bytes = 0
-        self._written = SetDigest()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        if self._file is not None:
-            self._file.__exit__()
-            self._unfinished.unlink(missing_ok=True)
 
     def add(self, handler: str, business_id: str, version: Version) -> None:
         """Add a version."""
@@ -159,23 +147,12 @@ class VersionPart:
             self._end_group()
 
     def close(self) -> int:
-        """Return how many versions are in the file, once it is on the disk and was read back.
-
-        Raises `ArchiveError` when it holds anything else than was written.
-        """
+        """Write what is left, and close as `Part` does."""
         self._end_group()
-        if self._file is None:
-            return 0
-        self._file.close()
-        found = SetDigest()
-        for row in _rows(self._unfinished):
-            found.add(msgpack.packb(row))
-        if found != self._written:
-            raise ArchiveError(f"The file {self._unfinished} does not hold what was written to it.")
-        self._unfinished.rename(self._path)
-        self._file = None
-        sync_folder(self._path.parent)
-        return found.count
+        return super().close()
+
+    def _read_back(self, path: Path) -> Iterator[bytes]:
+        return (msgpack.packb(row) for row in _rows(path))
 
     def _end_group(self) -> None:
         if not self._rows:
@@ -195,7 +172,7 @@ def prepare_parts(folder: Path) -> None:
     if (folder / MANIFEST).exists():
         raise UsageError(f"{folder} holds the export of a table: choose another folder.")
     for parts in (PARTS, letters.PARTS):
-        for file in folder.glob(f"{parts}{_UNFINISHED}"):
+        for file in folder.glob(f"{parts}{UNFINISHED}"):
             file.unlink()
 
 
