@@ -145,7 +145,7 @@ def test_what_was_not_read_back_as_it_was_written_is_not_given_up(
         for path in folder.glob("letters-*"):
             path.write_bytes(path.read_bytes()[:-10])
 
-    monkeypatch.setattr("runtime.archives.letters.os.fsync", damage)
+    monkeypatch.setattr(os, "fsync", damage)
 
     with pytest.raises(ArchiveError, match="does not hold what was written to it"):
         truncate(place, folder)
