@@ -96,13 +96,15 @@ class BatchOutputs:
         with TemporaryDirectory(prefix="consistent-slices-") as folder:
             with ExitStack() as stack:
                 files: dict[int, pa.RecordBatchFileWriter] = {}
+                types: set[str] = set()
                 for table in self.tables():
+                    types.update(pc.unique(table["type"]).to_pylist())
                     for number, part in _by_slice(table, count):
                         if number not in files:
                             path = _path(Path(folder), number)
                             files[number] = stack.enter_context(pa.ipc.new_file(str(path), part.schema))
                         files[number].write_table(part)
-            yield Slices(Path(folder), count)
+            yield Slices(Path(folder), count, frozenset(types))
 
     def _files(self) -> Iterator[tuple[Folder, str]]:
         for folder in self.rounds:
@@ -116,6 +118,7 @@ class Slices:
 
     folder: Path
     count: int
+    types: frozenset[str]
 
     def outputs(self, number: int) -> Iterator[CommittedOutput]:
         """Give the outputs of a slice, each once, in order. The slice is sorted in memory."""
