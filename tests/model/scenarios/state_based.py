@@ -14,7 +14,7 @@ from handlers import App
 from runtime import Processor
 from runtime.messages.envelope import Envelope
 from runtime.retries import RetryPolicy
-from runtime.storage import limits
+from runtime.storage import id_index, limits
 from tests.model import invariants
 from tests.model.calls import SteppedTable, publish
 from tests.model.contents import Snapshot
@@ -58,7 +58,8 @@ class StateBasedScenario:
         return committed_versions(snapshot)
 
     def patch(self, patch: pytest.MonkeyPatch) -> None:
-        """Set the limits of this scenario."""
+        """Set the limits of this scenario, and the key of each index: a run that is repeated draws the same."""
+        patch.setattr(id_index, "new_key", lambda: bytes(id_index.KEY_BYTES))
         for module, name, value in self.limits:
             patch.setattr(module, name, value)
 
