@@ -12,6 +12,7 @@ import pytest
 
 from handlers import App
 from runtime import Processor
+from runtime.batches.settings import TableSettings
 from runtime.messages.envelope import Envelope
 from runtime.retries import RetryPolicy
 from runtime.storage import id_index, limits
@@ -76,7 +77,9 @@ def messages(*lines: str, copies: int = 1) -> StateBasedScenario:
 
 
 async def _process(app: App, message: Envelope, process: Process) -> Handled:
-    processor = Processor(app, SteppedTable(), publish, clock=process.clock, retries=PATIENCE)
+    processor = Processor(
+        app, SteppedTable(), publish, clock=process.clock, retries=PATIENCE, settings=TableSettings()
+    )
     outcomes = await processor.process(message)
     refused = refused_of(outcomes)
     return Handled(() if refused else (message.message_id,), refused=refused)
