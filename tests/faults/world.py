@@ -1,0 +1,124 @@
+"""A batch to be disturbed: its log, its store, its folder of outcomes, and what is there when it has ended."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import tempfile
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from eventstore import connect, drive
+from runtime.algorithms.choice import AlgorithmName
+from runtime.algorithms.outbox.tokens import TokenStore, first_name, first_tokens, with_token
+from runtime.clock import Clock
+from runtime.spark.batch_options import BatchOptions
+from runtime.spark.workers.connection import TablePlace, open_table
+from runtime.spark.workers.job import Wrap
+from samples.shooting_range import app
+from samples.shooting_range.log import generate
+from tests.faults.marks import Marks, Phase
+from tests.faults.without_spark import NO_SPARK, BatchWithoutSpark, Row, noting_deaths
+from tests.support.clocks import FrozenClock
+
+NOW = FrozenClock.at("2026-02-03T04:05:06")
+BATCH = "night"
+ALGORITHMS: tuple[AlgorithmName, ...] = ("state-based", "outbox", "deduplication-store", "tokens")
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What a batch is given, and by which algorithm it is processed. The same seed gives the same log."""
+
+    algorithm: AlgorithmName
+    seed: int
+    games: int = 4
+    messages: int = 32
+
+    def log(self) -> list[Row]:
+        """Return its messages in any order: some twice, a few that cannot be handled."""
+        rows = list(generate(self.games, self.messages, duplicates=0.2, shuffle=True, seed=self.seed))
+        game = rows[0]["body"]
+        poison = [("no such type", "Mislaid", game), ("no body", "FireAt", "{"), ("no game", "FireAt", "{}")]
+        rows += [{**rows[0], "message_id": name, "type": of, "body": body} for name, of, body in poison]
+        if self.algorithm == "tokens":
+            rows = [{**row, "headers": with_token({}, first_name(row["message_id"]))} for row in rows]
+        return rows
+
+
+@dataclass(frozen=True)
+class World:
+    """A folder for a batch and, unless another store is named, for its store."""
+
+    shape: Shape
+    folder: Path
+    marks: Marks
+    url: str = ""
+    table: str = "games"
+    log: Sequence[Row] = field(default=(), repr=False)
+
+    @property
+    def place(self) -> TablePlace:
+        """Where its states are."""
+        return TablePlace(self.url or f"sqlite:///{self.folder}/store.db", self.table)
+
+    @property
+    def out(self) -> Path:
+        """Where its outcomes are."""
+        return self.folder / "out"
+
+    def begin(self) -> None:
+        """Make its folder and its table, with the tokens of its messages. Call it in a child."""
+        (self.folder / "tmp").mkdir(parents=True)
+        connection = open_table(self.place.store, self.place.table)
+        if self.shape.algorithm == "tokens":
+            tokens = TokenStore(connection.table)
+            for message_id, type_ in sorted({(row["message_id"], row["type"]) for row in self.log}):
+                handlers = [route.handler for route in app.routes(type_)]
+                if handlers:
+                    connection.run(tokens.issue(first_tokens(message_id, handlers)))
+
+    def driver(self, *, wrap: Wrap | None = None, clock: Clock = NOW) -> Callable[[], None]:
+        """Return what a driver does: it begins or resumes the batch, and runs it to its end."""
+        return lambda: self.drive(wrap, clock)
+
+    def drive(self, wrap: Wrap | None, clock: Clock) -> None:
+        """Be a driver. Call it in a child."""
+        self._use_own_folder()
+        self.marks.phase = Phase.BEGINNING
+        with noting_deaths(self.marks.count_death):
+            options = BatchOptions(
+                cascade=True,
+                partitions=2,
+                in_flight=4,
+                algorithm=self.shape.algorithm,
+                clock=clock,
+                wrap=wrap,
+                step=self.marks.step,
+            )
+            connection = open_table(self.place.store, self.place.table)
+            BatchWithoutSpark(NO_SPARK, app, self.place, str(self.out), options, connection, self.log).drive(
+                BATCH
+            )
+
+    def _use_own_folder(self) -> None:
+        """Have temporary files made where they are looked for."""
+        os.environ["TMPDIR"] = str(self.folder / "tmp")
+        tempfile.tempdir = None
+
+
+def shapes(seed: int, count: int) -> list[Shape]:
+    """Return the batches of a campaign: `count` logs for each algorithm."""
+    chance = Random(f"{seed} shapes")
+    return [Shape(algorithm, chance.randrange(10**9)) for algorithm in ALGORITHMS for _ in range(count)]
+
+
+def wait_for(url: str, work: Coroutine[Any, Any, Any]) -> Any:
+    """Run a coroutine that reads a store of this machine or of the network."""
+    return drive(work) if url.startswith("sqlite") else asyncio.run(work)
+
+
+__all__ = ["ALGORITHMS", "BATCH", "NOW", "Shape", "World", "connect", "shapes", "wait_for"]
