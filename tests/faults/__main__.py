@@ -69,12 +69,14 @@ def _run(part: Part, folder: Path, options: argparse.Namespace) -> None:
     """Go on with a part until it has as many kills as are wanted."""
     file = folder / f"{part.name}.json"
     record, saved, wanted = Record.read(file), time.monotonic(), part.goal * options.share
+    shapes = part.shapes(options.seed)
     with ExitStack() as stack:
         bench = _bench(part, stack)
         while record.kills.total() < wanted:
-            chance = Random(f"{options.seed} {part.name} {record.trials}")
-            begun = time.monotonic()
-            record.add(part.attempt(bench, f"{part.name}-{record.trials}", chance), time.monotonic() - begun)
+            name = f"{part.name}-{record.trials}"
+            chance, begun = Random(f"{options.seed} {name}"), time.monotonic()
+            trial = part.attempt(bench, chance.choice(shapes), name, chance)
+            record.add(trial, time.monotonic() - begun)
             if time.monotonic() - saved > _SAVE_SECONDS:
                 record.write(file)
                 saved = _tell(part, record, wanted)
@@ -86,7 +88,7 @@ def _run(part: Part, folder: Path, options: argparse.Namespace) -> None:
 def _bench(part: Part, stack: ExitStack) -> Bench:
     where = IN_MEMORY if IN_MEMORY.exists() else None
     folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="faults-", dir=where)))
-    return Bench(folder, Marks(), stack.enter_context(running_store(part.store)))
+    return Bench(folder, Marks(), stack.enter_context(running_store(part.store)), part.kind)
 
 
 def _tell(part: Part, record: Record, wanted: float) -> float:

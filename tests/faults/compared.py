@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from pyarrow import parquet
 
-from eventstore import Row, Table, connect
+from eventstore import Row, Table, connect, drive
 from runtime.algorithms.outbox.tokens import HEADER
-from tests.faults.world import World, wait_for
+from runtime.spark.workers.connection import TablePlace
 
 _DRAWN = re.compile(r"[0-9a-f]{32}")
 """What an attempt draws: names of files and of folders, tokens of outputs."""
 
-_TIMES = frozenset({"LastNow", "StartedAt", "UpdatedAt", "EndedAt"})
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,22 +38,27 @@ class Found:
         ]
 
 
-def look(world: World) -> Found:
-    """Look at what there is. Call it in a child."""
+def look(place: TablePlace, folder: Path, out: Path) -> Found:
+    """Look at the table, at the outcomes, and at all files of the folder in which they are."""
     return Found(
-        dict(wait_for(world.place.store, _rows(world))),
-        sorted(_outcomes(world.out)),
-        sorted(_shown_file(path.relative_to(world.folder)) for path in world.folder.rglob("*")),
+        dict(wait_for(place.store, _rows(place, folder))),
+        sorted(_outcomes(out)),
+        sorted(_shown_file(path.relative_to(folder)) for path in folder.rglob("*")),
     )
 
 
-async def _rows(world: World) -> list[tuple[tuple[str, str], str]]:
-    async with connect(world.place.store) as store:
-        table = await store.table(world.place.table)
-        return [_shown(row, world) async for row in all_rows(table)]
+def wait_for(url: str, work: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine that reads a store of this machine or of the network."""
+    return drive(work) if url.startswith("sqlite") else asyncio.run(work)
 
 
-async def all_rows(table: Table) -> Any:
+async def _rows(place: TablePlace, folder: Path) -> list[tuple[tuple[str, str], str]]:
+    async with connect(place.store) as store:
+        table = await store.table(place.table)
+        return [_shown(row, folder) async for row in all_rows(table)]
+
+
+async def all_rows(table: Table) -> AsyncIterator[Row]:
     """Give all rows of a table."""
     continuation = None
     while True:
@@ -63,11 +69,11 @@ async def all_rows(table: Table) -> Any:
             return
 
 
-def _shown(row: Row, world: World) -> tuple[tuple[str, str], str]:
+def _shown(row: Row, folder: Path) -> tuple[tuple[str, str], str]:
     values = dict(row.properties)
     if row.partition_key == "_batches":
         values.pop("Token", None)
-    text = repr(sorted(values.items())).replace(str(world.folder), "")
+    text = repr(sorted(values.items())).replace(str(folder), "")
     keys = (_without_drawn(row.partition_key), _without_drawn(row.row_key))
     return keys, _without_drawn(text)
 

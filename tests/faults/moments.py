@@ -20,8 +20,8 @@ class AtCalls:
     """Wraps the tables of workers: whoever makes a call with one of these numbers kills itself, before it or after."""
 
     marks: Marks
-    before: frozenset[int]
-    after: frozenset[int]
+    before: frozenset[int] = frozenset()
+    after: frozenset[int] = frozenset()
 
     def __call__(self, table: Table) -> Table:
         return _Watched(table, self)

@@ -43,6 +43,15 @@ def test_batches_that_are_killed_end_as_undisturbed_ones(tmp_path):
 
 
 @pytest.mark.thorough
+@pytest.mark.parametrize("part", [name for name in PARTS if name != "batches"])
+def test_other_parts_find_nothing_either(tmp_path, part):
+    ended = campaign(tmp_path, "--only", part, "--share", "0.01")
+
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert record_of(tmp_path, part).kills.total() >= PARTS[part].goal / 100
+
+
+@pytest.mark.thorough
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_a_mistake_is_found(tmp_path, mistake):
     ended = campaign(tmp_path, "--only", "batches", "--share", "0.006", "--mistake", mistake)

@@ -14,13 +14,12 @@ from pathlib import Path
 from random import Random
 from typing import NamedTuple
 
-from runtime.clock import Clock
 from runtime.errors import BatchFailedError
 from tests.faults.children import Child, ChildFailedError
-from tests.faults.compared import Found, look
+from tests.faults.compared import Found
 from tests.faults.marks import Marks
 from tests.faults.moments import AtCalls
-from tests.faults.world import NOW, Shape, World
+from tests.faults.world import Shape, World
 
 WORKER, DRIVER, BATCH = "a worker", "a driver", "a driver and its workers"
 VICTIMS = (WORKER, DRIVER, DRIVER, BATCH, BATCH)
@@ -55,15 +54,16 @@ class Bench:
     folder: Path
     marks: Marks
     url: str | None = None
+    kind: type[World] = World
     known: dict[Shape, Undisturbed] = field(default_factory=dict)
 
     @contextmanager
     def world(self, shape: Shape, name: str) -> Iterator[World]:
         """Give a world in which nothing has happened yet."""
         folder = self.folder / name
-        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(exist_ok=True)
         table = "games" if self.url is None else f"t{name.replace('-', 'x')}"
-        world = World(shape, folder, self.marks, self.url or "", table, shape.log())
+        world = self.kind(shape, folder, self.marks, self.url or "", table, shape.log())
         Child(world.begin).end()
         try:
             yield world
@@ -77,29 +77,28 @@ class Bench:
                 begun, calls = time.monotonic(), self.marks.calls
                 run_to_its_end(world)
                 seconds = time.monotonic() - begun
-                found = Child(lambda: look(world)).end().result
+                found = Child(world.look).end().result
                 self.known[shape] = Undisturbed(found, seconds, self.marks.calls - calls)
         return self.known[shape]
 
 
-def run_to_its_end(world: World, clock: Clock = NOW) -> None:
+def run_to_its_end(world: World) -> None:
     """Run or resume a batch, and let nobody disturb it."""
-    wrap = AtCalls(world.marks, frozenset(), frozenset())
-    assert not Child(world.driver(wrap=wrap, clock=clock)).end().is_killed
+    assert not Child(world.driver(AtCalls(world.marks))).end().is_killed
 
 
 def kill_and_compare(bench: Bench, shape: Shape, name: str, chance: Random, kills: int) -> Trial:
     """Kill what a batch consists of, about so many times; then run it to its end, and compare."""
     expected = bench.undisturbed(shape)
     with bench.world(shape, name) as world:
-        disturbed = _Disturbed(world, expected, chance)
+        disturbed = Disturbed(world, expected, chance)
         for _ in range(2 * kills):
             if disturbed.trial.kills.total() >= kills or not disturbed.run():
                 break
         return disturbed.compare()
 
 
-class _Disturbed:
+class Disturbed:
     """A batch whose drivers and workers are killed. Workers that lost their driver go on beside the next one."""
 
     def __init__(self, world: World, expected: Undisturbed, chance: Random) -> None:
@@ -107,15 +106,15 @@ class _Disturbed:
         self._world = world
         self._expected = expected
         self._chance = chance
-        self._drivers: list[Child] = []
+        self.drivers: list[Child] = []
 
     def run(self) -> bool:
         """Start a driver, and kill it, its workers or all of them. Say whether the batch is unfinished then."""
         victim = self._chance.choice(VICTIMS)
         calls = self._chance.randint(1, 4) if victim == WORKER else 0
         moments = AtCalls.draw(self._world.marks, self._chance, self._expected.calls, calls)
-        driver = Child(self._world.driver(wrap=moments), leads_group=True)
-        self._drivers.append(driver)
+        driver = Child(self._world.driver(moments), leads_group=True)
+        self.drivers.append(driver)
         return self._lose_workers(driver) if victim == WORKER else self._lose(driver, victim)
 
     def compare(self) -> Trial:
@@ -124,9 +123,9 @@ class _Disturbed:
             run_to_its_end(self._world)
         except ChildFailedError as error:
             self.trial.differences.append(str(error))
-        for driver in self._drivers:
+        for driver in self.drivers:
             driver.wait_for_group()
-        found = Child(lambda: look(self._world)).end().result
+        found = Child(self._world.look).end().result
         self.trial.differences += found.differences(self._expected.found)
         return self.trial
 
@@ -153,7 +152,7 @@ class _Disturbed:
         return is_killed
 
     def _moment(self) -> float:
-        return self._chance.uniform(0, 0.8 * self._expected.seconds)
+        return self._chance.uniform(0, 0.6 * self._expected.seconds)
 
 
 def _gave_up(driver: Child) -> bool:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import tempfile
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from random import Random
-from typing import Any
 
-from eventstore import connect, drive
 from runtime.algorithms.choice import AlgorithmName
 from runtime.algorithms.outbox.tokens import TokenStore, first_name, first_tokens, with_token
 from runtime.clock import Clock
@@ -20,6 +18,7 @@ from runtime.spark.workers.connection import TablePlace, open_table
 from runtime.spark.workers.job import Wrap
 from samples.shooting_range import app
 from samples.shooting_range.log import generate
+from tests.faults.compared import Found, look
 from tests.faults.marks import Marks, Phase
 from tests.faults.without_spark import NO_SPARK, BatchWithoutSpark, Row, noting_deaths
 from tests.support.clocks import FrozenClock
@@ -72,7 +71,7 @@ class World:
 
     def begin(self) -> None:
         """Make its folder and its table, with the tokens of its messages. Call it in a child."""
-        (self.folder / "tmp").mkdir(parents=True)
+        (self.folder / "tmp").mkdir()
         connection = open_table(self.place.store, self.place.table)
         if self.shape.algorithm == "tokens":
             tokens = TokenStore(connection.table)
@@ -81,44 +80,47 @@ class World:
                 if handlers:
                     connection.run(tokens.issue(first_tokens(message_id, handlers)))
 
-    def driver(self, *, wrap: Wrap | None = None, clock: Clock = NOW) -> Callable[[], None]:
+    def driver(self, wrap: Wrap) -> Callable[[], None]:
         """Return what a driver does: it begins or resumes the batch, and runs it to its end."""
-        return lambda: self.drive(wrap, clock)
+        return partial(self.drive, wrap)
 
-    def drive(self, wrap: Wrap | None, clock: Clock) -> None:
+    def drive(self, wrap: Wrap) -> None:
         """Be a driver. Call it in a child."""
-        self._use_own_folder()
-        self.marks.phase = Phase.BEGINNING
+        self.prepare_driver()
         with noting_deaths(self.marks.count_death):
-            options = BatchOptions(
-                cascade=True,
-                partitions=2,
-                in_flight=4,
-                algorithm=self.shape.algorithm,
-                clock=clock,
-                wrap=wrap,
-                step=self.marks.step,
-            )
-            connection = open_table(self.place.store, self.place.table)
-            BatchWithoutSpark(NO_SPARK, app, self.place, str(self.out), options, connection, self.log).drive(
-                BATCH
-            )
+            self.run_batch(BATCH, self.log, self.clock(), wrap)
 
-    def _use_own_folder(self) -> None:
+    def clock(self) -> Clock:
+        """Return the clock of a driver and its workers."""
+        return NOW
+
+    def run_batch(self, batch_id: str, log: Sequence[Row], clock: Clock, wrap: Wrap | None = None) -> None:
+        """Run a batch to its end."""
+        options = BatchOptions(
+            cascade=True,
+            partitions=2,
+            in_flight=4,
+            algorithm=self.shape.algorithm,
+            clock=clock,
+            wrap=wrap,
+            step=self.marks.step,
+        )
+        connection = open_table(self.place.store, self.place.table)
+        batch = BatchWithoutSpark(NO_SPARK, app, self.place, str(self.out), options, connection, log)
+        batch.drive(batch_id)
+
+    def look(self) -> Found:
+        """Return what there is. Call it in a child."""
+        return look(self.place, self.folder, self.out)
+
+    def prepare_driver(self) -> None:
         """Have temporary files made where they are looked for."""
         os.environ["TMPDIR"] = str(self.folder / "tmp")
         tempfile.tempdir = None
+        self.marks.phase = Phase.BEGINNING
 
 
 def shapes(seed: int, count: int) -> list[Shape]:
     """Return the batches of a campaign: `count` logs for each algorithm."""
     chance = Random(f"{seed} shapes")
     return [Shape(algorithm, chance.randrange(10**9)) for algorithm in ALGORITHMS for _ in range(count)]
-
-
-def wait_for(url: str, work: Coroutine[Any, Any, Any]) -> Any:
-    """Run a coroutine that reads a store of this machine or of the network."""
-    return drive(work) if url.startswith("sqlite") else asyncio.run(work)
-
-
-__all__ = ["ALGORITHMS", "BATCH", "NOW", "Shape", "World", "connect", "shapes", "wait_for"]
