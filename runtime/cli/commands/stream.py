@@ -181,7 +181,7 @@ def stream(
     options = batch.options(algorithm.value, late=late.value, on_error=on_error.value, guard=guard)
     check_log(choices.source, batch.spark.master)
     check_out(batch.out, batch.spark.master)
-    check_batch(batch.states, options, None, batch.out, must_exist=False)
+    check_batch(loaded, batch.states, options, None, batch.out, must_exist=False)
     screen = Screen()
     new = _stream(loaded, batch, choices, options, screen)
     again = f"Stopped. Nothing is lost: the same command goes on with the query {choices.query}."

@@ -60,7 +60,7 @@ class MicroBatches:
         self.done(record)
 
     def _handle(self, rounds: Rounds, messages: DataFrame, epoch: int, what: str) -> BatchRecord:
-        rounds.check_algorithm()
+        rounds.check_table()
         record = rounds.begin(self.admission.batch_id(epoch), what)
         return rounds.end(record, lambda job: rounds.handle(job, messages))
 

@@ -14,6 +14,7 @@ COMMANDS = [
     "run",
     "stream",
     "outcomes",
+    "publish",
     "letters",
     "redrive",
     "discard",
