@@ -25,8 +25,8 @@ def no_report(_: BatchRecord) -> None:
 class MicroBatches:
     """Runs the micro-batches of a query, whose messages are in the one form of a log.
 
-    `done` is called with what the ledger has of an epoch that is done; `last` is the number of the last one. `failure`
-    is what stopped the query: Spark has only its text.
+    `done` is called with what the ledger has of an epoch that is done. `failure` is what stopped the query: Spark has
+    only its text.
     """
 
     app: App
@@ -35,7 +35,6 @@ class MicroBatches:
     places: EpochPlaces
     options: BatchOptions
     done: Callable[[BatchRecord], None] = no_report
-    last: int | None = field(default=None, init=False)
     failure: Exception | None = field(default=None, init=False)
 
     def __call__(self, messages: DataFrame, epoch: int) -> None:
@@ -46,7 +45,6 @@ class MicroBatches:
         except Exception as error:
             self.failure = error
             raise
-        self.last = epoch
 
     def _run(self, messages: DataFrame, epoch: int) -> None:
         rounds = self._rounds(messages)

@@ -124,5 +124,4 @@ class Stream:
         if failure is not None:
             message = f"The query {self.query} was stopped: {explain(failure)}"
             raise BatchFailedError(message)
-        if self.work.last is not None:
-            self.work.places.show_all(self.work.last)
+        self.work.places.show_all()
