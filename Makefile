@@ -1,7 +1,7 @@
 # What a user or a developer does here; `make help` lists it.
 #
-# Everything is installed inside this folder: Python packages in .venv, Azurite in node_modules. Files in .make record
-# what is installed, so that nothing is installed again until the file that names it changes.
+# Everything is installed inside this folder: Python packages in .venv, Azurite in node_modules, Redis in .make. Files
+# in .make record what is installed, so that nothing is installed again until the file that names it changes.
 
 # The first of these that is Python 3.11 or newer makes .venv; choose another with `make PYTHON=/path/to/python3 ...`.
 PYTHON ?= python3 python3.11 python3.12 python3.13 python3.14
@@ -31,7 +31,7 @@ help:  ## list what make can do
 
 setup: .make/java .make/packages  ## install what is needed to run: Python packages into .venv, and Java if there is none
 
-setup-test: .make/java .make/packages-test .make/azurite  ## also install what the tests and checks need, Azurite included
+setup-test: .make/java .make/packages-test .make/azurite .make/redis/redis-server  ## also install what the tests and checks need, Azurite and Redis included
 
 demo: setup  ## run the ShootingRange sample from message log to leader board
 	@$(BIN)/consistent demo
@@ -167,3 +167,7 @@ endif
 .make/azurite: .venv/pyvenv.cfg package.json package-lock.json constraints.txt scripts/ensure_node.py
 	@$(BIN)/python scripts/ensure_node.py
 	@mkdir -p .make && touch $@
+
+.make/redis/redis-server: .venv/pyvenv.cfg scripts/ensure_redis.py
+	@$(BIN)/python scripts/ensure_redis.py
+	@touch -c $@
