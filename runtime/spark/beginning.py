@@ -8,17 +8,16 @@ import uuid
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
-from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from consistent_messaging import PACKAGES, explain, namesakes
 from handlers import App
 from runtime.errors import UsageError
-from runtime.spark.sessions.failures import SPARK_FAILURES
+from runtime.file_systems import open_folder
 from runtime.spark.sessions.failures import explain as explain_failure
+from runtime.spark.sessions.failures import is_of_spark
 from runtime.spark.sessions.session import has_alike_workers
 from runtime.spark.workers.connection import TablePlace, open_table
 
@@ -53,27 +52,15 @@ class Probe:
         yield from batches
 
 
-def check_session(spark: SparkSession) -> None:
-    """Raise `UsageError` for a session that cannot run jobs: one of Spark Connect."""
-    if type(spark).__module__.startswith("pyspark.sql.connect"):
-        message = (
-            "This is a session of Spark Connect, which gives no access to the driver's JVM: run the batch with a "
-            'session of the driver itself, such as SparkSession.builder.master("local[*]") or by spark-submit.'
-        )
-        raise UsageError(message)
-
-
-def check_folder(spark: SparkSession, folder: str) -> None:
+def check_folder(folder: str) -> None:
     """Raise `UsageError` when nothing can be written to a folder; makes it if there is none."""
-    jvm: Any = spark._jvm  # noqa: SLF001 - there is no public way to Hadoop's files
+    tried = open_folder(folder).sub(f"_writable-{uuid.uuid4().hex}")
     try:
-        file = jvm.org.apache.hadoop.fs.Path(f"{folder}/_writable-{uuid.uuid4().hex}")
-        files = file.getFileSystem(spark._jsc.hadoopConfiguration())  # noqa: SLF001 - as above
-        files.create(file).close()
-        files.delete(file, False)
-    except Py4JJavaError as error:
-        reason = str(error.java_exception.toString()).partition("\n")[0]
-        message = f"Outcomes cannot be written to {folder}: {reason}. Choose another --out."
+        tried.create()
+        tried.touch("file")
+        tried.delete()
+    except OSError as error:
+        message = f"Outcomes cannot be written to {folder}: {error}. Choose another --out."
         raise UsageError(message) from error
 
 
@@ -86,7 +73,9 @@ def check_workers(spark: SparkSession, probe: Probe) -> None:
         return
     try:
         spark.range(0, 1, 1, 1).mapInArrow(probe.run, "id long").collect()
-    except SPARK_FAILURES as error:
+    except Exception as error:
+        if not is_of_spark(error):
+            raise
         raise UsageError(_sentence(str(error)) or explain_failure(error)) from error
 
 
@@ -112,5 +101,5 @@ def _sentence(text: str) -> str | None:
         )
     return (
         f"The workers of this session do not find the module {name} of the app: ship it with --py-files or "
-        f"spark.sparkContext.addPyFile(...), or put its folder on their PYTHONPATH."
+        f"spark.addArtifacts(..., pyfile=True), or put its folder on their PYTHONPATH."
     )
