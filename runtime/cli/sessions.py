@@ -40,8 +40,9 @@ def working(
     file.
     """
     from runtime.spark.sessions.java import JAVA_MISSING, find_java
+    from runtime.spark.sessions.kinds import is_remote
 
-    if find_java() is None:
+    if not is_remote(master) and find_java() is None:
         raise NotPossibleError(JAVA_MISSING)
     try:
         log = prepare_log(log_file)
@@ -62,13 +63,17 @@ def _shown_session(
     What Spark and its workers print goes to the log file.
     """
     from runtime.spark.sessions.failures import unless_gone
-    from runtime.spark.sessions.session import build_session
+    from runtime.spark.sessions.kinds import is_remote
+    from runtime.spark.sessions.session import build_session, connect_session
 
     progress = StepProgress(console, keep_steps=keep_steps)
-    progress.step("Starting Spark")
+    progress.step("Connecting to Spark" if is_remote(master) else "Starting Spark")
     try:
         with _own_interrupts():
-            spark = build_session(master, log_file=log_file, settings=settings)
+            if is_remote(master):
+                spark = connect_session(master)
+            else:
+                spark = build_session(master, log_file=log_file, settings=settings)
         try:
             yield spark, progress
         except BaseException as error:

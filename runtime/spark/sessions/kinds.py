@@ -7,10 +7,12 @@ import os
 import re
 import socket
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+REMOTE = "sc://"
 LOOPBACK = ("localhost", "127.0.0.1", "::1", "[::1]")
 LOCAL = re.compile(r"local(?:\[\s*(\d+|\*)\s*(?:,\s*(\d+)\s*)?\])?\Z")
 _SPLITS = re.compile(r"splits=(?:Some\()?(\d+)")
@@ -30,6 +32,16 @@ def is_local(master: str) -> bool:
     return LOCAL.match(master) is not None
 
 
+def may_be_local(master: str) -> bool:
+    """Say whether all work may be done on this machine: a server of Spark Connect tells its master when it is asked."""
+    return is_local(master) or (is_remote(master) and urlsplit(master).hostname in LOOPBACK)
+
+
+def is_remote(master: str) -> bool:
+    """Say whether a url is one of Spark Connect."""
+    return master.startswith(REMOTE)
+
+
 def setting(spark: SparkSession, name: str) -> str | None:
     """Return a setting of a session, None where it has none, or does not tell."""
     try:
@@ -41,7 +53,7 @@ def setting(spark: SparkSession, name: str) -> str | None:
 def master_of(spark: SparkSession) -> str:
     """Return where a session works: its master, or the url of a server of Spark Connect on another machine."""
     if is_connect(spark) and (host := host_of(spark)) not in LOOPBACK:
-        return f"sc://{host}"
+        return f"{REMOTE}{host}"
     return setting(spark, "spark.master") or "unknown"
 
 

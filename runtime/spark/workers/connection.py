@@ -15,7 +15,7 @@ from eventstore import Scope, Store, Table, connect, drive
 from eventstore.connect import portable_url
 from eventstore.port import MayBeReplaced
 from runtime.errors import UsageError
-from runtime.spark.sessions.kinds import is_local, master_of
+from runtime.spark.sessions.kinds import master_of, may_be_local
 from runtime.spark.workers.concurrency import ConcurrencyLimit, Wait
 from runtime.spark.workers.group_commit import GroupCommit
 
@@ -146,7 +146,7 @@ def check_scope(scope: Scope, master: str) -> None:
     if scope == "process":
         message = "A memory: store is seen by one process only, and Spark has several: use sqlite:///FILE."
         raise UsageError(message)
-    if scope == "machine" and not is_local(master):
+    if scope == "machine" and not may_be_local(master):
         message = (
             f"An SQLite store is a file of this machine, and the workers of {master} may run on others: use a "
             f"local master, or a store on the network."
