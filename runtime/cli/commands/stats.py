@@ -16,7 +16,16 @@ from runtime.batches.ledger import Ledger
 from runtime.cli.console import Screen
 from runtime.cli.failures import NotPossibleError
 from runtime.cli.masters import place_of_work
-from runtime.cli.options import AsJson, LogFile, OnSpark, Remote, StoreUrl, TableName, TokenStoreUrl, TokenTableName
+from runtime.cli.options import (
+    AsJson,
+    LogFile,
+    OnSpark,
+    Remote,
+    StoreUrl,
+    TableName,
+    TokenStoreUrl,
+    TokenTableName,
+)
 from runtime.cli.places import Named, Place
 from runtime.cli.reports.tables import Cell, counted, make_table, moment_cell, moment_text
 from runtime.cli.sessions import working
@@ -62,8 +71,8 @@ def stats(
     Azure Table Storage charges them. A live token is a message that was sent and not yet processed, or a dead letter.
 
     It reads the whole table: one request for each 1,000 rows or 4 MiB. With --quick it is two for each 1,000 objects.
-    Live tokens take one for each 1,000. With --master or --remote the table is split by its keys, which costs two more for each
-    1,000 objects, and counted on all workers.
+    Live tokens take one for each 1,000. With --master or --remote the table is split by its keys, which costs two more
+    for each 1,000 objects, and counted on all workers.
     """
     states = Place(store, table)
     tokens_at = Named(token_store, token_table).beside(states)
