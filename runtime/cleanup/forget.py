@@ -92,8 +92,8 @@ async def look(tables: Tables, handler: str, business_id: str) -> Trace | None:
         return None
     rows: Counter[str] = Counter()
     for table in _distinct(tables.states, tables.deduplication_store):
-        async for keys in _row_keys(table, found.key):
-            rows.update(map(_kind, keys))
+        async for some in _rows(table, found.key):
+            rows.update(_kind(row.row_key) for row in some)
     rows["tokens"] = len(found.tokens)
     if _has_documents(found):
         rows["documents"] = len(await _documents(tables.states, found.key))
@@ -116,8 +116,8 @@ async def forget(
 
     The tombstone refuses all messages or, with `restart`, begins a new history: a message that was enqueued `now` or
     before, or at a time that is not known, is too late for it. Costs a request for each 1,000 rows and one for each
-    99, and eight more. Raises `UsageError` when a policy holds the object, and `RetriesExhaustedError` after too many
-    lost races in a row.
+    99, and eight more; one more for each 1,000 ids in a store of their own. Raises `UsageError` when a policy holds the
+    object, and `RetriesExhaustedError` after too many lost races in a row.
     """
     attempt = partial(_forget_once, tables, handler, business_id, now, restart=restart)
     return await until_undisturbed(retries.beside(*tables), attempt)
@@ -138,9 +138,9 @@ async def _forget_once(tables: Tables, handler: str, business_id: str, now: int,
         raise UsageError(f"{found.key} is held by a policy: lift the hold (`consistent policy`) before.")
     try:
         refusing = await _refuse(tables.states, found, now)
-        await _delete_what_is_elsewhere(tables, refusing)
+        refusing = await _delete_what_is_elsewhere(tables, refusing)
         if tables.deduplication_store is not tables.states:
-            await _delete_ids(tables.deduplication_store, found.key)
+            refusing = await _delete_ids(tables, refusing)
         refusing = await _delete_rows(tables.states, refusing)
         await Policies(tables.states, lambda: now).remove_rules(Scope(handler, business_id))
         await _strip(tables.states, refusing, Tombstone(now, refuses=not restart))
@@ -215,21 +215,33 @@ def _bare(head: Head, tombstone: Tombstone, horizon: int) -> Head:
     )
 
 
-async def _delete_what_is_elsewhere(tables: Tables, found: _Found) -> None:
+async def _delete_what_is_elsewhere(tables: Tables, found: _Found) -> _Found:
     tokens = TokenStore(tables.token_store)
     for token in found.tokens:
         await tokens.delete(token)
     if found.tokens:
         await tokens.flush()
     if _has_documents(found):
-        for row in await _documents(tables.states, found.key):
+        documents = await _documents(tables.states, found.key)
+        found = await _touch(tables.states, found)  # or they may be those of a new history
+        for row in documents:
             await tables.states.transact(row.partition_key, [Operation.delete(EFFECT)])
+    return found
 
 
-async def _delete_ids(table: Table, key: str) -> None:
-    async for keys in _row_keys(table, key):
-        for some in _parts(keys, MAX_OPERATIONS):
-            await table.transact(key, [Operation.delete(row_key) for row_key in some])
+async def _delete_ids(tables: Tables, found: _Found) -> _Found:
+    """Delete the ids in a store of their own, and return the object as it is then.
+
+    No transaction spans both tables. Ids that were read before a tombstone was touched are of what is forgotten, and an
+    id that a new history adds has another ETag. One request for each 1,000 ids, one for that, one for each 100 ids.
+    """
+    async for ids in _rows(tables.deduplication_store, found.key):
+        if ids:
+            found = await _touch(tables.states, found)
+        for some in _parts(ids, MAX_OPERATIONS):
+            deletions = [Operation.delete(row.row_key, row.etag) for row in some]
+            await tables.deduplication_store.transact(found.key, deletions)
+    return found
 
 
 async def _delete_rows(table: Table, found: _Found) -> _Found:
@@ -238,25 +250,31 @@ async def _delete_rows(table: Table, found: _Found) -> _Found:
     Each transaction touches a tombstone: once somebody else has forgotten the object too, and a new history began
     there, rows with the same keys are of that history.
     """
+    async for rows in _rows(table, found.key):
+        for some in _parts(rows, MAX_OPERATIONS - 1):
+            found = await _touch(table, found, [Operation.delete(row.row_key) for row in some])
+    return found
+
+
+async def _touch(table: Table, found: _Found, changes: Sequence[Operation] = ()) -> _Found:
+    """Write a tombstone as it was read, with other changes, and return the object as it is then."""
     holder = found.stream or found.entity
-    row_key, etag = (ENTITY if found.stream is None else HEADER), (holder.etag if holder else None) or ""
-    async for keys in _row_keys(table, found.key):
-        for some in _parts(keys, MAX_OPERATIONS - 1):
-            touch = Operation.merge(row_key, {"Refuses": True}, etag)
-            deletions = [Operation.delete(each) for each in some]
-            etag, *_ = await table.transact(found.key, [touch, *deletions])
+    row_key = ENTITY if found.stream is None else HEADER
+    touch = Operation.merge(row_key, {"Refuses": True}, (holder.etag if holder else None) or "")
+    etag, *_ = await table.transact(found.key, [touch, *changes])
     if found.stream is not None:
         return replace(found, stream=replace(found.stream, etag=etag))
     return found if found.entity is None else replace(found, entity=replace(found.entity, etag=etag))
 
 
-def _parts(keys: Sequence[str], size: int) -> list[Sequence[str]]:
-    return [keys[at : at + size] for at in range(0, len(keys), size)]
+def _parts(rows: Sequence[Row], size: int) -> list[Sequence[Row]]:
+    return [rows[at : at + size] for at in range(0, len(rows), size)]
 
 
-async def _row_keys(table: Table, key: str) -> AsyncIterator[Sequence[str]]:
+async def _rows(table: Table, key: str) -> AsyncIterator[Sequence[Row]]:
+    """Give the rows of an object but its tombstones, without properties. One request for each 1,000."""
     async for page in pages(partial(table.query, key, *_ALL, select=[])):
-        yield [row.row_key for row in page.rows if row.row_key not in _KEPT]
+        yield [row for row in page.rows if row.row_key not in _KEPT]
 
 
 def _kind(row_key: str) -> str:

@@ -7,7 +7,7 @@ redelivery is looked at as if there were no letter: only a redrive, or `discard`
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
 from functools import partial
 from hashlib import sha256
 
@@ -136,6 +136,26 @@ async def letters_of_table(table: Table, selection: Selection) -> AsyncIterator[
                 found = found_letter(row)
             if found is not None and selection.takes(found.handler, found.letter):
                 yield found
+
+
+async def letters_of_message(table: Table, message: Envelope, handlers: Collection[str]) -> list[FoundLetter]:
+    """Return the letters without a stream that a message is: one for each handler that takes it, and of no handler.
+
+    Its body may have been mended: where no letter is the message as it stands, the first that was refused under its id
+    is meant. One request for each 1,000 letters of the table.
+    """
+    id_, exact = id_key(message.message_id or ""), {row_key(name, message) for name in (None, *handlers)}
+    meant: dict[str | None, FoundLetter] = {}
+    async for found in letters_of_table(table, Selection()):
+        if found.letter.key == id_ and found.handler in (None, *handlers):
+            best = meant.get(found.handler)
+            if best is None or _nearness(found, exact) < _nearness(best, exact):
+                meant[found.handler] = found
+    return list(meant.values())
+
+
+def _nearness(found: FoundLetter, exact: Collection[str]) -> tuple[bool, int]:
+    return found.row not in exact, found.letter.refused_at
 
 
 async def remove(table: Table, row: str, etag: str) -> bool:

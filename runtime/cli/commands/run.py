@@ -15,7 +15,7 @@ from runtime.cli.console import Screen
 from runtime.cli.failures import TOO_MANY_DEAD_LETTERS, NotPossibleError
 from runtime.cli.invocation import about_letters, resumable
 from runtime.cli.option_groups import LogOptions
-from runtime.cli.options import AlgorithmChoice, AppSpec, AsJson, Late, OnDifference, OnError
+from runtime.cli.options import AlgorithmChoice, AppSpec, AsJson, Draws, Late, OnDifference, OnError
 from runtime.cli.places import check_out
 from runtime.cli.publishing import Publishing, PublishTo, Sending
 from runtime.cli.reports.batch import BatchReport
@@ -61,6 +61,15 @@ Strict = Annotated[
         "--strict", help="With --max-dead-letters: hold a batch with more of them back, unpublished."
     ),
 ]
+DrawsOption = Annotated[
+    Draws | None,
+    typer.Option(
+        "--draws",
+        show_default=False,
+        help="For a new table: `keyed` gives it a secret, so that no sender can foresee guids, ids of outputs and "
+        "random numbers; plain by default. A table stays as it is.",
+    ),
+]
 MustExist = Annotated[
     bool, typer.Option("--must-exist", help="Refuse a table that is not there yet, instead of making it.")
 ]
@@ -78,6 +87,7 @@ def run(
     max_dead_letters: MaxDeadLetters = None,
     strict: Strict = False,
     guard: Guard = False,
+    draws: DrawsOption = None,
     algorithm: AlgorithmOption = AlgorithmChoice.STATE_BASED,
     publish: PublishTo = None,
     as_json: AsJson = False,
@@ -101,12 +111,13 @@ def run(
         on_error=on_error.value,
         on_difference=on_difference.value,
         guard=guard,
+        draws=None if draws is None else draws.value,
         max_dead_letters=_held_back_by(max_dead_letters, strict=strict),
         **log.named(),
     )
     log.check(batch.spark.master)
     check_out(batch.out, batch.spark.master)
-    is_there = check_batch(batch.states, options, batch.batch_id, batch.out, must_exist=must_exist)
+    is_there = check_batch(loaded, batch.states, options, batch.batch_id, batch.out, must_exist=must_exist)
     screen = Screen(as_json)
     command = BatchCommand.announced(loaded, batch, options, screen)
     target = Publishing.check(publish, command.batch_id, Sending.by_default()) if publish else None

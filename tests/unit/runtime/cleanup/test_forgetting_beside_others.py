@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Coroutine, Generator, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,10 +25,10 @@ from runtime.cleanup.forget import Tables, forget
 from runtime.messages.outcome import Output
 from runtime.messages.parsing import prepare
 from runtime.storage import limits
-from tests.unit.runtime.algorithms.world import ALGORITHMS
+from tests.unit.runtime.algorithms.world import ALGORITHMS, CrashError
 from tests.unit.runtime.letters.post import DAMAGED, PostOffice, app, parcel
 from tests.unit.runtime.patience import PATIENCE
-from tests.unit.runtime.tables import copy_of, rows
+from tests.unit.runtime.tables import copy_of, memory_table, rows
 from tests.unit.runtime.worker import DAY, HOUR, NOW, ToldClock, ends
 
 KEY = "Boxes-b"
@@ -255,3 +256,52 @@ def test_two_who_forget_it_leave_a_new_history_whole(algorithm: AlgorithmName, r
         again = ends(drive(batch(algorithm, "pr", 9)(ended.table)))
         assert set(again) <= {"processed", "duplicate", "forgotten", "too_late"}
         assert json.dumps(names_in(office, ended.table)) in ('["p", "r"]', '["r", "p"]', "[]")
+
+
+@pytest.mark.parametrize("later", range(1, 6))
+def test_one_who_is_overtaken_and_dies_leaves_the_ids_of_a_new_history(later: int):
+    async def publish(_: Output) -> None: ...
+
+    def deliver(states: Table, ids: Table, name: str) -> str:
+        processor = Processor(
+            app,
+            states,
+            publish,
+            clock=ToldClock(AFTER + HOUR),
+            retries=PATIENCE,
+            algorithm="deduplication-store",
+            deduplication_store=ids,
+        )
+        (outcome,) = drive(processor.process(sent(name)))
+        return str(outcome.status)
+
+    def forgets(states: Table, ids: Table, now: int) -> None:
+        drive(forget(Tables(states, ids, states), "Boxes", "b", now, restart=True, retries=PATIENCE))
+
+    calls, is_reached = 0, True
+    while is_reached:
+        states, ids = office_of("deduplication-store").table, memory_table()
+        for name in "ac":
+            deliver(states, ids, name)
+        left, is_reached = calls, False
+
+        def beside(*_: object, states: Table = states, ids: Table = ids) -> None:
+            nonlocal left, is_reached
+            if left == 0:
+                is_reached = True
+                forgets(states, ids, NOW)
+                assert deliver(states, ids, "p") == "processed"
+            elif left == -later:
+                raise CrashError
+            left -= 1
+
+        # When another one forgets the object at some call, a new history begins, and the first one dies
+        with suppress(CrashError):
+            forgets(InterceptedTable(states, before=beside), InterceptedTable(ids, before=beside), NOW + 1)
+        calls += 1
+
+        # Then a message of the new history has its id, or is forgotten with it; a death may leave what refuses all
+        told = [deliver(states, ids, "p") for _ in range(2)]
+        assert told in (["duplicate"] * 2, ["processed", "duplicate"], ["dead_letter"] * 2)
+        assert told[0] == "dead_letter" or PostOffice("deduplication-store", states).state() == ["p"]
+    assert calls > 8

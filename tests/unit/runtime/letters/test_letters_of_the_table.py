@@ -4,13 +4,14 @@ import json
 
 import pytest
 
-from eventstore import drive
+from eventstore import Table, drive
 from handlers import App
 from runtime import Envelope, Processor
 from runtime.algorithms.choice import published_by_nobody
 from runtime.algorithms.letters.of_table import PARTITION, TableLetters, letters_of_table, remove, row_key
 from runtime.algorithms.letters.selection import FoundLetter, Selection
 from runtime.batches.context import BatchContext
+from runtime.batches.ledger import Ledger
 from runtime.messages.outcome import Outcome, Reason, dead_letter
 from runtime.storage import limits
 from tests.unit.runtime.letters.post import ALL, Boxes, PostOffice, parcel
@@ -144,3 +145,54 @@ def test_a_single_message_that_reaches_no_stream_is_one_too(message: Envelope, r
     (letter,) = found(table)
     assert (letter.letter.envelope, letter.letter.reason, letter.letter.batch) == (message, reason, None)
     assert {partition for partition, _ in rows(table)} == {PARTITION}
+
+
+def processor(table: Table) -> Processor:
+    return Processor(App(Boxes), table, published_by_nobody, clock=ToldClock(), retries=PATIENCE)
+
+
+def test_a_redriven_message_is_a_letter_no_more():
+    table = memory_table()
+    a, b = parcel("a"), parcel("b")
+    letters = [refused(a), refused(a, "Boxes"), refused(a, "Others"), refused(b)]
+    keep(table, *letters, batch=BatchContext())
+
+    drive(processor(table).redrive(a))
+
+    assert {(each.letter.message_id, each.handler) for each in found(table)} == {("a", "Others"), ("b", None)}
+
+
+def test_a_mended_message_is_the_first_letter_of_its_id():
+    table = memory_table()
+    broken, reused = (Envelope("m", "Parcel", body) for body in ("{", "]"))
+    for message in (broken, reused):
+        drive(processor(table).process(message))
+
+    (outcome,) = drive(processor(table).redrive(parcel("m")._replace(message_id="m")))
+
+    assert outcome.status == "processed"
+    assert [each.letter.envelope for each in found(table)] == [reused]
+
+
+def test_one_that_is_refused_again_stays_a_letter():
+    table = memory_table()
+    for _ in range(2):
+        drive(processor(table).process(STRANGE))
+
+    drive(processor(table).redrive(STRANGE))
+    assert [each.letter.tries for each in found(table)] == [2]
+    drive(processor(table).redrive(STRANGE._replace(type="Stranger")))
+    assert [each.letter.envelope for each in found(table)] == [STRANGE._replace(type="Stranger")]
+
+
+def test_the_letter_of_an_open_batch_waits_until_it_has_ended():
+    table = memory_table()
+    ledger = Ledger(table, ToldClock(), PATIENCE)
+    drive(ledger.begin("batch-1", "log", "out", "state-based"))
+    keep(table, refused(parcel("a")))
+
+    drive(processor(table).redrive(parcel("a")))
+    assert len(found(table)) == 1
+    drive(ledger.abandon("batch-1"))
+    drive(processor(table).redrive(parcel("a")))
+    assert found(table) == []
