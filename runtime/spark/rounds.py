@@ -96,21 +96,25 @@ class Rounds:
         `first` gives the outcomes of the first, which has so many messages, if that is known.
         """
         self.check_table()
-        record = self._begin(batch_id, what)
-        if record.is_finished:
-            return BatchResult(record, self._folders(record).outcomes(), was_published=True)
+        record = self.begin(batch_id, what)
+        was_published = record.is_finished
+        if not was_published:
+            record = self.end(record, first, messages)
+        return BatchResult(record, self._folders(record).outcomes(), was_published)
+
+    def end(self, record: BatchRecord, first: Round, messages: int | None = None) -> BatchRecord:
+        """Run the rounds of a batch that has begun, as `run` does, and publish it."""
         record = self._run_rounds(record, first, messages)
         self._folders(record).release()
         record = self.connection.run(self.ledger.publish(record))
-        folders = self._folders(record)
-        folders.remove_staging()
-        return BatchResult(record, folders.outcomes(), was_published=False)
+        self._folders(record).remove_staging()
+        return record
 
     def handle(self, job: FoldJob, messages: DataFrame) -> Work:
         """Return the work on messages in the one form of a log."""
         return Work(route(messages, self.app, self.partitions), job.fold)
 
-    def _begin(self, batch_id: str | None, what: str) -> BatchRecord:
+    def begin(self, batch_id: str | None, what: str) -> BatchRecord:
         """Begin or resume a batch in the ledger, once it is certain that it can be run."""
         out, other = absolute_folder(self.out), self.options.other_table
         begun = None if batch_id is None else self.find(batch_id)
