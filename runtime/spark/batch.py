@@ -80,8 +80,8 @@ class Batch:
             given = open_log(self.spark, messages, options.log_format, options.step)
             log = normalise(given, options.source)
             what = describe_input(given, paths_of(messages))
-            rounds = self._rounds()
-            return rounds.run(batch_id, str(what), lambda job: rounds.handle(job, log), what.messages)
+            rounds, types = self._rounds(), options.types_of(self.app)
+            return rounds.run(batch_id, str(what), lambda job: rounds.handle(job, log, types), what.messages)
 
     def sweep(self, older_than: timedelta = AT_ONCE, batch_id: str | None = None) -> BatchResult:
         """Publish outputs whose worker died and whose message will not be redelivered.

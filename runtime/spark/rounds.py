@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import secrets
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
@@ -111,9 +111,10 @@ class Rounds:
         self._folders(record).remove_staging()
         return record
 
-    def handle(self, job: FoldJob, messages: DataFrame) -> Work:
-        """Return the work on messages in the one form of a log."""
-        return Work(route(messages, self.app, self.partitions), job.fold)
+    def handle(self, job: FoldJob, messages: DataFrame, types: Collection[str] | None = None) -> Work:
+        """Return the work on messages in the one form of a log, which may be of these types; None allows all."""
+        routed = route(messages, self.app, self.partitions, types=types)
+        return Work(routed, replace(job, types=types).fold)
 
     def begin(self, batch_id: str | None, what: str) -> BatchRecord:
         """Begin or resume a batch in the ledger, once it is certain that it can be run."""
