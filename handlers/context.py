@@ -41,7 +41,8 @@ class Context:
     """The third argument of a handler method.
 
     `now` is in microseconds since 1970 UTC, the precision at which it is stored. `recorded` holds the captured values
-    of the version when the message is replayed, packed with msgpack; None for a new message.
+    of the version when the message is replayed, packed with msgpack; None for a new message. `draw_key` is the secret
+    of a table whose draws are keyed.
     """
 
     __slots__ = ("_business_id", "_guids", "_headers", "_message_id", "_now", "_random", "_recorded", "_seed",
@@ -56,8 +57,9 @@ class Context:
         headers: Mapping[str, str] | None = None,
         *,
         recorded: Mapping[str, bytes] | None = None,
+        draw_key: bytes | None = None,
     ) -> None:
-        self._seed = Seed(message_id, handler, business_id)
+        self._seed = Seed(message_id, handler, business_id, draw_key)
         self._business_id = business_id
         self._message_id = message_id
         self._now = now

@@ -56,6 +56,12 @@ Guard = Annotated[
         "than through its context; costs a few percent.",
     ),
 ]
+Adopt = Annotated[
+    bool,
+    typer.Option(
+        "--adopt", help="Take over a table that belongs to another app: from now on it belongs to this one."
+    ),
+]
 AlgorithmOption = Annotated[
     AlgorithmChoice,
     typer.Option(
@@ -77,6 +83,7 @@ class BatchChoices:
     cascade: Cascade = False
     max_rounds: MaxRounds = 100
     partitions: Partitions = None
+    adopt: Adopt = False
     others: OtherStores
     spark: SparkOptions
 
@@ -100,6 +107,7 @@ class BatchChoices:
             cascade=self.cascade,
             max_rounds=self.max_rounds,
             partitions=self.partitions,
+            adopt=self.adopt,
             algorithm=algorithm,
             deduplication_store=stores.deduplication_store,
             token_store=stores.token_store,

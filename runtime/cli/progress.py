@@ -89,6 +89,11 @@ class StepProgress:
         streams = f" in {counted(done.streams, 'stream')}" if done.streams else ""
         self._show(done.messages, done.of, f"messages{streams}", self._rate(done.messages))
 
+    def show_count(self, done: int, unit: str) -> None:
+        """Show how many are done, of a number that nobody knows, and how many a second."""
+        self._counts_tasks = False
+        self._show(done, None, unit, self._rate(done))
+
     def _show(self, done: int, total: int | None, unit: str, rate: str = "") -> None:
         if not self._sentence:
             return

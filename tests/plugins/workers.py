@@ -28,6 +28,7 @@ _TOGETHER = {
         "tests/docs/test_testing_handlers.py",
         "tests/docs/test_the_algorithms.py",
         "tests/docs/test_the_page_on_operations.py",
+        "tests/docs/test_the_page_on_streaming.py",
         "tests/docs/test_the_page_on_tables.py",
         "tests/docs/test_the_readme.py",
     ),

@@ -95,7 +95,12 @@ class Decider:
         headers, type_ = envelopes.headers[position], envelopes.types[position]
         now = max(self._clock(), transaction.last_now)
         context = Context(
-            self._handler.name, self._business_id, envelopes.message_ids[position], now, headers
+            self._handler.name,
+            self._business_id,
+            envelopes.message_ids[position],
+            now,
+            headers,
+            draw_key=self._handler.draw_key,
         )
         route = deliveries.routes[type_]
         revision = route.newest
