@@ -25,7 +25,9 @@ from runtime.messages.outcome import Outcome
 from runtime.messages.parsing import business_id_of, prepare
 from runtime.storage.columns import pack_columns
 from runtime.storage.compression import compress
-from runtime.storage.id_index import id_hashes_of, read_index_row
+from runtime.storage.id_index import KEY_BYTES, id_hashes_of, read_index_row
+from runtime.storage.id_search import pack
+from runtime.storage.limits import HASH_BYTES
 from runtime.storage.run import Commit, read_index, read_run
 from runtime.storage.tail import Segment, Tail, read_tail
 from tests.faults.hostile.app import app
@@ -122,19 +124,17 @@ def _run(data: bytes) -> bool:
 
 
 def _index(data: bytes) -> bool:
-    """Expect an index row that is refused, or tells the place of each version; hashes come first, then the ends of runs."""
-    size = 4 * len(_KEYS)
-    properties: dict[str, Value] = {
-        "First": 1,
-        "FirstEvent": 1,
-        "Count": len(_KEYS),
-        "Prints": data[:size],
-        "Ends": data[size:],
-    }
+    """Expect an index row that is refused, or tells where each version is; hashes come first, then the ends of runs.
+
+    The row is read with a key for its hashes, and as older code wrote it, without one.
+    """
+    size = HASH_BYTES * len(_KEYS)
+    numbers: dict[str, Value] = {"First": 1, "FirstEvent": 1, "Count": len(_KEYS), "Ends": data[size:]}
     with suppress(StoredDataError):
-        row = read_index_row(Row("Diary-d", "SS-IDX-0000000000000001", "e", properties))
-        for position in range(row.count):
-            row.place(position)
+        for more in ({"Prints": data[:size]}, {"Hashes": data[:size], "Key": bytes(KEY_BYTES)}):
+            row = read_index_row(Row("Diary-d", "SS-IDX-0000000000000001", "e", {**numbers, **more}))
+            for position in range(row.count):
+                row.place(position)
         return True
     return False
 
@@ -162,10 +162,6 @@ TARGETS = {
         Target("codec", _codec, [_CODEC.encode(_FULL), b"{}"]),
         Target("tail", _tail, _seeds_of_tails()),
         Target("run", _run, [pack_columns(1, b"{}", _RUN.versions)]),
-        Target(
-            "index",
-            _index,
-            [id_hashes_of(_KEYS) + msgpack.packb([2]), id_hashes_of(_KEYS) + msgpack.packb([1, 2])],
-        ),
+        Target("index", _index, [id_hashes_of(_KEYS, None) + pack(ends) for ends in ([2], [1, 2])]),
     )
 }
