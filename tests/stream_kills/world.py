@@ -79,9 +79,13 @@ class World:
         return True
 
     def look(self) -> Found:
-        """Return all rows of the table, all outcomes, and the files in which they are."""
+        """Return all rows of the table, all outcomes, and the files in which they are.
+
+        How many files a round has depends on the partitions, which differ from start to start.
+        """
         found = look(self.place, self.folder / "kept", self.out)
-        return replace(found, rows={key: _CHECKPOINT.sub(r"\1*", text) for key, text in found.rows.items()})
+        rows = {key: _CHECKPOINT.sub(r"\1*", text) for key, text in found.rows.items()}
+        return replace(found, rows=rows, files=sorted(set(found.files)))
 
 
 def _line(row: dict[str, object]) -> str:
