@@ -13,18 +13,26 @@ from handlers import (
     InputStateChangedError,
     Message,
     NondeterminismError,
+    OutputsTooLargeError,
     State,
 )
 from handlers.app import HandlerDefinition
 from handlers.codec import all_problems
 from handlers.route import Method
 from runtime.blame import users_frame
-
-_ERROR_LENGTH = 1000
+from runtime.messages.outcome import Reason
 
 
 class HandlerFailedError(Exception):
     """Raised when a handler raised, or did not do what a handler may do. Holds one line that says what."""
+
+    reason = Reason.HANDLER_ERROR
+
+
+class TooMuchPublishedError(HandlerFailedError):
+    """Raised when a handler published more than one message may."""
+
+    reason = Reason.TOO_LARGE
 
 
 def invoke_handler(
@@ -46,6 +54,8 @@ def invoke_handler(
     values = list(state.__dict__.values())
     try:
         returned = method(state, message, context)
+        if context.exceeded is not None:
+            raise context.exceeded  # noqa: TRY301 - as below
         if type(returned) is not handler.state_type:
             raise CodecError(_no_result(method, handler, returned))  # noqa: TRY301 - told as all other errors are
         if plain is not None:
@@ -59,6 +69,8 @@ def invoke_handler(
             after = codec.encode(returned)
             _check_unchanged(handler, (after if returned is state else codec.encode(state)) == before)
         return (codec.reread(before), before) if after == before else codec.canonical(after)
+    except OutputsTooLargeError as error:
+        raise TooMuchPublishedError(f"{error}{_place(error)}") from error
     except HandlersError as error:
         place = "" if isinstance(error, NondeterminismError) else _place(error)  # which it names itself
         raise HandlerFailedError(f"{error}{place}") from error
@@ -71,7 +83,7 @@ def _describe(error: BaseException) -> str:
         text = _text(error)
     except Exception:  # noqa: BLE001 - the error is a handler's, and may be anything
         text = "(its text cannot be shown)"
-    return f"{type(error).__name__}: {text}"[:_ERROR_LENGTH] + _place(error)
+    return f"{type(error).__name__}: {text}{_place(error)}"
 
 
 def _text(error: BaseException) -> str:

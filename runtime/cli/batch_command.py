@@ -12,8 +12,8 @@ import typer
 from handlers import App
 from runtime.algorithms.choice import AlgorithmName
 from runtime.cli.invocation import command_with, resumable
-from runtime.cli.option_groups import OtherStores, SparkOptions
-from runtime.cli.options import AlgorithmChoice, MaxRounds, Partitions, StoreUrl, TableName
+from runtime.cli.option_groups import LimitOptions, OtherStores, SparkOptions
+from runtime.cli.options import AlgorithmChoice, MaxOutputs, MaxRounds, Partitions, StoreUrl, TableName
 from runtime.cli.places import Place, Stores
 from runtime.cli.reports.batch import BatchReport
 
@@ -76,7 +76,9 @@ class BatchChoices:
     batch_id: BatchId = None
     cascade: Cascade = False
     max_rounds: MaxRounds = 100
+    max_outputs: MaxOutputs = 1000
     partitions: Partitions = None
+    limits: LimitOptions
     others: OtherStores
     spark: SparkOptions
 
@@ -99,6 +101,8 @@ class BatchChoices:
         return BatchOptions(
             cascade=self.cascade,
             max_rounds=self.max_rounds,
+            max_outputs=self.max_outputs,
+            limits=self.limits.limits(),
             partitions=self.partitions,
             algorithm=algorithm,
             deduplication_store=stores.deduplication_store,

@@ -15,6 +15,13 @@ from runtime.cli.options import (
     Format,
     LogFile,
     Master,
+    MaxBody,
+    MaxDepth,
+    MaxError,
+    MaxHeaders,
+    MaxLine,
+    MaxPublished,
+    MaxPublishedBytes,
     Messages,
     Source,
     TokenStoreUrl,
@@ -22,6 +29,7 @@ from runtime.cli.options import (
 )
 from runtime.cli.places import Named
 from runtime.cli.sessions import working
+from runtime.messages.limits import USUAL, MessageLimits
 
 if TYPE_CHECKING:
     from runtime.cli.sessions import ShownSession
@@ -45,6 +53,31 @@ class LogOptions:
             "log_format": None if self.log_format is None else self.log_format.value,
             "source": self.source,
         }
+
+
+@dataclass(frozen=True)
+class LimitOptions:
+    """How large a message may be."""
+
+    max_line: MaxLine = USUAL.line
+    max_body: MaxBody = USUAL.body
+    max_headers: MaxHeaders = USUAL.headers
+    max_published: MaxPublished = USUAL.outputs
+    max_published_bytes: MaxPublishedBytes = USUAL.output_bytes
+    max_error: MaxError = USUAL.error
+    max_depth: MaxDepth = USUAL.depth
+
+    def limits(self) -> MessageLimits:
+        """Return the limits of messages. Raises `UsageError` for what cannot be."""
+        return MessageLimits(
+            self.max_line,
+            self.max_body,
+            self.max_headers,
+            self.max_published,
+            self.max_published_bytes,
+            self.max_error,
+            self.max_depth,
+        )
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from runtime.batches.dead_letter_limit import DeadLetterLimit
 from runtime.batches.record import STATE_BASED
 from runtime.clock import Clock, system_clock
 from runtime.errors import UsageError
+from runtime.messages.limits import USUAL, MessageLimits
 from runtime.spark.counts import ShowDone
 from runtime.spark.workers.connection import TablePlace
 from runtime.spark.workers.job import Wrap
@@ -35,7 +36,9 @@ class BatchOptions:
     next step; what it raises stops the batch there. `progress` is called in another thread, four times a second at
     most, with what is done of the round (`runtime.spark.counts.Done`). `max_dead_letters`, such as 10 or
     "0.5%", holds a round with more of them back, and raises `BatchHeldBackError`: its outcomes can be looked at, and
-    run again with a higher limit, or none, the batch goes on.
+    run again with a higher limit, or none, the batch goes on. A message beyond
+    `limits` is a dead letter; `keep_large` is a folder for those of a log, as they were. A cascade that is not at its
+    end after `max_rounds`, or with more than `max_outputs` outputs for each message that it began with, stops there.
 
     `on_error` says what becomes of later new messages of a stream after a dead letter: they are handled, or held back
     within the round ("stop-stream"), or in all batches until it is redriven or given up ("park").
@@ -48,6 +51,7 @@ class BatchOptions:
 
     cascade: bool = False
     max_rounds: int = 100
+    max_outputs: int = 1000
     late: Literal["refuse", "process"] = "refuse"
     on_error: Literal["continue", "stop-stream", "park"] = "continue"
     on_difference: Literal["dead-letter", "fail"] = "dead-letter"
@@ -64,6 +68,8 @@ class BatchOptions:
     step: Step = _silent
     progress: ShowDone | None = None
     max_dead_letters: int | str | None = None
+    limits: MessageLimits = USUAL
+    keep_large: str | None = None
 
     def __post_init__(self) -> None:
         for name, value, allowed in (
@@ -109,6 +115,7 @@ class BatchOptions:
         """Return the options that change what a batch gives."""
         more = ", guard=True" if self.guard else ""
         more += f", algorithm={self.described_algorithm()}" if self.has_outbox else ""
+        more += self.limits.described()
         return (
             f"cascade={self.cascade}, late={self.late}, on_error={self.on_error}, source={self.source}{more}"
         )

@@ -125,6 +125,7 @@ class Rounds:
 
     def _run_rounds(self, record: BatchRecord, first: Round, messages: int | None) -> BatchRecord:
         self._finish(record)
+        began_with = messages
         while not self._is_done(record):
             number = record.rounds
             if number >= self.options.max_rounds:
@@ -133,6 +134,7 @@ class Rounds:
                     f"its id and a higher --max-rounds, or look for handlers that answer each other for ever."
                 )
                 raise BatchFailedError(message)
+            self._check_outputs(record, began_with)
             folders = self._folders(record)
             if folders.is_in_place(number):
                 self.options.step(f"Round {number}: counting outcomes")
@@ -147,6 +149,22 @@ class Rounds:
             record = self.connection.run(self.ledger.commit_round(record, number, *totals(parts)))
             self._finish(record)
         return record
+
+    def _check_outputs(self, record: BatchRecord, began_with: int | None) -> None:
+        """Raise `BatchFailedError` when a cascade has grown to more outputs than it may have."""
+        if not record.rounds:
+            return
+        if began_with is None:
+            counts, _ = totals(self._folders(record).parts(0, ()))
+            began_with = sum(counts.values()) - counts["outputs"]
+        published, most = record.counts.get("outputs", 0), self.options.max_outputs
+        if published > most * began_with:
+            message = (
+                f"The cascade of batch {record.batch_id} has published {published:,} messages for the {began_with:,} "
+                f"that it began with, more than {most:,} for each. Nothing is lost: run it again with its id and a "
+                f"higher --max-outputs, or look for handlers that answer each other with more and more messages."
+            )
+            raise BatchFailedError(message)
 
     def _check_dead_letters(
         self, record: BatchRecord, folders: BatchFolders, counts: Mapping[str, int]
@@ -181,6 +199,7 @@ class Rounds:
             on_error=options.on_error,
             on_difference=options.on_difference,
             number=record.number,
+            limits=options.limits,
         )
         app = guarded(self.app) if options.guard else self.app
         states = self.place.for_workers()

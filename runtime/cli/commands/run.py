@@ -15,7 +15,7 @@ from runtime.cli.console import Screen
 from runtime.cli.failures import TOO_MANY_DEAD_LETTERS, NotPossibleError
 from runtime.cli.invocation import about_letters
 from runtime.cli.option_groups import LogOptions
-from runtime.cli.options import AlgorithmChoice, AppSpec, AsJson, Late, OnDifference, OnError
+from runtime.cli.options import AlgorithmChoice, AppSpec, AsJson, KeepLarge, Late, OnDifference, OnError
 from runtime.cli.places import check_out
 from runtime.cli.reports.batch import BatchReport
 from runtime.cli.reports.tables import counted
@@ -76,6 +76,7 @@ def run(
     max_dead_letters: MaxDeadLetters = None,
     strict: Strict = False,
     guard: Guard = False,
+    keep_large: KeepLarge = None,
     algorithm: AlgorithmOption = AlgorithmChoice.STATE_BASED,
     as_json: AsJson = False,
 ) -> None:
@@ -98,6 +99,7 @@ def run(
         on_error=on_error.value,
         on_difference=on_difference.value,
         guard=guard,
+        keep_large=keep_large,
         max_dead_letters=_held_back_by(max_dead_letters, strict=strict),
         **log.named(),
     )

@@ -21,6 +21,7 @@ from runtime.batches.seen import NOTHING
 from runtime.clock import Clock, system_clock
 from runtime.errors import StoredDataError
 from runtime.messages.deliveries import Delivery
+from runtime.messages.limits import MessageLimits
 from runtime.messages.outcome import Outcome, Reason, dead_letter
 from runtime.messages.outcomes import Outcomes
 from runtime.messages.parsing import prepare_all, unroutable
@@ -101,6 +102,7 @@ class FoldJob:
             TableLetters(dependencies.table, self.batch, self.clock, dependencies.retries),
             Buffer(),
             Meter(self.counts, self.app),
+            self.batch.limits,
         )
         writer = OutcomeWriter()
         with rare_collections():
@@ -122,6 +124,7 @@ class _Kit(NamedTuple):
     letters: TableLetters
     buffer: Buffer
     meter: Meter
+    limits: MessageLimits
 
 
 def _work(kit: _Kit, given: Iterable[Group]) -> Iterator[Coroutine[Any, Any, Outcomes] | Wait]:
@@ -160,7 +163,10 @@ class _Stream:
         if handler is None:
             rows = zip(group.envelopes, group.problems, strict=True)
             return Outcomes.of([unroutable(envelope, problem, group.handler) for envelope, problem in rows])
-        deliveries = replace(prepare_all(handler, group.business_id, group.envelopes), letters=group.letters)
+        limits = self._kit.limits
+        are_letters = group.letters is not None
+        prepared = prepare_all(handler, group.business_id, group.envelopes, limits, are_letters=are_letters)
+        deliveries = replace(prepared, letters=group.letters)
         if group.business_id is None:
             return Outcomes.of([each for each in deliveries.messages if isinstance(each, Outcome)])
         algorithm = self._kit.algorithms[handler.name]
