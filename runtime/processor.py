@@ -31,6 +31,8 @@ from runtime.messages.outcome import Outcome
 from runtime.messages.parsing import business_id_of, prepare, refused_for_size, unroutable
 from runtime.retries import RetryPolicy, until_undisturbed
 from runtime.storage.damage import placed
+from runtime.supervision.alarm import Alarm
+from runtime.supervision.supervised import supervised
 
 
 class Processor:
@@ -51,6 +53,9 @@ class Processor:
 
     A message beyond `limits` is a dead letter, of which a note is kept only: keep it yourself.
 
+    A handler that takes longer than `handler_timeout` makes a dead letter of its message (see
+    `runtime.supervision.alarm.Alarm`).
+
     Raises `UsageError` for an unknown algorithm, and for a store or a time that the algorithm does not use.
     """
 
@@ -68,6 +73,7 @@ class Processor:
         token_store: Table | None = None,
         acknowledge_every: timedelta | None = None,
         limits: MessageLimits = USUAL,
+        handler_timeout: timedelta | None = timedelta(seconds=30),
     ) -> None:
         check_stores(algorithm, deduplication_store=deduplication_store, token_store=token_store)
         retries = retries or RetryPolicy()
@@ -79,7 +85,10 @@ class Processor:
                 )
             length = acknowledge_every // timedelta(microseconds=1)
             self._epochs = Epochs(Ledger(table, clock, retries), clock, fresh_id, length)
-        self._app = app = guarded(app) if guard else app
+        app = guarded(app) if guard else app
+        if handler_timeout is not None:
+            app = supervised(app, Alarm(handler_timeout.total_seconds()))
+        self._app = app
         self._tokens = TokenStore(token_store or table) if algorithm == "tokens" else None
         self._table, self._clock, self._retries, self._limits = table, clock, retries, limits
         dependencies = Dependencies(

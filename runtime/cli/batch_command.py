@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -13,9 +14,19 @@ from handlers import App
 from runtime.algorithms.choice import AlgorithmName
 from runtime.cli.invocation import command_with, resumable
 from runtime.cli.option_groups import LimitOptions, OtherStores, SparkOptions
-from runtime.cli.options import AlgorithmChoice, MaxOutputs, MaxRounds, Partitions, StoreUrl, TableName
+from runtime.cli.options import (
+    AlgorithmChoice,
+    HandlerTimeout,
+    MaxOutputs,
+    MaxRounds,
+    Partitions,
+    StoreUrl,
+    TableName,
+    WorkerMemory,
+)
 from runtime.cli.places import Place, Stores
 from runtime.cli.reports.batch import BatchReport
+from runtime.messages.limits import GIB
 
 if TYPE_CHECKING:
     from runtime.cli.console import Screen
@@ -78,6 +89,8 @@ class BatchChoices:
     max_rounds: MaxRounds = 100
     max_outputs: MaxOutputs = 1000
     partitions: Partitions = None
+    handler_timeout: HandlerTimeout = 30_000_000
+    worker_memory: WorkerMemory = 2 * GIB
     limits: LimitOptions
     others: OtherStores
     spark: SparkOptions
@@ -102,6 +115,8 @@ class BatchChoices:
             cascade=self.cascade,
             max_rounds=self.max_rounds,
             max_outputs=self.max_outputs,
+            handler_timeout=timedelta(microseconds=self.handler_timeout),
+            worker_memory=self.worker_memory,
             limits=self.limits.limits(),
             partitions=self.partitions,
             algorithm=algorithm,

@@ -229,6 +229,26 @@ MaxDepth = Annotated[
         "--max-depth", metavar="N", help="Refuse JSON that is nested deeper as too_large; 200 at most."
     ),
 ]
+HandlerTimeout = Annotated[
+    int,
+    typer.Option(
+        "--handler-timeout",
+        parser=parse_duration,
+        metavar="TIME",
+        show_default="30s",
+        help="Interrupt a handler that takes longer: its message is a dead letter, handler_timeout.",
+    ),
+]
+WorkerMemory = Annotated[
+    int,
+    typer.Option(
+        "--worker-memory",
+        parser=parse_size,
+        metavar="SIZE",
+        show_default="2GiB",
+        help="How much a worker may take beside what it begins with; a handler that takes more fails.",
+    ),
+]
 KeepLarge = Annotated[
     str | None,
     typer.Option(

@@ -11,6 +11,7 @@ from runtime.messages.outcome import MAX_ERROR_LENGTH
 
 KIB = 2**10
 MIB = 2**20
+GIB = 2**30
 
 
 @dataclass(frozen=True, slots=True)

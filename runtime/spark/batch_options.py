@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Literal
 
 from runtime.algorithms.choice import AlgorithmName, check_name, check_stores, described_algorithm
@@ -11,7 +12,7 @@ from runtime.batches.dead_letter_limit import DeadLetterLimit
 from runtime.batches.record import STATE_BASED
 from runtime.clock import Clock, system_clock
 from runtime.errors import UsageError
-from runtime.messages.limits import USUAL, MessageLimits
+from runtime.messages.limits import GIB, USUAL, MessageLimits
 from runtime.spark.counts import ShowDone
 from runtime.spark.workers.connection import TablePlace
 from runtime.spark.workers.job import Wrap
@@ -39,6 +40,8 @@ class BatchOptions:
     run again with a higher limit, or none, the batch goes on. A message beyond
     `limits` is a dead letter; `keep_large` is a folder for those of a log, as they were. A cascade that is not at its
     end after `max_rounds`, or with more than `max_outputs` outputs for each message that it began with, stops there.
+    A handler that takes longer than `handler_timeout` is interrupted, and its message is a dead letter, as is one
+    during which workers die; a worker may take `worker_memory` bytes beside what it begins with.
 
     `on_error` says what becomes of later new messages of a stream after a dead letter: they are handled, or held back
     within the round ("stop-stream"), or in all batches until it is redriven or given up ("park").
@@ -70,6 +73,8 @@ class BatchOptions:
     max_dead_letters: int | str | None = None
     limits: MessageLimits = USUAL
     keep_large: str | None = None
+    handler_timeout: timedelta = timedelta(seconds=30)
+    worker_memory: int | None = 2 * GIB
 
     def __post_init__(self) -> None:
         for name, value, allowed in (
@@ -80,6 +85,8 @@ class BatchOptions:
             if value not in allowed:
                 message = f"{name} is {' or '.join(map(repr, allowed))}, not {value!r}."
                 raise UsageError(message)
+        if self.handler_timeout <= timedelta():
+            raise UsageError("A handler has more than no time: give handler_timeout.")
         check_name(self.algorithm)
         self.limit()
         check_stores(

@@ -37,6 +37,8 @@ from runtime.spark.sessions.failures import SPARK_FAILURES, explain
 from runtime.spark.workers.connection import Connection, TablePlace
 from runtime.spark.workers.job import FoldJob
 from runtime.spark.workers.parts import PART, Part, PartJob, totals
+from runtime.spark.workers.supervision import Supervision
+from runtime.supervision.note import remove_notes
 
 Round = Callable[[FoldJob], Work]
 """Says what workers do in a round, once it is known what they are told."""
@@ -102,6 +104,7 @@ class Rounds:
         record = self.connection.run(self.ledger.publish(record))
         folders = self._folders(record)
         folders.remove_staging()
+        remove_notes(_notes_of(record))
         return BatchResult(record, folders.outcomes(), was_published=False)
 
     def handle(self, job: FoldJob, messages: DataFrame) -> Work:
@@ -214,6 +217,9 @@ class Rounds:
             options.algorithm,
             options.deduplication_store and options.deduplication_store.for_workers(),
             options.token_store and options.token_store.for_workers(),
+            supervision=Supervision(
+                options.handler_timeout.total_seconds(), options.worker_memory, _notes_of(record)
+            ),
         )
 
     def _run_round(self, record: BatchRecord, round_: Round, messages: int | None) -> Sequence[Part]:
@@ -281,3 +287,8 @@ class Rounds:
 
     def _folders(self, record: BatchRecord) -> BatchFolders:
         return BatchFolders(self.spark, record)
+
+
+def _notes_of(record: BatchRecord) -> str:
+    """Return where the workers of a batch leave notes when they die."""
+    return f"{record.out}/_notes/{record.batch_id}"

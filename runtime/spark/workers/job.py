@@ -33,6 +33,7 @@ from runtime.spark.workers.garbage import rare_collections
 from runtime.spark.workers.letters import letter_groups
 from runtime.spark.workers.meter import Address, Meter
 from runtime.spark.workers.outcomes import OutcomeWriter
+from runtime.spark.workers.supervision import Supervision, supervising
 from runtime.storage.damage import placed
 from runtime.storage.stream import is_key
 
@@ -54,7 +55,7 @@ class FoldJob:
     `in_flight` bounds how many streams a worker works on at once: on the network there are fewer when the store answers
     slowly, and on SQLite they share a commit. `wrap` is put around each table, for example to count its requests or to
     place faults. `deduplication_store` and `token_store` are where these are, None for the table of the states.
-    `counts` is where the driver is told how far the work is.
+    `counts` is where the driver is told how far the work is. `supervision` bounds handlers, None leaves them alone.
     """
 
     app: App
@@ -68,6 +69,7 @@ class FoldJob:
     deduplication_store: TablePlace | None = None
     token_store: TablePlace | None = None
     counts: Address | None = None
+    supervision: Supervision | None = None
 
     def open(self) -> Opened:
         """Return this worker's connection, with what the algorithm is made of."""
@@ -94,6 +96,11 @@ class FoldJob:
         return self._fold(letter_groups(batches))
 
     def _fold(self, given: Iterable[Group]) -> Iterator[pa.RecordBatch]:
+        meter = Meter(self.counts, self.app)
+        with supervising(self.app, self.supervision, meter.tell_of) as app:
+            yield from replace(self, app=app)._fold_supervised(given, meter)  # noqa: SLF001 - its own
+
+    def _fold_supervised(self, given: Iterable[Group], meter: Meter) -> Iterator[pa.RecordBatch]:
         connection, concurrency, dependencies = self.open()
         kit = _Kit(
             self.app,
@@ -101,7 +108,7 @@ class FoldJob:
             make_batch_algorithms(self.algorithm, dependencies),
             TableLetters(dependencies.table, self.batch, self.clock, dependencies.retries),
             Buffer(),
-            Meter(self.counts, self.app),
+            meter,
             self.batch.limits,
         )
         writer = OutcomeWriter()
