@@ -48,8 +48,9 @@ class Context:
     """The third argument of a handler method.
 
     `now` is in microseconds since 1970 UTC, the precision at which it is stored. `recorded` holds the captured values
-    of the version when the message is replayed, packed with msgpack; None for a new message. `room` bounds what may be
-    published, None when nothing does; `exceeded` is the error that was raised for more.
+    of the version when the message is replayed, packed with msgpack; None for a new message. `draw_key` is the secret
+    of a table whose draws are keyed. `room` bounds what may be published, None when nothing does; `exceeded` is the
+    error that was raised for more.
     """
 
     __slots__ = ("_business_id", "_guids", "_headers", "_message_id", "_now", "_random", "_recorded", "_room", "_seed",
@@ -65,8 +66,9 @@ class Context:
         *,
         recorded: Mapping[str, bytes] | None = None,
         room: OutputRoom | None = None,
+        draw_key: bytes | None = None,
     ) -> None:
-        self._seed = Seed(message_id, handler, business_id)
+        self._seed = Seed(message_id, handler, business_id, draw_key)
         self._business_id = business_id
         self._message_id = message_id
         self._now = now

@@ -67,6 +67,12 @@ Guard = Annotated[
         "than through its context; costs a few percent.",
     ),
 ]
+Adopt = Annotated[
+    bool,
+    typer.Option(
+        "--adopt", help="Take over a table that belongs to another app: from now on it belongs to this one."
+    ),
+]
 AlgorithmOption = Annotated[
     AlgorithmChoice,
     typer.Option(
@@ -92,6 +98,7 @@ class BatchChoices:
     handler_timeout: HandlerTimeout = 30_000_000
     worker_memory: WorkerMemory = 2 * GIB
     limits: LimitOptions
+    adopt: Adopt = False
     others: OtherStores
     spark: SparkOptions
 
@@ -107,7 +114,7 @@ class BatchChoices:
         stores = Stores.of(
             self.states,
             algorithm,
-            self.spark.master,
+            self.spark.place,
             deduplication_store=self.others.deduplication,
             token_store=self.others.tokens,
         )
@@ -119,6 +126,7 @@ class BatchChoices:
             worker_memory=self.worker_memory,
             limits=self.limits.limits(),
             partitions=self.partitions,
+            adopt=self.adopt,
             algorithm=algorithm,
             deduplication_store=stores.deduplication_store,
             token_store=stores.token_store,

@@ -73,6 +73,15 @@ AcknowledgedAfter = Annotated[
         "out, and its version may be cut.",
     ),
 ]
+Remote = Annotated[
+    str | None,
+    typer.Option(
+        "--remote",
+        metavar="sc://HOST:PORT",
+        show_default=False,
+        help="Work on this server of Spark Connect, whatever --master says; needs the extra `connect`.",
+    ),
+]
 OnSpark = Annotated[
     str | None,
     typer.Option(
@@ -328,6 +337,13 @@ class OnDifference(StrEnum):
 
     DEAD_LETTER = "dead-letter"
     FAIL = "fail"
+
+
+class Draws(StrEnum):
+    """Whether the draws of a new table go through a secret."""
+
+    PLAIN = "plain"
+    KEYED = "keyed"
 
 
 class OnError(StrEnum):

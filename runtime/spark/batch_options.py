@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Literal
 
+from handlers import App
 from runtime.algorithms.choice import AlgorithmName, check_name, check_stores, described_algorithm
 from runtime.batches.dead_letter_limit import DeadLetterLimit
 from runtime.batches.record import STATE_BASED
+from runtime.batches.settings import Claim, Draws, Owner
 from runtime.clock import Clock, system_clock
 from runtime.errors import UsageError
 from runtime.messages.limits import GIB, USUAL, MessageLimits
@@ -43,6 +45,13 @@ class BatchOptions:
     A handler that takes longer than `handler_timeout` is interrupted, and its message is a dead letter, as is one
     during which workers die; a worker may take `worker_memory` bytes beside what it begins with.
 
+    `draws="keyed"` in the first batch of a new table gives it a secret that goes into all guids, ids of outputs and
+    random numbers, so that nobody can foresee them (docs/determinism.md); None takes what the table has. A table
+    belongs to the app whose batch was the first: another one is refused, or with `adopt` takes the table over.
+
+    `types` are the message types that the log may hold, for a log of senders who may send no others: a message of
+    another type is a dead letter, whatever handler takes it. With `cascade`, outputs are of any type.
+
     `on_error` says what becomes of later new messages of a stream after a dead letter: they are handled, or held back
     within the round ("stop-stream"), or in all batches until it is redriven or given up ("park").
 
@@ -75,12 +84,16 @@ class BatchOptions:
     keep_large: str | None = None
     handler_timeout: timedelta = timedelta(seconds=30)
     worker_memory: int | None = 2 * GIB
+    types: Collection[str] | None = None
+    draws: Draws | None = None
+    adopt: bool = False
 
     def __post_init__(self) -> None:
         for name, value, allowed in (
             ("late", self.late, ("refuse", "process")),
             ("on_error", self.on_error, ("continue", "stop-stream", "park")),
             ("on_difference", self.on_difference, ("dead-letter", "fail")),
+            ("draws", self.draws or "plain", ("plain", "keyed")),
         ):
             if value not in allowed:
                 message = f"{name} is {' or '.join(map(repr, allowed))}, not {value!r}."
@@ -118,9 +131,26 @@ class BatchOptions:
         other = self.other_table
         return described_algorithm(self.algorithm, None if other is None else (other.store, other.table))
 
+    def claim(self, app: App) -> Claim:
+        """Return what a batch of an app asks of the table."""
+        return Claim(Owner.of(app), self.draws, self.adopt)
+
+    def types_of(self, app: App) -> frozenset[str] | None:
+        """Return the types that the log may hold, None for all. Raises `UsageError` for one that no handler takes."""
+        if self.types is None:
+            return None
+        unknown = sorted(set(self.types) - set(app.message_types))
+        if unknown or not self.types:
+            known = ", ".join(sorted(app.message_types))
+            raise UsageError(
+                f"The types of a log are some of those that the app takes, {known}: not {unknown or 'none'}."
+            )
+        return frozenset(self.types)
+
     def described(self) -> str:
         """Return the options that change what a batch gives."""
         more = ", guard=True" if self.guard else ""
+        more += "" if self.types is None else f", types={','.join(sorted(self.types))}"
         more += f", algorithm={self.described_algorithm()}" if self.has_outbox else ""
         more += self.limits.described()
         return (

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import secrets
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
@@ -33,7 +33,8 @@ from runtime.spark.counts import counted
 from runtime.spark.folders import BatchFolders, absolute_folder, check_unused
 from runtime.spark.logs.routing import route
 from runtime.spark.passes import Work, finish
-from runtime.spark.sessions.failures import SPARK_FAILURES, explain
+from runtime.spark.sessions.failures import failing_as
+from runtime.spark.sessions.kinds import cores_of
 from runtime.spark.workers.connection import Connection, TablePlace
 from runtime.spark.workers.job import FoldJob
 from runtime.spark.workers.parts import PART, Part, PartJob, totals
@@ -80,11 +81,13 @@ class Rounds:
     @property
     def partitions(self) -> int:
         """How many partitions messages are shuffled to."""
-        return self.options.partitions or max(2, 2 * self.spark.sparkContext.defaultParallelism)
+        return self.options.partitions or max(2, 2 * cores_of(self.spark))
 
-    def check_algorithm(self) -> None:
-        """Raise `BatchRefusedError` when the table was processed with another algorithm."""
-        self.connection.run(self.ledger.check_algorithm(self.options.described_algorithm()))
+    def check_table(self) -> None:
+        """Raise `UsageError` when the table was processed with another algorithm, or belongs to another app."""
+        options = self.options
+        check = self.ledger.check_table(options.described_algorithm(), options.claim(self.app))
+        self.connection.run(check)
 
     def find(self, batch_id: str) -> BatchRecord | None:
         """Return what the ledger has of a batch."""
@@ -95,36 +98,42 @@ class Rounds:
 
         `first` gives the outcomes of the first, which has so many messages, if that is known.
         """
-        self.check_algorithm()
-        record = self._begin(batch_id, what)
-        if record.is_finished:
-            return BatchResult(record, self._folders(record).outcomes(), was_published=True)
+        self.check_table()
+        record = self.begin(batch_id, what)
+        was_published = record.is_finished
+        if not was_published:
+            record = self.end(record, first, messages)
+        return BatchResult(record, self._folders(record).outcomes(), was_published)
+
+    def end(self, record: BatchRecord, first: Round, messages: int | None = None) -> BatchRecord:
+        """Run the rounds of a batch that has begun, as `run` does, and publish it."""
         record = self._run_rounds(record, first, messages)
         self._folders(record).release()
         record = self.connection.run(self.ledger.publish(record))
-        folders = self._folders(record)
-        folders.remove_staging()
+        self._folders(record).remove_staging()
         remove_notes(_notes_of(record))
-        return BatchResult(record, folders.outcomes(), was_published=False)
+        return record
 
-    def handle(self, job: FoldJob, messages: DataFrame) -> Work:
-        """Return the work on messages in the one form of a log."""
-        return Work(route(messages, self.app, self.partitions), job.fold)
+    def handle(self, job: FoldJob, messages: DataFrame, types: Collection[str] | None = None) -> Work:
+        """Return the work on messages in the one form of a log, which may be of these types; None allows all."""
+        routed = route(messages, self.app, self.partitions, types=types)
+        return Work(routed, replace(job, types=types).fold)
 
-    def _begin(self, batch_id: str | None, what: str) -> BatchRecord:
+    def begin(self, batch_id: str | None, what: str) -> BatchRecord:
         """Begin or resume a batch in the ledger, once it is certain that it can be run."""
         out, other = absolute_folder(self.out), self.options.other_table
         begun = None if batch_id is None else self.find(batch_id)
         if batch_id is not None and begun is None:
             check_unused(out, batch_id)
         if begun is None or not begun.is_finished:
-            check_folder(self.spark, out)
+            check_folder(out)
             check_workers(
                 self.spark, Probe(self.app, self.place.for_workers(), other and other.for_workers())
             )
         input_ = f"{what}; handlers {', '.join(sorted(self.app.handlers))}; {self.options.described()}"
-        algorithm = self.options.described_algorithm()
-        return self.connection.run(self.ledger.begin(batch_id or new_batch_id(), input_, out, algorithm))
+        algorithm, claim = self.options.described_algorithm(), self.options.claim(self.app)
+        begin = self.ledger.begin(batch_id or new_batch_id(), input_, out, algorithm, claim)
+        return self.connection.run(begin)
 
     def _run_rounds(self, record: BatchRecord, first: Round, messages: int | None) -> BatchRecord:
         self._finish(record)
@@ -194,9 +203,10 @@ class Rounds:
 
     def _job(self, record: BatchRecord) -> FoldJob:
         options = self.options
+        open_batches, settings = self.connection.run(self.ledger.snapshot())
         batch = BatchContext(
             record.batch_id,
-            self.connection.run(self.ledger.open_batches()),
+            open_batches,
             is_cascade=record.rounds > 0,
             late=options.late,
             on_error=options.on_error,
@@ -204,7 +214,7 @@ class Rounds:
             number=record.number,
             limits=options.limits,
         )
-        app = guarded(self.app) if options.guard else self.app
+        app = (guarded(self.app) if options.guard else self.app).keyed(settings.draw_key)
         states = self.place.for_workers()
         return FoldJob(
             app,
@@ -227,13 +237,13 @@ class Rounds:
         number, types = record.rounds, tuple(self.app.message_types)
         folders = self._folders(record)
         self.options.step(f"Round {number}: handling messages")
-        try:
-            with counted(self.spark, messages, self.options.progress) as counts:
-                rows, fold = round_(replace(self._job(record), counts=counts))
-                staged = folders.stage(number)
-                written = rows.mapInArrow(PartJob(fold, staged, types).run, PART).collect()
-        except SPARK_FAILURES as error:
-            raise BatchFailedError(explain(error, record.batch_id)) from error
+        with (
+            failing_as(BatchFailedError, record.batch_id),
+            counted(self.spark, messages, self.options.progress) as counts,
+        ):
+            rows, fold = round_(replace(self._job(record), counts=counts))
+            staged = folders.stage(number)
+            written = rows.mapInArrow(PartJob(fold, staged, types).run, PART).collect()
         self.options.step(f"Round {number}: committing outcomes")
         self.connection.run(self.connection.table.barrier())
         return folders.put_in_place(staged, number, [Part(**row.asDict()) for row in written], types)
@@ -244,14 +254,8 @@ class Rounds:
             return
         number = record.rounds - 1
         self.options.step(f"Round {number}: finishing messages")
-        try:
-            finish(
-                self._folders(record).outcomes(number),
-                self._job(record),
-                self.partitions,
-            )
-        except SPARK_FAILURES as error:
-            raise BatchFailedError(explain(error, record.batch_id)) from error
+        with failing_as(BatchFailedError, record.batch_id):
+            finish(self._folders(record).outcomes(number), self._job(record), self.partitions)
 
     def _outputs_of(self, record: BatchRecord, number: int) -> DataFrame:
         """Return the outputs of a round, each for the handlers that take it, as a log in its one form.

@@ -24,17 +24,18 @@ from runtime.algorithms.state_based.verification import Verdict
 from runtime.archives.exported import ExportedVersions
 from runtime.batches.ledger import Ledger
 from runtime.batches.record import STATE_BASED
+from runtime.batches.settings import TableSettings
 from runtime.clock import system_clock
 from runtime.errors import BatchFailedError, LogError, UsageError
 from runtime.messages.dead_letters import VARYING
 from runtime.messages.limits import USUAL, MessageLimits
-from runtime.spark.beginning import check_session
 from runtime.spark.counts import ShowDone, counted
 from runtime.spark.logs.log import normalise
 from runtime.spark.logs.reading import Log, open_log
 from runtime.spark.logs.routing import Sample, route
 from runtime.spark.schemas import FOUND
-from runtime.spark.sessions.failures import SPARK_FAILURES, explain
+from runtime.spark.sessions.failures import failing_as
+from runtime.spark.sessions.kinds import cores_of
 from runtime.spark.sessions.settings import job_settings
 from runtime.spark.verify_job import VerifyJob
 from runtime.spark.workers.connection import Connection, check_reach, open_table
@@ -171,7 +172,6 @@ def verify(
     Raises `UsageError` for what cannot be verified, `ArchiveError` for an export without versions,
     `TableNotFoundError` when there is no such table, and `BatchFailedError` when the job stopped.
     """
-    check_session(spark)
     verifying = _Verifying(spark, app, portable_url(store), table, VerifyOptions(**options))
     with job_settings(spark, messages):
         return verifying.run(messages)
@@ -204,6 +204,7 @@ class _Verifying:
         connection = open_table(self.store, self.table, make=False)
         check_reach(connection, self.spark)
         _check_versions(connection)
+        self.app = self.app.keyed(connection.run(TableSettings.of(connection.table)).draw_key)
         sample = None if options.sample == 1 else Sample(options.sample, options.seed)
         rounds = [self._round(0, log, sample)]
         while options.cascade:
@@ -237,14 +238,11 @@ class _Verifying:
             export=None if options.export is None else str(Path(options.export).absolute()),
             limits=options.limits,
         )
-        partitions = options.partitions or max(2, 2 * self.spark.sparkContext.defaultParallelism)
+        partitions = options.partitions or max(2, 2 * cores_of(self.spark))
         routed = route(messages, self.app, partitions, sample)
-        try:
-            with counted(self.spark, None, options.progress) as counts:
-                found = routed.mapInArrow(replace(job, counts=counts).verify, FOUND)
-                found.persist(StorageLevel.DISK_ONLY).count()
-        except SPARK_FAILURES as error:
-            raise BatchFailedError(explain(error)) from error
+        with failing_as(BatchFailedError), counted(self.spark, None, options.progress) as counts:
+            found = routed.mapInArrow(replace(job, counts=counts).verify, FOUND)
+            found.persist(StorageLevel.DISK_ONLY).count()
         return found
 
     def _outputs(self, found: DataFrame) -> DataFrame:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from contextlib import suppress
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import NamedTuple
 
 import msgpack
 import pytest
 
 from eventstore import Int64, Operation, Row, Table, drive
+from handlers import App
 from runtime import Envelope, Output, Processor
 from runtime.algorithms.choice import Dependencies, make_outbox_batches
 from runtime.algorithms.documents.effects import MAX_BYTES, Effect, TableEffects
@@ -24,12 +25,16 @@ from runtime.algorithms.state_based.truncation_rules import DAY
 from runtime.batches.context import BatchContext
 from runtime.batches.ledger import Ledger
 from runtime.batches.numbering import PARTITION, Counter
+from runtime.batches.settings import KEY_BYTES, OF_TABLE, Claim, Owner
 from runtime.cleanup.forget import Tables, forget
 from runtime.cleanup.lease import Leases
 from runtime.cleanup.policies import Policies, PolicyRules, Scope
 from runtime.clock import system_clock
 from runtime.messages.deliveries import Prepared
 from runtime.messages.parsing import prepare
+from runtime.publishing.claims import Claims
+from runtime.publishing.publisher import Refused
+from runtime.publishing.records import Publications
 from runtime.retries import RetryPolicy
 from runtime.spark import issuing
 from samples.shooting_range import app
@@ -86,6 +91,13 @@ def written() -> list[Row]:
     return list(drive(table.scan(None)).rows)
 
 
+async def _publish(table: Table) -> None:
+    publication = await Publications(table, system_clock).begin("b1-digest", "sqlite:///file", None, 1)
+    claim = await Claims(table, system_clock, publication, "somebody", timedelta(minutes=1)).take(0, None)
+    assert claim
+    await claim.note(1, refused=[Refused("m1", "Hit", GAMES[0], "400")])
+
+
 async def write_all(table: Table) -> None:
     for number, algorithm in enumerate(WITH_OUTBOX):
         # One message that is finished, and one whose outputs wait
@@ -127,7 +139,9 @@ async def write_all(table: Table) -> None:
     ledger = Ledger(table, system_clock)
     ended = await ledger.commit_round(await ledger.begin("ended", "log", "out"), 0, {"processed": 1}, 0)
     await ledger.publish(ended)
-    died = await ledger.begin("died", "log", "out")
+    claim = Claim(Owner.of(App(*app.handler_types, name="range")))
+    died = await ledger.begin("died", "log", "out", claim=claim)
+    await table.transact(PARTITION, [Operation.merge(OF_TABLE, {"DrawKey": bytes(KEY_BYTES)})])
     older = Counter(looked_through="died").operation()
     await table.transact(PARTITION, [Operation.merge("!next", older.properties)])
     given_to = Dependencies(app, table, batch=BatchContext("died", number=died.number))
@@ -144,6 +158,7 @@ async def write_all(table: Table) -> None:
         await policies.hold(scope)
     await policies.set_rules(Scope(), PolicyRules(older_than=90 * DAY, keep_last=1))
     await Leases(table, system_clock).take("somebody")
+    await _publish(table)
 
 
 class NoEffects(TableEffects):

@@ -32,8 +32,15 @@ def invoke(
     """
     now, version = max(now, entity.last_now), entity.version + 1
     envelope, before = message.envelope, handler.codec.upcast(entity.state, entity.schema)
-    message_id, room = envelope.message_id, limits.room
-    context = Context(handler.name, message.business_id, message_id, now, envelope.headers, room=room)
+    context = Context(
+        handler.name,
+        message.business_id,
+        envelope.message_id,
+        now,
+        envelope.headers,
+        draw_key=handler.draw_key,
+        room=limits.room,
+    )
     route, state = message.route, read_state(handler.codec, before)
     try:
         _, after = invoke_handler(

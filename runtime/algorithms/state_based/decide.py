@@ -95,8 +95,15 @@ class Decider:
         envelopes = deliveries.envelopes
         headers, type_ = envelopes.headers[position], envelopes.types[position]
         now = max(self._clock(), transaction.last_now)
-        message_id = envelopes.message_ids[position]
-        context = Context(self._handler.name, self._business_id, message_id, now, headers, room=self._room)
+        context = Context(
+            self._handler.name,
+            self._business_id,
+            envelopes.message_ids[position],
+            now,
+            headers,
+            draw_key=self._handler.draw_key,
+            room=self._room,
+        )
         route = deliveries.routes[type_]
         revision = route.newest
         try:
