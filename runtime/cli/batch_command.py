@@ -26,7 +26,6 @@ from runtime.cli.options import (
 )
 from runtime.cli.places import Place, Stores
 from runtime.cli.reports.batch import BatchReport
-from runtime.messages.limits import GIB
 
 if TYPE_CHECKING:
     from runtime.cli.console import Screen
@@ -95,8 +94,8 @@ class BatchChoices:
     max_rounds: MaxRounds = 100
     max_outputs: MaxOutputs = 1000
     partitions: Partitions = None
-    handler_timeout: HandlerTimeout = 30_000_000
-    worker_memory: WorkerMemory = 2 * GIB
+    handler_timeout: HandlerTimeout = "30s"  # type: ignore[assignment] # parsed like what is typed
+    worker_memory: WorkerMemory = "2GiB"  # type: ignore[assignment] # as above
     limits: LimitOptions
     adopt: Adopt = False
     others: OtherStores

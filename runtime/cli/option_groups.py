@@ -60,11 +60,12 @@ class LogOptions:
 class LimitOptions:
     """How large a message may be."""
 
-    max_line: MaxLine = USUAL.line
-    max_body: MaxBody = USUAL.body
-    max_headers: MaxHeaders = USUAL.headers
+    # Sizes are parsed like what is typed.
+    max_line: MaxLine = "1MiB"  # type: ignore[assignment]
+    max_body: MaxBody = "1MiB"  # type: ignore[assignment]
+    max_headers: MaxHeaders = "64KiB"  # type: ignore[assignment]
     max_published: MaxPublished = USUAL.outputs
-    max_published_bytes: MaxPublishedBytes = USUAL.output_bytes
+    max_published_bytes: MaxPublishedBytes = "4MiB"  # type: ignore[assignment]
     max_error: MaxError = USUAL.error
     max_depth: MaxDepth = USUAL.depth
 

@@ -188,7 +188,6 @@ MaxLine = Annotated[
         "--max-line",
         parser=parse_size,
         metavar="SIZE",
-        show_default="1MiB",
         help="Refuse longer lines of a log as too_large; a note with size, digest and the first kilobyte is kept.",
     ),
 ]
@@ -198,7 +197,6 @@ MaxBody = Annotated[
         "--max-body",
         parser=parse_size,
         metavar="SIZE",
-        show_default="1MiB",
         help="Refuse messages with larger bodies as too_large.",
     ),
 ]
@@ -208,7 +206,6 @@ MaxHeaders = Annotated[
         "--max-headers",
         parser=parse_size,
         metavar="SIZE",
-        show_default="64KiB",
         help="Refuse messages with more bytes of headers, or in an id or a type, as too_large.",
     ),
 ]
@@ -224,7 +221,6 @@ MaxPublishedBytes = Annotated[
         "--max-published-bytes",
         parser=parse_size,
         metavar="SIZE",
-        show_default="4MiB",
         help="Refuse a message for which a handler publishes more bytes of bodies and headers.",
     ),
 ]
@@ -244,7 +240,6 @@ HandlerTimeout = Annotated[
         "--handler-timeout",
         parser=parse_duration,
         metavar="TIME",
-        show_default="30s",
         help="Interrupt a handler that takes longer: its message is a dead letter, handler_timeout.",
     ),
 ]
@@ -254,7 +249,6 @@ WorkerMemory = Annotated[
         "--worker-memory",
         parser=parse_size,
         metavar="SIZE",
-        show_default="2GiB",
         help="How much a worker may take beside what it begins with; a handler that takes more fails.",
     ),
 ]

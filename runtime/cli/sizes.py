@@ -17,7 +17,7 @@ def parse_size(text: str) -> int:
 
     Raises `typer.BadParameter` for anything else, and for 0.
     """
-    match = _SIZE.fullmatch(str(text).strip().upper())
+    match = _SIZE.fullmatch(text.strip().upper())
     size = int(match[1]) * _BYTES[match[2]] if match else 0
     if not size:
         raise typer.BadParameter(f"{text!r} is no size: write {FORMS}.")

@@ -36,17 +36,17 @@ class Reason(StrEnum):
     BUSINESS_ID_MISMATCH = "business_id_mismatch"
     KEY_TOO_LONG = "key_too_long"
     HANDLER_ERROR = "handler_error"
+    HANDLER_TIMEOUT = "handler_timeout"
+    HANDLER_CRASHED = "handler_crashed"
     ID_REUSED = "id_reused"
     NONDETERMINISTIC = "nondeterministic"
     REPLAY_FAILED = "replay_failed"
     ENQUEUED_IN_FUTURE = "enqueued_in_future"
+    TOO_LARGE = "too_large"
     STATE_TOO_LARGE = "state_too_large"
     HELD_BACK = "held_back"
     FORGOTTEN = "forgotten"
     STREAM_DAMAGED = "stream_damaged"
-    TOO_LARGE = "too_large"
-    HANDLER_TIMEOUT = "handler_timeout"
-    HANDLER_CRASHED = "handler_crashed"
 
 
 class Output(NamedTuple):
