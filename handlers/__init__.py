@@ -18,6 +18,7 @@ from handlers.errors import (
     HandlersError,
     InputStateChangedError,
     NondeterminismError,
+    OutputsTooLargeError,
     PublishError,
     SpecError,
 )
@@ -36,6 +37,7 @@ __all__ = [
     "InputStateChangedError",
     "Message",
     "NondeterminismError",
+    "OutputsTooLargeError",
     "PublishError",
     "Published",
     "SpecError",

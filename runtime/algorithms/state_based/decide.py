@@ -50,6 +50,7 @@ class Decider:
         self._clock = clock
         self._batch = batch
         self._business_id = business_id
+        self._room = batch.limits.room
         self._replayer = Replayer(handler, business_id)
 
     def decide(self, transaction: Transaction) -> None:
@@ -101,6 +102,7 @@ class Decider:
             now,
             headers,
             draw_key=self._handler.draw_key,
+            room=self._room,
         )
         route = deliveries.routes[type_]
         revision = route.newest
@@ -116,7 +118,7 @@ class Decider:
         except HandlerFailedError as error:
             # The handler may have changed the state before it failed.
             transaction.state = self._handler.codec.reread(before)
-            refused = self._dead_letter(envelopes[position], Reason.HANDLER_ERROR, str(error))
+            refused = self._dead_letter(envelopes[position], error.reason, str(error))
             self._refuse(position, refused, transaction)
             return
         size = size_beside_state(type_, headers, context.captured)
@@ -243,7 +245,8 @@ class Decider:
         return self._dead_letter(envelope, reason, error)
 
     def _dead_letter(self, envelope: Envelope, reason: Reason, error: str) -> Outcome:
-        return dead_letter(envelope, reason, error, self._handler.name, self._business_id)
+        length = self._batch.limits.error
+        return dead_letter(envelope, reason, error, self._handler.name, self._business_id, length=length)
 
 
 def _first_outputs(known: Known, transaction: Transaction) -> Sequence[Output] | None:
