@@ -19,6 +19,7 @@ from runtime.spark.folders import absolute_folder
 from runtime.spark.logs.log import normalise
 from runtime.spark.logs.routing import find_routes
 from runtime.spark.sessions.failures import explain
+from runtime.spark.sessions.kinds import is_connect
 from runtime.spark.sessions.settings import job_settings
 from runtime.spark.streaming.admission import Admission
 from runtime.spark.streaming.checkpoint import Checkpoint
@@ -91,6 +92,12 @@ class Stream:
         spark = df.sparkSession
         if not df.isStreaming:
             message = "This DataFrame is no stream: make it with spark.readStream, or run it as a batch."
+            raise UsageError(message)
+        if is_connect(spark):
+            message = (
+                "This is a session of Spark Connect, where micro-batches are handled on the server, in another process "
+                "than this one: start the stream with a session of the driver itself, or by spark-submit there."
+            )
             raise UsageError(message)
         check_reach(open_table(self.place.store, self.place.table, self.options.other_table), spark)
         with job_settings(spark):  # of which the query has a copy
