@@ -14,7 +14,14 @@ from handlers import App
 from handlers.guard import guarded
 from handlers.route import Route
 from runtime.algorithms.algorithm import AT_ONCE, Publish
-from runtime.algorithms.choice import AlgorithmName, Dependencies, check_stores, handlers_of, make_algorithms
+from runtime.algorithms.choice import (
+    AlgorithmName,
+    Dependencies,
+    check_documents,
+    check_stores,
+    handlers_of,
+    make_algorithms,
+)
 from runtime.algorithms.fresh_ids import fresh_id
 from runtime.algorithms.letters.of_table import TableLetters, letters_of_message, remove
 from runtime.algorithms.outbox.tokens import TokenStore, issue
@@ -24,6 +31,9 @@ from runtime.batches.epochs import Epochs
 from runtime.batches.ledger import Ledger
 from runtime.batches.open_batches import OpenBatches
 from runtime.clock import Clock, system_clock
+from runtime.documents.opening import open_documents
+from runtime.documents.store import DocumentStore
+from runtime.documents.sweeping import DocumentSweep, Swept
 from runtime.errors import UsageError
 from runtime.messages.envelope import Envelope
 from runtime.messages.outcome import Outcome
@@ -48,6 +58,9 @@ class Processor:
     handled until then are out, so that truncation may cut their versions: two or three requests when a time begins, and
     two when it ends. Call `flush` when the consumer stops. Only the state-based algorithm needs it.
 
+    `documents` is where documents are kept that handlers store (`context.store_document`): the url of a folder, or a
+    store of one's own (docs/side-effects.md). Only the state-based algorithm takes it.
+
     Raises `UsageError` for an unknown algorithm, and for a store or a time that the algorithm does not use.
     """
 
@@ -64,8 +77,10 @@ class Processor:
         deduplication_store: Table | None = None,
         token_store: Table | None = None,
         acknowledge_every: timedelta | None = None,
+        documents: str | DocumentStore | None = None,
     ) -> None:
         check_stores(algorithm, deduplication_store=deduplication_store, token_store=token_store)
+        check_documents(algorithm, documents)
         retries = retries or RetryPolicy()
         self._epochs = None
         if acknowledge_every is not None:
@@ -78,6 +93,7 @@ class Processor:
         self._app = app = guarded(app) if guard else app
         self._tokens = TokenStore(token_store or table) if algorithm == "tokens" else None
         self._table, self._clock, self._retries = table, clock, retries
+        self._documents = open_documents(documents) if isinstance(documents, str) else documents
         dependencies = Dependencies(
             app,
             table,
@@ -87,6 +103,7 @@ class Processor:
             clock,
             retries,
             epochs=self._epochs,
+            documents=self._documents,
         )
         self._algorithms = make_algorithms(algorithm, dependencies)
 
@@ -110,8 +127,7 @@ class Processor:
         than `process`, which reads the ledger, and one for each 1,000 letters of the table.
         """
         retries = self._retries.beside(self._table)
-        ledger = Ledger(self._table, self._clock, self._retries)
-        open_batches = await until_undisturbed(retries, partial(ledger.open_batches, dry_run=True))
+        open_batches = await self._open_batches()
         handlers = [route.handler for route in self._app.routes(message.type)]
         letters = await until_undisturbed(
             retries, partial(letters_of_message, self._table, message, handlers)
@@ -148,8 +164,14 @@ class Processor:
         return 0 if self._epochs is None else await self._epochs.flush()
 
     async def sweep(self, older_than: timedelta = AT_ONCE) -> int:
-        """Publish and finish messages whose worker died more than `older_than` ago, and return how many."""
+        """Publish and finish messages whose worker died more than `older_than` ago, and return how many.
+
+        State-based, with a store of documents: delete the documents of attempts that began so long ago and never
+        committed, and return how many attempts.
+        """
         with placed(self._table):
+            if self._documents is not None:
+                return (await self._sweep_documents(self._documents, older_than)).attempts
             return sum([await algorithm.sweep(older_than) for algorithm in self._algorithms.values()])
 
     async def evict(self, older_than: timedelta, *, dry_run: bool = False) -> int:
@@ -162,6 +184,15 @@ class Processor:
         algorithms = self._algorithms.values()
         with placed(self._table):
             return sum([await algorithm.evict(older_than, dry_run=dry_run) for algorithm in algorithms])
+
+    async def _sweep_documents(self, documents: DocumentStore, older_than: timedelta) -> Swept:
+        open_batches = await self._open_batches()
+        sweep = DocumentSweep(self._table, documents, self._clock, self._retries, open_batches)
+        return await sweep.sweep(older_than)
+
+    async def _open_batches(self) -> OpenBatches:
+        reading = partial(Ledger(self._table, self._clock, self._retries).open_batches, dry_run=True)
+        return await until_undisturbed(self._retries.beside(self._table), reading)
 
     async def _handle(self, route: Route, message: Envelope, redrive_beside: OpenBatches | None) -> Outcome:
         handler = self._app.handlers[route.handler]

@@ -13,7 +13,7 @@ from handlers import App
 from runtime.algorithms.choice import AlgorithmName
 from runtime.cli.invocation import command_with, resumable
 from runtime.cli.option_groups import OtherStores, SparkOptions
-from runtime.cli.options import AlgorithmChoice, MaxRounds, Partitions, StoreUrl, TableName
+from runtime.cli.options import AlgorithmChoice, DocumentsUrl, MaxRounds, Partitions, StoreUrl, TableName
 from runtime.cli.places import Place, Stores
 from runtime.cli.reports.batch import BatchReport
 
@@ -77,6 +77,7 @@ class BatchChoices:
     cascade: Cascade = False
     max_rounds: MaxRounds = 100
     partitions: Partitions = None
+    documents: DocumentsUrl = None
     others: OtherStores
     spark: SparkOptions
 
@@ -100,6 +101,7 @@ class BatchChoices:
             cascade=self.cascade,
             max_rounds=self.max_rounds,
             partitions=self.partitions,
+            documents=self.documents,
             algorithm=algorithm,
             deduplication_store=stores.deduplication_store,
             token_store=stores.token_store,

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
-from runtime.algorithms.choice import AlgorithmName, check_name, check_stores, described_algorithm
+from runtime.algorithms.choice import (
+    AlgorithmName,
+    check_documents,
+    check_name,
+    check_stores,
+    described_algorithm,
+)
 from runtime.batches.dead_letter_limit import DeadLetterLimit
 from runtime.batches.record import STATE_BASED
 from runtime.clock import Clock, system_clock
+from runtime.documents.opening import open_documents
 from runtime.errors import UsageError
 from runtime.spark.counts import ShowDone
 from runtime.spark.workers.connection import TablePlace
@@ -44,6 +51,9 @@ class BatchOptions:
     `token_store` are tables for the algorithms that use them; by default they are the table of the states. With an
     algorithm other than the state-based one nothing is ever `too_late` and nothing is replayed, so `late` and
     `on_difference` must be left out.
+
+    `documents` is the url of the folder in which documents are kept that handlers store (`context.store_document`):
+    see `runtime.documents.opening`. Only the state-based algorithm takes it.
     """
 
     cascade: bool = False
@@ -64,6 +74,7 @@ class BatchOptions:
     step: Step = _silent
     progress: ShowDone | None = None
     max_dead_letters: int | str | None = None
+    documents: str | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         for name, value, allowed in (
@@ -79,6 +90,9 @@ class BatchOptions:
         check_stores(
             self.algorithm, deduplication_store=self.deduplication_store, token_store=self.token_store
         )
+        check_documents(self.algorithm, self.documents)
+        if self.documents is not None:
+            open_documents(self.documents)
         if self.has_outbox and (self.late, self.on_difference) != ("refuse", "dead-letter"):
             message = (
                 f"With the algorithm {self.algorithm} nothing is too late and nothing is replayed: leave out what is "

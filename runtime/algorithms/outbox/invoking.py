@@ -11,6 +11,7 @@ from runtime.algorithms.outbox.entity import Entity
 from runtime.algorithms.outbox.entry import Entry, outputs_of
 from runtime.batches.context import FORGOTTEN
 from runtime.batches.open_batches import BatchKey
+from runtime.errors import UsageError
 from runtime.messages.deliveries import Delivery, Prepared
 from runtime.messages.outcome import Outcome, Output, Reason, Status, dead_letter
 from runtime.storage.stored_state import read_state
@@ -33,6 +34,11 @@ def invoke(
         )
     except HandlerFailedError as error:
         return refused(handler, message, Reason.HANDLER_ERROR, str(error))
+    if context.documents:
+        raise UsageError(
+            f"{handler.name} stores documents (store_document), which an outbox cannot refer to: process its messages "
+            f"with the state-based algorithm."
+        )
     published = [
         (message_id, name, body.decode(), headers) for message_id, name, body, headers in context.published
     ]

@@ -19,6 +19,7 @@ from runtime.algorithms.letters.of_table import TableLetters
 from runtime.batches.context import BatchContext
 from runtime.batches.seen import NOTHING
 from runtime.clock import Clock, system_clock
+from runtime.documents.opening import open_documents
 from runtime.errors import StoredDataError
 from runtime.messages.deliveries import Delivery
 from runtime.messages.outcome import Outcome, Reason, dead_letter
@@ -53,7 +54,7 @@ class FoldJob:
     `in_flight` bounds how many streams a worker works on at once: on the network there are fewer when the store answers
     slowly, and on SQLite they share a commit. `wrap` is put around each table, for example to count its requests or to
     place faults. `deduplication_store` and `token_store` are where these are, None for the table of the states.
-    `counts` is where the driver is told how far the work is.
+    `counts` is where the driver is told how far the work is. `documents` is the url of the store of documents.
     """
 
     app: App
@@ -67,6 +68,7 @@ class FoldJob:
     deduplication_store: TablePlace | None = None
     token_store: TablePlace | None = None
     counts: Address | None = None
+    documents: str | None = field(default=None, repr=False)
 
     def open(self) -> Opened:
         """Return this worker's connection, with what the algorithm is made of."""
@@ -81,6 +83,7 @@ class FoldJob:
             token_store=other,
             clock=self.clock,
             batch=self.batch,
+            documents=None if self.documents is None else open_documents(self.documents),
         )
         return Opened(connection, concurrency, dependencies)
 
