@@ -16,7 +16,7 @@ unexport VIRTUAL_ENV PYTHONHOME PYTHONPATH PYTHONDONTWRITEBYTECODE SPARK_HOME PY
 MAKEFLAGS += --no-builtin-rules
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup setup-test demo test test-rest test-all differential model tla docs docs-serve reference bench bench-guard bench-tables stages startup growth skew cleanup algorithms side-effects lint format constraints clean distclean
+.PHONY: help setup setup-test demo test test-rest test-all differential model faults tla docs docs-serve reference bench bench-guard bench-tables stages startup growth skew cleanup algorithms side-effects lint format constraints clean distclean
 
 BIN := .venv/bin
 PIP_INSTALL := scripts/quietly.sh $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-input -c constraints.txt
@@ -83,6 +83,9 @@ differential: setup-test  ## compare the store's backends by random programs for
 model: .make/packages-test  ## walk every interleaving of the shipped code; rewrites docs/verification.md, ARGS=--dry does not
 	@$(BIN)/python -m tests.model $(ARGS)
 
+faults: .make/packages-test .make/azurite  ## kill batches at random moments, compare how they end; rewrites docs/faults.md, ARGS="--share 0.01" is short
+	@PATH="$(CURDIR)/.make/node:$$PATH" nice $(BIN)/python -m tests.faults $(ARGS)
+
 docs: .make/packages-docs  ## build the documentation as a site, site/index.html; a broken link or anchor fails
 	@scripts/quietly.sh $(MKDOCS) build --strict
 	@echo "site/index.html"
@@ -111,7 +114,7 @@ constraints: .venv/pyvenv.cfg  ## choose the newest versions of all packages ane
 	@$(BIN)/python scripts/resolve_constraints.py
 
 clean:  ## remove what runs, tests and builds left behind
-	rm -rf build dist site *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf build dist site .faults *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	rm -rf demo-output .consistent spark-warehouse metastore_db derby.log
 	find . \( -name .venv -o -name node_modules -o -name .git \) -prune -o -name __pycache__ -type d -exec rm -rf {} +
 

@@ -18,9 +18,13 @@ from handlers.state_codec import StateCodec
 
 
 class HandlerDefinition:
-    """One handler of an app: its name, the codec of its state, and its routes by message name and alias."""
+    """One handler of an app: its name, the codec of its state, and its routes by message name and alias.
+
+    `draw_key` is the secret of the table that it works on, if the draws of that are keyed.
+    """
 
     def __init__(self, handler_type: type[Handler[Any]]) -> None:
+        self.draw_key: bytes | None = None
         self.name = handler_name(handler_type)
         self.handler_type = handler_type
         self.state_type = _state_type(handler_type)
@@ -80,11 +84,15 @@ class HandlerDefinition:
 class App:
     """Handlers that run together: `app = App(ShootingRange, LeaderBoard)`.
 
+    The `name` tells a table which app is its own, whatever becomes of the handlers; without one, their names do.
+
     Raises `AppError`, with one sentence that says what to change: for duplicate names, methods with another
     signature, business ids of unsupported types, mutable fields, and gaps between schema versions.
     """
 
-    def __init__(self, *handlers: type[Handler[Any]]) -> None:
+    def __init__(self, *handlers: type[Handler[Any]], name: str | None = None) -> None:
+        self.name = name
+        self.draw_key: bytes | None = None
         self.handlers: dict[str, HandlerDefinition] = {}
         self.message_types: dict[str, type[Message]] = {}
         for handler_type in handlers:
@@ -97,8 +105,19 @@ class App:
         found = (definition.routes.get(message_type) for definition in self.handlers.values())
         return tuple(route for route in found if route)
 
-    def __reduce__(self) -> tuple[type[App], tuple[type[Handler[Any]], ...]]:
-        return type(self), tuple(definition.handler_type for definition in self.handlers.values())
+    @property
+    def handler_types(self) -> tuple[type[Handler[Any]], ...]:
+        """The classes that it was made of."""
+        return tuple(definition.handler_type for definition in self.handlers.values())
+
+    def keyed(self, draw_key: bytes | None) -> App:
+        """Return the app for a table with this secret, which goes into all draws; None for a table without one."""
+        if draw_key == self.draw_key:
+            return self
+        return _made(type(self), self.handler_types, self.name, draw_key)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _made, (type(self), self.handler_types, self.name, self.draw_key)
 
     def _add(self, handler_type: type[Handler[Any]]) -> None:
         given: object = handler_type
@@ -113,6 +132,16 @@ class App:
         self.handlers[definition.name] = definition
         for name, route in definition.routes.items():
             _check_one_type(name, self.message_types.setdefault(name, route.message_type), route.message_type)
+
+
+def _made(
+    kind: type[App], handlers: tuple[type[Handler[Any]], ...], name: str | None, draw_key: bytes | None
+) -> App:
+    app = kind(*handlers, name=name)
+    app.draw_key = draw_key
+    for definition in app.handlers.values():
+        definition.draw_key = draw_key
+    return app
 
 
 def _check_one_type(name: str, one: type[Message], other: type[Message]) -> None:

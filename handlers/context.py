@@ -47,6 +47,7 @@ class Context:
     `now` is in microseconds since 1970 UTC, the precision at which it is stored. `recorded` holds the captured values
     of the version when the message is replayed, packed with msgpack; None for a new message. `place` begins the names
     of the documents of this attempt, and no other attempt has the same; without one they are derived from the message.
+    `draw_key` is the secret of a table whose draws are keyed.
     """
 
     __slots__ = ("_business_id", "_guids", "_headers", "_message_id", "_now", "_place", "_random", "_recorded", "_seed",
@@ -62,8 +63,9 @@ class Context:
         *,
         recorded: Mapping[str, bytes] | None = None,
         place: str | None = None,
+        draw_key: bytes | None = None,
     ) -> None:
-        self._seed = Seed(message_id, handler, business_id)
+        self._seed = Seed(message_id, handler, business_id, draw_key)
         self._business_id = business_id
         self._message_id = message_id
         self._now = now

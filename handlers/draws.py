@@ -2,12 +2,14 @@
 
 Each draw is SHA-256 over (message id, handler, business id, kind of draw, counter), each part preceded by its length.
 Two handlers of one message draw different values, and each kind has its own counter, so that one more draw of one
-kind never shifts another. The values are part of the storage contract: they never change. This module imports only
+kind never shifts another. With a key it is HMAC-SHA-256 of the same bytes: who does not know the key cannot foresee the
+draws of a message by its id. The values are part of the storage contract: they never change. This module imports only
 the standard library, so that tests can run it under every version of Python.
 """
 
 from __future__ import annotations
 
+import hmac
 import random
 from bisect import bisect
 from collections.abc import Callable, Iterable, MutableSequence, Sequence
@@ -42,16 +44,18 @@ class _Sized(Protocol[T_co]):
 
 
 class Seed:
-    """The source of all draws for one message in one handler."""
+    """The source of all draws for one message in one handler. `key` is the secret of a table whose draws are keyed."""
 
-    __slots__ = ("_prefix",)
+    __slots__ = ("_key", "_prefix")
 
-    def __init__(self, message_id: str, handler: str, business_id: str) -> None:
+    def __init__(self, message_id: str, handler: str, business_id: str, key: bytes | None = None) -> None:
         self._prefix = _with_length(message_id) + _stream_prefix(handler, business_id)
+        self._key = key
 
     def draw(self, kind: str, counter: int) -> bytes:
         """Return draw number `counter`, from 0, of a kind: 32 bytes."""
-        return sha256(self._prefix + _suffix(kind, counter)).digest()
+        drawn = self._prefix + _suffix(kind, counter)
+        return sha256(drawn).digest() if self._key is None else hmac.digest(self._key, drawn, "sha256")
 
     def guid(self, kind: str, counter: int) -> UUID:
         """Return a draw as a UUID of version 8, the version for custom values (RFC 9562)."""

@@ -4,6 +4,7 @@
 """
 
 from runtime.algorithms.algorithm import Publish
+from runtime.batches.settings import TableSettings
 from runtime.errors import (
     AppNotFoundError,
     ArchiveError,
@@ -47,5 +48,6 @@ __all__ = [
     "RuntimeFailure",
     "Status",
     "StoredDataError",
+    "TableSettings",
     "UsageError",
 ]

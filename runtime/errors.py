@@ -12,6 +12,8 @@ RuntimeFailure
 ├── DifferenceError           a replay differs from what was recorded, and the batch fails on that
 ├── StoredDataError           a stored row cannot be read
 ├── ArchiveError              an export cannot be written, read or imported
+├── TargetError               a target outside refuses what is published to it
+│   └── TargetUnavailableError  it does not answer, or cannot now: another attempt may succeed
 ├── MissingExtraError         a package is not installed that one of this project's extras brings
 └── BatchFailedError          a Spark job of the batch failed; run it again with its id
     └── BatchHeldBackError    the batch has more dead letters than it may have
@@ -101,6 +103,14 @@ class StoredDataError(RuntimeFailure):
 
 class ArchiveError(RuntimeFailure):
     """Raised when an export cannot be written, read or imported; names the file that is missing or damaged."""
+
+
+class TargetError(RuntimeFailure):
+    """Raised when a target refuses what is published to it; what is out stays out, and the rest can be resumed."""
+
+
+class TargetUnavailableError(TargetError):
+    """Raised when a target does not answer, or says that it cannot now: another attempt may succeed."""
 
 
 class MissingExtraError(RuntimeFailure, ImportError):

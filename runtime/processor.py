@@ -6,6 +6,8 @@ crash publishes the same outputs again.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 
@@ -13,7 +15,7 @@ from eventstore import Table
 from handlers import App
 from handlers.guard import guarded
 from handlers.route import Route
-from runtime.algorithms.algorithm import AT_ONCE, Publish
+from runtime.algorithms.algorithm import AT_ONCE, Algorithm, Publish
 from runtime.algorithms.choice import (
     AlgorithmName,
     Dependencies,
@@ -30,6 +32,7 @@ from runtime.batches.context import BatchContext
 from runtime.batches.epochs import Epochs
 from runtime.batches.ledger import Ledger
 from runtime.batches.open_batches import OpenBatches
+from runtime.batches.settings import Owner, TableSettings
 from runtime.clock import Clock, system_clock
 from runtime.documents.opening import open_documents
 from runtime.documents.store import DocumentStore
@@ -54,6 +57,9 @@ class Processor:
     `deduplication_store` and `token_store` are tables for the algorithms that use them, which may be in another store;
     by default they are the table of the states.
 
+    `settings` are those of the table, as `TableSettings.of(table)` reads them. Without them they are read before the
+    first message, which costs one request.
+
     With `acknowledge_every` the ledger of the table is told, once in such a time, that the outputs of all messages
     handled until then are out, so that truncation may cut their versions: two or three requests when a time begins, and
     two when it ends. Call `flush` when the consumer stops. Only the state-based algorithm needs it.
@@ -61,7 +67,8 @@ class Processor:
     `documents` is where documents are kept that handlers store (`context.store_document`): the url of a folder, or a
     store of one's own (docs/side-effects.md). Only the state-based algorithm takes it.
 
-    Raises `UsageError` for an unknown algorithm, and for a store or a time that the algorithm does not use.
+    Raises `UsageError` for an unknown algorithm, for a store or a time that the algorithm does not use, and with the
+    first message for a table that belongs to another app.
     """
 
     def __init__(
@@ -78,6 +85,7 @@ class Processor:
         token_store: Table | None = None,
         acknowledge_every: timedelta | None = None,
         documents: str | DocumentStore | None = None,
+        settings: TableSettings | None = None,
     ) -> None:
         check_stores(algorithm, deduplication_store=deduplication_store, token_store=token_store)
         check_documents(algorithm, documents)
@@ -94,7 +102,8 @@ class Processor:
         self._tokens = TokenStore(token_store or table) if algorithm == "tokens" else None
         self._table, self._clock, self._retries = table, clock, retries
         self._documents = open_documents(documents) if isinstance(documents, str) else documents
-        dependencies = Dependencies(
+        self._algorithm: AlgorithmName = algorithm
+        self._dependencies = Dependencies(
             app,
             table,
             deduplication_store,
@@ -105,7 +114,9 @@ class Processor:
             epochs=self._epochs,
             documents=self._documents,
         )
-        self._algorithms = make_algorithms(algorithm, dependencies)
+        self._algorithms: Mapping[str, Algorithm] | None = None
+        if settings is not None:
+            self._algorithms = self._made_for(settings)
 
     async def process(self, message: Envelope) -> list[Outcome]:
         """Handle a message in each handler that takes its type, publish the outputs, and return the outcomes.
@@ -172,7 +183,8 @@ class Processor:
         with placed(self._table):
             if self._documents is not None:
                 return (await self._sweep_documents(self._documents, older_than)).attempts
-            return sum([await algorithm.sweep(older_than) for algorithm in self._algorithms.values()])
+            algorithms = (await self._ready()).values()
+            return sum([await algorithm.sweep(older_than) for algorithm in algorithms])
 
     async def evict(self, older_than: timedelta, *, dry_run: bool = False) -> int:
         """Forget the ids of messages processed longer ago, and return how many. A later copy is processed again.
@@ -181,8 +193,8 @@ class Processor:
         nothing is deleted. Costs one request for each 1,000 entities and one for each entity, and one more for each
         that has old ids.
         """
-        algorithms = self._algorithms.values()
         with placed(self._table):
+            algorithms = (await self._ready()).values()
             return sum([await algorithm.evict(older_than, dry_run=dry_run) for algorithm in algorithms])
 
     async def _sweep_documents(self, documents: DocumentStore, older_than: timedelta) -> Swept:
@@ -194,12 +206,26 @@ class Processor:
         reading = partial(Ledger(self._table, self._clock, self._retries).open_batches, dry_run=True)
         return await until_undisturbed(self._retries.beside(self._table), reading)
 
+    async def _ready(self) -> Mapping[str, Algorithm]:
+        """Return the algorithms of the handlers, made as the table's settings say, which are read the first time."""
+        if self._algorithms is None:
+            reading = partial(TableSettings.of, self._table)
+            settings = await until_undisturbed(self._retries.beside(self._table), reading)
+            self._algorithms = self._made_for(settings)
+        return self._algorithms
+
+    def _made_for(self, settings: TableSettings) -> Mapping[str, Algorithm]:
+        settings.check_owner(Owner.of(self._app))
+        app = self._app.keyed(settings.draw_key)
+        return make_algorithms(self._algorithm, replace(self._dependencies, app=app))
+
     async def _handle(self, route: Route, message: Envelope, redrive_beside: OpenBatches | None) -> Outcome:
         handler = self._app.handlers[route.handler]
         business_id = business_id_of(route, message)
         delivery = prepare(handler, business_id, message)
         with placed(self._table):
-            outcome = await self._algorithms[handler.name].process(delivery, redrive_beside=redrive_beside)
+            algorithms = await self._ready()
+            outcome = await algorithms[handler.name].process(delivery, redrive_beside=redrive_beside)
         return await self._kept(outcome, redrive_beside)
 
     async def _kept(self, outcome: Outcome, redrive_beside: OpenBatches | None) -> Outcome:

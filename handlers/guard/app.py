@@ -21,8 +21,8 @@ _preparing = Lock()
 class GuardedApp(App):
     """An app whose handlers run under guard, also after unpickling in another process."""
 
-    def __init__(self, *handlers: type[Handler[Any]]) -> None:
-        super().__init__(*handlers)
+    def __init__(self, *handlers: type[Handler[Any]], name: str | None = None) -> None:
+        super().__init__(*handlers, name=name)
         _guard_process()
         for definition in self.handlers.values():
             _guard_routes(definition)
@@ -36,7 +36,7 @@ def guarded(app: App) -> App:
     """
     if isinstance(app, GuardedApp):
         return app
-    return GuardedApp(*(definition.handler_type for definition in app.handlers.values()))
+    return GuardedApp(*app.handler_types, name=app.name).keyed(app.draw_key)
 
 
 def _guard_process() -> None:

@@ -60,11 +60,19 @@ class ExportedVersions:
         found = {version.number: version for version in self._versions(handler, business_id, None)}
         return [found[number] for number in sorted(found)]
 
-    def find(self, handler: str, business_id: str, ids: Collection[IdKey]) -> Mapping[IdKey, Version]:
-        """Return those versions of a stream that some messages made, by the ids of these."""
+    def find(
+        self, handler: str, business_id: str, ids: Collection[IdKey], since: int = 0
+    ) -> Mapping[IdKey, Version]:
+        """Return those versions of a stream that some messages made, by the ids of these.
+
+        Versions that were written at `since` or before, in microseconds since 1970 UTC, are left out: an object that
+        was forgotten then may have begun anew.
+        """
         wanted = pa.array(filter(is_text, map(id_text, ids)), pa.string())
         return {
-            version.record.message_id: version for version in self._versions(handler, business_id, wanted)
+            version.record.message_id: version
+            for version in self._versions(handler, business_id, wanted)
+            if version.written_at is None or version.written_at > since
         }
 
     def _versions(self, handler: str, business_id: str, ids: pa.Array | None) -> Iterator[Version]:

@@ -12,10 +12,11 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 from typing import NamedTuple
 
-from eventstore import Operation, RowChangedError, RowExistsError, RowNotFoundError, Table
-from runtime.batches.numbering import PARTITION, Numbering, began, ended, pruned
+from eventstore import Operation, RowChangedError, RowExistsError, RowNotFoundError, Table, pages
+from runtime.batches.numbering import PARTITION, Counter, Numbering, began, ended, pruned
 from runtime.batches.open_batches import OpenBatches
 from runtime.batches.record import (
     STATE_BASED,
@@ -25,8 +26,9 @@ from runtime.batches.record import (
     read_record,
     record_properties,
 )
+from runtime.batches.settings import Claim, TableSettings
 from runtime.clock import Clock, to_datetime
-from runtime.errors import BatchRefusedError
+from runtime.errors import BatchRefusedError, UsageError
 from runtime.retries import RetryPolicy
 
 _PRUNED_AT_ONCE = 50
@@ -48,11 +50,19 @@ class Ledger:
         self._retries = (retries or RetryPolicy()).beside(table)
         self._numbering = Numbering(table, self._retries)
 
-    async def begin(self, batch_id: str, input_: str, out: str, algorithm: str = STATE_BASED) -> BatchRecord:
+    async def begin(
+        self,
+        batch_id: str,
+        input_: str,
+        out: str,
+        algorithm: str = STATE_BASED,
+        claim: Claim | None = None,
+    ) -> BatchRecord:
         """Begin a batch, or return the record of one that was begun with the same input. Costs two or three requests.
 
-        A batch without a committed round takes another folder. Raises `BatchRefusedError` for an id that was abandoned,
-        used with other input, or has outcomes in another folder, and for a table of another algorithm;
+        What it claims of the table is stored with it. A batch without a committed round takes another folder. Raises
+        `BatchRefusedError` for an id that was abandoned, used with other input, or has outcomes in another folder, and
+        for a table of another algorithm; `UsageError` for a claim that the table does not meet;
         `RetriesExhaustedError` when too many others begin at the same moment.
         """
         check_id(batch_id)
@@ -62,7 +72,7 @@ class Ledger:
         )
         while True:
             try:
-                return await self._begin(asked)
+                return await self._begin(asked, claim)
             except RowExistsError as error:
                 found = await self.find(batch_id)
                 if found is not None:
@@ -71,16 +81,42 @@ class Ledger:
             except RowChangedError as error:
                 await tries.pause(error)
 
-    async def _begin(self, asked: BatchRecord) -> BatchRecord:
-        """Give a batch its number, its row and its marker in one transaction."""
+    async def _begin(self, asked: BatchRecord, claim: Claim | None) -> BatchRecord:
+        """Give a batch its number, its row and its marker, and the table its settings, in one transaction."""
         counter = await self._numbering.ready()
         if counter.algorithm is not None:
             _check_algorithm(AlgorithmOfTable(counter.algorithm, counter.first_batch), asked.algorithm)
         record = replace(asked, number=counter.next)
         counted = replace(counter.with_batch(asked.algorithm, asked.batch_id), next=counter.next + 1)
-        operations = [Operation.insert(record.batch_id, record_properties(record))]
-        etag, *_ = await self._table.transact(PARTITION, [*operations, counted.operation(), began(record)])
+        operations = [
+            Operation.insert(record.batch_id, record_properties(record)),
+            counted.operation(),
+            began(record),
+        ]
+        settings = counter.settings if claim is None else await self._claimed(counter, claim)
+        if settings != counter.settings:
+            operations.append(settings.operation())
+        etag, *_ = await self._table.transact(PARTITION, operations)
         return replace(record, etag=etag)
+
+    async def _claimed(self, counter: Counter, claim: Claim) -> TableSettings:
+        """Return the settings of the table after a batch with this claim. Raises `UsageError`."""
+        settings = claim.made_on(counter.settings)
+        if claim.draws != "keyed" or settings.draw_key is not None:
+            return settings
+        if counter.algorithm is not None or await self._has_objects():
+            raise UsageError(
+                "Whether draws are keyed is chosen when a table is made, and this one has handled messages without a "
+                "key: leave out --draws, or use a new table."
+            )
+        return settings.keyed()
+
+    async def _has_objects(self) -> bool:
+        """Say whether the table has a row of a business object. Costs a request for each 1,000 other rows."""
+        async for page in pages(partial(self._table.scan, None, select=[])):
+            if any("-" in row.partition_key for row in page.rows):
+                return True
+        return False
 
     async def get(self, batch_id: str) -> BatchRecord:
         """Return the record of a batch. Raises `BatchRefusedError` when there is none."""
@@ -146,33 +182,47 @@ class Ledger:
 
         Costs a request; for a ledger that only older code wrote, one for each 1,000 batches.
         """
-        counter = await self._numbering.read()
-        if counter is None or not counter.is_ready:
-            counter = await self._numbering.counted()
+        counter = await self._counter()
         return None if counter.algorithm is None else AlgorithmOfTable(counter.algorithm, counter.first_batch)
 
-    async def check_algorithm(self, algorithm: str) -> None:
+    async def check_table(self, algorithm: str, claim: Claim | None = None) -> None:
         """Raise `BatchRefusedError` when a batch used another algorithm, or the same with its store elsewhere.
 
-        This one would not recognise what was processed. Costs as much as `algorithm`.
+        This one would not recognise what was processed. Raises `UsageError` when the table does not meet a claim. Costs
+        as much as `algorithm`, and to key the draws of a new table one request more.
         """
-        found = await self.algorithm()
-        if found is not None:
-            _check_algorithm(found, algorithm)
+        counter = await self._counter()
+        if counter.algorithm is not None:
+            _check_algorithm(AlgorithmOfTable(counter.algorithm, counter.first_batch), algorithm)
+        if claim is not None:
+            await self._claimed(counter, claim)
+
+    async def _counter(self) -> Counter:
+        """Return the counter, or what the rows of older code amount to."""
+        counter = await self._numbering.read()
+        if counter.etag is None or not counter.is_ready:
+            counter = replace(await self._numbering.counted(), settings=counter.settings)
+        return counter
 
     async def open_batches(self, *, dry_run: bool = False) -> OpenBatches:
         """Return which batches may still publish. Costs a request for each 1,000 that are open.
 
         With `dry_run` nothing is written, and a ledger that only older code wrote is read as a whole.
         """
-        found = await self._numbering.open_batches()
+        found, _ = await self.snapshot(dry_run=dry_run)
+        return found
+
+    async def snapshot(self, *, dry_run: bool = False) -> tuple[OpenBatches, TableSettings]:
+        """Return what `open_batches` does, and the settings of the table, which cost nothing more."""
+        found, settings = await self._numbering.snapshot()
         if found is None and not dry_run:
             await self._numbering.ready()
-            found = await self._numbering.open_batches()
+            found, settings = await self._numbering.snapshot()
         if found is not None:
-            return found
+            return found, settings
         records = [record async for record in self._numbering.records()]
-        return OpenBatches(names=frozenset(each.batch_id for each in records if not each.is_finished))
+        names = frozenset(each.batch_id for each in records if not each.is_finished)
+        return OpenBatches(names=names), settings
 
     async def prune(self, before: int) -> int:
         """Delete the rows of batches that ended before a time, in microseconds. Return how many.
@@ -196,7 +246,7 @@ class Ledger:
 
     async def _settle(self) -> None:
         """Mark batches as past that an older driver has published since the ledger was numbered."""
-        found = await self._numbering.open_batches()
+        found, _ = await self._numbering.snapshot()
         for batch_id in found.names if found else ():
             record = await self._at(batch_id)
             if record is not None and record.is_finished:

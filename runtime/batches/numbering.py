@@ -3,6 +3,7 @@
 Beside the row of each batch there are, in the same partition:
 
 - the counter, `!next`: the number that the next batch gets, and the algorithm of the table;
+- the settings of the table, `!of-table` (see `runtime.batches.settings`);
 - a marker for each open batch, `!open-{id}`, from its begin to its end;
 - a marker for each batch that ended, `!past-{time}-{id}`, until it is pruned. They are in the order of their ends, the
   last one first.
@@ -30,20 +31,20 @@ from eventstore import (
 )
 from runtime.batches.open_batches import OpenBatches
 from runtime.batches.record import BatchRecord, read_record
+from runtime.batches.settings import LEDGER, OF_TABLE, TableSettings, read_settings
 from runtime.clock import to_microseconds
 from runtime.retries import RetryPolicy
 from runtime.storage.damage import reading_row
 from runtime.storage.properties import number, text
 
-PARTITION = "_batches"
-"""The partition of the ledger: no stream's key is like it, as theirs hold a hyphen after the handler."""
-
+PARTITION = LEDGER
 COUNTER, OPEN, PAST = "!next", "!open-", "!past-"
 _FIRST_BATCH, LAST = "0", "~"
 _AT_ONCE = 99
 _END_OF_TIME = 10**16 - 1
 _DIGITS = 16
 _AND = " and "
+_NOTHING_KEPT = TableSettings()
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +52,8 @@ class Counter:
     """The counter of a ledger, or that of one without batches, which is not stored: `etag` is None.
 
     `algorithm` is that of the table's batches, of which `first_batch` was the first. `looked_through` is the last
-    batch of an older ledger that has its marker; None when all have.
+    batch of an older ledger that has its marker; None when all have. `settings` are those of the table, which are read
+    with the counter and are not stored by it.
     """
 
     next: int = 1
@@ -59,6 +61,7 @@ class Counter:
     first_batch: str = ""
     looked_through: str | None = None
     etag: str | None = None
+    settings: TableSettings = _NOTHING_KEPT
 
     @property
     def is_ready(self) -> bool:
@@ -92,10 +95,12 @@ class Numbering:
         self._table = table
         self._retries = retries
 
-    async def read(self) -> Counter | None:
-        """Return the counter as it is stored, None when there is none. Costs a request."""
-        row = await self._table.get(PARTITION, COUNTER)
-        return None if row is None else _counter(row)
+    async def read(self) -> Counter:
+        """Return the counter as it is stored, one without an ETag when there is none. Costs a request."""
+        read = partial(self._table.query, PARTITION, COUNTER, OF_TABLE)
+        rows = {row.row_key: row async for page in pages(read) for row in page.rows}
+        counter = _counter(rows[COUNTER]) if COUNTER in rows else Counter()
+        return replace(counter, settings=read_settings(rows[OF_TABLE])) if OF_TABLE in rows else counter
 
     async def ready(self) -> Counter:
         """Return the counter of a ledger whose batches have markers. Costs a request, unless older code wrote it.
@@ -103,27 +108,31 @@ class Numbering:
         Raises `RetriesExhaustedError`.
         """
         counter = await self.read()
-        if counter is None:
+        if counter.etag is None:
             page = await self._table.query(PARTITION, _FIRST_BATCH, LAST)
-            counter = Counter(looked_through="") if page.rows else Counter()
+            counter = replace(counter, looked_through="" if page.rows else None)
         return counter if counter.is_ready else await self._look_through(counter)
 
-    async def open_batches(self) -> OpenBatches | None:
-        """Return what is open, None when batches have no markers yet. Costs a request for each 1,000 open batches.
+    async def snapshot(self) -> tuple[OpenBatches | None, TableSettings]:
+        """Return what is open, and the settings of the table. Costs a request for each 1,000 open batches.
 
-        The counter is read first, or at the same moment: a batch that it counts and that has no marker has ended.
+        With None for what is open, batches have no markers yet. The counter is read first, or at the same moment: a
+        batch that it counts and that has no marker has ended.
         """
-        next_, numbers, names = None, set(), set()
+        next_, numbers, names, settings = None, set(), set(), _NOTHING_KEPT
         async for page in pages(partial(self._table.query, PARTITION, COUNTER, OPEN + LAST)):
             for row in page.rows:
                 if row.row_key == COUNTER:
                     counter = _counter(row)
                     next_ = counter.next if counter.is_ready else None
+                elif row.row_key == OF_TABLE:
+                    settings = read_settings(row)
                 elif "Number" in row.properties:
                     numbers.add(_number(row))
                 else:
                     names.add(row.row_key.removeprefix(OPEN))
-        return None if next_ is None else OpenBatches(next_, frozenset(numbers), frozenset(names))
+        open_ = None if next_ is None else OpenBatches(next_, frozenset(numbers), frozenset(names))
+        return open_, settings
 
     async def newest(self, limit: int) -> list[str] | None:
         """Return the ids of the newest batches, the open ones first; None when batches have no markers yet.
@@ -131,7 +140,7 @@ class Numbering:
         Costs a request for each 1,000 open batches, one for each 1,000 others that are asked for, and one more.
         """
         counter = await self.read()
-        if counter is None or not counter.is_ready:
+        if counter.etag is None or not counter.is_ready:
             return None
         ids = await self._open_ids()
         async for page in pages(partial(self._table.query, PARTITION, PAST, PAST + LAST)):
@@ -173,7 +182,7 @@ class Numbering:
                 counter = await self._mark(counter)
             except (RowChangedError, RowExistsError) as error:
                 await tries.pause(error)
-                counter = await self.read() or counter
+                counter = await self.read()
         return counter
 
     async def _mark(self, counter: Counter) -> Counter:

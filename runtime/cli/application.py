@@ -22,6 +22,7 @@ from runtime.cli.commands.letters import letters
 from runtime.cli.commands.lint import lint
 from runtime.cli.commands.outcomes import outcomes
 from runtime.cli.commands.policy import list_policies, remove_policy, set_policy
+from runtime.cli.commands.publish import publish
 from runtime.cli.commands.redrive import redrive
 from runtime.cli.commands.run import run
 from runtime.cli.commands.sample import shooting_range
@@ -86,6 +87,7 @@ _COMMANDS = (
     lint,
     run,
     outcomes,
+    publish,
     letters,
     redrive,
     discard,

@@ -56,6 +56,12 @@ Guard = Annotated[
         "than through its context; costs a few percent.",
     ),
 ]
+Adopt = Annotated[
+    bool,
+    typer.Option(
+        "--adopt", help="Take over a table that belongs to another app: from now on it belongs to this one."
+    ),
+]
 AlgorithmOption = Annotated[
     AlgorithmChoice,
     typer.Option(
@@ -78,6 +84,7 @@ class BatchChoices:
     max_rounds: MaxRounds = 100
     partitions: Partitions = None
     documents: DocumentsUrl = None
+    adopt: Adopt = False
     others: OtherStores
     spark: SparkOptions
 
@@ -102,6 +109,7 @@ class BatchChoices:
             max_rounds=self.max_rounds,
             partitions=self.partitions,
             documents=self.documents,
+            adopt=self.adopt,
             algorithm=algorithm,
             deduplication_store=stores.deduplication_store,
             token_store=stores.token_store,

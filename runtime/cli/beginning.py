@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from eventstore import Table, TableNotFoundError, connect
+from handlers import App
 from runtime.batches.ledger import Ledger
 from runtime.batches.record import check_id
 from runtime.cli.places import Place
@@ -15,11 +16,11 @@ if TYPE_CHECKING:
 
 
 def check_batch(
-    states: Place, options: BatchOptions, batch_id: str | None, out: str, *, must_exist: bool
+    app: App, states: Place, options: BatchOptions, batch_id: str | None, out: str, *, must_exist: bool
 ) -> bool:
     """Return whether the table of a batch is there; makes neither it nor its store.
 
-    Raises `BatchRefusedError` for what the ledger refuses, and with `must_exist` `TableNotFoundError`.
+    Raises `UsageError` for what the ledger refuses, and with `must_exist` `TableNotFoundError`.
     """
     from runtime.spark.folders import absolute_folder
 
@@ -29,7 +30,7 @@ def check_batch(
 
     async def check(table: Table) -> None:
         ledger = Ledger(table, options.clock)
-        await ledger.check_algorithm(options.described_algorithm())
+        await ledger.check_table(options.described_algorithm(), options.claim(app))
         if batch_id is not None:
             await ledger.check_folder(batch_id, folder)
 

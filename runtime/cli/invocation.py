@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 
-from runtime.errors import BatchFailedError, BatchHeldBackError
+from runtime.errors import BatchFailedError, BatchHeldBackError, TargetError
 
 _given: ContextVar[Sequence[str] | None] = ContextVar("arguments", default=None)
 
-_STORES = ("--store", "--deduplication-store", "--token-store")
+_STORES = ("--store", "--deduplication-store", "--token-store", "--publish", "--to", "--header")
 _SECRETS = ("accountkey=", "sharedaccesssignature=", "sig=")
+_IN_URL = re.compile(r"://[^/\s]*:[^/\s]+@")
+"""A password in the url of a target or of a store for keys."""
+
+_HEADER = re.compile(r"(proxy-)?authorization=(?!env:)", re.IGNORECASE)
 _HIDDEN = "..."
 
 
@@ -24,8 +29,7 @@ def remember(arguments: Sequence[str] | None) -> None:
 
 def holds_secret() -> bool:
     """Say whether a secret was typed into the command, where other users see it among the processes."""
-    words = " ".join(_given.get() or ()).lower()
-    return any(secret in words for secret in _SECRETS)
+    return any(map(_is_secret, _given.get() or ()))
 
 
 def command_with(option: str, value: str) -> str:
@@ -52,7 +56,7 @@ def resumable(batch_id: str, store: str, table: str) -> Iterator[None]:
     except BatchHeldBackError as error:
         abandon = abandoning(store, table, batch_id)
         raise BatchHeldBackError(f"{error} To abandon it: {abandon}") from error
-    except BatchFailedError as error:
+    except (BatchFailedError, TargetError) as error:
         again = f"To go on: {command_with('--batch-id', batch_id)}"
         if "abandon" in str(error):
             again += f" To abandon a batch: {abandoning(store, table, 'ID')}"
@@ -68,8 +72,13 @@ def _without(option: str) -> Iterator[str]:
             yield word
 
 
+def _is_secret(word: str) -> bool:
+    named = any(secret in word.lower() for secret in _SECRETS)
+    return named or bool(_IN_URL.search(word) or _HEADER.search(word))
+
+
 def _shown(word: str) -> str:
-    if not any(secret in word.lower() for secret in _SECRETS):
+    if not _is_secret(word):
         return word
     option, equals, _ = word.partition("=")
     return f"{option}={_HIDDEN}" if equals and option in _STORES else _HIDDEN

@@ -231,6 +231,13 @@ class OnDifference(StrEnum):
     FAIL = "fail"
 
 
+class Draws(StrEnum):
+    """Whether the draws of a new table go through a secret."""
+
+    PLAIN = "plain"
+    KEYED = "keyed"
+
+
 class OnError(StrEnum):
     """What to do with the later new messages of a stream after a dead letter."""
 

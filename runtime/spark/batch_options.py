@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal
 
+from handlers import App
 from runtime.algorithms.choice import (
     AlgorithmName,
     check_documents,
@@ -15,6 +16,7 @@ from runtime.algorithms.choice import (
 )
 from runtime.batches.dead_letter_limit import DeadLetterLimit
 from runtime.batches.record import STATE_BASED
+from runtime.batches.settings import Claim, Draws, Owner
 from runtime.clock import Clock, system_clock
 from runtime.documents.opening import open_documents
 from runtime.errors import UsageError
@@ -43,6 +45,10 @@ class BatchOptions:
     most, with what is done of the round (`runtime.spark.counts.Done`). `max_dead_letters`, such as 10 or
     "0.5%", holds a round with more of them back, and raises `BatchHeldBackError`: its outcomes can be looked at, and
     run again with a higher limit, or none, the batch goes on.
+
+    `draws="keyed"` in the first batch of a new table gives it a secret that goes into all guids, ids of outputs and
+    random numbers, so that nobody can foresee them (docs/determinism.md); None takes what the table has. A table
+    belongs to the app whose batch was the first: another one is refused, or with `adopt` takes the table over.
 
     `on_error` says what becomes of later new messages of a stream after a dead letter: they are handled, or held back
     within the round ("stop-stream"), or in all batches until it is redriven or given up ("park").
@@ -75,12 +81,15 @@ class BatchOptions:
     progress: ShowDone | None = None
     max_dead_letters: int | str | None = None
     documents: str | None = field(default=None, repr=False)
+    draws: Draws | None = None
+    adopt: bool = False
 
     def __post_init__(self) -> None:
         for name, value, allowed in (
             ("late", self.late, ("refuse", "process")),
             ("on_error", self.on_error, ("continue", "stop-stream", "park")),
             ("on_difference", self.on_difference, ("dead-letter", "fail")),
+            ("draws", self.draws or "plain", ("plain", "keyed")),
         ):
             if value not in allowed:
                 message = f"{name} is {' or '.join(map(repr, allowed))}, not {value!r}."
@@ -118,6 +127,10 @@ class BatchOptions:
         """Return the algorithm as the ledger has it, with the place of its de-duplication store or token store."""
         other = self.other_table
         return described_algorithm(self.algorithm, None if other is None else (other.store, other.table))
+
+    def claim(self, app: App) -> Claim:
+        """Return what a batch of an app asks of the table."""
+        return Claim(Owner.of(app), self.draws, self.adopt)
 
     def described(self) -> str:
         """Return the options that change what a batch gives."""

@@ -14,19 +14,18 @@ import uuid
 from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from hashlib import sha256
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 
 from runtime.batches.dead_letter_limit import HELD_BACK
+from runtime.batches.marks import MARK, mark_of, mark_prefix
 from runtime.batches.record import BatchRecord
 from runtime.errors import BatchFailedError, BatchRefusedError, UsageError
 from runtime.file_systems import Folder, open_folder
 from runtime.spark.schemas import STORED_OUTCOME
 from runtime.spark.workers.parts import SUFFIX, Part, PartFile, count_file
 
-_MARK = "_batch"
 _UNFINISHED = "-unfinished"
 _GATHERED = "_gathered"
 _PATTERN = "*?[]{}"
@@ -59,8 +58,10 @@ class BatchFolders:
         folder = open_folder(self.round(number))
         sizes = folder.sizes()
         found = _parts(sizes)
-        marks = [name for name in sizes if name.startswith(_MARK)]
-        if any(not name.startswith(self._mark_prefix()) for name in marks) or (found and not marks):
+        marks = [name for name in sizes if name.startswith(MARK)]
+        if any(not name.startswith(mark_prefix(self.record.token)) for name in marks) or (
+            found and not marks
+        ):
             raise _of_another(self.round(number), self.record.batch_id)
         if self._mark(found) in marks:
             return True
@@ -159,12 +160,9 @@ class BatchFolders:
     def _batch(self) -> str:
         return f"{self.record.out}/batch_id={self.record.batch_id}"
 
-    def _mark_prefix(self) -> str:
-        return f"{_MARK}-{self.record.token}-"
-
     def _mark(self, found: dict[str, int]) -> str:
         """Return the name of an empty file that says which files a whole folder has, and of what sizes."""
-        return self._mark_prefix() + sha256(repr(sorted(found.items())).encode()).hexdigest()[:32]
+        return mark_of(self.record.token, found)
 
 
 def check_unused(out: str, batch_id: str) -> None:

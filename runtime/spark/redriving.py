@@ -16,7 +16,7 @@ def redrive_letters(rounds: Rounds, wanted: Wanted, batch_id: str) -> BatchResul
 
     Raises `UsageError` when there are none.
     """
-    rounds.check_algorithm()
+    rounds.check_table()
     letters = RedrivenLetters(absolute_folder(rounds.out), batch_id)
     connection = rounds.connection
     if not _are_chosen(rounds, letters):

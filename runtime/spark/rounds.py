@@ -81,9 +81,11 @@ class Rounds:
         """How many partitions messages are shuffled to."""
         return self.options.partitions or max(2, 2 * self.spark.sparkContext.defaultParallelism)
 
-    def check_algorithm(self) -> None:
-        """Raise `BatchRefusedError` when the table was processed with another algorithm."""
-        self.connection.run(self.ledger.check_algorithm(self.options.described_algorithm()))
+    def check_table(self) -> None:
+        """Raise `UsageError` when the table was processed with another algorithm, or belongs to another app."""
+        options = self.options
+        check = self.ledger.check_table(options.described_algorithm(), options.claim(self.app))
+        self.connection.run(check)
 
     def find(self, batch_id: str) -> BatchRecord | None:
         """Return what the ledger has of a batch."""
@@ -94,7 +96,7 @@ class Rounds:
 
         `first` gives the outcomes of the first, which has so many messages, if that is known.
         """
-        self.check_algorithm()
+        self.check_table()
         record = self._begin(batch_id, what)
         if record.is_finished:
             return BatchResult(record, self._folders(record).outcomes(), was_published=True)
@@ -121,8 +123,9 @@ class Rounds:
                 self.spark, Probe(self.app, self.place.for_workers(), other and other.for_workers())
             )
         input_ = f"{what}; handlers {', '.join(sorted(self.app.handlers))}; {self.options.described()}"
-        algorithm = self.options.described_algorithm()
-        return self.connection.run(self.ledger.begin(batch_id or new_batch_id(), input_, out, algorithm))
+        algorithm, claim = self.options.described_algorithm(), self.options.claim(self.app)
+        begin = self.ledger.begin(batch_id or new_batch_id(), input_, out, algorithm, claim)
+        return self.connection.run(begin)
 
     def _run_rounds(self, record: BatchRecord, first: Round, messages: int | None) -> BatchRecord:
         self._finish(record)
@@ -174,16 +177,17 @@ class Rounds:
 
     def _job(self, record: BatchRecord) -> FoldJob:
         options = self.options
+        open_batches, settings = self.connection.run(self.ledger.snapshot())
         batch = BatchContext(
             record.batch_id,
-            self.connection.run(self.ledger.open_batches()),
+            open_batches,
             is_cascade=record.rounds > 0,
             late=options.late,
             on_error=options.on_error,
             on_difference=options.on_difference,
             number=record.number,
         )
-        app = guarded(self.app) if options.guard else self.app
+        app = (guarded(self.app) if options.guard else self.app).keyed(settings.draw_key)
         states = self.place.for_workers()
         return FoldJob(
             app,

@@ -24,6 +24,7 @@ from runtime.algorithms.state_based.verification import Verdict
 from runtime.archives.exported import ExportedVersions
 from runtime.batches.ledger import Ledger
 from runtime.batches.record import STATE_BASED
+from runtime.batches.settings import TableSettings
 from runtime.clock import system_clock
 from runtime.errors import BatchFailedError, LogError, UsageError
 from runtime.messages.dead_letters import VARYING
@@ -202,6 +203,7 @@ class _Verifying:
         connection = open_table(self.store, self.table, make=False)
         check_reach(connection, self.spark)
         _check_versions(connection)
+        self.app = self.app.keyed(connection.run(TableSettings.of(connection.table)).draw_key)
         sample = None if options.sample == 1 else Sample(options.sample, options.seed)
         rounds = [self._round(0, log, sample)]
         while options.cascade:

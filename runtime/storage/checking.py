@@ -17,8 +17,7 @@ from runtime.messages.digests import digest_state
 from runtime.storage import id_index, letters
 from runtime.storage.damage import reading_row
 from runtime.storage.head import Head, read_head
-from runtime.storage.id_index import IndexedRun, IndexRow, index_changes, read_index_row
-from runtime.storage.limits import HASH_BYTES
+from runtime.storage.id_index import IndexRow, index_changes, key_after, read_index_row
 from runtime.storage.run import Run, read_run
 
 
@@ -48,8 +47,8 @@ class StreamCheck:
         self._state: bytes | None = None
         self._schema = 0
         self._index: list[IndexRow] = []
-        self._indexed: list[IndexedRun] = []
-        self._first = 0
+        self._indexed: list[IndexRow] = []
+        self._is_indexed = True
         self._waiting = 0
         self._is_whole = self._head is not None
 
@@ -85,7 +84,7 @@ class StreamCheck:
             return None
         if not self._indexed:
             return []
-        return index_changes([], self._first, self._first_event, self._indexed, 0)[0]
+        return index_changes([], self._indexed, 0)[0]
 
     def _add_event(self, row: Row) -> None:
         event = None
@@ -105,8 +104,7 @@ class StreamCheck:
         with self._telling(row):
             run = read_run(event)
             self._check_run(row.row_key, run)
-            self._first = self._first or run.first
-            self._indexed.append(IndexedRun.of(run))
+            self._add_to_index(event.version, run)
             return
         self._is_whole = False
 
@@ -121,27 +119,24 @@ class StreamCheck:
             self._tell(row_key, f"has another state of version {run.first + position} than {problem}")
         self._next, self._state, self._schema = run.last + 1, run.after, run.schema
 
+    def _add_to_index(self, event: int, run: Run) -> None:
+        key = key_after(self._indexed or self._index)
+        self._indexed.append(IndexRow.of(run.first, event, run.ids, key))
+        self._is_indexed &= any(row.holds(run.first, event, run.ids) for row in self._index)
+
     def _check_index(self, head: Head) -> None:
-        first = self._first or head.kept_from
+        first = self._indexed[0].first if self._indexed else head.kept_from
         kept = [row for row in self._index if row.last >= first]
         if not self._agrees(first, kept) and not any(fault.repair for fault in self.faults):
             self._tell(id_index.PREFIX, "do not agree with the runs of the stream", repair=True)
 
     def _agrees(self, first: int, index: list[IndexRow]) -> bool:
-        """Say whether index rows have the ids of all runs, from version `first` on, each at its place."""
+        """Say whether index rows have all runs, from version `first` on, each at its place, and nothing else."""
         if not index or not self._indexed:
             return not index and not self._indexed
-        if index[0].first > first or any(before.last + 1 != after.first for before, after in pairwise(index)):
-            return False
-        skipped = first - index[0].first
-        found = b"".join(row.id_hashes for row in index)[skipped * HASH_BYTES :]
-        places = [row.place(position) for row in index for position in range(row.count)][skipped:]
-        wanted = [
-            (self._first_event + number, position)
-            for number, run in enumerate(self._indexed)
-            for position in range(run.length)
-        ]
-        return places == wanted and found == b"".join(run.id_hashes for run in self._indexed)
+        is_whole = index[0].first <= first and index[-1].last == self._indexed[-1].last
+        has_no_gap = all(before.last + 1 == after.first for before, after in pairwise(index))
+        return is_whole and has_no_gap and self._is_indexed
 
     def _check_tail(self, head: Head) -> None:
         if head.tail is not None:

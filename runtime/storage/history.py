@@ -9,7 +9,7 @@ from typing import NamedTuple
 from eventstore import RecordedEvent, Stream
 from runtime.messages.message_ids import IdKey
 from runtime.storage.head import Head
-from runtime.storage.id_index import Candidate, IndexRow
+from runtime.storage.id_index import IndexRow, Place
 from runtime.storage.letters import NO_LETTERS, Letters
 from runtime.storage.run import Run, read_ids, read_run
 from runtime.storage.tail import NO_EVENT, Tail
@@ -32,18 +32,22 @@ class FoundVersions:
         cls,
         wanted: Collection[IdKey],
         tail: Tail | None,
-        candidates: Iterable[Candidate],
+        candidates: Iterable[Place],
         events: Iterable[RecordedEvent],
     ) -> FoundVersions:
-        """Look for messages in the tail, and at the places in runs that the index names."""
+        """Look for messages in the tail, and at the places in runs that the index names.
+
+        Takes one look at each place, however many messages have the hash of the id that stands there.
+        """
         found = cls(tail, events)
         if tail is not None:
             places = enumerate(tail.ids())
             found._places = {key: (NO_EVENT, position) for position, key in places if key in wanted}
         ids = {number: read_ids(event) for number, event in found._events.items()}
-        for candidate in candidates:
-            if ids[candidate.event][candidate.position] == candidate.key:
-                found._places[candidate.key] = (candidate.event, candidate.position)
+        for place in candidates:
+            key = ids[place.event][place.position]
+            if key in wanted:
+                found._places[key] = place
         return found
 
     def __bool__(self) -> bool:

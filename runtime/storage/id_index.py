@@ -4,14 +4,19 @@ Of each id a hash of four bytes is kept. Equal hashes do not mean equal ids, so 
 up; an id whose hash is not there is unknown. The hashes of stored runs are in rows between the header and the events,
 so that one range query reads header and index and no event. A new row is merged with the rows before it that are at
 most twice as large: there are O(log n) rows, and each hash is rewritten O(log n) times.
+
+The hash is BLAKE2b with a random key, which the first row of a stream gets and those after it take over: whoever sends
+messages cannot make ids that have one hash, and so make loads read runs without need. Rows of older code have no key,
+and the CRC-32 of each id. They are read as they are, and not merged with rows that have a key.
 """
 
 from __future__ import annotations
 
+import secrets
 from bisect import bisect_right
-from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from hashlib import blake2b
 from itertools import pairwise
 from typing import NamedTuple
 from zlib import crc32
@@ -25,34 +30,23 @@ from runtime.storage.damage import expect, reading_row
 from runtime.storage.id_search import pack, searching, unpack
 from runtime.storage.limits import HASH_BYTES
 from runtime.storage.properties import INT32, number
-from runtime.storage.run import Run
 
 PREFIX = "SS-IDX-"
 LAST = PREFIX + "~"
 """The end of the index rows."""
 
-_HASHES = chunk_names("Prints", limits.MAX_INDEX_HASHES * HASH_BYTES // CHUNK)
+_HASHES = chunk_names("Hashes", limits.MAX_INDEX_HASHES * HASH_BYTES // CHUNK)
+_PRINTS = chunk_names("Prints", limits.MAX_INDEX_HASHES * HASH_BYTES // CHUNK)
+"""The hashes of a row without a key. They have another name, so that code that knows no key cannot misread a row."""
 _ENDS = chunk_names("Ends", 4)
-PROPERTIES = ["First", "Count", "FirstEvent", *_ENDS, *_HASHES]
+PROPERTIES = ["First", "Count", "FirstEvent", "Key", *_ENDS, *_HASHES, *_PRINTS]
+KEY_BYTES = 16
 _DROPPED_AT_ONCE = 16
 
 
-class IndexedRun(NamedTuple):
-    """A run that was or will be stored: how many versions it has, and the hashes of their messages' ids."""
+class Place(NamedTuple):
+    """Where a version is: the event of its run, and its position in the run."""
 
-    length: int
-    id_hashes: bytes
-
-    @classmethod
-    def of(cls, run: Run) -> IndexedRun:
-        """Return what is indexed of a run."""
-        return cls(len(run.versions), id_hashes_of(run.ids))
-
-
-class Candidate(NamedTuple):
-    """A version that may be that of a message: the event of its run, and its position in the run."""
-
-    key: IdKey
     event: int
     position: int
 
@@ -62,12 +56,19 @@ class IndexRow:
     """The hashes of the ids of consecutive runs.
 
     `first` is the number of the first version, `first_event` the event of its run, `ends` the position after each run.
+    `key` is that of the hashes, None where they are CRC-32.
     """
 
     first: int
     first_event: int
     ends: Sequence[int]
     id_hashes: bytes
+    key: bytes | None = field(repr=False)
+
+    @classmethod
+    def of(cls, first: int, event: int, ids: Collection[IdKey], key: bytes | None) -> IndexRow:
+        """Return the row of a run alone: its first version, its event, and the ids of its messages."""
+        return cls(first, event, [len(ids)], id_hashes_of(ids, key), key)
 
     @property
     def count(self) -> int:
@@ -85,9 +86,9 @@ class IndexRow:
         return self.first + self.count - 1
 
     def merged(self, following: IndexRow) -> IndexRow:
-        """Return one row for this and the next one."""
+        """Return one row for this and the next one, which has the same key."""
         ends = [*self.ends, *[self.count + end for end in following.ends]]
-        return IndexRow(self.first, self.first_event, ends, self.id_hashes + following.id_hashes)
+        return IndexRow(self.first, self.first_event, ends, self.id_hashes + following.id_hashes, self.key)
 
     def properties(self) -> dict[str, Value]:
         """Return the row's properties."""
@@ -97,24 +98,42 @@ class IndexRow:
             "FirstEvent": Int64(self.first_event),
         }
         split(properties, _ENDS, pack(self.ends))
-        split(properties, _HASHES, self.id_hashes)
+        split(properties, _PRINTS if self.key is None else _HASHES, self.id_hashes)
+        if self.key is not None:
+            properties["Key"] = self.key
         return properties
 
-    def place(self, position: int) -> tuple[int, int]:
-        """Return the event of a version, and its position in the event's run."""
+    def place(self, position: int) -> Place:
+        """Return where the version at a position of the row is."""
         number_of_run = bisect_right(self.ends, position)
         start = self.ends[number_of_run - 1] if number_of_run else 0
-        return self.first_event + number_of_run, position - start
+        return Place(self.first_event + number_of_run, position - start)
+
+    def holds(self, first: int, event: int, ids: Sequence[IdKey]) -> bool:
+        """Say whether it has a run: its first version, its event, and the ids of its messages."""
+        start, end = first - self.first, first - self.first + len(ids)
+        if (
+            start < 0
+            or end > self.count
+            or self.place(start) != (event, 0)
+            or self.place(end) != (event + 1, 0)
+        ):
+            return False
+        return self.id_hashes[start * HASH_BYTES : end * HASH_BYTES] == id_hashes_of(ids, self.key)
 
 
 def read_index_row(row: Row) -> IndexRow:
     """Return an index row. Raises `StoredDataError`."""
     properties = row.properties
     with reading_row(f"The index row {row.row_key}", row):
-        id_hashes = expect(join(properties, _HASHES), bytes)
+        key = expect(properties.get("Key"), bytes, None)
+        id_hashes = expect(join(properties, _PRINTS if key is None else _HASHES), bytes)
         ends = unpack(expect(join(properties, _ENDS), bytes))
-        index = IndexRow(number(properties, "First"), number(properties, "FirstEvent"), ends, id_hashes)
+        index = IndexRow(number(properties, "First"), number(properties, "FirstEvent"), ends, id_hashes, key)
         count = number(properties, "Count", most=INT32)
+    if key is not None and len(key) != KEY_BYTES:
+        message = f"The index row {row.row_key} has a key of {len(key)} bytes."
+        raise StoredDataError(message, row.row_key, row.partition_key)
     is_ascending = all(before < after for before, after in pairwise([0, *ends]))
     if not index.count == count == (ends[-1] if ends else 0) or not is_ascending:
         message = f"The index row {row.row_key} has hashes of {index.count} versions and counts {count}."
@@ -122,38 +141,51 @@ def read_index_row(row: Row) -> IndexRow:
     return index
 
 
-def id_hashes_of(keys: Iterable[IdKey]) -> bytes:
-    """Return the hashes of message ids, joined."""
-    return pack([_hash(key) for key in keys])
+def id_hashes_of(ids: Iterable[IdKey], key: bytes | None) -> bytes:
+    """Return the hashes of message ids, joined; without a key their CRC-32."""
+    texts = [each if isinstance(each, bytes) else each.encode() for each in ids]
+    if key is None:
+        return pack(map(crc32, texts))
+    begin = blake2b(key=key, digest_size=HASH_BYTES).copy
+    hashes = []
+    for text in texts:
+        hash_ = begin()
+        hash_.update(text)
+        hashes.append(hash_.digest())
+    return b"".join(hashes)
 
 
-def candidates(rows: Sequence[IndexRow], keys: Collection[IdKey]) -> Iterator[Candidate]:
-    """Give the versions that may be those of the messages with these ids."""
-    wanted: dict[int, list[IdKey]] = defaultdict(list)
-    for key in keys:
-        wanted[_hash(key)].append(key)
-    search = searching(wanted.keys())
+def candidates(rows: Sequence[IndexRow], ids: Collection[IdKey]) -> Iterator[Place]:
+    """Give the places of versions that may be those of the messages with these ids, each at most once."""
+    searches = {
+        key: searching(frozenset(unpack(id_hashes_of(ids, key)))) for key in {row.key for row in rows}
+    }
     for row in rows:
-        for hash_, position in search(row.id_hashes):
-            for key in wanted[hash_]:
-                yield Candidate(key, *row.place(position))
+        for position in searches[row.key](row.id_hashes):
+            yield row.place(position)
+
+
+def key_after(rows: Sequence[IndexRow]) -> bytes:
+    """Return the key of the row that follows these: that of the newest, or a new one."""
+    return rows[-1].key if rows and rows[-1].key is not None else new_key()
+
+
+def new_key() -> bytes:
+    """Return a key that nobody can foresee."""
+    return secrets.token_bytes(KEY_BYTES)
 
 
 def index_changes(
-    rows: Sequence[IndexRow], first: int, first_event: int, runs: Sequence[IndexedRun], kept_from: int
+    rows: Sequence[IndexRow], runs: Sequence[IndexRow], kept_from: int
 ) -> tuple[list[IndexRow], list[Include]]:
-    """Return the index rows after new runs were added, and the changes to write.
+    """Return the index rows after those of new runs were added, and the changes to write.
 
     Some rows of versions that are all below `kept_from` are dropped, if there are any.
     """
     gone = [row for row in rows if row.last < kept_from][:_DROPPED_AT_ONCE]
     kept = list(rows[len(gone) :])
-    added = _rows_of(first, first_event, runs)
-    while (
-        kept
-        and kept[-1].count <= 2 * added[0].count
-        and kept[-1].count + added[0].count <= limits.MAX_INDEX_HASHES
-    ):
+    added = _joined(runs)
+    while kept and kept[-1].count <= 2 * added[0].count and _fit(kept[-1], added[0]):
         added[0] = kept.pop().merged(added[0])
     after = [*kept, *added]
     keys_before, keys_after = {row.row_key for row in rows}, {row.row_key for row in after}
@@ -172,18 +204,15 @@ def _end(row: Row) -> int:
     return read_index_row(row).last + 1
 
 
-def _rows_of(first: int, first_event: int, runs: Sequence[IndexedRun]) -> list[IndexRow]:
+def _joined(runs: Sequence[IndexRow]) -> list[IndexRow]:
     rows: list[IndexRow] = []
-    for run in runs:
-        row = IndexRow(first, first_event, [run.length], run.id_hashes)
-        if rows and rows[-1].count + row.count <= limits.MAX_INDEX_HASHES:
+    for row in runs:
+        if rows and _fit(rows[-1], row):
             rows[-1] = rows[-1].merged(row)
         else:
             rows.append(row)
-        first += run.length
-        first_event += 1
     return rows
 
 
-def _hash(key: IdKey) -> int:
-    return crc32(key if isinstance(key, bytes) else key.encode())
+def _fit(row: IndexRow, following: IndexRow) -> bool:
+    return row.key == following.key and row.count + following.count <= limits.MAX_INDEX_HASHES

@@ -10,12 +10,12 @@ from __future__ import annotations
 import re
 import sys
 from array import array
-from collections.abc import Callable, Iterable, Iterator, KeysView, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from runtime.storage.limits import HASH_BYTES
 
-Search = Callable[[bytes], Iterator[tuple[int, int]]]
-"""Gives the wanted hashes among joined ones, each with its position."""
+Search = Callable[[bytes], Iterator[int]]
+"""Gives the positions of wanted hashes among joined ones."""
 
 _FEW = 4
 _SOME = 500
@@ -25,7 +25,7 @@ _GROUPS = 8
 _NOT_ZERO = re.compile(rb"[^\0]")
 
 
-def searching(wanted: KeysView[int]) -> Search:
+def searching(wanted: frozenset[int]) -> Search:
     """Return the search for some hashes, to be used for each row of an index."""
     if len(wanted) <= _FEW:
         return lambda hashes: _by_bytes(hashes, wanted)
@@ -51,18 +51,18 @@ def unpack(data: bytes) -> Sequence[int]:
     return numbers
 
 
-def _by_bytes(hashes: bytes, wanted: Iterable[int]) -> Iterator[tuple[int, int]]:
+def _by_bytes(hashes: bytes, wanted: Iterable[int]) -> Iterator[int]:
     for hash_ in wanted:
         packed = pack([hash_])
         start = hashes.find(packed)
         while start >= 0:
             position, offset = divmod(start, HASH_BYTES)
             if not offset:
-                yield hash_, position
+                yield position
             start = hashes.find(packed, start + 1)
 
 
-def _by_filter(hashes: bytes, wanted: KeysView[int], tables: Sequence[bytes]) -> Iterator[tuple[int, int]]:
+def _by_filter(hashes: bytes, wanted: frozenset[int], tables: Sequence[bytes]) -> Iterator[int]:
     """Keep the positions where one group of wanted hashes has all four bytes, and compare these."""
     kept = -1
     for lane, table in enumerate(tables):
@@ -71,10 +71,10 @@ def _by_filter(hashes: bytes, wanted: KeysView[int], tables: Sequence[bytes]) ->
         start = match.start() * HASH_BYTES
         hash_ = int.from_bytes(hashes[start : start + HASH_BYTES], "little")
         if hash_ in wanted:
-            yield hash_, match.start()
+            yield match.start()
 
 
-def _tables(wanted: KeysView[int]) -> list[bytes]:
+def _tables(wanted: frozenset[int]) -> list[bytes]:
     """Return, for each byte of a hash, the groups in which a wanted hash has each value of that byte."""
     tables = [bytearray(256) for _ in range(HASH_BYTES)]
     for number, hash_ in enumerate(wanted):
@@ -83,10 +83,10 @@ def _tables(wanted: KeysView[int]) -> list[bytes]:
     return [bytes(table) for table in tables]
 
 
-def _by_set(hashes: bytes, wanted: KeysView[int]) -> Iterator[tuple[int, int]]:
+def _by_set(hashes: bytes, wanted: frozenset[int]) -> Iterator[int]:
     column = unpack(hashes)
-    known = wanted & column
+    known = wanted.intersection(column)
     if known:
         for position, hash_ in enumerate(column):
             if hash_ in known:
-                yield hash_, position
+                yield position

@@ -11,23 +11,22 @@ from typing import NamedTuple
 
 from eventstore import EventData
 from runtime.messages.deliveries import Deliveries
-from runtime.messages.message_ids import pack_ids
+from runtime.messages.message_ids import IdKey, pack_ids
 from runtime.storage import limits
 from runtime.storage.columns import StateVersion
 from runtime.storage.head import Head
-from runtime.storage.id_index import IndexedRun
 from runtime.storage.new_versions import Made, columns_of
 from runtime.storage.run import Commit, Run
 from runtime.storage.tail import Segment, Tail
 
 
 class PackedRun(NamedTuple):
-    """A run as it will be stored: its event, what is indexed of it, and how many bytes it takes as sent."""
+    """A run as it will be stored: its event, the ids to be indexed, and how many bytes it takes as sent."""
 
     first: int
     last: int
     event: EventData
-    indexed: IndexedRun
+    ids: Sequence[IdKey]
     size: int
 
 
@@ -173,7 +172,7 @@ def _split(run: Run) -> list[PackedRun]:
 
 def _packed(run: Run, data: bytes | None = None) -> PackedRun:
     event = run.event(data)
-    return PackedRun(run.first, run.last, event, IndexedRun.of(run), _size(event))
+    return PackedRun(run.first, run.last, event, run.ids, _size(event))
 
 
 def _size(event: EventData) -> int:

@@ -21,7 +21,7 @@ from runtime.storage import id_index, letters
 from runtime.storage.damage import placed, reading
 from runtime.storage.head import HEAD_PROPERTIES, Head, read_head
 from runtime.storage.history import FoundVersions, History
-from runtime.storage.id_index import candidates, index_changes, read_index_row
+from runtime.storage.id_index import IndexRow, candidates, index_changes, key_after, read_index_row
 from runtime.storage.letters import Letter
 from runtime.storage.packing import PackedRun
 from runtime.storage.run import DATA_PROPERTIES, ID_PROPERTIES, INDEX_PROPERTIES, read_run
@@ -99,7 +99,7 @@ async def _find_versions(partition: Partition, ids: Collection[IdKey]) -> Histor
     index = [read_index_row(row) for row in rows if row.row_key.startswith(id_index.PREFIX)]
     wanted = ids if isinstance(ids, set | frozenset) else set(ids)
     named = [each for each in candidates(index, wanted) if each.event >= stream.first_version]
-    events = await _read_runs(stream, {candidate.event for candidate in named})
+    events = await _read_runs(stream, {place.event for place in named})
     with reading("The index of ids"):
         found = FoundVersions.of(wanted, head.tail, named, events)
     refused = letters.read_letters([row for row in rows if row.row_key.startswith(letters.PREFIX)])
@@ -120,13 +120,11 @@ async def append(history: History, new: Append, beside: Sequence[Include] = ()) 
     if not new.runs:
         stream = await _write_header(stream, properties, includes)
         return history._replace(stream=stream, head=new.head, letters=kept)
-    index, changes = index_changes(
-        history.index_rows,
-        new.runs[0].first,
-        stream.version + 1,
-        [run.indexed for run in new.runs],
-        new.head.kept_from,
-    )
+    key = key_after(history.index_rows)
+    indexed = [
+        IndexRow.of(run.first, event, run.ids, key) for event, run in enumerate(new.runs, stream.version + 1)
+    ]
+    index, changes = index_changes(history.index_rows, indexed, new.head.kept_from)
     events = [run.event for run in new.runs]
     written = await Stream.write(stream, *events, properties=properties, includes=[*changes, *includes])
     return history._replace(stream=written.stream, head=new.head, index_rows=index, letters=kept)

@@ -44,11 +44,16 @@ TYPE = pa.list_(
 class Outputs:
     """The outputs of one handler's versions, given the messages that made them, which it holds by their ids."""
 
-    def __init__(self, handler: HandlerDefinition, messages: Iterable[Envelope]) -> None:
-        self._handler = handler
+    def __init__(self, app: App, handler: str, messages: Iterable[Envelope]) -> None:
+        self._app = app
+        self._handler: HandlerDefinition = app.handlers[handler]
         self._messages: Mapping[str, Envelope] = {
-            each.message_id: each for each in messages if each.type in handler.routes
+            each.message_id: each for each in messages if each.type in self._handler.routes
         }
+
+    def keyed(self, draw_key: bytes | None) -> Outputs:
+        """Return the same for a table with this secret of its draws, None for one without."""
+        return Outputs(self._app.keyed(draw_key), self._handler.name, self._messages.values())
 
     def of(self, some: Decoded) -> Sequence[Sequence[Mapping[str, Any]] | None]:
         """Return the outputs of each version; None where its message is not there or cannot be replayed."""
@@ -77,7 +82,7 @@ def outputs_by(app: App | None, handler: str | None, messages: Iterable[Envelope
         raise UsageError("Outputs are what replay gives: say with which app, and of which handler.")
     if handler not in app.handlers:
         raise UsageError(f"The app has no handler {handler}: it has {', '.join(app.handlers)}.")
-    return Outputs(app.handlers[handler], messages)
+    return Outputs(app, handler, messages)
 
 
 def _row(output: Output) -> Mapping[str, Any]:

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from eventstore import KeyRange, Table
 from handlers import App
+from runtime.batches.settings import TableSettings
 from runtime.clock import to_microseconds
 from runtime.errors import UsageError
 from runtime.tables import ledger, letters, states, versions
@@ -108,9 +109,9 @@ class Request:
             case Kind.STATE:
                 return states.states(table, self.wanted, await self._point(table), keys, self._model)
             case Kind.VERSIONS:
-                feed = await self._feed(table)
+                feed, outputs = await self._feed(table), await self._outputs(table)
                 return versions.versions(
-                    table, self.wanted, keys, feed=feed, model=self._model, outputs=self.outputs
+                    table, self.wanted, keys, feed=feed, model=self._model, outputs=outputs
                 )
             case Kind.BATCHES:
                 return ledger.batches(table, self.wanted)
@@ -138,6 +139,11 @@ class Request:
         if self.batch_id is not None:
             return await end_of_batch(table, self.batch_id)
         return None if self.as_of is None else AsOfTime(self.as_of)
+
+    async def _outputs(self, table: Table) -> Outputs | None:
+        if self.outputs is None:
+            return None
+        return self.outputs.keyed((await TableSettings.of(table)).draw_key)
 
     async def _feed(self, table: Table) -> ChangeFeed | None:
         return await change_feed(table, self.change_start, self.change_end) if self.change_feed else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from contextlib import suppress
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import NamedTuple
 
 import msgpack
@@ -30,6 +30,9 @@ from runtime.cleanup.policies import Policies, PolicyRules, Scope
 from runtime.clock import system_clock
 from runtime.messages.deliveries import Prepared
 from runtime.messages.parsing import prepare
+from runtime.publishing.claims import Claims
+from runtime.publishing.publisher import Refused
+from runtime.publishing.records import Publications
 from runtime.retries import RetryPolicy
 from runtime.spark import issuing
 from samples.shooting_range import app
@@ -84,6 +87,13 @@ def written() -> list[Row]:
     table = memory_table()
     drive(write_all(table))
     return list(drive(table.scan(None)).rows)
+
+
+async def _publish(table: Table) -> None:
+    publication = await Publications(table, system_clock).begin("b1-digest", "sqlite:///file", None, 1)
+    claim = await Claims(table, system_clock, publication, "somebody", timedelta(minutes=1)).take(0, None)
+    assert claim
+    await claim.note(1, refused=[Refused("m1", "Hit", GAMES[0], "400")])
 
 
 async def write_all(table: Table) -> None:
@@ -144,6 +154,7 @@ async def write_all(table: Table) -> None:
         await policies.hold(scope)
     await policies.set_rules(Scope(), PolicyRules(older_than=90 * DAY, keep_last=1))
     await Leases(table, system_clock).take("somebody")
+    await _publish(table)
 
 
 class NoEffects(TableEffects):

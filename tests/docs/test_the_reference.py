@@ -57,5 +57,5 @@ def test_a_signature_is_shown_as_it_is_written():
     names = {each.name: each for each in public()}
 
     assert names["handles"].signature == "def handles(*, by: str, revision: int = 1) -> Mark"
-    assert names["App"].signature == "class App(*handlers: type[Handler[Any]])"
+    assert names["App"].signature == "class App(*handlers: type[Handler[Any]], name: str | None = None)"
     assert "max_rounds: int = 100" in names["BatchOptions"].signature

@@ -26,7 +26,14 @@ def invoke(
     """
     now, version = max(now, entity.last_now), entity.version + 1
     envelope, before = message.envelope, handler.codec.upcast(entity.state, entity.schema)
-    context = Context(handler.name, message.business_id, envelope.message_id, now, envelope.headers)
+    context = Context(
+        handler.name,
+        message.business_id,
+        envelope.message_id,
+        now,
+        envelope.headers,
+        draw_key=handler.draw_key,
+    )
     route, state = message.route, read_state(handler.codec, before)
     try:
         _, after = invoke_handler(

@@ -102,6 +102,7 @@ class Decider:
             now,
             headers,
             place=transaction.attempt and self._place(transaction.attempt, transaction.number + 1),
+            draw_key=self._handler.draw_key,
         )
         route = deliveries.routes[type_]
         revision = route.newest

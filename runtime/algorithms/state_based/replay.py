@@ -58,6 +58,7 @@ class Replayer:
             record.now,
             record.headers,
             recorded=record.captured or {},
+            draw_key=handler.draw_key,
         )
         state, after = invoke_handler(
             handler, method, self._take(before), before, message=message, context=context

@@ -84,8 +84,8 @@ class Finding:
     outputs: tuple[Output, ...] = ()
 
 
-FindCut = Callable[[str, str, Collection[IdKey]], Mapping[IdKey, Version]]
-"""Finds versions that were cut, by handler, business id, and the ids of the messages that made them."""
+FindCut = Callable[[str, str, Collection[IdKey], int], Mapping[IdKey, Version]]
+"""Finds versions that were cut, by handler, business id, the ids of the messages, and the time that they follow."""
 
 
 class Verifier:
@@ -140,7 +140,9 @@ class Verifier:
         others = [key for key in ids if key not in known]
         if self._find_cut is None or stream.head.kept_from == 1 or not others:
             return known
-        return {**self._find_cut(self._handler.name, business_id, others), **known}
+        forgotten = stream.head.tombstone
+        since = forgotten.at if forgotten else 0
+        return {**self._find_cut(self._handler.name, business_id, others, since), **known}
 
     def _newest(self, stream: History, business_id: str) -> Iterator[Finding]:
         head = stream.head

@@ -117,7 +117,7 @@ async def _check_algorithm(algorithm: KeptByAge, states: Place, ids: Place) -> N
     """Raise `UsageError` when the table was processed with another algorithm, or the ids are elsewhere."""
     described = described_algorithm(algorithm.value, None if ids == states else ids)
     async with connect(states.store) as store:
-        await Ledger(await store.table(states.table), system_clock).check_algorithm(described)
+        await Ledger(await store.table(states.table), system_clock).check_table(described)
 
 
 async def _evict(

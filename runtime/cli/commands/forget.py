@@ -156,7 +156,7 @@ async def _look(places: _Places, handler: str, business_ids: Sequence[str]) -> d
             if algorithm not in used:
                 continue
             described = described_algorithm(algorithm, None if place == places.states else place)
-            await Ledger(tables.states, system_clock).check_algorithm(described)
+            await Ledger(tables.states, system_clock).check_table(described)
         return traces
 
 

@@ -13,11 +13,13 @@ from runtime.cli.batch_command import AlgorithmOption, BatchChoices, BatchComman
 from runtime.cli.beginning import check_batch
 from runtime.cli.console import Screen
 from runtime.cli.failures import TOO_MANY_DEAD_LETTERS, NotPossibleError
-from runtime.cli.invocation import about_letters
+from runtime.cli.invocation import about_letters, resumable
 from runtime.cli.option_groups import LogOptions
-from runtime.cli.options import AlgorithmChoice, AppSpec, AsJson, Late, OnDifference, OnError
+from runtime.cli.options import AlgorithmChoice, AppSpec, AsJson, Draws, Late, OnDifference, OnError
 from runtime.cli.places import check_out
+from runtime.cli.publishing import Publishing, PublishTo, Sending
 from runtime.cli.reports.batch import BatchReport
+from runtime.cli.reports.publishing import PublishingReport
 from runtime.cli.reports.tables import counted
 from runtime.errors import UsageError
 
@@ -59,6 +61,15 @@ Strict = Annotated[
         "--strict", help="With --max-dead-letters: hold a batch with more of them back, unpublished."
     ),
 ]
+DrawsOption = Annotated[
+    Draws | None,
+    typer.Option(
+        "--draws",
+        show_default=False,
+        help="For a new table: `keyed` gives it a secret, so that no sender can foresee guids, ids of outputs and "
+        "random numbers; plain by default. A table stays as it is.",
+    ),
+]
 MustExist = Annotated[
     bool, typer.Option("--must-exist", help="Refuse a table that is not there yet, instead of making it.")
 ]
@@ -76,7 +87,9 @@ def run(
     max_dead_letters: MaxDeadLetters = None,
     strict: Strict = False,
     guard: Guard = False,
+    draws: DrawsOption = None,
     algorithm: AlgorithmOption = AlgorithmChoice.STATE_BASED,
+    publish: PublishTo = None,
     as_json: AsJson = False,
 ) -> None:
     r"""Run the handlers of an app over a message log with Spark, and write what came of each delivery.
@@ -98,20 +111,30 @@ def run(
         on_error=on_error.value,
         on_difference=on_difference.value,
         guard=guard,
+        draws=None if draws is None else draws.value,
         max_dead_letters=_held_back_by(max_dead_letters, strict=strict),
         **log.named(),
     )
     log.check(batch.spark.master)
     check_out(batch.out, batch.spark.master)
-    is_there = check_batch(batch.states, options, batch.batch_id, batch.out, must_exist=must_exist)
+    is_there = check_batch(loaded, batch.states, options, batch.batch_id, batch.out, must_exist=must_exist)
     screen = Screen(as_json)
     command = BatchCommand.announced(loaded, batch, options, screen)
+    target = Publishing.check(publish, command.batch_id, Sending.by_default()) if publish else None
     if not is_there:
         _announce_table(batch, screen)
     with command.carried_out("Reading the log", lambda new, id_: new.run(log.messages, id_)) as report:
         screen.put(report)
         _say_how_to_redrive(app, batch, report, screen)
+    if target is not None:
+        _publish(target, batch, screen)
     _judge(screen, report, max_dead_letters)
+
+
+def _publish(target: Publishing, batch: BatchChoices, screen: Screen) -> None:
+    with resumable(target.batch_id, *batch.states):
+        done = target.done_on(batch.states, None, screen)
+    screen.show("", *PublishingReport(target.batch_id, done).parts())
 
 
 def _held_back_by(limit: DeadLetterLimit | None, *, strict: bool) -> str | None:

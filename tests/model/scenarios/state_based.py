@@ -12,9 +12,10 @@ import pytest
 
 from handlers import App
 from runtime import Processor
+from runtime.batches.settings import TableSettings
 from runtime.messages.envelope import Envelope
 from runtime.retries import RetryPolicy
-from runtime.storage import limits
+from runtime.storage import id_index, limits
 from tests.model import invariants
 from tests.model.calls import SteppedTable, publish
 from tests.model.contents import Snapshot
@@ -58,7 +59,8 @@ class StateBasedScenario:
         return committed_versions(snapshot)
 
     def patch(self, patch: pytest.MonkeyPatch) -> None:
-        """Set the limits of this scenario."""
+        """Set the limits of this scenario, and the key of each index: a run that is repeated draws the same."""
+        patch.setattr(id_index, "new_key", lambda: bytes(id_index.KEY_BYTES))
         for module, name, value in self.limits:
             patch.setattr(module, name, value)
 
@@ -75,7 +77,9 @@ def messages(*lines: str, copies: int = 1) -> StateBasedScenario:
 
 
 async def _process(app: App, message: Envelope, process: Process) -> Handled:
-    processor = Processor(app, SteppedTable(), publish, clock=process.clock, retries=PATIENCE)
+    processor = Processor(
+        app, SteppedTable(), publish, clock=process.clock, retries=PATIENCE, settings=TableSettings()
+    )
     outcomes = await processor.process(message)
     refused = refused_of(outcomes)
     return Handled(() if refused else (message.message_id,), refused=refused)

@@ -8,7 +8,7 @@ from functools import partial
 
 from eventstore import truncation as event_truncation
 from eventstore.backends import memory
-from runtime import Processor, processor
+from runtime import Processor, TableSettings, processor
 from runtime.algorithms.state_based.truncation import truncate_stream
 from runtime.algorithms.state_based.truncation_rules import DAY, TruncationRules
 from runtime.batches.ledger import Ledger
@@ -91,6 +91,7 @@ async def _consume(message: Envelope, process: Process) -> Handled:
         clock=process.clock,
         retries=PATIENCE,
         acknowledge_every=timedelta(),
+        settings=TableSettings(),
     )
     await consumer.process(message)
     await consumer.flush()

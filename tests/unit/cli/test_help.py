@@ -13,6 +13,7 @@ COMMANDS = [
     "lint",
     "run",
     "outcomes",
+    "publish",
     "letters",
     "redrive",
     "discard",

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from eventstore import InterceptedTable, StoreUnavailableError, Table, connect, drive
-from runtime import Output, Processor
+from runtime import Output, Processor, TableSettings
 from runtime.algorithms.last_hop.delivery import End, IdempotentDelivery
 from runtime.algorithms.last_hop.keys import DeliveryKeys
 from runtime.algorithms.outbox.outbox import Outbox
@@ -86,7 +86,9 @@ def network_table() -> Table:
 
 
 async def process(table: Table, algorithm="state-based", **options: Any) -> None:
-    processor = Processor(diary.app, table, publish, retries=POLICY, algorithm=algorithm, **options)
+    processor = Processor(
+        diary.app, table, publish, retries=POLICY, algorithm=algorithm, settings=TableSettings(), **options
+    )
     (outcome,) = await processor.process(await processor.issue(write("a")))
     assert outcome.status == "processed"
 

@@ -7,7 +7,7 @@ import pytest
 
 from eventstore import InterceptedTable, Table, drive
 from handlers import App, Context, Handler, Message, State, handles
-from runtime import Envelope, Outcome, Output, Processor
+from runtime import Envelope, Outcome, Output, Processor, TableSettings
 from samples.shooting_range import app as shooting_range
 from tests.unit.runtime import diary
 from tests.unit.runtime.diary import delivery, misbehave, write
@@ -62,7 +62,7 @@ async def ignore(output: Output) -> None:
 
 
 def process(app: App, table: Table, message: Envelope, publish=ignore) -> list[Outcome]:
-    return drive(Processor(app, table, publish, clock=ToldClock()).process(message))
+    return drive(Processor(app, table, publish, clock=ToldClock(), settings=TableSettings()).process(message))
 
 
 def rang(tower: str = "east", **fields: str) -> Envelope:

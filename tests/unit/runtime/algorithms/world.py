@@ -9,7 +9,7 @@ from typing import Any, get_args
 
 from eventstore import InterceptedTable, StoreUnavailableError, Table, drive
 from handlers import App
-from runtime import Envelope, Outcome, Output, Processor, Publish
+from runtime import Envelope, Outcome, Output, Processor, Publish, TableSettings
 from runtime.algorithms.choice import AlgorithmName
 from runtime.algorithms.outbox.entities import ENTITY
 from runtime.algorithms.outbox.entity import Entity, read_entity
@@ -89,6 +89,7 @@ class World:
             algorithm=self.algorithm,
             deduplication_store=other if self.algorithm == "deduplication-store" else None,
             token_store=other if self.algorithm == "tokens" else None,
+            settings=TableSettings(),
         )
 
     def publisher(self, before: Step | None, after: Step | None) -> Publish:

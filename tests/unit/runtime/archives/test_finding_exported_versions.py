@@ -23,6 +23,7 @@ from runtime.archives.importing import import_table
 from runtime.archives.rows import SCHEMA, RowBuffer
 from runtime.archives.versions import VersionPart
 from runtime.batches.open_batches import OpenBatches
+from runtime.cleanup.forget import Tables, forget
 from runtime.messages.message_ids import id_key
 from runtime.messages.parsing import prepare
 from tests.unit.runtime.archives.tables import fill, ignore
@@ -87,6 +88,27 @@ def test_with_the_export_the_whole_history_is_verified(table: Table, tmp_path: P
     assert verdicts(table, None, diary) == {Verdict.MATCH: 1, Verdict.NOT_KEPT: COUNT - 1}
 
     assert verdicts(table, tmp_path, diary) == {Verdict.MATCH: COUNT}
+
+
+def test_versions_from_before_the_object_was_forgotten_are_not_taken_for_those_of_its_new_history(
+    table: Table, tmp_path: Path
+):
+    tables = Tables(table, table, table)
+    drive(forget(tables, "Diary", "d-03", OLD + DAY, restart=True, retries=PATIENCE))
+    # Given that its new history was cut and exported too
+    again = [
+        message._replace(message_id=f"again-{number}", enqueued_at=OLD + 2 * DAY)
+        for number, message in enumerate(MESSAGES["d-03"])
+    ]
+    for message in again:
+        Worker(table, clock=ToldClock(OLD + 2 * DAY), business_id="d-03").process(message)
+    truncate(table, tmp_path, keep_last=1)
+
+    assert verdicts(table, tmp_path, "d-03") == {Verdict.NOT_KEPT: COUNT}
+    handler = app.handlers["Diary"]
+    verifier = Verifier(table, handler, PATIENCE, find_cut=ExportedVersions(tmp_path).find)
+    found = drive(verifier.verify("d-03", [prepare(handler, "d-03", message) for message in again]))
+    assert {each.verdict for each in found} == {Verdict.MATCH}
 
 
 def test_a_rule_that_changed_is_found_in_versions_that_were_cut(

@@ -115,7 +115,7 @@ def test_a_dry_run_knows_the_same_and_writes_nothing(diaries: Table):
     before = rows(diaries)
 
     assert drive(ledger_of(diaries).open_batches(dry_run=True)) == OPENED
-    drive(ledger_of(diaries).check_algorithm("state-based"))
+    drive(ledger_of(diaries).check_table("state-based"))
     assert [record.batch_id for record in drive(ledger_of(diaries).batches(3))] == [
         "night-4",
         "night-3",
@@ -145,11 +145,11 @@ def test_the_ledger_is_looked_through_once(diaries: Table):
 def test_its_algorithm_and_its_batches_are_known_as_before(diaries: Table, boxes: Table):
     for table, algorithm, other in ((diaries, "state-based", "outbox"), (boxes, "outbox", "state-based")):
         for _ in ("before it is looked through", "afterwards"):
-            drive(ledger_of(table).check_algorithm(algorithm))
+            drive(ledger_of(table).check_table(algorithm))
             with pytest.raises(
                 BatchRefusedError, match=rf"algorithm {algorithm} \(batch night-1\), and cannot be"
             ):
-                drive(ledger_of(table).check_algorithm(other))
+                drive(ledger_of(table).check_table(other))
             drive(ledger_of(table).open_batches())
     assert [record.batch_id for record in drive(ledger_of(diaries).batches(9))] == [
         "night-4",

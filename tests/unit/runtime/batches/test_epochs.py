@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from eventstore import InterceptedTable, StoreUnavailableError, Table, drive
-from runtime import Envelope, Output, Processor, UsageError
+from runtime import Envelope, Output, Processor, TableSettings, UsageError
 from runtime.algorithms.state_based.truncation import Truncated, truncate_stream
 from runtime.algorithms.state_based.truncation_rules import HeldBy, TruncationRules
 from runtime.batches.epochs import INPUT
@@ -36,6 +36,7 @@ class Consumer:
             clock=self.clock,
             retries=PATIENCE,
             acknowledge_every=MINUTE,
+            settings=TableSettings(),
         )
 
     async def publish(self, _: Output) -> None:
@@ -151,7 +152,7 @@ def test_an_epoch_does_not_end_while_a_message_of_it_is_being_handled():
             waiting.set()
             await released.wait()
 
-        slow = consumer.processor._algorithms["Diary"]
+        slow = (await consumer.processor._ready())["Diary"]
         at_once, slow.publish = slow.publish, publish  # type: ignore[attr-defined]
         first = asyncio.create_task(consumer.processor.process(message("slow")))
         await waiting.wait()

@@ -417,7 +417,7 @@ def test_a_batch_of_an_older_version_is_recognised_by_its_algorithm_and_its_inpu
     assert driver.get().algorithm == described
     assert driver.begin(input_=input_, algorithm=described) == driver.get()
     assert driver.get().number is None
-    drive(driver.ledger.check_algorithm(described))
+    drive(driver.ledger.check_table(described))
 
 
 def test_a_table_of_another_algorithm_is_refused(driver: Driver):
@@ -426,7 +426,7 @@ def test_a_table_of_another_algorithm_is_refused(driver: Driver):
     with pytest.raises(
         BatchRefusedError, match=r"tokens in seen of azurite \(batch batch-1\), and cannot be with tokens,"
     ):
-        drive(driver.ledger.check_algorithm("tokens"))
+        drive(driver.ledger.check_table("tokens"))
 
 
 def test_a_ledger_without_batches_is_empty(driver: Driver, table: Table):

@@ -79,7 +79,7 @@ def test_rows_without_a_header_are_told():
 
 
 @pytest.mark.parametrize("value", [None, b"", b"\0" * 12, "text", 7])
-@pytest.mark.parametrize("name", ["Prints", "Ends", "First", "FirstEvent", "Count"])
+@pytest.mark.parametrize("name", ["Hashes", "Key", "Ends", "First", "FirstEvent", "Count"])
 def test_the_index_is_made_anew(name, value):
     table = table_of(changed(sound(), (WITH_RUNS, INDEX), name, value))
 

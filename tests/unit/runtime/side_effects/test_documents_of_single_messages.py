@@ -58,8 +58,8 @@ def every_step(tmp_path, deed):
 def test_a_document_is_stored_before_the_version_that_refers_to_it_and_published_after_it(office):
     steps: list[str] = []
     (outcome,) = office.process(ask(), before=steps.append)
-    loaded, registered = ["query"], ["transact", "barrier"]
-    assert steps == [*loaded, *registered, "prepare", "transact", "barrier", "publish"]
+    settings, loaded, registered = ["get"], ["query"], ["transact", "barrier"]
+    assert steps == [*settings, *loaded, *registered, "prepare", "transact", "barrier", "publish"]
     assert outcome.status == "processed"
     office.sweep()
     office.check(messages=1)
@@ -104,7 +104,7 @@ def test_a_killed_worker_leaves_nothing_but_what_counts_once_its_message_is_rede
             assert set(office.files) == {letter.name for letter in office.announced}
             office.sweep()
             office.check(messages=1)
-        assert killed == 7
+        assert killed == 8
 
 
 def test_after_a_lost_answer_the_worker_itself_cleans_up_or_a_sweep_does(tmp_path):
@@ -119,7 +119,7 @@ def test_after_a_lost_answer_the_worker_itself_cleans_up_or_a_sweep_does(tmp_pat
             for _ in range(2):
                 office.sweep()
             office.check(messages=1)
-        assert lost >= 7
+        assert lost >= 8
 
 
 def test_a_copy_at_any_step_of_another_announces_the_same_document(tmp_path):
@@ -163,7 +163,7 @@ def test_an_attempt_that_is_swept_while_it_prepares_has_its_commit_refused_and_b
 
 def test_a_sweep_forgets_an_attempt_when_it_meets_it_again(office):
     with pytest.raises(KilledError):
-        office.process(ask(), after=At(4, kill))
+        office.process(ask(), after=At(5, kill))
     assert len(office.registrations) == 2
     assert [office.sweep(), len(office.files), len(office.registrations)] == [1, 0, 2]
     assert [office.sweep(), len(office.registrations)] == [0, 0]

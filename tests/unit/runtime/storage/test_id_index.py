@@ -1,42 +1,44 @@
 """The index of message ids: whatever is in it is found, rows stay few, and prints are rarely written again."""
 
 import math
+from dataclasses import replace
 from itertools import accumulate
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eventstore import Verb
+from eventstore import Verb, drive
 from eventstore.port import Row
+from runtime.cleanup.checking import check_table
 from runtime.errors import StoredDataError
 from runtime.messages.message_ids import id_key
 from runtime.storage import id_index, id_search, limits
-from runtime.storage.id_index import (
-    IndexedRun,
-    IndexRow,
-    candidates,
-    id_hashes_of,
-    index_changes,
-    read_index_row,
-)
+from runtime.storage.id_index import PREFIX, IndexRow, candidates, id_hashes_of, index_changes, read_index_row
 from runtime.storage.properties import number
-from tests.unit.runtime.diary import ponder, write
+from tests.unit.runtime.diary import DIARY, ponder, write
+from tests.unit.runtime.indexes import check_index, index_of
 from tests.unit.runtime.tables import memory_table, rows
 from tests.unit.runtime.worker import Worker, ends
+
+KEY = bytes(range(16))
+OTHER_KEY = bytes(range(1, 17))
 
 
 def keys(first, count):
     return [each.to_bytes(16, "big") for each in range(first, first + count)]
 
 
-def grown(sizes, *, kept_from=1):
-    """Return an index that got a run of each size, one write after the other, and the prints written for it."""
+def grown(sizes, *, kept_from=1, keyed_from=1):
+    """Return an index that got a run of each size, one write after the other, and how many hashes were written for it.
+
+    The runs before number `keyed_from` were indexed by older code.
+    """
     index: list[IndexRow] = []
     first, written = 1, 0
     for event, size in enumerate(sizes, 1):
-        run = IndexedRun(size, id_hashes_of(keys(first, size)))
-        index, changes = index_changes(index, first, event, [run], kept_from)
+        run = IndexRow.of(first, event, keys(first, size), KEY if event >= keyed_from else None)
+        index, changes = index_changes(index, [run], kept_from)
         written += sum(number(change.properties, "Count", 0) for change in changes)
         first += size
     return index, written
@@ -44,42 +46,74 @@ def grown(sizes, *, kept_from=1):
 
 @given(st.lists(st.integers(1, 300), min_size=1, max_size=25), st.data())
 def test_each_version_is_found_where_it_is(sizes, data):
-    index, _ = grown(sizes)
+    index, _ = grown(sizes, keyed_from=data.draw(st.integers(1, len(sizes) + 1)))
     starts = list(accumulate(sizes, initial=1))
     total = sum(sizes)
     asked = data.draw(st.sets(st.integers(1, 2 * total), min_size=1, max_size=10))
 
-    found = {
-        candidate.key: candidate for candidate in candidates(index, [n.to_bytes(16, "big") for n in asked])
-    }
+    found = list(candidates(index, [n.to_bytes(16, "big") for n in asked]))
 
+    assert len(found) == len(set(found))
     for each in asked:
-        key = each.to_bytes(16, "big")
         if each > total:
             continue
         event = max(place for place, start in enumerate(starts, 1) if start <= each and place <= len(sizes))
-        assert (found[key].event, found[key].position) == (event, each - starts[event - 1])
+        assert (event, each - starts[event - 1]) in found
 
 
 @pytest.mark.parametrize("others", [0, 100])
 def test_a_hash_is_found_wherever_it_stands_and_never_across_two_others(others, monkeypatch):
     hashes = {b"asked": 0x01020102, b"low": 0x01020000, b"high": 0x00000102}
     monkeypatch.setattr(id_index, "crc32", lambda key: hashes.get(key, len(key) + 1000))
-    row = IndexRow(1, 1, [5], id_hashes_of([b"asked", b"low", b"high", b"asked", b"asked"]))
+    row = IndexRow.of(1, 1, [b"asked", b"low", b"high", b"asked", b"asked"], None)
 
     found = candidates([row], [b"asked", *[b"x" * length for length in range(others)]])
 
-    assert sorted((each.key, each.position) for each in found) == [(b"asked", at) for at in (0, 3, 4)]
+    assert sorted(place.position for place in found) == [0, 3, 4]
 
 
-def test_ids_with_one_print_are_told_apart_by_the_run(monkeypatch):
-    monkeypatch.setattr(id_index, "crc32", lambda _: 7)
+@pytest.mark.usefixtures("no_tail")
+@pytest.mark.parametrize("is_keyed", [True, False])
+def test_ids_with_one_hash_are_told_apart_by_the_run(is_keyed, monkeypatch):
+    monkeypatch.setattr(id_index, "id_hashes_of", lambda ids, _: bytes(4 * len(list(ids))))
+    monkeypatch.setattr(id_index, "new_key", lambda: KEY if is_keyed else None)
     table = memory_table()
-    monkeypatch.setattr("runtime.storage.limits.MAX_SEGMENT_BYTES", 0)
     for line in "abc":
         Worker(table).process(write(line))
 
     assert ends(Worker(table).process(write("b"), write("d"))) == ["duplicate", "processed"]
+
+
+@pytest.mark.usefixtures("no_tail")
+def test_the_rows_of_a_stream_have_one_key_and_those_of_another_stream_another():
+    table = memory_table()
+    for batch in range(5):
+        Worker(table).process(*(ponder(f"{batch}-{each}") for each in range(5 - batch)))
+    Worker(table, business_id="d-2").process(write("a", diary="d-2"))
+
+    first, second = ({row.key for row in index_of(table, f"Diary-{diary}")} for diary in (DIARY, "d-2"))
+
+    assert len(index_of(table)) > 1
+    assert len(first) == len(second) == 1
+    assert first != second
+
+
+@pytest.mark.usefixtures("no_tail")
+def test_a_stream_that_older_code_indexed_is_read_and_goes_on_with_a_key(monkeypatch):
+    table = memory_table()
+    with monkeypatch.context() as older:
+        older.setattr(id_index, "new_key", lambda: None)
+        for line in "abc":
+            Worker(table).process(write(line))
+    before = [row for (_, key), row in rows(table).items() if key.startswith(PREFIX)]
+
+    Worker(table).process(*map(write, "def"))
+
+    assert all("Prints" in row and "Key" not in row for row in before)
+    assert [row.key is None for row in index_of(table)] == [*[True] * len(before), False]
+    assert ends(Worker(table).process(*map(write, "abcdef"))) == ["duplicate"] * 6
+    assert drive(check_table(table)).faults == []
+    check_index(table)
 
 
 @pytest.mark.parametrize("sizes", [[100] * 500, list(range(500, 1, -1)), [1, 400] * 250, [1] * 500])
@@ -102,9 +136,9 @@ def test_a_full_row_is_not_written_again():
 
 def test_rows_of_versions_that_were_cut_are_dropped():
     index, _ = grown([50_000, 50_000, 50_000])
-    run = IndexedRun(10, id_hashes_of(keys(150_001, 10)))
+    run = IndexRow.of(150_001, 4, keys(150_001, 10), KEY)
 
-    after, changes = index_changes(index, 150_001, 4, [run], 100_001)
+    after, changes = index_changes(index, [run], 100_001)
 
     assert [row.first for row in after] == [100_001, 150_001]
     assert [change.row_key for change in changes if change.verb is Verb.DELETE] == [
@@ -112,16 +146,26 @@ def test_rows_of_versions_that_were_cut_are_dropped():
     ]
 
 
-@given(st.lists(st.integers(1, 300), min_size=1, max_size=12))
-def test_a_row_comes_back(sizes):
-    for row in grown(sizes)[0]:
-        assert read_index_row(Row("p", row.row_key, "etag", row.properties())) == IndexRow(
-            row.first, row.first_event, id_search.unpack(id_search.pack(row.ends)), row.id_hashes
+@given(st.lists(st.integers(1, 300), min_size=1, max_size=12), st.integers(1, 12))
+def test_a_row_comes_back(sizes, keyed_from):
+    for row in grown(sizes, keyed_from=keyed_from)[0]:
+        assert read_index_row(Row("p", row.row_key, "etag", row.properties())) == replace(
+            row, ends=id_search.unpack(id_search.pack(row.ends))
         )
 
 
 @pytest.mark.parametrize(
-    "change", [{"Count": 3}, {"Prints": None}, {"Prints": b"123"}, {"First": "1"}, {"Ends": b""}]
+    "change",
+    [
+        {"Count": 3},
+        {"Hashes": None},
+        {"Hashes": b"123"},
+        {"Key": None},
+        {"Key": b""},
+        {"Key": "text"},
+        {"First": "1"},
+        {"Ends": b""},
+    ],
 )
 def test_a_damaged_row_is_told(change):
     (row,) = grown([2])[0]
@@ -132,12 +176,19 @@ def test_a_damaged_row_is_told(change):
         read_index_row(Row("p", row.row_key, "etag", properties))
 
 
-def test_prints_never_change():
+@pytest.mark.parametrize(
+    ("key", "hashes"),
+    [
+        (None, "554bbbec73c9e0b29d3139ea"),
+        (KEY, "bd006ad09cedcd0315273f2b"),
+        (OTHER_KEY, "8d1492d82b2698e4ca89b1d2"),
+    ],
+)
+def test_hashes_never_change(key, hashes):
     """They are stored: another way to make them would make every message unknown."""
-    assert (
-        id_hashes_of([bytes(16), id_key("0f0e0d0c-0b0a-0908-0706-050403020100"), "ä-1"]).hex()
-        == "554bbbec73c9e0b29d3139ea"
-    )
+    ids = [bytes(16), id_key("0f0e0d0c-0b0a-0908-0706-050403020100"), "ä-1"]
+
+    assert id_hashes_of(ids, key).hex() == hashes
 
 
 def test_a_long_history_is_a_few_rows_beside_its_runs():

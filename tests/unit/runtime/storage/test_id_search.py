@@ -1,7 +1,5 @@
 """Searching hashes: however many are wanted, exactly those that are there are found, where they are."""
 
-from collections import Counter
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,13 +13,11 @@ hashes = st.sampled_from([0, 1, 255, 256, 0x01010101, 0x010101FF, 2**32 - 1]) | 
 @pytest.mark.parametrize("more", [0, 5, 600], ids=["few", "some", "many"])
 @given(column=st.lists(hashes, max_size=60), wanted=st.frozensets(hashes, min_size=1, max_size=4))
 def test_what_is_wanted_is_found_at_all_its_positions(column, wanted, more):
-    asked = dict.fromkeys(wanted) | dict.fromkeys(range(10_000, 10_000 + more))
+    asked = wanted.union(range(10_000, 10_000 + more))
 
-    found = list(searching(asked.keys())(pack(column)))
+    found = list(searching(asked)(pack(column)))
 
-    assert Counter(found) == Counter(
-        (hash_, position) for position, hash_ in enumerate(column) if hash_ in asked
-    )
+    assert sorted(found) == [position for position, hash_ in enumerate(column) if hash_ in asked]
 
 
 def test_packed_numbers_come_back():

@@ -1,0 +1,140 @@
+"""The settings of a table: whose it is, and the secret of its draws. They hold for all who work on it.
+
+They are in a row of the ledger that stands behind the counter of batches, so that reading them costs no request where
+the counter or the open batches are read.
+"""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from eventstore import Operation, Row, Table, Value
+from handlers import App
+from runtime.errors import UsageError
+from runtime.storage.damage import expect, reading_row
+from runtime.storage.properties import text
+
+LEDGER = "_batches"
+"""The partition of the ledger: no stream's key is like it, as theirs hold a hyphen after the handler."""
+
+OF_TABLE = "!of-table"
+"""The row of the settings: between the counter, `!next`, and the markers of open batches, `!open-…`."""
+
+KEY_BYTES = 32
+_BETWEEN = ","
+
+Draws = Literal["plain", "keyed"]
+"""Whether draws follow from the message alone, or from a secret of the table too."""
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """The app that a table belongs to: its name, if it has one, and the handlers that have worked on the table."""
+
+    name: str | None
+    handlers: frozenset[str]
+
+    @classmethod
+    def of(cls, app: App) -> Owner:
+        """Return an app as the owner of a table that has nothing of others."""
+        return cls(app.name, frozenset(app.handlers))
+
+    def is_same(self, other: Owner) -> bool:
+        """Say whether another app may be this one at another time.
+
+        Apps are told apart by name. One without a name may have gained handlers or lost some, but not both at once.
+        """
+        if self.name is not None:
+            return self.name == other.name
+        return self.handlers <= other.handlers or other.handlers <= self.handlers
+
+    def after(self, other: Owner) -> Owner:
+        """Return the owner of the table once the same app has worked on it with these handlers."""
+        return Owner(other.name, self.handlers | other.handlers)
+
+    def __str__(self) -> str:
+        names = ", ".join(sorted(self.handlers))
+        return f"the app with the handlers {names}" if self.name is None else f"the app {self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class TableSettings:
+    """What a table keeps for all who work on it; `etag` is None when it has kept nothing yet.
+
+    `draw_key` goes into all draws; None where these follow from messages alone.
+    """
+
+    owner: Owner | None = None
+    draw_key: bytes | None = field(default=None, repr=False)
+    etag: str | None = None
+
+    @classmethod
+    async def of(cls, table: Table) -> TableSettings:
+        """Read the settings of a table. Costs a request. Raises `StoredDataError`."""
+        row = await table.get(LEDGER, OF_TABLE)
+        return cls() if row is None else read_settings(row)
+
+    def check_owner(self, owner: Owner) -> None:
+        """Raise `UsageError` when the table belongs to another app."""
+        if self.owner is not None and not self.owner.is_same(owner):
+            raise UsageError(
+                f"The table belongs to {self.owner}, and this is {owner}: use a table of its own, or hand the table "
+                f"over by a batch with --adopt."
+            )
+
+    def keyed(self) -> TableSettings:
+        """Return the settings with a secret that nobody can foresee."""
+        return replace(self, draw_key=secrets.token_bytes(KEY_BYTES))
+
+    def operation(self) -> Operation:
+        """Return what stores the settings, if nobody changed them since they were read."""
+        properties: dict[str, Value] = {}
+        if self.owner is not None:
+            properties["Handlers"] = _BETWEEN.join(sorted(self.owner.handlers))
+            if self.owner.name is not None:
+                properties["App"] = self.owner.name
+        if self.draw_key is not None:
+            properties["DrawKey"] = self.draw_key
+        if self.etag is None:
+            return Operation.insert(OF_TABLE, properties)
+        return Operation.replace(OF_TABLE, properties, self.etag)
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """What a batch asks of a table: that it is its app's own, or becomes so with `adopt`; and how draws are made.
+
+    With None for `draws` they are made as the table has it, plain in a new one.
+    """
+
+    owner: Owner
+    draws: Draws | None = None
+    adopt: bool = False
+
+    def made_on(self, settings: TableSettings) -> TableSettings:
+        """Return the settings of the table after the batch, but for a new secret. Raises `UsageError`."""
+        if self.draws == "plain" and settings.draw_key is not None:
+            raise UsageError(
+                "The draws of the table are keyed since it was made, and stay so: leave out --draws."
+            )
+        if settings.owner is None or self.adopt:
+            return replace(settings, owner=self.owner)
+        settings.check_owner(self.owner)
+        return replace(settings, owner=settings.owner.after(self.owner))
+
+
+def read_settings(row: Row) -> TableSettings:
+    """Return the settings of a table. Raises `StoredDataError`."""
+    values = row.properties
+    with reading_row("The row of the table's settings", row):
+        key = expect(values.get("DrawKey"), bytes, None)
+        if key is not None and len(key) != KEY_BYTES:
+            message = f"the secret of the draws has {len(key)} bytes"
+            raise ValueError(message)
+        owner = None
+        if "Handlers" in values:
+            name = text(values, "App") if "App" in values else None
+            owner = Owner(name, frozenset(text(values, "Handlers").split(_BETWEEN)))
+        return TableSettings(owner, key, row.etag)

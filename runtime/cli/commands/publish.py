@@ -1,0 +1,54 @@
+"""`consistent publish`: send the outputs of a batch to a target outside."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from runtime.cli.console import Screen
+from runtime.cli.options import AsJson, StoreUrl, TableName
+from runtime.cli.places import Place
+from runtime.cli.publishing import Publishing, Sending, To
+from runtime.cli.reports.publishing import PublishingReport
+from runtime.cli.stores import check_table
+
+BatchId = Annotated[
+    str, typer.Option("--batch", metavar="ID", show_default=False, help="The batch; it must have ended.")
+]
+Out = Annotated[
+    str | None,
+    typer.Option(
+        "--out",
+        metavar="DIR",
+        show_default=False,
+        help="Where its outcomes are, if not where the batch wrote them.",
+    ),
+]
+
+
+def publish(
+    *,
+    store: StoreUrl,
+    table: TableName,
+    batch: BatchId,
+    out: Out = None,
+    to: To,
+    sending: Sending,
+    as_json: AsJson = False,
+) -> None:
+    r"""Send the outputs of a batch to a target outside, as often as the target can promise.
+
+        consistent publish --batch ID --to sqlite:///published.db \
+            --map Hit=hits --store sqlite:///store.db --table games
+
+    To SQL exactly once: a slice of the outputs is one transaction, with a marker. To HTTP once at receivers that honour
+    the Idempotency-Key, which is the id of the output. Outputs of a business object are sent in order.
+
+    Stopped or killed at any moment, the same command goes on with what is not out; several at once share the work.
+    What a receiver refuses for good is listed, and costs the others nothing. Reads the outcomes once, without Spark.
+    """
+    states, screen = Place(store, table), Screen(as_json)
+    publishing = Publishing.check(to, batch, sending)
+    check_table(*states)
+    screen.put(PublishingReport(batch, publishing.done_on(states, out, screen)))

@@ -1,0 +1,51 @@
+"""What came of publishing a batch, for people and for machines."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from rich.console import RenderableType
+
+from runtime.cli.reports.tables import counted, make_table
+
+if TYPE_CHECKING:
+    from runtime.publishing.runner import Published
+
+_SHOWN = 10
+
+
+@dataclass(frozen=True, slots=True)
+class PublishingReport:
+    """A batch of which all slices are out."""
+
+    batch_id: str
+    published: Published
+
+    def document(self) -> dict[str, Any]:
+        """Return the report for JSON."""
+        found = self.published
+        return {
+            "batch_id": self.batch_id,
+            "target": found.publication.target,
+            "publication": found.publication.key,
+            "slices": found.publication.slices,
+            "slices_sent": found.slices,
+            "outputs_sent": found.outputs,
+            "refused": [each._asdict() for each in found.refused],
+        }
+
+    def parts(self) -> Iterator[RenderableType]:
+        """Give what was sent, and what the target has refused."""
+        found = self.published
+        total = counted(found.publication.slices, "slice")
+        yield (
+            f"Batch {self.batch_id} is out at {found.publication.target}: {total}, of which {found.slices:,} were sent "
+            f"now, with {counted(found.outputs, 'output')}."
+        )
+        if found.refused:
+            rows = [(each.message_id, each.type, each.business_id, each.why) for each in found.refused]
+            title = f"Not sent: {counted(len(rows), 'output')}"
+            yield ""
+            yield make_table(title, ("output", "type", "business id", "why"), rows[:_SHOWN])

@@ -1,0 +1,179 @@
+"""What the table of a batch knows of its publications: which slices are out, and who is sending the others.
+
+All rows are in one partition. A publication is one batch, sent to one target; it keeps the number of its slices. Each
+slice that was begun has a row: its lease, how many of its outputs are noted as sent, and whether it is out. An output
+that a target refused has a row of its own, a dead letter.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Collection, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
+from hashlib import sha256
+
+from eventstore import Int64, Operation, Row, RowExistsError, Table, Value, pages
+from runtime.batches.record import BatchRecord
+from runtime.clock import Clock, to_datetime, to_microseconds
+from runtime.errors import UsageError
+from runtime.publishing.publisher import Refused, Target
+from runtime.retries import RetryPolicy, until_undisturbed
+from runtime.storage.damage import reading_row
+from runtime.storage.properties import number, text, time
+
+PARTITION = "_publishing"
+_PUBLICATION, _SLICE, _REFUSED = "p:", "s:", "r:"
+_LAST = "\U0010ffff"
+
+
+@dataclass(frozen=True, slots=True)
+class Publication:
+    """A batch that is published to a target. `key` names its rows, and its markers in the target."""
+
+    key: str
+    target: str
+    slices: int
+    started_at: datetime
+
+    @property
+    def marker(self) -> str:
+        """What its slices are called in the target. Cut otherwise, they are other slices."""
+        return f"{self.key}-{self.slices}"
+
+
+@dataclass(frozen=True, slots=True)
+class SliceRecord:
+    """A slice that was begun.
+
+    `position` counts the outputs that are noted as sent, `in_doubt` those at its end of which only that is known: they
+    were noted before. `first_at` is when the slice was first begun; times in microseconds since 1970 UTC.
+    """
+
+    holder: str
+    token: str
+    expires_at: int
+    first_at: int
+    position: int = 0
+    in_doubt: int = 0
+    is_out: bool = False
+    etag: str = ""
+
+
+def key_of(record: BatchRecord, target: Target, types: Collection[str]) -> str:
+    """Return the key of a publication: the same for the same batch, target, and types that are published."""
+    described = json.dumps([record.token, target.identity, sorted(types)])
+    return f"{record.batch_id}-{sha256(described.encode()).hexdigest()[:12]}"
+
+
+class Publications:
+    """The publications of one table."""
+
+    def __init__(self, table: Table, clock: Clock, retries: RetryPolicy | None = None) -> None:
+        self._table = table
+        self._clock = clock
+        self._retries = (retries or RetryPolicy()).beside(table)
+
+    async def begin(self, key: str, target: str, slices: int | None, default_slices: int) -> Publication:
+        """Begin a publication, or return the one that was begun. One or two requests.
+
+        Raises `UsageError` when it was begun with another number of slices than is asked for.
+        """
+        found = await until_undisturbed(
+            self._retries, partial(self._begin, key, target, slices or default_slices)
+        )
+        if slices not in (None, found.slices):
+            message = (
+                f"This publication was begun with {found.slices} slices, and goes on with as many: leave out --slices, "
+                f"or write --slices {found.slices}."
+            )
+            raise UsageError(message)
+        return found
+
+    async def _begin(self, key: str, target: str, slices: int) -> Publication:
+        row = await self._table.get(PARTITION, f"{_PUBLICATION}{key}")
+        if row is not None:
+            return _publication(row)
+        asked = Publication(key, target, slices, to_datetime(self._clock()))
+        properties: dict[str, Value] = {"Target": target, "Slices": slices, "StartedAt": asked.started_at}
+        try:
+            await self._table.transact(PARTITION, [Operation.insert(f"{_PUBLICATION}{key}", properties)])
+        except RowExistsError:
+            return await self._begin(key, target, slices)
+        return asked
+
+    async def slices(self, publication: Publication) -> dict[int, SliceRecord]:
+        """Return the slices that were begun, by number. A request for each 1,000."""
+        prefix = f"{_SLICE}{publication.key}:"
+        return {int(row.row_key.removeprefix(prefix)): read_slice(row) async for row in self._rows(prefix)}
+
+    async def refused(self, publication: Publication) -> list[Refused]:
+        """Return the outputs that the target refused. A request for each 1,000."""
+        return [_refused(row) async for row in self._rows(f"{_REFUSED}{publication.key}:")]
+
+    async def _rows(self, prefix: str) -> AsyncIterator[Row]:
+        async for page in pages(partial(self._table.query, PARTITION, prefix, prefix + _LAST)):
+            for row in page.rows:
+                yield row
+
+
+def slice_key(publication: Publication, number_: int) -> str:
+    """Return the row key of a slice."""
+    return f"{_SLICE}{publication.key}:{number_:06}"
+
+
+def slice_properties(record: SliceRecord) -> dict[str, Value]:
+    """Return the properties of the row of a slice."""
+    return {
+        "Holder": record.holder,
+        "Token": record.token,
+        "ExpiresAt": to_datetime(record.expires_at),
+        "FirstAt": to_datetime(record.first_at),
+        "Position": Int64(record.position),
+        "InDoubt": record.in_doubt,
+        "IsOut": record.is_out,
+    }
+
+
+def read_slice(row: Row) -> SliceRecord:
+    """Return the slice that a row holds. Raises `StoredDataError`."""
+    values = row.properties
+    with reading_row("The slice of a publication", row):
+        return SliceRecord(
+            holder=text(values, "Holder"),
+            token=text(values, "Token"),
+            expires_at=to_microseconds(time(values, "ExpiresAt")),
+            first_at=to_microseconds(time(values, "FirstAt")),
+            position=number(values, "Position"),
+            in_doubt=number(values, "InDoubt"),
+            is_out=values["IsOut"] is True,
+            etag=row.etag,
+        )
+
+
+def refusals(publication: Publication, refused: Sequence[Refused]) -> list[Operation]:
+    """Return what keeps the outputs that a target refused. Repeated, it changes nothing."""
+    return [
+        Operation.insert_or_replace(
+            f"{_REFUSED}{publication.key}:{each.message_id}",
+            {"Type": each.type, "BusinessId": each.business_id, "Why": each.why[:1000]},
+        )
+        for each in refused
+    ]
+
+
+def _publication(row: Row) -> Publication:
+    values = row.properties
+    with reading_row("A publication", row):
+        target, started_at = text(values, "Target"), time(values, "StartedAt")
+        return Publication(
+            row.row_key.removeprefix(_PUBLICATION), target, number(values, "Slices"), started_at
+        )
+
+
+def _refused(row: Row) -> Refused:
+    values = row.properties
+    with reading_row("An output that was refused", row):
+        names = [text(values, name) for name in ("Type", "BusinessId", "Why")]
+        return Refused(row.row_key.split(":", 2)[2], *names)

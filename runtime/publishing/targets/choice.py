@@ -1,0 +1,69 @@
+"""A target by its url."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+
+from runtime.errors import MissingExtraError, UsageError
+from runtime.publishing.publisher import Target
+from runtime.publishing.targets.options import TargetOptions
+
+_FORMS = (
+    "A target is sqlite:///FILE, postgresql://..., http://... or https://..., "
+    "or env:NAME for an environment variable that holds one of these."
+)
+
+
+def open_target(url: str, options: TargetOptions | None = None) -> Target:
+    """Return the target that a url names. Raises `UsageError`, and `MissingExtraError` without its package."""
+    url = resolved(url)
+    scheme = url.partition(":")[0]
+    make = _TARGETS.get(scheme)
+    if make is None:
+        raise UsageError(_FORMS)
+    try:
+        return make(url, options or TargetOptions())
+    except ModuleNotFoundError as error:
+        extra = _EXTRAS.get(scheme, "")
+        message = f"This target needs {error.name}: pip install 'consistent-messaging[{extra}]'."
+        raise MissingExtraError(message) from error
+
+
+def resolved(text: str) -> str:
+    """Return what an environment variable holds for `env:NAME`, any other text as it is. Raises `UsageError`."""
+    if not text.startswith("env:"):
+        return text
+    name = text.removeprefix("env:")
+    found = os.environ.get(name)
+    if not found:
+        raise UsageError(f"The environment variable {name} is not set.")
+    return found
+
+
+def _sqlite(url: str, options: TargetOptions) -> Target:
+    from runtime.publishing.targets.sqlite import SqliteTarget  # noqa: PLC0415 - loaded when asked for
+
+    return SqliteTarget(url, options.names, options.batch_id)
+
+
+def _postgresql(url: str, options: TargetOptions) -> Target:
+    from runtime.publishing.targets.postgresql import PostgresTarget  # noqa: PLC0415 - its extra
+
+    return PostgresTarget(url, options.names, options.batch_id)
+
+
+def _http(url: str, options: TargetOptions) -> Target:
+    from runtime.publishing.targets.http import HttpTarget  # noqa: PLC0415 - its extra
+
+    return HttpTarget(url, options)
+
+
+_TARGETS: Mapping[str, Callable[[str, TargetOptions], Target]] = {
+    "sqlite": _sqlite,
+    "postgresql": _postgresql,
+    "postgres": _postgresql,
+    "http": _http,
+    "https": _http,
+}
+_EXTRAS = {"postgresql": "postgres", "postgres": "postgres", "http": "http", "https": "http"}

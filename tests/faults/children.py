@@ -1,0 +1,133 @@
+"""Processes that are forked and may be killed: what Spark's daemon does for its workers, and no more.
+
+Nothing is started before a fork that would not survive it: no thread, no connection. So a child costs milliseconds.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import importlib
+import os
+import pickle
+import select
+import signal
+import traceback
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from runtime.spark.workers import connection
+
+_PR_SET_CHILD_SUBREAPER = 36
+_NEEDED = ("eventstore.backends.sqlite", "pandas", "pyarrow.compute", "pyarrow.dataset", "pyarrow.parquet")
+_ends: set[int] = set()
+"""Where this process and those that it was forked from write their results: not for its own children."""
+
+
+class ChildFailedError(Exception):
+    """Raised when a child ended by an exception; its text is the child's traceback."""
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """How a child ended: killed, or with a result."""
+
+    is_killed: bool
+    result: Any = None
+
+
+class Child:
+    """A forked process that runs a function, and hands over what that returns."""
+
+    def __init__(self, run: Callable[[], Any], *, leads_group: bool = False) -> None:
+        self._read, write = os.pipe()
+        self.pid = os.fork()
+        if self.pid == 0:
+            os.close(self._read)
+            _be_child(run, write, leads_group=leads_group)
+        os.close(write)
+        if leads_group:  # in both, as neither knows who comes first
+            with suppress(OSError):
+                os.setpgid(self.pid, self.pid)
+
+    def kill(self) -> None:
+        """Send it SIGKILL; it may have ended by itself."""
+        os.kill(self.pid, signal.SIGKILL)
+
+    def kill_group(self) -> None:
+        """Send SIGKILL to it and all its children at once."""
+        os.killpg(self.pid, signal.SIGKILL)
+
+    def children(self) -> list[int]:
+        """Return the processes that it has forked and not yet waited for."""
+        with suppress(OSError):
+            return [
+                int(pid) for pid in Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split()
+            ]
+        return []
+
+    def is_done(self, seconds: float) -> bool:
+        """Wait so long; say whether it has ended, or is about to."""
+        return bool(select.select([self._read], [], [], seconds)[0])
+
+    def end(self) -> End:
+        """Wait for it. Raises `ChildFailedError`."""
+        pieces = []
+        while piece := os.read(self._read, 1 << 16):
+            pieces.append(piece)
+        os.close(self._read)
+        _, status = os.waitpid(self.pid, 0)
+        if os.WIFSIGNALED(status):
+            return End(is_killed=True)
+        is_well, result = pickle.loads(b"".join(pieces))
+        if not is_well:
+            raise ChildFailedError(result)
+        return End(is_killed=False, result=result)
+
+    def wait_for_group(self) -> None:
+        """Wait until no process of its group is left, those included that lost their parent to SIGKILL."""
+        with suppress(ChildProcessError):
+            while True:
+                os.waitpid(-self.pid, 0)
+
+
+def get_ready_to_fork() -> None:
+    """Import what children need, and leave what is there alone when garbage is looked for: a fork is cheap then."""
+    for name in _NEEDED:
+        importlib.import_module(name)
+    gc.collect()
+    gc.freeze()
+
+
+def adopt_orphans() -> None:
+    """Make this process the one that is told when a child of a killed child has ended."""
+    if ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0):
+        raise OSError(ctypes.get_errno(), "prctl")
+
+
+def _be_child(run: Callable[[], Any], write: int, *, leads_group: bool) -> None:
+    code = 1
+    try:
+        for end in _ends:
+            os.close(end)
+        _ends.clear()
+        _ends.add(write)
+        if leads_group:
+            os.setpgid(0, 0)
+        try:
+            answer = pickle.dumps((True, run()))
+        except Exception:  # noqa: BLE001 - it is told to the parent
+            answer = pickle.dumps((False, traceback.format_exc()))
+        connection._close_all()
+        _write_all(write, answer)
+        code = 0
+    finally:
+        os._exit(code)
+
+
+def _write_all(descriptor: int, content: bytes) -> None:
+    while content:
+        content = content[os.write(descriptor, content) :]

@@ -1,0 +1,110 @@
+"""What there is when a batch has ended, in a form that can be compared with that of an undisturbed one."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pyarrow import parquet
+
+from eventstore import Row, Table, connect, drive
+from runtime.algorithms.outbox.tokens import HEADER
+from runtime.spark.workers.connection import TablePlace
+
+_DRAWN = re.compile(r"[0-9a-f]{32}")
+"""What an attempt draws: names of files and of folders, tokens of outputs."""
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The rows of the table, the outcomes of each delivery, and the files that are there."""
+
+    rows: Mapping[tuple[str, str], str]
+    outcomes: list[str]
+    files: list[str]
+
+    def differences(self, expected: Found) -> list[str]:
+        """Return what is otherwise than expected, a line for each."""
+        return [
+            *_of_rows(self.rows, expected.rows),
+            *_of_lists("outcome", self.outcomes, expected.outcomes),
+            *_of_lists("file", self.files, expected.files),
+        ]
+
+
+def look(place: TablePlace, folder: Path, out: Path) -> Found:
+    """Look at the table, at the outcomes, and at all files of the folder in which they are."""
+    return Found(
+        dict(wait_for(place.store, _rows(place, folder))),
+        sorted(_outcomes(out)),
+        sorted(_shown_file(path.relative_to(folder)) for path in folder.rglob("*")),
+    )
+
+
+def wait_for(url: str, work: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine that reads a store of this machine or of the network."""
+    return drive(work) if url.startswith("sqlite") else asyncio.run(work)
+
+
+async def _rows(place: TablePlace, folder: Path) -> list[tuple[tuple[str, str], str]]:
+    async with connect(place.store) as store:
+        table = await store.table(place.table)
+        return [_shown(row, folder) async for row in all_rows(table)]
+
+
+async def all_rows(table: Table) -> AsyncIterator[Row]:
+    """Give all rows of a table."""
+    continuation = None
+    while True:
+        page = await table.scan(None, continuation=continuation)
+        for row in page.rows:
+            yield row
+        if (continuation := page.continuation) is None:
+            return
+
+
+def _shown(row: Row, folder: Path) -> tuple[tuple[str, str], str]:
+    values = dict(row.properties)
+    if row.partition_key == "_batches":
+        values.pop("Token", None)
+    text = repr(sorted(values.items())).replace(str(folder), "")
+    keys = (_without_drawn(row.partition_key), _without_drawn(row.row_key))
+    return keys, _without_drawn(text)
+
+
+def _without_drawn(text: str) -> str:
+    return _DRAWN.sub("*", text)
+
+
+def _outcomes(out: Path) -> Iterator[str]:
+    for path in out.glob("batch_id=*/round=*/*.parquet"):
+        for row in parquet.ParquetFile(path).read().to_pylist():
+            for output in row["outputs"]:
+                output["headers"] = [each for each in output["headers"] or () if each[0] != HEADER]
+            yield repr((path.parent.name, row))
+
+
+def _shown_file(path: Path) -> str:
+    return re.sub(r"(part-|_batch-)[0-9a-f-]+", r"\1*", str(path))
+
+
+def _of_rows(found: Mapping[Any, str], expected: Mapping[Any, str]) -> Iterator[str]:
+    for key in sorted({*found, *expected}):
+        if found.get(key) != expected.get(key):
+            yield f"row {key}: {found.get(key, 'is not there')}, expected {expected.get(key, 'none')}"
+
+
+def _of_lists(what: str, found: list[str], expected: list[str]) -> Iterator[str]:
+    rest = list(expected)
+    for each in found:
+        if each in rest:
+            rest.remove(each)
+        else:
+            yield f"{what} that should not be there: {each}"
+    yield from (f"{what} that is not there: {each}" for each in rest)

@@ -1,0 +1,92 @@
+"""A slice of the campaign: batches that are killed end as undisturbed ones, but not where a mistake is planted."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.faults.mistakes import MISTAKES
+from tests.faults.page import PAGE, write_page
+from tests.faults.parts import PARTS
+from tests.faults.record import Record
+from tests.model.pages import section
+from tests.support.processes import REPOSITORY
+
+
+def campaign(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "tests.faults", "--results", str(folder), "--dry", *arguments],
+        capture_output=True,
+        text=True,
+        cwd=REPOSITORY,
+        env={**os.environ, "PYTHONPATH": str(REPOSITORY), "OPENBLAS_NUM_THREADS": "1"},
+        check=False,
+    )
+
+
+def record_of(folder: Path, part: str) -> Record:
+    return Record.read(folder / "seed-1" / f"{part}.json")
+
+
+def test_batches_that_are_killed_end_as_undisturbed_ones(tmp_path):
+    ended = campaign(tmp_path, "--only", "batches", "--share", "0.0015")
+
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    record = record_of(tmp_path, "batches")
+    assert record.kills.total() >= 13
+    assert (record.differing, record.differences) == (0, [])
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("part", [name for name in PARTS if name != "batches"])
+def test_other_parts_find_nothing_either(tmp_path, part):
+    ended = campaign(tmp_path, "--only", part, "--share", "0.01")
+
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert record_of(tmp_path, part).kills.total() >= PARTS[part].goal / 100
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake_is_found(tmp_path, mistake):
+    ended = campaign(tmp_path, "--only", "batches", "--share", "0.006", "--mistake", mistake)
+
+    assert ended.returncode == 1, ended.stderr
+    assert record_of(tmp_path, "batches").differing > 0
+
+
+def test_a_campaign_that_was_stopped_goes_on_where_it_was(tmp_path):
+    file = tmp_path / "seed-1" / "batches.json"
+    Record(trials=7, seconds=60.0).write(file)
+    before = Record.read(file)
+    before.kills["a worker, in the first pass"] = PARTS["batches"].goal
+    before.write(file)
+
+    ended = campaign(tmp_path, "--only", "batches")
+
+    assert ended.returncode == 0, ended.stderr
+    assert json.loads(file.read_text())["trials"] == 7
+
+
+def test_the_page_has_a_row_for_each_part_and_each_kind_of_kill(tmp_path):
+    page = tmp_path / "faults.md"
+    page.write_text(PAGE.read_text())
+    records = {name: Record(3, 60.0, 1) for name in PARTS}
+    records["batches"].kills["a worker, in the first pass"] = 1234
+
+    write_page(page, records)
+
+    assert "| 1,234 | 3 | 1 | 1 |" in section("totals", page)
+    assert "| a worker, in the first pass | 1,234 |" in section("kills", page)
+
+
+def test_the_page_shows_what_the_full_campaign_has_done():
+    rows = [row for row in section("totals", PAGE).splitlines() if row.startswith("| `")]
+
+    assert [row.split("`")[1] for row in rows] == list(PARTS)
+    assert all(row.split("|")[6].strip() == "0" for row in rows), "no batch differs"

@@ -1,0 +1,236 @@
+"""A batch without Spark: the shipped rounds, folds, folders and ledger, with a forked process for each partition.
+
+What Spark does is done here by a few lines of Python: messages are routed and sorted, a partition goes to a process, a
+task whose process died is tried again, up to four times as on a cluster, and the rows that come back are collected.
+Everything else is the code that a batch on Spark runs.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field, replace
+from typing import Any, cast
+from zlib import crc32
+
+import pyarrow as pa
+from pyarrow import parquet
+from pyspark.sql import SparkSession
+from pyspark.sql.types import StructType
+
+from runtime.batches.record import BatchRecord
+from runtime.errors import BatchFailedError
+from runtime.messages.outcome import Status
+from runtime.spark.folders import BatchFolders, absolute_folder, check_unused
+from runtime.spark.passes import SecondPass, Work
+from runtime.spark.rounds import Round, Rounds
+from runtime.spark.workers.parts import Fold
+from tests.faults.children import Child
+
+NO_SPARK = cast("SparkSession", None)
+ATTEMPTS = 4
+"""How often Spark tries a task on a cluster."""
+
+Row = dict[str, Any]
+_on_death: ContextVar[Callable[[], None]] = ContextVar("_on_death", default=lambda: None)
+_KNOWN = (Status.PROCESSED.value, Status.DUPLICATE.value)
+_FOLD = pa.schema(
+    [
+        ("handler", pa.string()),
+        ("business_id", pa.string()),
+        ("message_id", pa.string()),
+        ("type", pa.string()),
+        ("body", pa.string()),
+        ("sequence", pa.int64()),
+        ("enqueued_at", pa.timestamp("us", tz="UTC")),
+        ("headers", pa.string()),
+        ("given", pa.string()),
+        ("problem", pa.string()),
+        ("line", pa.string()),
+    ]
+)
+_ENTITIES = pa.schema(
+    [("handler", pa.string()), ("business_id", pa.string()), ("message_ids", pa.list_(pa.string()))]
+)
+
+
+@contextmanager
+def noting_deaths(note: Callable[[], None]) -> Iterator[None]:
+    """Have a function called for each process of a partition that was killed."""
+    before = _on_death.set(note)
+    try:
+        yield
+    finally:
+        _on_death.reset(before)
+
+
+@dataclass(frozen=True)
+class Partitions:
+    """Rows that are spread over processes, in place of a DataFrame of Spark."""
+
+    tables: Sequence[pa.Table]
+    run: Fold | None = None
+
+    def mapInArrow(self, run: Fold, _: StructType) -> Partitions:  # noqa: N802 - Spark's name
+        """Have a function run over each partition."""
+        return replace(self, run=run)
+
+    def collect(self) -> list[_Collected]:
+        """Run it in processes, all partitions at once; a task whose process died is tried again."""
+        waiting, found = list(self.tables), []
+        for _ in range(ATTEMPTS):
+            tasks = [(table, Child(_Task(self.run, table))) for table in waiting]
+            ends = [(table, child.end()) for table, child in tasks]
+            found += [_Collected(row) for _, end in ends if not end.is_killed for row in end.result]
+            waiting = [table for table, end in ends if end.is_killed]
+            for _ in waiting:
+                _on_death.get()()
+            if not waiting:
+                return found
+        raise BatchFailedError(f"A task has lost its process {ATTEMPTS} times.")
+
+
+@dataclass(frozen=True)
+class _Collected:
+    """A row as Spark gives it back."""
+
+    values: Row
+
+    def asDict(self) -> Row:  # noqa: N802 - Spark's name
+        return {**self.values, "statuses": dict(self.values["statuses"])} if self.values else {}
+
+
+@dataclass(frozen=True)
+class _Task:
+    run: Any
+    table: pa.Table
+
+    def __call__(self) -> list[Row]:
+        return [row for batch in self.run(self.table.to_batches()) for row in batch.to_pylist()]
+
+
+@dataclass(frozen=True)
+class Folders(BatchFolders):
+    """The folders of a batch whose outcomes are read without Spark."""
+
+    def outcomes(self, number: int | None = None) -> Any:
+        found = []
+        for each in range(self.record.rounds) if number is None else [number]:
+            table = parquet.ParquetDataset(self.round(each)).read()
+            found += [{**row, "round": each} for row in table.to_pylist()]
+        return found
+
+
+@dataclass(frozen=True)
+class BatchWithoutSpark(Rounds):
+    """The rounds of a batch."""
+
+    log: Sequence[Row] = field(default=())
+
+    def drive(self, batch_id: str) -> None:
+        """Begin or resume the batch, and run it to its end."""
+        self.run(batch_id, "a log", self._messages_of(self.log))
+
+    @property
+    def partitions(self) -> int:
+        return self.options.partitions or 2
+
+    def _messages_of(self, messages: Sequence[Row]) -> Round:
+        return lambda job: Work(cast("Any", self._routed(messages)), job.fold)
+
+    def _begin(self, batch_id: str | None, what: str) -> BatchRecord:
+        assert batch_id is not None
+        out = absolute_folder(self.out)
+        if self.find(batch_id) is None:
+            check_unused(out, batch_id)
+        algorithm = self.options.described_algorithm()
+        return self.connection.run(self.ledger.begin(batch_id, what, out, algorithm))
+
+    def _folders(self, record: BatchRecord) -> Folders:
+        return Folders(self.spark, record)
+
+    def _finish(self, record: BatchRecord) -> None:
+        if not self.options.has_outbox or record.rounds == 0:
+            return
+        self.options.step(f"Round {record.rounds - 1}: finishing messages")
+        ids: dict[tuple[str, str], set[str]] = defaultdict(set)
+        for row in self._folders(record).outcomes(record.rounds - 1):
+            if row["status"] in _KNOWN:
+                ids[row["handler"], row["business_id"]].add(row["message_id"])
+        rows = [
+            {"handler": handler, "business_id": business_id, "message_ids": sorted(found)}
+            for (handler, business_id), found in ids.items()
+        ]
+        Partitions(self._spread(rows, _ENTITIES), _Second(SecondPass(self._job(record)))).collect()
+
+    def _next_round(self, record: BatchRecord) -> Round:
+        rows = self._folders(record).outcomes()
+        done = {(row["message_id"], row["handler"]) for row in rows if row["status"] in _KNOWN}
+        outputs = [
+            {**output, "headers": dict(output["headers"] or {})}
+            for row in rows
+            if row["round"] == record.rounds - 1
+            for output in row["outputs"]
+            if any(
+                (output["message_id"], route.handler) not in done for route in self.app.routes(output["type"])
+            )
+        ]
+        return self._messages_of(outputs)
+
+    def _routed(self, messages: Sequence[Row]) -> Partitions:
+        rows = [row for message in messages for row in self._routes(message)]
+        first: dict[tuple[str, str], int] = {}
+        for row in rows:
+            copy = (row["business_id"] or "", row["message_id"])
+            first[copy] = min(first.get(copy, row["sequence"]), row["sequence"])
+        rows.sort(
+            key=lambda row: (
+                row["handler"] or "",
+                row["business_id"] or "",
+                first[row["business_id"] or "", row["message_id"]],
+                row["message_id"],
+                row["sequence"],
+            )
+        )
+        return Partitions(self._spread(rows, _FOLD))
+
+    def _routes(self, message: Row) -> Iterator[Row]:
+        routes = self.app.routes(message["type"])
+        for route in routes:
+            try:
+                business_id = json.loads(message["body"])[route.wire_path[0]]
+            except (ValueError, KeyError):
+                business_id = None
+            yield _row(message, route.handler, business_id)
+        if not routes:
+            yield _row(message, None, None)
+
+    def _spread(self, rows: Sequence[Row], schema: pa.Schema) -> list[pa.Table]:
+        parts: list[list[Row]] = [[] for _ in range(self.partitions)]
+        for row in rows:
+            parts[crc32(f"{row['handler']}/{row['business_id']}".encode()) % self.partitions].append(row)
+        return [pa.Table.from_pylist(part, schema) for part in parts if part]
+
+
+@dataclass(frozen=True)
+class _Second:
+    """The second pass, whose rows nobody wants."""
+
+    second: SecondPass
+
+    def __call__(self, batches: Any) -> Iterator[pa.RecordBatch]:
+        for _ in self.second.run(batches):
+            yield from ()
+
+
+def _row(message: Row, handler: str | None, business_id: str | None) -> Row:
+    headers = message.get("headers")
+    given = {
+        "handler": handler,
+        "business_id": business_id,
+        "headers": json.dumps(headers) if headers else None,
+    }
+    return {**message, **given, "given": None, "problem": None, "line": None}

@@ -1,0 +1,49 @@
+"""The servers that outputs are published to, each in processes of its own on a free port of this machine."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+REPOSITORY = Path(__file__).parents[2]
+
+
+@dataclass(frozen=True)
+class HttpReceiver:
+    """A receiver of HTTP requests that runs."""
+
+    url: str
+
+    def counts(self) -> dict[str, Any]:
+        """Return what was asked of it."""
+        with urllib.request.urlopen(f"{self.url}/counts") as answer:
+            found: dict[str, Any] = json.load(answer)
+            return found
+
+    def forget(self) -> None:
+        """Let it begin anew."""
+        urllib.request.urlopen(urllib.request.Request(f"{self.url}/counts", method="DELETE")).close()
+
+
+@contextmanager
+def http_receiver() -> Iterator[HttpReceiver]:
+    """Run the receiver of HTTP requests."""
+    command = [sys.executable, "-m", "tests.publishing.receiver"]
+    with subprocess.Popen(
+        command, cwd=REPOSITORY, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdin
+        assert process.stdout
+        port = process.stdout.readline().strip()
+        try:
+            yield HttpReceiver(f"http://127.0.0.1:{port}")
+        finally:
+            process.stdin.close()  # it ends by itself
+            process.wait(timeout=30)

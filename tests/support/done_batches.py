@@ -1,0 +1,87 @@
+"""Batches that are done, made without Spark: their outcomes in a folder, and their rows in the ledger."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from eventstore import connect
+from runtime.batches.ledger import Ledger
+from runtime.batches.marks import mark_of
+from runtime.batches.record import BatchRecord
+from runtime.clock import system_clock
+from runtime.spark.schemas import ARROW_OUTCOME
+
+TABLE = "games"
+BATCH = "b1"
+_AT = datetime(2026, 3, 1, 12, tzinfo=UTC)
+
+Rows = Sequence[Mapping[str, Any]]
+
+
+def output(name: str, sequence: int, type_: str = "Hit", body: str | None = None) -> dict[str, Any]:
+    """Return an output as it lies in outcomes."""
+    return {
+        "message_id": name, "type": type_, "body": body or f'{{"number": {sequence}}}', "sequence": sequence,
+        "enqueued_at": _AT + timedelta(seconds=sequence), "headers": [("trace", name)],
+    }  # fmt: skip
+
+
+def outcome(business_id: str, *outputs: Mapping[str, Any], handler: str = "ShootingRange") -> dict[str, Any]:
+    """Return the outcome of a message that published some outputs."""
+    return {
+        "message_id": f"m-{business_id}-{outputs[0]['sequence'] if outputs else 0}", "type": "FireAt",
+        "handler": handler, "business_id": business_id, "status": "processed", "outputs": list(outputs),
+    }  # fmt: skip
+
+
+def games(count: int, each: int) -> list[Rows]:
+    """Return two rounds in which each of some games publishes so many outputs, the newest half in the second."""
+    half = each // 2
+    return [
+        [
+            outcome(f"g{game}", output(f"g{game}-{number}", number, "Hit" if number % 3 else "Missed"))
+            for number in numbers
+            for game in range(count)
+        ]
+        for numbers in (range(half), range(half, each))
+    ]
+
+
+def make_batch(
+    store: str, out: Path, rounds: Sequence[Rows], *, batch_id: str = BATCH, ends: bool = True
+) -> BatchRecord:
+    """Write the rounds of a batch, and bring it into the ledger of a store."""
+    return asyncio.run(_make(store, out, rounds, batch_id, ends=ends))
+
+
+async def _make(store: str, out: Path, rounds: Sequence[Rows], batch_id: str, *, ends: bool) -> BatchRecord:
+    async with connect(store) as opened:
+        ledger = Ledger(await opened.table(TABLE), system_clock)
+        record = await ledger.begin(batch_id, "a log", str(out))
+        for number, rows in enumerate(rounds):
+            write_round(out, record, number, rows)
+            record = await ledger.commit_round(record, number, {}, 0)
+        return await ledger.publish(record) if ends else record
+
+
+def write_round(out: Path, record: BatchRecord, number: int, rows: Rows) -> None:
+    """Put the outcomes of a round in place, in two files."""
+    folder = out / f"batch_id={record.batch_id}" / f"round={number}"
+    folder.mkdir(parents=True)
+    for part in range(2):
+        some = [dict(row) for row in rows if hash_of(row["business_id"]) % 2 == part]
+        pq.write_table(pa.Table.from_pylist(some, ARROW_OUTCOME), folder / f"part-{part}.parquet")
+    sizes = {file.name: file.stat().st_size for file in folder.iterdir()}
+    (folder / mark_of(record.token, sizes)).touch()
+
+
+def hash_of(text: str) -> int:
+    """Return a number that follows from a text in every process."""
+    return sum(text.encode())

@@ -1,0 +1,81 @@
+"""`consistent publish` sends the outputs of a batch to a target."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+
+import pytest
+
+from tests.support.done_batches import BATCH, TABLE, games, make_batch
+
+
+@pytest.fixture
+def batch(tmp_path):
+    url = f"sqlite:///{tmp_path}/store.db"
+    make_batch(url, tmp_path / "out", games(4, 6))
+    return ("publish", "--batch", BATCH, "--store", url, "--table", TABLE)
+
+
+def test_a_batch_goes_to_a_file(consistent, batch, tmp_path):
+    said = consistent(
+        *batch, "--to", "sqlite:///out.db", "--map", "Hit=hits", "--types", "Hit", "--slices", "2"
+    )
+
+    assert said.code == 0, said.err
+    assert "2 slices, of which 2 were sent now, with 16 outputs" in said.out
+    with closing(sqlite3.connect(tmp_path / "out.db")) as target:
+        assert target.execute("SELECT count(*) FROM hits").fetchone() == (16,)
+
+
+def test_again_it_is_out_already(consistent, batch):
+    consistent(*batch, "--to", "sqlite:///out.db")
+
+    said = consistent(*batch, "--to", "sqlite:///out.db", "--json")
+
+    assert said.document["slices_sent"] == said.document["outputs_sent"] == 0
+    assert said.document["batch_id"] == BATCH
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (("--to", "ftp://x"), "A target is sqlite:///FILE"),
+        (("--to", "env:NOWHERE"), "The environment variable NOWHERE is not set."),
+        (("--to", "sqlite:///store.db"), "The target is the store itself"),
+        (("--to", "sqlite:///out.db", "--map", "Hit"), "--map is written NAME=VALUE, not 'Hit'."),
+        (
+            ("--to", "sqlite:///out.db", "--out", "nowhere"),
+            "Name the folder that the batch wrote to with --out.",
+        ),
+    ],
+)
+def test_what_cannot_be_is_told_in_a_sentence(consistent, batch, options, sentence):
+    said = consistent(*batch, *options)
+
+    assert (said.code, sentence in said.err) == (2, True), said.err
+
+
+def test_a_batch_that_is_not_there_is_told(consistent, batch):
+    said = consistent(*batch[:2], "other", *batch[3:], "--to", "sqlite:///out.db")
+
+    assert said.code == 1
+    assert "There is no batch other" in said.err
+
+
+def test_no_secret_of_a_target_is_shown(consistent, batch, monkeypatch):
+    monkeypatch.setenv("TARGET", "http://user:hunter2@127.0.0.1:9/x?key=hunter2")
+
+    said = consistent(*batch, "--to", "env:TARGET", "--attempts", "1")
+
+    assert said.code == 1
+    assert "http://127.0.0.1:9/x" in said.err
+    assert "the same command goes on with the rest" in said.err
+    assert "hunter2" not in said.out + said.err
+
+
+def test_a_secret_that_is_typed_is_warned_of(consistent, batch):
+    said = consistent(*batch, "--to", "http://user:hunter2@127.0.0.1:9/", "--attempts", "1")
+
+    assert "Warning: the command line holds a secret" in said.err
+    assert "hunter2" not in said.err

@@ -1,0 +1,171 @@
+"""The settings of a table: one app owns it, and whether its draws are keyed is chosen once."""
+
+import pickle
+
+import pytest
+
+from eventstore import Operation, drive
+from handlers import App
+from handlers.guard import guarded
+from runtime import Processor, TableSettings, UsageError
+from runtime.batches.ledger import Ledger
+from runtime.batches.settings import KEY_BYTES, LEDGER, OF_TABLE, Claim, Owner
+from runtime.errors import StoredDataError
+from runtime.storage.damage import placed
+from tests.unit.runtime import diary
+from tests.unit.runtime.diary import write
+from tests.unit.runtime.patience import PATIENCE
+from tests.unit.runtime.tables import memory_table, rows
+from tests.unit.runtime.worker import ToldClock
+
+NAMED = App(*diary.app.handler_types, name="diaries")
+
+
+def owner(*handlers, name=None):
+    return Owner(name, frozenset(handlers))
+
+
+def begin(table, claim, batch_id="b-1"):
+    ledger = Ledger(table, ToldClock(), PATIENCE)
+    drive(ledger.check_table("state-based", claim))
+    return drive(ledger.begin(batch_id, "a log", "/out", "state-based", claim))
+
+
+def settings_of(table):
+    return drive(TableSettings.of(table))
+
+
+async def ignore(_): ...
+
+
+def process(table, app=diary.app, line="a"):
+    (outcome,) = drive(Processor(app, table, ignore, clock=ToldClock()).process(write(line)))
+    return outcome
+
+
+@pytest.mark.parametrize(
+    ("before", "app", "after"),
+    [
+        (owner("A", "B"), owner("A", "B"), owner("A", "B")),
+        (owner("A"), owner("A", "B"), owner("A", "B")),
+        (owner("A", "B"), owner("B"), owner("A", "B")),
+        (owner("A"), owner("A", name="shop"), owner("A", name="shop")),
+        (owner("A", name="shop"), owner("C", name="shop"), owner("A", "C", name="shop")),
+    ],
+)
+def test_an_app_is_known_again_by_its_name_or_its_handlers(before, app, after):
+    table = memory_table()
+    begin(table, Claim(before))
+
+    begin(table, Claim(app), "b-2")
+
+    assert settings_of(table).owner == after
+
+
+@pytest.mark.parametrize(
+    ("before", "app"),
+    [
+        (owner("A"), owner("B")),
+        (owner("A", "B"), owner("B", "C")),
+        (owner("A", name="shop"), owner("A", name="bank")),
+        (owner("A", name="shop"), owner("A")),
+        (owner("A"), owner("B", name="shop")),
+    ],
+)
+def test_another_app_is_refused_and_takes_the_table_over_only_when_asked_to(before, app):
+    table = memory_table()
+    begin(table, Claim(before))
+    unchanged = rows(table)
+
+    with pytest.raises(UsageError, match=r"belongs to the app .*--adopt"):
+        begin(table, Claim(app), "b-2")
+    assert rows(table) == unchanged
+
+    begin(table, Claim(app, adopt=True), "b-2")
+    assert settings_of(table).owner == app
+
+
+def test_a_table_without_a_mark_gets_it_with_the_next_batch():
+    table = memory_table()
+    begin(table, None)
+    assert settings_of(table).owner is None
+
+    begin(table, Claim(owner("A")), "b-2")
+
+    assert settings_of(table).owner == owner("A")
+
+
+def test_single_messages_of_another_app_are_refused_too():
+    table = memory_table()
+    begin(table, Claim(owner("Bell")))
+
+    with pytest.raises(UsageError, match="belongs to the app with the handlers Bell"):
+        process(table)
+
+    assert not any(key.startswith("Diary") for key, _ in rows(table))
+
+
+def test_draws_are_keyed_once_and_for_all():
+    table = memory_table()
+    begin(table, Claim(owner("A"), "keyed"))
+    key = settings_of(table).draw_key
+
+    begin(table, Claim(owner("A"), "keyed"), "b-2")
+    begin(table, Claim(owner("A")), "b-3")
+    begin(table, Claim(owner("B"), adopt=True), "b-4")
+    with pytest.raises(UsageError, match="keyed since it was made"):
+        begin(table, Claim(owner("B"), "plain"), "b-5")
+
+    assert key is not None
+    assert len(key) == KEY_BYTES
+    assert settings_of(table).draw_key == key
+
+
+@pytest.mark.parametrize("what", ["a batch", "a message"])
+def test_draws_of_a_table_in_use_are_not_keyed(what):
+    table = memory_table()
+    if what == "a batch":
+        begin(table, Claim(Owner.of(diary.app)))
+    else:
+        process(table)
+
+    with pytest.raises(UsageError, match="chosen when a table is made"):
+        begin(table, Claim(Owner.of(diary.app), "keyed"), "b-2")
+
+    assert settings_of(table).draw_key is None
+
+
+def test_what_a_sender_can_foresee_is_not_what_a_keyed_table_draws():
+    tables = [memory_table(), memory_table(), memory_table(), memory_table()]
+    for table in tables[2:]:
+        begin(table, Claim(Owner.of(diary.app), "keyed"))
+
+    drawn = [process(table).outputs for table in tables]
+
+    assert drawn[0] == drawn[1]
+    assert len({output.message_id for (output,) in drawn}) == 3
+    assert len({output.body for (output,) in drawn}) == 3
+    assert [process(table).outputs for table in tables] == drawn
+
+
+@pytest.mark.parametrize("made", [lambda app: app, guarded], ids=["plain", "guarded"])
+def test_name_and_secret_of_an_app_survive_guarding_and_pickling_and_are_not_shown(made):
+    key = b"\1" * KEY_BYTES
+    app = made(NAMED.keyed(key))
+
+    copied = pickle.loads(pickle.dumps(app))
+
+    assert (copied.name, copied.draw_key) == ("diaries", key)
+    assert {definition.draw_key for definition in copied.handlers.values()} == {key}
+    assert NAMED.draw_key is None
+    assert repr(key) not in repr((app, TableSettings(draw_key=key)))
+
+
+@pytest.mark.parametrize("damage", [{"DrawKey": b"short"}, {"DrawKey": "text"}, {"Handlers": 7}])
+def test_damaged_settings_are_told(damage):
+    table = memory_table()
+    begin(table, Claim(owner("A"), "keyed"))
+    drive(table.transact(LEDGER, [Operation.merge(OF_TABLE, damage)]))
+
+    with pytest.raises(StoredDataError, match="settings"), placed(table):
+        settings_of(table)

@@ -1,0 +1,84 @@
+"""A batch that is done, and ways to publish it."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from eventstore import connect
+from runtime.batches.record import BatchRecord
+from runtime.publishing.runner import Published, PublishOptions, publish
+from runtime.publishing.targets.choice import open_target
+from runtime.publishing.targets.options import TargetOptions
+from tests.publishing.servers import HttpReceiver, http_receiver
+from tests.support.done_batches import TABLE, games, make_batch
+
+
+@dataclass(frozen=True)
+class DoneBatch:
+    """A batch of some games, with its store and its outcomes."""
+
+    store: str
+    out: Path
+    record: BatchRecord
+    ids: frozenset[str]
+
+    def publish(self, url: str, options: PublishOptions | None = None, **of_target: Any) -> Published:
+        """Publish the batch as the command does."""
+        return asyncio.run(self.published(url, options, **of_target))
+
+    async def published(self, url: str, options: PublishOptions | None = None, **of_target: Any) -> Published:
+        target = open_target(url, TargetOptions(batch_id=self.record.batch_id, **of_target))
+        async with connect(self.store) as store:
+            return await publish(
+                await store.table(TABLE),
+                self.record,
+                str(self.out),
+                target,
+                options or PublishOptions(slices=3),
+            )
+
+
+Make = Callable[..., DoneBatch]
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Make:
+    """Make a batch of so many games with so many outputs each."""
+
+    def made(count: int = 6, each: int = 4) -> DoneBatch:
+        store, out = f"sqlite:///{tmp_path}/store.db", tmp_path / "out"
+        ids = frozenset(f"g{game}-{number}" for game in range(count) for number in range(each))
+        return DoneBatch(store, out, make_batch(store, out, games(count, each)), ids)
+
+    return made
+
+
+@pytest.fixture
+def batch(make: Make) -> DoneBatch:
+    return make()
+
+
+@pytest.fixture(scope="module")
+def receiver_process() -> Iterator[HttpReceiver]:
+    with http_receiver() as found:
+        yield found
+
+
+@pytest.fixture
+def receiver(receiver_process: HttpReceiver) -> HttpReceiver:
+    receiver_process.forget()
+    return receiver_process
+
+
+def query(path: Path, statement: str) -> list[Any]:
+    """Return what an SQLite file answers."""
+    with closing(sqlite3.connect(path)) as connection:
+        return connection.execute(statement).fetchall()

@@ -1,0 +1,104 @@
+"""A batch over HTTP: one request for each output, its id as the key, whatever the receiver does."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+
+import pytest
+
+from runtime.errors import TargetError
+from runtime.publishing.runner import PublishOptions
+from runtime.publishing.targets.http import retry_after
+
+
+def order_of(keys, business_id):
+    """Return the outputs of a game in the order in which they first came."""
+    return [key for key in dict.fromkeys(keys) if key.startswith(f"{business_id}-")]
+
+
+def test_each_output_is_sent_once_with_what_it_is(batch, receiver):
+    batch.publish(f"{receiver.url}/ok", headers={"Authorization": "Bearer secret"})
+
+    counts = receiver.counts()
+    assert sorted(counts["requests"]) == sorted(batch.ids)
+    assert counts["effects"]["g1-2"] == {
+        "path": "/ok", "body": '{"number": 2}', "Business-Id": "g1", "Message-Type": "Hit", "Message-Sequence": "2",
+        "Authorization": "Bearer secret",
+    }  # fmt: skip
+
+
+def test_a_type_may_have_a_path_of_its_own(batch, receiver):
+    batch.publish(f"{receiver.url}/ok?tenant=1", names={"Hit": "hits"})
+
+    paths = {(each["Message-Type"], each["path"]) for each in receiver.counts()["effects"].values()}
+    assert paths == {("Hit", "/ok/hits"), ("Missed", "/ok")}
+
+
+@pytest.mark.parametrize(
+    "behaviour", ["ek", "rrk", "xk", "lk"], ids=["500", "429 with Retry-After", "reset", "answer lost"]
+)
+def test_what_may_succeed_is_tried_again_in_order(batch, receiver, behaviour):
+    batch.publish(f"{receiver.url}/{behaviour}")
+
+    counts = receiver.counts()
+    assert counts["effects"].keys() == batch.ids
+    assert len(counts["requests"]) == len(batch.ids) * len(behaviour)
+    for game in range(6):
+        assert order_of(counts["effects"], f"g{game}") == [f"g{game}-{number}" for number in range(4)]
+
+
+def test_a_receiver_that_hangs_is_asked_again(make, receiver):
+    batch = make(1, 2)
+    batch.publish(f"{receiver.url}/hk", timeout=timedelta(seconds=0.2))
+
+    assert receiver.counts()["effects"].keys() == batch.ids
+
+
+def test_what_the_receiver_refuses_is_a_dead_letter_and_costs_no_other_its_place(batch, receiver):
+    done = batch.publish(receiver.url, names={"Hit": "ok", "Missed": "b"})
+
+    counts = receiver.counts()
+    assert {each.message_id for each in done.refused} == batch.ids - counts["effects"].keys()
+    assert {(each.type, each.why) for each in done.refused} == {("Missed", "400 no")}
+    assert len(counts["requests"]) == len(batch.ids)
+
+    again = batch.publish(receiver.url, names={"Hit": "ok", "Missed": "b"})
+    assert (again.refused, again.outputs) == (done.refused, 0)
+
+
+def test_a_receiver_that_takes_nothing_stops_the_work_which_can_be_resumed(batch, receiver):
+    with pytest.raises(TargetError, match="in 2 attempts: 500 no"):
+        batch.publish(f"{receiver.url}/eeek", attempts=2)
+
+    batch.publish(f"{receiver.url}/eeek", PublishOptions(slices=3), attempts=4)
+    assert receiver.counts()["effects"].keys() == batch.ids
+
+
+def test_a_password_in_the_url_is_in_no_name(batch, receiver):
+    url = receiver.url.replace("//", "//user:pass@")
+
+    done = batch.publish(f"{url}/ok?key=secret")
+
+    assert "pass" not in done.publication.target
+    assert "secret" not in done.publication.target
+    assert receiver.counts()["effects"]["g0-0"]["Authorization"].startswith("Basic ")
+
+
+def test_no_more_requests_are_made_a_second_than_may_be(make, receiver):
+    batch = make(4, 4)
+    began = datetime.now(UTC)
+
+    batch.publish(f"{receiver.url}/ok", rate=50, concurrency=16)
+
+    assert (datetime.now(UTC) - began).total_seconds() > 15 / 50
+
+
+def test_retry_after_is_read_in_both_forms():
+    soon = format_datetime(datetime.now(UTC) + timedelta(seconds=30))
+
+    assert retry_after({"Retry-After": "7"}) == 7
+    assert 25 < (retry_after({"Retry-After": soon}) or 0) <= 30
+    assert retry_after({"Retry-After": "86400"}) == 120
+    assert retry_after({"Retry-After": "soon"}) is None
+    assert retry_after({}) is None

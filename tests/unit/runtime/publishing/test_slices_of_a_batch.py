@@ -1,0 +1,78 @@
+"""The outputs of a batch are cut into slices: each output once, those of a business object together and in order."""
+
+import pytest
+
+from runtime.errors import BatchRefusedError, UsageError
+from runtime.publishing.slices import BatchOutputs, slice_of
+from tests.support.done_batches import games, make_batch, outcome, output
+
+
+@pytest.fixture
+def store(tmp_path):
+    return f"sqlite:///{tmp_path}/store.db"
+
+
+def slices(found, count):
+    with found.sliced(count) as cut:
+        return [list(cut.outputs(number)) for number in range(count)]
+
+
+def test_each_output_is_in_the_slice_of_its_business_object_and_in_the_order_of_versions(store, tmp_path):
+    record = make_batch(store, tmp_path / "out", games(20, 10))
+
+    cut = slices(BatchOutputs.of(record, str(tmp_path / "out")), 4)
+
+    assert sum(map(len, cut)) == 200
+    for number, outputs in enumerate(cut):
+        assert {slice_of(each.business_id, 4) for each in outputs} == {number}
+        order = [(each.business_id, each.sequence) for each in outputs]
+        assert order == sorted(order)
+
+
+def test_a_slice_is_the_same_whenever_it_is_read(store, tmp_path):
+    record = make_batch(store, tmp_path / "out", games(5, 4))
+    found = BatchOutputs.of(record, str(tmp_path / "out"))
+
+    assert slices(found, 3) == slices(found, 3)
+
+
+def test_an_output_that_two_outcomes_have_is_there_once(store, tmp_path):
+    twice = [outcome("g", output("a", 1)), outcome("g", output("a", 1), output("b", 2))]
+    record = make_batch(store, tmp_path / "out", [twice])
+
+    (only,) = slices(BatchOutputs.of(record, str(tmp_path / "out")), 1)
+
+    assert [each.message_id for each in only] == ["a", "b"]
+    assert only[0].headers == {"trace": "a"}
+
+
+def test_types_may_be_chosen(store, tmp_path):
+    record = make_batch(store, tmp_path / "out", games(3, 6))
+
+    cut = slices(BatchOutputs.of(record, str(tmp_path / "out"), ["Missed"]), 2)
+
+    assert {each.type for outputs in cut for each in outputs} == {"Missed"}
+    assert sum(map(len, cut)) == 6
+
+
+def test_a_batch_without_outputs_has_empty_slices(store, tmp_path):
+    record = make_batch(store, tmp_path / "out", [[outcome("g")]])
+    found = BatchOutputs.of(record, str(tmp_path / "out"))
+
+    assert found.default_slices() == 1
+    assert slices(found, 1) == [[]]
+
+
+def test_a_batch_that_has_not_ended_is_refused(store, tmp_path):
+    record = make_batch(store, tmp_path / "out", games(2, 2), ends=False)
+
+    with pytest.raises(BatchRefusedError, match="not done"):
+        BatchOutputs.of(record, str(tmp_path / "out"))
+
+
+def test_outcomes_of_which_a_file_is_missing_are_refused(store, tmp_path):
+    record = make_batch(store, tmp_path / "out", games(2, 2))
+    next((tmp_path / "out").rglob("part-1.parquet")).unlink()
+
+    with pytest.raises(UsageError, match="files are missing"):
+        BatchOutputs.of(record, str(tmp_path / "out"))
