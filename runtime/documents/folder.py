@@ -8,8 +8,9 @@ from typing import ParamSpec, TypeVar
 
 from eventstore import StoreUnavailableError
 from handlers import DocumentReference
+from runtime.documents.places import open_place
 from runtime.documents.store import DocumentStore
-from runtime.file_systems import Folder, open_folder
+from runtime.file_systems import Folder
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -19,7 +20,7 @@ class FolderDocuments(DocumentStore):
     """A file for each document, under the folder that a url names. Costs one request for each call."""
 
     def __init__(self, url: str) -> None:
-        self._folder = open_folder(url)
+        self._folder = open_place(url)
 
     async def prepare(self, reference: DocumentReference, content: bytes) -> None:
         """Return when the file is durable, with its name."""
