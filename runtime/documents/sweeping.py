@@ -1,7 +1,7 @@
 """Sweeping: deletes the documents of attempts that died before they committed.
 
-An attempt is given up before its documents are deleted, and stays registered. A later sweep deletes them again, as a
-request of the attempt may have taken effect meanwhile, and then forgets the attempt. An attempt that was only slow has
+An attempt is given up before its documents are deleted, and stays registered. A sweep that is at least a day later
+deletes them again, as a request of the attempt may have taken effect meanwhile, and then forgets the attempt. An attempt that was only slow has
 its commit refused, and its message is handled again: so a sweep does no harm beside batches and consumers.
 """
 
@@ -28,6 +28,10 @@ from runtime.documents.registrations import (
 from runtime.documents.store import DocumentStore
 from runtime.retries import RetryPolicy, until_undisturbed
 from runtime.storage.damage import one_of_many
+
+
+FORGET_AFTER = timedelta(days=1)
+"""How long an attempt stays registered after it was given up: no request takes that long."""
 
 
 class Swept(NamedTuple):
@@ -57,16 +61,20 @@ class DocumentSweep:
         Attempts of a batch that has not ended are left alone. Costs one request for each 1,000 objects for which
         documents were stored since the last sweep, two for each of them, and one for each document that is deleted.
         """
-        latest = cut_off(self.clock, older_than)
+        latest, past = cut_off(self.clock, older_than), cut_off(self.clock, FORGET_AFTER)
         retries, swept = self.retries.beside(self.table), Swept()
         async for marker in self._markers():
             with one_of_many(self.table, marker.partition_key):
-                attempt = partial(self.sweep_object, marker.partition_key, latest)
+                attempt = partial(self.sweep_object, marker.partition_key, latest, past)
                 swept = swept.plus(await until_undisturbed(retries, attempt))
         return swept
 
-    async def sweep_object(self, key: str, latest: int) -> Swept:
-        """Sweep the attempts at one object, and remove the marker when none is left."""
+    async def sweep_object(self, key: str, latest: int, past: int) -> Swept:
+        """Sweep the attempts at one object, and remove the marker when none is left.
+
+        Those are given up that registered at a time, `latest`, or before, and those forgotten that were given up at
+        another, `past`, or before. Times are in microseconds.
+        """
         marker = await self.table.get(key, MARKER)
         registered = await registrations_of(self.table, key)
         swept, is_left = Swept(), False
@@ -75,7 +83,7 @@ class DocumentSweep:
                 await self.clean_up(registration)
                 swept = swept.plus(Swept(1, len(registration.names)))
                 is_left = True
-            elif registration.given_up_at is not None and registration.given_up_at <= latest:
+            elif registration.given_up_at is not None and registration.given_up_at <= past:
                 await delete(self.store, registration)
                 await take_out(self.table, registration)
             else:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Awaitable, Callable
-from datetime import timedelta
 from hashlib import sha256
 from itertools import count
 from pathlib import Path
@@ -13,7 +12,8 @@ from pathlib import Path
 from eventstore import InterceptedTable, Table, drive
 from handlers import App, Context, DocumentReference, Handler, Message, State, handles
 from runtime import Envelope, Outcome, Output, Processor
-from runtime.algorithms.algorithm import AT_ONCE
+from runtime.algorithms.state_based.truncation_rules import DAY
+from runtime.clock import system_clock
 from runtime.documents.folder import FolderDocuments
 from runtime.documents.registrations import MARKER
 from runtime.documents.store import DocumentStore
@@ -91,7 +91,7 @@ class Office:
         self.published: list[Output] = []
         self.calls: Counter[str] = Counter()
 
-    def worker(self, before: Step = nothing, after: Step = nothing) -> Processor:
+    def worker(self, before: Step = nothing, after: Step = nothing, *, days_later: int = 0) -> Processor:
         async def publish(output: Output) -> None:
             await _awaited(before("publish"))
             self.published.append(output)
@@ -101,14 +101,19 @@ class Office:
             self.table, before=lambda name, *_: before(name), after=lambda name, *_: after(name)
         )
         return Processor(
-            app, table, publish, retries=PATIENCE, documents=WatchedDocuments(self.documents, before, after)
+            app,
+            table,
+            publish,
+            clock=lambda: system_clock() + days_later * DAY,
+            retries=PATIENCE,
+            documents=WatchedDocuments(self.documents, before, after),
         )
 
     def process(self, message: Envelope, before: Step = nothing, after: Step = nothing) -> list[Outcome]:
         return drive(self.worker(before, after).process(message))
 
-    def sweep(self, older_than: timedelta = AT_ONCE) -> int:
-        return drive(self.worker().sweep(older_than))
+    def sweep(self, *, days_later: int = 0) -> int:
+        return drive(self.worker(days_later=days_later).sweep())
 
     @property
     def files(self) -> dict[str, bytes]:

@@ -102,7 +102,7 @@ def test_a_killed_worker_leaves_nothing_but_what_counts_once_its_message_is_rede
             assert ends(office.process(ask())) in (["processed"], ["duplicate"])
             office.sweep()
             assert set(office.files) == {letter.name for letter in office.announced}
-            office.sweep()
+            office.sweep(days_later=2)
             office.check(messages=1)
         assert killed == 8
 
@@ -116,8 +116,8 @@ def test_after_a_lost_answer_the_worker_itself_cleans_up_or_a_sweep_does(tmp_pat
             except StoreUnavailableError:
                 office.process(ask())
             lost += step.left <= 0
-            for _ in range(2):
-                office.sweep()
+            office.sweep()
+            office.sweep(days_later=2)
             office.check(messages=1)
         assert lost >= 8
 
@@ -144,8 +144,8 @@ def test_a_sweep_at_any_step_does_no_harm(tmp_path):
     for office, step in every_step(tmp_path, lambda: None):
         step.deed = lambda office=office: office.worker().sweep()
         assert ends(office.process(ask(), before=step)) == ["processed"]
-        for _ in range(2):
-            office.sweep()
+        office.sweep()
+        office.sweep(days_later=2)
         office.check(messages=1)
 
 
@@ -161,12 +161,23 @@ def test_an_attempt_that_is_swept_while_it_prepares_has_its_commit_refused_and_b
     assert len(office.files) == 1
 
 
-def test_a_sweep_forgets_an_attempt_when_it_meets_it_again(office):
+def test_a_sweep_forgets_an_attempt_a_day_after_it_was_given_up(office):
     with pytest.raises(KilledError):
         office.process(ask(), after=At(5, kill))
     assert len(office.registrations) == 2
     assert [office.sweep(), len(office.files), len(office.registrations)] == [1, 0, 2]
-    assert [office.sweep(), len(office.registrations)] == [0, 0]
+    assert [office.sweep(), len(office.registrations)] == [0, 2]
+    assert [office.sweep(days_later=1), len(office.registrations)] == [0, 0]
+
+
+def test_what_a_dead_attempt_stores_late_is_deleted_when_it_is_forgotten(office):
+    with pytest.raises(KilledError):
+        office.process(ask(), after=At(5, kill))
+    ((name, content),) = office.files.items()
+    office.sweep()
+    (office.folder / name).write_bytes(content)
+    office.sweep(days_later=1)
+    assert not office.files
 
 
 @pytest.mark.parametrize("algorithm", ["outbox", "deduplication-store", "tokens"])
