@@ -12,6 +12,7 @@ import typer
 
 from runtime.cli.commands.batches import batches
 from runtime.cli.commands.check import check
+from runtime.cli.commands.deliver import deliver
 from runtime.cli.commands.demo import demo
 from runtime.cli.commands.discard import discard
 from runtime.cli.commands.evict import evict
@@ -29,6 +30,7 @@ from runtime.cli.commands.sample import shooting_range
 from runtime.cli.commands.show import show
 from runtime.cli.commands.sql import sql
 from runtime.cli.commands.stats import stats
+from runtime.cli.commands.stream import stream
 from runtime.cli.commands.streams import streams
 from runtime.cli.commands.sweep import sweep
 from runtime.cli.commands.tokens import issue
@@ -86,11 +88,13 @@ _COMMANDS = (
     demo,
     lint,
     run,
+    stream,
     outcomes,
     publish,
     letters,
     redrive,
     discard,
+    deliver,
     batches,
     truncate,
     window,

@@ -1,8 +1,9 @@
 """Sweeping: deletes the documents of attempts that died before they committed.
 
 An attempt is given up before its documents are deleted, and stays registered. A sweep that is at least a day later
-deletes them again, as a request of the attempt may have taken effect meanwhile, and then forgets the attempt. An attempt that was only slow has
-its commit refused, and its message is handled again: so a sweep does no harm beside batches and consumers.
+deletes them again, as a request of the attempt may have taken effect meanwhile, and then forgets the attempt. An
+attempt that was only slow has its commit refused, and its message is handled again: so a sweep does no harm beside
+batches and consumers.
 """
 
 from __future__ import annotations
@@ -28,7 +29,6 @@ from runtime.documents.registrations import (
 from runtime.documents.store import DocumentStore
 from runtime.retries import RetryPolicy, until_undisturbed
 from runtime.storage.damage import one_of_many
-
 
 FORGET_AFTER = timedelta(days=1)
 """How long an attempt stays registered after it was given up: no request takes that long."""

@@ -11,10 +11,12 @@ SOURCES = {
     "runtime/algorithms/publishing.py": (),
     "runtime/algorithms/outbox/entities.py": (),
     "runtime/algorithms/outbox/deduplication_store.py": (),
-    "runtime/algorithms/last_hop/keys.py": ("forget_expired", "_rows"),
+    "runtime/algorithms/last_hop/keys.py": ("end_of", "forget_expired", "_rows"),
     "runtime/algorithms/outbox/tokens.py": ("issue", "add"),
     "runtime/algorithms/documents/effects.py": ("read",),
     "runtime/storage/id_index.py": (),
+    "runtime/documents/registrations.py": (),
+    "runtime/documents/sweeping.py": (),
     "runtime/batches/ledger.py": ("abandon", "prune", "_settle"),
     "eventstore/writing.py": (),
     "eventstore/reading.py": ("read_header", "read_first_rows"),
@@ -27,6 +29,7 @@ Tokens are issued, and the ledger is asked whether a batch may begin, before any
 
 CALL_NO_TABLE = [
     "runtime/processor.py",
+    "runtime/documents/attempts.py",
     "runtime/storage/stream.py",
     "runtime/algorithms/state_based/truncation.py",
     "runtime/algorithms/outbox/algorithm.py",

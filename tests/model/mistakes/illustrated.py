@@ -65,9 +65,7 @@ def _swept_without_giving_up(patch: pytest.MonkeyPatch) -> None:
 def _open_batches_not_asked(patch: pytest.MonkeyPatch) -> None:
     """Give attempts of batches up that are at work, and do not fence them."""
     _swept_without_giving_up(patch)
-    patch.setattr(
-        DocumentSweep, "_is_dead", lambda _, registration, __: registration.given_up_at is None
-    )
+    patch.setattr(DocumentSweep, "_is_dead", lambda _, registration, __: registration.given_up_at is None)
 
 
 def _forgotten_at_once(patch: pytest.MonkeyPatch) -> None:

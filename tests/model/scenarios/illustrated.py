@@ -15,6 +15,7 @@ from handlers.context import DOCUMENT
 from handlers.unpacking import unpack
 from runtime.algorithms.algorithm import AT_ONCE
 from runtime.algorithms.state_based import process as state_based
+from runtime.algorithms.state_based.truncation_rules import DAY
 from runtime.batches.context import BatchContext
 from runtime.batches.ledger import Ledger
 from runtime.clock import Clock
@@ -27,7 +28,6 @@ from runtime.messages.envelope import Envelope
 from runtime.messages.outcome import Outcome, Output
 from runtime.messages.parsing import prepare
 from runtime.storage.listing import versions
-from runtime.algorithms.state_based.truncation_rules import DAY
 from tests.model import invariants
 from tests.model.calls import SteppedTable, publish
 from tests.model.contents import Snapshot
@@ -55,9 +55,7 @@ class Illustrator(Handler[Lines], name="Scribe"):
     @handles(by="book")
     def write(self, state: Lines, message: Write, context: Context) -> Lines:
         lines = (*state.lines, message.line)
-        picture = context.store_document(
-            lambda: Dependencies.process.draw(), media_type="image/png", name="picture"
-        )
+        picture = context.store_document(Dependencies.process.draw, media_type="image/png", name="picture")
         context.publish(Drawn(lines=lines, picture=picture))
         context.publish(Turned(page=len(lines)))
         return state.model_copy(update={"lines": lines})
@@ -94,9 +92,13 @@ def illustrated(*lines: str, copies: int = 1, swept: bool = False) -> StateBased
     return StateBasedScenario(name, jobs, (), INVARIANTS)
 
 
+def _draw_id() -> str:
+    """Return an id that the process draws whose code runs now."""
+    return Dependencies.process.draw_id()
+
+
 def _algorithm(table: SteppedTable, clock: Clock, batch: BatchContext) -> state_based.StateBased:
-    # An id is drawn by the process whose code runs then.
-    documents = Documents(Pictures(), table, clock, lambda: Dependencies.process.draw_id(), PATIENCE)
+    documents = Documents(Pictures(), table, clock, _draw_id, PATIENCE)
     return state_based.StateBased(table, ILLUSTRATOR, clock, batch, PATIENCE, documents=documents)
 
 
@@ -150,7 +152,9 @@ def _left_over(view: View) -> str | None:
     strange = [row for row in drive(pictures.scan(PICTURE)).rows if row.partition_key not in known]
     if strange:
         return f"{len(strange)} pictures are left that no version refers to"
-    left = [row for partition in states._partitions.values() for row in partition.rows if row.startswith(MARKER)]
+    left = [
+        row for partition in states._partitions.values() for row in partition.rows if row.startswith(MARKER)
+    ]
     return f"{len(left)} rows of registrations are left" if left else None
 
 
