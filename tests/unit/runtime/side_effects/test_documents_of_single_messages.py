@@ -6,7 +6,10 @@ from eventstore import StoreUnavailableError, drive
 from handlers import App, Context, DocumentReference, Handler, handles
 from runtime import Output, Processor, UsageError
 from runtime.algorithms.choice import AlgorithmName
+from runtime.algorithms.state_based.verification import Verdict, Verifier
 from runtime.documents.folder import FolderDocuments
+from runtime.messages.parsing import prepare
+from tests.unit.runtime.patience import PATIENCE
 from tests.unit.runtime.side_effects.letters_desk import Ask, Letters, Office, app, ask
 from tests.unit.runtime.tables import memory_table
 from tests.unit.runtime.worker import ends
@@ -73,6 +76,16 @@ def test_a_duplicate_announces_the_document_that_counts_and_stores_none(office):
     assert "prepare" not in steps
     assert office.files == files
     assert office.announced[0] == office.announced[1]
+
+
+def test_a_verification_needs_no_store_of_documents(office):
+    office.process(ask())
+    handler = app.handlers["Desk"]
+    delivery = prepare(handler, "r-1", ask())
+
+    (finding,) = drive(Verifier(office.table, handler, PATIENCE).verify("r-1", [delivery]))
+
+    assert finding.verdict is Verdict.MATCH
 
 
 def test_the_state_holds_the_reference_that_the_message_has(office):
