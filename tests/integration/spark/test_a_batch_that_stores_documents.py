@@ -19,7 +19,8 @@ from eventstore import Operation, connect
 from eventstore.port import Verb
 from runtime import Output, Processor, UsageError
 from runtime.documents.registrations import PREFIX
-from runtime.spark import run_batch
+from runtime.spark import run_batch, run_stream
+from runtime.spark.streaming.source import open_source
 from samples.invoices import app
 from samples.invoices.messages import InvoiceIssued
 from tests.support.faults import DieOnceAfter
@@ -116,6 +117,28 @@ def test_another_batch_with_the_same_messages_announces_the_same_documents(place
     assert by_status(again) == counted(duplicate=ORDERS + ORDERS // 3)
     assert announced(again) == announced(first)
     assert files(documents) == before
+
+
+@pytest.mark.thorough
+def test_the_micro_batches_of_a_stream_store_documents_too(place):
+    documents, incoming = place.folder / "documents", place.folder / "incoming"
+    incoming.mkdir()
+    lines = Path(orders(place.folder)).read_text().splitlines(keepends=True)
+    for number in range(2):
+        (incoming / f"{number}.jsonl").write_text("".join(lines[number::2]))
+
+    query = run_stream(
+        open_source(place.spark, str(incoming), "json", max_files=1), app=app, store=place.store, table=place.table,
+        out=place.out, query="orders", checkpoint=str(place.folder / "checkpoint"), trigger="available-now",
+        partitions=2, documents=str(documents),
+    )  # fmt: skip
+    query.awaitTermination()
+
+    told = {
+        each.document.name: each.document.sha256 for each in announced(place.spark.read.parquet(place.out))
+    }
+    assert len(told) == ORDERS
+    assert files(documents) == told
 
 
 def test_an_outbox_takes_no_store_of_documents(place):
