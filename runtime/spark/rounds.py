@@ -25,6 +25,7 @@ from handlers.guard import guarded
 from runtime.batches.context import BatchContext
 from runtime.batches.ledger import Ledger
 from runtime.batches.record import BatchRecord
+from runtime.documents.opening import portable_url
 from runtime.errors import BatchFailedError, BatchHeldBackError
 from runtime.messages.outcome import Status
 from runtime.spark.batch_options import BatchOptions
@@ -230,6 +231,7 @@ class Rounds:
             supervision=Supervision(
                 options.handler_timeout.total_seconds(), options.worker_memory, _notes_of(record)
             ),
+            documents=options.documents and portable_url(options.documents),
         )
 
     def _run_round(self, record: BatchRecord, round_: Round, messages: int | None) -> Sequence[Part]:
