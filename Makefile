@@ -16,7 +16,7 @@ unexport VIRTUAL_ENV PYTHONHOME PYTHONPATH PYTHONDONTWRITEBYTECODE SPARK_HOME PY
 MAKEFLAGS += --no-builtin-rules
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup setup-test setup-servers demo test test-rest test-all differential model faults tla docs docs-serve reference bench bench-guard bench-tables stages startup growth skew cleanup algorithms side-effects lint format constraints clean distclean
+.PHONY: help setup setup-test setup-servers demo test test-rest test-connect test-all differential model faults tla docs docs-serve reference bench bench-guard bench-tables stages startup growth skew cleanup algorithms side-effects lint format constraints clean distclean
 
 BIN := .venv/bin
 PIP_INSTALL := scripts/quietly.sh $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-input -c constraints.txt
@@ -44,7 +44,10 @@ test: setup-test  ## run the tests, in five minutes; ARGS="tests/unit -k name" r
 test-rest: setup-test setup-servers  ## run what `make test` leaves out: what takes long, and properties with many more examples
 	@$(PYTEST) -m "thorough or hypothesis" --hypothesis-profile thorough $(ARGS)
 
-test-all: test test-rest  ## run all tests
+test-connect: setup-test  ## run the tests of jobs again, on a session of Spark Connect
+	@$(PYTEST) --connect --numprocesses 0 -m "not thorough" tests/integration/spark $(ARGS)
+
+test-all: test test-rest test-connect  ## run all tests, those of jobs in both kinds of session
 
 bench: .make/java .make/packages-bench .make/azurite  ## compare with others; SIZE=full takes longer, ARGS="--only NAME" runs some
 	@PATH="$(CURDIR)/.make/node:$$PATH" $(BIN)/python -m benchmarks $(if $(SIZE),--size $(SIZE)) $(ARGS)
