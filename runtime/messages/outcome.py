@@ -25,6 +25,7 @@ class Reason(StrEnum):
 
     INVALID_ENVELOPE = "invalid_envelope"
     UNKNOWN_TYPE = "unknown_type"
+    TYPE_NOT_ALLOWED = "type_not_allowed"
     UNKNOWN_HANDLER = "unknown_handler"
     INVALID_BODY = "invalid_body"
     NO_BUSINESS_ID = "no_business_id"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from operator import attrgetter
 from typing import NamedTuple
 from uuid import UUID
@@ -47,16 +47,32 @@ def prepare_all(handler: HandlerDefinition, business_id: str | None, envelopes: 
     return Deliveries(envelopes, keys, messages, fingerprints, handler.routes)
 
 
-def unroutable(envelope: Envelope, problem: str | None, handler: str | None = None) -> Outcome:
+def unroutable(
+    envelope: Envelope,
+    problem: str | None,
+    handler: str | None = None,
+    types: Collection[str] | None = None,
+) -> Outcome:
     """Return the dead letter that a delivery is which no handler takes: nor the one that its log names, if it does.
 
-    `problem` is what is wrong with its envelope, if anything is.
+    `problem` is what is wrong with its envelope, if anything is; `types` are those that its log may hold, None for all.
     """
     if problem is not None:
         return dead_letter(envelope, Reason.INVALID_ENVELOPE, problem)
+    refused = not_allowed(envelope, handler, types)
+    if refused is not None:
+        return refused
     if handler is not None:
         return dead_letter(envelope, Reason.UNKNOWN_HANDLER, f"There is no handler {handler!r}.", handler)
     return dead_letter(envelope, Reason.UNKNOWN_TYPE, f"No handler takes messages of type {envelope.type}.")
+
+
+def not_allowed(envelope: Envelope, handler: str | None, types: Collection[str] | None) -> Outcome | None:
+    """Return the dead letter that a delivery is whose log may not hold its type, None for all others."""
+    if types is None or envelope.type in types:
+        return None
+    error = f"Its log may hold messages of {', '.join(sorted(types))}, not of {envelope.type}."
+    return dead_letter(envelope, Reason.TYPE_NOT_ALLOWED, error, handler)
 
 
 def business_id_of(route: Route, envelope: Envelope) -> str | None:

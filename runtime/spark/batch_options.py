@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Literal
 
@@ -43,6 +43,9 @@ class BatchOptions:
     random numbers, so that nobody can foresee them (docs/determinism.md); None takes what the table has. A table
     belongs to the app whose batch was the first: another one is refused, or with `adopt` takes the table over.
 
+    `types` are the message types that the log may hold, for a log of senders who may send no others: a message of
+    another type is a dead letter, whatever handler takes it. With `cascade`, outputs are of any type.
+
     `on_error` says what becomes of later new messages of a stream after a dead letter: they are handled, or held back
     within the round ("stop-stream"), or in all batches until it is redriven or given up ("park").
 
@@ -70,6 +73,7 @@ class BatchOptions:
     step: Step = _silent
     progress: ShowDone | None = None
     max_dead_letters: int | str | None = None
+    types: Collection[str] | None = None
     draws: Draws | None = None
     adopt: bool = False
 
@@ -118,9 +122,22 @@ class BatchOptions:
         """Return what a batch of an app asks of the table."""
         return Claim(Owner.of(app), self.draws, self.adopt)
 
+    def types_of(self, app: App) -> frozenset[str] | None:
+        """Return the types that the log may hold, None for all. Raises `UsageError` for one that no handler takes."""
+        if self.types is None:
+            return None
+        unknown = sorted(set(self.types) - set(app.message_types))
+        if unknown or not self.types:
+            known = ", ".join(sorted(app.message_types))
+            raise UsageError(
+                f"The types of a log are some of those that the app takes, {known}: not {unknown or 'none'}."
+            )
+        return frozenset(self.types)
+
     def described(self) -> str:
         """Return the options that change what a batch gives."""
         more = ", guard=True" if self.guard else ""
+        more += "" if self.types is None else f", types={','.join(sorted(self.types))}"
         more += f", algorithm={self.described_algorithm()}" if self.has_outbox else ""
         return (
             f"cascade={self.cascade}, late={self.late}, on_error={self.on_error}, source={self.source}{more}"

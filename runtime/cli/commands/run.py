@@ -61,6 +61,16 @@ Strict = Annotated[
         "--strict", help="With --max-dead-letters: hold a batch with more of them back, unpublished."
     ),
 ]
+Types = Annotated[
+    str | None,
+    typer.Option(
+        "--types",
+        metavar="TYPE,...",
+        show_default=False,
+        help="The message types that the log may hold, where its senders may send no others: messages of other types "
+        "are dead letters, type_not_allowed.",
+    ),
+]
 DrawsOption = Annotated[
     Draws | None,
     typer.Option(
@@ -87,6 +97,7 @@ def run(
     max_dead_letters: MaxDeadLetters = None,
     strict: Strict = False,
     guard: Guard = False,
+    types: Types = None,
     draws: DrawsOption = None,
     algorithm: AlgorithmOption = AlgorithmChoice.STATE_BASED,
     publish: PublishTo = None,
@@ -111,12 +122,14 @@ def run(
         on_error=on_error.value,
         on_difference=on_difference.value,
         guard=guard,
+        types=None if types is None else [each.strip() for each in types.split(",")],
         draws=None if draws is None else draws.value,
         max_dead_letters=_held_back_by(max_dead_letters, strict=strict),
         **log.named(),
     )
-    log.check(batch.spark.master)
-    check_out(batch.out, batch.spark.master)
+    options.types_of(loaded)
+    log.check(batch.spark.place)
+    check_out(batch.out, batch.spark.place)
     is_there = check_batch(loaded, batch.states, options, batch.batch_id, batch.out, must_exist=must_exist)
     screen = Screen(as_json)
     command = BatchCommand.announced(loaded, batch, options, screen)

@@ -6,7 +6,7 @@ store on the network one event loop, as long as it lives.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -23,7 +23,7 @@ from runtime.errors import StoredDataError
 from runtime.messages.deliveries import Delivery
 from runtime.messages.outcome import Outcome, Reason, dead_letter
 from runtime.messages.outcomes import Outcomes
-from runtime.messages.parsing import prepare_all, unroutable
+from runtime.messages.parsing import not_allowed, prepare_all, unroutable
 from runtime.spark.workers.buffer import Buffer
 from runtime.spark.workers.concurrency import ConcurrencyLimit, Wait
 from runtime.spark.workers.connection import Connection, TablePlace, open_table
@@ -53,7 +53,7 @@ class FoldJob:
     `in_flight` bounds how many streams a worker works on at once: on the network there are fewer when the store answers
     slowly, and on SQLite they share a commit. `wrap` is put around each table, for example to count its requests or to
     place faults. `deduplication_store` and `token_store` are where these are, None for the table of the states.
-    `counts` is where the driver is told how far the work is.
+    `types` are those that the log may hold, None for all. `counts` is where the driver is told how far the work is.
     """
 
     app: App
@@ -66,6 +66,7 @@ class FoldJob:
     algorithm: AlgorithmName = "state-based"
     deduplication_store: TablePlace | None = None
     token_store: TablePlace | None = None
+    types: Collection[str] | None = None
     counts: Address | None = None
 
     def open(self) -> Opened:
@@ -96,6 +97,7 @@ class FoldJob:
         connection, concurrency, dependencies = self.open()
         kit = _Kit(
             self.app,
+            self.types,
             dependencies.table,
             make_batch_algorithms(self.algorithm, dependencies),
             TableLetters(dependencies.table, self.batch, self.clock, dependencies.retries),
@@ -117,6 +119,7 @@ class _Kit(NamedTuple):
     """What a worker handles the streams of a partition with."""
 
     app: App
+    types: Collection[str] | None
     table: Table
     algorithms: Mapping[str, BatchAlgorithm]
     letters: TableLetters
@@ -157,12 +160,14 @@ class _Stream:
 
     async def _outcomes(self, group: Group) -> Outcomes:
         handler = self._kit.app.handlers.get(group.handler or "")
+        types = self._kit.types
         if handler is None:
             rows = zip(group.envelopes, group.problems, strict=True)
-            return Outcomes.of([unroutable(envelope, problem, group.handler) for envelope, problem in rows])
+            return Outcomes.of([unroutable(*row, group.handler, types) for row in rows])
         deliveries = replace(prepare_all(handler, group.business_id, group.envelopes), letters=group.letters)
         if group.business_id is None:
-            return Outcomes.of([each for each in deliveries.messages if isinstance(each, Outcome)])
+            found = [each for each in deliveries.messages if isinstance(each, Outcome)]
+            return Outcomes.of([not_allowed(each.envelope, handler.name, types) or each for each in found])
         algorithm = self._kit.algorithms[handler.name]
         try:
             with placed(self._kit.table):
