@@ -16,7 +16,7 @@ unexport VIRTUAL_ENV PYTHONHOME PYTHONPATH PYTHONDONTWRITEBYTECODE SPARK_HOME PY
 MAKEFLAGS += --no-builtin-rules
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup setup-test setup-servers demo test test-rest test-connect test-all differential model faults tla docs docs-serve reference bench bench-guard bench-tables stages startup growth skew cleanup algorithms side-effects lint format constraints clean distclean
+.PHONY: help setup setup-test setup-servers demo test test-rest test-connect test-all differential model faults tla docs docs-serve reference bench bench-guard bench-tables stages startup growth skew cleanup algorithms publishing side-effects lint format constraints clean distclean
 
 BIN := .venv/bin
 PIP_INSTALL := scripts/quietly.sh $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-input -c constraints.txt
@@ -33,7 +33,7 @@ setup: .make/java .make/packages  ## install what is needed to run: Python packa
 
 setup-test: .make/java .make/packages-test .make/azurite  ## also install what the tests and checks need, Azurite included
 
-setup-servers: .make/redis/redis-server  ## also install the servers that only the long tests need: Redis
+setup-servers: .make/redis/redis-server .make/postgres  ## also install the servers that only the long tests need: Redis, PostgreSQL
 
 demo: setup  ## run the ShootingRange sample from message log to leader board
 	@$(BIN)/consistent demo
@@ -90,6 +90,9 @@ model: .make/packages-test  ## walk every interleaving of the shipped code; rewr
 
 faults: .make/packages-test .make/azurite  ## kill batches at random moments, compare how they end; rewrites docs/faults.md, ARGS="--share 0.01" is short
 	@PATH="$(CURDIR)/.make/node:$$PATH" nice $(BIN)/python -m tests.faults $(ARGS)
+
+publishing: setup-test setup-servers  ## kill runners that publish before each of their calls, and count; rewrites docs/publishing.md, ARGS=--dry does not
+	@$(BIN)/python -m tests.publishing $(ARGS)
 
 docs: .make/packages-docs  ## build the documentation as a site, site/index.html; a broken link or anchor fails
 	@scripts/quietly.sh $(MKDOCS) build --strict
@@ -174,6 +177,10 @@ endif
 
 .make/azurite: .venv/pyvenv.cfg package.json package-lock.json constraints.txt scripts/ensure_node.py
 	@$(BIN)/python scripts/ensure_node.py
+	@mkdir -p .make && touch $@
+
+.make/postgres: .make/packages-test scripts/ensure_postgres.py
+	@$(BIN)/python scripts/ensure_postgres.py
 	@mkdir -p .make && touch $@
 
 .make/redis/redis-server: .venv/pyvenv.cfg scripts/ensure_redis.py
