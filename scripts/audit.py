@@ -1,7 +1,7 @@
 """Ask the advisories of PyPI about the packages that are installed by `make setup-test`, in their exact versions.
 
-pip-audit asks; it has an environment of its own, .make/audit, as it brings packages that nothing here needs. Exit code 0
-when nothing is known against any package, 1 when something is, 2 when the advisories cannot be reached.
+pip-audit asks; it has an environment of its own, .make/audit, as it brings packages that nothing here needs. Exit code
+0 when nothing is known against any package, 1 when something is, 2 when the advisories cannot be reached.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ ENVIRONMENT = ROOT / ".make" / "audit"
 REQUIREMENTS = ROOT / "requirements" / "test.txt"
 AUDITOR = "pip-audit>=2.7,<3"
 UNREACHABLE = (
-    "The advisories cannot be reached from here, so nothing is known about {count} of {total} packages: run `make audit` "
-    "where https://pypi.org can be reached, not only a mirror of its files."
+    "The advisories cannot be reached from here, so nothing is known about {count} of {total} packages: run "
+    "`make audit` where https://pypi.org can be reached, not only a mirror of its files."
 )
 NOT_INSTALLED = "pip-audit cannot be installed into .make/audit: {reason}"
 

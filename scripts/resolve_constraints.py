@@ -56,7 +56,14 @@ def canonical(name: str) -> str:
 
 def write_hashes() -> None:
     """Write the requirements with their hashes. Exits when uv is not installed."""
-    common = ["--constraints", "constraints.txt", "--generate-hashes", "--universal", "--python-version", "3.11"]
+    common = [
+        "--constraints",
+        "constraints.txt",
+        "--generate-hashes",
+        "--universal",
+        "--python-version",
+        "3.11",
+    ]
     for name, (sources, extras) in REQUIREMENTS.items():
         chosen = [option for extra in extras for option in ("--extra", extra)]
         command = [sys.executable, "-m", "uv", "pip", "compile", "--quiet", "--no-annotate", "--no-header"]
