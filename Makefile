@@ -16,15 +16,19 @@ unexport VIRTUAL_ENV PYTHONHOME PYTHONPATH PYTHONDONTWRITEBYTECODE SPARK_HOME PY
 MAKEFLAGS += --no-builtin-rules
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup setup-test setup-servers demo test test-rest test-connect test-all differential model faults tla docs docs-serve reference bench bench-guard bench-tables stages startup growth skew cleanup algorithms publishing side-effects lint format constraints clean distclean
+.PHONY: help setup setup-test setup-servers demo test test-rest test-connect test-all differential model faults tla docs docs-serve reference bench bench-guard bench-tables stages startup growth skew cleanup algorithms publishing side-effects lint format constraints audit clean distclean
 
 BIN := .venv/bin
 PIP_INSTALL := scripts/quietly.sh $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-input -c constraints.txt
+# What the two commands need is pinned with hashes: pip refuses other files of these versions. Then come this project and
+# what the files lack, which is nothing as long as they are up to date. HASHES=no goes without, for a mirror that builds
+# packages itself.
+PIP_REQUIRE = $(if $(filter no,$(HASHES)),@:,@$(PIP_INSTALL) --no-build-isolation --require-hashes)
 PYTEST = PATH="$(CURDIR)/.make/node:$$PATH" PYTHONHASHSEED=$(SEED) $(BIN)/python -m pytest --seed $(SEED) $(PARALLEL)
 export NO_MKDOCS_2_WARNING := 1
 MKDOCS := $(BIN)/python -m mkdocs
 PARALLEL := --numprocesses auto --maxprocesses 4
-REQUIREMENTS := setup.cfg pyproject.toml constraints.txt
+REQUIREMENTS := setup.cfg pyproject.toml constraints.txt $(wildcard requirements/*.txt)
 
 help:  ## list what make can do
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
@@ -118,8 +122,12 @@ format: .make/packages-test  ## rewrite the code in the project's style
 	@$(BIN)/ruff check --quiet --fix-only .
 	@$(BIN)/ruff format .
 
-constraints: .venv/pyvenv.cfg  ## choose the newest versions of all packages anew (with Python 3.11)
+constraints: .venv/pyvenv.cfg  ## choose the newest versions of all packages anew, and write their hashes (with Python 3.11)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check 'uv>=0.5'
 	@$(BIN)/python scripts/resolve_constraints.py
+
+audit: .venv/pyvenv.cfg  ## ask the advisories of PyPI about the packages that are installed
+	@$(BIN)/python scripts/audit.py
 
 clean:  ## remove what runs, tests and builds left behind
 	rm -rf build dist site .faults *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
@@ -147,12 +155,16 @@ endif
 # setuptools comes first and from constraints.txt, so that what is built here is built with a known version of it.
 .make/packages: .venv/pyvenv.cfg $(REQUIREMENTS)
 	@echo "Installing Python packages into .venv (about a minute) ..."
+	$(PIP_REQUIRE) -r requirements/build.txt
+	$(PIP_REQUIRE) -r requirements/run.txt
 	@$(PIP_INSTALL) setuptools
 	@$(PIP_INSTALL) --no-build-isolation --editable '.[azure,spark]'
 	@mkdir -p .make && touch $@
 
 .make/packages-test: .venv/pyvenv.cfg $(REQUIREMENTS)
 	@echo "Installing Python packages, those for tests and checks included, into .venv (about a minute) ..."
+	$(PIP_REQUIRE) -r requirements/build.txt
+	$(PIP_REQUIRE) -r requirements/test.txt
 	@$(PIP_INSTALL) setuptools
 	@$(PIP_INSTALL) --no-build-isolation --editable '.[test,lint]'
 	@mkdir -p .make && touch .make/packages $@
