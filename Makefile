@@ -16,7 +16,9 @@ unexport VIRTUAL_ENV PYTHONHOME PYTHONPATH PYTHONDONTWRITEBYTECODE SPARK_HOME PY
 MAKEFLAGS += --no-builtin-rules
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup setup-test setup-servers demo test test-rest test-connect test-all differential model faults tla docs docs-serve reference bench bench-guard bench-tables stages startup growth skew cleanup algorithms publishing side-effects lint format constraints audit clean distclean
+.PHONY: help setup setup-test setup-servers demo test test-rest test-connect test-all differential model faults \
+        tla docs docs-serve reference bench bench-guard bench-tables bench-streams stages startup growth skew \
+        cleanup algorithms publishing side-effects lint format constraints audit clean distclean
 
 BIN := .venv/bin
 PIP_INSTALL := scripts/quietly.sh $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-input -c constraints.txt
@@ -82,6 +84,9 @@ bench-guard: setup  ## measure what the guard costs a fold in memory
 
 bench-tables: .make/java .make/packages-bench  ## measure how fast versions are read as tables
 	@$(BIN)/python -m benchmarks.tables $(ARGS)
+
+bench-streams: .make/java .make/packages-bench  ## measure what a micro-batch costs beside a plain one; ARGS="--epochs 1000"
+	@$(BIN)/python -m benchmarks.streams $(ARGS)
 
 tla: .make/java .make/packages-tla  ## check the specifications in docs/tla with TLC; ARGS="StateBased" checks some
 	@$(BIN)/python scripts/check_tla.py $(or $(ARGS),--write)
