@@ -16,7 +16,7 @@ unexport VIRTUAL_ENV PYTHONHOME PYTHONPATH PYTHONDONTWRITEBYTECODE SPARK_HOME PY
 MAKEFLAGS += --no-builtin-rules
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup setup-test demo test test-rest test-all differential model faults tla docs docs-serve reference bench bench-guard bench-tables stages startup growth skew cleanup algorithms lint format constraints clean distclean
+.PHONY: help setup setup-test demo test test-rest test-all differential model faults tla delivery docs docs-serve reference bench bench-guard bench-tables stages startup growth skew cleanup algorithms lint format constraints clean distclean
 
 BIN := .venv/bin
 PIP_INSTALL := scripts/quietly.sh $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-input -c constraints.txt
@@ -82,6 +82,9 @@ model: .make/packages-test  ## walk every interleaving of the shipped code; rewr
 
 faults: .make/packages-test .make/azurite  ## kill batches at random moments, compare how they end; rewrites docs/faults.md, ARGS="--share 0.01" is short
 	@PATH="$(CURDIR)/.make/node:$$PATH" nice $(BIN)/python -m tests.faults $(ARGS)
+
+delivery: .make/packages-test .make/redis/redis-server  ## kill deliveries to a server that counts; rewrites the table in docs/delivery.md
+	@$(BIN)/python -m benchmarks.delivery --document docs/delivery.md $(ARGS)
 
 docs: .make/packages-docs  ## build the documentation as a site, site/index.html; a broken link or anchor fails
 	@scripts/quietly.sh $(MKDOCS) build --strict
