@@ -16,7 +16,7 @@ unexport VIRTUAL_ENV PYTHONHOME PYTHONPATH PYTHONDONTWRITEBYTECODE SPARK_HOME PY
 MAKEFLAGS += --no-builtin-rules
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup setup-test demo test test-rest test-all differential model faults tla delivery docs docs-serve reference bench bench-guard bench-tables stages startup growth skew cleanup algorithms lint format constraints clean distclean
+.PHONY: help setup setup-test setup-servers demo test test-rest test-all differential model faults tla delivery docs docs-serve reference bench bench-guard bench-tables stages startup growth skew cleanup algorithms lint format constraints clean distclean
 
 BIN := .venv/bin
 PIP_INSTALL := scripts/quietly.sh $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-input -c constraints.txt
@@ -31,7 +31,9 @@ help:  ## list what make can do
 
 setup: .make/java .make/packages  ## install what is needed to run: Python packages into .venv, and Java if there is none
 
-setup-test: .make/java .make/packages-test .make/azurite .make/redis/redis-server  ## also install what the tests and checks need, Azurite and Redis included
+setup-test: .make/java .make/packages-test .make/azurite  ## also install what the tests and checks need, Azurite included
+
+setup-servers: .make/redis/redis-server  ## also install the servers that only the long tests need: Redis
 
 demo: setup  ## run the ShootingRange sample from message log to leader board
 	@$(BIN)/consistent demo
@@ -39,7 +41,7 @@ demo: setup  ## run the ShootingRange sample from message log to leader board
 test: setup-test  ## run the tests, in five minutes; ARGS="tests/unit -k name" runs some, SEED=2 draws other numbers
 	@$(PYTEST) -m "not thorough" $(ARGS)
 
-test-rest: setup-test  ## run what `make test` leaves out: what takes long, and properties with many more examples
+test-rest: setup-test setup-servers  ## run what `make test` leaves out: what takes long, and properties with many more examples
 	@$(PYTEST) -m "thorough or hypothesis" --hypothesis-profile thorough $(ARGS)
 
 test-all: test test-rest  ## run all tests

@@ -32,7 +32,7 @@ def unpack() -> None:
     print("Unpacking redis-server into .make/redis ...", flush=True)
     with tempfile.TemporaryDirectory() as folder:
         try:
-            run(["apt-get", "download", *PACKAGES], folder)
+            download(folder)
             for package in Path(folder).glob("*.deb"):
                 run(["dpkg", "-x", str(package), str(PLACE)], folder)
         except (FileNotFoundError, subprocess.CalledProcessError) as error:
@@ -41,6 +41,15 @@ def unpack() -> None:
     (libraries,) = (PLACE / "usr" / "lib").glob("*-linux-*")
     SERVER.write_text(LAUNCHER.format(libraries=libraries.relative_to(PLACE)))
     SERVER.chmod(0o755)
+
+
+def download(folder: str) -> None:
+    """Download the packages. A system that has never looked for any does so first, which takes an administrator."""
+    try:
+        run(["apt-get", "download", *PACKAGES], folder)
+    except subprocess.CalledProcessError:
+        run(["apt-get", "update"], folder)
+        run(["apt-get", "download", *PACKAGES], folder)
 
 
 def run(command: list[str], folder: str) -> None:

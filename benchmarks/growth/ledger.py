@@ -76,7 +76,7 @@ class LedgerSize(SizeBySize):
 async def _batch_and_truncation(table: Table) -> None:
     """Ask the ledger what the driver of a batch asks it, and then that of a truncation."""
     ledger, batch_id = Ledger(table, system_clock), uuid.uuid4().hex
-    await ledger.check_algorithm(STATE_BASED)
+    await ledger.check_table(STATE_BASED)
     await ledger.find(batch_id)
     record = await ledger.begin(batch_id, "a log", "/out")
     await ledger.open_batches()

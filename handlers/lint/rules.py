@@ -35,6 +35,8 @@ _ALL = (
          "context.random, or the library's generator seeded with context.random.getrandbits(64)"),
     Rule("CM205", "shared random generator", "its numbers depend on what was drawn before",
          "context.random, or a generator created and seeded in the handler"),
+    Rule("CM206", "foreseeable draws", "whoever chooses message ids can compute them",
+         "keyed draws (--draws keyed) where senders are not trusted", is_note=True),
     Rule("CM301", "environment variables", "they may differ between processes", _CAPTURE),
     Rule("CM302", "process information", "it differs between processes", _CAPTURE),
     Rule("CM303", "machine information", "it differs between machines", _CAPTURE),

@@ -19,6 +19,7 @@ from runtime.algorithms.outbox.entities import ENTITY
 from runtime.algorithms.outbox.entity import read_entity
 from runtime.batches import numbering
 from runtime.batches.record import read_record
+from runtime.batches.settings import OF_TABLE, read_settings
 from runtime.cleanup import policies
 from runtime.errors import StoredDataError
 from runtime.retries import READ_AGAIN
@@ -111,6 +112,8 @@ def _read(row: Row) -> None:
         found_letter(row)
     elif row.partition_key == policies.PARTITION:
         policies.read_policy(row)
+    elif row.partition_key == numbering.PARTITION and row.row_key == OF_TABLE:
+        read_settings(row)
     elif row.partition_key == numbering.PARTITION and not row.row_key.startswith("!"):
         read_record(row)
 

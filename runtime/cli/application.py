@@ -30,6 +30,7 @@ from runtime.cli.commands.sample import shooting_range
 from runtime.cli.commands.show import show
 from runtime.cli.commands.sql import sql
 from runtime.cli.commands.stats import stats
+from runtime.cli.commands.stream import stream
 from runtime.cli.commands.streams import streams
 from runtime.cli.commands.sweep import sweep
 from runtime.cli.commands.tokens import issue
@@ -87,6 +88,7 @@ _COMMANDS = (
     demo,
     lint,
     run,
+    stream,
     outcomes,
     publish,
     letters,

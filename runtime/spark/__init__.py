@@ -1,4 +1,4 @@
-"""The Spark jobs: batches over message logs, their verification, and truncation of all streams of a table."""
+"""The Spark jobs: batches over logs and streams, their verification, and truncation of all streams of a table."""
 
 from runtime.errors import MissingExtraError
 
@@ -7,8 +7,11 @@ try:
     from runtime.spark.batch_options import BatchOptions
     from runtime.spark.redrive import letters, redrive
     from runtime.spark.rounds import BatchResult
+    from runtime.spark.schemas import OUTCOMES
     from runtime.spark.sessions.session import build_session
     from runtime.spark.sources import register_data_sources
+    from runtime.spark.streaming.query import run_stream
+    from runtime.spark.streaming.source import published_outputs
     from runtime.spark.truncate import truncate
     from runtime.spark.verify import Verification, VerifyOptions, verify
     from runtime.spark.workers.connection import TablePlace
@@ -18,6 +21,7 @@ except ModuleNotFoundError as error:
     ) from error
 
 __all__ = [
+    "OUTCOMES",
     "Batch",
     "BatchOptions",
     "BatchResult",
@@ -28,9 +32,11 @@ __all__ = [
     "dead_letters",
     "letters",
     "outputs",
+    "published_outputs",
     "redrive",
     "register_data_sources",
     "run_batch",
+    "run_stream",
     "truncate",
     "verify",
 ]

@@ -62,7 +62,7 @@ class BatchFolders:
         if any(not name.startswith(mark_prefix(self.record.token)) for name in marks) or (
             found and not marks
         ):
-            raise _of_another(self.round(number), self.record.batch_id)
+            raise of_another(self.round(number), self.record.batch_id)
         if self._mark(found) in marks:
             return True
         for name in sizes:  # by name: what another driver has put there since has other names
@@ -169,10 +169,11 @@ def check_unused(out: str, batch_id: str) -> None:
     """Raise `BatchRefusedError` when a batch that the ledger does not have left outcomes in a folder."""
     folder = f"{out}/batch_id={batch_id}"
     if open_folder(folder).names():
-        raise _of_another(folder, batch_id)
+        raise of_another(folder, batch_id)
 
 
-def _of_another(folder: str, batch_id: str) -> BatchRefusedError:
+def of_another(folder: str, batch_id: str) -> BatchRefusedError:
+    """Return the error that a folder holds outcomes of a batch that the ledger does not have."""
     return BatchRefusedError(
         f"{folder} holds outcomes of another batch with the id {batch_id}, from another store, or pruned from the "
         f"ledger of this one: choose another --out or another --batch-id."

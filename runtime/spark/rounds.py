@@ -33,7 +33,8 @@ from runtime.spark.counts import counted
 from runtime.spark.folders import BatchFolders, absolute_folder, check_unused
 from runtime.spark.logs.routing import route
 from runtime.spark.passes import Work, finish
-from runtime.spark.sessions.failures import SPARK_FAILURES, explain
+from runtime.spark.sessions.failures import failing_as
+from runtime.spark.sessions.kinds import cores_of
 from runtime.spark.workers.connection import Connection, TablePlace
 from runtime.spark.workers.job import FoldJob
 from runtime.spark.workers.parts import PART, Part, PartJob, totals
@@ -78,7 +79,7 @@ class Rounds:
     @property
     def partitions(self) -> int:
         """How many partitions messages are shuffled to."""
-        return self.options.partitions or max(2, 2 * self.spark.sparkContext.defaultParallelism)
+        return self.options.partitions or max(2, 2 * cores_of(self.spark))
 
     def check_table(self) -> None:
         """Raise `UsageError` when the table was processed with another algorithm, or belongs to another app."""
@@ -96,28 +97,32 @@ class Rounds:
         `first` gives the outcomes of the first, which has so many messages, if that is known.
         """
         self.check_table()
-        record = self._begin(batch_id, what)
-        if record.is_finished:
-            return BatchResult(record, self._folders(record).outcomes(), was_published=True)
+        record = self.begin(batch_id, what)
+        was_published = record.is_finished
+        if not was_published:
+            record = self.end(record, first, messages)
+        return BatchResult(record, self._folders(record).outcomes(), was_published)
+
+    def end(self, record: BatchRecord, first: Round, messages: int | None = None) -> BatchRecord:
+        """Run the rounds of a batch that has begun, as `run` does, and publish it."""
         record = self._run_rounds(record, first, messages)
         self._folders(record).release()
         record = self.connection.run(self.ledger.publish(record))
-        folders = self._folders(record)
-        folders.remove_staging()
-        return BatchResult(record, folders.outcomes(), was_published=False)
+        self._folders(record).remove_staging()
+        return record
 
     def handle(self, job: FoldJob, messages: DataFrame) -> Work:
         """Return the work on messages in the one form of a log."""
         return Work(route(messages, self.app, self.partitions), job.fold)
 
-    def _begin(self, batch_id: str | None, what: str) -> BatchRecord:
+    def begin(self, batch_id: str | None, what: str) -> BatchRecord:
         """Begin or resume a batch in the ledger, once it is certain that it can be run."""
         out, other = absolute_folder(self.out), self.options.other_table
         begun = None if batch_id is None else self.find(batch_id)
         if batch_id is not None and begun is None:
             check_unused(out, batch_id)
         if begun is None or not begun.is_finished:
-            check_folder(self.spark, out)
+            check_folder(out)
             check_workers(
                 self.spark, Probe(self.app, self.place.for_workers(), other and other.for_workers())
             )
@@ -206,13 +211,13 @@ class Rounds:
         number, types = record.rounds, tuple(self.app.message_types)
         folders = self._folders(record)
         self.options.step(f"Round {number}: handling messages")
-        try:
-            with counted(self.spark, messages, self.options.progress) as counts:
-                rows, fold = round_(replace(self._job(record), counts=counts))
-                staged = folders.stage(number)
-                written = rows.mapInArrow(PartJob(fold, staged, types).run, PART).collect()
-        except SPARK_FAILURES as error:
-            raise BatchFailedError(explain(error, record.batch_id)) from error
+        with (
+            failing_as(BatchFailedError, record.batch_id),
+            counted(self.spark, messages, self.options.progress) as counts,
+        ):
+            rows, fold = round_(replace(self._job(record), counts=counts))
+            staged = folders.stage(number)
+            written = rows.mapInArrow(PartJob(fold, staged, types).run, PART).collect()
         self.options.step(f"Round {number}: committing outcomes")
         self.connection.run(self.connection.table.barrier())
         return folders.put_in_place(staged, number, [Part(**row.asDict()) for row in written], types)
@@ -223,14 +228,8 @@ class Rounds:
             return
         number = record.rounds - 1
         self.options.step(f"Round {number}: finishing messages")
-        try:
-            finish(
-                self._folders(record).outcomes(number),
-                self._job(record),
-                self.partitions,
-            )
-        except SPARK_FAILURES as error:
-            raise BatchFailedError(explain(error, record.batch_id)) from error
+        with failing_as(BatchFailedError, record.batch_id):
+            finish(self._folders(record).outcomes(number), self._job(record), self.partitions)
 
     def _outputs_of(self, record: BatchRecord, number: int) -> DataFrame:
         """Return the outputs of a round, each for the handlers that take it, as a log in its one form.

@@ -48,6 +48,9 @@ OUTCOME = StructType(
 STORED_OUTCOME = StructType([*OUTCOME.fields, StructField("round", IntegerType())])
 """An outcome as it is read back: with the round of the cascade it belongs to."""
 
+OUTCOMES = StructType([*OUTCOME.fields, StructField("batch_id", StringType()), *STORED_OUTCOME.fields[-1:]])
+"""The outcomes of all batches in a folder, with the batch and the round of each: what a stream is to read there."""
+
 FOUND = StructType(
     [
         StructField("handler", StringType()),

@@ -11,6 +11,7 @@ import msgpack
 import pytest
 
 from eventstore import Int64, Operation, Row, Table, drive
+from handlers import App
 from runtime import Envelope, Output, Processor
 from runtime.algorithms.choice import Dependencies, make_outbox_batches
 from runtime.algorithms.documents.effects import MAX_BYTES, Effect, TableEffects
@@ -24,6 +25,7 @@ from runtime.algorithms.state_based.truncation_rules import DAY
 from runtime.batches.context import BatchContext
 from runtime.batches.ledger import Ledger
 from runtime.batches.numbering import PARTITION, Counter
+from runtime.batches.settings import KEY_BYTES, OF_TABLE, Claim, Owner
 from runtime.cleanup.forget import Tables, forget
 from runtime.cleanup.lease import Leases
 from runtime.cleanup.policies import Policies, PolicyRules, Scope
@@ -137,7 +139,9 @@ async def write_all(table: Table) -> None:
     ledger = Ledger(table, system_clock)
     ended = await ledger.commit_round(await ledger.begin("ended", "log", "out"), 0, {"processed": 1}, 0)
     await ledger.publish(ended)
-    died = await ledger.begin("died", "log", "out")
+    claim = Claim(Owner.of(App(*app.handler_types, name="range")))
+    died = await ledger.begin("died", "log", "out", claim=claim)
+    await table.transact(PARTITION, [Operation.merge(OF_TABLE, {"DrawKey": bytes(KEY_BYTES)})])
     older = Counter(looked_through="died").operation()
     await table.transact(PARTITION, [Operation.merge("!next", older.properties)])
     given_to = Dependencies(app, table, batch=BatchContext("died", number=died.number))

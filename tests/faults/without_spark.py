@@ -57,6 +57,11 @@ _ENTITIES = pa.schema(
 )
 
 
+def fold_schema(body: pa.DataType) -> pa.Schema:
+    """Return the columns that a fold reads, with bodies of text or of bytes."""
+    return _FOLD.set(_FOLD.get_field_index("body"), pa.field("body", body))
+
+
 @contextmanager
 def noting_deaths(note: Callable[[], None]) -> Iterator[None]:
     """Have a function called for each process of a partition that was killed."""

@@ -13,7 +13,7 @@ from xdist.scheduler import LoadScopeScheduling
 
 _JOBS, _COMMANDS = SPARK = ("jobs on Spark", "commands on Spark")
 _TOGETHER = {
-    _JOBS: ("tests/integration/spark/",),
+    _JOBS: ("tests/integration/spark/", "tests/faults/hostile/test_hostile_logs.py"),
     _COMMANDS: (
         "tests/integration/cli/test_a_batch_from_the_command_line.py",
         "tests/integration/cli/test_batches_with_other_algorithms.py",
@@ -28,6 +28,7 @@ _TOGETHER = {
         "tests/docs/test_testing_handlers.py",
         "tests/docs/test_the_algorithms.py",
         "tests/docs/test_the_page_on_operations.py",
+        "tests/docs/test_the_page_on_streaming.py",
         "tests/docs/test_the_page_on_tables.py",
         "tests/docs/test_the_readme.py",
     ),

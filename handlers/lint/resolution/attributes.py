@@ -54,6 +54,8 @@ def _attribute(value: Value, name: str, node: ast.AST, scope: Scope, checker: Ch
         case External():
             return _of_external(value, name, node, scope, checker)
         case Instance():
+            if value.of == CONTEXT and name == "random":
+                checker.report("CM206", node, scope, "context.random")
             return _of_instance(value, name)
         case Package():
             return value if name == "__dict__" else in_package(value.module, name, checker)

@@ -115,8 +115,8 @@ def run(
         max_dead_letters=_held_back_by(max_dead_letters, strict=strict),
         **log.named(),
     )
-    log.check(batch.spark.master)
-    check_out(batch.out, batch.spark.master)
+    log.check(batch.spark.place)
+    check_out(batch.out, batch.spark.place)
     is_there = check_batch(loaded, batch.states, options, batch.batch_id, batch.out, must_exist=must_exist)
     screen = Screen(as_json)
     command = BatchCommand.announced(loaded, batch, options, screen)

@@ -12,6 +12,7 @@ COMMANDS = [
     "demo",
     "lint",
     "run",
+    "stream",
     "outcomes",
     "publish",
     "letters",
@@ -64,6 +65,7 @@ def test_without_a_command_help_is_shown_and_the_usage_is_wrong(consistent):
 HELP = [
     "--help",
     "run --help",
+    "stream --help",
     "outcomes --help",
     "truncate --help",
     "demo --help",

@@ -123,6 +123,18 @@ def test_a_note_is_shown_and_is_no_finding(consistent, here):
     assert "Nothing found, 1 note in 2 handlers" in said.out
 
 
+@pytest.mark.parametrize(
+    "draw", ["context.random.random()", "chance(context.random)", "getattr(context, 'random')"]
+)
+def test_draws_that_a_sender_can_foresee_are_noted(consistent, here, draw):
+    (here / "good.py").write_text(GOOD.replace("return Total(total=1.0)", f"{draw}; return state"))
+
+    said = consistent("lint", "good")
+
+    assert said.code == 0
+    assert "CM206 note: foreseeable draws: context.random" in said.out
+
+
 def test_the_rules(consistent):
     said = consistent("lint", "--rules")
 

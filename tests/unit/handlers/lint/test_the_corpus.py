@@ -13,6 +13,7 @@ from tests.unit.handlers.lint.corpus_check import checked, handlers, marks, plac
 
 FOLDERS = ["bad", "good", "unseen"]
 OF_THE_LINTER_ITSELF = {"CM901", "CM902", "CM903"}
+ONLY_NOTED = {"CM206"}
 
 
 def test_the_corpus_is_large_enough_to_say_something():
@@ -41,7 +42,7 @@ def test_marks_are_where_they_belong():
 
 
 def test_every_rule_is_broken_somewhere():
-    assert {mark.code for mark in marks("bad", "expect")} == set(RULES) - OF_THE_LINTER_ITSELF
+    assert {mark.code for mark in marks("bad", "expect")} == set(RULES) - OF_THE_LINTER_ITSELF - ONLY_NOTED
 
 
 def test_all_handlers_of_the_corpus_are_counted():

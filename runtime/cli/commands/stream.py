@@ -1,0 +1,219 @@
+"""`consistent stream`: a query without end, each micro-batch of which is a batch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from runtime.cli.apps import load_app
+from runtime.cli.batch_command import AlgorithmOption, BatchChoices, Cascade, Guard, Out
+from runtime.cli.beginning import check_batch
+from runtime.cli.commands.run import LateOption, OnErrorOption
+from runtime.cli.console import Screen
+from runtime.cli.durations import parse_duration
+from runtime.cli.message_logs import check_log
+from runtime.cli.option_groups import OtherStores, SparkOptions
+from runtime.cli.options import (
+    AlgorithmChoice,
+    AppSpec,
+    Late,
+    MaxRounds,
+    OnError,
+    Partitions,
+    StoreUrl,
+    TableName,
+)
+from runtime.cli.places import check_out
+from runtime.cli.reports.tables import counted
+from runtime.errors import UsageError
+
+if TYPE_CHECKING:
+    from handlers import App
+    from runtime.batches.record import BatchRecord
+    from runtime.spark.batch_options import BatchOptions
+    from runtime.spark.streaming.query import Stream, Trigger
+
+_MICROSECONDS = 1_000_000
+
+
+class SourceFormat(StrEnum):
+    """What is in the files that come into a folder."""
+
+    JSON = "json"
+    PARQUET = "parquet"
+    OUTCOMES = "outcomes"
+
+
+SourceFolder = Annotated[
+    str,
+    typer.Option(
+        "--source",
+        metavar="DIR",
+        show_default=False,
+        help="The folder that files with messages come into; each is to be complete when it appears there.",
+    ),
+]
+FormatOption = Annotated[
+    SourceFormat,
+    typer.Option(
+        "--format",
+        show_default=False,
+        help="JSON lines, Parquet, or the outcomes of another stream, of which the outputs are the messages.",
+    ),
+]
+QueryName = Annotated[
+    str,
+    typer.Option(
+        "--query",
+        metavar="NAME",
+        show_default=False,
+        help="The name of the query: its micro-batches are batches with the ids NAME-0, NAME-1 ...",
+    ),
+]
+CheckpointFolder = Annotated[
+    str,
+    typer.Option(
+        "--checkpoint",
+        metavar="DIR",
+        show_default=False,
+        help="Where Spark keeps how far the query is; of this query alone, and never deleted.",
+    ),
+]
+TriggerOption = Annotated[
+    int | None,
+    typer.Option(
+        "--trigger",
+        parser=parse_duration,
+        metavar="TIME",
+        show_default="one after another",
+        help="Begin a micro-batch every 5s, 1m ..., if there are messages.",
+    ),
+]
+AvailableNow = Annotated[
+    bool, typer.Option("--available-now", help="Handle what is there, in several micro-batches, and end.")
+]
+MaxFiles = Annotated[
+    int | None,
+    typer.Option(
+        "--max-files", metavar="N", min=1, show_default="all", help="Take so many files into a micro-batch."
+    ),
+]
+CompactAfter = Annotated[
+    int,
+    typer.Option(
+        "--compact-after",
+        metavar="N",
+        min=1,
+        help="Merge the outcomes of N epochs, which are in OUT when the last of them is published.",
+    ),
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class StreamChoices:
+    """What can be chosen for a stream beside what its micro-batches have in common with other batches."""
+
+    source: SourceFolder
+    source_format: FormatOption
+    query: QueryName
+    checkpoint: CheckpointFolder
+    trigger: TriggerOption = None
+    available_now: AvailableNow = False
+    max_files: MaxFiles = None
+    compact_after: CompactAfter = 1
+
+    @property
+    def how_often(self) -> Trigger:
+        """When micro-batches begin. Raises `UsageError` when two answers are given."""
+        if self.available_now and self.trigger is not None:
+            raise UsageError("--trigger is for a query without end: leave it or --available-now out.")
+        if self.available_now:
+            return "available-now"
+        return None if self.trigger is None else timedelta(seconds=self.trigger / _MICROSECONDS)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MicroBatchChoices:
+    """What can be chosen for the micro-batches of a stream, as for any batch."""
+
+    store: StoreUrl
+    table: TableName
+    out: Out
+    cascade: Cascade = False
+    max_rounds: MaxRounds = 100
+    partitions: Partitions = None
+    others: OtherStores
+    spark: SparkOptions
+
+    def as_batch(self) -> BatchChoices:
+        """Return the choices as those of a batch whose id is not chosen."""
+        return BatchChoices(**{name: getattr(self, name) for name in self.__dataclass_fields__})
+
+
+def stream(
+    *,
+    app: AppSpec,
+    choices: StreamChoices,
+    batches: MicroBatchChoices,
+    late: LateOption = Late.REFUSE,
+    on_error: OnErrorOption = OnError.CONTINUE,
+    guard: Guard = False,
+    algorithm: AlgorithmOption = AlgorithmChoice.STATE_BASED,
+) -> None:
+    r"""Run the handlers of an app over the files that come into a folder, micro-batch by micro-batch.
+
+        consistent stream --app samples.shooting_range:app --source incoming --format json --cascade \
+            --store sqlite:///store.db --table games --out outcomes --query shots --checkpoint checkpoint
+
+    Each micro-batch is a batch of `consistent batches`, with the id NAME-EPOCH; its outcomes are in OUT as a whole once
+    it is published. A query that was stopped, or killed, goes on where it was when it is started again with its name
+    and checkpoint. Another checkpoint under its name is refused.
+
+    Ctrl-C ends it. With --available-now it ends by itself.
+    """
+    trigger = choices.how_often
+    loaded = load_app(app)
+    batch = batches.as_batch()
+    options = batch.options(algorithm.value, late=late.value, on_error=on_error.value, guard=guard)
+    check_log(choices.source, batch.spark.place)
+    check_out(batch.out, batch.spark.place)
+    check_batch(loaded, batch.states, options, None, batch.out, must_exist=False)
+    screen = Screen()
+    new = _stream(loaded, batch, choices, options, screen)
+    again = f"Stopped. Nothing is lost: the same command goes on with the query {choices.query}."
+    with batch.spark.working(again) as (spark, progress):
+        from runtime.spark.streaming.source import open_source
+
+        progress.done()
+        messages = open_source(spark, choices.source, choices.source_format.value, choices.max_files)
+        new.run(messages, trigger)
+    screen.show(f"The query {choices.query} has handled all that was in {choices.source}.")
+
+
+def _stream(
+    app: App, batch: BatchChoices, choices: StreamChoices, options: BatchOptions, screen: Screen
+) -> Stream:
+    from runtime.spark.streaming.query import Stream
+    from runtime.spark.workers.connection import TablePlace
+
+    return Stream(
+        app,
+        TablePlace(*batch.states),
+        batch.out,
+        choices.query,
+        choices.checkpoint,
+        choices.compact_after,
+        options,
+        done=lambda record: screen.note(_sentence(record)),
+    )
+
+
+def _sentence(record: BatchRecord) -> str:
+    """Say what came of an epoch."""
+    counts = {name: count for name, count in record.counts.items() if count and name != "outputs"}
+    said = ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in sorted(counts.items()))
+    return f"{record.batch_id}: {said or 'no messages'}; {counted(record.counts.get('outputs', 0), 'output')}"

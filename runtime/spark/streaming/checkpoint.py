@@ -1,0 +1,143 @@
+"""Spark's checkpoint of a streaming query, read for what tells one micro-batch from another.
+
+Before Spark hands over the micro-batch of an epoch, it writes `offsets/EPOCH`: a line with the version of the form, one
+with settings, and one for each source that says how far it is read. The micro-batch is what lies between the offsets
+of the epoch before and these. A source of files counts its lists of files there, and keeps each list in
+`sources/SOURCE/NUMBER`; every tenth is `NUMBER.compact`, which repeats all lists before it. `metadata` has an id, drawn
+when the checkpoint is made.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Any, NamedTuple
+from uuid import uuid4
+
+from runtime.errors import UsageError
+from runtime.file_systems import Folder, open_folder
+
+_VERSION = "v1"
+_NOTHING_READ = "-"
+_COMPACT = ".compact"
+_OWNER = "consistent-query.json"
+_DIGITS = 32
+
+
+class Content(NamedTuple):
+    """What identifies a micro-batch beside query and epoch: the id of its checkpoint, and a digest of its offsets."""
+
+    checkpoint: str
+    offsets: str
+
+    def __str__(self) -> str:
+        return f"checkpoint {self.checkpoint} with offsets {self.offsets}"
+
+
+class Owner(NamedTuple):
+    """Which query a checkpoint belongs to, and which table it writes to."""
+
+    query: str
+    store: str
+    table: str
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """The checkpoint of a query, in a folder on any file system that pyarrow or fsspec opens."""
+
+    url: str
+
+    def content(self, epoch: int) -> Content:
+        """Return what identifies the micro-batch of an epoch that Spark has planned.
+
+        Reads the offsets of two epochs and the names of the files between them, not the messages. Raises `UsageError`
+        for a checkpoint in a form that is not known.
+        """
+        after = self._offsets(epoch)
+        before = self._offsets(epoch - 1) if epoch else [_NOTHING_READ] * len(after)
+        before += [_NOTHING_READ] * (len(after) - len(before))
+        files = [
+            sorted(self._files(source, *_numbers(*ends)))
+            for source, ends in enumerate(zip(before, after, strict=False))
+        ]
+        text = json.dumps([before, after, files])
+        return Content(self._id(), sha256(text.encode()).hexdigest()[:_DIGITS])
+
+    def owner(self) -> Owner | None:
+        """Return which query the checkpoint belongs to, None when none has said so."""
+        folder = self._folder()
+        if _OWNER not in folder.sizes():
+            return None
+        return Owner(**json.loads(_read(folder, _OWNER)))
+
+    def claim(self, owner: Owner) -> None:
+        """Note which query the checkpoint belongs to. Spark pays no attention to the file."""
+        folder = self._folder()
+        aside = folder.sub(f"_claimed-{uuid4().hex}")
+        aside.create()
+        with aside.write(_OWNER) as file:
+            file.write(json.dumps(owner._asdict()).encode())
+        aside.move_file(_OWNER, folder)
+        aside.delete()
+
+    def _folder(self) -> Folder:
+        return open_folder(self.url)
+
+    def _id(self) -> str:
+        return str(json.loads(_read(self._folder(), "metadata"))["id"])
+
+    def _offsets(self, epoch: int) -> list[str]:
+        version, _, *sources = _read(self._folder().sub("offsets"), str(epoch)).splitlines()
+        if version != _VERSION:
+            message = (
+                f"The checkpoint {self.url} has offsets in the form {version}, of which only {_VERSION} is known: run "
+                f"the query with the version of Spark that began it."
+            )
+            raise UsageError(message)
+        return sources
+
+    def _files(self, source: int, first: int, last: int) -> Iterator[tuple[str, int]]:
+        """Give the path and the time of each file in some lists of a source, none for a source that has no files."""
+        lists = self._folder().sub("sources").sub(str(source))
+        for number in range(first, last + 1):
+            has_number = (
+                f'"batchId":{number}'  # a list that repeats others has a line for each file there ever was
+            )
+            for line in _list_of_files(lists, number):
+                file = json.loads(line) if has_number in line else {}
+                if file.get("batchId") == number:
+                    yield file["path"], file["timestamp"]
+
+
+def _list_of_files(lists: Folder, number: int) -> Sequence[str]:
+    """Return the lines that have a list: its own, or, where Spark has deleted that, the first that repeat it."""
+    for name in (str(number), f"{number}{_COMPACT}"):
+        if lists.sub(name).exists():
+            return _read(lists, name).splitlines()
+    compacted = (name.removesuffix(_COMPACT) for name in lists.names() if name.endswith(_COMPACT))
+    later = [int(name) for name in compacted if name.isdecimal() and int(name) > number]
+    return _read(lists, f"{min(later)}{_COMPACT}").splitlines() if later else ()
+
+
+def _numbers(before: str, after: str) -> tuple[int, int]:
+    """Return the first and the last list of files between two offsets; none when they are not of files."""
+    first, last = (_number(offset) for offset in (before, after))
+    return (0, -1) if last is None else (0 if first is None else first + 1, last)
+
+
+def _number(offset: str) -> int | None:
+    if offset == _NOTHING_READ:
+        return None
+    try:
+        found: Any = json.loads(offset)
+    except ValueError:
+        return None  # the offset of a source that writes other text than JSON identifies it as it stands
+    return found["logOffset"] if isinstance(found, Mapping) and set(found) == {"logOffset"} else None
+
+
+def _read(folder: Folder, name: str) -> str:
+    with folder.read(name) as file:
+        return str(file.read().decode())

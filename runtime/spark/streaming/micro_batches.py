@@ -1,0 +1,70 @@
+"""What Spark calls for each epoch of a query: its micro-batch is a batch with the id QUERY-EPOCH."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from pyspark.sql import DataFrame
+
+from handlers import App
+from runtime.batches.record import BatchRecord, BatchStatus
+from runtime.spark.batch_options import BatchOptions
+from runtime.spark.rounds import Rounds
+from runtime.spark.sessions.settings import job_settings
+from runtime.spark.streaming.admission import Admission
+from runtime.spark.streaming.placing import EpochPlaces
+from runtime.spark.workers.connection import TablePlace, open_table
+
+
+def no_report(_: BatchRecord) -> None:
+    """Say nothing of an epoch that is done."""
+
+
+@dataclass
+class MicroBatches:
+    """Runs the micro-batches of a query, whose messages are in the one form of a log.
+
+    `done` is called with what the ledger has of an epoch that is done; `last` is the number of the last one. `failure`
+    is what stopped the query: Spark has only its text.
+    """
+
+    app: App
+    place: TablePlace
+    admission: Admission
+    places: EpochPlaces
+    options: BatchOptions
+    done: Callable[[BatchRecord], None] = no_report
+    last: int | None = field(default=None, init=False)
+    failure: Exception | None = field(default=None, init=False)
+
+    def __call__(self, messages: DataFrame, epoch: int) -> None:
+        """Run the micro-batch of an epoch to its end, unless it is published, and put its outcomes in place."""
+        try:
+            with job_settings(messages.sparkSession):
+                self._run(messages, epoch)
+        except Exception as error:
+            self.failure = error
+            raise
+        self.last = epoch
+
+    def _run(self, messages: DataFrame, epoch: int) -> None:
+        rounds = self._rounds(messages)
+        content = self.admission.checkpoint.content(epoch)
+        record = self.admission.find(rounds, epoch, content)
+        if record is None:
+            self.places.check_unused(epoch)
+        if record is None or record.status is not BatchStatus.PUBLISHED:
+            record = self._handle(rounds, messages, epoch, self.admission.what(epoch, content))
+        self.places.show(epoch)
+        self.done(record)
+
+    def _handle(self, rounds: Rounds, messages: DataFrame, epoch: int, what: str) -> BatchRecord:
+        rounds.check_table()
+        record = rounds.begin(self.admission.batch_id(epoch), what)
+        return rounds.end(record, lambda job: rounds.handle(job, messages))
+
+    def _rounds(self, messages: DataFrame) -> Rounds:
+        connection = open_table(self.place.store, self.place.table, self.options.other_table)
+        out = self.places.working
+        return Rounds(messages.sparkSession, self.app, self.place, out, self.options, connection)

@@ -1,0 +1,128 @@
+"""Streams: run the handlers of an app over a streaming DataFrame, micro-batch by micro-batch."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any, Literal
+
+from pyspark.sql import DataFrame
+from pyspark.sql.streaming.query import StreamingQuery
+
+from handlers import App
+from runtime.batches.record import BatchRecord, check_id
+from runtime.errors import BatchFailedError, UsageError
+from runtime.spark.batch_options import BatchOptions
+from runtime.spark.folders import absolute_folder
+from runtime.spark.logs.log import normalise
+from runtime.spark.sessions.failures import explain
+from runtime.spark.sessions.settings import job_settings
+from runtime.spark.streaming.admission import Admission
+from runtime.spark.streaming.checkpoint import Checkpoint
+from runtime.spark.streaming.micro_batches import MicroBatches, no_report
+from runtime.spark.streaming.placing import EpochPlaces
+from runtime.spark.workers.connection import TablePlace, check_reach, open_table
+
+Trigger = timedelta | Literal["available-now"] | None
+"""How often micro-batches begin: at this interval, one after another, or until all that is there is handled."""
+
+_LOOK_EVERY_SECONDS = 0.2
+_LAST_EPOCH = 2**63 - 1
+
+
+def run_stream(
+    df: DataFrame,
+    app: App,
+    *,
+    store: str,
+    table: str,
+    out: str,
+    query: str,
+    checkpoint: str,
+    trigger: Trigger = None,
+    compact_after: int = 1,
+    **options: Any,  # noqa: ANN401 - the fields of BatchOptions
+) -> StreamingQuery:
+    """Start a query that runs each micro-batch of a streaming DataFrame as a batch, and return it.
+
+    `df` has the columns of a log (see `run_batch`). The batch of an epoch has the id `QUERY-EPOCH`, and its outcomes
+    are in `out` as those of any batch, from the moment when it is published. With `compact_after`, the outcomes of that
+    many epochs are merged into one folder, and are in `out` from the moment when the last of them is published.
+    `options` are the fields of `BatchOptions`.
+
+    A query that stopped goes on where it was when it is started again with its name and checkpoint: with other handlers
+    of the same names, other parallelism or another session too. Costs a micro-batch what it costs a batch.
+
+    Raises `UsageError` for what cannot be run. Spark reports what stops the query later: `query.exception()`.
+    """
+    place = TablePlace(store, table)
+    return Stream(app, place, out, query, checkpoint, compact_after, BatchOptions(**options)).start(
+        df, trigger
+    )
+
+
+@dataclass
+class Stream:
+    """A query over one app and one table, to be started."""
+
+    app: App
+    place: TablePlace
+    out: str
+    query: str
+    checkpoint: str
+    compact_after: int = 1
+    options: BatchOptions = field(default_factory=BatchOptions)
+    done: Callable[[BatchRecord], None] = no_report
+
+    def __post_init__(self) -> None:
+        check_id(f"{self.query}-{_LAST_EPOCH}")
+        if self.compact_after < 1:
+            message = f"compact_after is a number of epochs from 1, not {self.compact_after}."
+            raise UsageError(message)
+        admission = Admission(self.query, Checkpoint(absolute_folder(self.checkpoint)))
+        places = EpochPlaces(absolute_folder(self.out), self.query, self.compact_after)
+        self.work = MicroBatches(self.app, self.place, admission, places, self.options, self.done)
+
+    def start(self, df: DataFrame, trigger: Trigger = None) -> StreamingQuery:
+        """Start the query. Raises `UsageError` for what is no stream, and `LogError` for what is no log."""
+        spark = df.sparkSession
+        if not df.isStreaming:
+            message = "This DataFrame is no stream: make it with spark.readStream, or run it as a batch."
+            raise UsageError(message)
+        check_reach(open_table(self.place.store, self.place.table, self.options.other_table), spark)
+        with job_settings(spark):  # of which the query has a copy
+            writer = normalise(df, self.options.source).writeStream.queryName(self.query)
+            writer = writer.option("checkpointLocation", self.work.admission.checkpoint.url).foreachBatch(
+                self.work
+            )
+            if trigger == "available-now":
+                writer = writer.trigger(availableNow=True)
+            elif isinstance(trigger, timedelta):
+                writer = writer.trigger(
+                    processingTime=f"{trigger / timedelta(milliseconds=1):.0f} milliseconds"
+                )
+            return writer.start()
+
+    def run(self, df: DataFrame, trigger: Trigger = None) -> None:
+        """Start the query, wait until it ends, and stop it when something else ends the waiting, such as Ctrl-C.
+
+        What waits to be compacted is put in place when the query has ended by itself. Raises what stopped it.
+        """
+        query = self.start(df, trigger)
+        try:
+            while query.isActive:
+                time.sleep(
+                    _LOOK_EVERY_SECONDS
+                )  # Ctrl-C is seen here at once, which a call into Java would not let
+        finally:
+            query.stop()
+        if self.work.failure is not None:
+            raise self.work.failure
+        failure = query.exception()
+        if failure is not None:
+            message = f"The query {self.query} was stopped: {explain(failure)}"
+            raise BatchFailedError(message)
+        if self.work.last is not None:
+            self.work.places.show_all(self.work.last)

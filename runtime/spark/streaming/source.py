@@ -1,0 +1,43 @@
+"""Folders that files come into, as streams of messages."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as sf
+
+from runtime.errors import LogError
+from runtime.spark.schemas import OUTCOMES
+from runtime.spark.sessions.failures import failing_as
+
+SourceFormat = Literal["json", "parquet", "outcomes"]
+
+
+def published_outputs(outcomes: DataFrame) -> DataFrame:
+    """Return what was published, as a message log, row by row: also of a stream that reads the OUT of another one.
+
+    The outputs of a message that was redelivered in a later epoch are there again, with their ids.
+    """
+    return outcomes.select(sf.explode("outputs").alias("output")).select("output.*")
+
+
+def open_source(
+    spark: SparkSession, folder: str, format_: SourceFormat, max_files: int | None = None
+) -> DataFrame:
+    """Return the messages of the files that come into a folder: JSON lines, Parquet, or outcomes of another stream.
+
+    `max_files` is how many files a micro-batch takes at most. Raises `LogError` when the folder is not there, or has no
+    Parquet file yet, whose columns would be those of all.
+    """
+    reader = spark.readStream
+    if max_files is not None:
+        reader = reader.option("maxFilesPerTrigger", max_files)
+    where = f"The folder {folder} cannot be read as a stream of {format_} files"
+    with failing_as(lambda sentence: LogError(f"{where}: {sentence}")):
+        if format_ == "json":
+            lines = reader.text(folder)
+            return lines.where(sf.trim("value") != "").select(sf.col("value").alias("line"))
+        if format_ == "outcomes":
+            return published_outputs(reader.schema(OUTCOMES).parquet(folder))
+        return reader.schema(spark.read.parquet(folder).schema).parquet(folder)

@@ -1,0 +1,202 @@
+"""A stream gives what one batch over all of its messages gives, wherever it stops and whoever goes on with it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections import Counter
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from pyspark.errors import StreamingQueryException
+
+from runtime.spark import published_outputs, run_stream
+from runtime.spark.streaming.query import Stream
+from runtime.spark.streaming.source import open_source
+from runtime.spark.workers.connection import TablePlace
+from tests.support.logs import GAME, generated
+from tests.support.outcomes import all_outcomes, heads, published
+
+
+@pytest.fixture
+def incoming(place):
+    """Give a folder with two files of messages."""
+    log = generated(place.folder / "log.jsonl", games=3, messages=40, duplicates=0.2, shuffle=True)
+    lines = Path(log).read_text().splitlines(keepends=True)
+    folder = place.folder / "incoming"
+    folder.mkdir()
+    for number in range(2):
+        (folder / f"{number}.jsonl").write_text("".join(lines[number::2]))
+    return folder
+
+
+def stream(place, incoming, **options):
+    """Run a query over all that is there."""
+    where = {"app": place.app, "store": place.store, "table": place.table, "out": place.out}
+    given = {"query": "shots", "checkpoint": str(place.folder / "checkpoint"), "trigger": "available-now"}
+    df = open_source(place.spark, str(incoming), "json", max_files=1)
+    query = run_stream(df, **{**where, **given, "partitions": 2, **options})
+    try:
+        query.awaitTermination()
+    finally:
+        query.stop()
+    return [progress.batchId for progress in query.recentProgress if "addBatch" in progress.durationMs]
+
+
+def forget_the_last_commit(place):
+    """Leave a checkpoint as when the driver dies after an epoch was published, before Spark knows."""
+    commits = place.folder / "checkpoint" / "commits"
+    last = max(int(each.name) for each in commits.iterdir() if each.name.isdecimal())
+    (commits / str(last)).unlink()
+    (commits / f".{last}.crc").unlink()
+    return last
+
+
+def outcomes(place):
+    return place.spark.read.parquet(place.out)
+
+
+def test_each_epoch_is_a_batch_and_the_last_one_is_done_once(place, incoming):
+    # Given a stream that has ended, but for the note of its last epoch
+    assert stream(place, incoming) == [0, 1]
+    before = all_outcomes(outcomes(place))
+    assert {row.batch_id for row in outcomes(place).select("batch_id").collect()} == {"shots-0", "shots-1"}
+    assert forget_the_last_commit(place) == 1
+
+    # When it is started again, and Spark hands the epoch over again
+    assert stream(place, incoming, partitions=3) == [1]
+
+    # Then nothing has changed, and a checkpoint made anew is refused
+    assert all_outcomes(outcomes(place)) == before
+    with pytest.raises(StreamingQueryException, match="Epoch 0 of the query shots had other content before"):
+        stream(place, incoming, checkpoint=str(place.folder / "anew"))
+    assert all_outcomes(outcomes(place)) == before
+
+
+@pytest.mark.thorough
+def test_it_gives_what_one_batch_gives(place, incoming):
+    beside = place.beside("batch")
+    batch = beside.run(str(place.folder / "log.jsonl"), cascade=True)
+
+    stream(place, incoming, cascade=True)
+
+    assert {key: count for key, (count, _) in heads(place.store, place.table).items()} == {
+        key: count for key, (count, _) in heads(beside.store, beside.table).items()
+    }
+    assert (
+        Counter(row.status for row in outcomes(place).collect())["processed"]
+        == (Counter(row.status for row in batch.collect())["processed"])
+    )
+
+
+@pytest.mark.thorough
+def test_an_epoch_that_failed_is_resumed_with_other_parallelism(place, incoming):
+    # Given a stream that stops in its second epoch, because it has too many dead letters
+    lines = (incoming / "1.jsonl").read_text()
+    bad = "".join(json.dumps({**json.loads(line), "type": "Unknown"}) + "\n" for line in lines.splitlines())
+    (incoming / "1.jsonl").write_text(bad)
+    with pytest.raises(StreamingQueryException, match="is held back"):
+        stream(place, incoming, max_dead_letters=0)
+    assert {row.batch_id for row in outcomes(place).collect()} == {"shots-0"}
+
+    # When it goes on without that limit
+    assert stream(place, incoming, partitions=3) == [1]
+
+    # Then readers see all epochs
+    assert {row.batch_id for row in outcomes(place).collect()} == {"shots-0", "shots-1"}
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("compact_after", [1, 2])
+def test_streams_are_chained(place, incoming, compact_after):
+    # Given a stream, and one over its OUT that runs beside it
+    where = {"store": place.store, "table": place.table}
+    chained = place.beside("chained")
+    Path(place.out).mkdir()
+    source = open_source(place.spark, place.out, "outcomes")
+    second = run_stream(
+        source, place.app, **where, out=chained.out, query="board", checkpoint=str(chained.folder / "c"),
+        trigger=timedelta(milliseconds=100), partitions=2,
+    )  # fmt: skip
+    try:
+        # When the first one has run to its end
+        new = Stream(
+            place.app,
+            TablePlace(**where),
+            place.out,
+            "shots",
+            str(place.folder / "checkpoint"),
+            compact_after,
+        )
+        new.run(open_source(place.spark, str(incoming), "json", max_files=1), "available-now")
+        second.processAllAvailable()
+    finally:
+        second.stop()
+
+    # Then the second one has handled each output once, as one batch with its cascade would have
+    given = published_outputs(outcomes(place)).select("message_id").collect()
+    taken = outcomes(chained).where("handler is not null").select("message_id").collect()
+    assert Counter(row.message_id for row in taken) == Counter(row.message_id for row in given)
+    beside = place.beside("batch")
+    beside.run(str(place.folder / "log.jsonl"), cascade=True)
+    assert {key: count for key, (count, _) in heads(place.store, place.table).items()} == {
+        key: count for key, (count, _) in heads(beside.store, beside.table).items()
+    }
+
+
+@pytest.mark.thorough
+def test_two_queries_and_a_batch_at_once_on_one_table(place, incoming):
+    first = run_beside(place, incoming, "first")
+    second = run_beside(place, incoming, "second")
+    place.run(str(place.folder / "log.jsonl"), batch_id="night")
+    for query in (first, second):
+        query.awaitTermination()
+
+    # Then each message was processed once, in one of the three, with the same outputs in all
+    rows = outcomes(place).where("status = 'processed'").select("message_id").collect()
+    ids = [row.message_id for row in rows]
+    assert len(ids) == len(set(ids)) == sum(count for count, _ in heads(place.store, place.table).values())
+    each = [
+        published(outcomes(place).where(f"batch_id like '{name}%'")) for name in ("first", "second", "night")
+    ]
+    assert each[0] == each[1] == each[2]
+
+
+def run_beside(place, incoming, query):
+    return run_stream(
+        open_source(place.spark, str(incoming), "json", max_files=1), place.app, store=place.store,
+        table=place.table, out=place.out, query=query, checkpoint=str(place.folder / query),
+        trigger="available-now", partitions=2,
+    )  # fmt: skip
+
+
+@pytest.mark.thorough
+def test_any_source_will_do(place):
+    # Given a source that counts
+    checkpoint = str(place.folder / "checkpoint")
+    where = {"store": place.store, "table": place.table, "out": place.out, "query": "ticks"}
+
+    # When it has run for some epochs
+    query = run_stream(ticks(place.spark), place.app, **where, checkpoint=checkpoint, partitions=2)
+    while not (Path(checkpoint) / "commits" / "1").exists():
+        assert not query.awaitTermination(1)
+    query.stop()
+
+    # Then these are batches; and once its checkpoint is gone, others of these numbers are refused
+    done = outcomes(place).where("status = 'processed'").count()
+    assert done >= 40
+    shutil.rmtree(checkpoint)
+    again = run_stream(ticks(place.spark), place.app, **where, checkpoint=checkpoint, partitions=2)
+    with pytest.raises(StreamingQueryException, match="Epoch 0 of the query ticks had other content before"):
+        again.awaitTermination(60)
+    assert outcomes(place).where("status = 'processed'").count() == done
+
+
+def ticks(spark):
+    """Return a stream that begins a round for each number, twenty in a micro-batch."""
+    numbers = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 20).load()
+    body = f"""concat('{{"game_id": "{GAME}", "position": ', value % 7, '}}')"""
+    return numbers.selectExpr(
+        "concat('m', value) as message_id", "'StartNewRound' as type", f"{body} as body", "value as sequence"
+    )
