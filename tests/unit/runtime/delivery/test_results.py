@@ -7,6 +7,7 @@ import pytest
 
 from runtime.delivery import DeliveryPolicy, OutgoingMessage, PermanentError, TransientError, batch_messages
 from runtime.delivery.outgoing import messages_of
+from runtime.delivery.records import RecordFiles
 from runtime.errors import UsageError
 from runtime.publishing.slices import BatchOutputs
 from tests.support.done_batches import make_batch, outcome, output
@@ -194,3 +195,31 @@ def test_a_store_of_keys_that_fails_ends_the_delivery_and_no_record_is_lost(offi
     with pytest.raises(OSError, match="disk"):
         office.deliver([message(n) for n in range(50)], policy=QUICK)
     assert len(office.records()) == len(office.sent) > 0
+
+
+def test_messages_that_cannot_be_read_end_the_delivery_and_no_record_is_lost(office):
+    def messages():
+        yield from (message(n) for n in range(100))
+        raise OSError("The file is damaged.")
+
+    with pytest.raises(OSError, match="damaged"):
+        office.deliver(messages())
+    assert len(office.records()) == len(office.sent) > 0
+
+
+def test_records_that_cannot_be_written_end_the_delivery_and_are_found_by_the_next(office, monkeypatch):
+    def fail(*_):
+        raise OSError("The disk is full.")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(RecordFiles, "add", fail)
+        with pytest.raises(OSError, match="full"):
+            office.deliver([message(n) for n in range(20)])
+    sent = list(office.sent)
+    assert sent
+
+    office.deliver([message(n) for n in range(20)])
+
+    assert sorted(office.sent) == sorted(f"m-{n}" for n in range(20))
+    assert {each["result"] for each in office.records()} == {"sent"}
+    assert len(office.records()) == 20
