@@ -106,6 +106,7 @@ lint: .make/packages-test  ## check style, types, layers and the samples' handle
 	check mypy; \
 	check lint-imports --no-logo; \
 	check consistent lint samples.shooting_range:app; \
+	check consistent lint samples.orders:app; \
 	test -z "$$failed"
 
 format: .make/packages-test  ## rewrite the code in the project's style
@@ -117,7 +118,7 @@ constraints: .venv/pyvenv.cfg  ## choose the newest versions of all packages ane
 
 clean:  ## remove what runs, tests and builds left behind
 	rm -rf build dist site .faults *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
-	rm -rf demo-output .consistent spark-warehouse metastore_db derby.log
+	rm -rf demo-output orders-output .consistent spark-warehouse metastore_db derby.log
 	find . \( -name .venv -o -name node_modules -o -name .git \) -prune -o -name __pycache__ -type d -exec rm -rf {} +
 
 distclean: clean  ## also remove what was installed
