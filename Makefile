@@ -1,7 +1,7 @@
 # What a user or a developer does here; `make help` lists it.
 #
-# Everything is installed inside this folder: Python packages in .venv, Azurite in node_modules. Files in .make record
-# what is installed, so that nothing is installed again until the file that names it changes.
+# Everything is installed inside this folder: Python packages in .venv, Azurite in node_modules, Redis in .make. Files
+# in .make record what is installed, so that nothing is installed again until the file that names it changes.
 
 # The first of these that is Python 3.11 or newer makes .venv; choose another with `make PYTHON=/path/to/python3 ...`.
 PYTHON ?= python3 python3.11 python3.12 python3.13 python3.14
@@ -16,7 +16,7 @@ unexport VIRTUAL_ENV PYTHONHOME PYTHONPATH PYTHONDONTWRITEBYTECODE SPARK_HOME PY
 MAKEFLAGS += --no-builtin-rules
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup setup-test demo test test-rest test-all differential model faults tla docs docs-serve reference bench bench-guard bench-tables stages startup growth skew cleanup algorithms lint format constraints clean distclean
+.PHONY: help setup setup-test setup-servers demo test test-rest test-all differential model faults tla docs docs-serve reference bench bench-guard bench-tables stages startup growth skew cleanup algorithms lint format constraints clean distclean
 
 BIN := .venv/bin
 PIP_INSTALL := scripts/quietly.sh $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-input -c constraints.txt
@@ -33,13 +33,15 @@ setup: .make/java .make/packages  ## install what is needed to run: Python packa
 
 setup-test: .make/java .make/packages-test .make/azurite  ## also install what the tests and checks need, Azurite included
 
+setup-servers: .make/redis/redis-server  ## also install the servers that only the long tests need: Redis
+
 demo: setup  ## run the ShootingRange sample from message log to leader board
 	@$(BIN)/consistent demo
 
 test: setup-test  ## run the tests, in five minutes; ARGS="tests/unit -k name" runs some, SEED=2 draws other numbers
 	@$(PYTEST) -m "not thorough" $(ARGS)
 
-test-rest: setup-test  ## run what `make test` leaves out: what takes long, and properties with many more examples
+test-rest: setup-test setup-servers  ## run what `make test` leaves out: what takes long, and properties with many more examples
 	@$(PYTEST) -m "thorough or hypothesis" --hypothesis-profile thorough $(ARGS)
 
 test-all: test test-rest  ## run all tests
@@ -167,3 +169,7 @@ endif
 .make/azurite: .venv/pyvenv.cfg package.json package-lock.json constraints.txt scripts/ensure_node.py
 	@$(BIN)/python scripts/ensure_node.py
 	@mkdir -p .make && touch $@
+
+.make/redis/redis-server: .venv/pyvenv.cfg scripts/ensure_redis.py
+	@$(BIN)/python scripts/ensure_redis.py
+	@touch -c $@

@@ -60,6 +60,14 @@ class Folder:
         """Return the files in it with their sizes in bytes; none when it is not there."""
         return {found.base_name: found.size for found in self._list() if found.is_file}
 
+    def paths(self) -> list[tuple[str, bool]]:
+        """Return the paths of what is in it, and whether each is of a folder; nothing when it is not there."""
+        return [(found.path, found.type == FileType.Directory) for found in self._list()]
+
+    def is_folder(self) -> bool:
+        """Say whether there is a folder of this name."""
+        return bool(self.files.get_file_info(self.path).type == FileType.Directory)
+
     def exists(self) -> bool:
         """Say whether there is a file or folder of this name."""
         return bool(self.files.get_file_info(self.path).type != FileType.NotFound)

@@ -37,9 +37,11 @@ class RetryPolicy:
 
     def beside(self, *tables: Table) -> RetryPolicy:
         """Return the policy for work on these tables: other tasks go on in its pauses if one is on the network."""
-        if self.sleep is not None:
-            return self
-        return replace(self, sleep=sleep_beside(*tables))
+        return self.sleeping(sleep_beside(*tables))
+
+    def sleeping(self, sleep: Sleep) -> RetryPolicy:
+        """Return the policy with this sleep, unless it has one of its own."""
+        return replace(self, sleep=sleep) if self.sleep is None else self
 
     def start(self) -> Retries:
         """Begin to count."""

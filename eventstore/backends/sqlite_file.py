@@ -37,8 +37,9 @@ _UNUSABLE = frozenset(
         sqlite3.SQLITE_AUTH,
     }
 )
-_WAL_ATTEMPTS = 300
+_WAL_SECONDS = 30
 _WAL_PAUSE_SECONDS = 0.1
+_TRY_AGAIN = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_PROTOCOL})
 
 
 class SqliteConnection(sqlite3.Connection):
@@ -210,17 +211,18 @@ class SqliteFile:
 
     def _journal_mode(self, connection: sqlite3.Connection) -> str:
         """Ask for the write-ahead log, and return the mode that is granted."""
-        # SQLite does not wait while another process switches the same new file, it fails at once.
-        for attempt in range(1, _WAL_ATTEMPTS + 1):
+        # SQLite does not wait while another process switches the same new file, it fails at once. Where processes that
+        # were killed have left a log which others recover, it may give up after some seconds: "locking protocol".
+        deadline = time.monotonic() + _WAL_SECONDS
+        while True:
             try:
                 mode: str = connection.execute("PRAGMA journal_mode=WAL").fetchone()[0]
             except sqlite3.OperationalError as error:
-                if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or attempt == _WAL_ATTEMPTS:
+                if error.sqlite_errorcode & 0xFF not in _TRY_AGAIN or time.monotonic() > deadline:
                     raise
                 time.sleep(_WAL_PAUSE_SECONDS)
             else:
                 return mode
-        raise AssertionError("The last attempt returns or raises.")
 
     def _check_format(self, connection: sqlite3.Connection) -> None:
         (found,) = connection.execute("PRAGMA user_version").fetchone()

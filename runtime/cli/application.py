@@ -12,6 +12,7 @@ import typer
 
 from runtime.cli.commands.batches import batches
 from runtime.cli.commands.check import check
+from runtime.cli.commands.deliver import deliver
 from runtime.cli.commands.demo import demo
 from runtime.cli.commands.discard import discard
 from runtime.cli.commands.evict import evict
@@ -93,6 +94,7 @@ _COMMANDS = (
     letters,
     redrive,
     discard,
+    deliver,
     batches,
     truncate,
     window,

@@ -22,13 +22,11 @@ def load_app(spec: str) -> App:
     `AppNotFoundError` when there is no such module or attribute, when it is no App, and when the module raises while it
     is imported.
     """
-    name, colon, attribute = spec.partition(":")
-    if not colon or not attribute.isidentifier() or not all(part.isidentifier() for part in name.split(".")):
-        raise UsageError(f"An app is named MODULE:ATTRIBUTE, like samples.shooting_range:app, not {spec!r}.")
-    module = _import(name)
+    name, attribute = split_spec(spec, "An app is named MODULE:ATTRIBUTE, like samples.shooting_range:app")
+    module = import_module(name)
     if not hasattr(module, attribute):
         raise AppNotFoundError(
-            f"The module {name} has no attribute {attribute}.{_apps_in(module)}{_hint(name)}"
+            f"The module {name} has no attribute {attribute}.{_apps_in(module)}{hint_at(name)}"
         )
     app = getattr(module, attribute)
     if not isinstance(app, App):
@@ -36,7 +34,16 @@ def load_app(spec: str) -> App:
     return app
 
 
-def _import(name: str) -> ModuleType:
+def split_spec(spec: str, form: str) -> tuple[str, str]:
+    """Return the module and the attribute of `module:attribute`. Raises `UsageError`, which says the form."""
+    name, colon, attribute = spec.partition(":")
+    if not colon or not attribute.isidentifier() or not all(part.isidentifier() for part in name.split(".")):
+        raise UsageError(f"{form}, not {spec!r}.")
+    return name, attribute
+
+
+def import_module(name: str) -> ModuleType:
+    """Import a module of Python's path or of the working directory. Raises `AppNotFoundError` and `UsageError`."""
     here = Path.cwd()
     if _is_in(here, name):
         check_names(here)
@@ -46,7 +53,7 @@ def _import(name: str) -> ModuleType:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
         if error.name and f"{name}.".startswith(f"{error.name}."):
-            raise AppNotFoundError(f"{_nowhere(name, error.name, here)}{_hint(error.name)}") from error
+            raise AppNotFoundError(f"{_nowhere(name, error.name, here)}{hint_at(error.name)}") from error
         raise AppNotFoundError(_raised(name, error)) from error
     except (Exception, SystemExit) as error:
         raise AppNotFoundError(_raised(name, error)) from error
@@ -63,7 +70,7 @@ def _is_in(folder: Path, name: str) -> bool:
     return place.is_dir() or place.with_suffix(".py").is_file()
 
 
-def _hint(name: str | None) -> str:
+def hint_at(name: str | None) -> str:
     """Say what to rename when a module of the working directory is hidden by one of this name, else nothing."""
     top = (name or "").partition(".")[0]
     imported = sys.modules.get(top)
@@ -83,7 +90,7 @@ def _hint(name: str | None) -> str:
 def _nowhere(name: str, missing: str, here: Path) -> str:
     stem, dot, suffix = name.rpartition(".")
     if dot and suffix == "py":
-        return f"An app is named by its module, not by its file: write {stem}:ATTRIBUTE."
+        return f"A module is named as it is imported, not by its file: write {stem}:ATTRIBUTE."
     package = f" (there is no {missing})" if missing != name else ""
     return f"There is no module {name}{package}: it was looked for in {here} and on Python's path."
 
@@ -98,7 +105,7 @@ def _raised(name: str, error: BaseException) -> str:
 
 def _import_hint(error: ImportError) -> str:
     """Say what to do about an import within the module of an app that fails."""
-    hint = _hint(error.name)
+    hint = hint_at(error.name)
     if hint:
         return hint
     if "circular import" in str(error):

@@ -99,7 +99,7 @@ class BatchChoices:
         stores = Stores.of(
             self.states,
             algorithm,
-            self.spark.master,
+            self.spark.place,
             deduplication_store=self.others.deduplication,
             token_store=self.others.tokens,
         )

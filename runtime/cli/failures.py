@@ -16,6 +16,7 @@ RuntimeFailure
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -38,7 +39,6 @@ TERMINATED = 143
 _SHOWN = 10
 _EXPECTED = (RuntimeFailure, EventStoreError, HandlersError)
 _OF_TYPER = (typer.Exit, typer.Abort, typer.BadParameter)
-_OF_SPARK = ("pyspark", "py4j")
 
 
 class NotPossibleError(RuntimeFailure):
@@ -108,10 +108,11 @@ def exports_need(error: ModuleNotFoundError) -> MissingExtraError:
 
 def _sentence(error: Exception, trace: Path | None) -> str:
     where = f" The full trace is in {trace}." if trace else ""
-    if type(error).__module__.partition(".")[0] in _OF_SPARK:
-        from runtime.spark.sessions.failures import explain
+    if "pyspark" in sys.modules:
+        from runtime.spark.sessions.failures import explain, is_of_spark
 
-        return f"{explain(error)}{where}"
+        if is_of_spark(error):
+            return f"{explain(error)}{where}"
     if isinstance(error, OSError) and error.strerror and error.filename:
         return f"{error.strerror}: {error.filename}.{where}"
     return f"Something unexpected went wrong: {type(error).__name__}: {error}.{where}"

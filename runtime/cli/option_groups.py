@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from runtime.cli.masters import check_master
+from runtime.cli.masters import place_of_work
 from runtime.cli.message_logs import check_log
 from runtime.cli.options import (
     DEFAULT_MASTER,
@@ -16,6 +16,7 @@ from runtime.cli.options import (
     LogFile,
     Master,
     Messages,
+    Remote,
     Source,
     TokenStoreUrl,
     TokenTableName,
@@ -72,11 +73,17 @@ class SparkOptions:
     """Where Spark works, and what takes its log."""
 
     master: Master = DEFAULT_MASTER
+    remote: Remote = None
     log_file: LogFile = None
 
     def __post_init__(self) -> None:
-        check_master(self.master)
+        self.place  # noqa: B018 - what cannot be is refused
+
+    @property
+    def place(self) -> str:
+        """Where Spark works: a master, or the url of a server of Spark Connect. Raises `UsageError` for neither."""
+        return place_of_work(self.master, self.remote) or self.master
 
     def working(self, when_stopped: str) -> AbstractContextManager[ShownSession]:
         """Start Spark, and give the session and the progress to report steps to; see `sessions.working`."""
-        return working(self.master, self.log_file, when_stopped=when_stopped)
+        return working(self.place, self.log_file, when_stopped=when_stopped)

@@ -72,6 +72,15 @@ AcknowledgedAfter = Annotated[
         "out, and its version may be cut.",
     ),
 ]
+Remote = Annotated[
+    str | None,
+    typer.Option(
+        "--remote",
+        metavar="sc://HOST:PORT",
+        show_default=False,
+        help="Work on this server of Spark Connect, whatever --master says; needs the extra `connect`.",
+    ),
+]
 OnSpark = Annotated[
     str | None,
     typer.Option(

@@ -1,6 +1,6 @@
 """The progress of a command: on a terminal a bar, in a file a line for each step and ten seconds.
 
-Spark's tasks are counted, or where a step knows them, messages and streams.
+A step that knows its messages or streams says how many of them workers have done.
 """
 
 from __future__ import annotations
@@ -23,9 +23,6 @@ from runtime.cli.reports.tables import counted
 
 if TYPE_CHECKING:
     from runtime.spark.counts import Done
-    from runtime.spark.sessions.progress import TaskWatch
-    from runtime.spark.sessions.session import Session
-
 
 LINE_EVERY_SECONDS = 10.0
 
@@ -47,20 +44,13 @@ class StepProgress:
         self._sentence = ""
         self._begun = 0.0
         self._said = 0.0
-        self._tasks: TaskWatch | None = None
-        self._counts_tasks = True
+        self._counts_messages = False
         self._since = (0.0, 0)
-
-    def watch(self, spark: Session) -> None:
-        """Count the tasks of a session from now on."""
-        from runtime.spark.sessions.progress import TaskWatch
-
-        self._tasks = TaskWatch(spark, self.show)
 
     def step(self, sentence: str) -> None:
         """End the step that is under way, and begin the next."""
         self.done()
-        self._sentence, self._counts_tasks = sentence, True
+        self._sentence, self._counts_messages = sentence, False
         self._begun = self._said = self._clock()
         self._since = (self._begun, 0)
         if self._console.is_terminal:
@@ -69,25 +59,23 @@ class StepProgress:
         else:
             self._console.print(Text(sentence), soft_wrap=True)
 
-    def show(self, done: int, total: int) -> None:
-        """Show how many tasks are done, if a step is under way and has any, and knows nothing better to count."""
-        if self._counts_tasks and total:
-            self._show(done, total, "tasks")  # of no rate, as they differ in size
-
     def show_streams(self, done: int, total: int) -> None:
-        """Show how many streams are done, and how many a second, in place of tasks."""
-        self._counts_tasks = False
+        """Show how many streams are done, and how many a second."""
         if total:
             self._show(done, total, "streams", self._rate(done))
 
     def show_messages(self, done: Done) -> None:
-        """Show how many messages are done, in how many streams and how many a second, in place of tasks."""
-        if (
-            self._counts_tasks
-        ):  # messages come when the log is shuffled, and their rate is that of the time after
-            self._counts_tasks, self._since = False, (self._clock(), done.messages)
+        """Show how many messages are done, in how many streams and how many a second."""
+        if not self._counts_messages:
+            # Messages come when the log is shuffled, and their rate is that of the time after.
+            self._counts_messages, self._since = True, (self._clock(), done.messages)
         streams = f" in {counted(done.streams, 'stream')}" if done.streams else ""
         self._show(done.messages, done.of, f"messages{streams}", self._rate(done.messages))
+
+    def show_count(self, done: int, unit: str) -> None:
+        """Show how many are done, of a number that nobody knows, and how many a second."""
+        self._counts_tasks = False
+        self._show(done, None, unit, self._rate(done))
 
     def _show(self, done: int, total: int | None, unit: str, rate: str = "") -> None:
         if not self._sentence:
@@ -110,11 +98,6 @@ class StepProgress:
     def failed(self) -> None:
         """End the step that is under way as one that did not succeed."""
         self._end(Text("✗ ", "red"), keep=True)
-
-    def close(self) -> None:
-        """Count no more tasks. To be called before the session is stopped."""
-        if self._tasks is not None:
-            self._tasks.close()
 
     @property
     def _seconds(self) -> float:

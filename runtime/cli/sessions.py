@@ -5,8 +5,7 @@ from __future__ import annotations
 import signal
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
-from functools import partial
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -41,8 +40,9 @@ def working(
     file.
     """
     from runtime.spark.sessions.java import JAVA_MISSING, find_java
+    from runtime.spark.sessions.kinds import is_remote
 
-    if find_java() is None:
+    if not is_remote(master) and find_java() is None:
         raise NotPossibleError(JAVA_MISSING)
     try:
         log = prepare_log(log_file)
@@ -62,28 +62,30 @@ def _shown_session(
 
     What Spark and its workers print goes to the log file.
     """
-    from runtime.spark.sessions.failures import SPARK_FAILURES
-    from runtime.spark.sessions.session import build_session
+    from runtime.spark.sessions.failures import unless_gone
+    from runtime.spark.sessions.kinds import is_remote
+    from runtime.spark.sessions.session import build_session, connect_session
 
     progress = StepProgress(console, keep_steps=keep_steps)
-    progress.step("Starting Spark")
+    progress.step("Connecting to Spark" if is_remote(master) else "Starting Spark")
     try:
         with _own_interrupts():
-            spark = build_session(master, log_file=log_file, settings=settings)
-        progress.watch(spark)
-        end = partial(_end, spark, progress)
+            if is_remote(master):
+                spark = connect_session(master)
+            else:
+                spark = build_session(master, log_file=log_file, settings=settings)
         try:
             yield spark, progress
         except BaseException as error:
             interrupt = _interrupt_behind(error)
             if interrupt is None:
-                end()
+                spark.stop()
                 raise
-            # The call that was interrupted has broken the connection to Java.
-            with suppress(*SPARK_FAILURES, OSError):
-                end()
+            # The call that was interrupted has broken the connection to Spark.
+            with unless_gone():
+                spark.stop()
             raise interrupt from None
-        end()
+        spark.stop()
     except BaseException:
         progress.failed()
         raise
@@ -100,11 +102,6 @@ def _interrupt_behind(error: BaseException) -> KeyboardInterrupt | None:
             return None
         error = following
     return error
-
-
-def _end(spark: Session, progress: StepProgress) -> None:
-    progress.close()
-    spark.stop()
 
 
 class _TerminatedError(KeyboardInterrupt):

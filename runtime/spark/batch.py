@@ -17,7 +17,6 @@ from runtime.clock import cut_off
 from runtime.errors import UsageError
 from runtime.messages.outcome import Status
 from runtime.spark.batch_options import BatchOptions
-from runtime.spark.beginning import check_session
 from runtime.spark.logs.inputs import describe_input
 from runtime.spark.logs.log import normalise
 from runtime.spark.logs.reading import Log, open_log, paths_of
@@ -76,7 +75,6 @@ class Batch:
 
     def run(self, messages: Log, batch_id: str | None = None) -> BatchResult:
         """Run the rounds that are not committed yet, publish, and return the outcomes."""
-        check_session(self.spark)
         with job_settings(self.spark, messages):
             options = self.options
             given = open_log(self.spark, messages, options.log_format, options.step)
@@ -99,7 +97,6 @@ class Batch:
                 "died with its id."
             )
             raise UsageError(message)
-        check_session(self.spark)
         latest = cut_off(self.options.clock, older_than)
         what = f"what was left behind {older_than} ago"
         with job_settings(self.spark):
@@ -113,7 +110,6 @@ class Batch:
         Costs what it costs to find them, and one query and one transaction for each stream that has some. Raises
         `UsageError` when there are none.
         """
-        check_session(self.spark)
         with job_settings(self.spark):
             return redrive_letters(self._rounds(), wanted, batch_id or new_batch_id())
 

@@ -8,18 +8,18 @@ import uuid
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
-from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from consistent_messaging import PACKAGES, explain, namesakes
 from handlers import App
 from runtime.errors import UsageError
-from runtime.spark.sessions.failures import SPARK_FAILURES
+from runtime.file_systems import open_folder
 from runtime.spark.sessions.failures import explain as explain_failure
+from runtime.spark.sessions.failures import is_of_spark
 from runtime.spark.sessions.session import has_alike_workers
+from runtime.spark.shipping import ship
 from runtime.spark.workers.connection import TablePlace, open_table
 
 _MISSING = re.compile(r"ModuleNotFoundError: No module named '([\w.]+)'")
@@ -53,64 +53,75 @@ class Probe:
         yield from batches
 
 
-def check_session(spark: SparkSession) -> None:
-    """Raise `UsageError` for a session that cannot run jobs: one of Spark Connect."""
-    if type(spark).__module__.startswith("pyspark.sql.connect"):
-        message = (
-            "This is a session of Spark Connect, which gives no access to the driver's JVM: run the batch with a "
-            'session of the driver itself, such as SparkSession.builder.master("local[*]") or by spark-submit.'
-        )
-        raise UsageError(message)
-
-
-def check_folder(spark: SparkSession, folder: str) -> None:
+def check_folder(folder: str) -> None:
     """Raise `UsageError` when nothing can be written to a folder; makes it if there is none."""
-    jvm: Any = spark._jvm  # noqa: SLF001 - there is no public way to Hadoop's files
+    tried = open_folder(folder).sub(f"_writable-{uuid.uuid4().hex}")
     try:
-        file = jvm.org.apache.hadoop.fs.Path(f"{folder}/_writable-{uuid.uuid4().hex}")
-        files = file.getFileSystem(spark._jsc.hadoopConfiguration())  # noqa: SLF001 - as above
-        files.create(file).close()
-        files.delete(file, False)
-    except Py4JJavaError as error:
-        reason = str(error.java_exception.toString()).partition("\n")[0]
-        message = f"Outcomes cannot be written to {folder}: {reason}. Choose another --out."
+        tried.create()
+        tried.touch("file")
+        tried.delete()
+    except OSError as error:
+        message = f"Outcomes cannot be written to {folder}: {error}. Choose another --out."
         raise UsageError(message) from error
 
 
 def check_workers(spark: SparkSession, probe: Probe) -> None:
-    """Raise `UsageError` when a worker lacks this package or the app, or does not reach the store.
+    """Raise `UsageError` when a worker lacks this package, or does not reach the store; send it the app it lacks.
 
-    Costs a task, unless the workers are known to have what this process has.
+    Costs a task, unless the workers are known to have what this process has; and one more for each module sent.
     """
     if has_alike_workers(spark):
         return
+    sent: set[str] = set()
+    while (failure := _failure(spark, probe)) is not None:
+        name = _missing(str(failure))
+        if name is None or name in sent or not _send(spark, name):
+            raise UsageError(_sentence(str(failure), name) or explain_failure(failure)) from failure
+        sent.add(name)
+
+
+def _failure(spark: SparkSession, probe: Probe) -> Exception | None:
+    """Return what a probe fails with, None when it does not."""
     try:
         spark.range(0, 1, 1, 1).mapInArrow(probe.run, "id long").collect()
-    except SPARK_FAILURES as error:
-        raise UsageError(_sentence(str(error)) or explain_failure(error)) from error
+    except Exception as error:
+        if not is_of_spark(error):
+            raise
+        return error
+    return None
 
 
-def _sentence(text: str) -> str | None:
+def _missing(text: str) -> str | None:
+    """Return the module that a worker lacks, None when the failure of a probe is another."""
+    found = _MISSING.findall(text) or _OF_ANOTHER.findall(text)
+    return found[-1] if found else None
+
+
+def _send(spark: SparkSession, name: str) -> bool:
+    is_ours = name.partition(".")[0] in _OURS | _OF_A_STORE
+    return not is_ours and ship(spark, name)
+
+
+def _sentence(text: str, missing: str | None) -> str | None:
     """Return what to do about the failure of a probe, None when it is none of a worker's set-up."""
     if "PYTHON_VERSION_MISMATCH" in text:
         return (
             f"The workers run another Python than this one, {sys.version_info.major}.{sys.version_info.minor}: set "
             f"PYSPARK_PYTHON to one of this version before the session is started."
         )
-    found = _MISSING.findall(text) or _OF_ANOTHER.findall(text)
-    if not found:
+    if missing is None:
         return None
-    name, top = found[-1], found[-1].partition(".")[0]
+    top = missing.partition(".")[0]
     hidden = [explain(each) for each in namesakes(Path.cwd()) if top == each.stem]
     if hidden:
         return hidden[0]
     if top in _OURS | _OF_A_STORE:
         extra = "spark,azure" if top in _OF_A_STORE else "spark"
         return (
-            f"The workers of this session have no module {name}: install 'consistent-messaging[{extra}]' in this "
+            f"The workers of this session have no module {missing}: install 'consistent-messaging[{extra}]' in this "
             f"version into their Python, or set PYSPARK_PYTHON to one that has it before the session is started."
         )
     return (
-        f"The workers of this session do not find the module {name} of the app: ship it with --py-files or "
-        f"spark.sparkContext.addPyFile(...), or put its folder on their PYTHONPATH."
+        f"The workers of this session do not find the module {missing} of the app: ship it with --py-files or "
+        f"spark.addArtifacts(..., pyfile=True), or put its folder on their PYTHONPATH."
     )

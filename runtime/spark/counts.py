@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from pyspark.sql import SparkSession
 
+from runtime.spark.sessions.kinds import address_for_workers
 from runtime.spark.sessions.progress import Watch
 from runtime.spark.workers.meter import LAYOUT, Address
 
@@ -76,15 +77,14 @@ def counted(spark: SparkSession, of: int | None, show: ShowDone | None) -> Itera
     if show is None:
         yield None
         return
-    try:
-        counts = Counts(str(spark.conf.get("spark.driver.host")))
-    except OSError:
+    counts = _listening(spark)
+    if counts is None:
         yield None
         return
 
     def look() -> None:
         messages, streams = counts.read()
-        if messages:
+        if messages or streams:
             show(Done(messages, streams, of))
 
     try:
@@ -93,3 +93,11 @@ def counted(spark: SparkSession, of: int | None, show: ShowDone | None) -> Itera
         look()
     finally:
         counts.close()
+
+
+def _listening(spark: SparkSession) -> Counts | None:
+    host = address_for_workers(spark)
+    try:
+        return None if host is None else Counts(host)
+    except OSError:
+        return None

@@ -21,9 +21,8 @@ from runtime.algorithms.outbox.entities import ENTITY
 from runtime.clock import Clock, cut_off, system_clock
 from runtime.errors import BatchFailedError, StoredDataError
 from runtime.retries import until_undisturbed
-from runtime.spark.beginning import check_session
 from runtime.spark.ranges import key_ranges, ranges_in
-from runtime.spark.sessions.failures import SPARK_FAILURES, explain
+from runtime.spark.sessions.failures import failing_as
 from runtime.spark.sessions.settings import job_settings
 from runtime.spark.workers.concurrency import ConcurrencyLimit
 from runtime.spark.workers.connection import TablePlace, check_reach, open_table
@@ -90,7 +89,6 @@ def evict(
     algorithm does not use, `TableNotFoundError`, `BatchFailedError` when the job failed: run it again; and when all
     others are done `StoredDataError` for an entity that cannot be read.
     """
-    check_session(spark)
     check_stores(algorithm, deduplication_store=ids, token_store=None)
     connection = open_table(place.store, place.table, ids, make=False)
     check_reach(connection, spark)
@@ -99,10 +97,8 @@ def evict(
     job = EvictJob(app, algorithm, place.for_workers(), elsewhere, latest, dry_run)
     with job_settings(spark):
         ranges = key_ranges(spark, connection, _keys(connection.table, KeyRange()))
-        try:
+        with failing_as(BatchFailedError):
             rows = ranges.mapInArrow(job.run, _FORGOTTEN).toArrow().to_pylist()
-        except SPARK_FAILURES as error:
-            raise BatchFailedError(explain(error)) from error
     for problem in (each for row in rows for each in row["damaged"]):
         report(StoredDataError(problem))
     return sum(row["forgotten"] for row in rows)

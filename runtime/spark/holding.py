@@ -6,7 +6,7 @@ import getpass
 import os
 import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 from eventstore import EventStoreError
@@ -17,18 +17,16 @@ from runtime.spark.workers.connection import Connection, TablePlace
 
 
 @contextmanager
-def holding(
-    place: TablePlace, clock: Clock, *, take_over: bool, when_lost: Callable[[], None]
-) -> Iterator[str]:
+def holding(place: TablePlace, clock: Clock, *, take_over: bool) -> Iterator[str]:
     """Hold the lease while the block is worked through, and give its token.
 
-    `when_lost` is called in another thread when somebody has taken it over; `LeaseLostError` is then raised when the
-    block ends, in whatever way. Raises `LeaseHeldError`.
+    When somebody has taken it over, `LeaseLostError` is raised when the block ends, in whatever way; workers look for
+    the token themselves, and end it. Raises `LeaseHeldError`.
     """
     connection = Connection(place, make=False)
     try:
         leases = Leases(connection.table, clock)
-        keeper = _Keeper(place, clock, connection.run(leases.take(_name(), take_over=take_over)), when_lost)
+        keeper = _Keeper(place, clock, connection.run(leases.take(_name(), take_over=take_over)))
         try:
             yield keeper.lease.token
         finally:
@@ -44,12 +42,11 @@ def holding(
 class _Keeper:
     """Renews a lease again and again, until it is ended or the lease is lost."""
 
-    def __init__(self, place: TablePlace, clock: Clock, lease: Lease, when_lost: Callable[[], None]) -> None:
+    def __init__(self, place: TablePlace, clock: Clock, lease: Lease) -> None:
         self.lease = lease
         self.lost: LeaseLostError | None = None
         self._place = place
         self._clock = clock
-        self._when_lost = when_lost
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._keep, name="lease", daemon=True)
         self._thread.start()
@@ -69,7 +66,6 @@ class _Keeper:
                     self.lease = connection.run(leases.renew(self.lease))
         except LeaseLostError as error:
             self.lost = error
-            self._when_lost()
         finally:
             connection.close()
 

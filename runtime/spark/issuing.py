@@ -25,12 +25,11 @@ from runtime.errors import BatchFailedError, UsageError
 from runtime.file_systems import open_folder
 from runtime.retries import RetryPolicy, until_undisturbed
 from runtime.spark.batch_options import Step
-from runtime.spark.beginning import check_session
 from runtime.spark.folders import absolute_folder
 from runtime.spark.logs.inputs import describe_input
 from runtime.spark.logs.log import normalise
 from runtime.spark.logs.reading import Log, open_log, paths_of
-from runtime.spark.sessions.failures import SPARK_FAILURES, explain
+from runtime.spark.sessions.failures import failing_as
 from runtime.spark.sessions.settings import job_settings
 from runtime.spark.workers.concurrency import ConcurrencyLimit
 from runtime.spark.workers.connection import TablePlace, check_reach, open_table
@@ -70,7 +69,6 @@ def issue_tokens(
     Never issue for a message that may have been processed, such as one that an earlier log holds too: it would be
     processed again. Raises `UsageError` when the folder exists.
     """
-    check_session(spark)
     with job_settings(spark, messages):
         issue = IssueJob(app, place.for_workers()).run
         connection = open_table(place.store, place.table)
@@ -85,7 +83,7 @@ def issue_tokens(
         ]
         was_issued = connection.run(connection.table.get(_PARTITION, what)) is not None
         named = log.where(sf.col("problem").isNull()).withColumn("headers", _with_token())
-        try:
+        with failing_as(BatchFailedError):
             if not was_issued:
                 step("Issuing tokens")
                 new = log.where(sf.col("problem").isNull()).select("message_id", "type")
@@ -99,8 +97,6 @@ def issue_tokens(
             if count:
                 rejected.write.parquet(f"{folder}.rejected")
             return Issued(folder, spark.read.parquet(folder).count(), count, was_issued)
-        except SPARK_FAILURES as error:
-            raise BatchFailedError(explain(error)) from error
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from eventstore import KeyRange
 from eventstore.listing import split_keys
+from runtime.spark.sessions.kinds import cores_of
 from runtime.spark.workers.connection import Connection
 
 RANGES = StructType([StructField(name, StringType()) for name in ("prefix", "first", "before")])
@@ -23,7 +24,7 @@ def key_ranges(spark: SparkSession, connection: Connection, keys: AsyncIterable[
 
     Reads all of the keys, and keeps a sample of them.
     """
-    parts = RANGES_OF_A_CORE * spark.sparkContext.defaultParallelism
+    parts = RANGES_OF_A_CORE * cores_of(spark)
     ranges: Any = [astuple(each) for each in connection.run(split_keys(keys, parts))]
     return spark.createDataFrame(ranges, RANGES).repartition(len(ranges))
 

@@ -33,7 +33,8 @@ from runtime.spark.counts import counted
 from runtime.spark.folders import BatchFolders, absolute_folder, check_unused
 from runtime.spark.logs.routing import route
 from runtime.spark.passes import Work, finish
-from runtime.spark.sessions.failures import SPARK_FAILURES, explain
+from runtime.spark.sessions.failures import failing_as
+from runtime.spark.sessions.kinds import cores_of
 from runtime.spark.workers.connection import Connection, TablePlace
 from runtime.spark.workers.job import FoldJob
 from runtime.spark.workers.parts import PART, Part, PartJob, totals
@@ -78,7 +79,7 @@ class Rounds:
     @property
     def partitions(self) -> int:
         """How many partitions messages are shuffled to."""
-        return self.options.partitions or max(2, 2 * self.spark.sparkContext.defaultParallelism)
+        return self.options.partitions or max(2, 2 * cores_of(self.spark))
 
     def check_table(self) -> None:
         """Raise `UsageError` when the table was processed with another algorithm, or belongs to another app."""
@@ -122,7 +123,7 @@ class Rounds:
         if batch_id is not None and begun is None:
             check_unused(out, batch_id)
         if begun is None or not begun.is_finished:
-            check_folder(self.spark, out)
+            check_folder(out)
             check_workers(
                 self.spark, Probe(self.app, self.place.for_workers(), other and other.for_workers())
             )
@@ -211,13 +212,13 @@ class Rounds:
         number, types = record.rounds, tuple(self.app.message_types)
         folders = self._folders(record)
         self.options.step(f"Round {number}: handling messages")
-        try:
-            with counted(self.spark, messages, self.options.progress) as counts:
-                rows, fold = round_(replace(self._job(record), counts=counts))
-                staged = folders.stage(number)
-                written = rows.mapInArrow(PartJob(fold, staged, types).run, PART).collect()
-        except SPARK_FAILURES as error:
-            raise BatchFailedError(explain(error, record.batch_id)) from error
+        with (
+            failing_as(BatchFailedError, record.batch_id),
+            counted(self.spark, messages, self.options.progress) as counts,
+        ):
+            rows, fold = round_(replace(self._job(record), counts=counts))
+            staged = folders.stage(number)
+            written = rows.mapInArrow(PartJob(fold, staged, types).run, PART).collect()
         self.options.step(f"Round {number}: committing outcomes")
         self.connection.run(self.connection.table.barrier())
         return folders.put_in_place(staged, number, [Part(**row.asDict()) for row in written], types)
@@ -228,14 +229,8 @@ class Rounds:
             return
         number = record.rounds - 1
         self.options.step(f"Round {number}: finishing messages")
-        try:
-            finish(
-                self._folders(record).outcomes(number),
-                self._job(record),
-                self.partitions,
-            )
-        except SPARK_FAILURES as error:
-            raise BatchFailedError(explain(error, record.batch_id)) from error
+        with failing_as(BatchFailedError, record.batch_id):
+            finish(self._folders(record).outcomes(number), self._job(record), self.partitions)
 
     def _outputs_of(self, record: BatchRecord, number: int) -> DataFrame:
         """Return the outputs of a round, each for the handlers that take it, as a log in its one form.

@@ -12,9 +12,8 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from runtime.algorithms.counts import HandlerCount, TableCount, count_objects, count_rows, object_keys
 from runtime.errors import BatchFailedError, StoredDataError
-from runtime.spark.beginning import check_session
 from runtime.spark.ranges import key_ranges, ranges_in
-from runtime.spark.sessions.failures import SPARK_FAILURES, explain
+from runtime.spark.sessions.failures import failing_as
 from runtime.spark.sessions.settings import job_settings
 from runtime.spark.workers.connection import TablePlace, check_reach, open_table
 from runtime.storage.damage import Damaged, collecting, placed, report
@@ -56,17 +55,14 @@ def count_table(spark: SparkSession, place: TablePlace, *, objects_only: bool = 
     The driver holds sums only. It reads the keys of all objects first, to split them: two requests for each 1,000.
     Raises `TableNotFoundError`, and `BatchFailedError` when the job failed.
     """
-    check_session(spark)
     connection = open_table(place.store, place.table, make=False)
     check_reach(connection, spark)
     job = StatsJob(place.for_workers(), objects_only)
     counted = TableCount()
     with job_settings(spark):
         ranges = key_ranges(spark, connection, object_keys(connection.table))
-        try:
+        with failing_as(BatchFailedError):
             rows: list[dict[str, Any]] = ranges.mapInArrow(job.run, _COUNTS).toArrow().to_pylist()
-        except SPARK_FAILURES as error:
-            raise BatchFailedError(explain(error)) from error
     for found in (HandlerCount(**row) for row in rows):
         if found.handler:
             counted.add(found)

@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import astuple, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +24,11 @@ from runtime.batches.open_batches import OpenBatches
 from runtime.cleanup.policies import NO_RULES, Policies, Scope
 from runtime.clock import Clock, system_clock
 from runtime.errors import BatchFailedError, LeaseLostError, UsageError
-from runtime.spark.beginning import check_session
+from runtime.spark.counts import Done, counted
 from runtime.spark.holding import holding
-from runtime.spark.sessions.failures import SPARK_FAILURES, explain
-from runtime.spark.sessions.groups import JobGroup
-from runtime.spark.sessions.progress import Show, Watch
+from runtime.spark.sessions.failures import explain, is_of_spark
+from runtime.spark.sessions.kinds import cores_of
+from runtime.spark.sessions.progress import Show
 from runtime.spark.sessions.settings import job_settings
 from runtime.spark.truncation_job import REPORT, SUMS, Kind, TruncationJob
 from runtime.spark.workers.connection import Connection, TablePlace, check_reach, open_table
@@ -156,7 +157,6 @@ def truncate(
     when the lease was taken over meanwhile, `TableNotFoundError` when there is no such table, and `BatchFailedError`
     when the job failed: run it again.
     """
-    check_session(spark)
     chosen = TruncationOptions(**options)
     chosen.rules(chosen.clock(), OpenBatches())  # what cannot be is refused before the table is looked for
     connection = open_table(store, table, make=False)
@@ -177,7 +177,7 @@ class _Truncating:
         pace = options.max_requests_per_second
         self._table = PacedTable(connection.table, Pace(pace) if pace else None)
         self._ledger = Ledger(self._table, options.clock)
-        self._parallel = spark.sparkContext.defaultParallelism
+        self._parallel = cores_of(spark)
 
     def run(self) -> Truncation:
         """Cut the streams, prune the ledger, and return what was cut."""
@@ -185,13 +185,12 @@ class _Truncating:
         has_policies = Policies(self._table, options.clock).has_rules
         if not options.is_given and not self._connection.run(has_policies()):
             raise UsageError(NO_RULES)
-        group = JobGroup(self._spark, f"Truncation of {self._place.table}")
         with ExitStack() as stack:
             stack.enter_context(job_settings(self._spark))
             job = self._job(now)
             if not options.dry_run:
-                job = self._hold(job, stack, group)
-            truncation = self._cut(job, stack, group)
+                job = self._hold(job, stack)
+            truncation = self._cut(job, stack)
             self._prune(now)
         return replace(truncation, requests=truncation.requests + self._table.calls)
 
@@ -213,16 +212,16 @@ class _Truncating:
             wrap=options.wrap,
         )
 
-    def _hold(self, job: TruncationJob, stack: ExitStack, group: JobGroup) -> TruncationJob:
+    def _hold(self, job: TruncationJob, stack: ExitStack) -> TruncationJob:
         """Hold the lease of the table, and make the folder of the export."""
         options = self._options
-        lease = holding(self._place, options.clock, take_over=options.take_over, when_lost=group.cancel)
+        lease = holding(self._place, options.clock, take_over=options.take_over)
         job = replace(job, token=stack.enter_context(lease))
         if job.export is not None:
             prepare_parts(Path(job.export))
         return job
 
-    def _cut(self, job: TruncationJob, stack: ExitStack, group: JobGroup) -> Truncation:
+    def _cut(self, job: TruncationJob, stack: ExitStack) -> Truncation:
         """Have the workers cut the streams, range by range."""
         options = self._options
         ranges_wanted = _RANGES_OF_A_CORE * self._parallel
@@ -230,14 +229,13 @@ class _Truncating:
         if options.max_requests_per_second:
             workers = min(len(ranges), self._parallel)
             job = replace(job, requests_per_second=options.max_requests_per_second / workers)
-        stack.enter_context(group)
-        if (show := options.show) is not None:
-            streams = self._spark.sparkContext.accumulator(0)
-            job = replace(job, done=streams.add)
-            stack.enter_context(Watch(lambda: show(streams.value, total)))
+        show = options.show and partial(_show_streams, options.show)
+        job = replace(job, counts=stack.enter_context(counted(self._spark, total, show)))
         try:
             return _run(self._spark, job, ranges, None if options.report is None else str(options.report))
-        except SPARK_FAILURES as error:
+        except Exception as error:
+            if not is_of_spark(error):
+                raise
             lost = LeaseLostError.__name__ in str(error)
             raise (LeaseLostError if lost else BatchFailedError)(explain(error)) from error
 
@@ -249,6 +247,10 @@ class _Truncating:
             age = self._connection.run(_age_of_table(self._table, options.clock))
         if age is not None and not options.dry_run:
             self._connection.run(self._ledger.prune(now - max(age, MINIMUM_AGE)))
+
+
+def _show_streams(show: Show, done: Done) -> None:
+    show(done.streams, done.of or 0)
 
 
 def _ago(now: int, age: int | None) -> int | None:
@@ -266,7 +268,6 @@ def _run(spark: SparkSession, job: TruncationJob, ranges: list[KeyRange], report
     cut = frame.mapInArrow(job.run, REPORT)
     if report is None:
         # Collected, not grouped: Spark would carry a lost part of the job out again, when all was cut.
-        # With `toArrow`, the job would be in no group that could be cancelled.
         return _sum(row.asDict() for row in cut.select(*Kind._fields, *SUMS).collect())
     cut.write.parquet(report)
     written = spark.read.schema(REPORT).parquet(report)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -29,6 +29,7 @@ from runtime.retries import RetryPolicy
 from runtime.spark.workers.concurrency import ConcurrencyLimit
 from runtime.spark.workers.connection import open_table
 from runtime.spark.workers.job import Wrap
+from runtime.spark.workers.meter import Address, Teller
 from runtime.spark.workers.pace import Pace, PacedTable
 from runtime.storage.letters import Letter
 from runtime.storage.listing import stream_keys
@@ -80,10 +81,10 @@ class TruncationJob:
     """All that a worker needs to truncate streams.
 
     With `export`, a folder, versions are cut and letters are given up once they are in verified files there. Without
-    `given` rules the policies count. With `token` the worker goes on only while the lease has it. With `done` it says
-    how many streams are done. Single messages handled before `acknowledged` count as acknowledged, whatever the rules
-    promise; letters refused before `give_up` are given up. `with_streams` gives a row for each stream that was cut or
-    is held.
+    `given` rules the policies count. With `token` the worker goes on only while the lease has it. `counts` is where the
+    driver is told how many streams are done. Single messages handled before `acknowledged` count as acknowledged,
+    whatever the rules promise; letters refused before `give_up` are given up. `with_streams` gives a row for each
+    stream that was cut or is held.
     """
 
     store: str = field(repr=False)
@@ -99,7 +100,7 @@ class TruncationJob:
     export: str | None = None
     requests_per_second: float | None = None
     with_streams: bool = False
-    done: Callable[[int], None] | None = None
+    counts: Address | None = None
     in_flight: int = 32
     wrap: Wrap | None = None
 
@@ -108,6 +109,7 @@ class TruncationJob:
         worker = _Worker(self)
         for row in (row for batch in batches for row in batch.to_pylist()):
             yield from worker.cut(KeyRange(**row))
+        worker.tell()
 
 
 class _Worker:
@@ -121,20 +123,22 @@ class _Worker:
         pace = Pace(job.requests_per_second) if job.requests_per_second else None
         self._table = PacedTable(self._connection.measured(table, self._concurrency), pace)
         self._looked_at_lease = 0.0
+        self._teller = Teller(job.counts)
 
     def cut(self, keys: KeyRange) -> Iterator[pa.RecordBatch]:
         """Truncate the streams of a range."""
         before, tally = self._table.calls, _Tally(self._job.with_streams)
         self._check_lease()
-        streams = 0
         for looked in self._connection.run_all(self._work(keys), self._concurrency):
-            streams += 1
+            self._teller.add(streams=1)
             tally.add(looked)
             if tally.is_full:
                 yield tally.flush()
         yield tally.end(self._table.calls - before)
-        if self._job.done:
-            self._job.done(streams)
+
+    def tell(self) -> None:
+        """Tell the driver how many streams are done."""
+        self._teller.tell()
 
     def _work(self, keys: KeyRange) -> Iterator[Coroutine[Any, Any, _Looked]]:
         policies = PolicyReader(self._table)

@@ -28,13 +28,13 @@ from runtime.batches.settings import TableSettings
 from runtime.clock import system_clock
 from runtime.errors import BatchFailedError, LogError, UsageError
 from runtime.messages.dead_letters import VARYING
-from runtime.spark.beginning import check_session
 from runtime.spark.counts import ShowDone, counted
 from runtime.spark.logs.log import normalise
 from runtime.spark.logs.reading import Log, open_log
 from runtime.spark.logs.routing import Sample, route
 from runtime.spark.schemas import FOUND
-from runtime.spark.sessions.failures import SPARK_FAILURES, explain
+from runtime.spark.sessions.failures import failing_as
+from runtime.spark.sessions.kinds import cores_of
 from runtime.spark.sessions.settings import job_settings
 from runtime.spark.verify_job import VerifyJob
 from runtime.spark.workers.connection import Connection, check_reach, open_table
@@ -170,7 +170,6 @@ def verify(
     Raises `UsageError` for what cannot be verified, `ArchiveError` for an export without versions,
     `TableNotFoundError` when there is no such table, and `BatchFailedError` when the job stopped.
     """
-    check_session(spark)
     verifying = _Verifying(spark, app, portable_url(store), table, VerifyOptions(**options))
     with job_settings(spark, messages):
         return verifying.run(messages)
@@ -236,14 +235,11 @@ class _Verifying:
             number=next(_numbers),
             export=None if options.export is None else str(Path(options.export).absolute()),
         )
-        partitions = options.partitions or max(2, 2 * self.spark.sparkContext.defaultParallelism)
+        partitions = options.partitions or max(2, 2 * cores_of(self.spark))
         routed = route(messages, self.app, partitions, sample)
-        try:
-            with counted(self.spark, None, options.progress) as counts:
-                found = routed.mapInArrow(replace(job, counts=counts).verify, FOUND)
-                found.persist(StorageLevel.DISK_ONLY).count()
-        except SPARK_FAILURES as error:
-            raise BatchFailedError(explain(error)) from error
+        with failing_as(BatchFailedError), counted(self.spark, None, options.progress) as counts:
+            found = routed.mapInArrow(replace(job, counts=counts).verify, FOUND)
+            found.persist(StorageLevel.DISK_ONLY).count()
         return found
 
     def _outputs(self, found: DataFrame) -> DataFrame:

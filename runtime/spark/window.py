@@ -13,9 +13,9 @@ from pyspark.sql.types import StringType, StructField, StructType
 from eventstore.listing import split_streams
 from runtime.cleanup.window import Windows, windows
 from runtime.errors import BatchFailedError, StoredDataError
-from runtime.spark.beginning import check_session
 from runtime.spark.ranges import RANGES, RANGES_OF_A_CORE, ranges_in
-from runtime.spark.sessions.failures import SPARK_FAILURES, explain
+from runtime.spark.sessions.failures import failing_as
+from runtime.spark.sessions.kinds import cores_of
 from runtime.spark.sessions.settings import job_settings
 from runtime.spark.workers.connection import TablePlace, check_reach, open_table
 from runtime.storage.damage import Damaged, collecting, placed, report
@@ -49,22 +49,19 @@ def windows_on_spark(
     The driver holds hours and the worst streams only. It reads the keys of the streams first, to split them: one
     request for each 1,000. Raises `TableNotFoundError`, and `BatchFailedError` when the job failed.
     """
-    check_session(spark)
     connection = open_table(place.store, place.table, make=False)
     check_reach(connection, spark)
     job, parts = (
         WindowsJob(place.for_workers(), limit),
-        RANGES_OF_A_CORE * spark.sparkContext.defaultParallelism,
+        RANGES_OF_A_CORE * cores_of(spark),
     )
     prefix = f"{handler}-" if handler else ""
     ranges = [astuple(each) for each in connection.run(split_streams(connection.table, parts, prefix))]
     all_found = Windows(limit)
     with job_settings(spark):
         frame = spark.createDataFrame(ranges, RANGES).repartition(len(ranges))
-        try:
+        with failing_as(BatchFailedError):
             rows = frame.mapInArrow(job.run, _FOUND).collect()
-        except SPARK_FAILURES as error:
-            raise BatchFailedError(explain(error)) from error
     for document in (json.loads(row["found"]) for row in rows):
         all_found.update(Windows.of(document))
         for problem in document["damaged"]:

@@ -12,6 +12,7 @@ MODULES = (
     "handlers.testing",
     "handlers.guard",
     "runtime",
+    "runtime.delivery",
     "runtime.spark",
     "runtime.tables",
     "eventstore",

@@ -28,7 +28,7 @@ _VARIABLES = (
     ("COLUMNS", "how wide tables are, when the output is no terminal"),
     (
         deliveries.AT_LEAST_ONCE,
-        "for [deliveries](../algorithms.md): customers to whom is sent at least once, separated by commas; `*` for all",
+        "for [deliveries](../delivery.md): customers to whom is sent at least once, separated by commas; `*` for all",
     ),
     (" or ".join(deliveries.LOCK_LIMIT), "for deliveries: after how many milliseconds a lock is given up"),
     (

@@ -11,7 +11,6 @@ from tests.faults.trial import Bench, Disturbed, Trial
 from tests.faults.world import Shape
 
 RIVAL, KILLED_RIVAL = "a second driver beside the first", "one of two drivers"
-_TELLS_WHAT_TO_DO = ("BatchRefusedError", "BatchFailedError")
 _TURNS = 3
 
 
@@ -39,9 +38,4 @@ def _end(drivers: list[Child], trial: Trial) -> None:
             if driver.end().is_killed:
                 trial.kills += Counter({KILLED_RIVAL: 1})
         except ChildFailedError as error:
-            if (
-                not str(error)
-                .splitlines()[-1]
-                .startswith(tuple(f"runtime.errors.{each}" for each in _TELLS_WHAT_TO_DO))
-            ):
-                trial.differences.append(str(error))
+            trial.note(error)

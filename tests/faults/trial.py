@@ -14,14 +14,22 @@ from pathlib import Path
 from random import Random
 from typing import NamedTuple
 
-from runtime.errors import BatchFailedError
-from tests.faults.children import Child, ChildFailedError
+from tests.faults.children import Child, ChildFailedError, End
 from tests.faults.compared import Found
 from tests.faults.marks import Marks
 from tests.faults.moments import AtCalls
 from tests.faults.world import Shape, World
 
 WORKER, DRIVER, BATCH = "a worker", "a driver", "a driver and its workers"
+TRANSIENT = (
+    "BatchFailedError",
+    "BatchRefusedError",
+    "StoreUnavailableError",
+    "RetriesExhaustedError",
+    "LeaseLostError",
+)
+"""What a driver may end with whose workers were killed, or which has others beside it."""
+
 VICTIMS = (WORKER, DRIVER, DRIVER, BATCH, BATCH)
 
 Kills = Counter[str]
@@ -34,6 +42,11 @@ class Trial:
 
     kills: Kills = field(default_factory=Counter)
     differences: list[str] = field(default_factory=list)
+
+    def note(self, error: ChildFailedError) -> None:
+        """Take note of what a driver ended with, unless a batch that ended so is to be run again."""
+        if not any(name in str(error).rstrip().splitlines()[-1] for name in TRANSIENT):
+            self.differences.append(str(error))
 
 
 class Undisturbed(NamedTuple):
@@ -135,7 +148,7 @@ class Disturbed:
             if children := driver.children():
                 with suppress(ProcessLookupError):
                     os.kill(self._chance.choice(children), signal.SIGKILL)
-        is_unfinished = _gave_up(driver)
+        is_unfinished = self._end_of(driver) is None
         for phase, count in self._world.marks.deaths().items():
             self.trial.kills += Counter({f"{WORKER}, {phase.words}": count})
         return is_unfinished
@@ -147,19 +160,18 @@ class Disturbed:
             driver.kill()
         else:
             driver.kill_group()
-        if is_killed := driver.end().is_killed:
+        end = self._end_of(driver)
+        if end is not None and end.is_killed:
             self.trial.kills[f"{victim}, {phase.words}"] += 1
-        return is_killed
+        return end is None or end.is_killed
+
+    def _end_of(self, driver: Child) -> End | None:
+        """Return how a driver ended, None by an error: that must be one after which a batch is run again."""
+        try:
+            return driver.end()
+        except ChildFailedError as error:
+            self.trial.note(error)
+            return None
 
     def _moment(self) -> float:
         return self._chance.uniform(0, 0.6 * self._expected.seconds)
-
-
-def _gave_up(driver: Child) -> bool:
-    try:
-        driver.end()
-    except ChildFailedError as error:
-        if BatchFailedError.__name__ not in str(error):
-            raise
-        return True
-    return False

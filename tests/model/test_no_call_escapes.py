@@ -11,7 +11,7 @@ SOURCES = {
     "runtime/algorithms/publishing.py": (),
     "runtime/algorithms/outbox/entities.py": (),
     "runtime/algorithms/outbox/deduplication_store.py": (),
-    "runtime/algorithms/last_hop/keys.py": ("forget_expired", "_rows"),
+    "runtime/algorithms/last_hop/keys.py": ("end_of", "forget_expired", "_rows"),
     "runtime/algorithms/outbox/tokens.py": ("issue", "add"),
     "runtime/algorithms/documents/effects.py": ("read",),
     "runtime/storage/id_index.py": (),

@@ -1,5 +1,8 @@
 """One Spark session for all tests that need one, and the command line in it: starting a JVM takes longest.
 
+With `--connect` it is a session of Spark Connect, whose server runs in a JVM that this process starts. A process has
+sessions of one kind only: PySpark chooses once where its functions go.
+
 The JVM and its Python workers run in the folder `workplace`. A test that uses it has it alone, and leaves it empty, so
 that commands find relative paths there, and workers the modules of an app, as in the folder of a user.
 """
@@ -12,9 +15,11 @@ import os
 import shutil
 import subprocess
 import sys
+import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 from unittest.mock import patch
 
 import pytest
@@ -23,6 +28,7 @@ from pyspark.sql import SparkSession
 import runtime.spark
 from runtime.cli import main
 from runtime.spark.sessions import session
+from runtime.spark.sessions.java import find_java
 
 # Small jobs end before a compiler has paid for itself: the JVM's optimising one, and Spark's of queries.
 QUICK = {
@@ -38,13 +44,29 @@ def _home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("workplace")
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--connect", action="store_true", help="run the tests on Spark with Spark Connect")
+
+
 @pytest.fixture(scope="session")
-def spark(_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+def spark(
+    request: pytest.FixtureRequest, _home: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[SparkSession]:
     log_file = tmp_path_factory.mktemp("spark") / "spark.log"
     with contextlib.chdir(_home):
-        started = session.build_session("local[2]", log_file=log_file, settings=QUICK)
+        if request.config.getoption("--connect"):
+            started = _of_connect()
+        else:
+            started = session.build_session("local[2]", log_file=log_file, settings=QUICK)
     yield started
     started.stop()
+
+
+def _of_connect() -> SparkSession:
+    os.environ.update(JAVA_HOME=str(find_java()), PYSPARK_PYTHON=sys.executable)
+    settings: dict[str, Any] = {**QUICK, **session._settings("local[2,4]", {})}
+    with warnings.catch_warnings(action="ignore"):  # what is for the server only, the session refuses
+        return SparkSession.builder.config(map=settings).remote("local[2,4]").getOrCreate()
 
 
 @dataclass(frozen=True)
@@ -73,7 +95,7 @@ class Workplace:
             patch.object(sys, "path", list(sys.path)),
             patch.object(session, "build_session", self._session),
             patch.object(runtime.spark, "build_session", self._session),
-            patch.object(SparkSession, "stop", lambda _: None),
+            patch.object(type(self.spark), "stop", lambda _: None),
             _own_modules(self.path),
         ):
             yield

@@ -13,7 +13,7 @@ from xdist.scheduler import LoadScopeScheduling
 
 _JOBS, _COMMANDS = SPARK = ("jobs on Spark", "commands on Spark")
 _TOGETHER = {
-    _JOBS: ("tests/integration/spark/",),
+    _JOBS: ("tests/integration/spark/", "tests/faults/hostile/test_hostile_logs.py"),
     _COMMANDS: (
         "tests/integration/cli/test_a_batch_from_the_command_line.py",
         "tests/integration/cli/test_batches_with_other_algorithms.py",

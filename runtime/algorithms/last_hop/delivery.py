@@ -18,7 +18,7 @@ from functools import partial
 from typing import NamedTuple
 
 from runtime.algorithms.fresh_ids import NewId, fresh_id
-from runtime.algorithms.last_hop.keys import DeliveryKey, DeliveryKeys, Key, KeyState, Record
+from runtime.algorithms.last_hop.keys import DeliveryKey, Key, Keys, KeyState, Record
 from runtime.algorithms.last_hop.settings import DeliverySettings
 from runtime.clock import Clock, system_clock
 from runtime.retries import RetryPolicy, until_undisturbed
@@ -37,6 +37,7 @@ class End(StrEnum):
 
     SENT = "sent"
     NOT_SENT = "not_sent"
+    UNKNOWN = "unknown"
     FILTERED = "filtered"
     LOCKED = "locked"
 
@@ -45,12 +46,13 @@ class Delivered(NamedTuple):
     """What became of a delivery.
 
     `try_again_at`, in microseconds since 1970, says that the message must not be acknowledged, but redelivered then or
-    later.
+    later. `found` is the key of another delivery, which kept this one from sending.
     """
 
     end: End
     why: str | None = None
     try_again_at: int | None = None
+    found: Key | None = None
 
     @property
     def is_done(self) -> bool:
@@ -72,7 +74,7 @@ class IdempotentDelivery:
 
     def __init__(
         self,
-        keys: DeliveryKeys,
+        keys: Keys,
         settings: DeliverySettings | None = None,
         *,
         is_transient: IsTransient = is_transient_error,
@@ -85,7 +87,7 @@ class IdempotentDelivery:
         self.is_transient = is_transient
         self.clock = clock
         self.new_id = new_id
-        self.retries = (retries or RetryPolicy()).beside(keys.table)
+        self.retries = (retries or RetryPolicy()).sleeping(keys.sleep)
 
     async def deliver(self, customer: str, message_id: str, send: Send) -> Delivered:
         """Send a message to a customer, unless that was done before, and return how it ended.
@@ -101,7 +103,7 @@ class IdempotentDelivery:
         """Register the key, then send."""
         taken = await self.take(key, name, KeyState.SEALED, self.settings.ttl_of(key.customer))
         if taken.holder != name:
-            return await self.filtered(key, name)
+            return await self.filtered(key, name, taken)
         delivered = await self.send(send)
         await self.record(key, name, delivered)
         return delivered._replace(try_again_at=None)
@@ -110,9 +112,9 @@ class IdempotentDelivery:
         """Lock the key, send, and seal the key; unlock it when sending failed with a transient error."""
         lock = await self.take(key, name, KeyState.LOCKED, self.settings.lock_limit)
         if lock.holder != name and lock.state is KeyState.SEALED:
-            return await self.filtered(key, name)
+            return await self.filtered(key, name, lock)
         if lock.holder != name:
-            return Delivered(End.LOCKED, "Another delivery of it is under way.", lock.expires_at)
+            return Delivered(End.LOCKED, "Another delivery of it is under way.", lock.expires_at, lock)
         delivered = await self.send(send)
         await until_undisturbed(self.retries, partial(self.close, key, name, lock, delivered))
         return delivered
@@ -138,8 +140,10 @@ class IdempotentDelivery:
         try:
             await send()
         except Exception as error:  # noqa: BLE001 - it is the sender's, and may raise anything
+            # What timed out may have arrived.
+            end = End.UNKNOWN if isinstance(error, TimeoutError) else End.NOT_SENT
             why = f"{type(error).__name__}: {error}"[:_LONGEST_REASON]
-            return Delivered(End.NOT_SENT, why, self.clock() if self.is_transient(error) else None)
+            return Delivered(end, why, self.clock() if self.is_transient(error) else None)
         return Delivered(End.SENT)
 
     async def close(self, key: DeliveryKey, name: str, lock: Key, delivered: Delivered) -> None:
@@ -149,9 +153,9 @@ class IdempotentDelivery:
         if not await self.keys.end(key, lock, sealed_until if delivered.is_done else None, record, name):
             await self.keys.end(key, None, None, record, name)
 
-    async def filtered(self, key: DeliveryKey, name: str) -> Delivered:
+    async def filtered(self, key: DeliveryKey, name: str, found: Key) -> Delivered:
         """Record that a message was not sent, because another delivery of it sealed the key."""
-        delivered = Delivered(End.FILTERED, "filtered by idempotency")
+        delivered = Delivered(End.FILTERED, "filtered by idempotency", found=found)
         await self.record(key, name, delivered)
         return delivered
 

@@ -11,9 +11,10 @@ from collections.abc import AsyncIterator
 from contextlib import suppress
 from enum import IntEnum
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from eventstore import Operation, Properties, Row, RowError, Table, pages
+from eventstore.backoff import Sleep, sleep_beside
 from runtime.algorithms.row_keys import FIRST, LAST, row_key
 from runtime.clock import to_datetime
 from runtime.messages.message_ids import IdKey, canonical, id_key
@@ -61,6 +62,42 @@ class Record(NamedTuple):
     at: int
 
 
+class Keys(Protocol):
+    """What a store of keys does: each call is atomic, and reads see what was written before.
+
+    A store that did not answer raises `StoreUnavailableError`, and may have done what it was asked for all the same.
+    """
+
+    @property
+    def sleep(self) -> Sleep:
+        """How to wait before a call is repeated."""
+        ...
+
+    async def put(
+        self, key: DeliveryKey, state: KeyState, holder: str, expires_at: int, over: Key | None = None
+    ) -> Key | None:
+        """Put a key there if it is absent, or over the one that was read; return None when another is there."""
+        ...
+
+    async def get(self, key: DeliveryKey) -> Key | None:
+        """Read a key."""
+        ...
+
+    async def end(
+        self, key: DeliveryKey, held: Key | None, sealed_until: int | None, record: Record, name: str
+    ) -> bool:
+        """Record an end under a name, and seal the held key until a time, or unlock it when there is none.
+
+        All or nothing: False says that the key is held by another now, and nothing was done. Without a key the end is
+        only recorded.
+        """
+        ...
+
+    async def end_of(self, key: DeliveryKey, holder: str) -> Record | None:
+        """Return how the delivery ended that sealed a key, None when it left no record."""
+        ...
+
+
 class DeliveryKeys:
     """Keys and records in a table, a partition for each customer. Reads must be strongly consistent.
 
@@ -69,6 +106,11 @@ class DeliveryKeys:
 
     def __init__(self, table: Table) -> None:
         self.table = table
+
+    @property
+    def sleep(self) -> Sleep:
+        """How to wait beside the table."""
+        return sleep_beside(self.table)
 
     async def put(
         self, key: DeliveryKey, state: KeyState, holder: str, expires_at: int, over: Key | None = None
@@ -118,6 +160,11 @@ class DeliveryKeys:
             return False
         await self.table.barrier()
         return True
+
+    async def end_of(self, key: DeliveryKey, holder: str) -> Record | None:
+        """Return how the delivery ended that sealed a key, None when it left no record."""
+        row = await self.table.get(_PARTITION + key.customer, f"{_RECORD}{holder}")
+        return None if row is None else _read_record(row)
 
     async def records(self, customer: str) -> AsyncIterator[Record]:
         """Give the records of a customer."""

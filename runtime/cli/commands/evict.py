@@ -17,6 +17,7 @@ from runtime.batches.ledger import Ledger
 from runtime.cli.apps import load_app
 from runtime.cli.console import Screen
 from runtime.cli.durations import parse_duration
+from runtime.cli.masters import place_of_work
 from runtime.cli.options import (
     AppSpec,
     AsJson,
@@ -24,6 +25,7 @@ from runtime.cli.options import (
     DeduplicationTableName,
     LogFile,
     OnSpark,
+    Remote,
     StoreUrl,
     TableName,
 )
@@ -72,6 +74,7 @@ def evict(
     deduplication_table: DeduplicationTableName = None,
     dry_run: DryRun = False,
     master: OnSpark = None,
+    remote: Remote = None,
     log_file: LogFile = None,
     as_json: AsJson = False,
 ) -> None:
@@ -83,8 +86,8 @@ def evict(
     The risk: a later copy of a forgotten message is taken for new and processed again, and nothing shows it. So keep
     ids for longer than a copy may be delivered: the retention of the queue or log, and as long as somebody may run an
     old log again. Unfinished messages are never forgotten. One request for each entity, and one more for each in which
-    something is forgotten. With --master the entities are split by their keys and worked on by all workers; stopped at
-    any moment, run it again to finish.
+    something is forgotten. With --master or --remote the entities are split by their keys and worked on by all workers;
+    stopped at any moment, run it again to finish.
     """
     loaded = load_app(app)
     states, named = Place(store, table), Named(deduplication_store, deduplication_table)
@@ -95,9 +98,10 @@ def evict(
     age = timedelta(microseconds=older_than)
     screen = Screen(as_json)
     asyncio.run(_check_algorithm(algorithm, states, ids))
-    if master:
+    work = place_of_work(master, remote)
+    if work:
         forgotten = _on_spark(
-            loaded, algorithm, states, ids, age, master=master, log_file=log_file, dry_run=dry_run
+            loaded, algorithm, states, ids, age, master=work, log_file=log_file, dry_run=dry_run
         )
     else:
         forgotten = asyncio.run(_evict(loaded, algorithm, states, ids, age, dry_run=dry_run))

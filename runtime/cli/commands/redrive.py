@@ -80,7 +80,7 @@ def redrive(
     if dry_run:
         _show_what_would_be(batch.states, wanted, screen)
         return
-    check_out(batch.out, batch.spark.master)
+    check_out(batch.out, batch.spark.place)
     check_batch(loaded, batch.states, options, batch.batch_id, batch.out, must_exist=True)
     command = BatchCommand.announced(loaded, batch, options, screen)
     with command.carried_out("Choosing the letters", lambda new, id_: new.redrive(wanted, id_)) as report:

@@ -128,8 +128,8 @@ def run(
         **log.named(),
     )
     options.types_of(loaded)
-    log.check(batch.spark.master)
-    check_out(batch.out, batch.spark.master)
+    log.check(batch.spark.place)
+    check_out(batch.out, batch.spark.place)
     is_there = check_batch(loaded, batch.states, options, batch.batch_id, batch.out, must_exist=must_exist)
     screen = Screen(as_json)
     command = BatchCommand.announced(loaded, batch, options, screen)

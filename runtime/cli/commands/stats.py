@@ -15,7 +15,17 @@ from runtime.algorithms.outbox.tokens import TokenStore
 from runtime.batches.ledger import Ledger
 from runtime.cli.console import Screen
 from runtime.cli.failures import NotPossibleError
-from runtime.cli.options import AsJson, LogFile, OnSpark, StoreUrl, TableName, TokenStoreUrl, TokenTableName
+from runtime.cli.masters import place_of_work
+from runtime.cli.options import (
+    AsJson,
+    LogFile,
+    OnSpark,
+    Remote,
+    StoreUrl,
+    TableName,
+    TokenStoreUrl,
+    TokenTableName,
+)
 from runtime.cli.places import Named, Place
 from runtime.cli.reports.tables import Cell, counted, make_table, moment_cell, moment_text
 from runtime.cli.sessions import working
@@ -48,6 +58,7 @@ def stats(
     token_table: TokenTableName = None,
     quick: Quick = False,
     master: OnSpark = None,
+    remote: Remote = None,
     log_file: LogFile = None,
     as_json: AsJson = False,
 ) -> None:
@@ -60,15 +71,16 @@ def stats(
     Azure Table Storage charges them. A live token is a message that was sent and not yet processed, or a dead letter.
 
     It reads the whole table: one request for each 1,000 rows or 4 MiB. With --quick it is two for each 1,000 objects.
-    Live tokens take one for each 1,000. With --master the table is split by its keys, which costs two more for each
-    1,000 objects, and counted on all workers.
+    Live tokens take one for each 1,000. With --master or --remote the table is split by its keys, which costs two more
+    for each 1,000 objects, and counted on all workers.
     """
     states = Place(store, table)
     tokens_at = Named(token_store, token_table).beside(states)
     check_table(*states)
     check_table(*tokens_at)
     tokens = asyncio.run(_count_tokens(states, tokens_at))
-    count = _on_spark(states, master, log_file, quick) if master else asyncio.run(_count(states, quick))
+    place = place_of_work(master, remote)
+    count = _on_spark(states, place, log_file, quick) if place else asyncio.run(_count(states, quick))
     screen = Screen(as_json)
     screen.give(_document(count, tokens, quick=quick))
     if not count.handlers and not tokens:

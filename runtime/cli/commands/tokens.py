@@ -57,8 +57,8 @@ def issue(
     from runtime.spark.workers.connection import TablePlace
 
     states, named = Place(store, table), Named(token_store, token_table)
-    tokens = place(named, states, spark.master) or TablePlace(*states)
-    log.check(spark.master)
+    tokens = place(named, states, spark.place) or TablePlace(*states)
+    log.check(spark.place)
     screen = Screen(as_json)
     with spark.working("Stopped. Nothing was sent: run it again.") as (session, progress):
         issued = issue_tokens(session, log.messages, loaded, tokens, out, step=progress.step, **log.named())

@@ -181,7 +181,7 @@ def _check(states: Place, rules: Rules, work: Work, spark: SparkOptions, screen:
         on_table(*states, lambda found: _check_lease(found, screen, take_over=work.take_over))
     from runtime.spark.workers.connection import check_scope
 
-    check_scope(connect(states.store).scope, spark.master)
+    check_scope(connect(states.store).scope, spark.place)
     return is_given
 
 

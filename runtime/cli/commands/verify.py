@@ -90,8 +90,8 @@ def verify(
 
     options = {**asdict(extent), **log.named(), "export": None if export is None else str(export)}
     VerifyOptions(**options)  # what cannot be is refused before Spark is started
-    check_scope(connect(store).scope, spark.master)
-    log.check(spark.master)
+    check_scope(connect(store).scope, spark.place)
+    log.check(spark.place)
     check_table(store, table)
     with spark.working("Stopped. Nothing was written.") as (session, progress):
         shown = {"step": progress.step, "progress": progress.show_messages}

@@ -11,7 +11,8 @@ from eventstore import connect
 from runtime.cleanup.window import Cut, Window, Windows, window_of, windows
 from runtime.cli.console import Screen
 from runtime.cli.failures import NotPossibleError
-from runtime.cli.options import AsJson, Limit, LogFile, OnSpark, StoreUrl, TableName
+from runtime.cli.masters import place_of_work
+from runtime.cli.options import AsJson, Limit, LogFile, OnSpark, Remote, StoreUrl, TableName
 from runtime.cli.places import Place
 from runtime.cli.reports.tables import Cell, counted, make_facts, make_table, moment_cell, moment_text
 from runtime.cli.sessions import working
@@ -35,6 +36,7 @@ def window(
     table: TableName,
     limit: Limit = 10,
     master: OnSpark = None,
+    remote: Remote = None,
     log_file: LogFile = None,
     as_json: AsJson = False,
 ) -> None:
@@ -47,13 +49,14 @@ def window(
     or is new. An unknown one from the horizon or before cannot be told from a duplicate, and is too_late. Without a
     business id it tells how the horizons are distributed, rounded up to the hour, and which streams have the newest.
 
-    One request for a stream, else one for each 1,000 streams; no history is read. With --master the streams are split
-    by their keys, which costs one more for each 1,000, and looked at by all workers.
+    One request for a stream, else one for each 1,000 streams; no history is read. With --master or --remote the streams
+    are split by their keys, which costs one more for each 1,000, and looked at by all workers.
     """
     screen = Screen(as_json)
     if handler is None or business_id is None:
-        if master:
-            found = _on_spark(Place(store, table), master, log_file, handler, limit)
+        work = place_of_work(master, remote)
+        if work:
+            found = _on_spark(Place(store, table), work, log_file, handler, limit)
         else:
             found = on_table(store, table, lambda opened: windows(opened, handler, limit))
         screen.give(_document(found))

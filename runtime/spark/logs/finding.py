@@ -7,12 +7,9 @@ Here the first are counted, so that the user can be told, and the second are rea
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
-
-from py4j.protocol import Py4JJavaError
-from pyspark.sql import SparkSession
+from typing import NamedTuple, Protocol
 
 from runtime.errors import LogError
 
@@ -24,13 +21,6 @@ _PACKED = re.compile(r"\.(gz|gzip|bz2|zst|zstd|lz4|snappy|deflate)\Z")
 _NAMED_BY_SPARK = re.compile(
     r"_SUCCESS|_metadata|_common_metadata|_spark_metadata|_started_\d+|_committed_\d+|\..*\.crc"
 )
-_STATUS = re.compile(r"\{path=(?P<path>.*?); isDirectory=(?P<is_folder>true|false)[;}]", re.DOTALL)
-_PACKAGES = {
-    "abfs": "org.apache.hadoop:hadoop-azure",
-    "abfss": "org.apache.hadoop:hadoop-azure",
-    "gs": "com.google.cloud.bigdataoss:gcs-connector",
-    "s3a": "org.apache.hadoop:hadoop-aws",
-}
 _DELTA = "_delta_log"
 _SHOWN = 3
 
@@ -69,10 +59,7 @@ def find_files(listing: Listing, paths: Sequence[str], format_: str | None = Non
 
     Raises `LogError` when there is nothing, or what no log is made of.
     """
-    try:
-        roots = [root for path in paths for root in listing.roots(path)]
-    except Py4JJavaError as error:
-        raise LogError(_unopened(", ".join(paths), str(error.java_exception.toString()))) from error
+    roots = [root for path in paths for root in listing.roots(path)]
     found = _Found(", ".join(paths), roots)
     for root in roots:
         if root.is_hidden:
@@ -176,60 +163,6 @@ class _Found:
             return False
         are_partitions = all("=" in name for folders in below for name in folders) and () not in self._placed
         return not (format_ == "parquet" and are_partitions and one_root)
-
-
-class HadoopListing:
-    """Folders as Hadoop lists them, which has the credentials with which Spark reads."""
-
-    def __init__(self, spark: SparkSession) -> None:
-        self._jvm: Any = spark._jvm  # noqa: SLF001 - there is no public way to Hadoop's files
-        self._conf: Any = spark._jsc.hadoopConfiguration()  # noqa: SLF001 - as above
-
-    def roots(self, path: str) -> list[Entry]:
-        """Return the files and folders that a path or pattern names. Raises `LogError` when there are none."""
-        found = self._files(path).globStatus(self._path(path))
-        roots = [] if found is None else list(self._read(found))
-        if not roots:
-            raise LogError(f"There is no log at {path}.")
-        return roots
-
-    def entries(self, folder: Entry) -> Iterator[Entry]:
-        """Give what is in a folder."""
-        return self._read(self._files(folder.url).listStatus(self._path(folder.url)))
-
-    def is_parquet(self, file: Entry) -> bool:
-        """Say whether a file begins as those of Parquet do."""
-        stream = self._files(file.url).open(self._path(file.url))
-        try:
-            return all(stream.read() == byte for byte in b"PAR1")
-        finally:
-            stream.close()
-
-    def _read(self, statuses: Any) -> Iterator[Entry]:  # noqa: ANN401 - an array of Java's
-        # One call for a folder: with one for each file, a folder of 100,000 would take a minute.
-        text = str(self._jvm.org.apache.commons.lang3.ArrayUtils.toString(statuses))
-        for found in _STATUS.finditer(text):
-            yield Entry(found["path"], found["is_folder"] == "true")
-
-    def _files(self, path: str) -> Any:  # noqa: ANN401 - an object of Java's
-        return self._path(path).getFileSystem(self._conf)
-
-    def _path(self, path: str) -> Any:  # noqa: ANN401 - an object of Java's
-        return self._jvm.org.apache.hadoop.fs.Path(path)
-
-
-def _unopened(where: str, reason: str) -> str:
-    """Return what to do about a file system that cannot be opened."""
-    scheme = where.partition(":")[0]
-    if "No FileSystem for scheme" in reason or "ClassNotFoundException" in reason:
-        package = _PACKAGES.get(scheme)
-        brings = f", such as {package}" if package else ""
-        return (
-            f"Spark has no file system for {scheme}: start it with the package that brings it{brings} "
-            f"(spark.jars.packages)."
-        )
-    first = reason.partition("\n")[0]
-    return f"The log at {where} cannot be opened: {first}."
 
 
 def _suffix(name: str) -> str:

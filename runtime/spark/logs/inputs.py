@@ -10,7 +10,7 @@ from pyspark.sql import functions as sf
 from pyspark.sql.types import ArrayType, MapType, StructField, StructType
 
 from runtime.errors import LogError
-from runtime.spark.sessions.failures import SPARK_FAILURES, explain
+from runtime.spark.sessions.failures import failing_as
 
 
 class Input(NamedTuple):
@@ -30,11 +30,8 @@ def describe_input(log: DataFrame, paths: Sequence[str] | None = None) -> Input:
     """
     where = f" at {', '.join(paths)}" if paths else ""
     checksum = sf.sum(sf.xxhash64(*map(_hashable, log.schema)).cast("decimal(20,0)"))
-    try:
+    with failing_as(lambda sentence: LogError(f"The log{where} cannot be read: {sentence}")):
         row = log.agg(sf.count("*").alias("count"), checksum.alias("checksum")).first()
-    except SPARK_FAILURES as error:
-        message = f"The log{where} cannot be read: {explain(error)}"
-        raise LogError(message) from error
     if row is None or row["count"] == 0:
         message = f"The log{where} holds no messages: there is nothing to run."
         raise LogError(message)

@@ -13,8 +13,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
 from runtime.errors import LogError, UsageError
-from runtime.spark.logs.finding import HadoopListing, LogFiles, find_files
-from runtime.spark.sessions.failures import SPARK_FAILURES, explain
+from runtime.spark.logs.finding import LogFiles, find_files
+from runtime.spark.logs.listing import SessionListing, absolute_path
+from runtime.spark.sessions.failures import explain, is_of_spark
 
 Log = DataFrame | str | Path | Sequence[str | Path] | Any
 """A path, a list of paths, a DataFrame of Spark or of pandas, or a table that Arrow can read."""
@@ -33,7 +34,7 @@ def open_log(
         return log
     paths = paths_of(log)
     if paths is not None:
-        files = find_files(HadoopListing(spark), paths, format_)
+        files = find_files(SessionListing(spark), paths, format_)
         if files.skipped:
             say(f"Reading the log without {files.skipped}")
         return _read(spark, paths, files, is_guessed=format_ is None)
@@ -67,12 +68,15 @@ def paths_of(log: Log) -> Sequence[str] | None:
 
 def _read(spark: SparkSession, paths: Sequence[str], files: LogFiles, *, is_guessed: bool) -> DataFrame:
     reader = spark.read.option("recursiveFileLookup", str(files.is_nested).lower())
+    places = [absolute_path(path) for path in paths]
     try:
         if files.format == "json":
-            lines = reader.text(list(paths))
+            lines = reader.text(places)
             return lines.where(sf.trim("value") != "").select(sf.col("value").alias("line"))
-        return reader.format(files.format).load(list(paths))
-    except SPARK_FAILURES as error:
+        return reader.format(files.format).load(places)
+    except Exception as error:
+        if not is_of_spark(error):
+            raise
         sentence = _explain(error, ", ".join(paths), files.format)
         hint = (
             " If it holds JSON lines, say --format json." if is_guessed and files.format == "parquet" else ""

@@ -3,33 +3,54 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
-from py4j.protocol import Py4JError, Py4JJavaError
-from pyspark.errors import PySparkException
-
-SPARK_FAILURES = (PySparkException, Py4JError)
+_RAISE_ERRORS = ("pyspark", "py4j")
+"""The packages whose errors tell of a job: a session of this process raises some of the bridge to its JVM."""
 
 _RAISED = re.compile(
     r"^\S*?((?:runtime|eventstore|handlers)\.[\w.]*Error|[A-Z]\w*(?:Error|Exception)): (.+)$", re.MULTILINE
 )
+_CALLING = re.compile(r"An error occurred while calling \S+\n: ")
 _OURS = ("runtime.", "eventstore.", "handlers.")
 _LENGTH = 2000
+
+
+def is_of_spark(error: BaseException) -> bool:
+    """Say whether an error is one that Spark raises, in a session of any kind."""
+    return any(each.__module__.partition(".")[0] in _RAISE_ERRORS for each in type(error).__mro__)
+
+
+@contextmanager
+def failing_as(failure: Callable[[str], Exception], batch_id: str | None = None) -> Iterator[None]:
+    """Raise a failure, made of one sentence, in place of what Spark raises in the block."""
+    try:
+        yield
+    except Exception as error:
+        if not is_of_spark(error):
+            raise
+        raise failure(explain(error, batch_id)) from error
+
+
+@contextmanager
+def unless_gone() -> Iterator[None]:
+    """End the block, without an error, where a session is no longer there."""
+    try:
+        yield
+    except Exception as error:
+        if not (is_of_spark(error) or isinstance(error, OSError)):
+            raise
 
 
 def explain(error: Exception, batch_id: str | None = None) -> str:
     """Return what stopped a Spark job: the last of our own errors in its text, else the first line of it."""
     resume = f" Nothing is lost: run batch {batch_id} again with its id." if batch_id else ""
-    return f"{_sentence(_cause(_text(error)))}{resume}"
+    return f"{_sentence(_cause(_CALLING.sub('', str(error), count=1)))}{resume}"
 
 
 def _sentence(text: str) -> str:
     return text if text.endswith((".", "!", "?")) else f"{text}."
-
-
-def _text(error: Exception) -> str:
-    if isinstance(error, Py4JJavaError):
-        return str(error.java_exception.toString())
-    return str(error)
 
 
 def _cause(text: str) -> str:

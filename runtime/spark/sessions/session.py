@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import os
-import re
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 
 from pyspark import SparkConf, SparkContext, SparkFiles
+from pyspark.errors import PySparkException
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 from consistent_messaging import search_path
-from runtime.errors import UsageError
+from runtime.errors import MissingExtraError, UsageError
+from runtime.spark.sessions.failures import explain
 from runtime.spark.sessions.java import JAVA_MISSING, find_java
+from runtime.spark.sessions.kinds import LOCAL, is_connect, is_local, master_of
 from runtime.spark.sessions.settings import SETTINGS
 
 Session = SparkSession
@@ -22,8 +24,6 @@ Session = SparkSession
 
 DEFAULT_MASTER = "local[*,4]"
 TASK_FAILURES = 4
-
-_LOCAL = re.compile(r"local(?:\[\s*(\d+|\*)\s*(?:,\s*(\d+)\s*)?\])?\Z")
 
 _SETTINGS = {
     "spark.app.name": "consistent-messaging",
@@ -62,29 +62,41 @@ def build_session(
     return SparkSession.builder.config(conf=conf).getOrCreate()
 
 
+def connect_session(url: str) -> SparkSession:
+    """Return a session of the server of Spark Connect that a url such as `sc://HOST:PORT` names.
+
+    The session that this process has already is returned as it is. Raises `MissingExtraError` without the packages
+    that Spark Connect needs, and `UsageError` when there is no such server.
+    """
+    try:
+        spark = SparkSession.builder.remote(url).getOrCreate()
+        spark.version  # noqa: B018 - the first thing that is asked of the server
+    except ImportError as error:
+        raise MissingExtraError(
+            f"Spark Connect needs {error.name or 'grpcio'}: pip install 'consistent-messaging[connect]'."
+        ) from error
+    except PySparkException as error:
+        raise UsageError(f"There is no Spark Connect at {url}: {explain(error)}") from error
+    return spark
+
+
 def with_retries(master: str) -> str:
     """Return a master under which a failed task is tried again: plain `local[N]` gives up at the first."""
-    match = _LOCAL.match(master)
+    match = LOCAL.match(master)
     if match is None or match[2]:
         return master
     return f"local[{match[1] or 1},{TASK_FAILURES}]"
 
 
-def is_local(master: str) -> bool:
-    """Say whether all work is done in the working directory of this machine.
-
-    `local-cluster` is not meant: its workers have directories of their own, where a relative path is another file.
-    """
-    return _LOCAL.match(master) is not None
-
-
 def has_alike_workers(spark: SparkSession) -> bool:
     """Say whether the workers of a session run on this machine, with this interpreter and all of its search path."""
+    if is_connect(spark):
+        return False
     path = spark.conf.get("spark.executorEnv.PYTHONPATH", None) or ""
     # Where files that are shipped go; Spark puts it on the path of the driver and of each worker.
     shipped = SparkFiles.getRootDirectory()
     return (
-        is_local(str(spark.conf.get("spark.master")))
+        is_local(master_of(spark))
         and spark.conf.get("spark.pyspark.python", None) == sys.executable
         and set(search_path(sys.path)) <= {*path.split(os.pathsep), shipped}
     )

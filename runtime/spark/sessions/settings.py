@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import threading
+import uuid
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 
 from pyspark.sql import DataFrame, SparkSession
 
-from runtime.spark.sessions.failures import SPARK_FAILURES
+from runtime.spark.sessions.failures import unless_gone
 
 SETTINGS = {
     "spark.sql.session.timeZone": "UTC",
@@ -25,6 +26,9 @@ SETTINGS = {
     "spark.sql.files.ignoreMissingFiles": "false",
     "spark.sql.requireAllClusterKeysForDistribution": "false",
 }
+
+_NAME = "consistent.messaging.session"
+"""A setting that names a session while jobs are under way on it: two objects may stand for one session."""
 
 _lock = threading.Lock()
 _loans: dict[str, _Loan] = {}
@@ -54,11 +58,11 @@ def job_settings(spark: SparkSession, messages: object = None) -> Iterator[None]
 
 @contextmanager
 def _settings_of_one(session: SparkSession) -> Iterator[None]:
-    name = str(session._jsparkSession.sessionUUID())  # noqa: SLF001 - two objects may stand for one session
     with _lock:
+        name = session.conf.get(_NAME, None) or uuid.uuid4().hex
         loan = _loans.setdefault(name, _Loan())
         if not loan.jobs:
-            loan.before = _set(session, SETTINGS)
+            loan.before = _set(session, {**SETTINGS, _NAME: name})
         loan.jobs += 1
     try:
         yield
@@ -67,7 +71,7 @@ def _settings_of_one(session: SparkSession) -> Iterator[None]:
             loan.jobs -= 1
             if not loan.jobs:
                 del _loans[name]
-                with suppress(*SPARK_FAILURES, OSError):  # a session that is gone has no settings
+                with unless_gone():
                     _set(session, loan.before)
 
 

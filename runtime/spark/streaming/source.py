@@ -9,7 +9,7 @@ from pyspark.sql import functions as sf
 
 from runtime.errors import LogError
 from runtime.spark.schemas import OUTCOMES
-from runtime.spark.sessions.failures import SPARK_FAILURES, explain
+from runtime.spark.sessions.failures import failing_as
 
 SourceFormat = Literal["json", "parquet", "outcomes"]
 
@@ -33,13 +33,11 @@ def open_source(
     reader = spark.readStream
     if max_files is not None:
         reader = reader.option("maxFilesPerTrigger", max_files)
-    try:
+    where = f"The folder {folder} cannot be read as a stream of {format_} files"
+    with failing_as(lambda sentence: LogError(f"{where}: {sentence}")):
         if format_ == "json":
             lines = reader.text(folder)
             return lines.where(sf.trim("value") != "").select(sf.col("value").alias("line"))
         if format_ == "outcomes":
             return published_outputs(reader.schema(OUTCOMES).parquet(folder))
         return reader.schema(spark.read.parquet(folder).schema).parquet(folder)
-    except SPARK_FAILURES as error:
-        message = f"The folder {folder} cannot be read as a stream of {format_} files: {explain(error)}"
-        raise LogError(message) from error

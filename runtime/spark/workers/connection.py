@@ -15,7 +15,7 @@ from eventstore import Scope, Store, Table, connect, drive
 from eventstore.connect import portable_url
 from eventstore.port import MayBeReplaced
 from runtime.errors import UsageError
-from runtime.spark.sessions.session import is_local
+from runtime.spark.sessions.kinds import master_of, may_be_local
 from runtime.spark.workers.concurrency import ConcurrencyLimit, Wait
 from runtime.spark.workers.group_commit import GroupCommit
 
@@ -138,7 +138,7 @@ def _close_all() -> None:
 def check_reach(connection: Connection, spark: SparkSession) -> None:
     """Raise `UsageError` when the workers of a session would not see the same store as the driver."""
     for store in connection.stores:
-        check_scope(store.scope, str(spark.conf.get("spark.master")))
+        check_scope(store.scope, master_of(spark))
 
 
 def check_scope(scope: Scope, master: str) -> None:
@@ -146,7 +146,7 @@ def check_scope(scope: Scope, master: str) -> None:
     if scope == "process":
         message = "A memory: store is seen by one process only, and Spark has several: use sqlite:///FILE."
         raise UsageError(message)
-    if scope == "machine" and not is_local(master):
+    if scope == "machine" and not may_be_local(master):
         message = (
             f"An SQLite store is a file of this machine, and the workers of {master} may run on others: use a "
             f"local master, or a store on the network."

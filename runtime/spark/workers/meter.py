@@ -32,34 +32,27 @@ class Address(NamedTuple):
     token: bytes
 
 
-class Meter:
-    """Counts what a task has done: messages, and streams.
-
-    A message that several handlers take counts once, in the first of them.
-    """
+class Teller:
+    """Tells the driver what a task has done so far, twice a second at most."""
 
     def __init__(
-        self,
-        address: Address | None,
-        app: App,
-        clock: Callable[[], float] = time.monotonic,
-        partition: int = -1,
+        self, address: Address | None, clock: Callable[[], float] = time.monotonic, partition: int = -1
     ) -> None:
         self._address = address
         self._clock = clock
         self._partition = _partition() if partition < 0 else partition
-        routes = {name: app.routes(name) for name in app.message_types}
-        self._first = {name: found[0].handler for name, found in routes.items()}
-        self._has_several = any(len(found) > 1 for found in routes.values())
         self._messages = self._streams = 0
         self._told = clock()
 
-    def add(self, group: Group) -> None:
-        """Count a group that is done, and tell the driver if it is time."""
-        if self._address is None:
-            return
-        self._messages += self._count(group)
-        self._streams += group.business_id is not None and not group.follows
+    @property
+    def is_heard(self) -> bool:
+        """Whether there is anybody to tell."""
+        return self._address is not None
+
+    def add(self, *, messages: int = 0, streams: int = 0) -> None:
+        """Count what is done, and tell the driver if it is time."""
+        self._messages += messages
+        self._streams += streams
         if self._clock() - self._told >= _EVERY_SECONDS:
             self.tell()
 
@@ -74,6 +67,35 @@ class Meter:
             family, kind, protocol, _, place = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]
             with socket.socket(family, kind, protocol) as sender:
                 sender.sendto(text, place)
+
+
+class Meter:
+    """Counts what the task of a fold has done: messages, and streams.
+
+    A message that several handlers take counts once, in the first of them.
+    """
+
+    def __init__(
+        self,
+        address: Address | None,
+        app: App,
+        clock: Callable[[], float] = time.monotonic,
+        partition: int = -1,
+    ) -> None:
+        self._teller = Teller(address, clock, partition)
+        routes = {name: app.routes(name) for name in app.message_types}
+        self._first = {name: found[0].handler for name, found in routes.items()}
+        self._has_several = any(len(found) > 1 for found in routes.values())
+
+    def add(self, group: Group) -> None:
+        """Count a group that is done, and tell the driver if it is time."""
+        if self._teller.is_heard:
+            is_new = group.business_id is not None and not group.follows
+            self._teller.add(messages=self._count(group), streams=int(is_new))
+
+    def tell(self) -> None:
+        """Tell the driver what is done so far."""
+        self._teller.tell()
 
     def _count(self, group: Group) -> int:
         first, handler = self._first, group.handler

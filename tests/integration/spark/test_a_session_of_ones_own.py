@@ -13,7 +13,6 @@ from runtime import UsageError
 from runtime.batches.ledger import Ledger
 from runtime.clock import system_clock
 from runtime.spark import build_session
-from runtime.spark.beginning import check_session
 from runtime.spark.workers.connection import open_table
 from tests.integration.cli.folder import APP, REPOSITORY
 from tests.support.logs import fire, start, write_lines
@@ -102,19 +101,12 @@ def test_an_app_that_the_workers_lack(place, tmp_path, monkeypatch):
 
 def test_an_app_that_was_shipped(place, tmp_path, monkeypatch):
     place.app = own_app(tmp_path, monkeypatch, "shipped")
-    place.spark.sparkContext.addPyFile(str(tmp_path / "shipped.py"))
+    place.spark.addArtifacts(str(tmp_path / "shipped.py"), pyfile=True)
     deposited = {"message_id": "m1", "type": "Deposited", "body": {"account": "a", "amount": 1}}
 
     outcomes = place.run(write_lines(place.folder / "log.jsonl", [deposited]))
 
     assert by_status(outcomes) == {("Account", "processed"): 1}
-
-
-def test_a_session_of_spark_connect():
-    session = type("SparkSession", (), {"__module__": "pyspark.sql.connect.session"})()
-
-    with pytest.raises(UsageError, match="This is a session of Spark Connect"):
-        check_session(session)
 
 
 @pytest.mark.thorough

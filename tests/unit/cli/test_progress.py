@@ -50,20 +50,6 @@ def test_steps_that_are_done_need_not_stay():
     assert "✗ Counting" in file.getvalue()
 
 
-def test_tasks_are_counted_while_a_step_is_under_way():
-    shown, file = progress(is_terminal=True)
-
-    shown.show(1, 2)
-    assert file.getvalue() == ""
-
-    shown.step("Reading the log")
-    shown.show(3, 12)
-    shown.show(0, 0)
-    shown.done()
-
-    assert "3/12 tasks" in file.getvalue()
-
-
 def test_in_a_file_a_long_step_has_a_line_every_ten_seconds():
     now = [0.0]
     shown, file = progress(is_terminal=False, clock=lambda: now[0])
@@ -71,38 +57,31 @@ def test_in_a_file_a_long_step_has_a_line_every_ten_seconds():
     shown.step("Round 0")
     for second in range(25):
         now[0] = float(second)
-        shown.show(second // 5, 8)
+        shown.show_streams(0, 8)
     shown.done()
     now[0] = 100.0
-    shown.show(8, 8)
+    shown.show_streams(8, 8)
 
     assert file.getvalue().splitlines() == [
         "Round 0",
-        "Round 0: 2 of 8 tasks after 10 s, about 30 s left",
-        "Round 0: 4 of 8 tasks after 20 s, about 20 s left",
+        "Round 0: 0 of 8 streams after 10 s",
+        "Round 0: 0 of 8 streams after 20 s",
     ]
 
 
-def test_streams_are_counted_in_place_of_tasks_with_how_many_a_second():
+def test_streams_are_counted_with_how_many_a_second():
     now = [0.0]
     shown, file = progress(is_terminal=False, clock=lambda: now[0])
 
     shown.step("Cutting")
     for second in range(25):
         now[0] = float(second)
-        shown.show(second, 99)
         shown.show_streams(1000 * second, 100_000)
-    shown.step("Counting")
-    for second in range(25, 36):
-        now[0] = float(second)
-        shown.show(4, 8)
 
     assert file.getvalue().splitlines() == [
         "Cutting",
         "Cutting: 10,000 of 100,000 streams after 10 s, 1,000 a second, about 90 s left",
         "Cutting: 20,000 of 100,000 streams after 20 s, 1,000 a second, about 80 s left",
-        "Counting",
-        "Counting: 4 of 8 tasks after 10 s, about 10 s left",
     ]
 
 
@@ -113,7 +92,6 @@ def test_messages_are_counted_with_their_streams_and_the_time_that_is_left():
     shown.step("Round 0")
     for second in range(1, 21):
         now[0] = float(second)
-        shown.show(1, 8)
         shown.show_messages(Done(2000 * second, second // 10, 100_000))
     shown.step("Round 1")
     now[0] = 28.0  # when the log is shuffled

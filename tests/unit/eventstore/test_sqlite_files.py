@@ -156,6 +156,43 @@ def test_a_file_system_without_a_write_ahead_log_is_refused(path):
         SqliteFile(path)._switch_to_wal(cast("sqlite3.Connection", WithoutWal()))
 
 
+class AmidRecovery(WithoutWal):
+    """Answers as SQLite does while others read the log that a killed process has left."""
+
+    def __init__(self, refusals, code):
+        self.refusals = refusals
+        self._code = code
+
+    def execute(self, statement):
+        if self.refusals:
+            self.refusals -= 1
+            error = sqlite3.OperationalError("locking protocol")
+            error.sqlite_errorcode = self._code
+            raise error
+        return super().execute(statement)
+
+    def fetchone(self):
+        return ("wal",)
+
+
+@pytest.mark.parametrize("code", [sqlite3.SQLITE_PROTOCOL, sqlite3.SQLITE_BUSY, sqlite3.SQLITE_BUSY_RECOVERY])
+def test_a_log_that_others_recover_is_waited_for(path, monkeypatch, code):
+    monkeypatch.setattr(sqlite_file, "_WAL_PAUSE_SECONDS", 0)
+    connection = AmidRecovery(3, code)
+
+    SqliteFile(path)._switch_to_wal(cast("sqlite3.Connection", connection))
+
+    assert connection.refusals == 0
+
+
+@pytest.mark.parametrize("code", [sqlite3.SQLITE_PROTOCOL, sqlite3.SQLITE_IOERR])
+def test_a_log_is_not_waited_for_without_end(path, monkeypatch, code):
+    monkeypatch.setattr(sqlite_file, "_WAL_SECONDS", -1)
+
+    with pytest.raises(sqlite3.OperationalError, match="locking protocol"):
+        SqliteFile(path)._switch_to_wal(cast("sqlite3.Connection", AmidRecovery(1, code)))
+
+
 def test_a_file_that_stays_locked_is_unavailable_and_nothing_was_written(path, monkeypatch):
     monkeypatch.setattr(sqlite_file, "BUSY_SECONDS", 0.02)
     store = connect(f"sqlite:///{path}")

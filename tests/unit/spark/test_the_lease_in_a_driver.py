@@ -36,16 +36,13 @@ def found(place: TablePlace) -> Lease | None:
     return drive(leases(place).find())
 
 
-def nothing() -> None: ...
-
-
 def test_it_is_held_in_the_block_and_given_back_after_it(place):
-    with holding(place, system_clock, take_over=False, when_lost=nothing) as token:
+    with holding(place, system_clock, take_over=False) as token:
         held = found(place)
         assert held is not None
         assert held.token == token
         assert "(process " in held.holder
-        with pytest.raises(LeaseHeldError), holding(place, system_clock, take_over=False, when_lost=nothing):
+        with pytest.raises(LeaseHeldError), holding(place, system_clock, take_over=False):
             pytest.fail("It was taken twice.")
 
     assert found(place) is None
@@ -53,7 +50,7 @@ def test_it_is_held_in_the_block_and_given_back_after_it(place):
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, ValueError])
 def test_it_is_given_back_when_the_block_is_broken_off(place, error):
-    with pytest.raises(error), holding(place, system_clock, take_over=False, when_lost=nothing):
+    with pytest.raises(error), holding(place, system_clock, take_over=False):
         raise error
 
     assert found(place) is None
@@ -69,7 +66,7 @@ def test_it_is_renewed_as_long_as_the_block_takes(place):
             renewed.set()
         return began + now * LENGTH
 
-    with holding(place, clock, take_over=False, when_lost=nothing):
+    with holding(place, clock, take_over=False):
         first = found(place)
         assert renewed.wait(60)
         last = found(place)
@@ -81,12 +78,12 @@ def test_it_is_renewed_as_long_as_the_block_takes(place):
 
 
 def test_whoever_it_is_taken_from_is_told_and_leaves_it_to_the_other(place):
-    lost = threading.Event()
-
     def lose_it() -> None:
-        with holding(place, system_clock, take_over=False, when_lost=lost.set):
+        with holding(place, system_clock, take_over=False):
+            (keeper,) = (thread for thread in threading.enumerate() if thread.name == "lease")
             drive(leases(place).take("grace", take_over=True))
-            assert lost.wait(60)
+            keeper.join(60)
+            assert not keeper.is_alive()
 
     with pytest.raises(LeaseLostError, match="taken over by grace"):
         lose_it()
@@ -99,7 +96,7 @@ def test_whoever_it_is_taken_from_is_told_and_leaves_it_to_the_other(place):
 def test_it_is_taken_over_on_demand(place):
     drive(leases(place).take("ada"))
 
-    with holding(place, system_clock, take_over=True, when_lost=nothing) as token:
+    with holding(place, system_clock, take_over=True) as token:
         held = found(place)
         assert held is not None
         assert held.token == token

@@ -109,7 +109,7 @@ def test_an_error_that_does_not_pass_is_recorded_and_the_message_is_not_sent_aga
 
 def test_at_least_once_sends_again_after_an_error_that_passes():
     post = Post(AT_LEAST_ONCE)
-    post.error = TimeoutError("no line")
+    post.error = ConnectionError("no line")
     first = deliver(post)
     post.error = None
 
@@ -122,7 +122,7 @@ def test_at_least_once_sends_again_after_an_error_that_passes():
 
 def test_at_most_once_does_not_send_again_even_if_the_error_passes():
     post = Post(AT_MOST_ONCE)
-    post.error = TimeoutError("no line")
+    post.error = ConnectionError("no line")
     first = deliver(post)
     post.error = None
 
@@ -130,6 +130,16 @@ def test_at_most_once_does_not_send_again_even_if_the_error_passes():
 
     assert (first.end, first.is_done, again.end) == (End.NOT_SENT, True, End.FILTERED)
     assert post.sent == 0
+
+
+@BOTH
+def test_what_timed_out_may_have_arrived(settings):
+    post = Post(settings)
+    post.error = TimeoutError("no line")
+
+    outcome = deliver(post)
+
+    assert (outcome.end, post.records()) == (End.UNKNOWN, ["unknown"])
 
 
 def test_at_most_once_never_sends_twice():
@@ -221,7 +231,7 @@ def test_a_crash_before_the_seal_and_a_copy_send_twice_at_least_once():
 
 def test_a_slow_delivery_does_not_unlock_or_seal_the_lock_of_another():
     # Given a delivery that is slow to fail, and another that took over when its lock expired
-    for error in (TimeoutError("no line"), ValueError("no such number")):
+    for error in (ConnectionError("no line"), ValueError("no such number")):
         post = Post(AT_LEAST_ONCE)
         post.error = error
         slow = post.deliver(before=lambda call: Pause() if call == "send" else None)

@@ -1,0 +1,77 @@
+"""Each line and each message of the corpus ends as it says, in whatever form a log is given to Spark."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+from pyspark.sql import SparkSession
+
+from runtime.spark import run_batch
+from tests.faults.hostile.app import app
+from tests.faults.hostile.corpus import HostileLine, HostileMessage, lines, messages, packed_messages
+
+
+def table(given: Sequence[HostileMessage], body: Any) -> pa.Table:
+    """Return messages as a table with the columns of a log."""
+    headers = pa.map_(pa.string(), pa.string())
+    types = {"message_id": pa.string(), "type": pa.string(), "body": body, "business_id": pa.string()}
+    rows = [{**each.columns, "headers": list((each.columns.get("headers") or {}).items())} for each in given]
+    return pa.Table.from_pylist(rows, pa.schema([*types.items(), ("headers", headers)]))
+
+
+def in_lines(folder: Path, given: Sequence[HostileLine]) -> str:
+    log = folder / "log.jsonl"
+    log.write_bytes(b"".join(each.content + b"\n" for each in given))
+    return str(log)
+
+
+def in_parquet(folder: Path, given: pa.Table) -> str:
+    parquet.write_table(given, folder / "log.parquet")
+    return str(folder / "log.parquet")
+
+
+def check(spark: SparkSession, folder: Path, log: Any, given: Sequence[HostileLine | HostileMessage]) -> None:
+    """Run a batch, and compare how deliveries end."""
+    outcomes = run_batch(
+        spark, log, app, store=f"sqlite:///{folder}/store.db", table="games", out=str(folder / "out")
+    ).collect()
+
+    found = Counter((row.message_id, row.reason or row.status) for row in outcomes)
+    expected = Counter(end for each in given for end in each.ends)
+    assert (found - expected, expected - found) == (Counter(), Counter())
+
+
+def test_as_lines(spark, tmp_path):
+    given = [*lines(), *(message.line() for message in messages())]
+
+    check(spark, tmp_path, in_lines(tmp_path, given), given)
+
+
+@pytest.mark.thorough
+def test_as_parquet_with_text(spark, tmp_path):
+    check(spark, tmp_path, in_parquet(tmp_path, table(messages(), pa.string())), messages())
+
+
+@pytest.mark.thorough
+def test_as_parquet_with_msgpack(spark, tmp_path):
+    given = packed_messages()
+
+    check(spark, tmp_path, in_parquet(tmp_path, table(given, pa.binary())), given)
+
+
+@pytest.mark.thorough
+def test_as_a_table_in_memory(spark, tmp_path):
+    check(spark, tmp_path, table(messages(), pa.string()), messages())
+
+
+@pytest.mark.thorough
+def test_as_a_data_frame_of_spark(spark, tmp_path):
+    log = spark.createDataFrame(table(messages(), pa.string()))
+
+    check(spark, tmp_path, log, messages())

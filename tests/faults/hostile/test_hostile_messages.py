@@ -1,0 +1,116 @@
+"""Each hostile message ends as the corpus says, with each algorithm, and costs no other its outcome."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from eventstore import Table, connect
+from runtime import Outcome, Output, Processor
+from runtime.algorithms.choice import AlgorithmName
+from runtime.algorithms.outbox.tokens import TokenStore, first_name, first_tokens, with_token
+from runtime.batches.context import BatchContext
+from runtime.messages.message_ids import canonical
+from runtime.messages.parsing import business_id_of
+from runtime.spark.workers.connection import Connection, TablePlace
+from runtime.spark.workers.job import FoldJob
+from runtime.storage.listing import summaries
+from tests.faults.hostile.app import app
+from tests.faults.hostile.corpus import End, HostileMessage, messages, packed_messages
+from tests.faults.without_spark import fold_schema
+from tests.support.names import new_name
+
+ALGORITHMS: tuple[AlgorithmName, ...] = ("state-based", "outbox", "deduplication-store", "tokens")
+TEXT, PACKED = pa.string(), pa.binary()
+
+
+def rows(given: Sequence[HostileMessage]) -> Iterator[dict[str, Any]]:
+    """Give a row for each message, routed as in the JVM, the streams one after another."""
+    for message in given:
+        columns = message.columns
+        for route in app.routes(columns["type"]):
+            envelope = message.envelope()._replace(business_id=columns.get("business_id"))
+            yield {
+                **columns,
+                "message_id": canonical(columns["message_id"]),
+                "handler": route.handler,
+                "business_id": business_id_of(route, envelope),
+                "given": columns.get("business_id"),
+            }
+
+
+def fold(
+    place: TablePlace, algorithm: AlgorithmName, given: Sequence[HostileMessage], body: Any
+) -> Counter[End]:
+    """Return how messages end in one partition of a batch."""
+    routed = sorted(rows(given), key=lambda row: (row["handler"], row["business_id"] or ""))
+    connection = Connection(place)
+    for row in routed:
+        headers = row.get("headers") or {}
+        if algorithm == "tokens":
+            token = first_tokens(row["message_id"], [row["handler"]])
+            connection.run(TokenStore(connection.table).issue(token))
+            headers = with_token(headers, first_name(row["message_id"]))
+        row["headers"] = json.dumps(headers) if headers else None
+    connection.close()
+    table = pa.Table.from_pylist(routed, fold_schema(body))
+    job = FoldJob(app, place.store, place.table, BatchContext("night"), algorithm=algorithm)
+    found = [row for batch in job.fold(table.to_batches()) for row in batch.to_pylist()]
+    return Counter((row["message_id"], row["reason"] or row["status"]) for row in found)
+
+
+def expected(given: Sequence[HostileMessage]) -> Counter[End]:
+    return Counter(end for message in given for end in message.ends)
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize(
+    ("given", "body"), [(messages(), TEXT), (packed_messages(), PACKED)], ids=["text", "msgpack"]
+)
+def test_in_a_partition_of_a_batch(tmp_path, algorithm, given, body):
+    place = TablePlace(f"sqlite:///{tmp_path}/store.db", "games")
+
+    assert fold(place, algorithm, given, body) == expected(given)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_in_a_partition_of_a_batch_on_azurite(azurite_url, algorithm):
+    given = messages()
+
+    assert fold(TablePlace(azurite_url, new_name()), algorithm, given, TEXT) == expected(given)
+
+
+def test_those_that_are_processed_make_a_version_each_and_the_others_none(tmp_path):
+    place = TablePlace(f"sqlite:///{tmp_path}/store.db", "games")
+    given = messages()
+    fold(place, "state-based", given, TEXT)
+
+    async def count(table: Table) -> int:
+        return sum([each.head.versions async for each in summaries(table)])
+
+    connection = Connection(place)
+    assert connection.run(count(connection.table)) == [each.end for each in given].count("processed")
+    connection.close()
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_one_at_a_time(algorithm):
+    async def publish(_: Output) -> None: ...
+
+    async def process() -> list[Outcome]:
+        async with connect("memory:") as store:
+            processor = Processor(app, await store.table("games"), publish, algorithm=algorithm)
+            sent = [await processor.issue(message.envelope()) for message in messages()]
+            return [outcome for message in sent for outcome in await processor.process(message)]
+
+    outcomes = asyncio.run(process())
+
+    found = Counter((each.envelope.message_id, str(each.reason or each.status)) for each in outcomes)
+    assert found == expected(messages())
