@@ -29,7 +29,7 @@ from runtime.algorithms.state_based.process import StateBased
 from runtime.archives import importing
 from runtime.archives.manifest import Manifest
 from runtime.batches.ledger import Ledger
-from runtime.batches.settings import LEDGER, Owner, TableSettings
+from runtime.batches.settings import KEY_BYTES, LEDGER, Owner, TableSettings
 from runtime.clock import system_clock
 from runtime.messages.fingerprint import fingerprint
 from runtime.messages.parsing import prepare
@@ -209,7 +209,7 @@ async def write_all_others(table: Table) -> None:
     await TableEffects(table).prepare(Effect("ShootingRange-game", "attempt", 0), b"content")
     await IdempotentDelivery(DeliveryKeys(table)).deliver("customer", "m", failing)
     await importing._mark(table, Manifest("games", 0, "0", ()))
-    settings = TableSettings(Owner("games", frozenset({"ShootingRange"}))).keyed()
+    settings = TableSettings(Owner("games", frozenset({"ShootingRange"})), bytes(KEY_BYTES))
     await table.transact(LEDGER, [settings.operation()])
 
 
