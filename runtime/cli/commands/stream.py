@@ -166,8 +166,9 @@ def stream(
 ) -> None:
     r"""Run the handlers of an app over the files that come into a folder, micro-batch by micro-batch.
 
-        consistent stream --app samples.shooting_range:app --source incoming --format json --cascade \
-            --store sqlite:///store.db --table games --out outcomes --query shots --checkpoint checkpoint
+        consistent stream --app samples.shooting_range:app --cascade \
+            --source incoming --format json --query shots --out outcomes \
+            --store sqlite:///store.db --table games --checkpoint checkpoint
 
     Each micro-batch is a batch of `consistent batches`, with the id NAME-EPOCH; its outcomes are in OUT as a whole once
     it is published. A query that was stopped, or killed, goes on where it was when it is started again with its name
