@@ -56,6 +56,11 @@ def job_settings(spark: SparkSession, messages: object = None) -> Iterator[None]
         yield
 
 
+def forget_original(copy: SparkSession) -> None:
+    """Let a session that is a copy of one with jobs under way, as a query's is, have settings of its own to give back."""
+    copy.conf.unset(_NAME)
+
+
 @contextmanager
 def _settings_of_one(session: SparkSession) -> Iterator[None]:
     with _lock:

@@ -111,7 +111,7 @@ def test_a_server_that_is_not_there_is_told_at_once():
 
 def test_a_stream_is_refused_where_its_micro_batches_would_run_elsewhere(tmp_path):
     frame: Any = SimpleNamespace(sparkSession=of_connect("localhost"), isStreaming=True)
-    place = {"store": f"sqlite:///{tmp_path}/store.db", "table": "games", "out": str(tmp_path / "out")}
+    place: Any = {"store": f"sqlite:///{tmp_path}/store.db", "table": "games", "out": str(tmp_path / "out")}
     with pytest.raises(UsageError, match="Spark Connect would run them on its server"):
         run_stream(frame, app, query="q", checkpoint=str(tmp_path / "checkpoint"), **place)
     assert list(tmp_path.iterdir()) == []
