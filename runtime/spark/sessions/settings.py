@@ -59,7 +59,7 @@ def job_settings(spark: SparkSession, messages: object = None) -> Iterator[None]
 
 
 def forget_original(copy: SparkSession) -> None:
-    """Let a session that is a copy of one with jobs under way, as a query's is, have settings of its own to give back."""
+    """Let a copy of a session on which jobs are under way, such as that of a query, have settings of its own."""
     copy.conf.unset(_NAME)
 
 
