@@ -57,7 +57,8 @@ def run_stream(
     A query that stopped goes on where it was when it is started again with its name and checkpoint: with other handlers
     of the same names, other parallelism or another session too. Costs a micro-batch what it costs a batch.
 
-    Raises `UsageError` for what cannot be run. Spark reports what stops the query later: `query.exception()`.
+    Raises `UsageError` for what cannot be run, as on a session of Spark Connect. Spark reports what stops the query
+    later: `query.exception()`.
     """
     place = TablePlace(store, table)
     return Stream(app, place, out, query, checkpoint, compact_after, BatchOptions(**options)).start(
@@ -90,6 +91,12 @@ class Stream:
     def start(self, df: DataFrame, trigger: Trigger = None) -> StreamingQuery:
         """Start the query. Raises `UsageError` for what is no stream, and `LogError` for what is no log."""
         spark = df.sparkSession
+        if is_connect(spark):
+            message = (
+                "Micro-batches are run by the process that has the session, and Spark Connect would run them on its "
+                "server: start the stream in a session of this process, such as that of --master or spark-submit."
+            )
+            raise UsageError(message)
         if not df.isStreaming:
             message = "This DataFrame is no stream: make it with spark.readStream, or run it as a batch."
             raise UsageError(message)
