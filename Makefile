@@ -16,7 +16,7 @@ unexport VIRTUAL_ENV PYTHONHOME PYTHONPATH PYTHONDONTWRITEBYTECODE SPARK_HOME PY
 MAKEFLAGS += --no-builtin-rules
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup setup-test setup-servers demo test test-rest test-all differential model faults tla delivery docs docs-serve reference bench bench-guard bench-tables stages startup growth skew cleanup algorithms lint format constraints clean distclean
+.PHONY: help setup setup-test setup-servers demo test test-rest test-all differential model faults tla delivery docs docs-serve reference bench bench-guard bench-tables stages startup growth skew cleanup algorithms side-effects lint format constraints clean distclean
 
 BIN := .venv/bin
 PIP_INSTALL := scripts/quietly.sh $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-input -c constraints.txt
@@ -66,6 +66,9 @@ cleanup: .make/java .make/packages-bench .make/azurite  ## truncate very many st
 
 algorithms: .make/packages  ## measure what each algorithm asks and keeps; rewrites the tables in docs/algorithms.md
 	@$(BIN)/python -m benchmarks.algorithms --document docs/algorithms.md $(ARGS)
+
+side-effects: .make/packages  ## kill consumers that store documents, count what is left, and rewrite the table in docs/side-effects.md
+	@$(BIN)/python -m benchmarks.side_effects --document docs/side-effects.md $(ARGS)
 
 bench-guard: setup  ## measure what the guard costs a fold in memory
 	@$(BIN)/python -m benchmarks.guard $(ARGS)

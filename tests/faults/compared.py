@@ -13,7 +13,9 @@ from pyarrow import parquet
 
 from eventstore import Row, Table, connect, drive
 from runtime.algorithms.outbox.tokens import HEADER
+from runtime.batches.numbering import PARTITION as BATCHES
 from runtime.spark.workers.connection import TablePlace
+from runtime.storage.id_index import PREFIX
 
 _DRAWN = re.compile(r"[0-9a-f]{32}")
 """What an attempt draws: names of files and of folders, tokens of outputs."""
@@ -71,8 +73,10 @@ async def all_rows(table: Table) -> AsyncIterator[Row]:
 
 def _shown(row: Row, folder: Path) -> tuple[tuple[str, str], str]:
     values = dict(row.properties)
-    if row.partition_key == "_batches":
+    if row.partition_key == BATCHES:
         values.pop("Token", None)
+    if row.row_key.startswith(PREFIX):  # hashes have a key that is drawn
+        values = {name: value for name, value in values.items() if name != "Key" and "Hashes" not in name}
     text = repr(sorted(values.items())).replace(str(folder), "")
     keys = (_without_drawn(row.partition_key), _without_drawn(row.row_key))
     return keys, _without_drawn(text)

@@ -54,7 +54,7 @@ class Marks:
 
     def step(self, sentence: str) -> None:
         """Take note of a step of a batch."""
-        self.phase = PHASES[sentence.partition(": ")[2]]
+        self.phase = PHASES.get(sentence.partition(": ")[2], self.phase)
 
     def count_death(self) -> None:
         """Take note that the driver has lost a worker."""

@@ -10,7 +10,7 @@ from runtime.publishing.publisher import Target
 from runtime.publishing.targets.options import TargetOptions
 
 _FORMS = (
-    "A target is sqlite:///FILE, postgresql://..., http://... or https://..., "
+    "A target is sqlite:///FILE, postgresql://..., http://..., https://..., kafka://HOST:PORT, MODULE:FUNCTION, "
     "or env:NAME for an environment variable that holds one of these."
 )
 
@@ -19,7 +19,7 @@ def open_target(url: str, options: TargetOptions | None = None) -> Target:
     """Return the target that a url names. Raises `UsageError`, and `MissingExtraError` without its package."""
     url = resolved(url)
     scheme = url.partition(":")[0]
-    make = _TARGETS.get(scheme)
+    make = _TARGETS.get(scheme) or (_function if is_function(url) else None)
     if make is None:
         raise UsageError(_FORMS)
     try:
@@ -28,6 +28,12 @@ def open_target(url: str, options: TargetOptions | None = None) -> Target:
         extra = _EXTRAS.get(scheme, "")
         message = f"This target needs {error.name}: pip install 'consistent-messaging[{extra}]'."
         raise MissingExtraError(message) from error
+
+
+def is_function(url: str) -> bool:
+    """Say whether a target is written `module:function`."""
+    module, _, name = url.partition(":")
+    return name.isidentifier() and all(part.isidentifier() for part in module.split("."))
 
 
 def resolved(text: str) -> str:
@@ -59,11 +65,33 @@ def _http(url: str, options: TargetOptions) -> Target:
     return HttpTarget(url, options)
 
 
+def _function(url: str, options: TargetOptions) -> Target:
+    from runtime.publishing.targets.function import FunctionTarget  # noqa: PLC0415 - loaded when asked for
+
+    if options.send is None or options.strategy is None:
+        message = f"Say with --strategy at-most-once or at-least-once how often {url} is to be called for an output."
+        raise UsageError(message)
+    return FunctionTarget(url, options.send, options.strategy, options.attempts)
+
+
+def _kafka(url: str, options: TargetOptions) -> Target:
+    from runtime.publishing.targets.kafka import KafkaTarget  # noqa: PLC0415 - its extra
+
+    return KafkaTarget(url, options.names)
+
+
 _TARGETS: Mapping[str, Callable[[str, TargetOptions], Target]] = {
     "sqlite": _sqlite,
     "postgresql": _postgresql,
     "postgres": _postgresql,
     "http": _http,
     "https": _http,
+    "kafka": _kafka,
 }
-_EXTRAS = {"postgresql": "postgres", "postgres": "postgres", "http": "http", "https": "http"}
+_EXTRAS = {
+    "postgresql": "postgres",
+    "postgres": "postgres",
+    "http": "http",
+    "https": "http",
+    "kafka": "kafka",
+}

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
+
+from runtime.publishing.publisher import Promise
+from runtime.publishing.slices import CommittedOutput
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -13,7 +16,8 @@ class TargetOptions:
 
     `names` are the tables, topics or paths for message types, where they are not the type's own. `rate` is how many
     requests a second all publishers together make at most, `timeout` is for one of them, `attempts` how often each is
-    made. `headers` are sent along with each request and may hold secrets.
+    made. `headers` are sent along with each request and may hold secrets. `send` is the function that a target
+    `module:function` names, and `strategy` what is promised of it.
     """
 
     names: Mapping[str, str] = field(default_factory=dict)
@@ -23,3 +27,5 @@ class TargetOptions:
     timeout: timedelta = timedelta(seconds=30)
     attempts: int = 8
     headers: Mapping[str, str] = field(default_factory=dict)
+    send: Callable[[CommittedOutput], object] | None = None
+    strategy: Promise | None = None

@@ -8,7 +8,7 @@ together.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from pyspark.sql import Column, DataFrame, Window
@@ -57,14 +57,20 @@ class Sample:
         return sf.pmod(hash_, sf.lit(_SHARES)) < sf.lit(round(self.share * _SHARES))
 
 
-def route(messages: DataFrame, app: App, partitions: int, sample: Sample | None = None) -> DataFrame:
+def route(
+    messages: DataFrame,
+    app: App,
+    partitions: int,
+    sample: Sample | None = None,
+    types: Collection[str] | None = None,
+) -> DataFrame:
     """Give each message a row for each handler that takes it, grouped and sorted by stream.
 
     A message for which the log names a handler goes to that one alone; if it does not take the type, in a row without a
     business id. Messages that no handler takes, and those with a problem, keep one row without a handler. The business
     id is read from the body with one schema for each message type, as text in its canonical form, and is null when it
     cannot be found. Copies of a message are adjacent, the first delivery first. With a sample, the messages of all
-    other streams are dropped before the shuffle.
+    other streams are dropped before the shuffle. With `types`, messages of all others have one row, without a stream.
     """
     packed = isinstance(messages.schema["body"].dataType, BinaryType)
     keys = {path: f"key_{number}" for number, path in enumerate(_types_by_path(app))}
@@ -72,6 +78,8 @@ def route(messages: DataFrame, app: App, partitions: int, sample: Sample | None 
     for name in app.message_types:
         is_of_type = (sf.col("type") == name) & sf.col("problem").isNull()
         routes = sf.when(is_of_type, _routes(app.routes(name), keys)).otherwise(routes)
+    if types is not None:
+        routes = sf.when(sf.col("type").isin(list(types)), routes).otherwise(_no_route())
     routed = (
         messages.withColumnsRenamed({"business_id": "given", "handler": "wanted"})
         # Each key is a column of its own, so that it is read once, however often the routes name it.

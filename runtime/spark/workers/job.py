@@ -6,7 +6,7 @@ store on the network one event loop, as long as it lives.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -19,11 +19,13 @@ from runtime.algorithms.letters.of_table import TableLetters
 from runtime.batches.context import BatchContext
 from runtime.batches.seen import NOTHING
 from runtime.clock import Clock, system_clock
+from runtime.documents.opening import open_documents
 from runtime.errors import StoredDataError
 from runtime.messages.deliveries import Delivery
+from runtime.messages.limits import MessageLimits
 from runtime.messages.outcome import Outcome, Reason, dead_letter
 from runtime.messages.outcomes import Outcomes
-from runtime.messages.parsing import prepare_all, unroutable
+from runtime.messages.parsing import not_allowed, prepare_all, unroutable
 from runtime.spark.workers.buffer import Buffer
 from runtime.spark.workers.concurrency import ConcurrencyLimit, Wait
 from runtime.spark.workers.connection import Connection, TablePlace, open_table
@@ -32,6 +34,7 @@ from runtime.spark.workers.garbage import rare_collections
 from runtime.spark.workers.letters import letter_groups
 from runtime.spark.workers.meter import Address, Meter
 from runtime.spark.workers.outcomes import OutcomeWriter
+from runtime.spark.workers.supervision import Supervision, supervising
 from runtime.storage.damage import placed
 from runtime.storage.stream import is_key
 
@@ -53,7 +56,9 @@ class FoldJob:
     `in_flight` bounds how many streams a worker works on at once: on the network there are fewer when the store answers
     slowly, and on SQLite they share a commit. `wrap` is put around each table, for example to count its requests or to
     place faults. `deduplication_store` and `token_store` are where these are, None for the table of the states.
-    `counts` is where the driver is told how far the work is.
+    `types` are those that the log may hold, None for all. `counts` is where the driver is told how far the work is.
+    `supervision` bounds handlers, None leaves them alone.
+    `documents` is the url of the store of documents, None when there is none.
     """
 
     app: App
@@ -66,7 +71,10 @@ class FoldJob:
     algorithm: AlgorithmName = "state-based"
     deduplication_store: TablePlace | None = None
     token_store: TablePlace | None = None
+    types: Collection[str] | None = None
     counts: Address | None = None
+    supervision: Supervision | None = None
+    documents: str | None = field(default=None, repr=False)
 
     def open(self) -> Opened:
         """Return this worker's connection, with what the algorithm is made of."""
@@ -81,6 +89,7 @@ class FoldJob:
             token_store=other,
             clock=self.clock,
             batch=self.batch,
+            documents=None if self.documents is None else open_documents(self.documents),
         )
         return Opened(connection, concurrency, dependencies)
 
@@ -93,14 +102,21 @@ class FoldJob:
         return self._fold(letter_groups(batches))
 
     def _fold(self, given: Iterable[Group]) -> Iterator[pa.RecordBatch]:
+        meter = Meter(self.counts, self.app)
+        with supervising(self.app, self.supervision, meter.tell_of) as app:
+            yield from replace(self, app=app)._fold_supervised(given, meter)  # noqa: SLF001 - its own
+
+    def _fold_supervised(self, given: Iterable[Group], meter: Meter) -> Iterator[pa.RecordBatch]:
         connection, concurrency, dependencies = self.open()
         kit = _Kit(
             self.app,
+            self.types,
             dependencies.table,
             make_batch_algorithms(self.algorithm, dependencies),
             TableLetters(dependencies.table, self.batch, self.clock, dependencies.retries),
             Buffer(),
-            Meter(self.counts, self.app),
+            meter,
+            self.batch.limits,
         )
         writer = OutcomeWriter()
         with rare_collections():
@@ -117,11 +133,13 @@ class _Kit(NamedTuple):
     """What a worker handles the streams of a partition with."""
 
     app: App
+    types: Collection[str] | None
     table: Table
     algorithms: Mapping[str, BatchAlgorithm]
     letters: TableLetters
     buffer: Buffer
     meter: Meter
+    limits: MessageLimits
 
 
 def _work(kit: _Kit, given: Iterable[Group]) -> Iterator[Coroutine[Any, Any, Outcomes] | Wait]:
@@ -157,12 +175,17 @@ class _Stream:
 
     async def _outcomes(self, group: Group) -> Outcomes:
         handler = self._kit.app.handlers.get(group.handler or "")
+        types = self._kit.types
         if handler is None:
             rows = zip(group.envelopes, group.problems, strict=True)
-            return Outcomes.of([unroutable(envelope, problem, group.handler) for envelope, problem in rows])
-        deliveries = replace(prepare_all(handler, group.business_id, group.envelopes), letters=group.letters)
+            return Outcomes.of([unroutable(*row, group.handler, types) for row in rows])
+        limits = self._kit.limits
+        are_letters = group.letters is not None
+        prepared = prepare_all(handler, group.business_id, group.envelopes, limits, are_letters=are_letters)
+        deliveries = replace(prepared, letters=group.letters)
         if group.business_id is None:
-            return Outcomes.of([each for each in deliveries.messages if isinstance(each, Outcome)])
+            found = [each for each in deliveries.messages if isinstance(each, Outcome)]
+            return Outcomes.of([not_allowed(each.envelope, handler.name, types) or each for each in found])
         algorithm = self._kit.algorithms[handler.name]
         try:
             with placed(self._kit.table):

@@ -1,0 +1,227 @@
+"""Kafka as a target, and Event Hubs by its Kafka endpoint: exactly once for readers with `read_committed`.
+
+A slice is one transaction of its outputs and a marker, which is a record in a topic of its own. The `transactional.id`
+is that of the slice: whoever begins it anew makes the broker end the transaction of a predecessor that died, and refuse
+one that still runs. Then the markers are read: a slice whose marker is committed is out, and is not sent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from datetime import timedelta
+from functools import partial
+from typing import Any, TypeVar
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer
+
+from runtime.clock import to_microseconds
+from runtime.errors import TargetError, TargetUnavailableError, UsageError
+from runtime.publishing.publisher import Promise, Refused, SliceName
+from runtime.publishing.slices import CommittedOutput
+from runtime.publishing.targets.kafka_markers import MARKERS, TRANSACTION_SECONDS, Markers
+
+T = TypeVar("T")
+
+_SECONDS = 60.0
+_LOOKS, _PAUSE_SECONDS = 20, 0.25
+"""How often a topic is looked for that the cluster may be about to make, and how long a pause is."""
+
+_UNREACHABLE = {
+    KafkaError._TIMED_OUT,  # noqa: SLF001 - that is its public name
+    KafkaError._TRANSPORT,  # noqa: SLF001
+    KafkaError._ALL_BROKERS_DOWN,  # noqa: SLF001
+    KafkaError._MSG_TIMED_OUT,  # noqa: SLF001
+}
+_TRANSACTION_MILLISECONDS = TRANSACTION_SECONDS * 1000
+
+
+class KafkaTarget:
+    """A Kafka cluster, `kafka://HOST:PORT,HOST:PORT?setting=value`.
+
+    The settings are librdkafka's, such as `security.protocol`; user and password of the url are those of SASL.
+    """
+
+    promise: Promise = Promise.EXACTLY_ONCE
+    chunk = 1_000
+    publishers: int | None = None
+    window: timedelta | None = None
+
+    def __init__(self, url: str, names: Mapping[str, str]) -> None:
+        parts = urlsplit(url)
+        credentials, _, brokers = parts.netloc.rpartition("@")
+        if not brokers:
+            raise UsageError("A Kafka cluster is written kafka://HOST:PORT.")
+        self.name = f"kafka://{brokers}"
+        self.identity = f"{self.name} {sorted(names.items())}"
+        self.settings: dict[str, Any] = {"bootstrap.servers": brokers, **dict(parse_qsl(parts.query))}
+        if credentials:
+            user, _, password = credentials.partition(":")
+            secret = {"sasl.username": unquote(user), "sasl.password": unquote(password)}
+            self.settings = {
+                "security.protocol": "SASL_SSL",
+                "sasl.mechanism": "PLAIN",
+                **self.settings,
+                **secret,
+            }
+        self._names = names
+
+    def topic_of(self, type_: str) -> str:
+        """Return the topic of a message type."""
+        return self._names.get(type_, type_)
+
+    async def prepare(self, types: Collection[str]) -> None:
+        """Look for the topics; the cluster makes those that are not there, if it is configured so."""
+        topics = sorted({MARKERS, *map(self.topic_of, types)})
+        with _explained(self.name):
+            producer = Producer(self.settings)
+            for topic in topics:
+                await self._look_for(producer, topic)
+
+    async def _look_for(self, producer: Producer, topic: str) -> None:
+        for _ in range(_LOOKS):
+            found = await asyncio.to_thread(producer.list_topics, topic, timeout=_SECONDS)
+            error = found.topics[topic].error
+            if error is None:
+                return
+            await asyncio.sleep(_PAUSE_SECONDS)
+        raise UsageError(f"{self.name} has no topic {topic}: {error.str()}. Make it, or see --map.")
+
+    def publisher(self) -> KafkaPublisher:
+        """Return a publisher."""
+        return KafkaPublisher(self)
+
+
+class KafkaPublisher:
+    """Sends slices, each as a transaction with a producer of its own."""
+
+    def __init__(self, target: KafkaTarget) -> None:
+        self._target = target
+        self._thread = ThreadPoolExecutor(1)
+        self._producer: Producer | None = None
+        self._markers: Markers | None = None
+        self._name: SliceName | None = None
+        self._failed: KafkaError | None = None
+
+    async def open(self, name: SliceName) -> bool:
+        """End what a predecessor has left of the slice, look for its marker, and begin a transaction if it has none."""
+        return await self._in_thread(partial(self._open, name))
+
+    async def send(self, outputs: Sequence[CommittedOutput]) -> Sequence[Refused]:
+        """Send outputs with the business id as key, so that those of one business object stay in order."""
+        return await self._in_thread(partial(self._send, outputs))
+
+    async def commit(self) -> None:
+        """Send the marker, and commit."""
+        await self._in_thread(self._commit)
+
+    async def roll_back(self) -> None:
+        """Abort the transaction, if there is one; the broker does so itself when a producer is gone."""
+        await self._in_thread(self._roll_back)
+
+    async def close(self) -> None:
+        """Drop the producer, and close the connections."""
+        await self.roll_back()
+        if self._markers is not None:
+            await self._in_thread(self._markers.close)
+        self._thread.shutdown()
+
+    def _open(self, name: SliceName) -> bool:
+        with _explained(self._target.name):
+            producer = Producer(
+                {
+                    **self._target.settings,
+                    "transactional.id": f"consistent-{name}",
+                    "transaction.timeout.ms": _TRANSACTION_MILLISECONDS,
+                }
+            )
+            producer.init_transactions(_SECONDS)
+            self._markers = self._markers or Markers(self._target.settings)
+            if self._markers.have(str(name)):
+                return False
+            producer.begin_transaction()
+            self._producer, self._name, self._failed = producer, name, None
+            return True
+
+    def _send(self, outputs: Sequence[CommittedOutput]) -> Sequence[Refused]:
+        refused = []
+        with _explained(self._target.name):
+            for output in outputs:
+                try:
+                    self._produce(
+                        self._target.topic_of(output.type), output.business_id, output.body, _headers(output)
+                    )
+                except KafkaException as error:
+                    if error.args[0].code() != KafkaError.MSG_SIZE_TOO_LARGE:
+                        raise
+                    refused.append(
+                        Refused(output.message_id, output.type, output.business_id, error.args[0].str())
+                    )
+        return refused
+
+    def _produce(self, topic: str, key: str, value: str, headers: Mapping[str, str]) -> None:
+        producer = self._begun()
+        while True:
+            try:
+                producer.produce(
+                    topic, value.encode(), key.encode(), headers=dict(headers), on_delivery=self._sent
+                )
+                break
+            except BufferError:  # wait until some of what waits is sent
+                producer.poll(1.0)
+        producer.poll(0)
+
+    def _sent(self, error: KafkaError | None, _: Message) -> None:
+        self._failed = self._failed or error
+
+    def _commit(self) -> None:
+        with _explained(self._target.name):
+            self._produce(MARKERS, str(self._name), "", {})
+            self._begun().flush(_SECONDS)
+            if self._failed is not None:
+                raise KafkaException(self._failed)
+            self._begun().commit_transaction(_SECONDS)
+            self._producer = None
+
+    def _roll_back(self) -> None:
+        producer, self._producer = self._producer, None
+        if producer is not None:
+            producer.purge()
+            try:
+                producer.abort_transaction(_SECONDS)
+            except KafkaException:
+                return  # fenced, or unreachable: the broker ends it
+
+    def _begun(self) -> Producer:
+        if self._producer is None:
+            raise TargetUnavailableError(f"{self._target.name}: there is no transaction under way.")
+        return self._producer
+
+    async def _in_thread(self, work: Callable[[], T]) -> T:
+        """Do something after what was begun before, although that may have been cancelled."""
+        return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+
+
+def _headers(output: CommittedOutput) -> Mapping[str, str]:
+    return {
+        **output.headers,
+        "message_id": output.message_id,
+        "type": output.type,
+        "handler": output.handler,
+        "sequence": str(output.sequence),
+        "enqueued_at": str(to_microseconds(output.enqueued_at)),
+    }
+
+
+@contextmanager
+def _explained(name: str) -> Iterator[None]:
+    try:
+        yield
+    except KafkaException as error:
+        found = error.args[0]
+        may_succeed = found.retriable() or found.txn_requires_abort() or found.code() in _UNREACHABLE
+        kind = TargetUnavailableError if may_succeed else TargetError
+        raise kind(f"{name}: {found.str()}") from error

@@ -1,0 +1,205 @@
+"""The targets under test, each with how it is made empty and how it is looked into."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections import Counter
+from collections.abc import Callable, Iterable
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psycopg
+from confluent_kafka import Consumer, KafkaError, TopicPartition
+
+from runtime.publishing.publisher import Promise, Target
+from runtime.publishing.slices import CommittedOutput
+from runtime.publishing.targets.choice import open_target
+from runtime.publishing.targets.http import HttpTarget
+from runtime.publishing.targets.options import TargetOptions
+from tests.publishing.kills import IDS, Counts
+from tests.publishing.servers import HttpReceiver
+
+_COLUMNS = (
+    "type TEXT, business_id TEXT, handler TEXT, body TEXT, sequence BIGINT, enqueued_at TEXT, "
+    "headers TEXT, batch_id TEXT"
+)
+
+
+@dataclass
+class SqliteCase:
+    """An SQLite file, in which a trigger counts every insert and update."""
+
+    file: Path
+    url: str = ""
+
+    def prepare(self) -> None:
+        for file in self.file.parent.glob(f"{self.file.name}*"):
+            file.unlink()
+        with closing(sqlite3.connect(self.file)) as connection:
+            connection.execute("CREATE TABLE written (id TEXT)")
+            for name in ("Hit", "Missed"):
+                connection.execute(f'CREATE TABLE "{name}" (message_id TEXT PRIMARY KEY, {_COLUMNS})')
+                for verb in ("INSERT", "UPDATE"):
+                    connection.execute(
+                        f'CREATE TRIGGER {name}_{verb} AFTER {verb} ON "{name}" '
+                        f"BEGIN INSERT INTO written VALUES (new.message_id); END"
+                    )
+            connection.commit()
+
+    def target(self, before_call: Callable[[], None]) -> Target:
+        return open_target(f"sqlite:///{self.file}")
+
+    def count(self) -> Counts:
+        with closing(sqlite3.connect(self.file)) as connection:
+            return counts_of(row[0] for row in connection.execute("SELECT id FROM written ORDER BY rowid"))
+
+
+@dataclass
+class PostgresCase:
+    """A PostgreSQL database, in which a trigger counts every insert and update."""
+
+    url: str
+
+    def prepare(self) -> None:
+        with psycopg.connect(self.url) as connection:
+            connection.execute("DROP SCHEMA public CASCADE")
+            connection.execute("CREATE SCHEMA public")
+            connection.execute("CREATE TABLE written (at BIGSERIAL, id TEXT)")
+            connection.execute(
+                "CREATE FUNCTION note() RETURNS TRIGGER AS "
+                "'BEGIN INSERT INTO written (id) VALUES (NEW.message_id); RETURN NEW; END' LANGUAGE plpgsql"
+            )
+            types = _COLUMNS.replace("body TEXT", "body JSON").replace("headers TEXT", "headers JSON")
+            for name in ("Hit", "Missed"):
+                connection.execute(
+                    f'CREATE TABLE "{name}" (message_id TEXT PRIMARY KEY, {types})'.encode()
+                )
+                connection.execute(
+                    f'CREATE TRIGGER noted AFTER INSERT OR UPDATE ON "{name}" '
+                    f"FOR EACH ROW EXECUTE FUNCTION note()".encode()
+                )
+
+    def target(self, before_call: Callable[[], None]) -> Target:
+        return open_target(self.url)
+
+    def count(self) -> Counts:
+        with psycopg.connect(self.url) as connection:
+            return counts_of(row[0] for row in connection.execute("SELECT id FROM written ORDER BY at"))
+
+
+@dataclass
+class HttpCase:
+    """A receiver that honours the key, and answers each first request with an error, or a lost answer."""
+
+    receiver: HttpReceiver
+    behaviour: str = "lk"
+
+    def prepare(self) -> None:
+        self.receiver.forget()
+
+    def target(self, before_call: Callable[[], None]) -> Target:
+        target: Any = open_target(f"{self.receiver.url}/{self.behaviour}")
+        assert isinstance(target, HttpTarget)
+        target.pace.wait = waiting(before_call)  # type: ignore[method-assign] # what comes before each request
+        return target
+
+    def count(self) -> Counts:
+        found = self.receiver.counts()
+        effects = counts_of(found["effects"])
+        again = len(found["requests"]) - len(set(found["requests"]))
+        return effects + Counts(recognised=again)
+
+
+@dataclass
+class FunctionCase:
+    """A function that appends to a file what it is called with."""
+
+    file: Path
+    promise: Promise
+
+    def prepare(self) -> None:
+        self.file.write_text("")
+
+    def target(self, before_call: Callable[[], None]) -> Target:
+        def send(output: CommittedOutput) -> None:
+            before_call()
+            with self.file.open("a") as file:
+                file.write(f"{output.message_id}\n")
+                file.flush()
+                os.fsync(file.fileno())
+            before_call()
+
+        return open_target("tests.x:send", TargetOptions(send=send, strategy=self.promise))
+
+    def count(self) -> Counts:
+        return counts_of(self.file.read_text().split())
+
+
+@dataclass
+class KafkaCase:
+    """Brokers that show what is not committed too; so what was sent again is there twice, but no marker is."""
+
+    brokers: str
+    run: int = 0
+
+    def prepare(self) -> None:
+        self.run += 1  # in topics of its own
+
+    def target(self, before_call: Callable[[], None]) -> Target:
+        return open_target(f"kafka://{self.brokers}", TargetOptions(names=self.topics()))
+
+    def topics(self) -> dict[str, str]:
+        return {name: f"{name}-{self.run}" for name in ("Hit", "Missed")}
+
+    def count(self) -> Counts:
+        # There is a topic for each type, so order is that within each.
+        ids = [each for topic in self.topics().values() for each in records(self.brokers, topic)]
+        found = Counter(ids)
+        return Counts(lost=len(IDS - found.keys()), recognised=len(ids) - len(found))
+
+
+def waiting(before_call: Callable[[], None]) -> Callable[[], Any]:
+    async def wait() -> None:
+        before_call()
+
+    return wait
+
+
+def counts_of(ids: Iterable[str]) -> Counts:
+    """Count what is lost, what is there more than once, and games whose outputs came in another order."""
+    listed = list(ids)
+    found = Counter(listed)
+    first = list(dict.fromkeys(listed))
+    by_game: dict[str, list[str]] = {}
+    for each in first:
+        by_game.setdefault(each.partition("-")[0], []).append(each)
+    return Counts(
+        lost=len(IDS - found.keys()),
+        duplicates=len(listed) - len(found),
+        disorder=sum(some != sorted(some) for some in by_game.values()),
+    )
+
+
+def records(brokers: str, topic: str) -> list[str]:
+    """Return the ids of the outputs in a topic."""
+    consumer = Consumer(
+        {"bootstrap.servers": brokers, "group.id": "count", "enable.partition.eof": True, "isolation.level": "read_committed"}
+    )
+    try:
+        partitions = consumer.list_topics(topic, timeout=30).topics[topic].partitions
+        consumer.assign([TopicPartition(topic, each, 0) for each in partitions])
+        ids, ended = [], set()
+        while len(ended) < len(partitions):
+            record = consumer.poll(30)
+            assert record is not None
+            if record.error() is None:
+                ids.append(dict(record.headers() or [])["message_id"].decode())
+            else:
+                assert record.error().code() == KafkaError._PARTITION_EOF
+                ended.add(record.partition())
+        return ids
+    finally:
+        consumer.close()

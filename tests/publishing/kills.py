@@ -1,0 +1,207 @@
+"""A runner that is killed by SIGKILL before each of its calls, in turn, and then run again.
+
+Each runner is a process of its own, forked from this one, with the calls counted: those of the table in which it keeps
+its record, those of the publisher, and what the publisher asks of its target in between.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import signal
+import sys
+import traceback
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from eventstore import connect
+from runtime.batches.ledger import Ledger
+from runtime.clock import system_clock
+from runtime.publishing.publisher import Publisher, Refused, SliceName, Target
+from runtime.publishing.runner import PublishOptions, publish
+from runtime.publishing.slices import CommittedOutput
+from tests.support.done_batches import BATCH, TABLE, games, make_batch
+
+GAMES, EACH, SLICES, CHUNK = 4, 3, 2, 2
+IDS = frozenset(f"g{game}-{number}" for game in range(GAMES) for number in range(EACH))
+
+
+class Case(Protocol):
+    """A target under test."""
+
+    def prepare(self) -> None:
+        """Begin anew, with nothing in the target."""
+
+    def target(self, before_call: Callable[[], None]) -> Target:
+        """Return the target, which calls a function before it asks anything of its server that is not seen outside."""
+
+    def count(self) -> Counts:
+        """Look into the target."""
+
+
+@dataclass(frozen=True)
+class Counts:
+    """What is in a target: outputs that are lost, surplus effects, what came again and was recognised, and order."""
+
+    lost: int = 0
+    duplicates: int = 0
+    recognised: int = 0
+    disorder: int = 0
+
+    def __add__(self, other: Counts) -> Counts:
+        return Counts(
+            self.lost + other.lost,
+            self.duplicates + other.duplicates,
+            self.recognised + other.recognised,
+            self.disorder + other.disorder,
+        )
+
+
+@dataclass(frozen=True)
+class Killed:
+    """The sum of all runs, each with one kill."""
+
+    kills: int
+    outputs: int
+    counts: Counts
+    refused: int
+
+
+class Fuse:
+    """Kills its process before the call with a number, from 1; never without one."""
+
+    def __init__(self, call: int | None) -> None:
+        self._left = call
+
+    def burn(self) -> None:
+        if self._left is not None:
+            self._left -= 1
+            if not self._left:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+
+class MortalTable:
+    """A table before whose calls a fuse burns."""
+
+    def __init__(self, table: Any, fuse: Fuse) -> None:
+        self._table = table
+        self._fuse = fuse
+        self.scope = table.scope
+
+    def __getattr__(self, name: str) -> Any:
+        return burning(getattr(self._table, name), self._fuse)
+
+
+@dataclass
+class MortalPublisher:
+    """A publisher before whose calls a fuse burns."""
+
+    publisher: Publisher
+    fuse: Fuse
+
+    async def open(self, name: SliceName) -> bool:
+        self.fuse.burn()
+        return await self.publisher.open(name)
+
+    async def send(self, outputs: Sequence[CommittedOutput]) -> Sequence[Refused]:
+        self.fuse.burn()
+        return await self.publisher.send(outputs)
+
+    async def commit(self) -> None:
+        self.fuse.burn()
+        await self.publisher.commit()
+
+    async def roll_back(self) -> None:
+        self.fuse.burn()
+        await self.publisher.roll_back()
+
+    async def close(self) -> None:
+        self.fuse.burn()
+        await self.publisher.close()
+
+
+class MortalTarget:
+    """A target whose publishers a fuse kills, with small chunks."""
+
+    def __init__(self, target: Target, fuse: Fuse) -> None:
+        self._target = target
+        self._fuse = fuse
+        self.chunk = min(target.chunk, CHUNK)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._target, name)
+
+    def publisher(self) -> Publisher:
+        return MortalPublisher(self._target.publisher(), self._fuse)
+
+
+def burning(work: Callable[..., Awaitable[Any]], fuse: Fuse) -> Callable[..., Awaitable[Any]]:
+    """Return an asynchronous function before each of whose calls a fuse burns."""
+
+    async def call(*arguments: Any, **named: Any) -> Any:
+        fuse.burn()
+        return await work(*arguments, **named)
+
+    return call
+
+
+def kill_everywhere(case: Case, folder: Path, every: int = 1) -> Killed:
+    """Kill a runner before each of its calls, or `every` so many, run another to the end each time, and count."""
+    _in_child(lambda: make_batch(f"sqlite:///{folder}/made.db", folder / "out", games(GAMES, EACH)))
+    total, kills, refused = Counts(), 0, 0
+    while True:
+        case.prepare()
+        _copy_store(folder)
+        if _in_child(lambda: _publish(case, folder, Fuse(kills * every + 1))):
+            return Killed(kills, kills * len(IDS), total, refused)
+        kills += 1
+        assert _in_child(lambda: _publish(case, folder, Fuse(None))), "The second runner was killed too."
+        total += case.count()
+        refused += int((folder / "refused").read_text())
+
+
+def _copy_store(folder: Path) -> None:
+    for name in ("store.db", "store.db-wal", "store.db-shm"):
+        (folder / name).unlink(missing_ok=True)
+    for name in ("made.db", "made.db-wal"):
+        if (folder / name).exists():
+            shutil.copy(folder / name, folder / name.replace("made", "store"))
+
+
+def _publish(case: Case, folder: Path, fuse: Fuse) -> None:
+    asyncio.run(_published(case, folder, fuse))
+
+
+async def _published(case: Case, folder: Path, fuse: Fuse) -> None:
+    options = PublishOptions(slices=SLICES, concurrency=1, take_over=True)
+    async with connect(f"sqlite:///{folder}/store.db") as store:
+        table = await store.table(TABLE)
+        record = await Ledger(table, system_clock).get(BATCH)
+        target: Any = MortalTarget(case.target(fuse.burn), fuse)
+        mortal: Any = MortalTable(table, fuse)
+        done = await publish(mortal, record, str(folder / "out"), target, options)
+        (folder / "refused").write_text(str(len(done.refused)))
+
+
+def _in_child(work: Callable[[], object]) -> bool:
+    """Do something in a process of its own; False when it was killed."""
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            work()
+            code = 0
+        except BaseException:  # noqa: BLE001 - what goes wrong is told, and nothing of the parent is run here
+            traceback.print_exc()
+        finally:
+            sys.stderr.flush()
+            os._exit(code)
+    _, status = os.waitpid(child, 0)
+    if os.WIFSIGNALED(status):
+        assert os.WTERMSIG(status) == signal.SIGKILL
+        return False
+    assert os.WEXITSTATUS(status) == 0, "A runner failed; see above."
+    return True
