@@ -102,7 +102,11 @@ class Rounds:
         self.check_table()
         record = self.begin(batch_id, what)
         was_published = record.is_finished
-        if not was_published:
+        if was_published:
+            self._folders(
+                record
+            ).remove_staging()  # of a driver that died when it had published, but not yet swept
+        else:
             record = self.end(record, first, messages)
         return BatchResult(record, self._folders(record).outcomes(), was_published)
 

@@ -98,7 +98,8 @@ def test_a_dry_run_sends_and_writes_nothing(deliver, tmp_path, monkeypatch):
         "recorded": 0,
         "without_customer": 0,
     }
-    assert {each.name for each in tmp_path.iterdir()} - {"__pycache__"} == {"outcomes", "post.py", "store.db"}
+    found = {each.name for each in tmp_path.iterdir()} - {"__pycache__"}
+    assert found == {"outcomes", "post.py", "store.db"}
     assert "Would be delivered to 3 customers" in deliver("--dry-run").out
 
 
