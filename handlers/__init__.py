@@ -20,6 +20,7 @@ from handlers.errors import (
     HandlersError,
     InputStateChangedError,
     NondeterminismError,
+    OutputsTooLargeError,
     PublishError,
     SpecError,
 )
@@ -40,6 +41,7 @@ __all__ = [
     "InputStateChangedError",
     "Message",
     "NondeterminismError",
+    "OutputsTooLargeError",
     "PublishError",
     "Published",
     "SpecError",

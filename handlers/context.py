@@ -19,7 +19,7 @@ import msgpack
 from handlers.codec import Codec
 from handlers.documents import DocumentReference, NewDocument, check_request, check_room, new_document
 from handlers.draws import Seed, SeededRandom
-from handlers.errors import CaptureError, PublishError
+from handlers.errors import CaptureError, OutputsTooLargeError, PublishError
 from handlers.fields import check_defaults
 from handlers.message import Message, message_name
 from handlers.text import is_text
@@ -41,17 +41,25 @@ class Published(NamedTuple):
     headers: Mapping[str, str]
 
 
+class OutputRoom(NamedTuple):
+    """How many messages a handler may publish for one, and how many bytes of bodies and headers."""
+
+    messages: int
+    bytes: int
+
+
 class Context:
     """The third argument of a handler method.
 
     `now` is in microseconds since 1970 UTC, the precision at which it is stored. `recorded` holds the captured values
     of the version when the message is replayed, packed with msgpack; None for a new message. `place` begins the names
     of the documents of this attempt, and no other attempt has the same; without one they are derived from the message.
-    `draw_key` is the secret of a table whose draws are keyed.
+    `draw_key` is the secret of a table whose draws are keyed. `room` bounds what may be published, None when nothing
+    does; `exceeded` is the error that was raised for more.
     """
 
-    __slots__ = ("_business_id", "_guids", "_headers", "_message_id", "_now", "_place", "_random", "_recorded", "_seed",
-                 "captured", "documents", "published")  # fmt: skip
+    __slots__ = ("_business_id", "_guids", "_headers", "_message_id", "_now", "_place", "_random", "_recorded", "_room",
+                 "_seed", "_sent", "captured", "documents", "exceeded", "published")  # fmt: skip
 
     def __init__(
         self,
@@ -62,6 +70,7 @@ class Context:
         headers: Mapping[str, str] | None = None,
         *,
         recorded: Mapping[str, bytes] | None = None,
+        room: OutputRoom | None = None,
         place: str | None = None,
         draw_key: bytes | None = None,
     ) -> None:
@@ -77,6 +86,9 @@ class Context:
         self.captured: dict[str, bytes] = {}
         self.documents: list[NewDocument] = []
         self.published: list[Published] = []
+        self._room = room
+        self._sent = 0
+        self.exceeded: OutputsTooLargeError | None = None
 
     @property
     def message_id(self) -> str:
@@ -149,8 +161,8 @@ class Context:
     def publish(self, message: Message, *, headers: Mapping[str, str] | None = None) -> None:
         """Publish a message once the next state is stored. Its id is derived from the handled message.
 
-        Headers are str to str. Raises `PublishError` for anything but a message, and for other headers; `CodecError`
-        when the message cannot be encoded.
+        Headers are str to str. Raises `PublishError` for anything but a message, for other headers, and for more than
+        there is room for; `CodecError` when the message cannot be encoded.
         """
         if not isinstance(message, Message):
             raise PublishError(f"publish() takes a Message, not a {type(message).__name__}.")
@@ -161,7 +173,20 @@ class Context:
             )
         message_id = self._seed.guid_text("message", len(self.published))
         body = message_codec(type(message)).encode(message)
+        if self._room is not None:
+            self._check_room(self._room, body, sent)
         self.published.append(Published(message_id, message_name(type(message)), body, sent))
+
+    def _check_room(self, room: OutputRoom, body: bytes, headers: Mapping[str, str]) -> None:
+        self._sent += len(body)
+        if headers:
+            self._sent += sum(len(text.encode()) for text in (*headers, *headers.values()))
+        if len(self.published) < room.messages and self._sent <= room.bytes:
+            return
+        self.exceeded = OutputsTooLargeError(
+            f"The handler publishes more than one message may: {room.messages:,} messages and {room.bytes:,} bytes."
+        )
+        raise self.exceeded
 
     def _ask_for(self, content: object, media_type: str, name: str) -> dict[str, Any]:
         """Collect a document, and return what is recorded of it."""

@@ -8,6 +8,7 @@ HandlersError
 ├── InputStateChangedError  a handler mutated its input state
 ├── NondeterminismError     a handler under guard called a nondeterministic function
 ├── PublishError            `Context.publish` got something other than a message
+│   └── OutputsTooLargeError  a handler published more than one message may
 └── SpecError               wrong use of `handlers.testing`
 
 Every error survives pickling: its constructor takes one sentence.
@@ -46,6 +47,10 @@ class NondeterminismError(HandlersError):
 
 class PublishError(HandlersError):
     """Raised when a handler publishes something other than a `Message`, or headers that are not text."""
+
+
+class OutputsTooLargeError(PublishError):
+    """Raised when a handler publishes more messages, or larger ones, than one message may; also if it catches this."""
 
 
 class SpecError(HandlersError):

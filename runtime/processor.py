@@ -39,10 +39,13 @@ from runtime.documents.store import DocumentStore
 from runtime.documents.sweeping import DocumentSweep, Swept
 from runtime.errors import UsageError
 from runtime.messages.envelope import Envelope
+from runtime.messages.limits import USUAL, MessageLimits
 from runtime.messages.outcome import Outcome
-from runtime.messages.parsing import business_id_of, prepare, unroutable
+from runtime.messages.parsing import business_id_of, prepare, refused_for_size, unroutable
 from runtime.retries import RetryPolicy, until_undisturbed
 from runtime.storage.damage import placed
+from runtime.supervision.alarm import Alarm
+from runtime.supervision.supervised import supervised
 
 
 class Processor:
@@ -64,6 +67,8 @@ class Processor:
     handled until then are out, so that truncation may cut their versions: two or three requests when a time begins, and
     two when it ends. Call `flush` when the consumer stops. Only the state-based algorithm needs it.
 
+    A message beyond `limits` is a dead letter, of which a note is kept only: keep it yourself. A handler that takes
+    longer than `handler_timeout` makes a dead letter of its message (see `runtime.supervision.alarm.Alarm`).
     `documents` is where documents are kept that handlers store (`context.store_document`): the url of a folder, or a
     store of one's own (docs/side-effects.md). Only the state-based algorithm takes it.
 
@@ -84,6 +89,8 @@ class Processor:
         deduplication_store: Table | None = None,
         token_store: Table | None = None,
         acknowledge_every: timedelta | None = None,
+        limits: MessageLimits = USUAL,
+        handler_timeout: timedelta | None = timedelta(seconds=30),
         documents: str | DocumentStore | None = None,
         settings: TableSettings | None = None,
     ) -> None:
@@ -98,9 +105,12 @@ class Processor:
                 )
             length = acknowledge_every // timedelta(microseconds=1)
             self._epochs = Epochs(Ledger(table, clock, retries), clock, fresh_id, length)
-        self._app = app = guarded(app) if guard else app
+        app = guarded(app) if guard else app
+        if handler_timeout is not None:
+            app = supervised(app, Alarm(handler_timeout.total_seconds()))
+        self._app = app
         self._tokens = TokenStore(token_store or table) if algorithm == "tokens" else None
-        self._table, self._clock, self._retries = table, clock, retries
+        self._table, self._clock, self._retries, self._limits = table, clock, retries, limits
         self._documents = open_documents(documents) if isinstance(documents, str) else documents
         self._algorithm: AlgorithmName = algorithm
         self._dependencies = Dependencies(
@@ -111,6 +121,7 @@ class Processor:
             publish,
             clock,
             retries,
+            batch=BatchContext(limits=limits),
             epochs=self._epochs,
             documents=self._documents,
         )
@@ -153,6 +164,10 @@ class Processor:
 
     async def _process(self, message: Envelope, redrive_beside: OpenBatches | None = None) -> list[Outcome]:
         routes = self._app.routes(message.type)
+        refused = refused_for_size(message, self._limits)
+        if refused is not None:
+            handlers: list[str | None] = [*(route.handler for route in routes)] or [None]
+            return [await self._kept(refused._replace(handler=name), redrive_beside) for name in handlers]
         if not routes:
             return [await self._kept(unroutable(message, None), redrive_beside)]
         return [await self._handle(route, message, redrive_beside) for route in routes]
@@ -222,7 +237,7 @@ class Processor:
     async def _handle(self, route: Route, message: Envelope, redrive_beside: OpenBatches | None) -> Outcome:
         handler = self._app.handlers[route.handler]
         business_id = business_id_of(route, message)
-        delivery = prepare(handler, business_id, message)
+        delivery = prepare(handler, business_id, message, self._limits)
         with placed(self._table):
             algorithms = await self._ready()
             outcome = await algorithms[handler.name].process(delivery, redrive_beside=redrive_beside)

@@ -61,7 +61,7 @@ class Dependencies:
 
     `table` holds the states. `deduplication_store` and `token_store` are tables for the algorithms that use them, None
     for the table of the states. `publish` is for single messages; of these only the state-based algorithm looks at
-    `batch`, at the `epochs` of their consumer, and at the store of `documents`.
+    more of `batch` than its limits, at the `epochs` of their consumer, and at the store of `documents`.
     """
 
     app: App
@@ -165,5 +165,10 @@ def _make_outbox(name: AlgorithmName, handler: HandlerDefinition, given: Depende
         tokens = TokenStore(given.token_store or given.table)
         make = partial(TokenBased, tokens=tokens, recipients=partial(handlers_of, given.app))
     return make(
-        table=given.table, handler=handler, publish=given.publish, clock=given.clock, retries=given.retries
+        table=given.table,
+        handler=handler,
+        publish=given.publish,
+        clock=given.clock,
+        retries=given.retries,
+        limits=given.batch.limits,
     )

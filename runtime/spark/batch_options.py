@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Literal
 
 from handlers import App
@@ -20,6 +21,7 @@ from runtime.batches.settings import Claim, Draws, Owner
 from runtime.clock import Clock, system_clock
 from runtime.documents.opening import open_documents
 from runtime.errors import UsageError
+from runtime.messages.limits import GIB, USUAL, MessageLimits
 from runtime.spark.counts import ShowDone
 from runtime.spark.workers.connection import TablePlace
 from runtime.spark.workers.job import Wrap
@@ -44,7 +46,11 @@ class BatchOptions:
     next step; what it raises stops the batch there. `progress` is called in another thread, four times a second at
     most, with what is done of the round (`runtime.spark.counts.Done`). `max_dead_letters`, such as 10 or
     "0.5%", holds a round with more of them back, and raises `BatchHeldBackError`: its outcomes can be looked at, and
-    run again with a higher limit, or none, the batch goes on.
+    run again with a higher limit, or none, the batch goes on. A message beyond
+    `limits` is a dead letter; `keep_large` is a folder for those of a log, as they were. A cascade that is not at its
+    end after `max_rounds`, or with more than `max_outputs` outputs for each message that it began with, stops there.
+    A handler that takes longer than `handler_timeout` is interrupted, and its message is a dead letter, as is one
+    during which workers die; a worker may take `worker_memory` bytes beside what it begins with.
 
     `draws="keyed"` in the first batch of a new table gives it a secret that goes into all guids, ids of outputs and
     random numbers, so that nobody can foresee them (docs/determinism.md); None takes what the table has. A table
@@ -67,6 +73,7 @@ class BatchOptions:
 
     cascade: bool = False
     max_rounds: int = 100
+    max_outputs: int = 1000
     late: Literal["refuse", "process"] = "refuse"
     on_error: Literal["continue", "stop-stream", "park"] = "continue"
     on_difference: Literal["dead-letter", "fail"] = "dead-letter"
@@ -83,6 +90,10 @@ class BatchOptions:
     step: Step = _silent
     progress: ShowDone | None = None
     max_dead_letters: int | str | None = None
+    limits: MessageLimits = USUAL
+    keep_large: str | None = None
+    handler_timeout: timedelta = timedelta(seconds=30)
+    worker_memory: int | None = 2 * GIB
     documents: str | None = field(default=None, repr=False)
     types: Collection[str] | None = None
     draws: Draws | None = None
@@ -98,6 +109,8 @@ class BatchOptions:
             if value not in allowed:
                 message = f"{name} is {' or '.join(map(repr, allowed))}, not {value!r}."
                 raise UsageError(message)
+        if self.handler_timeout <= timedelta():
+            raise UsageError("A handler has more than no time: give handler_timeout.")
         check_name(self.algorithm)
         self.limit()
         check_stores(
@@ -153,6 +166,7 @@ class BatchOptions:
         more = ", guard=True" if self.guard else ""
         more += "" if self.types is None else f", types={','.join(sorted(self.types))}"
         more += f", algorithm={self.described_algorithm()}" if self.has_outbox else ""
+        more += self.limits.described()
         return (
             f"cascade={self.cascade}, late={self.late}, on_error={self.on_error}, source={self.source}{more}"
         )

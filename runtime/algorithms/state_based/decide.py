@@ -51,6 +51,7 @@ class Decider:
         self._clock = clock
         self._batch = batch
         self._business_id = business_id
+        self._room = batch.limits.room
         self._replayer = Replayer(handler, business_id)
 
     def decide(self, transaction: Transaction) -> None:
@@ -103,6 +104,7 @@ class Decider:
             headers,
             place=transaction.attempt and self._place(transaction.attempt, transaction.number + 1),
             draw_key=self._handler.draw_key,
+            room=self._room,
         )
         route = deliveries.routes[type_]
         revision = route.newest
@@ -118,7 +120,7 @@ class Decider:
         except HandlerFailedError as error:
             # The handler may have changed the state before it failed.
             transaction.state = self._handler.codec.reread(before)
-            refused = self._dead_letter(envelopes[position], Reason.HANDLER_ERROR, str(error))
+            refused = self._dead_letter(envelopes[position], error.reason, str(error))
             self._refuse(position, refused, transaction)
             return
         size = size_beside_state(type_, headers, context.captured)
@@ -251,7 +253,8 @@ class Decider:
         return self._dead_letter(envelope, reason, error)
 
     def _dead_letter(self, envelope: Envelope, reason: Reason, error: str) -> Outcome:
-        return dead_letter(envelope, reason, error, self._handler.name, self._business_id)
+        length = self._batch.limits.error
+        return dead_letter(envelope, reason, error, self._handler.name, self._business_id, length=length)
 
 
 def _first_outputs(known: Known, transaction: Transaction) -> Sequence[Output] | None:
