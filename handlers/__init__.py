@@ -11,10 +11,12 @@ A handler is a class of pure methods, (state, message, context) -> next state:
 
 from handlers.app import App
 from handlers.context import Context, Published
+from handlers.documents import DocumentReference
 from handlers.errors import (
     AppError,
     CaptureError,
     CodecError,
+    DocumentError,
     HandlersError,
     InputStateChangedError,
     NondeterminismError,
@@ -32,6 +34,8 @@ __all__ = [
     "CaptureError",
     "CodecError",
     "Context",
+    "DocumentError",
+    "DocumentReference",
     "Handler",
     "HandlersError",
     "InputStateChangedError",

@@ -4,6 +4,7 @@ HandlersError
 ├── AppError                messages, states or handlers are declared wrongly; found when the app is constructed
 ├── CodecError              a state or message cannot be encoded or decoded
 ├── CaptureError            wrong use of `Context.capture`
+├── DocumentError           wrong use of `Context.store_document`
 ├── InputStateChangedError  a handler mutated its input state
 ├── NondeterminismError     a handler under guard called a nondeterministic function
 ├── PublishError            `Context.publish` got something other than a message
@@ -30,6 +31,10 @@ class CodecError(HandlersError):
 
 class CaptureError(HandlersError):
     """Raised when a name is captured twice, a replay captures a new one, or a value cannot be recorded."""
+
+
+class DocumentError(HandlersError):
+    """Raised when a document is too large or no bytes, or has a name or a media type that cannot be used."""
 
 
 class InputStateChangedError(HandlersError):

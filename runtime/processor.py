@@ -16,7 +16,14 @@ from handlers import App
 from handlers.guard import guarded
 from handlers.route import Route
 from runtime.algorithms.algorithm import AT_ONCE, Algorithm, Publish
-from runtime.algorithms.choice import AlgorithmName, Dependencies, check_stores, handlers_of, make_algorithms
+from runtime.algorithms.choice import (
+    AlgorithmName,
+    Dependencies,
+    check_documents,
+    check_stores,
+    handlers_of,
+    make_algorithms,
+)
 from runtime.algorithms.fresh_ids import fresh_id
 from runtime.algorithms.letters.of_table import TableLetters, letters_of_message, remove
 from runtime.algorithms.outbox.tokens import TokenStore, issue
@@ -27,6 +34,9 @@ from runtime.batches.ledger import Ledger
 from runtime.batches.open_batches import OpenBatches
 from runtime.batches.settings import Owner, TableSettings
 from runtime.clock import Clock, system_clock
+from runtime.documents.opening import open_documents
+from runtime.documents.store import DocumentStore
+from runtime.documents.sweeping import DocumentSweep, Swept
 from runtime.errors import UsageError
 from runtime.messages.envelope import Envelope
 from runtime.messages.limits import USUAL, MessageLimits
@@ -59,6 +69,8 @@ class Processor:
 
     A message beyond `limits` is a dead letter, of which a note is kept only: keep it yourself. A handler that takes
     longer than `handler_timeout` makes a dead letter of its message (see `runtime.supervision.alarm.Alarm`).
+    `documents` is where documents are kept that handlers store (`context.store_document`): the url of a folder, or a
+    store of one's own (docs/side-effects.md). Only the state-based algorithm takes it.
 
     Raises `UsageError` for an unknown algorithm, for a store or a time that the algorithm does not use, and with the
     first message for a table that belongs to another app.
@@ -79,9 +91,11 @@ class Processor:
         acknowledge_every: timedelta | None = None,
         limits: MessageLimits = USUAL,
         handler_timeout: timedelta | None = timedelta(seconds=30),
+        documents: str | DocumentStore | None = None,
         settings: TableSettings | None = None,
     ) -> None:
         check_stores(algorithm, deduplication_store=deduplication_store, token_store=token_store)
+        check_documents(algorithm, documents)
         retries = retries or RetryPolicy()
         self._epochs = None
         if acknowledge_every is not None:
@@ -97,6 +111,7 @@ class Processor:
         self._app = app
         self._tokens = TokenStore(token_store or table) if algorithm == "tokens" else None
         self._table, self._clock, self._retries, self._limits = table, clock, retries, limits
+        self._documents = open_documents(documents) if isinstance(documents, str) else documents
         self._algorithm: AlgorithmName = algorithm
         self._dependencies = Dependencies(
             app,
@@ -108,6 +123,7 @@ class Processor:
             retries,
             batch=BatchContext(limits=limits),
             epochs=self._epochs,
+            documents=self._documents,
         )
         self._algorithms: Mapping[str, Algorithm] | None = None
         if settings is not None:
@@ -133,8 +149,7 @@ class Processor:
         than `process`, which reads the ledger, and one for each 1,000 letters of the table.
         """
         retries = self._retries.beside(self._table)
-        ledger = Ledger(self._table, self._clock, self._retries)
-        open_batches = await until_undisturbed(retries, partial(ledger.open_batches, dry_run=True))
+        open_batches = await self._open_batches()
         handlers = [route.handler for route in self._app.routes(message.type)]
         letters = await until_undisturbed(
             retries, partial(letters_of_message, self._table, message, handlers)
@@ -175,8 +190,14 @@ class Processor:
         return 0 if self._epochs is None else await self._epochs.flush()
 
     async def sweep(self, older_than: timedelta = AT_ONCE) -> int:
-        """Publish and finish messages whose worker died more than `older_than` ago, and return how many."""
+        """Publish and finish messages whose worker died more than `older_than` ago, and return how many.
+
+        State-based, with a store of documents: delete the documents of attempts that began so long ago and never
+        committed, and return how many attempts.
+        """
         with placed(self._table):
+            if self._documents is not None:
+                return (await self._sweep_documents(self._documents, older_than)).attempts
             algorithms = (await self._ready()).values()
             return sum([await algorithm.sweep(older_than) for algorithm in algorithms])
 
@@ -190,6 +211,15 @@ class Processor:
         with placed(self._table):
             algorithms = (await self._ready()).values()
             return sum([await algorithm.evict(older_than, dry_run=dry_run) for algorithm in algorithms])
+
+    async def _sweep_documents(self, documents: DocumentStore, older_than: timedelta) -> Swept:
+        open_batches = await self._open_batches()
+        sweep = DocumentSweep(self._table, documents, self._clock, self._retries, open_batches)
+        return await sweep.sweep(older_than)
+
+    async def _open_batches(self) -> OpenBatches:
+        reading = partial(Ledger(self._table, self._clock, self._retries).open_batches, dry_run=True)
+        return await until_undisturbed(self._retries.beside(self._table), reading)
 
     async def _ready(self) -> Mapping[str, Algorithm]:
         """Return the algorithms of the handlers, made as the table's settings say, which are read the first time."""

@@ -2,6 +2,10 @@
 
 It is run with the oldest supported Python (`make constraints`), because what still installs there also installs on
 newer ones, and it installs nothing: pip only resolves.
+
+Then `requirements` gets the hashes of all files of these versions, for each Python and each platform: what `make setup`
+and `make setup-test` install. They are asked of the index by uv, as pip tells the hash of the one file alone that it
+would install here. `--hashes` writes these files only.
 """
 
 from __future__ import annotations
@@ -21,6 +25,16 @@ HEADER = """\
 # The exact versions that `make setup` and `make setup-test` install; setup.cfg has the ranges that work.
 # Written by `make constraints` on Python 3.11, and valid on 3.12 and 3.13 too. Do not edit by hand.
 """
+HASHED = """\
+# What `make setup` and `make setup-test` install, with the hashes of all files of these versions: pip refuses others.
+# Written by `make constraints`, for Python 3.11 and newer, on all platforms. Do not edit by hand.
+"""
+REQUIREMENTS: dict[str, tuple[list[str], list[str]]] = {
+    "build": (["-"], []),
+    "run": (["setup.cfg"], ["azure", "spark"]),
+    "test": (["setup.cfg"], ["test", "lint"]),
+}
+"""The files of requirements: where the packages are named, and for which extras."""
 
 
 def resolve() -> list[tuple[str, str]]:
@@ -40,15 +54,46 @@ def canonical(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
+def write_hashes() -> None:
+    """Write the requirements with their hashes. Exits when uv is not installed."""
+    common = [
+        "--constraints",
+        "constraints.txt",
+        "--generate-hashes",
+        "--universal",
+        "--python-version",
+        "3.11",
+    ]
+    for name, (sources, extras) in REQUIREMENTS.items():
+        chosen = [option for extra in extras for option in ("--extra", extra)]
+        command = [sys.executable, "-m", "uv", "pip", "compile", "--quiet", "--no-annotate", "--no-header"]
+        compiled = subprocess.run(
+            [*command, *sources, *chosen, *common],
+            cwd=ROOT,
+            input="\n".join(BUILD_TOOLS),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if compiled.returncode:
+            sys.exit(compiled.stderr)
+        (ROOT / "requirements" / f"{name}.txt").write_text(HASHED + compiled.stdout)
+        print(f"requirements/{name}.txt: {compiled.stdout.count('==')} packages")
+
+
 def main() -> None:
-    """Resolve, and replace constraints.txt."""
+    """Resolve, and replace constraints.txt and the requirements."""
     if sys.version_info[:2] != OLDEST_PYTHON:
         sys.exit(
             "constraints.txt is resolved on Python 3.11: make distclean, then make PYTHON=python3.11 constraints"
         )
+    if sys.argv[1:] == ["--hashes"]:
+        write_hashes()
+        return
     pins = [f"{name}=={version}\n" for name, version in resolve() if name != "consistent-messaging"]
     (ROOT / "constraints.txt").write_text(HEADER + "".join(pins))
     print(f"constraints.txt: {len(pins)} packages")
+    write_hashes()
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ from runtime.cli.invocation import command_with, resumable
 from runtime.cli.option_groups import LimitOptions, OtherStores, SparkOptions
 from runtime.cli.options import (
     AlgorithmChoice,
+    DocumentsUrl,
     HandlerTimeout,
     MaxOutputs,
     MaxRounds,
@@ -97,6 +98,7 @@ class BatchChoices:
     handler_timeout: HandlerTimeout = "30s"  # type: ignore[assignment] # parsed like what is typed
     worker_memory: WorkerMemory = "2GiB"  # type: ignore[assignment] # as above
     limits: LimitOptions
+    documents: DocumentsUrl = None
     adopt: Adopt = False
     others: OtherStores
     spark: SparkOptions
@@ -125,6 +127,7 @@ class BatchChoices:
             worker_memory=self.worker_memory,
             limits=self.limits.limits(),
             partitions=self.partitions,
+            documents=self.documents,
             adopt=self.adopt,
             algorithm=algorithm,
             deduplication_store=stores.deduplication_store,

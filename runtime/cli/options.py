@@ -273,14 +273,6 @@ class AlgorithmChoice(StrEnum):
     TOKENS = "tokens"
 
 
-class OutboxChoice(StrEnum):
-    """Those of them that keep an outbox in each entity."""
-
-    OUTBOX = "outbox"
-    DEDUPLICATION_STORE = "deduplication-store"
-    TOKENS = "tokens"
-
-
 DeduplicationStoreUrl = Annotated[
     str | None,
     typer.Option(
@@ -313,9 +305,14 @@ TokenTableName = Annotated[
         help="With --algorithm tokens: the table of the tokens, if it is not --table.",
     ),
 ]
-WithOutbox = Annotated[
-    OutboxChoice,
-    typer.Option("--algorithm", show_default=False, help="The algorithm that the table is processed with."),
+DocumentsUrl = Annotated[
+    str | None,
+    typer.Option(
+        "--documents",
+        metavar="URL",
+        help="Where documents are kept that handlers store: a folder, s3://BUCKET/FOLDER, "
+        "abfss://CONTAINER@ACCOUNT.dfs.core.windows.net/FOLDER, or env:NAME for a url in an environment variable.",
+    ),
 ]
 
 

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Literal
 
 from handlers import App
-from runtime.algorithms.choice import AlgorithmName, check_name, check_stores, described_algorithm
+from runtime.algorithms.choice import (
+    AlgorithmName,
+    check_documents,
+    check_name,
+    check_stores,
+    described_algorithm,
+)
 from runtime.batches.dead_letter_limit import DeadLetterLimit
 from runtime.batches.record import STATE_BASED
 from runtime.batches.settings import Claim, Draws, Owner
 from runtime.clock import Clock, system_clock
+from runtime.documents.opening import open_documents
 from runtime.errors import UsageError
 from runtime.messages.limits import GIB, USUAL, MessageLimits
 from runtime.spark.counts import ShowDone
@@ -59,6 +66,9 @@ class BatchOptions:
     `token_store` are tables for the algorithms that use them; by default they are the table of the states. With an
     algorithm other than the state-based one nothing is ever `too_late` and nothing is replayed, so `late` and
     `on_difference` must be left out.
+
+    `documents` is the url of the folder in which documents are kept that handlers store (`context.store_document`):
+    see `runtime.documents.opening`. Only the state-based algorithm takes it.
     """
 
     cascade: bool = False
@@ -84,6 +94,7 @@ class BatchOptions:
     keep_large: str | None = None
     handler_timeout: timedelta = timedelta(seconds=30)
     worker_memory: int | None = 2 * GIB
+    documents: str | None = field(default=None, repr=False)
     types: Collection[str] | None = None
     draws: Draws | None = None
     adopt: bool = False
@@ -105,6 +116,9 @@ class BatchOptions:
         check_stores(
             self.algorithm, deduplication_store=self.deduplication_store, token_store=self.token_store
         )
+        check_documents(self.algorithm, self.documents)
+        if self.documents is not None:
+            open_documents(self.documents)
         if self.has_outbox and (self.late, self.on_difference) != ("refuse", "dead-letter"):
             message = (
                 f"With the algorithm {self.algorithm} nothing is too late and nothing is replayed: leave out what is "

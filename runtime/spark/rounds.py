@@ -25,6 +25,7 @@ from handlers.guard import guarded
 from runtime.batches.context import BatchContext
 from runtime.batches.ledger import Ledger
 from runtime.batches.record import BatchRecord
+from runtime.documents.opening import portable_url
 from runtime.errors import BatchFailedError, BatchHeldBackError
 from runtime.messages.outcome import Status
 from runtime.spark.batch_options import BatchOptions
@@ -101,7 +102,11 @@ class Rounds:
         self.check_table()
         record = self.begin(batch_id, what)
         was_published = record.is_finished
-        if not was_published:
+        if was_published:
+            self._folders(
+                record
+            ).remove_staging()  # of a driver that died when it had published, but not yet swept
+        else:
             record = self.end(record, first, messages)
         return BatchResult(record, self._folders(record).outcomes(), was_published)
 
@@ -230,6 +235,7 @@ class Rounds:
             supervision=Supervision(
                 options.handler_timeout.total_seconds(), options.worker_memory, _notes_of(record)
             ),
+            documents=options.documents and portable_url(options.documents),
         )
 
     def _run_round(self, record: BatchRecord, round_: Round, messages: int | None) -> Sequence[Part]:

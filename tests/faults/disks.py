@@ -29,11 +29,11 @@ def fill_disks(bench: Bench, shape: Shape, name: str, chance: Random) -> Trial:
         for _ in range(_TURNS):
             fault, driver = _spoil(disk, chance, world.driver(AtCalls(world.marks)))
             child = Child(driver, leads_group=True)
-            disturbed.drivers.append(child)
             try:
                 child.end()
             except ChildFailedError:
                 disturbed.trial.kills += Counter({fault: 1})
+            child.wait_for_group()
             if disk is not None:
                 disk.remount("rw", _ROOM)
         return disturbed.compare()

@@ -53,9 +53,14 @@ def run_with(installed: Collection[str], program: str, folder: Path) -> subproce
     )
 
 
+def closure(installed: Collection[str]) -> set[str]:
+    """Return the names of the packages that some extras bring."""
+    return set(_with_dependencies([_own(None), *map(_own, installed)]))
+
+
 def _hidden(installed: Collection[str]) -> Iterator[str]:
     """Give the modules that are installed here, and would not be with these extras."""
-    brought = {PROJECT, *_with_dependencies([_own(None), *map(_own, installed)])}
+    brought = {PROJECT, *closure(installed)}
     for module, distributions in packages_distributions().items():
         if brought.isdisjoint(map(canonicalize_name, distributions)):
             yield module

@@ -11,6 +11,7 @@ from runtime.algorithms.outbox.entity import Entity
 from runtime.algorithms.outbox.entry import Entry, outputs_of
 from runtime.batches.context import FORGOTTEN
 from runtime.batches.open_batches import BatchKey
+from runtime.errors import UsageError
 from runtime.messages.deliveries import Delivery, Prepared
 from runtime.messages.limits import USUAL, MessageLimits
 from runtime.messages.outcome import MAX_ERROR_LENGTH, Outcome, Output, Reason, Status, dead_letter
@@ -48,6 +49,11 @@ def invoke(
         )
     except HandlerFailedError as error:
         return refused(handler, message, error.reason, str(error), limits.error)
+    if context.documents:
+        raise UsageError(
+            f"{handler.name} stores documents (store_document), which an outbox cannot refer to: process its messages "
+            f"with the state-based algorithm."
+        )
     published = [
         (message_id, name, body.decode(), headers) for message_id, name, body, headers in context.published
     ]

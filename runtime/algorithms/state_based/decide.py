@@ -19,6 +19,7 @@ from runtime.algorithms.state_based.replay import Replayer, find_difference
 from runtime.algorithms.state_based.transaction import Transaction
 from runtime.batches.context import FORGOTTEN, HELD_BACK, BatchContext
 from runtime.clock import Clock, shown_time
+from runtime.documents.names import object_folder
 from runtime.errors import DifferenceError, ReplayFailedError
 from runtime.messages.copies import is_copy
 from runtime.messages.deliveries import Prepared
@@ -101,6 +102,7 @@ class Decider:
             envelopes.message_ids[position],
             now,
             headers,
+            place=transaction.attempt and self._place(transaction.attempt, transaction.number + 1),
             draw_key=self._handler.draw_key,
             room=self._room,
         )
@@ -130,6 +132,12 @@ class Decider:
             return
         made = (position, now, revision, context.captured or None, context.published)
         transaction.add(made, state, after, size)
+        if context.documents:
+            transaction.add_documents(context.documents)
+
+    def _place(self, attempt: str, version: int) -> str:
+        """Return what the names of the documents begin with that an attempt at a version makes."""
+        return f"{object_folder(self._handler.name, self._business_id)}/{attempt}-{version}"
 
     def _replay(self, known: Known, transaction: Transaction) -> None:
         """Handle a known message again on the version before its own, and compare. Nothing is added."""

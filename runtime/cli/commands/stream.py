@@ -20,6 +20,7 @@ from runtime.cli.option_groups import OtherStores, SparkOptions
 from runtime.cli.options import (
     AlgorithmChoice,
     AppSpec,
+    DocumentsUrl,
     Late,
     MaxRounds,
     OnError,
@@ -146,6 +147,7 @@ class MicroBatchChoices:
     cascade: Cascade = False
     max_rounds: MaxRounds = 100
     partitions: Partitions = None
+    documents: DocumentsUrl = None
     others: OtherStores
     spark: SparkOptions
 
@@ -166,8 +168,9 @@ def stream(
 ) -> None:
     r"""Run the handlers of an app over the files that come into a folder, micro-batch by micro-batch.
 
-        consistent stream --app samples.shooting_range:app --source incoming --format json --cascade \
-            --store sqlite:///store.db --table games --out outcomes --query shots --checkpoint checkpoint
+        consistent stream --app samples.shooting_range:app --cascade \
+            --source incoming --format json --query shots --out outcomes \
+            --store sqlite:///store.db --table games --checkpoint checkpoint
 
     Each micro-batch is a batch of `consistent batches`, with the id NAME-EPOCH; its outcomes are in OUT as a whole once
     it is published. A query that was stopped, or killed, goes on where it was when it is started again with its name

@@ -19,6 +19,7 @@ from runtime.algorithms.letters.of_table import TableLetters
 from runtime.batches.context import BatchContext
 from runtime.batches.seen import NOTHING
 from runtime.clock import Clock, system_clock
+from runtime.documents.opening import open_documents
 from runtime.errors import StoredDataError
 from runtime.messages.deliveries import Delivery
 from runtime.messages.limits import MessageLimits
@@ -57,6 +58,7 @@ class FoldJob:
     place faults. `deduplication_store` and `token_store` are where these are, None for the table of the states.
     `types` are those that the log may hold, None for all. `counts` is where the driver is told how far the work is.
     `supervision` bounds handlers, None leaves them alone.
+    `documents` is the url of the store of documents, None when there is none.
     """
 
     app: App
@@ -72,6 +74,7 @@ class FoldJob:
     types: Collection[str] | None = None
     counts: Address | None = None
     supervision: Supervision | None = None
+    documents: str | None = field(default=None, repr=False)
 
     def open(self) -> Opened:
         """Return this worker's connection, with what the algorithm is made of."""
@@ -86,6 +89,7 @@ class FoldJob:
             token_store=other,
             clock=self.clock,
             batch=self.batch,
+            documents=None if self.documents is None else open_documents(self.documents),
         )
         return Opened(connection, concurrency, dependencies)
 

@@ -93,7 +93,7 @@ def test_a_dry_run_sends_and_writes_nothing(deliver, tmp_path, monkeypatch):
         "recorded": 0,
         "without_customer": 0,
     }
-    assert {each.name for each in tmp_path.iterdir()} == {"outcomes", "post.py"}
+    assert {each.name for each in tmp_path.iterdir()} - {"__pycache__"} == {"outcomes", "post.py"}
     assert "Would be delivered to 3 customers" in deliver("--dry-run").out
 
 
