@@ -17,7 +17,7 @@ MAKEFLAGS += --no-builtin-rules
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .PHONY: help setup setup-test setup-servers demo test test-rest test-connect test-all differential model faults \
-        tla docs docs-serve reference bench bench-guard bench-tables bench-streams stages startup growth skew \
+        tla delivery docs docs-serve reference bench bench-guard bench-tables bench-streams stages startup growth skew \
         cleanup algorithms publishing side-effects lint format constraints audit clean distclean
 
 BIN := .venv/bin
@@ -103,6 +103,9 @@ faults: .make/packages-test .make/azurite  ## kill batches at random moments, co
 publishing: setup-test setup-servers  ## kill runners that publish before each of their calls, and count; rewrites docs/publishing.md, ARGS=--dry does not
 	@$(BIN)/python -m tests.publishing $(ARGS)
 
+delivery: .make/packages-test .make/redis/redis-server  ## kill deliveries to a server that counts; rewrites the table in docs/delivery.md
+	@$(BIN)/python -m benchmarks.delivery --document docs/delivery.md $(ARGS)
+
 docs: .make/packages-docs  ## build the documentation as a site, site/index.html; a broken link or anchor fails
 	@scripts/quietly.sh $(MKDOCS) build --strict
 	@echo "site/index.html"
@@ -121,6 +124,7 @@ lint: .make/packages-test  ## check style, types, layers and the samples' handle
 	check mypy; \
 	check lint-imports --no-logo; \
 	check consistent lint samples.shooting_range:app; \
+	check consistent lint samples.orders:app; \
 	test -z "$$failed"
 
 format: .make/packages-test  ## rewrite the code in the project's style
@@ -136,7 +140,7 @@ audit: .venv/pyvenv.cfg  ## ask the advisories of PyPI about the packages that a
 
 clean:  ## remove what runs, tests and builds left behind
 	rm -rf build dist site .faults *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
-	rm -rf demo-output .consistent spark-warehouse metastore_db derby.log
+	rm -rf demo-output orders-output .consistent spark-warehouse metastore_db derby.log
 	find . \( -name .venv -o -name node_modules -o -name .git \) -prune -o -name __pycache__ -type d -exec rm -rf {} +
 
 distclean: clean  ## also remove what was installed

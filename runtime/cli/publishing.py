@@ -226,7 +226,7 @@ class Publishing:
         sending = self.sending
         record = await Ledger(table, system_clock).get(self.batch_id)
         options = PublishOptions(
-            types=_listed(sending.types),
+            types=listed(sending.types),
             slices=sending.slices,
             concurrency=sending.concurrency,
             attempts=sending.attempts,
@@ -272,5 +272,6 @@ def _pairs(option: str, given: Sequence[str] | None) -> dict[str, str]:
     return found
 
 
-def _listed(given: Sequence[str] | None) -> list[str]:
+def listed(given: Sequence[str] | None) -> list[str]:
+    """Return the names that an option lists, with commas or as often as it is given."""
     return [name.strip() for names in given or () for name in names.split(",") if name.strip()]

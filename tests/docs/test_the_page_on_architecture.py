@@ -30,7 +30,7 @@ from runtime.archives import importing
 from runtime.archives.manifest import Manifest
 from runtime.batches.ledger import Ledger
 from runtime.batches.open_batches import BatchKey
-from runtime.batches.settings import LEDGER, Owner, TableSettings
+from runtime.batches.settings import KEY_BYTES, LEDGER, Owner, TableSettings
 from runtime.clock import system_clock
 from runtime.documents.registrations import Registration, register
 from runtime.messages.fingerprint import fingerprint
@@ -216,7 +216,7 @@ async def write_all_others(table: Table) -> None:
         )
         await register(table, attempt)
     await importing._mark(table, Manifest("games", 0, "0", ()))
-    settings = TableSettings(Owner("shooting", frozenset(app.handlers))).keyed()
+    settings = TableSettings(Owner("games", frozenset({"ShootingRange"})), bytes(KEY_BYTES))
     await table.transact(LEDGER, [settings.operation()])
 
 
