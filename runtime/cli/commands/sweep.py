@@ -71,7 +71,8 @@ def sweep(
 ) -> None:
     r"""Finish what workers left behind that died: delete documents that do not count, or publish outputs.
 
-        consistent sweep --documents documents --store sqlite:///store.db --table games
+        consistent sweep --documents documents \
+            --store sqlite:///store.db --table games
 
     Deletes the documents of attempts that never committed a version. Attempts of a batch that has not ended are left
     alone. It takes no Spark, and is safe beside batches and consumers.
