@@ -24,13 +24,18 @@ _HEAD = 2
 _SECONDS_TO_WAIT = 3.0
 _EVERY_SECONDS = 0.1
 _KEEPER = (
-    "import sys; sys.stdin.buffer.read(); path, folder = sys.argv[1:3]\n"
+    "import os, sys; sys.stdin.buffer.read(); path, folder = sys.argv[1:3]\n"
     "with open(path, 'rb') as file: data = file.read()\n"
+    "os.unlink(path)\n"
     "size = int.from_bytes(data[:2], 'little')\n"
-    "if size:\n"
+    "local = folder.removeprefix('file://')\n"
+    "if not size: pass\n"
+    "elif local.startswith('/'):\n"  # at once: what opens other folders takes a second
+    "    os.makedirs(local, 0o700, exist_ok=True)\n"
+    "    with open(f'{local}/note-{os.getpid()}-{os.urandom(8).hex()}', 'xb') as file: file.write(data[2:2 + size])\n"
+    "else:\n"
     "    from runtime.supervision.note import leave\n"
     "    leave(folder, data[2:2 + size])\n"
-    "import os; os.unlink(path)\n"
 )
 
 

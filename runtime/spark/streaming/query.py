@@ -100,6 +100,12 @@ class Stream:
         if not df.isStreaming:
             message = "This DataFrame is no stream: make it with spark.readStream, or run it as a batch."
             raise UsageError(message)
+        if is_connect(spark):
+            message = (
+                "This is a session of Spark Connect, where micro-batches are handled on the server, in another process "
+                "than this one: start the stream with a session of the driver itself, or by spark-submit there."
+            )
+            raise UsageError(message)
         check_reach(open_table(self.place.store, self.place.table, self.options.other_table), spark)
         with job_settings(spark):  # of which the query has a copy
             routed = find_routes(normalise(df, self.options.source), self.app)
