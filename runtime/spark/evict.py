@@ -21,6 +21,7 @@ from runtime.algorithms.outbox.entities import ENTITY
 from runtime.clock import Clock, cut_off, system_clock
 from runtime.errors import BatchFailedError, StoredDataError
 from runtime.retries import until_undisturbed
+from runtime.spark.beginning import Probe, check_workers
 from runtime.spark.ranges import key_ranges, ranges_in
 from runtime.spark.sessions.failures import failing_as
 from runtime.spark.sessions.settings import job_settings
@@ -93,6 +94,7 @@ def evict(
     connection = open_table(place.store, place.table, ids, make=False)
     check_reach(connection, spark)
     elsewhere = None if ids is None else ids.for_workers()
+    check_workers(spark, Probe(app, place.for_workers(), elsewhere))
     latest = cut_off(clock, older_than)
     job = EvictJob(app, algorithm, place.for_workers(), elsewhere, latest, dry_run)
     with job_settings(spark):

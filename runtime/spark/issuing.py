@@ -26,6 +26,7 @@ from runtime.file_systems import open_folder
 from runtime.messages.limits import USUAL, MessageLimits
 from runtime.retries import RetryPolicy, until_undisturbed
 from runtime.spark.batch_options import Step
+from runtime.spark.beginning import Probe, check_workers
 from runtime.spark.folders import absolute_folder
 from runtime.spark.logs.inputs import describe_input
 from runtime.spark.logs.log import normalise
@@ -76,6 +77,7 @@ def issue_tokens(
         issue = IssueJob(app, place.for_workers()).run
         connection = open_table(place.store, place.table)
         check_reach(connection, spark)
+        check_workers(spark, Probe(app, place.for_workers(), None))
         given = open_log(spark, messages, log_format, step)
         log = normalise(given, source, limits)
         folder = absolute_folder(out)

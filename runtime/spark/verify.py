@@ -29,6 +29,7 @@ from runtime.clock import system_clock
 from runtime.errors import BatchFailedError, LogError, UsageError
 from runtime.messages.dead_letters import VARYING
 from runtime.messages.limits import USUAL, MessageLimits
+from runtime.spark.beginning import Probe, check_workers
 from runtime.spark.counts import ShowDone, counted
 from runtime.spark.logs.log import normalise
 from runtime.spark.logs.reading import Log, open_log
@@ -38,7 +39,7 @@ from runtime.spark.sessions.failures import failing_as
 from runtime.spark.sessions.kinds import cores_of
 from runtime.spark.sessions.settings import job_settings
 from runtime.spark.verify_job import VerifyJob
-from runtime.spark.workers.connection import Connection, check_reach, open_table
+from runtime.spark.workers.connection import Connection, TablePlace, check_reach, open_table
 from runtime.spark.workers.job import Wrap
 
 _KIND = ("handler", "type", "revision", "verdict")
@@ -203,6 +204,7 @@ class _Verifying:
         log = normalise(given, options.source, options.limits)
         connection = open_table(self.store, self.table, make=False)
         check_reach(connection, self.spark)
+        check_workers(self.spark, Probe(self.app, TablePlace(self.store, self.table), None))
         _check_versions(connection)
         self.app = self.app.keyed(connection.run(TableSettings.of(connection.table)).draw_key)
         sample = None if options.sample == 1 else Sample(options.sample, options.seed)
