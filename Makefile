@@ -16,7 +16,9 @@ unexport VIRTUAL_ENV PYTHONHOME PYTHONPATH PYTHONDONTWRITEBYTECODE SPARK_HOME PY
 MAKEFLAGS += --no-builtin-rules
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup setup-test setup-servers demo test test-rest test-all differential model faults tla docs docs-serve reference bench bench-guard bench-tables stages startup growth skew cleanup algorithms lint format constraints audit clean distclean
+.PHONY: help setup setup-test setup-servers demo test test-rest test-connect test-all differential model faults \
+        tla delivery docs docs-serve reference bench bench-guard bench-tables bench-streams stages startup growth skew \
+        cleanup algorithms publishing side-effects lint format constraints audit clean distclean
 
 BIN := .venv/bin
 PIP_INSTALL := scripts/quietly.sh $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-input -c constraints.txt
@@ -37,7 +39,7 @@ setup: .make/java .make/packages  ## install what is needed to run: Python packa
 
 setup-test: .make/java .make/packages-test .make/azurite  ## also install what the tests and checks need, Azurite included
 
-setup-servers: .make/redis/redis-server  ## also install the servers that only the long tests need: Redis
+setup-servers: .make/redis/redis-server .make/postgres  ## also install the servers that only the long tests need: Redis, PostgreSQL
 
 demo: setup  ## run the ShootingRange sample from message log to leader board
 	@$(BIN)/consistent demo
@@ -48,7 +50,10 @@ test: setup-test  ## run the tests, in five minutes; ARGS="tests/unit -k name" r
 test-rest: setup-test setup-servers  ## run what `make test` leaves out: what takes long, and properties with many more examples
 	@$(PYTEST) -m "thorough or hypothesis" --hypothesis-profile thorough $(ARGS)
 
-test-all: test test-rest  ## run all tests
+test-connect: setup-test  ## run the tests of jobs again, on a session of Spark Connect
+	@$(PYTEST) --connect --numprocesses 0 -m "not thorough" tests/integration/spark $(ARGS)
+
+test-all: test test-rest test-connect  ## run all tests, those of jobs in both kinds of session
 
 bench: .make/java .make/packages-bench .make/azurite  ## compare with others; SIZE=full takes longer, ARGS="--only NAME" runs some
 	@PATH="$(CURDIR)/.make/node:$$PATH" $(BIN)/python -m benchmarks $(if $(SIZE),--size $(SIZE)) $(ARGS)
@@ -71,11 +76,17 @@ cleanup: .make/java .make/packages-bench .make/azurite  ## truncate very many st
 algorithms: .make/packages  ## measure what each algorithm asks and keeps; rewrites the tables in docs/algorithms.md
 	@$(BIN)/python -m benchmarks.algorithms --document docs/algorithms.md $(ARGS)
 
+side-effects: .make/packages  ## kill consumers that store documents, count what is left, and rewrite the table in docs/side-effects.md
+	@$(BIN)/python -m benchmarks.side_effects --document docs/side-effects.md $(ARGS)
+
 bench-guard: setup  ## measure what the guard costs a fold in memory
 	@$(BIN)/python -m benchmarks.guard $(ARGS)
 
 bench-tables: .make/java .make/packages-bench  ## measure how fast versions are read as tables
 	@$(BIN)/python -m benchmarks.tables $(ARGS)
+
+bench-streams: .make/java .make/packages-bench  ## measure what a micro-batch costs beside a plain one; ARGS="--epochs 1000"
+	@$(BIN)/python -m benchmarks.streams $(ARGS)
 
 tla: .make/java .make/packages-tla  ## check the specifications in docs/tla with TLC; ARGS="StateBased" checks some
 	@$(BIN)/python scripts/check_tla.py $(or $(ARGS),--write)
@@ -88,6 +99,12 @@ model: .make/packages-test  ## walk every interleaving of the shipped code; rewr
 
 faults: .make/packages-test .make/azurite  ## kill batches at random moments, compare how they end; rewrites docs/faults.md, ARGS="--share 0.01" is short
 	@PATH="$(CURDIR)/.make/node:$$PATH" nice $(BIN)/python -m tests.faults $(ARGS)
+
+publishing: setup-test setup-servers  ## kill runners that publish before each of their calls, and count; rewrites docs/publishing.md, ARGS=--dry does not
+	@$(BIN)/python -m tests.publishing $(ARGS)
+
+delivery: .make/packages-test .make/redis/redis-server  ## kill deliveries to a server that counts; rewrites the table in docs/delivery.md
+	@$(BIN)/python -m benchmarks.delivery --document docs/delivery.md $(ARGS)
 
 docs: .make/packages-docs  ## build the documentation as a site, site/index.html; a broken link or anchor fails
 	@scripts/quietly.sh $(MKDOCS) build --strict
@@ -107,6 +124,7 @@ lint: .make/packages-test  ## check style, types, layers and the samples' handle
 	check mypy; \
 	check lint-imports --no-logo; \
 	check consistent lint samples.shooting_range:app; \
+	check consistent lint samples.orders:app; \
 	test -z "$$failed"
 
 format: .make/packages-test  ## rewrite the code in the project's style
@@ -122,7 +140,7 @@ audit: .venv/pyvenv.cfg  ## ask the advisories of PyPI about the packages that a
 
 clean:  ## remove what runs, tests and builds left behind
 	rm -rf build dist site .faults *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
-	rm -rf demo-output .consistent spark-warehouse metastore_db derby.log
+	rm -rf demo-output orders-output .consistent spark-warehouse metastore_db derby.log
 	find . \( -name .venv -o -name node_modules -o -name .git \) -prune -o -name __pycache__ -type d -exec rm -rf {} +
 
 distclean: clean  ## also remove what was installed
@@ -180,6 +198,10 @@ endif
 
 .make/azurite: .venv/pyvenv.cfg package.json package-lock.json constraints.txt scripts/ensure_node.py
 	@$(BIN)/python scripts/ensure_node.py
+	@mkdir -p .make && touch $@
+
+.make/postgres: .make/packages-test scripts/ensure_postgres.py
+	@$(BIN)/python scripts/ensure_postgres.py
 	@mkdir -p .make && touch $@
 
 .make/redis/redis-server: .venv/pyvenv.cfg scripts/ensure_redis.py

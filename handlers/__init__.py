@@ -11,13 +11,16 @@ A handler is a class of pure methods, (state, message, context) -> next state:
 
 from handlers.app import App
 from handlers.context import Context, Published
+from handlers.documents import DocumentReference
 from handlers.errors import (
     AppError,
     CaptureError,
     CodecError,
+    DocumentError,
     HandlersError,
     InputStateChangedError,
     NondeterminismError,
+    OutputsTooLargeError,
     PublishError,
     SpecError,
 )
@@ -31,11 +34,14 @@ __all__ = [
     "CaptureError",
     "CodecError",
     "Context",
+    "DocumentError",
+    "DocumentReference",
     "Handler",
     "HandlersError",
     "InputStateChangedError",
     "Message",
     "NondeterminismError",
+    "OutputsTooLargeError",
     "PublishError",
     "Published",
     "SpecError",

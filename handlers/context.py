@@ -17,14 +17,18 @@ from uuid import UUID
 import msgpack
 
 from handlers.codec import Codec
+from handlers.documents import DocumentReference, NewDocument, check_request, check_room, new_document
 from handlers.draws import Seed, SeededRandom
-from handlers.errors import CaptureError, PublishError
+from handlers.errors import CaptureError, OutputsTooLargeError, PublishError
 from handlers.fields import check_defaults
 from handlers.message import Message, message_name
 from handlers.text import is_text
 from handlers.unpacking import unpack
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+DOCUMENT = "document "
+"""Begins the names under which the references to documents are captured."""
+
 _NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 
 
@@ -37,16 +41,25 @@ class Published(NamedTuple):
     headers: Mapping[str, str]
 
 
+class OutputRoom(NamedTuple):
+    """How many messages a handler may publish for one, and how many bytes of bodies and headers."""
+
+    messages: int
+    bytes: int
+
+
 class Context:
     """The third argument of a handler method.
 
     `now` is in microseconds since 1970 UTC, the precision at which it is stored. `recorded` holds the captured values
-    of the version when the message is replayed, packed with msgpack; None for a new message. `draw_key` is the secret
-    of a table whose draws are keyed.
+    of the version when the message is replayed, packed with msgpack; None for a new message. `place` begins the names
+    of the documents of this attempt, and no other attempt has the same; without one they are derived from the message.
+    `draw_key` is the secret of a table whose draws are keyed. `room` bounds what may be published, None when nothing
+    does; `exceeded` is the error that was raised for more.
     """
 
-    __slots__ = ("_business_id", "_guids", "_headers", "_message_id", "_now", "_random", "_recorded", "_seed",
-                 "captured", "published")  # fmt: skip
+    __slots__ = ("_business_id", "_guids", "_headers", "_message_id", "_now", "_place", "_random", "_recorded", "_room",
+                 "_seed", "_sent", "captured", "documents", "exceeded", "published")  # fmt: skip
 
     def __init__(
         self,
@@ -57,6 +70,8 @@ class Context:
         headers: Mapping[str, str] | None = None,
         *,
         recorded: Mapping[str, bytes] | None = None,
+        room: OutputRoom | None = None,
+        place: str | None = None,
         draw_key: bytes | None = None,
     ) -> None:
         self._seed = Seed(message_id, handler, business_id, draw_key)
@@ -65,10 +80,15 @@ class Context:
         self._now = now
         self._headers = headers
         self._recorded = recorded
+        self._place = place
         self._guids = 0
         self._random: SeededRandom | None = None
         self.captured: dict[str, bytes] = {}
+        self.documents: list[NewDocument] = []
         self.published: list[Published] = []
+        self._room = room
+        self._sent = 0
+        self.exceeded: OutputsTooLargeError | None = None
 
     @property
     def message_id(self) -> str:
@@ -118,11 +138,31 @@ class Context:
         )
         return unpack(self.captured[name], strict_map_key=False)
 
+    def store_document(
+        self, content: bytes | Callable[[], bytes], *, media_type: str, name: str
+    ) -> DocumentReference:
+        """Have a document stored before the outputs are published, and return a reference to it for them and the state.
+
+        `content` is bytes or, better, a function that returns them: it is called once, not in a replay, and like that
+        of `capture` it may look at clocks and chance. `name` is a file name, another one for each document of a
+        message; the reference has a longer one that ends with it. What the reference says is recorded with the version,
+        and a replay returns the record.
+
+        Raises `DocumentError` for a name or a media type that cannot be used, for content that is not bytes, and when
+        the message has more than 100 documents or 64 MiB of them; `CaptureError` for a name used twice.
+        """
+        check_request(name, media_type)
+        recorded = self.capture(
+            f"{DOCUMENT}{name}",
+            lambda: self._ask_for(content() if callable(content) else content, media_type, name),
+        )
+        return DocumentReference.model_validate(recorded)
+
     def publish(self, message: Message, *, headers: Mapping[str, str] | None = None) -> None:
         """Publish a message once the next state is stored. Its id is derived from the handled message.
 
-        Headers are str to str. Raises `PublishError` for anything but a message, and for other headers; `CodecError`
-        when the message cannot be encoded.
+        Headers are str to str. Raises `PublishError` for anything but a message, for other headers, and for more than
+        there is room for; `CodecError` when the message cannot be encoded.
         """
         if not isinstance(message, Message):
             raise PublishError(f"publish() takes a Message, not a {type(message).__name__}.")
@@ -133,7 +173,28 @@ class Context:
             )
         message_id = self._seed.guid_text("message", len(self.published))
         body = message_codec(type(message)).encode(message)
+        if self._room is not None:
+            self._check_room(self._room, body, sent)
         self.published.append(Published(message_id, message_name(type(message)), body, sent))
+
+    def _check_room(self, room: OutputRoom, body: bytes, headers: Mapping[str, str]) -> None:
+        self._sent += len(body)
+        if headers:
+            self._sent += sum(len(text.encode()) for text in (*headers, *headers.values()))
+        if len(self.published) < room.messages and self._sent <= room.bytes:
+            return
+        self.exceeded = OutputsTooLargeError(
+            f"The handler publishes more than one message may: {room.messages:,} messages and {room.bytes:,} bytes."
+        )
+        raise self.exceeded
+
+    def _ask_for(self, content: object, media_type: str, name: str) -> dict[str, Any]:
+        """Collect a document, and return what is recorded of it."""
+        place = self._place or self._seed.guid_text("document", 0)
+        document = new_document(content, media_type, f"{place}-{name}")
+        self.documents.append(document)
+        check_room(self.documents)
+        return document.reference.model_dump()
 
     def _recorded_value(self, name: str) -> bytes:
         try:

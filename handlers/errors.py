@@ -4,9 +4,11 @@ HandlersError
 ├── AppError                messages, states or handlers are declared wrongly; found when the app is constructed
 ├── CodecError              a state or message cannot be encoded or decoded
 ├── CaptureError            wrong use of `Context.capture`
+├── DocumentError           wrong use of `Context.store_document`
 ├── InputStateChangedError  a handler mutated its input state
 ├── NondeterminismError     a handler under guard called a nondeterministic function
 ├── PublishError            `Context.publish` got something other than a message
+│   └── OutputsTooLargeError  a handler published more than one message may
 └── SpecError               wrong use of `handlers.testing`
 
 Every error survives pickling: its constructor takes one sentence.
@@ -31,6 +33,10 @@ class CaptureError(HandlersError):
     """Raised when a name is captured twice, a replay captures a new one, or a value cannot be recorded."""
 
 
+class DocumentError(HandlersError):
+    """Raised when a document is too large or no bytes, or has a name or a media type that cannot be used."""
+
+
 class InputStateChangedError(HandlersError):
     """Raised when a handler mutated its input state."""
 
@@ -41,6 +47,10 @@ class NondeterminismError(HandlersError):
 
 class PublishError(HandlersError):
     """Raised when a handler publishes something other than a `Message`, or headers that are not text."""
+
+
+class OutputsTooLargeError(PublishError):
+    """Raised when a handler publishes more messages, or larger ones, than one message may; also if it catches this."""
 
 
 class SpecError(HandlersError):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from typing import TypeGuard
 
-def is_text(value: object) -> bool:
+
+def is_text(value: object) -> TypeGuard[str]:
     """Return whether a value is a str that can be encoded as UTF-8: one with a lone surrogate cannot."""
     if not isinstance(value, str):
         return False

@@ -12,9 +12,6 @@ RuntimeFailure
 ├── DifferenceError           a replay differs from what was recorded, and the batch fails on that
 ├── StoredDataError           a stored row cannot be read
 ├── ArchiveError              an export cannot be written, read or imported
-├── SendError                 a sender did not send a message to its customer
-│   ├── TransientError        another attempt may succeed
-│   └── PermanentError        no attempt will ever succeed
 ├── TargetError               a target outside refuses what is published to it
 │   └── TargetUnavailableError  it does not answer, or cannot now: another attempt may succeed
 ├── SendError                 a sender did not send a message to its customer
@@ -110,29 +107,6 @@ class StoredDataError(RuntimeFailure):
 
 class ArchiveError(RuntimeFailure):
     """Raised when an export cannot be written, read or imported; names the file that is missing or damaged."""
-
-
-class SendError(RuntimeFailure):
-    """Root of what a sender raises when it did not send a message."""
-
-
-class TransientError(SendError):
-    """Raised by a sender when another attempt may succeed.
-
-    `retry_after` are the seconds that the receiver asked to wait for, None when it did not say.
-    """
-
-    def __init__(self, message: str, retry_after: float | None = None) -> None:
-        super().__init__(message, retry_after)
-        self.message = message
-        self.retry_after = retry_after
-
-    def __str__(self) -> str:
-        return self.message
-
-
-class PermanentError(SendError):
-    """Raised by a sender when no attempt will ever succeed: the customer has no such number, the text is refused."""
 
 
 class TargetError(RuntimeFailure):

@@ -8,7 +8,7 @@ those that these find in the environment, not those of Hadoop's configuration.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
@@ -115,9 +115,12 @@ class Folder:
         """Open a file, to read it at any position."""
         return self.files.open_input_file(self.path_of(name))
 
-    def write(self, name: str) -> Any:  # noqa: ANN401 - pyarrow has no types
-        """Open a new file. On a disk, raises `FileNotFoundError` when the folder is gone."""
-        return self.files.open_output_stream(self.path_of(name))
+    def write(self, name: str, metadata: Mapping[str, str] | None = None) -> Any:  # noqa: ANN401 - pyarrow has no types
+        """Open a new file. On a disk, raises `FileNotFoundError` when the folder is gone.
+
+        Object stores keep the metadata, such as its `Content-Type`.
+        """
+        return self.files.open_output_stream(self.path_of(name), metadata=metadata)
 
     def size(self, name: str) -> int:
         """Return the size of a file in bytes."""

@@ -16,7 +16,14 @@ from handlers import App
 from handlers.guard import guarded
 from handlers.route import Route
 from runtime.algorithms.algorithm import AT_ONCE, Algorithm, Publish
-from runtime.algorithms.choice import AlgorithmName, Dependencies, check_stores, handlers_of, make_algorithms
+from runtime.algorithms.choice import (
+    AlgorithmName,
+    Dependencies,
+    check_documents,
+    check_stores,
+    handlers_of,
+    make_algorithms,
+)
 from runtime.algorithms.fresh_ids import fresh_id
 from runtime.algorithms.letters.of_table import TableLetters, letters_of_message, remove
 from runtime.algorithms.outbox.tokens import TokenStore, issue
@@ -27,12 +34,18 @@ from runtime.batches.ledger import Ledger
 from runtime.batches.open_batches import OpenBatches
 from runtime.batches.settings import Owner, TableSettings
 from runtime.clock import Clock, system_clock
+from runtime.documents.opening import open_documents
+from runtime.documents.store import DocumentStore
+from runtime.documents.sweeping import DocumentSweep, Swept
 from runtime.errors import UsageError
 from runtime.messages.envelope import Envelope
+from runtime.messages.limits import USUAL, MessageLimits
 from runtime.messages.outcome import Outcome
-from runtime.messages.parsing import business_id_of, prepare, unroutable
+from runtime.messages.parsing import business_id_of, prepare, refused_for_size, unroutable
 from runtime.retries import RetryPolicy, until_undisturbed
 from runtime.storage.damage import placed
+from runtime.supervision.alarm import Alarm
+from runtime.supervision.supervised import supervised
 
 
 class Processor:
@@ -54,6 +67,11 @@ class Processor:
     handled until then are out, so that truncation may cut their versions: two or three requests when a time begins, and
     two when it ends. Call `flush` when the consumer stops. Only the state-based algorithm needs it.
 
+    A message beyond `limits` is a dead letter, of which a note is kept only: keep it yourself. A handler that takes
+    longer than `handler_timeout` makes a dead letter of its message (see `runtime.supervision.alarm.Alarm`).
+    `documents` is where documents are kept that handlers store (`context.store_document`): the url of a folder, or a
+    store of one's own (docs/side-effects.md). Only the state-based algorithm takes it.
+
     Raises `UsageError` for an unknown algorithm, for a store or a time that the algorithm does not use, and with the
     first message for a table that belongs to another app.
     """
@@ -71,9 +89,13 @@ class Processor:
         deduplication_store: Table | None = None,
         token_store: Table | None = None,
         acknowledge_every: timedelta | None = None,
+        limits: MessageLimits = USUAL,
+        handler_timeout: timedelta | None = timedelta(seconds=30),
+        documents: str | DocumentStore | None = None,
         settings: TableSettings | None = None,
     ) -> None:
         check_stores(algorithm, deduplication_store=deduplication_store, token_store=token_store)
+        check_documents(algorithm, documents)
         retries = retries or RetryPolicy()
         self._epochs = None
         if acknowledge_every is not None:
@@ -83,9 +105,13 @@ class Processor:
                 )
             length = acknowledge_every // timedelta(microseconds=1)
             self._epochs = Epochs(Ledger(table, clock, retries), clock, fresh_id, length)
-        self._app = app = guarded(app) if guard else app
+        app = guarded(app) if guard else app
+        if handler_timeout is not None:
+            app = supervised(app, Alarm(handler_timeout.total_seconds()))
+        self._app = app
         self._tokens = TokenStore(token_store or table) if algorithm == "tokens" else None
-        self._table, self._clock, self._retries = table, clock, retries
+        self._table, self._clock, self._retries, self._limits = table, clock, retries, limits
+        self._documents = open_documents(documents) if isinstance(documents, str) else documents
         self._algorithm: AlgorithmName = algorithm
         self._dependencies = Dependencies(
             app,
@@ -95,7 +121,9 @@ class Processor:
             publish,
             clock,
             retries,
+            batch=BatchContext(limits=limits),
             epochs=self._epochs,
+            documents=self._documents,
         )
         self._algorithms: Mapping[str, Algorithm] | None = None
         if settings is not None:
@@ -121,8 +149,7 @@ class Processor:
         than `process`, which reads the ledger, and one for each 1,000 letters of the table.
         """
         retries = self._retries.beside(self._table)
-        ledger = Ledger(self._table, self._clock, self._retries)
-        open_batches = await until_undisturbed(retries, partial(ledger.open_batches, dry_run=True))
+        open_batches = await self._open_batches()
         handlers = [route.handler for route in self._app.routes(message.type)]
         letters = await until_undisturbed(
             retries, partial(letters_of_message, self._table, message, handlers)
@@ -137,6 +164,10 @@ class Processor:
 
     async def _process(self, message: Envelope, redrive_beside: OpenBatches | None = None) -> list[Outcome]:
         routes = self._app.routes(message.type)
+        refused = refused_for_size(message, self._limits)
+        if refused is not None:
+            handlers: list[str | None] = [*(route.handler for route in routes)] or [None]
+            return [await self._kept(refused._replace(handler=name), redrive_beside) for name in handlers]
         if not routes:
             return [await self._kept(unroutable(message, None), redrive_beside)]
         return [await self._handle(route, message, redrive_beside) for route in routes]
@@ -159,8 +190,14 @@ class Processor:
         return 0 if self._epochs is None else await self._epochs.flush()
 
     async def sweep(self, older_than: timedelta = AT_ONCE) -> int:
-        """Publish and finish messages whose worker died more than `older_than` ago, and return how many."""
+        """Publish and finish messages whose worker died more than `older_than` ago, and return how many.
+
+        State-based, with a store of documents: delete the documents of attempts that began so long ago and never
+        committed, and return how many attempts.
+        """
         with placed(self._table):
+            if self._documents is not None:
+                return (await self._sweep_documents(self._documents, older_than)).attempts
             algorithms = (await self._ready()).values()
             return sum([await algorithm.sweep(older_than) for algorithm in algorithms])
 
@@ -174,6 +211,15 @@ class Processor:
         with placed(self._table):
             algorithms = (await self._ready()).values()
             return sum([await algorithm.evict(older_than, dry_run=dry_run) for algorithm in algorithms])
+
+    async def _sweep_documents(self, documents: DocumentStore, older_than: timedelta) -> Swept:
+        open_batches = await self._open_batches()
+        sweep = DocumentSweep(self._table, documents, self._clock, self._retries, open_batches)
+        return await sweep.sweep(older_than)
+
+    async def _open_batches(self) -> OpenBatches:
+        reading = partial(Ledger(self._table, self._clock, self._retries).open_batches, dry_run=True)
+        return await until_undisturbed(self._retries.beside(self._table), reading)
 
     async def _ready(self) -> Mapping[str, Algorithm]:
         """Return the algorithms of the handlers, made as the table's settings say, which are read the first time."""
@@ -191,7 +237,7 @@ class Processor:
     async def _handle(self, route: Route, message: Envelope, redrive_beside: OpenBatches | None) -> Outcome:
         handler = self._app.handlers[route.handler]
         business_id = business_id_of(route, message)
-        delivery = prepare(handler, business_id, message)
+        delivery = prepare(handler, business_id, message, self._limits)
         with placed(self._table):
             algorithms = await self._ready()
             outcome = await algorithms[handler.name].process(delivery, redrive_beside=redrive_beside)

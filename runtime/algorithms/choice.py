@@ -12,6 +12,7 @@ from eventstore import Table, connect
 from handlers import App
 from handlers.app import HandlerDefinition
 from runtime.algorithms.algorithm import Algorithm, Publish
+from runtime.algorithms.fresh_ids import fresh_id
 from runtime.algorithms.outbox.algorithm import OutboxAlgorithm
 from runtime.algorithms.outbox.deduplication_store import DeduplicationStore
 from runtime.algorithms.outbox.outbox import Outbox
@@ -22,8 +23,11 @@ from runtime.algorithms.outbox.with_deduplication_store import OutboxWithDedupli
 from runtime.algorithms.state_based.process import StateBased, StateBasedOneByOne
 from runtime.batches.context import BatchContext
 from runtime.batches.epochs import Epochs
+from runtime.batches.record import STATE_BASED
 from runtime.batches.seen import NOTHING, Seen
 from runtime.clock import Clock, system_clock
+from runtime.documents.attempts import Documents
+from runtime.documents.store import DocumentStore
 from runtime.errors import UsageError
 from runtime.messages.deliveries import Delivery
 from runtime.messages.outcome import Outcome, Output
@@ -57,7 +61,7 @@ class Dependencies:
 
     `table` holds the states. `deduplication_store` and `token_store` are tables for the algorithms that use them, None
     for the table of the states. `publish` is for single messages; of these only the state-based algorithm looks at
-    `batch`, and at the `epochs` of their consumer.
+    more of `batch` than its limits, at the `epochs` of their consumer, and at the store of `documents`.
     """
 
     app: App
@@ -69,6 +73,7 @@ class Dependencies:
     retries: RetryPolicy = field(default_factory=RetryPolicy)
     batch: BatchContext = field(default_factory=BatchContext)
     epochs: Epochs | None = None
+    documents: DocumentStore | None = None
 
 
 def make_algorithms(name: AlgorithmName, given: Dependencies) -> dict[str, Algorithm]:
@@ -81,10 +86,7 @@ def make_batch_algorithms(name: AlgorithmName, given: Dependencies) -> dict[str,
     """Return an algorithm in batches for each handler of an app, by the handlers' names."""
     if name != "state-based":
         return dict(make_outbox_batches(name, given))
-    return {
-        handler.name: StateBased(given.table, handler, given.clock, given.batch, given.retries)
-        for handler in given.app.handlers.values()
-    }
+    return {handler.name: _make_state_based(handler, given) for handler in given.app.handlers.values()}
 
 
 def make_outbox_batches(name: AlgorithmName, given: Dependencies) -> dict[str, OutboxBatch]:
@@ -118,6 +120,14 @@ def check_name(name: str) -> None:
         raise UsageError(f"There is no algorithm {name!r}: use one of {', '.join(get_args(AlgorithmName))}.")
 
 
+def check_documents(name: str, documents: object) -> None:
+    """Raise `UsageError` when a store of documents is given, other than None, and the algorithm has no use for it."""
+    if documents is not None and name != STATE_BASED:
+        raise UsageError(
+            f"Only the algorithm {STATE_BASED} stores documents of handlers: leave their store out with {name}."
+        )
+
+
 def check_stores(name: str, *, deduplication_store: object, token_store: object) -> None:
     """Raise `UsageError` when a store is given, other than None, that the algorithm of this name does not use."""
     for given, store, algorithm in (
@@ -136,8 +146,14 @@ def handlers_of(app: App, message_type: str) -> list[str]:
 def _make(name: AlgorithmName, handler: HandlerDefinition, given: Dependencies) -> Algorithm:
     if name != "state-based":
         return _make_outbox(name, handler, given)
-    algorithm = StateBased(given.table, handler, given.clock, given.batch, given.retries)
-    return StateBasedOneByOne(algorithm, given.publish, given.epochs)
+    return StateBasedOneByOne(_make_state_based(handler, given), given.publish, given.epochs)
+
+
+def _make_state_based(handler: HandlerDefinition, given: Dependencies) -> StateBased:
+    table, clock, retries, documents = given.table, given.clock, given.retries, None
+    if given.documents is not None:
+        documents = Documents(given.documents, table, clock, fresh_id, retries)
+    return StateBased(table, handler, clock, given.batch, retries, documents=documents)
 
 
 def _make_outbox(name: AlgorithmName, handler: HandlerDefinition, given: Dependencies) -> OutboxAlgorithm:
@@ -149,5 +165,10 @@ def _make_outbox(name: AlgorithmName, handler: HandlerDefinition, given: Depende
         tokens = TokenStore(given.token_store or given.table)
         make = partial(TokenBased, tokens=tokens, recipients=partial(handlers_of, given.app))
     return make(
-        table=given.table, handler=handler, publish=given.publish, clock=given.clock, retries=given.retries
+        table=given.table,
+        handler=handler,
+        publish=given.publish,
+        clock=given.clock,
+        retries=given.retries,
+        limits=given.batch.limits,
     )

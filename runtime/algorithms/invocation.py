@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from opcode import opname
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -13,18 +14,51 @@ from handlers import (
     InputStateChangedError,
     Message,
     NondeterminismError,
+    OutputsTooLargeError,
     State,
 )
 from handlers.app import HandlerDefinition
 from handlers.codec import all_problems
 from handlers.route import Method
 from runtime.blame import users_frame
-
-_ERROR_LENGTH = 1000
+from runtime.messages.outcome import Reason
 
 
 class HandlerFailedError(Exception):
     """Raised when a handler raised, or did not do what a handler may do. Holds one line that says what."""
+
+    reason = Reason.HANDLER_ERROR
+
+
+class TooMuchPublishedError(HandlerFailedError):
+    """Raised when a handler published more than one message may."""
+
+    reason = Reason.TOO_LARGE
+
+
+class HandlerTimedOutError(HandlerFailedError):
+    """Raised when a handler took longer than it may."""
+
+    reason = Reason.HANDLER_TIMEOUT
+
+
+class HandlerCrashedError(HandlerFailedError):
+    """Raised when a handler ends the process that it runs in."""
+
+    reason = Reason.HANDLER_CRASHED
+
+
+class CallTimedOutError(BaseException):
+    """Raised in a handler by whoever supervises it, when it takes too long; no `except Exception` of it stops this."""
+
+
+class CallCrashedError(Exception):
+    """Raised in place of a call that is known to end its process."""
+
+
+def took_too_long(seconds: float) -> str:
+    """Return why a message is refused whose handler was interrupted."""
+    return f"The handler took longer than {seconds:g} s, and was interrupted."
 
 
 def invoke_handler(
@@ -46,6 +80,8 @@ def invoke_handler(
     values = list(state.__dict__.values())
     try:
         returned = method(state, message, context)
+        if context.exceeded is not None:
+            raise context.exceeded  # noqa: TRY301 - as below
         if type(returned) is not handler.state_type:
             raise CodecError(_no_result(method, handler, returned))  # noqa: TRY301 - told as all other errors are
         if plain is not None:
@@ -59,11 +95,38 @@ def invoke_handler(
             after = codec.encode(returned)
             _check_unchanged(handler, (after if returned is state else codec.encode(state)) == before)
         return (codec.reread(before), before) if after == before else codec.canonical(after)
-    except HandlersError as error:
-        place = "" if isinstance(error, NondeterminismError) else _place(error)  # which it names itself
-        raise HandlerFailedError(f"{error}{place}") from error
-    except (Exception, SystemExit) as error:
-        raise HandlerFailedError(_describe(error)) from error
+    except BaseException as error:
+        if isinstance(error, KeyboardInterrupt) and not _was_raised(error):
+            raise  # somebody wants the process to stop
+        raise _failure(error) from error
+
+
+def _failure(error: BaseException) -> HandlerFailedError:
+    """Return what is to be told of an error that a call raised."""
+    match error:
+        case OutputsTooLargeError():
+            return TooMuchPublishedError(f"{error}{_place(error)}")
+        case NondeterminismError():
+            return HandlerFailedError(str(error))  # which names its place itself
+        case HandlersError():
+            return HandlerFailedError(f"{error}{_place(error)}")
+        case CallTimedOutError():
+            return HandlerTimedOutError(f"{error}{_place(error)}")
+        case CallCrashedError():
+            return HandlerCrashedError(str(error))
+        case _:
+            return HandlerFailedError(_describe(error))
+
+
+def _was_raised(error: BaseException) -> bool:
+    """Say whether code raised an error: the interpreter raises one for a signal between any two instructions."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    if trace is None:
+        return False
+    code = trace.tb_frame.f_code.co_code
+    return opname[code[trace.tb_lasti]] in {"RAISE_VARARGS", "RERAISE"}
 
 
 def _describe(error: BaseException) -> str:
@@ -71,7 +134,7 @@ def _describe(error: BaseException) -> str:
         text = _text(error)
     except Exception:  # noqa: BLE001 - the error is a handler's, and may be anything
         text = "(its text cannot be shown)"
-    return f"{type(error).__name__}: {text}"[:_ERROR_LENGTH] + _place(error)
+    return f"{type(error).__name__}: {text}{_place(error)}"
 
 
 def _text(error: BaseException) -> str:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from runtime.batches.open_batches import BatchKey, OpenBatches
+from runtime.messages.limits import USUAL, MessageLimits
 
 HELD_BACK = "An earlier message of its stream is a dead letter, and the batch stops a stream there."
 """The error of a new message that is held back."""
@@ -27,7 +28,7 @@ class BatchContext:
     whether later new messages of a stream are held back when one is a dead letter, in this batch or until it is
     redriven. `is_redrive` says that the messages are letters, which are handled again. `on_difference` says whether a
     duplicate whose replay differs from what was recorded is a dead letter or fails the batch. `number` is the batch's
-    own, None for one that older code began.
+    own, None for one that older code began. `limits` say how large a message may be.
     """
 
     batch_id: str | None = None
@@ -38,6 +39,7 @@ class BatchContext:
     is_redrive: bool = False
     on_difference: Literal["dead-letter", "fail"] = "dead-letter"
     number: int | None = None
+    limits: MessageLimits = USUAL
 
     def redriving(self, open_batches: OpenBatches | None) -> BatchContext:
         """Return the same for letters, which are handled again beside open batches; None stands for no redrive."""

@@ -12,10 +12,9 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
-from functools import partial
 from typing import NamedTuple
 
-from eventstore import Operation, RowChangedError, RowExistsError, RowNotFoundError, Table, pages
+from eventstore import Operation, RowChangedError, RowExistsError, RowNotFoundError, Table
 from runtime.batches.numbering import PARTITION, Counter, Numbering, began, ended, pruned
 from runtime.batches.open_batches import OpenBatches
 from runtime.batches.record import (
@@ -28,7 +27,7 @@ from runtime.batches.record import (
 )
 from runtime.batches.settings import Claim, TableSettings
 from runtime.clock import Clock, to_datetime
-from runtime.errors import BatchRefusedError, UsageError
+from runtime.errors import BatchRefusedError
 from runtime.retries import RetryPolicy
 
 _PRUNED_AT_ONCE = 50
@@ -100,23 +99,7 @@ class Ledger:
         return replace(record, etag=etag)
 
     async def _claimed(self, counter: Counter, claim: Claim) -> TableSettings:
-        """Return the settings of the table after a batch with this claim. Raises `UsageError`."""
-        settings = claim.made_on(counter.settings)
-        if claim.draws != "keyed" or settings.draw_key is not None:
-            return settings
-        if counter.algorithm is not None or await self._has_objects():
-            raise UsageError(
-                "Whether draws are keyed is chosen when a table is made, and this one has handled messages without a "
-                "key: leave out --draws, or use a new table."
-            )
-        return settings.keyed()
-
-    async def _has_objects(self) -> bool:
-        """Say whether the table has a row of a business object. Costs a request for each 1,000 other rows."""
-        async for page in pages(partial(self._table.scan, None, select=[])):
-            if any("-" in row.partition_key for row in page.rows):
-                return True
-        return False
+        return await claim.made_on(self._table, counter.settings, has_batches=counter.algorithm is not None)
 
     async def get(self, batch_id: str) -> BatchRecord:
         """Return the record of a batch. Raises `BatchRefusedError` when there is none."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -12,8 +13,18 @@ import typer
 from handlers import App
 from runtime.algorithms.choice import AlgorithmName
 from runtime.cli.invocation import command_with, resumable
-from runtime.cli.option_groups import OtherStores, SparkOptions
-from runtime.cli.options import AlgorithmChoice, MaxRounds, Partitions, StoreUrl, TableName
+from runtime.cli.option_groups import LimitOptions, OtherStores, SparkOptions
+from runtime.cli.options import (
+    AlgorithmChoice,
+    DocumentsUrl,
+    HandlerTimeout,
+    MaxOutputs,
+    MaxRounds,
+    Partitions,
+    StoreUrl,
+    TableName,
+    WorkerMemory,
+)
 from runtime.cli.places import Place, Stores
 from runtime.cli.reports.batch import BatchReport
 
@@ -82,7 +93,12 @@ class BatchChoices:
     batch_id: BatchId = None
     cascade: Cascade = False
     max_rounds: MaxRounds = 100
+    max_outputs: MaxOutputs = 1000
     partitions: Partitions = None
+    handler_timeout: HandlerTimeout = "30s"  # type: ignore[assignment] # parsed like what is typed
+    worker_memory: WorkerMemory = "2GiB"  # type: ignore[assignment] # as above
+    limits: LimitOptions
+    documents: DocumentsUrl = None
     adopt: Adopt = False
     others: OtherStores
     spark: SparkOptions
@@ -106,7 +122,12 @@ class BatchChoices:
         return BatchOptions(
             cascade=self.cascade,
             max_rounds=self.max_rounds,
+            max_outputs=self.max_outputs,
+            handler_timeout=timedelta(microseconds=self.handler_timeout),
+            worker_memory=self.worker_memory,
+            limits=self.limits.limits(),
             partitions=self.partitions,
+            documents=self.documents,
             adopt=self.adopt,
             algorithm=algorithm,
             deduplication_store=stores.deduplication_store,

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
 _ALL = frozenset("*")
 _MICROSECONDS = 1_000_000
-_TIMEOUT = 30 * _MICROSECONDS
-_GIVE_UP_AFTER = 600 * _MICROSECONDS
 
 
 class Strategy(StrEnum):
@@ -87,21 +85,25 @@ Customer = Annotated[
 ]
 Types = Annotated[
     list[str] | None,
-    typer.Option("--type", metavar="TYPE", help="Deliver messages of this type; repeatable."),
+    typer.Option(
+        "--types",
+        metavar="TYPE,...",
+        show_default=False,
+        help="Deliver only these message types; may be repeated.",
+    ),
 ]
 Concurrency = Annotated[
     int, typer.Option("--concurrency", metavar="N", min=1, help="Send so many messages at a time.")
 ]
-PerSecond = Annotated[
-    float | None, typer.Option("--max-per-second", metavar="N", min=0.001, help="Send no more in a second.")
+Rate = Annotated[
+    float | None, typer.Option("--rate", metavar="N", min=0.001, help="Send no more in a second.")
 ]
 Timeout = Annotated[
-    int | None,
+    int,
     typer.Option(
         "--timeout",
         parser=parse_duration,
         metavar="TIME",
-        show_default="30s",
         help="Give up a send that takes longer.",
     ),
 ]
@@ -109,12 +111,11 @@ Attempts = Annotated[
     int, typer.Option("--attempts", metavar="N", min=1, help="At least once: try a message so often in all.")
 ]
 GiveUpAfter = Annotated[
-    int | None,
+    int,
     typer.Option(
         "--give-up-after",
         parser=parse_duration,
         metavar="TIME",
-        show_default="10m",
         help="Stop when the receiver has taken no message for so long.",
     ),
 ]
@@ -144,10 +145,10 @@ class PolicyOptions:
     """What the receiver is asked for, and how patiently."""
 
     concurrency: Concurrency = 8
-    max_per_second: PerSecond = None
-    timeout: Timeout = None
+    rate: Rate = None
+    timeout: Timeout = "30s"  # type: ignore[assignment] # parsed like what is typed
     attempts: Attempts = 5
-    give_up_after: GiveUpAfter = None
+    give_up_after: GiveUpAfter = "10m"  # type: ignore[assignment] # parsed like what is typed
 
     def policy(self) -> DeliveryPolicy:
         """Return the policy that they say."""
@@ -155,10 +156,10 @@ class PolicyOptions:
 
         return DeliveryPolicy(
             self.concurrency,
-            self.max_per_second,
-            (self.timeout or _TIMEOUT) / _MICROSECONDS,
+            self.rate,
+            self.timeout / _MICROSECONDS,
             self.attempts,
-            breaker=BreakerPolicy(give_up_after=(self.give_up_after or _GIVE_UP_AFTER) / _MICROSECONDS),
+            breaker=BreakerPolicy(give_up_after=self.give_up_after / _MICROSECONDS),
         )
 
 

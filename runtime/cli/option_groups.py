@@ -15,6 +15,13 @@ from runtime.cli.options import (
     Format,
     LogFile,
     Master,
+    MaxBody,
+    MaxDepth,
+    MaxError,
+    MaxHeaders,
+    MaxLine,
+    MaxPublished,
+    MaxPublishedBytes,
     Messages,
     Remote,
     Source,
@@ -23,6 +30,7 @@ from runtime.cli.options import (
 )
 from runtime.cli.places import Named
 from runtime.cli.sessions import working
+from runtime.messages.limits import USUAL, MessageLimits
 
 if TYPE_CHECKING:
     from runtime.cli.sessions import ShownSession
@@ -46,6 +54,32 @@ class LogOptions:
             "log_format": None if self.log_format is None else self.log_format.value,
             "source": self.source,
         }
+
+
+@dataclass(frozen=True)
+class LimitOptions:
+    """How large a message may be."""
+
+    # Sizes are parsed like what is typed.
+    max_line: MaxLine = "1MiB"  # type: ignore[assignment]
+    max_body: MaxBody = "1MiB"  # type: ignore[assignment]
+    max_headers: MaxHeaders = "64KiB"  # type: ignore[assignment]
+    max_published: MaxPublished = USUAL.outputs
+    max_published_bytes: MaxPublishedBytes = "4MiB"  # type: ignore[assignment]
+    max_error: MaxError = USUAL.error
+    max_depth: MaxDepth = USUAL.depth
+
+    def limits(self) -> MessageLimits:
+        """Return the limits of messages. Raises `UsageError` for what cannot be."""
+        return MessageLimits(
+            self.max_line,
+            self.max_body,
+            self.max_headers,
+            self.max_published,
+            self.max_published_bytes,
+            self.max_error,
+            self.max_depth,
+        )
 
 
 @dataclass(frozen=True)

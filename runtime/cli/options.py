@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from runtime.cli.durations import parse_duration
+from runtime.cli.sizes import parse_size
 
 STORE_VARIABLE = "CONSISTENT_STORE"
 TABLE_VARIABLE = "CONSISTENT_TABLE"
@@ -172,20 +173,101 @@ MaxRounds = Annotated[
     int,
     typer.Option("--max-rounds", metavar="N", min=1, help="Stop a cascade that has not ended after so many."),
 ]
+MaxOutputs = Annotated[
+    int,
+    typer.Option(
+        "--max-outputs",
+        metavar="N",
+        min=1,
+        help="Stop a cascade that has published more than so many messages for each one that it began with.",
+    ),
+]
+MaxLine = Annotated[
+    int,
+    typer.Option(
+        "--max-line",
+        parser=parse_size,
+        metavar="SIZE",
+        help="Refuse longer lines of a log as too_large; a note with size, digest and the first kilobyte is kept.",
+    ),
+]
+MaxBody = Annotated[
+    int,
+    typer.Option(
+        "--max-body",
+        parser=parse_size,
+        metavar="SIZE",
+        help="Refuse messages with larger bodies as too_large.",
+    ),
+]
+MaxHeaders = Annotated[
+    int,
+    typer.Option(
+        "--max-headers",
+        parser=parse_size,
+        metavar="SIZE",
+        help="Refuse messages with more bytes of headers, or in an id or a type, as too_large.",
+    ),
+]
+MaxPublished = Annotated[
+    int,
+    typer.Option(
+        "--max-published", metavar="N", help="Refuse a message for which a handler publishes more messages."
+    ),
+]
+MaxPublishedBytes = Annotated[
+    int,
+    typer.Option(
+        "--max-published-bytes",
+        parser=parse_size,
+        metavar="SIZE",
+        help="Refuse a message for which a handler publishes more bytes of bodies and headers.",
+    ),
+]
+MaxError = Annotated[
+    int,
+    typer.Option("--max-error", metavar="N", help="Cut the error of a dead letter to so many characters."),
+]
+MaxDepth = Annotated[
+    int,
+    typer.Option(
+        "--max-depth", metavar="N", help="Refuse JSON that is nested deeper as too_large; 200 at most."
+    ),
+]
+HandlerTimeout = Annotated[
+    int,
+    typer.Option(
+        "--handler-timeout",
+        parser=parse_duration,
+        metavar="TIME",
+        help="Interrupt a handler that takes longer: its message is a dead letter, handler_timeout.",
+    ),
+]
+WorkerMemory = Annotated[
+    int,
+    typer.Option(
+        "--worker-memory",
+        parser=parse_size,
+        metavar="SIZE",
+        help="How much a worker may take beside what it begins with; a handler that takes more fails.",
+    ),
+]
+KeepLarge = Annotated[
+    str | None,
+    typer.Option(
+        "--keep-large",
+        metavar="DIR",
+        show_default=False,
+        help="Write what is too large of the log to DIR/ID.jsonl or DIR/ID.parquet, named after the batch: a log that "
+        "can be run with higher limits.",
+    ),
+]
 
 
 class AlgorithmChoice(StrEnum):
     """The algorithms that process a table exactly once."""
 
     STATE_BASED = "state-based"
-    OUTBOX = "outbox"
-    DEDUPLICATION_STORE = "deduplication-store"
-    TOKENS = "tokens"
-
-
-class OutboxChoice(StrEnum):
-    """Those of them that keep an outbox in each entity."""
-
     OUTBOX = "outbox"
     DEDUPLICATION_STORE = "deduplication-store"
     TOKENS = "tokens"
@@ -223,9 +305,14 @@ TokenTableName = Annotated[
         help="With --algorithm tokens: the table of the tokens, if it is not --table.",
     ),
 ]
-WithOutbox = Annotated[
-    OutboxChoice,
-    typer.Option("--algorithm", show_default=False, help="The algorithm that the table is processed with."),
+DocumentsUrl = Annotated[
+    str | None,
+    typer.Option(
+        "--documents",
+        metavar="URL",
+        help="Where documents are kept that handlers store: a folder, s3://BUCKET/FOLDER, "
+        "abfss://CONTAINER@ACCOUNT.dfs.core.windows.net/FOLDER, or env:NAME for a url in an environment variable.",
+    ),
 ]
 
 

@@ -20,6 +20,7 @@ from rich.progress import (
 from rich.text import Text
 
 from runtime.cli.reports.tables import counted
+from runtime.cli.visible import visible_line
 
 if TYPE_CHECKING:
     from runtime.spark.counts import Done
@@ -70,7 +71,8 @@ class StepProgress:
             # Messages come when the log is shuffled, and their rate is that of the time after.
             self._counts_messages, self._since = True, (self._clock(), done.messages)
         streams = f" in {counted(done.streams, 'stream')}" if done.streams else ""
-        self._show(done.messages, done.of, f"messages{streams}", self._rate(done.messages))
+        slow = f", at work on {visible_line(done.slow)}" if done.slow else ""
+        self._show(done.messages, done.of, f"messages{streams}{slow}", self._rate(done.messages))
 
     def show_count(self, done: int, unit: str) -> None:
         """Show how many are done, of a number that nobody knows, and how many a second."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -13,8 +14,10 @@ import typer
 from eventstore import Table
 from runtime.batches.ledger import Ledger
 from runtime.cli.console import Screen
+from runtime.cli.delivery_options import Strategy
 from runtime.cli.durations import parse_duration
 from runtime.cli.places import Place
+from runtime.cli.senders import load_sender
 from runtime.cli.stores import on_table
 from runtime.clock import system_clock
 from runtime.errors import MissingExtraError, TargetError, UsageError
@@ -22,6 +25,7 @@ from runtime.errors import MissingExtraError, TargetError, UsageError
 if TYPE_CHECKING:
     from runtime.publishing.publisher import Target
     from runtime.publishing.runner import Published
+    from runtime.publishing.slices import CommittedOutput
 
 TARGET_VARIABLE = "CONSISTENT_TARGET"
 
@@ -32,8 +36,8 @@ To = Annotated[
         envvar=TARGET_VARIABLE,
         metavar="URL",
         show_default=False,
-        help="The target: sqlite:///FILE, postgresql://..., http://..., https://..., or env:NAME for one of these in "
-        "an environment variable.",
+        help="The target: sqlite:///FILE, postgresql://..., http://..., https://..., kafka://HOST:PORT, "
+        "MODULE:FUNCTION, or env:NAME for one of these or a Service Bus connection string in an environment variable.",
     ),
 ]
 PublishTo = Annotated[
@@ -71,6 +75,21 @@ Headers = Annotated[
         metavar="NAME=VALUE",
         show_default=False,
         help="Send a header with each HTTP request, such as Authorization=env:TOKEN; may be repeated.",
+    ),
+]
+StrategyOfFunction = Annotated[
+    Strategy | None,
+    typer.Option(
+        "--strategy", help="How often a MODULE:FUNCTION is called for an output when runners are killed."
+    ),
+]
+DuplicateWindow = Annotated[
+    int,
+    typer.Option(
+        "--duplicate-window",
+        parser=parse_duration,
+        metavar="TIME",
+        help="For how long a Service Bus queue is configured to recognise duplicates; a slice is not resumed later.",
     ),
 ]
 NumberOfSlices = Annotated[
@@ -125,6 +144,7 @@ Force = Annotated[
     typer.Option("--force", help="Resume although the target may have forgotten what it received before."),
 ]
 
+
 _MICROSECOND = timedelta(microseconds=1)
 
 
@@ -135,6 +155,8 @@ class Sending:
     map: Names = None
     types: Types = None
     header: Headers = None
+    strategy: StrategyOfFunction = None
+    duplicate_window: DuplicateWindow = "10m"  # type: ignore[assignment] # parsed like what is typed
     slices: NumberOfSlices = None
     concurrency: Concurrency = 4
     rate: Rate = None
@@ -147,7 +169,11 @@ class Sending:
     @classmethod
     def by_default(cls) -> Sending:
         """Return how outputs are sent when nothing is said about it."""
-        return cls(timeout=parse_duration("30s"), lease=parse_duration("1m"))
+        return cls(
+            timeout=parse_duration("30s"),
+            lease=parse_duration("1m"),
+            duplicate_window=parse_duration("10m"),
+        )
 
 
 @dataclass(frozen=True)
@@ -163,11 +189,13 @@ class Publishing:
     def check(cls, to: str, batch_id: str, sending: Sending) -> Publishing:
         """Find the target of a url. Raises `UsageError` and `MissingExtraError`."""
         try:
-            from runtime.publishing.targets.choice import open_target, resolved
+            from runtime.publishing.publisher import Promise
+            from runtime.publishing.targets.choice import is_function, open_target, resolved
             from runtime.publishing.targets.options import TargetOptions
         except ModuleNotFoundError as error:
             message = f"Publishing needs {error.name}: pip install 'consistent-messaging[spark]'."
             raise MissingExtraError(message) from error
+        to = resolved(to)
         headers = {name: resolved(value) for name, value in _pairs("--header", sending.header).items()}
         options = TargetOptions(
             names=_pairs("--map", sending.map),
@@ -177,6 +205,9 @@ class Publishing:
             timeout=sending.timeout * _MICROSECOND,
             attempts=sending.attempts,
             headers=headers,
+            send=_send_with(to, batch_id) if is_function(to) else None,
+            strategy=Promise[sending.strategy.name] if sending.strategy else None,
+            window=sending.duplicate_window * _MICROSECOND,
         )
         return cls(to, batch_id, sending, open_target(to, options))
 
@@ -195,7 +226,7 @@ class Publishing:
         sending = self.sending
         record = await Ledger(table, system_clock).get(self.batch_id)
         options = PublishOptions(
-            types=_listed(sending.types),
+            types=listed(sending.types),
             slices=sending.slices,
             concurrency=sending.concurrency,
             attempts=sending.attempts,
@@ -214,6 +245,22 @@ class Publishing:
             raise UsageError("The target is the store itself: publish to a file of its own.")
 
 
+def _send_with(sender_name: str, batch_id: str) -> Callable[[CommittedOutput], object]:
+    """Return what gives outputs to a sender, as messages of a delivery: it serves `consistent deliver` too."""
+    from runtime.delivery.outgoing import DEFAULT_CUSTOMER, OutgoingMessage
+
+    sender = load_sender(sender_name)
+
+    def send(output: CommittedOutput) -> object:
+        body = json.loads(output.body)
+        message = OutgoingMessage(
+            output.message_id, output.type, body, DEFAULT_CUSTOMER, output.headers, batch_id
+        )
+        return sender(message)
+
+    return send
+
+
 def _pairs(option: str, given: Sequence[str] | None) -> dict[str, str]:
     """Return what an option says of some names. Raises `UsageError` for what is no NAME=VALUE."""
     found: dict[str, str] = {}
@@ -225,5 +272,6 @@ def _pairs(option: str, given: Sequence[str] | None) -> dict[str, str]:
     return found
 
 
-def _listed(given: Sequence[str] | None) -> list[str]:
+def listed(given: Sequence[str] | None) -> list[str]:
+    """Return the names that an option lists, with commas or as often as it is given."""
     return [name.strip() for names in given or () for name in names.split(",") if name.strip()]

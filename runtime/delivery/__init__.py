@@ -7,7 +7,7 @@ each; `consistent deliver` does so with the outputs of batches.
 from runtime.algorithms.last_hop.settings import DeliverySettings
 from runtime.delivery.begin import deliver
 from runtime.delivery.gate import BreakerPolicy
-from runtime.delivery.outgoing import OutgoingMessage, Selection
+from runtime.delivery.outgoing import OutgoingMessage, batch_messages
 from runtime.delivery.policy import DeliveryPolicy
 from runtime.delivery.records import DeliveryRecord, Result
 from runtime.delivery.sending import Sender
@@ -22,9 +22,9 @@ __all__ = [
     "OutgoingMessage",
     "PermanentError",
     "Result",
-    "Selection",
     "SendError",
     "Sender",
     "TransientError",
+    "batch_messages",
     "deliver",
 ]

@@ -16,10 +16,11 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import suppress
 from datetime import timedelta
+from functools import partial
 from itertools import chain, repeat
 
 from eventstore.backoff import pause_seconds
@@ -44,6 +45,7 @@ _PAUSES = (0.05, 0.1, 0.2, 0.5, 1, 2, 5)
 """After how many seconds each it is looked again how a process that works beside this one has ended."""
 
 Seconds = float
+One = Callable[[OutgoingMessage], Coroutine[None, None, None]]
 
 
 class Delivery:
@@ -92,39 +94,47 @@ class Delivery:
         Raises `DeliveryStoppedError` when the receiver takes no message for too long, and what the store of the keys
         raises. Whatever ends it, all records are written.
         """
-        done = self._records.finals()
         counts: Counter[Result] = Counter()
-        room = asyncio.Semaphore(self._policy.concurrency * _IN_HAND)
         with ThreadPoolExecutor(self._policy.concurrency, thread_name_prefix="sender") as threads:
             try:
                 async with asyncio.TaskGroup() as group:
-                    for message in messages:
-                        if message.message_id in done:
-                            continue
-                        done.add(message.message_id)
-                        await room.acquire()
-                        if self._stopped.is_set():
-                            break
-                        task = group.create_task(self._one(message, counts, threads))
-                        task.add_done_callback(lambda _: room.release())
+                    await self._begin_each(messages, partial(self._one, counts, threads), group)
             finally:
                 self._records.flush()
         if self._error is not None:
             raise self._error
         return counts
 
-    async def _one(self, message: OutgoingMessage, counts: Counter[Result], threads: Executor) -> None:
-        """Deliver a message. An error ends the whole delivery, once all that are being sent have ended."""
+    async def _begin_each(
+        self, messages: Iterable[OutgoingMessage], one: One, group: asyncio.TaskGroup
+    ) -> None:
+        """Begin to deliver each message that has no final record, when there is room for it."""
+        room = asyncio.Semaphore(self._policy.concurrency * _IN_HAND)
+        try:
+            done = self._records.finals()
+            for message in messages:
+                if message.message_id in done:
+                    continue
+                done.add(message.message_id)
+                await room.acquire()
+                if self._stopped.is_set():
+                    return
+                group.create_task(one(message)).add_done_callback(lambda _: room.release())
+        except Exception as error:  # noqa: BLE001 - raised by `run`, when what is being sent has ended
+            self._fail(error)
+
+    async def _one(self, counts: Counter[Result], threads: Executor, message: OutgoingMessage) -> None:
+        """Deliver a message and record it. An error ends the whole delivery, once what is being sent has ended."""
         try:
             record = await self._deliver(message, threads)
-        except Exception as error:  # noqa: BLE001 - raised by `run`
-            self._fail(error)
-            return
-        if record is not None:
-            self._records.add(record)
+            if record is None:
+                return
             counts[record.result] += 1
+            self._records.add(record)
             if self._on_record is not None:
                 self._on_record(record)
+        except Exception as error:  # noqa: BLE001 - raised by `run`
+            self._fail(error)
 
     async def _deliver(self, message: OutgoingMessage, threads: Executor) -> DeliveryRecord | None:
         """Deliver a message in as many attempts as it takes. None says that the delivery was stopped before its end."""

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+
+from eventstore import connect
+from runtime.batches.ledger import Ledger
+from runtime.clock import system_clock
+from runtime.publishing.slices import BatchOutputs
 
 DEFAULT_CUSTOMER = "default"
 """The customer of all messages when no field names one."""
@@ -28,32 +33,38 @@ class OutgoingMessage:
     problem: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Selection:
-    """Which outputs are delivered, and the field of their bodies that names the customer, None if they have one only.
+def messages_of(
+    batch_id: str, outputs: BatchOutputs, customer: str | None = None
+) -> Iterator[OutgoingMessage]:
+    """Give the outputs of a batch as messages. `customer` names the field of their bodies that holds the customer.
 
-    Without `types` all are.
+    Without it they are all for one customer. A message may be given twice, as an output may be in two rounds.
     """
+    for table in outputs.tables():
+        for row in table.to_pylist():
+            yield _message(batch_id, row, customer)
 
-    types: Sequence[str] = ()
-    customer: str | None = None
 
-    def of(self, outputs: Iterable[Mapping[str, Any]]) -> Iterator[OutgoingMessage]:
-        """Give the messages of outputs, which are rows with the columns of an output, and `batch_id`."""
-        for row in outputs:
-            if not self.types or row["type"] in self.types:
-                yield self._message(row)
+async def batch_messages(
+    store: str, table: str, batch_id: str, *, types: Sequence[str] = (), customer: str | None = None
+) -> Iterator[OutgoingMessage]:
+    """Return the outputs of a batch as messages, from where the ledger in a table of a store has its outcomes.
 
-    def _message(self, row: Mapping[str, Any]) -> OutgoingMessage:
-        body = json.loads(row["body"])
-        customer, problem = DEFAULT_CUSTOMER, None
-        if self.customer is not None:
-            value = body.get(self.customer)
-            if isinstance(value, str | int) and value != "":
-                customer = str(value)
-            else:
-                problem = f"Its body names no customer: {self.customer} is {json.dumps(value)}."
-        headers = dict(row.get("headers") or ())
-        return OutgoingMessage(
-            row["message_id"], row["type"], body, customer, headers, row.get("batch_id"), problem
-        )
+    Raises `BatchRefusedError` when there is no such batch or it has not ended, `UsageError` when its outcomes are gone.
+    """
+    async with connect(store) as opened:
+        record = await Ledger(await opened.table(table, make=False), system_clock).get(batch_id)
+    return messages_of(batch_id, BatchOutputs.of(record, record.out, types), customer)
+
+
+def _message(batch_id: str, row: Mapping[str, Any], field_name: str | None) -> OutgoingMessage:
+    body = json.loads(row["body"])
+    customer, problem = DEFAULT_CUSTOMER, None
+    if field_name is not None:
+        value = body.get(field_name)
+        if isinstance(value, str | int) and value != "":
+            customer = str(value)
+        else:
+            problem = f"Its body names no customer: {field_name} is {json.dumps(value)}."
+    headers = dict(row["headers"] or ())
+    return OutgoingMessage(row["message_id"], row["type"], body, customer, headers, batch_id, problem)

@@ -37,7 +37,6 @@ SCHEMA = pa.schema(
 
 _SUFFIX = ".parquet"
 _STAGING = "_writing"  # readers of Parquet pass over names that begin like this
-_MOST = 10_000
 _LONGEST_SECONDS = 10.0
 
 
@@ -83,19 +82,22 @@ class DeliveryRecord:
 
 
 class RecordFiles:
-    """The records in a folder. Those that are added are written after 10,000, after ten seconds, and by `flush`."""
+    """The records in a folder. Those that are added are written when they are `most`, after ten seconds, by `flush`."""
 
-    def __init__(self, folder: Folder, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, folder: Folder, *, most: int = 10_000, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._folder = folder
+        self._most = most
         self._clock = clock
         self._waiting: list[DeliveryRecord] = []
         self._written_at = clock()
 
     @classmethod
-    def open(cls, place: str | Path) -> RecordFiles:
+    def open(cls, place: str | Path, *, most: int = 10_000) -> RecordFiles:
         """Return the records in a folder or behind a url, whether they are there or not. Raises `UsageError`."""
         url = str(place)
-        return cls(open_folder(url.rstrip("/") if ":" in url else str(Path(url).absolute())))
+        return cls(open_folder(url.rstrip("/") if ":" in url else str(Path(url).absolute())), most=most)
 
     @property
     def name(self) -> str:
@@ -124,7 +126,7 @@ class RecordFiles:
     def add(self, record: DeliveryRecord) -> None:
         """Add a record, and write those that wait if they are many or wait for long."""
         self._waiting.append(record)
-        if len(self._waiting) >= _MOST or self._clock() - self._written_at >= _LONGEST_SECONDS:
+        if len(self._waiting) >= self._most or self._clock() - self._written_at >= _LONGEST_SECONDS:
             self.flush()
 
     def flush(self) -> None:

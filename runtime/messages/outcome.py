@@ -10,6 +10,10 @@ from runtime.messages.envelope import Envelope
 
 OUTPUT_INDEX_BITS = 20
 
+MAX_ERROR_LENGTH = 2000
+_END = 100
+"""How much of the end of a long error is kept: it says in which line it was raised."""
+
 
 class Status(StrEnum):
     """The four ends of a delivery."""
@@ -32,10 +36,13 @@ class Reason(StrEnum):
     BUSINESS_ID_MISMATCH = "business_id_mismatch"
     KEY_TOO_LONG = "key_too_long"
     HANDLER_ERROR = "handler_error"
+    HANDLER_TIMEOUT = "handler_timeout"
+    HANDLER_CRASHED = "handler_crashed"
     ID_REUSED = "id_reused"
     NONDETERMINISTIC = "nondeterministic"
     REPLAY_FAILED = "replay_failed"
     ENQUEUED_IN_FUTURE = "enqueued_in_future"
+    TOO_LARGE = "too_large"
     STATE_TOO_LARGE = "state_too_large"
     HELD_BACK = "held_back"
     FORGOTTEN = "forgotten"
@@ -82,8 +89,22 @@ class Outcome(NamedTuple):
 
 
 def dead_letter(
-    envelope: Envelope, reason: Reason, error: str, handler: str | None = None, business_id: str | None = None
+    envelope: Envelope,
+    reason: Reason,
+    error: str,
+    handler: str | None = None,
+    business_id: str | None = None,
+    *,
+    length: int = MAX_ERROR_LENGTH,
 ) -> Outcome:
-    """Return the outcome of a delivery that is not handled."""
-    shown = error.encode("utf-8", "backslashreplace").decode()
+    """Return the outcome of a delivery that is not handled, with so many characters of the error."""
+    shown = shortened(error, length).encode("utf-8", "backslashreplace").decode()
     return Outcome(envelope, handler, business_id, Status.DEAD_LETTER, reason, shown)
+
+
+def shortened(error: str, length: int) -> str:
+    """Return an error that is no longer than it may be: begin and end of a longer one, and how long it was."""
+    if len(error) <= length:
+        return error
+    end = f" ... ({len(error):,} characters) ... {error[-_END:]}"
+    return error[: length - len(end)] + end if length >= 2 * len(end) else error[:length]

@@ -21,30 +21,57 @@ from runtime.messages.deliveries import Deliveries, Delivery
 from runtime.messages.envelope import Envelope
 from runtime.messages.envelopes import Envelopes
 from runtime.messages.fingerprint import fingerprint
+from runtime.messages.limits import USUAL, MessageLimits
 from runtime.messages.message_ids import IdKey, canonical, id_keys
-from runtime.messages.outcome import Outcome, Reason, dead_letter
+from runtime.messages.outcome import Outcome, Reason, dead_letter, shortened
+from runtime.messages.too_large import find_excesses, find_notes, is_note
 
 
-def prepare(handler: HandlerDefinition, business_id: str | None, envelope: Envelope) -> Delivery:
+def prepare(
+    handler: HandlerDefinition, business_id: str | None, envelope: Envelope, limits: MessageLimits = USUAL
+) -> Delivery:
     """Return the delivery ready to be handled, or the dead letter that it is, as `prepare_all` does."""
-    return prepare_all(handler, business_id, Envelopes.of([envelope]))[0]
+    return prepare_all(handler, business_id, Envelopes.of([envelope]), limits)[0]
 
 
-def prepare_all(handler: HandlerDefinition, business_id: str | None, envelopes: Envelopes) -> Deliveries:
+def prepare_all(
+    handler: HandlerDefinition,
+    business_id: str | None,
+    envelopes: Envelopes,
+    limits: MessageLimits = USUAL,
+    *,
+    are_letters: bool = False,
+) -> Deliveries:
     """Return the deliveries of one stream ready to be handled, or the dead letters that they are.
 
-    `business_id` is the one by which they were routed, None when none was found in their bodies.
+    `business_id` is the one by which they were routed, None when none was found in their bodies. Of one that is too
+    large the dead letter keeps a note only. In a redrive, when they `are_letters`, there may be notes among them.
     """
     keys = id_keys(envelopes.message_ids)
+    excesses = dict(find_excesses(envelopes, limits))
+    if are_letters:
+        excesses |= find_notes(envelopes)
     problems = _problems(envelopes, keys)
-    parser = _Parser(handler, business_id)
+    parser = _Parser(handler, business_id, limits.error)
     messages: list[Message | Outcome] = []
     fingerprints: list[bytes] = []
     for position, (type_, body) in enumerate(zip(envelopes.types, envelopes.bodies, strict=True)):
+        if position in excesses:
+            messages.append(excesses[position].of(handler.name, business_id))
+            fingerprints.append(b"")
+            continue
         found, digest = parser.parse(type_, body, problems.get(position))
-        messages.append(found.of(envelopes[position]) if isinstance(found, _Refusal) else found)
+        messages.append(found.of(envelopes[position], limits.error) if isinstance(found, _Refusal) else found)
         fingerprints.append(digest)
     return Deliveries(envelopes, keys, messages, fingerprints, handler.routes)
+
+
+def refused_for_size(
+    envelope: Envelope, limits: MessageLimits = USUAL, handler: str | None = None
+) -> Outcome | None:
+    """Return the dead letter that a delivery is which is too large, before its body is read; None for all others."""
+    excess = find_excesses(Envelopes.of([envelope]), limits).get(0)
+    return None if excess is None else excess.of(handler)
 
 
 def unroutable(
@@ -58,7 +85,8 @@ def unroutable(
     `problem` is what is wrong with its envelope, if anything is; `types` are those that its log may hold, None for all.
     """
     if problem is not None:
-        return dead_letter(envelope, Reason.INVALID_ENVELOPE, problem)
+        reason = Reason.TOO_LARGE if is_note(envelope.body) else Reason.INVALID_ENVELOPE
+        return dead_letter(envelope, reason, problem)
     refused = not_allowed(envelope, handler, types)
     if refused is not None:
         return refused
@@ -107,9 +135,9 @@ class _Refusal(NamedTuple):
     handler: str
     business_id: str | None
 
-    def of(self, envelope: Envelope) -> Outcome:
-        """Return the dead letter that a delivery is."""
-        return dead_letter(envelope, *self)
+    def of(self, envelope: Envelope, length: int) -> Outcome:
+        """Return the dead letter that a delivery is, with an error of so many characters at most."""
+        return dead_letter(envelope, *self, length=length)
 
 
 class _Way(NamedTuple):
@@ -123,9 +151,10 @@ class _Way(NamedTuple):
 class _Parser:
     """Parses the deliveries of one stream."""
 
-    def __init__(self, handler: HandlerDefinition, business_id: str | None) -> None:
+    def __init__(self, handler: HandlerDefinition, business_id: str | None, error_length: int) -> None:
         self._handler = handler
         self._business_id = business_id
+        self._error_length = error_length
         self._ways: dict[str, _Way] = {}
 
     def parse(self, type_: str, body: str | bytes, problem: str | None) -> tuple[Message | _Refusal, bytes]:
@@ -145,9 +174,9 @@ class _Parser:
             else:
                 message, digest = read_body(route, body), fingerprint(type_, body, packed=True)
         except ValidationError as error:
-            return self._refusal(_reason(route, error), all_problems(error))
+            return self._refusal(_reason(route, error), shortened(all_problems(error), self._error_length))
         except Exception as error:  # noqa: BLE001 - a message's own validators may raise anything
-            return self._refusal(Reason.INVALID_BODY, repr(error))
+            return self._refusal(Reason.INVALID_BODY, shortened(repr(error), self._error_length))
         if is_for_stream(message):
             return message, digest
         return self._of_another_stream(route, message)
@@ -167,6 +196,7 @@ class _Parser:
                 Reason.NO_BUSINESS_ID, f"The field {path} is empty.", self._handler.name, None
             ), b""
         problem = f"The body names {named!r} in {path}; the delivery was routed by {self._business_id!r}."
+        problem = shortened(problem, self._error_length)
         return self._refusal(Reason.BUSINESS_ID_MISMATCH, problem)
 
     def _refusal(self, reason: Reason, problem: str) -> tuple[_Refusal, bytes]:

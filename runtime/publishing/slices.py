@@ -11,9 +11,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
+from hashlib import blake2b
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from zlib import crc32
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -137,7 +137,7 @@ class Slices:
 
 def slice_of(business_id: str, count: int) -> int:
     """Return the number of the slice that has the outputs of a business object."""
-    return crc32(business_id.encode()) % count
+    return int.from_bytes(blake2b(business_id.encode(), digest_size=8).digest()) % count
 
 
 def _check(folder: Folder, token: str) -> None:

@@ -17,7 +17,9 @@ from runtime.clock import cut_off
 from runtime.errors import UsageError
 from runtime.messages.outcome import Status
 from runtime.spark.batch_options import BatchOptions
+from runtime.spark.folders import absolute_folder
 from runtime.spark.logs.inputs import describe_input
+from runtime.spark.logs.kept import keep_large
 from runtime.spark.logs.log import normalise
 from runtime.spark.logs.reading import Log, open_log, paths_of
 from runtime.spark.passes import unfinished
@@ -78,7 +80,11 @@ class Batch:
         with job_settings(self.spark, messages):
             options = self.options
             given = open_log(self.spark, messages, options.log_format, options.step)
-            log = normalise(given, options.source)
+            if options.keep_large is not None:
+                batch_id = batch_id or new_batch_id()
+                options.step("Keeping what is too large")
+                keep_large(given, options.limits, absolute_folder(options.keep_large), batch_id)
+            log = normalise(given, options.source, options.limits)
             what = describe_input(given, paths_of(messages))
             rounds, types = self._rounds(), options.types_of(self.app)
             return rounds.run(batch_id, str(what), lambda job: rounds.handle(job, log, types), what.messages)

@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Literal
 
 from handlers import App
-from runtime.algorithms.choice import AlgorithmName, check_name, check_stores, described_algorithm
+from runtime.algorithms.choice import (
+    AlgorithmName,
+    check_documents,
+    check_name,
+    check_stores,
+    described_algorithm,
+)
 from runtime.batches.dead_letter_limit import DeadLetterLimit
 from runtime.batches.record import STATE_BASED
 from runtime.batches.settings import Claim, Draws, Owner
 from runtime.clock import Clock, system_clock
+from runtime.documents.opening import open_documents
 from runtime.errors import UsageError
+from runtime.messages.limits import GIB, USUAL, MessageLimits
 from runtime.spark.counts import ShowDone
 from runtime.spark.workers.connection import TablePlace
 from runtime.spark.workers.job import Wrap
@@ -37,7 +46,11 @@ class BatchOptions:
     next step; what it raises stops the batch there. `progress` is called in another thread, four times a second at
     most, with what is done of the round (`runtime.spark.counts.Done`). `max_dead_letters`, such as 10 or
     "0.5%", holds a round with more of them back, and raises `BatchHeldBackError`: its outcomes can be looked at, and
-    run again with a higher limit, or none, the batch goes on.
+    run again with a higher limit, or none, the batch goes on. A message beyond
+    `limits` is a dead letter; `keep_large` is a folder for those of a log, as they were. A cascade that is not at its
+    end after `max_rounds`, or with more than `max_outputs` outputs for each message that it began with, stops there.
+    A handler that takes longer than `handler_timeout` is interrupted, and its message is a dead letter, as is one
+    during which workers die; a worker may take `worker_memory` bytes beside what it begins with.
 
     `draws="keyed"` in the first batch of a new table gives it a secret that goes into all guids, ids of outputs and
     random numbers, so that nobody can foresee them (docs/determinism.md); None takes what the table has. A table
@@ -53,10 +66,14 @@ class BatchOptions:
     `token_store` are tables for the algorithms that use them; by default they are the table of the states. With an
     algorithm other than the state-based one nothing is ever `too_late` and nothing is replayed, so `late` and
     `on_difference` must be left out.
+
+    `documents` is the url of the folder in which documents are kept that handlers store (`context.store_document`):
+    see `runtime.documents.opening`. Only the state-based algorithm takes it.
     """
 
     cascade: bool = False
     max_rounds: int = 100
+    max_outputs: int = 1000
     late: Literal["refuse", "process"] = "refuse"
     on_error: Literal["continue", "stop-stream", "park"] = "continue"
     on_difference: Literal["dead-letter", "fail"] = "dead-letter"
@@ -73,6 +90,11 @@ class BatchOptions:
     step: Step = _silent
     progress: ShowDone | None = None
     max_dead_letters: int | str | None = None
+    limits: MessageLimits = USUAL
+    keep_large: str | None = None
+    handler_timeout: timedelta = timedelta(seconds=30)
+    worker_memory: int | None = 2 * GIB
+    documents: str | None = field(default=None, repr=False)
     types: Collection[str] | None = None
     draws: Draws | None = None
     adopt: bool = False
@@ -87,11 +109,16 @@ class BatchOptions:
             if value not in allowed:
                 message = f"{name} is {' or '.join(map(repr, allowed))}, not {value!r}."
                 raise UsageError(message)
+        if self.handler_timeout <= timedelta():
+            raise UsageError("A handler has more than no time: give handler_timeout.")
         check_name(self.algorithm)
         self.limit()
         check_stores(
             self.algorithm, deduplication_store=self.deduplication_store, token_store=self.token_store
         )
+        check_documents(self.algorithm, self.documents)
+        if self.documents is not None:
+            open_documents(self.documents)
         if self.has_outbox and (self.late, self.on_difference) != ("refuse", "dead-letter"):
             message = (
                 f"With the algorithm {self.algorithm} nothing is too late and nothing is replayed: leave out what is "
@@ -139,6 +166,7 @@ class BatchOptions:
         more = ", guard=True" if self.guard else ""
         more += "" if self.types is None else f", types={','.join(sorted(self.types))}"
         more += f", algorithm={self.described_algorithm()}" if self.has_outbox else ""
+        more += self.limits.described()
         return (
             f"cascade={self.cascade}, late={self.late}, on_error={self.on_error}, source={self.source}{more}"
         )

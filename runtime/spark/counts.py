@@ -12,17 +12,18 @@ from pyspark.sql import SparkSession
 
 from runtime.spark.sessions.kinds import address_for_workers
 from runtime.spark.sessions.progress import Watch
-from runtime.spark.workers.meter import LAYOUT, Address
+from runtime.spark.workers.meter import LAYOUT, MAX_ID_BYTES, Address
 
 _TOKEN_BYTES = 16
 
 
 class Done(NamedTuple):
-    """How many messages are done, of how many, if that is known, and in how many streams."""
+    """How many messages are done, of how many, if that is known, and in how many streams; and which one takes long."""
 
     messages: int
     streams: int
     of: int | None = None
+    slow: str | None = None
 
 
 ShowDone = Callable[[Done], None]
@@ -44,6 +45,7 @@ class Counts:
         port = self._socket.getsockname()[1]
         self.address = Address(host, port, secrets.token_bytes(_TOKEN_BYTES))
         self._by_partition: dict[int, tuple[int, int]] = {}
+        self._slow: dict[int, str] = {}
 
     def close(self) -> None:
         """Close the port."""
@@ -53,19 +55,29 @@ class Counts:
         """Take what has come, and return how many messages and streams are done."""
         with suppress(BlockingIOError):
             while True:
-                self._take(self._socket.recv(LAYOUT.size + 1))
+                self._take(self._socket.recv(LAYOUT.size + MAX_ID_BYTES + 1))
         return (
             sum(messages for messages, _ in self._by_partition.values()),
             sum(streams for _, streams in self._by_partition.values()),
         )
 
+    @property
+    def slow(self) -> str | None:
+        """The id of a message that takes long, None when none does as far as it was told."""
+        return next(iter(self._slow.values()), None)
+
     def _take(self, text: bytes) -> None:
-        if len(text) != LAYOUT.size or not secrets.compare_digest(text[:_TOKEN_BYTES], self.address.token):
+        text, message_id = text[: LAYOUT.size], text[LAYOUT.size :]
+        is_whole = len(text) == LAYOUT.size and len(message_id) <= MAX_ID_BYTES
+        if not is_whole or not secrets.compare_digest(text[:_TOKEN_BYTES], self.address.token):
             return
         _, partition, *counts = LAYOUT.unpack(text)
         messages, streams = counts
         before = self._by_partition.get(partition, (0, 0))
         self._by_partition[partition] = max(before, (messages, streams))
+        self._slow.pop(partition, None)
+        if message_id:
+            self._slow[partition] = message_id.decode("utf-8", "replace")
 
 
 @contextmanager
@@ -84,8 +96,8 @@ def counted(spark: SparkSession, of: int | None, show: ShowDone | None) -> Itera
 
     def look() -> None:
         messages, streams = counts.read()
-        if messages or streams:
-            show(Done(messages, streams, of))
+        if messages or streams or counts.slow:
+            show(Done(messages, streams, of, counts.slow))
 
     try:
         with Watch(look):

@@ -23,6 +23,7 @@ from runtime.algorithms.choice import handlers_of
 from runtime.algorithms.outbox.tokens import CHAIN_LENGTH, FIRST, HEADER, TokenStore, first_tokens
 from runtime.errors import BatchFailedError, UsageError
 from runtime.file_systems import open_folder
+from runtime.messages.limits import USUAL, MessageLimits
 from runtime.retries import RetryPolicy, until_undisturbed
 from runtime.spark.batch_options import Step
 from runtime.spark.folders import absolute_folder
@@ -59,12 +60,14 @@ def issue_tokens(
     *,
     source: str | None = None,
     log_format: str | None = None,
+    limits: MessageLimits = USUAL,
     step: Step = lambda _: None,
 ) -> Issued:
     """Give each message of a log its token, and write the log that names them to a folder, as Parquet.
 
     `place` is where the tokens are. What a message names as its token is replaced, as it comes from outside. Rows that
-    are no messages are written to `OUT.rejected`, with what is wrong. Costs one request for each delivery.
+    are no messages, or beyond `limits`, are written to `OUT.rejected`, with what is wrong. Costs one request for each
+    delivery.
 
     Never issue for a message that may have been processed, such as one that an earlier log holds too: it would be
     processed again. Raises `UsageError` when the folder exists.
@@ -74,7 +77,7 @@ def issue_tokens(
         connection = open_table(place.store, place.table)
         check_reach(connection, spark)
         given = open_log(spark, messages, log_format, step)
-        log = normalise(given, source)
+        log = normalise(given, source, limits)
         folder = absolute_folder(out)
         _check_free(folder)
         step("Reading the log")

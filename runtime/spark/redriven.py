@@ -24,10 +24,12 @@ from runtime.messages.envelope import Envelope
 from runtime.messages.letters import pack_envelope
 from runtime.messages.outcome import Reason
 from runtime.messages.parsing import business_id_of
+from runtime.messages.too_large import NOT_KEPT, is_note
 from runtime.retries import RetryPolicy, until_undisturbed
 from runtime.spark.passes import Work
 from runtime.spark.workers.job import FoldJob
 from runtime.spark.workers.letters import ARROW_REDRIVEN, BEHIND_ALL
+from runtime.storage.letters import Letter
 
 _FILE = "letters.parquet"
 _UNFINISHED = "unfinished"
@@ -170,10 +172,17 @@ def _rows(found: FoundLetter, app: App, mended: Envelope | None) -> Iterator[dic
         yield {**row, "handler": found.handler, "business_id": found.business_id}
         return
     letter = found.letter
-    problem = letter.error if letter.reason is Reason.INVALID_ENVELOPE and mended is None else None
+    problem = _problem(letter) if mended is None else None
     routes = [] if problem else app.routes(envelope.type)
     takers = [route for route in routes if found.handler in (None, route.handler)]
     for route in takers:
         yield {**row, "handler": route.handler, "business_id": business_id_of(route, envelope)}
     if not takers:
         yield {**row, "handler": None if problem else found.handler, "business_id": None, "problem": problem}
+
+
+def _problem(letter: Letter) -> str | None:
+    """Return why a letter of the table that was not mended cannot be handled, None when it may be."""
+    if letter.reason is Reason.TOO_LARGE and letter.envelope is not None and is_note(letter.envelope.body):
+        return NOT_KEPT
+    return letter.error if letter.reason is Reason.INVALID_ENVELOPE else None

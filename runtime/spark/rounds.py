@@ -25,6 +25,7 @@ from handlers.guard import guarded
 from runtime.batches.context import BatchContext
 from runtime.batches.ledger import Ledger
 from runtime.batches.record import BatchRecord
+from runtime.documents.opening import portable_url
 from runtime.errors import BatchFailedError, BatchHeldBackError
 from runtime.messages.outcome import Status
 from runtime.spark.batch_options import BatchOptions
@@ -38,6 +39,8 @@ from runtime.spark.sessions.kinds import cores_of
 from runtime.spark.workers.connection import Connection, TablePlace
 from runtime.spark.workers.job import FoldJob
 from runtime.spark.workers.parts import PART, Part, PartJob, totals
+from runtime.spark.workers.supervision import Supervision
+from runtime.supervision.note import remove_notes
 
 Round = Callable[[FoldJob], Work]
 """Says what workers do in a round, once it is known what they are told."""
@@ -113,6 +116,7 @@ class Rounds:
         self._folders(record).release()
         record = self.connection.run(self.ledger.publish(record))
         self._folders(record).remove_staging()
+        remove_notes(_notes_of(record))
         return record
 
     def handle(self, job: FoldJob, messages: DataFrame, types: Collection[str] | None = None) -> Work:
@@ -138,6 +142,7 @@ class Rounds:
 
     def _run_rounds(self, record: BatchRecord, first: Round, messages: int | None) -> BatchRecord:
         self._finish(record)
+        began_with = messages
         while not self._is_done(record):
             number = record.rounds
             if number >= self.options.max_rounds:
@@ -146,6 +151,7 @@ class Rounds:
                     f"its id and a higher --max-rounds, or look for handlers that answer each other for ever."
                 )
                 raise BatchFailedError(message)
+            self._check_outputs(record, began_with)
             folders = self._folders(record)
             if folders.is_in_place(number):
                 self.options.step(f"Round {number}: counting outcomes")
@@ -160,6 +166,22 @@ class Rounds:
             record = self.connection.run(self.ledger.commit_round(record, number, *totals(parts)))
             self._finish(record)
         return record
+
+    def _check_outputs(self, record: BatchRecord, began_with: int | None) -> None:
+        """Raise `BatchFailedError` when a cascade has grown to more outputs than it may have."""
+        if not record.rounds:
+            return
+        if began_with is None:
+            counts, _ = totals(self._folders(record).parts(0, ()))
+            began_with = sum(counts.values()) - counts["outputs"]
+        published, most = record.counts.get("outputs", 0), self.options.max_outputs
+        if published > most * began_with:
+            message = (
+                f"The cascade of batch {record.batch_id} has published {published:,} messages for the {began_with:,} "
+                f"that it began with, more than {most:,} for each. Nothing is lost: run it again with its id and a "
+                f"higher --max-outputs, or look for handlers that answer each other with more and more messages."
+            )
+            raise BatchFailedError(message)
 
     def _check_dead_letters(
         self, record: BatchRecord, folders: BatchFolders, counts: Mapping[str, int]
@@ -195,6 +217,7 @@ class Rounds:
             on_error=options.on_error,
             on_difference=options.on_difference,
             number=record.number,
+            limits=options.limits,
         )
         app = (guarded(self.app) if options.guard else self.app).keyed(settings.draw_key)
         states = self.place.for_workers()
@@ -209,6 +232,10 @@ class Rounds:
             options.algorithm,
             options.deduplication_store and options.deduplication_store.for_workers(),
             options.token_store and options.token_store.for_workers(),
+            supervision=Supervision(
+                options.handler_timeout.total_seconds(), options.worker_memory, _notes_of(record)
+            ),
+            documents=options.documents and portable_url(options.documents),
         )
 
     def _run_round(self, record: BatchRecord, round_: Round, messages: int | None) -> Sequence[Part]:
@@ -270,3 +297,8 @@ class Rounds:
 
     def _folders(self, record: BatchRecord) -> BatchFolders:
         return BatchFolders(self.spark, record)
+
+
+def _notes_of(record: BatchRecord) -> str:
+    """Return where the workers of a batch leave notes when they die."""
+    return f"{record.out}/_notes/{record.batch_id}"

@@ -28,6 +28,7 @@ from runtime.batches.settings import TableSettings
 from runtime.clock import system_clock
 from runtime.errors import BatchFailedError, LogError, UsageError
 from runtime.messages.dead_letters import VARYING
+from runtime.messages.limits import USUAL, MessageLimits
 from runtime.spark.counts import ShowDone, counted
 from runtime.spark.logs.log import normalise
 from runtime.spark.logs.reading import Log, open_log
@@ -65,6 +66,7 @@ class VerifyOptions:
     cascade: bool = False
     max_rounds: int = 100
     source: str | None = None
+    limits: MessageLimits = USUAL
     log_format: str | None = None
     partitions: int | None = None
     in_flight: int = 32
@@ -198,7 +200,7 @@ class _Verifying:
         """Verify the log, and with `cascade` what its replays publish."""
         options = self.options
         given = open_log(self.spark, messages, options.log_format, options.step)
-        log = normalise(given, options.source)
+        log = normalise(given, options.source, options.limits)
         connection = open_table(self.store, self.table, make=False)
         check_reach(connection, self.spark)
         _check_versions(connection)
@@ -234,6 +236,7 @@ class _Verifying:
             options.wrap,
             number=next(_numbers),
             export=None if options.export is None else str(Path(options.export).absolute()),
+            limits=options.limits,
         )
         partitions = options.partitions or max(2, 2 * cores_of(self.spark))
         routed = route(messages, self.app, partitions, sample)

@@ -20,6 +20,7 @@ from runtime.archives.exported import ExportedVersions
 from runtime.errors import StoredDataError
 from runtime.messages.dead_letters import without_values
 from runtime.messages.deliveries import Delivery
+from runtime.messages.limits import USUAL, MessageLimits
 from runtime.messages.outcome import Outcome
 from runtime.messages.outputs import Outputs
 from runtime.messages.parsing import prepare_all, unroutable
@@ -87,6 +88,7 @@ class VerifyJob:
     number: int = 0
     export: str | None = None
     counts: Address | None = None
+    limits: MessageLimits = USUAL
 
     def verify(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Compare the deliveries of a partition with their stored versions, and give rows of `FOUND`."""
@@ -110,6 +112,7 @@ class _Worker:
 
     def __init__(self, job: VerifyJob, table: Table) -> None:
         self._app = job.app
+        self._limits = job.limits
         self._buffer = Buffer()
         find_cut = None if job.export is None else ExportedVersions(Path(job.export)).find
         self.meter = Meter(job.counts, job.app)
@@ -142,7 +145,7 @@ class _Worker:
                 _without_stream(unroutable(envelope, why, group.handler), group.handler)
                 for envelope, why in rows
             ]
-        prepared = prepare_all(handler, group.business_id, group.envelopes)
+        prepared = prepare_all(handler, group.business_id, group.envelopes, self._limits)
         if group.business_id is None:
             return [_without_stream(each, handler.name) for each in prepared]
         try:

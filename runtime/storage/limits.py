@@ -53,6 +53,10 @@ MAX_TRANSACTION_RAW_BYTES = 64 * MIB
 ROW_OVERHEAD = 12 * KIB
 """What a row takes beside its bytes: the longest key, twice and escaped as it is sent, and its properties' names."""
 
+MAX_TRANSACTION_DOCUMENTS = 256
+MAX_TRANSACTION_DOCUMENT_BYTES = 8 * MIB
+"""After how many new documents, or bytes of them, a transaction is committed before more messages are handled."""
+
 MAX_LETTERS = 1000
 """How many letters of a stream wait at most; more are in the outcomes only."""
 

@@ -106,15 +106,17 @@ async def _find_versions(partition: Partition, ids: Collection[IdKey]) -> Histor
     return History(stream, head, index, found, letters=refused)
 
 
-async def append(history: History, new: Append) -> History:
+async def append(history: History, new: Append, beside: Sequence[Include] = ()) -> History:
     """Append new versions and move the head, in one transaction that fails when anybody wrote since the load.
 
-    Return the history after it. Raises `ConcurrencyConflictError`; then, and after `StoreUnavailableError`, load again.
+    `beside` are changes of other rows of the stream's partition in the same transaction. Return the history after it.
+    Raises `ConcurrencyConflictError`; then, and after `StoreUnavailableError`, load again.
     """
     stream, properties = history.stream, new.head.properties()
     kept, includes = (
         history.letters.changed(new.letters) if new.letters is not None else (history.letters, [])
     )
+    includes = [*includes, *beside]
     if not new.runs:
         stream = await _write_header(stream, properties, includes)
         return history._replace(stream=stream, head=new.head, letters=kept)

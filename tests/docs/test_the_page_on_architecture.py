@@ -29,8 +29,10 @@ from runtime.algorithms.state_based.process import StateBased
 from runtime.archives import importing
 from runtime.archives.manifest import Manifest
 from runtime.batches.ledger import Ledger
-from runtime.batches.settings import LEDGER, Owner, TableSettings
+from runtime.batches.open_batches import BatchKey
+from runtime.batches.settings import KEY_BYTES, LEDGER, Owner, TableSettings
 from runtime.clock import system_clock
+from runtime.documents.registrations import Registration, register
 from runtime.messages.fingerprint import fingerprint
 from runtime.messages.parsing import prepare
 from runtime.retries import RetryPolicy
@@ -208,8 +210,13 @@ async def write_all_others(table: Table) -> None:
     await issuing._note(table, "0123456789abcdef", "out")
     await TableEffects(table).prepare(Effect("ShootingRange-game", "attempt", 0), b"content")
     await IdempotentDelivery(DeliveryKeys(table)).deliver("customer", "m", failing)
+    for given_up_at in (None, 1):
+        attempt = Registration(
+            "ShootingRange-game", f"a-{given_up_at}", ["n"], 1, BatchKey("b", 1), given_up_at
+        )
+        await register(table, attempt)
     await importing._mark(table, Manifest("games", 0, "0", ()))
-    settings = TableSettings(Owner("shooting", frozenset(app.handlers))).keyed()
+    settings = TableSettings(Owner("games", frozenset({"ShootingRange"})), bytes(KEY_BYTES))
     await table.transact(LEDGER, [settings.operation()])
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 import sys
@@ -13,7 +14,7 @@ from runtime.algorithms.last_hop import settings
 from runtime.delivery import BreakerPolicy, DeliveryPolicy, DeliverySettings, Result
 from runtime.delivery.records import SCHEMA
 from tests.docs.pages import text
-from tests.support.written_outcomes import processed, won, write
+from tests.support.done_batches import make_batch, outcome, output
 from tests.unit.cli.conftest import consistent  # noqa: F401 - a fixture
 
 PAGE = text("docs/delivery.md")
@@ -26,8 +27,11 @@ COMMANDS = re.findall(r"^consistent .*$", PAGE, re.MULTILINE)
 def raffle(consistent, tmp_path):  # noqa: F811 - the fixture
     """Give the command line in a folder with what a raffle has published."""
     (tmp_path / "post.py").write_text(SENDER)
-    winners = [processed(n, won(n, name)) for n, name in enumerate(("Ada", "Grace", "Zoë"))]
-    write(tmp_path / "outcomes", "spring", 0, winners)
+    winners = [
+        outcome(name, output(f"to-{name}", 1, "Won", json.dumps({"name": name})))
+        for name in ("Ada", "Grace", "Zoë")
+    ]
+    make_batch(f"sqlite:///{tmp_path}/raffle.db", tmp_path / "outcomes", [winners])
     yield consistent
     sys.modules.pop("post", None)
 
@@ -38,8 +42,8 @@ def test_the_commands_run(raffle, tmp_path):
         assert said.code == 0, said.err
 
     assert sorted((tmp_path / "sent.txt").read_text().splitlines()) == [
-        "w0: Dear Ada, you have won!",
-        "w1: Dear Grace, you have won!",
+        "to-Ada: Dear Ada, you have won!",
+        "to-Grace: Dear Grace, you have won!",
     ]
     records = pq.read_table(tmp_path / "records").to_pylist()
     assert sorted(each["result"] for each in records) == ["not_sent", "sent", "sent"]

@@ -12,6 +12,7 @@ from tests.model.mistakes import (
     delivery,
     documents,
     draws,
+    illustrated,
     outboxes,
     protocol,
     refusals,
@@ -22,6 +23,7 @@ from tests.model.mistakes import (
 from tests.model.reduction import Reduction
 from tests.model.report import Report
 from tests.model.scenarios import eviction, refused_entities
+from tests.model.scenarios import illustrated as pictures
 from tests.model.scenarios import refusals as refused
 from tests.model.scenarios import two_passes as passes
 from tests.model.scenarios.batches import ATTEMPTS, BATCHES, IN_PARTS
@@ -45,6 +47,7 @@ MISTAKES = (
     *outboxes.DEDUPLICATION_STORE,
     *tokens.MISTAKES,
     *documents.MISTAKES,
+    *illustrated.MISTAKES,
     *delivery.MISTAKES,
     *two_passes.MISTAKES,
 )
@@ -255,6 +258,21 @@ DOCUMENTS = (
     Check(with_documents("x", "y"), Bounds(1, 1, 1)),
 )
 
+PICTURES = (
+    Check(pictures.illustrated("x"), Bounds(1, 2), is_quick=True),
+    Check(pictures.illustrated("x"), Bounds(1, 1, 0, cuts=1), is_quick=True),
+    Check(pictures.illustrated("x", swept=True), Bounds(1, 1), is_quick=True),
+    Check(pictures.ATTEMPTS, Bounds(1, 1), is_quick=True),
+    Check(pictures.SWEPT, Bounds(1, 1), is_quick=True),
+    Check(pictures.illustrated("x"), Bounds(1, 2, 1)),
+    Check(pictures.illustrated("x", copies=2), Bounds(2, 1)),
+    Check(pictures.illustrated("x", swept=True), Bounds(2, 1)),
+    Check(pictures.illustrated("x", swept=True), Bounds(1, 1, 1)),
+    Check(pictures.SWEPT, Bounds(2, 1)),
+    Check(pictures.SWEPT, Bounds(1, 1, 0, cuts=1)),
+    Check(pictures.BESIDE, Bounds(2)),
+)
+
 _ATTEMPTS, _BATCHES, _BESIDE = passes.ATTEMPTS, passes.BATCHES, passes.BESIDE
 
 TWO_PASSES = (
@@ -295,6 +313,7 @@ CHECKS = (
     *EVICTION,
     *TOKENS,
     *DOCUMENTS,
+    *PICTURES,
     *TWO_PASSES,
     *DELIVERY,
 )

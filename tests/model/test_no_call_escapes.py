@@ -15,6 +15,8 @@ SOURCES = {
     "runtime/algorithms/outbox/tokens.py": ("issue", "add"),
     "runtime/algorithms/documents/effects.py": ("read",),
     "runtime/storage/id_index.py": (),
+    "runtime/documents/registrations.py": (),
+    "runtime/documents/sweeping.py": (),
     "runtime/batches/ledger.py": ("abandon", "prune", "_settle"),
     "eventstore/writing.py": (),
     "eventstore/reading.py": ("read_header", "read_first_rows"),
@@ -27,6 +29,7 @@ Tokens are issued, and the ledger is asked whether a batch may begin, before any
 
 CALL_NO_TABLE = [
     "runtime/processor.py",
+    "runtime/documents/attempts.py",
     "runtime/storage/stream.py",
     "runtime/algorithms/state_based/truncation.py",
     "runtime/algorithms/outbox/algorithm.py",

@@ -48,6 +48,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--connect", action="store_true", help="run the tests on Spark with Spark Connect")
 
 
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.getoption("--connect"):
+        others = [item for item in items if item.get_closest_marker("connect") is None]
+        items[:] = [item for item in items if item not in others]
+        config.hook.pytest_deselected(items=others)
+
+
 @pytest.fixture(scope="session")
 def spark(
     request: pytest.FixtureRequest, _home: Path, tmp_path_factory: pytest.TempPathFactory
@@ -63,7 +70,7 @@ def spark(
 
 
 def _of_connect() -> SparkSession:
-    os.environ.update(JAVA_HOME=str(find_java()), PYSPARK_PYTHON=sys.executable)
+    os.environ.update(JAVA_HOME=str(find_java()), PYSPARK_PYTHON=sys.executable, SPARK_TESTING="1")
     settings: dict[str, Any] = {**QUICK, **session._settings("local[2,4]", {})}
     with warnings.catch_warnings(action="ignore"):  # what is for the server only, the session refuses
         return SparkSession.builder.config(map=settings).remote("local[2,4]").getOrCreate()

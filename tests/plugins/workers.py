@@ -15,11 +15,13 @@ _JOBS, _COMMANDS = SPARK = ("jobs on Spark", "commands on Spark")
 _TOGETHER = {
     _JOBS: ("tests/integration/spark/", "tests/faults/hostile/test_hostile_logs.py"),
     _COMMANDS: (
+        "tests/benchmarks/test_what_a_stream_costs.py",
         "tests/integration/cli/test_a_batch_from_the_command_line.py",
         "tests/integration/cli/test_batches_with_other_algorithms.py",
         "tests/integration/cli/test_dead_letters_of_a_batch.py",
         "tests/integration/cli/test_logs_that_cannot_be_run.py",
         "tests/integration/cli/test_the_demo.py",
+        "tests/integration/cli/test_the_sample_of_orders.py",
         "tests/integration/cli/test_verifying_from_the_command_line.py",
         "tests/docs/test_changing_handlers.py",
         "tests/docs/test_counts_and_windows_on_the_pages.py",

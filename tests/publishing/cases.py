@@ -12,12 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
-from confluent_kafka import Consumer, KafkaError, TopicPartition
+from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 
-from runtime.publishing.publisher import Promise, Target
+from runtime.publishing.publisher import Promise, Publisher, Target
 from runtime.publishing.slices import CommittedOutput
 from runtime.publishing.targets.choice import open_target
 from runtime.publishing.targets.http import HttpTarget
+from runtime.publishing.targets.kafka import KafkaTarget
 from runtime.publishing.targets.options import TargetOptions
 from tests.publishing.kills import IDS, Counts
 from tests.publishing.servers import HttpReceiver
@@ -74,9 +75,7 @@ class PostgresCase:
             )
             types = _COLUMNS.replace("body TEXT", "body JSON").replace("headers TEXT", "headers JSON")
             for name in ("Hit", "Missed"):
-                connection.execute(
-                    f'CREATE TABLE "{name}" (message_id TEXT PRIMARY KEY, {types})'.encode()
-                )
+                connection.execute(f'CREATE TABLE "{name}" (message_id TEXT PRIMARY KEY, {types})'.encode())
                 connection.execute(
                     f'CREATE TRIGGER noted AFTER INSERT OR UPDATE ON "{name}" '
                     f"FOR EACH ROW EXECUTE FUNCTION note()".encode()
@@ -138,6 +137,28 @@ class FunctionCase:
         return counts_of(self.file.read_text().split())
 
 
+class MortalKafka:
+    """Calls a function before each record that a publisher sends, before it flushes them, and before the commit."""
+
+    def __init__(self, target: KafkaTarget, before_call: Callable[[], None]) -> None:
+        self._target = target
+        self._before_call = before_call
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._target, name)
+
+    def publisher(self) -> Publisher:
+        publisher = self._target.publisher()
+        begun = publisher._begun
+
+        def about_to_ask() -> Producer:
+            self._before_call()
+            return begun()
+
+        publisher._begun = about_to_ask  # type: ignore[method-assign] # it is asked for before each call
+        return publisher
+
+
 @dataclass
 class KafkaCase:
     """Brokers that show what is not committed too; so what was sent again is there twice, but no marker is."""
@@ -149,7 +170,11 @@ class KafkaCase:
         self.run += 1  # in topics of its own
 
     def target(self, before_call: Callable[[], None]) -> Target:
-        return open_target(f"kafka://{self.brokers}", TargetOptions(names=self.topics()))
+        target = open_target(f"kafka://{self.brokers}", TargetOptions(names=self.topics()))
+        assert isinstance(target, KafkaTarget)
+        mortal: Any = MortalKafka(target, before_call)
+        found: Target = mortal
+        return found
 
     def topics(self) -> dict[str, str]:
         return {name: f"{name}-{self.run}" for name in ("Hit", "Missed")}
@@ -184,21 +209,29 @@ def counts_of(ids: Iterable[str]) -> Counts:
 
 
 def records(brokers: str, topic: str) -> list[str]:
-    """Return the ids of the outputs in a topic."""
+    """Return the ids of the outputs in a topic, as a reader with `read_committed` sees them."""
     consumer = Consumer(
-        {"bootstrap.servers": brokers, "group.id": "count", "enable.partition.eof": True, "isolation.level": "read_committed"}
+        {
+            "bootstrap.servers": brokers,
+            "group.id": "count",
+            "enable.partition.eof": True,
+            "isolation.level": "read_committed",
+        }
     )
     try:
         partitions = consumer.list_topics(topic, timeout=30).topics[topic].partitions
         consumer.assign([TopicPartition(topic, each, 0) for each in partitions])
-        ids, ended = [], set()
+        ids: list[str] = []
+        ended: set[int | None] = set()
         while len(ended) < len(partitions):
             record = consumer.poll(30)
             assert record is not None
-            if record.error() is None:
-                ids.append(dict(record.headers() or [])["message_id"].decode())
+            error = record.error()
+            if error is None:
+                headers: dict[str, Any] = dict(record.headers() or [])
+                ids.append(headers["message_id"].decode())
             else:
-                assert record.error().code() == KafkaError._PARTITION_EOF
+                assert error.code() == KafkaError._PARTITION_EOF
                 ended.add(record.partition())
         return ids
     finally:

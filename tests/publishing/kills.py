@@ -14,6 +14,7 @@ import sys
 import traceback
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -25,7 +26,7 @@ from runtime.publishing.runner import PublishOptions, publish
 from runtime.publishing.slices import CommittedOutput
 from tests.support.done_batches import BATCH, TABLE, games, make_batch
 
-GAMES, EACH, SLICES, CHUNK = 4, 3, 2, 2
+GAMES, EACH, SLICES, CHUNK = 2, 3, 2, 2
 IDS = frozenset(f"g{game}-{number}" for game in range(GAMES) for number in range(EACH))
 
 
@@ -155,10 +156,11 @@ def kill_everywhere(case: Case, folder: Path, every: int = 1) -> Killed:
     while True:
         case.prepare()
         _copy_store(folder)
-        if _in_child(lambda: _publish(case, folder, Fuse(kills * every + 1))):
+        fuse = Fuse(kills * every + 1)
+        if _in_child(partial(_publish, case, folder, fuse)):
             return Killed(kills, kills * len(IDS), total, refused)
         kills += 1
-        assert _in_child(lambda: _publish(case, folder, Fuse(None))), "The second runner was killed too."
+        assert _in_child(partial(_publish, case, folder, Fuse(None))), "The second runner was killed too."
         total += case.count()
         refused += int((folder / "refused").read_text())
 

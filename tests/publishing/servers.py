@@ -70,23 +70,46 @@ def postgres_programs() -> Path:
     for folder in found:
         if (folder / "initdb").exists():
             return folder
-    pytest.fail("PostgreSQL is not installed: run `make setup-test`, or `apt-get install postgresql`.")
+    pytest.fail("PostgreSQL is not installed: run `make setup-servers`, or `apt-get install postgresql`.")
 
 
 @contextmanager
 def postgres_server() -> Iterator[str]:
     """Run a PostgreSQL server, as another user if this one is root; give the url of its database."""
     programs, port = postgres_programs(), free_port()
-    demoted = {"user": "nobody", "group": "nogroup", "extra_groups": []} if os.geteuid() == 0 else {}
+    demoted: dict[str, Any] = {}
+    if os.geteuid() == 0:
+        demoted = {"user": "nobody", "group": "nogroup", "extra_groups": []}
     with tempfile.TemporaryDirectory(prefix="postgres-", ignore_cleanup_errors=True) as folder:
         if demoted:
             shutil.chown(folder, "nobody", "nogroup")
         data = f"{folder}/data"
-        make = [programs / "initdb", "-D", data, "-U", "postgres", "--auth=trust", "--no-sync", "-E", "UTF8"]
+        make: list[Any] = [
+            programs / "initdb",
+            "-D",
+            data,
+            "-U",
+            "postgres",
+            "--auth=trust",
+            "--no-sync",
+            "-E",
+            "UTF8",
+        ]
         subprocess.run(make, check=True, capture_output=True, cwd=folder, **demoted)
-        serve = [programs / "postgres", "-D", data, "-F", "-h", "127.0.0.1", "-p", str(port), "-k", folder]
+        serve: list[Any] = [
+            programs / "postgres",
+            "-D",
+            data,
+            "-F",
+            "-h",
+            "127.0.0.1",
+            "-p",
+            str(port),
+            "-k",
+            folder,
+        ]
         with (
-            open(f"{folder}/log", "wb") as log,
+            Path(folder, "log").open("wb") as log,
             subprocess.Popen(serve, stdout=log, stderr=log, cwd=folder, **demoted) as process,
         ):
             try:
@@ -98,7 +121,7 @@ def postgres_server() -> Iterator[str]:
                 process.wait(timeout=30)
 
 
-def _wait_for_postgres(url: str, process: subprocess.Popen[bytes]) -> None:
+def _wait_for_postgres(url: str, process: subprocess.Popen[Any]) -> None:
     deadline = time.monotonic() + _START_SECONDS
     while True:
         try:

@@ -26,12 +26,15 @@ from handlers.lint.values import (
     options,
 )
 
+_RECORDING = frozenset({"capture", "store_document"})
+"""The methods of a context that record what a function returns."""
+
 
 def evaluate_call(node: ast.Call, scope: Scope, checker: Checker) -> Value:
     """Return the possible results of a call in the source."""
     callee = checker.evaluate(node.func, scope)
-    if _is_capture(callee):
-        return _capture(node, scope, checker)
+    if _is_recorded(callee):
+        return _recorded(node, scope, checker)
     arguments = _arguments(node, scope, checker, is_indifferent=order.is_indifferent(callee))
     return checker.call(callee, arguments, node, scope)
 
@@ -70,18 +73,18 @@ def _call_accessor(
     return checker.call(found, Arguments(), node, scope) if accessor.calls else found
 
 
-def _is_capture(callee: Value) -> bool:
+def _is_recorded(callee: Value) -> bool:
     return any(
         isinstance(each, Method)
-        and each.name == "capture"
+        and each.name in _RECORDING
         and isinstance(each.receiver, Instance)
         and each.receiver.of == attributes.CONTEXT
         for each in options(callee)
     )
 
 
-def _capture(node: ast.Call, scope: Scope, checker: Checker) -> Value:
-    """Follow only the calls that make the captured function: what that function does itself is allowed."""
+def _recorded(node: ast.Call, scope: Scope, checker: Checker) -> Value:
+    """Follow only the calls that make the function that is given: what it does itself is recorded, and so allowed."""
     for argument in (*node.args, *(keyword.value for keyword in node.keywords)):
         if isinstance(argument, ast.Call):
             callee = checker.quietly(argument.func, scope)

@@ -27,6 +27,7 @@ from runtime.batches.open_batches import BatchKey, OpenBatches
 from runtime.clock import Clock, cut_off, system_clock
 from runtime.messages.copies import is_copy
 from runtime.messages.deliveries import Delivery, Prepared
+from runtime.messages.limits import USUAL, MessageLimits
 from runtime.messages.message_ids import IdKey
 from runtime.messages.outcome import Outcome, Output, Status
 from runtime.retries import RetryPolicy, count_of_each, until_undisturbed
@@ -46,6 +47,7 @@ class OutboxAlgorithm(ABC):
     clock: Clock = system_clock
     new_id: NewId = fresh_id
     retries: RetryPolicy = field(default_factory=RetryPolicy)
+    limits: MessageLimits = USUAL
     entities: Entities = field(init=False)
 
     def __post_init__(self) -> None:
@@ -115,7 +117,7 @@ class OutboxAlgorithm(ABC):
 
         `batch` is the batch that handles the message, None for a single message.
         """
-        return invoke(self.handler, entity, message, self.clock(), batch)
+        return invoke(self.handler, entity, message, self.clock(), batch, limits=self.limits)
 
     async def publish_outputs(self, entity: Entity, message_id: IdKey) -> tuple[Output, ...]:
         """Publish the outputs that the entry of a message still has, and return them.

@@ -11,17 +11,25 @@ from runtime.algorithms.outbox.entity import Entity
 from runtime.algorithms.outbox.entry import Entry, outputs_of
 from runtime.batches.context import FORGOTTEN
 from runtime.batches.open_batches import BatchKey
+from runtime.errors import UsageError
 from runtime.messages.deliveries import Delivery, Prepared
-from runtime.messages.outcome import Outcome, Output, Reason, Status, dead_letter
+from runtime.messages.limits import USUAL, MessageLimits
+from runtime.messages.outcome import MAX_ERROR_LENGTH, Outcome, Output, Reason, Status, dead_letter
 from runtime.storage.stored_state import read_state
 
 
 def invoke(
-    handler: HandlerDefinition, entity: Entity, message: Prepared, now: int, batch: BatchKey | None = None
+    handler: HandlerDefinition,
+    entity: Entity,
+    message: Prepared,
+    now: int,
+    batch: BatchKey | None = None,
+    *,
+    limits: MessageLimits = USUAL,
 ) -> Entity | Outcome:
     """Handle a message on an entity. Return the entity with what it did, or the dead letter that the message is.
 
-    `batch` is the batch that the message is handled in, None for a single message.
+    `batch` is the batch that the message is handled in, None for a single message; `limits` bound what it publishes.
     """
     now, version = max(now, entity.last_now), entity.version + 1
     envelope, before = message.envelope, handler.codec.upcast(entity.state, entity.schema)
@@ -32,6 +40,7 @@ def invoke(
         now,
         envelope.headers,
         draw_key=handler.draw_key,
+        room=limits.room,
     )
     route, state = message.route, read_state(handler.codec, before)
     try:
@@ -39,7 +48,12 @@ def invoke(
             handler, route.revisions[route.newest], state, before, message=message.message, context=context
         )
     except HandlerFailedError as error:
-        return refused(handler, message, Reason.HANDLER_ERROR, str(error))
+        return refused(handler, message, error.reason, str(error), limits.error)
+    if context.documents:
+        raise UsageError(
+            f"{handler.name} stores documents (store_document), which an outbox cannot refer to: process its messages "
+            f"with the state-based algorithm."
+        )
     published = [
         (message_id, name, body.decode(), headers) for message_id, name, body, headers in context.published
     ]
@@ -99,6 +113,12 @@ def id_reused(handler: HandlerDefinition, message: Prepared) -> Outcome:
     return refused(handler, message, Reason.ID_REUSED, problem)
 
 
-def refused(handler: HandlerDefinition, message: Prepared, reason: Reason, problem: str) -> Outcome:
+def refused(
+    handler: HandlerDefinition,
+    message: Prepared,
+    reason: Reason,
+    problem: str,
+    length: int = MAX_ERROR_LENGTH,
+) -> Outcome:
     """Return the dead letter that a message is."""
-    return dead_letter(message.envelope, reason, problem, handler.name, message.business_id)
+    return dead_letter(message.envelope, reason, problem, handler.name, message.business_id, length=length)

@@ -19,6 +19,7 @@ from runtime.algorithms.state_based.replay import Replayer, find_difference
 from runtime.algorithms.state_based.transaction import Transaction
 from runtime.batches.context import FORGOTTEN, HELD_BACK, BatchContext
 from runtime.clock import Clock, shown_time
+from runtime.documents.names import object_folder
 from runtime.errors import DifferenceError, ReplayFailedError
 from runtime.messages.copies import is_copy
 from runtime.messages.deliveries import Prepared
@@ -50,6 +51,7 @@ class Decider:
         self._clock = clock
         self._batch = batch
         self._business_id = business_id
+        self._room = batch.limits.room
         self._replayer = Replayer(handler, business_id)
 
     def decide(self, transaction: Transaction) -> None:
@@ -100,7 +102,9 @@ class Decider:
             envelopes.message_ids[position],
             now,
             headers,
+            place=transaction.attempt and self._place(transaction.attempt, transaction.number + 1),
             draw_key=self._handler.draw_key,
+            room=self._room,
         )
         route = deliveries.routes[type_]
         revision = route.newest
@@ -116,7 +120,7 @@ class Decider:
         except HandlerFailedError as error:
             # The handler may have changed the state before it failed.
             transaction.state = self._handler.codec.reread(before)
-            refused = self._dead_letter(envelopes[position], Reason.HANDLER_ERROR, str(error))
+            refused = self._dead_letter(envelopes[position], error.reason, str(error))
             self._refuse(position, refused, transaction)
             return
         size = size_beside_state(type_, headers, context.captured)
@@ -128,6 +132,12 @@ class Decider:
             return
         made = (position, now, revision, context.captured or None, context.published)
         transaction.add(made, state, after, size)
+        if context.documents:
+            transaction.add_documents(context.documents)
+
+    def _place(self, attempt: str, version: int) -> str:
+        """Return what the names of the documents begin with that an attempt at a version makes."""
+        return f"{object_folder(self._handler.name, self._business_id)}/{attempt}-{version}"
 
     def _replay(self, known: Known, transaction: Transaction) -> None:
         """Handle a known message again on the version before its own, and compare. Nothing is added."""
@@ -243,7 +253,8 @@ class Decider:
         return self._dead_letter(envelope, reason, error)
 
     def _dead_letter(self, envelope: Envelope, reason: Reason, error: str) -> Outcome:
-        return dead_letter(envelope, reason, error, self._handler.name, self._business_id)
+        length = self._batch.limits.error
+        return dead_letter(envelope, reason, error, self._handler.name, self._business_id, length=length)
 
 
 def _first_outputs(known: Known, transaction: Transaction) -> Sequence[Output] | None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 
 from eventstore import InvalidKeyError, Table
 from handlers.app import HandlerDefinition
@@ -26,6 +27,8 @@ from runtime.batches.epochs import Epochs
 from runtime.batches.open_batches import OpenBatches
 from runtime.batches.seen import NOTHING, Seen
 from runtime.clock import Clock
+from runtime.documents.attempts import Commit, Documents, Drafts
+from runtime.errors import UsageError
 from runtime.messages.deliveries import Deliveries, Delivery
 from runtime.messages.outcome import Outcome, Reason, Status, dead_letter
 from runtime.messages.outcomes import Outcomes
@@ -46,16 +49,19 @@ class StateBased:
         clock: Clock,
         batch: BatchContext,
         retries: RetryPolicy,
+        *,
+        documents: Documents | None = None,
     ) -> None:
         self.table = table
         self.handler = handler
         self.clock = clock
         self.batch = batch
         self.retries = retries.beside(table)
+        self.documents = documents
 
     def on_behalf_of(self, batch: BatchContext) -> StateBased:
         """Return the same algorithm for another batch."""
-        return StateBased(self.table, self.handler, self.clock, batch, self.retries)
+        return StateBased(self.table, self.handler, self.clock, batch, self.retries, documents=self.documents)
 
     async def process(
         self, business_id: str, deliveries: Sequence[Delivery], seen: Seen = NOTHING
@@ -105,18 +111,34 @@ class StateBased:
     def invoke(self, decider: Decider, history: History, deliveries: Deliveries, seen: Seen) -> Folded:
         """Handle deliveries until there are no more, or a transaction is full, and seal it.
 
-        Pure but for the clock and for what handlers capture.
+        Pure but for the clock, the id of this attempt, and for what handlers capture.
         """
         state = read_state(self.handler.codec, history.head.state or b"")
-        transaction = Transaction(history, deliveries, seen, state, self.batch)
+        attempt = None if self.documents is None else self.documents.new_id()
+        transaction = Transaction(history, deliveries, seen, state, self.batch, attempt=attempt)
         decider.decide(transaction)
         return transaction.seal(self.clock())
 
     async def store(self, history: History, folded: Folded) -> History:
-        """Append the new versions, if nobody wrote since the load, and return the history after it."""
+        """Append the new versions, if nobody wrote since the load, and return the history after it.
+
+        The documents that they refer to are stored before.
+        """
         if folded.append is not None:
-            history = await append(history, folded.append)
+            append_ = partial(append, history, folded.append)
+            history = await (self.with_documents(folded, history, append_) if folded.documents else append_())
         return history._replace(appended=folded.appended)
+
+    async def with_documents(self, folded: Folded, history: History, append_: Commit[History]) -> History:
+        """Register the attempt, prepare its documents, and append the versions that refer to them."""
+        if self.documents is None or folded.attempt is None:
+            raise UsageError(
+                f"{self.handler.name} stores documents (store_document), and no store was given for them: say where "
+                f"they are kept (documents=URL, or --documents)."
+            )
+        key = history.stream.partition.key
+        drafts = Drafts(key, folded.attempt, folded.documents, self.batch.key)
+        return await self.documents.commit(drafts, append_)
 
     def _key_too_long(self, delivery: Delivery, business_id: str, error: str) -> Outcome:
         if isinstance(delivery, Outcome):

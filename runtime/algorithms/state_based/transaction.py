@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from handlers import Published, State
+from handlers.documents import NewDocument
 from runtime.algorithms.refusals import Refusals
 from runtime.batches.context import BatchContext
 from runtime.batches.seen import Seen
@@ -14,6 +15,7 @@ from runtime.messages.message_ids import IdKey
 from runtime.messages.outcome import Outcome, Output, Status
 from runtime.messages.outcomes import Outcomes
 from runtime.messages.outputs import outputs_of
+from runtime.storage import limits
 from runtime.storage.head import Head
 from runtime.storage.history import History
 from runtime.storage.new_versions import Made
@@ -26,13 +28,16 @@ class Folded(NamedTuple):
     """A transaction that was sealed: what it appends, if anything, and the outcomes to publish once that is stored.
 
     `appended` are the versions made since the load, as far as more copies of their messages wait; `seen` is what has
-    been seen after the outcomes.
+    been seen after the outcomes; `documents` are those that the appended versions refer to, made by an
+    `attempt`.
     """
 
     outcomes: Outcomes
     append: Append | None
     appended: Mapping[IdKey, Version]
     seen: Seen
+    documents: Sequence[NewDocument] = ()
+    attempt: str | None = None
 
 
 class Transaction:
@@ -41,11 +46,19 @@ class Transaction:
     `state` is the newest state, and `before` its encoded bytes, on which the next version is made; `number` is the
     number of the newest version, and `last_now` the time when it was made. `outcomes` are those of the first
     deliveries, `delivered` the messages that had their first delivery in this batch, and `refusals` the letters.
+    `attempt` is the id of this attempt, None when there is no store of documents.
     `is_full` says that a commit may have no room for more.
     """
 
     def __init__(
-        self, history: History, deliveries: Deliveries, seen: Seen, state: State, batch: BatchContext
+        self,
+        history: History,
+        deliveries: Deliveries,
+        seen: Seen,
+        state: State,
+        batch: BatchContext,
+        *,
+        attempt: str | None = None,
     ) -> None:
         head = history.head
         self.head = head
@@ -59,6 +72,8 @@ class Transaction:
         self.delivered = set(seen.delivered)
         self.dead_letter = seen.dead_letter
         self.outcomes = Outcomes(deliveries.envelopes)
+        self.attempt = attempt
+        self._documents: list[tuple[int, NewDocument]] = []
         self._history = history
         self._batch = batch
         self.is_full = False
@@ -86,6 +101,16 @@ class Transaction:
         self.number += 1
         self.last_now, self.state, self.before = now, state, after
         self.conclude(key, Status.PROCESSED, self.number, now, published)
+
+    def add_documents(self, documents: Sequence[NewDocument]) -> None:
+        """Add the documents that the newest version refers to."""
+        self._documents += [(self.number, document) for document in documents]
+        size = sum(document.reference.size for _, document in self._documents)
+        self.is_full = (
+            self.is_full
+            or len(self._documents) >= limits.MAX_TRANSACTION_DOCUMENTS
+            or size >= limits.MAX_TRANSACTION_DOCUMENT_BYTES
+        )
 
     def conclude(
         self, key: IdKey, status: Status, number: int, now: int, published: Sequence[Published]
@@ -147,7 +172,9 @@ class Transaction:
         else:
             outcomes = self.outcomes[:decided]
             seen = self.seen.after(outcomes)
-        return Folded(outcomes, append, self._appended(count, waiting), seen)
+        last = self.head.versions + count
+        documents = [document for number, document in self._documents if number <= last]
+        return Folded(outcomes, append, self._appended(count, waiting), seen, documents, self.attempt)
 
     def _appended(self, count: int, waiting: Collection[IdKey]) -> Mapping[IdKey, Version]:
         """Return the versions appended since the load that messages still waiting have made."""

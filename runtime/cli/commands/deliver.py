@@ -6,38 +6,30 @@ import asyncio
 import os
 import signal
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from itertools import chain
+from typing import TYPE_CHECKING
 
 import typer
 
-from runtime.batches.ledger import Ledger
-from runtime.batches.record import BatchStatus
 from runtime.cli.console import Screen, notes
+from runtime.cli.delivered_batches import DeliveredBatches
 from runtime.cli.delivery_options import (
-    BatchId,
     Customer,
     DryRun,
     KeysTable,
     KeysUrl,
-    LedgerStore,
-    LedgerTable,
-    Outcomes,
     PolicyOptions,
     Records,
     SenderSpec,
-    Types,
     WithStrategy,
     settings_of,
 )
-from runtime.cli.failures import INTERRUPTED, TERMINATED, NotPossibleError
+from runtime.cli.failures import INTERRUPTED, TERMINATED
 from runtime.cli.options import AsJson
 from runtime.cli.progress import StepProgress
 from runtime.cli.senders import load_sender
-from runtime.cli.stores import on_table
-from runtime.clock import system_clock
-from runtime.errors import MissingExtraError, UsageError
 
 if TYPE_CHECKING:
     from runtime.delivery import DeliveryRecord, Result
@@ -50,13 +42,9 @@ def deliver(
     sender: SenderSpec,
     keys: KeysUrl,
     records: Records,
-    outcomes: Outcomes = None,
-    batch: BatchId = None,
-    store: LedgerStore = None,
-    table: LedgerTable = None,
+    delivered: DeliveredBatches,
     strategy: WithStrategy = None,
     customer: Customer = None,
-    types: Types = None,
     keys_table: KeysTable = "deliveries",
     patience: PolicyOptions,
     dry_run: DryRun = False,
@@ -77,14 +65,14 @@ def deliver(
     policy.check(settings)
     send = load_sender(sender)
     screen = Screen(as_json)
-    published = _published(_place(outcomes, batch, store, table), batch, screen)
+    batches = delivered.find(screen)
 
     from runtime.cli.reports.delivery import DeliveryReport, DryRunReport
-    from runtime.delivery import Selection
     from runtime.delivery import deliver as deliver_messages
+    from runtime.delivery.outgoing import messages_of
     from runtime.delivery.records import RecordFiles
 
-    messages = Selection(types or (), customer).of(published)
+    messages = chain.from_iterable(messages_of(batch_id, outputs, customer) for batch_id, outputs in batches)
     if dry_run:
         screen.put(DryRunReport.of(messages, settings, RecordFiles.open(records).finals()))
         return
@@ -136,36 +124,3 @@ class _Run:
     def _stop(self, by: signal.Signals, stopped: asyncio.Event) -> None:
         self.stopped_by = by
         stopped.set()
-
-
-def _place(outcomes: str | None, batch: str | None, store: str | None, table: str | None) -> str:
-    """Return the folder of the outcomes, as it is named, or as the ledger has it for a batch that is published."""
-    if outcomes is not None:
-        return outcomes
-    if batch is None or store is None or table is None:
-        message = (
-            "Say what is to be delivered: --outcomes DIR, or --batch ID with --store URL and --table NAME."
-        )
-        raise UsageError(message)
-    record = on_table(store, table, lambda opened: Ledger(opened, system_clock).get(batch))
-    if record.status is not BatchStatus.PUBLISHED:
-        message = (
-            f"Batch {batch} is {record.status.value}, not published: run it to its end, then deliver it."
-        )
-        raise NotPossibleError(message)
-    return record.out
-
-
-def _published(place: str, batch: str | None, screen: Screen) -> Iterator[Mapping[str, Any]]:
-    """Give the outputs of the batches in a folder, or of one of them, each once."""
-    try:
-        from runtime.cli.outcome_files import OutcomeFiles, Wanted
-    except ModuleNotFoundError as error:
-        message = f"Delivering needs {error.name}: pip install 'consistent-messaging[spark]'."
-        raise MissingExtraError(message) from error
-    files = OutcomeFiles.open(place, batch, Wanted())
-    if files.are_held_back:
-        raise NotPossibleError(" ".join(files.remarks()))
-    for remark in files.remarks():
-        screen.note(remark)
-    return files.published()

@@ -15,7 +15,16 @@ from runtime.cli.console import Screen
 from runtime.cli.failures import TOO_MANY_DEAD_LETTERS, NotPossibleError
 from runtime.cli.invocation import about_letters, resumable
 from runtime.cli.option_groups import LogOptions
-from runtime.cli.options import AlgorithmChoice, AppSpec, AsJson, Draws, Late, OnDifference, OnError
+from runtime.cli.options import (
+    AlgorithmChoice,
+    AppSpec,
+    AsJson,
+    Draws,
+    KeepLarge,
+    Late,
+    OnDifference,
+    OnError,
+)
 from runtime.cli.places import check_out
 from runtime.cli.publishing import Publishing, PublishTo, Sending
 from runtime.cli.reports.batch import BatchReport
@@ -97,6 +106,7 @@ def run(
     max_dead_letters: MaxDeadLetters = None,
     strict: Strict = False,
     guard: Guard = False,
+    keep_large: KeepLarge = None,
     types: Types = None,
     draws: DrawsOption = None,
     algorithm: AlgorithmOption = AlgorithmChoice.STATE_BASED,
@@ -122,6 +132,7 @@ def run(
         on_error=on_error.value,
         on_difference=on_difference.value,
         guard=guard,
+        keep_large=keep_large,
         types=None if types is None else [each.strip() for each in types.split(",")],
         draws=None if draws is None else draws.value,
         max_dead_letters=_held_back_by(max_dead_letters, strict=strict),

@@ -20,6 +20,7 @@ from runtime.cli.option_groups import OtherStores, SparkOptions
 from runtime.cli.options import (
     AlgorithmChoice,
     AppSpec,
+    DocumentsUrl,
     Late,
     MaxRounds,
     OnError,
@@ -146,6 +147,7 @@ class MicroBatchChoices:
     cascade: Cascade = False
     max_rounds: MaxRounds = 100
     partitions: Partitions = None
+    documents: DocumentsUrl = None
     others: OtherStores
     spark: SparkOptions
 

@@ -10,7 +10,7 @@ import typer
 
 from runtime.cli.apps import load_app
 from runtime.cli.console import Screen
-from runtime.cli.option_groups import LogOptions, SparkOptions
+from runtime.cli.option_groups import LimitOptions, LogOptions, SparkOptions
 from runtime.cli.options import AppSpec, AsJson, StoreUrl, TableName, TokenStoreUrl, TokenTableName
 from runtime.cli.places import Named, Place, place
 from runtime.cli.reports.tables import counted
@@ -38,6 +38,7 @@ def issue(
     out: Out,
     token_store: TokenStoreUrl = None,
     token_table: TokenTableName = None,
+    limits: LimitOptions,
     spark: SparkOptions,
     as_json: AsJson = False,
 ) -> None:
@@ -61,7 +62,8 @@ def issue(
     log.check(spark.place)
     screen = Screen(as_json)
     with spark.working("Stopped. Nothing was sent: run it again.") as (session, progress):
-        issued = issue_tokens(session, log.messages, loaded, tokens, out, step=progress.step, **log.named())
+        how = {**log.named(), "limits": limits.limits(), "step": progress.step}
+        issued = issue_tokens(session, log.messages, loaded, tokens, out, **how)
         progress.done()
         screen.give(asdict(issued))
         screen.show(*_sentences(issued))

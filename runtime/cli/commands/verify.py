@@ -12,7 +12,7 @@ from eventstore import connect
 from runtime.cli.apps import load_app
 from runtime.cli.console import Screen
 from runtime.cli.failures import FAILED
-from runtime.cli.option_groups import LogOptions, SparkOptions
+from runtime.cli.option_groups import LimitOptions, LogOptions, SparkOptions
 from runtime.cli.options import AppSpec, AsJson, Limit, MaxRounds, Partitions, StoreUrl, TableName
 from runtime.cli.reports.verification import VerifyReport
 from runtime.cli.stores import check_table
@@ -62,6 +62,7 @@ def verify(
     store: StoreUrl,
     table: TableName,
     extent: Extent,
+    limits: LimitOptions,
     export: Export = None,
     limit: Limit = 10,
     spark: SparkOptions,
@@ -88,7 +89,12 @@ def verify(
     from runtime.spark.verify import verify as compare
     from runtime.spark.workers.connection import check_scope
 
-    options = {**asdict(extent), **log.named(), "export": None if export is None else str(export)}
+    options = {
+        **asdict(extent),
+        **log.named(),
+        "limits": limits.limits(),
+        "export": None if export is None else str(export),
+    }
     VerifyOptions(**options)  # what cannot be is refused before Spark is started
     check_scope(connect(store).scope, spark.place)
     log.check(spark.place)

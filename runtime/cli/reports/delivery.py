@@ -57,9 +57,12 @@ class DryRunReport:
     ) -> DryRunReport:
         """Count messages, `done` are the ids of those that have a final record."""
         waiting: Counter[tuple[str, str]] = Counter()
-        customers: set[str] = set()
+        customers, seen = set[str](), set[str]()
         recorded = unusable = 0
         for message in messages:
+            if message.message_id in seen:
+                continue
+            seen.add(message.message_id)
             if message.message_id in done:
                 recorded += 1
             elif message.problem is not None:

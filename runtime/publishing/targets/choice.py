@@ -10,8 +10,8 @@ from runtime.publishing.publisher import Target
 from runtime.publishing.targets.options import TargetOptions
 
 _FORMS = (
-    "A target is sqlite:///FILE, postgresql://..., http://..., https://..., kafka://HOST:PORT, MODULE:FUNCTION, "
-    "or env:NAME for an environment variable that holds one of these."
+    "A target is sqlite:///FILE, postgresql://..., http://..., https://..., kafka://HOST:PORT, MODULE:FUNCTION, the "
+    "connection string of a Service Bus namespace, or env:NAME for an environment variable that holds one of these."
 )
 
 
@@ -80,6 +80,12 @@ def _kafka(url: str, options: TargetOptions) -> Target:
     return KafkaTarget(url, options.names)
 
 
+def _service_bus(url: str, options: TargetOptions) -> Target:
+    from runtime.publishing.targets.servicebus import ServiceBusTarget  # noqa: PLC0415 - its extra
+
+    return ServiceBusTarget(url, options.names, options.window)
+
+
 _TARGETS: Mapping[str, Callable[[str, TargetOptions], Target]] = {
     "sqlite": _sqlite,
     "postgresql": _postgresql,
@@ -87,6 +93,7 @@ _TARGETS: Mapping[str, Callable[[str, TargetOptions], Target]] = {
     "http": _http,
     "https": _http,
     "kafka": _kafka,
+    "Endpoint=sb": _service_bus,
 }
 _EXTRAS = {
     "postgresql": "postgres",

@@ -90,5 +90,7 @@ class FunctionPublisher:
     async def _call(self, output: CommittedOutput) -> None:
         if inspect.iscoroutinefunction(self._target.send):
             await self._target.send(output)
-        else:
-            await asyncio.to_thread(self._target.send, output)
+            return
+        answer = await asyncio.to_thread(self._target.send, output)
+        if inspect.isawaitable(answer):
+            await answer

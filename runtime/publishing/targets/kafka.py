@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any, TypeVar
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from runtime.clock import to_microseconds
 from runtime.errors import TargetError, TargetUnavailableError, UsageError

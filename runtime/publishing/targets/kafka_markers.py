@@ -25,9 +25,7 @@ class Markers:
     def __init__(self, settings: Mapping[str, Any]) -> None:
         own = {**settings, "group.id": MARKERS, "enable.auto.commit": False}
         self._ends = Consumer({**own, "isolation.level": "read_uncommitted"})
-        self._committed = Consumer(
-            {**own, "isolation.level": "read_committed", "enable.partition.eof": True}
-        )
+        self._committed = Consumer({**own, "isolation.level": "read_committed", "enable.partition.eof": True})
         self._reached: dict[int, int] = {}
         self._known: set[str] = set()
 

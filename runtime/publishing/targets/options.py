@@ -17,7 +17,8 @@ class TargetOptions:
     `names` are the tables, topics or paths for message types, where they are not the type's own. `rate` is how many
     requests a second all publishers together make at most, `timeout` is for one of them, `attempts` how often each is
     made. `headers` are sent along with each request and may hold secrets. `send` is the function that a target
-    `module:function` names, and `strategy` what is promised of it.
+    `module:function` names, and `strategy` what is promised of it. `window` is
+    for how long a queue recognises duplicates.
     """
 
     names: Mapping[str, str] = field(default_factory=dict)
@@ -29,3 +30,4 @@ class TargetOptions:
     headers: Mapping[str, str] = field(default_factory=dict)
     send: Callable[[CommittedOutput], object] | None = None
     strategy: Promise | None = None
+    window: timedelta = timedelta(minutes=10)

@@ -30,6 +30,8 @@ from pyspark.sql.types import (
 from runtime.clock import EARLIEST, to_microseconds
 from runtime.errors import LogError, UsageError
 from runtime.messages import message_ids
+from runtime.messages.limits import USUAL, MessageLimits
+from runtime.spark.logs.sizes import EXCESS, measured_row, note, too_large, with_excess
 from runtime.spark.schemas import OPTIONAL, REQUIRED
 
 _JSON_OPTIONS = {
@@ -54,25 +56,22 @@ _HALF = rf"{_HIGH}(?!{_LOW})|(?<!{_HIGH}){_LOW}"
 _BACKSLASH = r"\\\\"
 """A backslash that JSON writes as two: none of them begins the escape of a character."""
 
+_GIVEN = "as_given"
+"""A column with a row as it was given, for those that are kept elsewhere."""
+
 _ZONE = r"(Z|[+-]\d{2}:?\d{2})\z"
 _LATEST = to_microseconds(datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC))
 _HEADERS = MapType(StringType(), StringType())
 
 
-def normalise(log: DataFrame, source: str | None = None) -> DataFrame:
-    """Bring a log into the one form. Raises `LogError` for a column that is missing or of another type."""
-    parsed = _parse_lines(log) if log.columns == ["line"] else _check_columns(log)
-    # What takes long and is used twice is a column of its own, or Spark would compute it for each use.
-    read = parsed.select(
-        "*",
-        _message_id(source).alias("id"),
-        _number(parsed.schema["sequence"].dataType).alias("number"),
-        _time(parsed.schema["enqueued_at"].dataType).alias("time"),
-        _map(parsed.schema["headers"].dataType).alias("map"),
-    )
-    checked = read.select("*", sf.coalesce(*_checks(parsed)).alias("problem"))
-    is_packed = isinstance(parsed.schema["body"].dataType, BinaryType)
-    return checked.select(
+def normalise(log: DataFrame, source: str | None = None, limits: MessageLimits = USUAL) -> DataFrame:
+    """Bring a log into the one form. Raises `LogError` for a column that is missing or of another type.
+
+    Of a row that is too large only a note is left, with what names the message.
+    """
+    judged = _judge(log, source, limits)
+    is_packed = isinstance(judged.schema["body"].dataType, BinaryType)
+    return judged.select(
         _valid(sf.col("id")).alias("message_id"),
         _valid(sf.col("type")).alias("type"),
         sf.col("body") if is_packed else _valid(sf.col("body")).alias("body"),
@@ -81,9 +80,45 @@ def normalise(log: DataFrame, source: str | None = None) -> DataFrame:
         _storable(sf.col("time")).alias("enqueued_at"),
         sf.when(sf.col("problem").isNull(), sf.col("map")).alias("headers"),
         _valid(sf.col("handler")).alias("handler"),
-        "problem",
-        sf.when(sf.col("problem").isNotNull(), _valid(sf.col("line"))).alias("line"),
+        sf.coalesce(too_large(limits), sf.col("problem")).alias("problem"),
+        sf.coalesce(note(), _valid(sf.col("line"))).alias("line"),
     )
+
+
+def large_rows(log: DataFrame, limits: MessageLimits) -> DataFrame:
+    """Return the rows of a log that are too large, as they were given: lines, or the columns of the log."""
+    if log.columns != ["line"]:
+        return _large(log, limits).select(f"{_GIVEN}.*")
+    # The largest of them are not parsed, nor copied more often than need be.
+    is_long = sf.octet_length("line") > limits.line
+    others = _large(log.where(~is_long), limits).select(sf.col(_GIVEN).alias("line"))
+    return log.where(is_long).union(others)
+
+
+def _large(log: DataFrame, limits: MessageLimits) -> DataFrame:
+    return _judge(log, None, limits).where(sf.col(EXCESS).isNotNull())
+
+
+def _judge(log: DataFrame, source: str | None, limits: MessageLimits) -> DataFrame:
+    """Add to each row what is read of it, and what is wrong with it; of one that is too large a note is left."""
+    given = _parse_lines(log, limits) if log.columns == ["line"] else _check_columns(log)
+    parsed = with_excess(given, limits)
+    # What takes long and is used twice is a column of its own, or Spark would compute it for each use.
+    read = parsed.select(
+        "*",
+        _message_id(source).alias("id"),
+        _number(parsed.schema["sequence"].dataType).alias("number"),
+        _time(parsed.schema["enqueued_at"].dataType).alias("time"),
+        _map(parsed.schema["headers"].dataType).alias("map"),
+    )
+    return _with_line(read.select("*", sf.coalesce(*_checks(parsed, limits)).alias("problem")), limits)
+
+
+def _with_line(checked: DataFrame, limits: MessageLimits) -> DataFrame:
+    """Keep the line of a row that is no message, or a note on it when it is too large; and of no other row."""
+    is_kept = sf.col("problem").isNotNull() & sf.col(EXCESS).isNull()
+    kept = checked.withColumn("line", sf.when(is_kept, sf.col("line")))
+    return kept.withColumn(EXCESS, sf.coalesce(sf.col(EXCESS), measured_row(limits)))
 
 
 def _message_id(source: str | None) -> Column:
@@ -106,11 +141,12 @@ def check_source(source: str) -> None:
         raise UsageError(message)
 
 
-def _checks(parsed: DataFrame) -> list[Column]:
+def _checks(parsed: DataFrame, limits: MessageLimits) -> list[Column]:
     """Return what is wrong with a row, in the order of what is told first, each null when it is not so."""
     is_text = isinstance(parsed.schema["enqueued_at"].dataType, StringType)
     untimely = "is no time like 2026-01-31T12:00:00Z" if is_text else "is not within the years 1601 to 9999"
     return [
+        too_large(limits),
         *_unreadable(parsed),
         _required("message_id"),
         sf.when(
@@ -144,7 +180,9 @@ def _unreadable(log: DataFrame) -> list[Column]:
         ]
     texts = [field.name for field in log.schema if isinstance(field.dataType, StringType)]
     checks = [
-        sf.when(~sf.is_valid_utf8(name), sf.lit(f"{name} is not UTF-8")) for name in texts if name != "line"
+        sf.when(~sf.is_valid_utf8(name), sf.lit(f"{name} is not UTF-8"))
+        for name in texts
+        if name not in ("line", _GIVEN)
     ]
     if isinstance(log.schema["headers"].dataType, MapType):
         joined = sf.concat(
@@ -164,17 +202,21 @@ def _valid(text: Column) -> Column:
     return sf.make_valid_utf8(text)
 
 
-def _parse_lines(log: DataFrame) -> DataFrame:
+def _parse_lines(log: DataFrame, limits: MessageLimits) -> DataFrame:
     # `from_json` stops after the first value. With the line inside an array, whatever else stands on it keeps the
     # parser from reaching the item that follows, or is an item too; and no line can foresee what marks the last one.
     end = f"line_ends_{secrets.token_hex(8)}"
-    wrapped = sf.concat(sf.lit("["), "line", sf.lit(f'\n,{{"{end}":true}}]'))
+    line = sf.when(sf.octet_length("line") <= limits.line, sf.col("line"))
+    wrapped = sf.concat(sf.lit("["), line, sf.lit(f'\n,{{"{end}":true}}]'))
     schema = f"array<struct<{_FIELDS},{end}:boolean>>"
     parsed = log.select("line", sf.from_json(wrapped, schema, _JSON_OPTIONS).alias("items"))
     is_one = (sf.size("items") == 2) & sf.col("items")[1][end]  # noqa: PLR2004 - the line, and the mark
     envelope = sf.when(is_one, sf.col("items")[0].dropFields(end))
     return parsed.select("line", envelope.alias("envelope")).select(
-        "envelope.*", "line", sf.col("envelope").isNull().alias("unparsed")
+        "envelope.*",
+        "line",
+        sf.col("line").alias(_GIVEN),
+        sf.col("envelope").isNull().alias("unparsed"),
     )
 
 
@@ -201,7 +243,8 @@ def _check_columns(log: DataFrame) -> DataFrame:
     given = [
         sf.col(name) if name in log.columns else sf.lit(None).cast("string").alias(name) for name in OPTIONAL
     ]
-    return log.select(*REQUIRED, *given, _line(log).alias("line"))
+    whole = sf.struct(*(sf.col(_quoted(name)) for name in log.columns))
+    return log.select(*REQUIRED, *given, _line(log).alias("line"), whole.alias(_GIVEN))
 
 
 def _line(log: DataFrame) -> Column:

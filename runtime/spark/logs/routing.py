@@ -72,6 +72,19 @@ def route(
     cannot be found. Copies of a message are adjacent, the first delivery first. With a sample, the messages of all
     other streams are dropped before the shuffle. With `types`, messages of all others have one row, without a stream.
     """
+    routed = find_routes(messages, app, types)
+    if sample is not None:
+        routed = routed.where(sample.takes())
+    return group(routed, partitions)
+
+
+def group(routed: DataFrame, partitions: int) -> DataFrame:
+    """Shuffle rows that have their routes to the partitions of their streams, and sort them there."""
+    return _sort(routed.repartition(partitions, *_STREAM)).select(*FOLD_COLUMNS)
+
+
+def find_routes(messages: DataFrame, app: App, types: Collection[str] | None = None) -> DataFrame:
+    """Give each message its rows, row by row: a stream of Spark may be given, too."""
     packed = isinstance(messages.schema["body"].dataType, BinaryType)
     keys = {path: f"key_{number}" for number, path in enumerate(_types_by_path(app))}
     routes = _no_route()
@@ -80,7 +93,7 @@ def route(
         routes = sf.when(is_of_type, _routes(app.routes(name), keys)).otherwise(routes)
     if types is not None:
         routes = sf.when(sf.col("type").isin(list(types)), routes).otherwise(_no_route())
-    routed = (
+    return (
         messages.withColumnsRenamed({"business_id": "given", "handler": "wanted"})
         # Each key is a column of its own, so that it is read once, however often the routes name it.
         .select("*", *_keys(app, keys, packed=packed))
@@ -91,9 +104,6 @@ def route(
         .withColumn("spread", sf.when(sf.col("business_id").isNull(), sf.coalesce("message_id", "line")))
         .withColumn("headers", sf.to_json("headers"))
     )
-    if sample is not None:
-        routed = routed.where(sample.takes())
-    return _sort(routed.repartition(partitions, *_STREAM)).select(*FOLD_COLUMNS)
 
 
 def _no_route() -> Column:

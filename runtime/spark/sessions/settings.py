@@ -18,6 +18,8 @@ SETTINGS = {
     "spark.sql.execution.arrow.maxBytesPerBatch": "8m",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "4096",
     "spark.sql.execution.arrow.useLargeVarTypes": "false",
+    # How many rows are decoded at once: bodies of 1 MiB are as many MiB, in each task.
+    "spark.sql.parquet.columnarReaderBatchSize": "64",
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     "spark.sql.sources.partitionColumnTypeInference.enabled": "false",
     # Under these, messages would be lost, or the rows of a stream be on several workers.

@@ -10,6 +10,8 @@ from pyspark.sql import DataFrame
 from handlers import App
 from runtime.batches.record import BatchRecord, BatchStatus
 from runtime.spark.batch_options import BatchOptions
+from runtime.spark.logs.routing import group
+from runtime.spark.passes import Work
 from runtime.spark.rounds import Rounds
 from runtime.spark.sessions.settings import job_settings
 from runtime.spark.streaming.admission import Admission
@@ -23,10 +25,10 @@ def no_report(_: BatchRecord) -> None:
 
 @dataclass
 class MicroBatches:
-    """Runs the micro-batches of a query, whose messages are in the one form of a log.
+    """Runs the micro-batches of a query, whose messages have found their routes: that is planned once for all of them.
 
-    `done` is called with what the ledger has of an epoch that is done; `last` is the number of the last one. `failure`
-    is what stopped the query: Spark has only its text.
+    `done` is called with what the ledger has of an epoch that is done. `failure` is what stopped the query: Spark has
+    only its text.
     """
 
     app: App
@@ -35,7 +37,6 @@ class MicroBatches:
     places: EpochPlaces
     options: BatchOptions
     done: Callable[[BatchRecord], None] = no_report
-    last: int | None = field(default=None, init=False)
     failure: Exception | None = field(default=None, init=False)
 
     def __call__(self, messages: DataFrame, epoch: int) -> None:
@@ -46,7 +47,6 @@ class MicroBatches:
         except Exception as error:
             self.failure = error
             raise
-        self.last = epoch
 
     def _run(self, messages: DataFrame, epoch: int) -> None:
         rounds = self._rounds(messages)
@@ -62,7 +62,8 @@ class MicroBatches:
     def _handle(self, rounds: Rounds, messages: DataFrame, epoch: int, what: str) -> BatchRecord:
         rounds.check_table()
         record = rounds.begin(self.admission.batch_id(epoch), what)
-        return rounds.end(record, lambda job: rounds.handle(job, messages))
+        grouped = group(messages, rounds.partitions)
+        return rounds.end(record, lambda job: Work(grouped, job.fold))
 
     def _rounds(self, messages: DataFrame) -> Rounds:
         connection = open_table(self.place.store, self.place.table, self.options.other_table)

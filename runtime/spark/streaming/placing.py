@@ -76,9 +76,11 @@ class EpochPlaces:
         if len(waiting) >= self.compact_after:
             self._show(waiting)
 
-    def show_all(self, epoch: int) -> None:
-        """Put the outcomes of all epochs up to this one in OUT, however few they are."""
-        self._show([each for each in self._waiting() if each.epoch <= epoch])
+    def show_all(self) -> None:
+        """Put the outcomes of all epochs in OUT, however few wait, once the query has ended by itself."""
+        if self._moves_whole:
+            self._tidy_once()
+            self._show(self._waiting())
 
     def _show(self, waiting: Sequence[Waiting]) -> None:
         if not waiting:

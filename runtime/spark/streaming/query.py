@@ -17,6 +17,7 @@ from runtime.errors import BatchFailedError, UsageError
 from runtime.spark.batch_options import BatchOptions
 from runtime.spark.folders import absolute_folder
 from runtime.spark.logs.log import normalise
+from runtime.spark.logs.routing import find_routes
 from runtime.spark.sessions.failures import explain
 from runtime.spark.sessions.settings import job_settings
 from runtime.spark.streaming.admission import Admission
@@ -93,7 +94,8 @@ class Stream:
             raise UsageError(message)
         check_reach(open_table(self.place.store, self.place.table, self.options.other_table), spark)
         with job_settings(spark):  # of which the query has a copy
-            writer = normalise(df, self.options.source).writeStream.queryName(self.query)
+            routed = find_routes(normalise(df, self.options.source), self.app)
+            writer = routed.writeStream.queryName(self.query)
             writer = writer.option("checkpointLocation", self.work.admission.checkpoint.url).foreachBatch(
                 self.work
             )
@@ -124,5 +126,4 @@ class Stream:
         if failure is not None:
             message = f"The query {self.query} was stopped: {explain(failure)}"
             raise BatchFailedError(message)
-        if self.work.last is not None:
-            self.work.places.show_all(self.work.last)
+        self.work.places.show_all()

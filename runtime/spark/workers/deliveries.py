@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from runtime.messages.envelope import Envelope
 from runtime.messages.envelopes import Envelopes
 from runtime.messages.outcome import Output
+from runtime.messages.too_large import size_of, size_of_headers
 
 MAX_DELIVERIES = 49_152
 MAX_TEXT_BYTES = 32 * 2**20
@@ -107,11 +108,9 @@ class _Rows:
             batch.column("enqueued_at").cast(pa.int64()).to_pylist(),
             _headers(batch.column("headers")),
         )
-        sizes = pc.fill_null(pc.coalesce(pc.binary_length(lines), pc.binary_length(bodies)), 0).to_pylist()
-        if any(self.envelopes.headers):
-            beside = map(headers_bytes, self.envelopes.headers)
-            sizes = [size + more for size, more in zip(sizes, beside, strict=True)]
-        self._text_before: list[int] = list(accumulate(sizes, initial=0))
+        text = pc.fill_null(pc.coalesce(pc.binary_length(lines), pc.binary_length(bodies)), 0)
+        beside = pc.fill_null(pc.binary_length(batch.column("headers")), 0)
+        self._text_before: list[int] = list(accumulate(pc.add(text, beside).to_pylist(), initial=0))
 
     def stretches(self) -> Iterator[tuple[int, int, str | None, str | None]]:
         """Give the first row of each stretch of one stream, the row after its last, handler and business id."""
@@ -149,20 +148,7 @@ def _differ_from_next(column: pa.Array) -> pa.Array:
 
 def text_bytes(message: Envelope | Output) -> int:
     """Return the bytes of body and headers."""
-    return _length(message.body) + headers_bytes(message.headers)
-
-
-def headers_bytes(headers: Mapping[str, str] | None) -> int:
-    """Return the bytes of headers."""
-    if not headers:
-        return 0
-    return sum(_length(name) + _length(value) for name, value in headers.items())
-
-
-def _length(text: str | bytes | None) -> int:
-    if isinstance(text, str) and not text.isascii():
-        return len(text.encode("utf-8", "surrogatepass"))
-    return len(text or "")
+    return size_of(message.body) + size_of_headers(message.headers)
 
 
 def _texts(column: pa.Array) -> list[str | None]:

@@ -19,8 +19,10 @@ from runtime.algorithms.letters.of_table import TableLetters
 from runtime.batches.context import BatchContext
 from runtime.batches.seen import NOTHING
 from runtime.clock import Clock, system_clock
+from runtime.documents.opening import open_documents
 from runtime.errors import StoredDataError
 from runtime.messages.deliveries import Delivery
+from runtime.messages.limits import MessageLimits
 from runtime.messages.outcome import Outcome, Reason, dead_letter
 from runtime.messages.outcomes import Outcomes
 from runtime.messages.parsing import not_allowed, prepare_all, unroutable
@@ -32,6 +34,7 @@ from runtime.spark.workers.garbage import rare_collections
 from runtime.spark.workers.letters import letter_groups
 from runtime.spark.workers.meter import Address, Meter
 from runtime.spark.workers.outcomes import OutcomeWriter
+from runtime.spark.workers.supervision import Supervision, supervising
 from runtime.storage.damage import placed
 from runtime.storage.stream import is_key
 
@@ -54,6 +57,8 @@ class FoldJob:
     slowly, and on SQLite they share a commit. `wrap` is put around each table, for example to count its requests or to
     place faults. `deduplication_store` and `token_store` are where these are, None for the table of the states.
     `types` are those that the log may hold, None for all. `counts` is where the driver is told how far the work is.
+    `supervision` bounds handlers, None leaves them alone.
+    `documents` is the url of the store of documents, None when there is none.
     """
 
     app: App
@@ -68,6 +73,8 @@ class FoldJob:
     token_store: TablePlace | None = None
     types: Collection[str] | None = None
     counts: Address | None = None
+    supervision: Supervision | None = None
+    documents: str | None = field(default=None, repr=False)
 
     def open(self) -> Opened:
         """Return this worker's connection, with what the algorithm is made of."""
@@ -82,6 +89,7 @@ class FoldJob:
             token_store=other,
             clock=self.clock,
             batch=self.batch,
+            documents=None if self.documents is None else open_documents(self.documents),
         )
         return Opened(connection, concurrency, dependencies)
 
@@ -94,6 +102,11 @@ class FoldJob:
         return self._fold(letter_groups(batches))
 
     def _fold(self, given: Iterable[Group]) -> Iterator[pa.RecordBatch]:
+        meter = Meter(self.counts, self.app)
+        with supervising(self.app, self.supervision, meter.tell_of) as app:
+            yield from replace(self, app=app)._fold_supervised(given, meter)  # noqa: SLF001 - its own
+
+    def _fold_supervised(self, given: Iterable[Group], meter: Meter) -> Iterator[pa.RecordBatch]:
         connection, concurrency, dependencies = self.open()
         kit = _Kit(
             self.app,
@@ -102,7 +115,8 @@ class FoldJob:
             make_batch_algorithms(self.algorithm, dependencies),
             TableLetters(dependencies.table, self.batch, self.clock, dependencies.retries),
             Buffer(),
-            Meter(self.counts, self.app),
+            meter,
+            self.batch.limits,
         )
         writer = OutcomeWriter()
         with rare_collections():
@@ -125,6 +139,7 @@ class _Kit(NamedTuple):
     letters: TableLetters
     buffer: Buffer
     meter: Meter
+    limits: MessageLimits
 
 
 def _work(kit: _Kit, given: Iterable[Group]) -> Iterator[Coroutine[Any, Any, Outcomes] | Wait]:
@@ -164,7 +179,10 @@ class _Stream:
         if handler is None:
             rows = zip(group.envelopes, group.problems, strict=True)
             return Outcomes.of([unroutable(*row, group.handler, types) for row in rows])
-        deliveries = replace(prepare_all(handler, group.business_id, group.envelopes), letters=group.letters)
+        limits = self._kit.limits
+        are_letters = group.letters is not None
+        prepared = prepare_all(handler, group.business_id, group.envelopes, limits, are_letters=are_letters)
+        deliveries = replace(prepared, letters=group.letters)
         if group.business_id is None:
             found = [each for each in deliveries.messages if isinstance(each, Outcome)]
             return Outcomes.of([not_allowed(each.envelope, handler.name, types) or each for each in found])

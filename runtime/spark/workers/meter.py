@@ -19,7 +19,9 @@ from handlers import App
 from runtime.spark.workers.deliveries import Group
 
 LAYOUT = Struct("!16sIQQ")
-"""A datagram: the token, the partition, the messages and the streams."""
+"""A datagram: the token, the partition, the messages and the streams; then the id of a message that takes long."""
+
+MAX_ID_BYTES = 255
 
 _EVERY_SECONDS = 0.5
 
@@ -58,11 +60,16 @@ class Teller:
 
     def tell(self) -> None:
         """Tell the driver what is done so far."""
+        self.tell_of("")
+
+    def tell_of(self, message_id: str) -> None:
+        """Tell the driver what is done so far, and which message takes long, if one does."""
         if self._address is None:
             return
         self._told = self._clock()
         host, port, token = self._address
         text = LAYOUT.pack(token, self._partition, self._messages, self._streams)
+        text += message_id.encode("utf-8", "replace")[:MAX_ID_BYTES]
         with suppress(OSError):  # nobody waits for it
             family, kind, protocol, _, place = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]
             with socket.socket(family, kind, protocol) as sender:
@@ -96,6 +103,10 @@ class Meter:
     def tell(self) -> None:
         """Tell the driver what is done so far."""
         self._teller.tell()
+
+    def tell_of(self, message_id: str) -> None:
+        """Tell the driver which message takes long."""
+        self._teller.tell_of(message_id)
 
     def _count(self, group: Group) -> int:
         first, handler = self._first, group.handler

@@ -12,8 +12,8 @@ import pyarrow as pa
 from runtime.messages.outcome import Outcome, Reason, Status
 from runtime.messages.outcomes import Outcomes
 from runtime.messages.outputs import Outputs
+from runtime.messages.too_large import is_note, kept_as_json, size_of, size_of_headers
 from runtime.spark.schemas import ARROW_OUTPUT, OUTCOME
-from runtime.spark.workers.deliveries import headers_bytes
 
 MAX_ROWS = 8192
 MAX_BYTES = 8 * 2**20
@@ -126,13 +126,20 @@ def _pieces(outcomes: Outcomes) -> Iterator[_Piece]:
 
 def _piece(outcomes: Outcomes) -> _Piece:
     envelopes, (counts, outputs) = outcomes.envelopes, outcomes.outputs()
-    size = sum(map(len, envelopes.bodies)) + sum(map(headers_bytes, filter(None, envelopes.headers)))
-    return _Piece(outcomes, counts, outputs, size + outputs_bytes(outputs))
+    text = sum(map(len, filter(None, envelopes.bodies)))
+    text += sum(map(size_of_headers, filter(None, envelopes.headers)))
+    refused = sum(map(_refused_bytes, outcomes.refused.values()))
+    return _Piece(outcomes, counts, outputs, text + refused + outputs_bytes(outputs))
+
+
+def _refused_bytes(outcome: Outcome) -> int:
+    """Return the bytes of what an outcome says beside its status: its error, and the delivery as it was."""
+    return size_of(outcome.error) + size_of(_delivery(outcome))
 
 
 def outputs_bytes(outputs: Outputs) -> int:
     """Return how many bytes outputs take in memory, about."""
-    text = sum(map(len, outputs.bodies)) + sum(map(headers_bytes, filter(None, outputs.headers)))
+    text = sum(map(len, outputs.bodies)) + sum(map(size_of_headers, filter(None, outputs.headers)))
     return OUTPUT_BYTES * len(outputs) + text
 
 
@@ -154,11 +161,9 @@ def _headers_array(of_outputs: Sequence[Mapping[str, str]]) -> pa.MapArray:
 def _delivery(outcome: Outcome) -> str | None:
     if outcome.status not in (Status.DEAD_LETTER, Status.TOO_LATE):
         return None
-    envelope = outcome.envelope
-    if (
-        outcome.reason is Reason.INVALID_ENVELOPE
-        and outcome.handler is None
-        and isinstance(envelope.body, str)
-    ):
+    envelope, is_line = outcome.envelope, outcome.handler is None
+    if outcome.reason is Reason.INVALID_ENVELOPE and is_line and isinstance(envelope.body, str):
         return envelope.body
+    if outcome.reason is Reason.TOO_LARGE and is_note(envelope.body):
+        return kept_as_json(envelope, outcome.handler)
     return envelope.to_json(outcome.handler)

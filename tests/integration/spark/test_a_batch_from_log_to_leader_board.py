@@ -2,8 +2,12 @@
 
 import json
 
+import pytest
+
 from tests.support.logs import generated
 from tests.support.outcomes import by_status, heads, published
+
+pytestmark = pytest.mark.connect
 
 
 def test_every_message_takes_effect_once_and_a_second_batch_changes_nothing(any_place):

@@ -15,6 +15,8 @@ from tests.support.clocks import FrozenClock
 from tests.support.logs import fire, row, start, write_lines
 from tests.support.outcomes import by_status, heads, published
 
+pytestmark = pytest.mark.connect
+
 
 class Ping(Message):
     key: str

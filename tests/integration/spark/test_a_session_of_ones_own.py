@@ -18,6 +18,8 @@ from tests.integration.cli.folder import APP, REPOSITORY
 from tests.support.logs import fire, start, write_lines
 from tests.support.outcomes import by_status
 
+pytestmark = pytest.mark.connect
+
 ODD = {
     "spark.sql.session.timeZone": "America/New_York",
     "spark.sql.caseSensitive": "true",
@@ -87,14 +89,26 @@ def test_a_session_that_runs_is_returned_as_it_is(spark):
     assert spark.conf.getAll == before
 
 
-def test_an_app_that_the_workers_lack(place, tmp_path, monkeypatch):
+DEPOSITED = {"message_id": "m1", "type": "Deposited", "body": {"account": "a", "amount": 1}}
+
+
+def test_an_app_that_the_workers_lack_is_sent_to_them(place, tmp_path, monkeypatch):
     place.app = own_app(tmp_path, monkeypatch, "only_here")
 
+    outcomes = place.run(write_lines(place.folder / "log.jsonl", [DEPOSITED]))
+
+    assert by_status(outcomes) == {("Account", "processed"): 1}
+
+
+def test_an_app_that_cannot_be_sent(place, tmp_path, monkeypatch):
+    place.app = own_app(tmp_path, monkeypatch, "of_no_file")
+    (tmp_path / "of_no_file.py").unlink()
+
     with pytest.raises(UsageError) as raised:
-        place.run(write_lines(place.folder / "log.jsonl", [start(1, 5)]))
+        place.run(write_lines(place.folder / "log.jsonl", [DEPOSITED]))
 
     assert str(raised.value).startswith(
-        "The workers of this session do not find the module only_here of the app: ship it with --py-files"
+        "The workers of this session do not find the module of_no_file of the app: ship it with --py-files"
     )
     assert begun(place) == []
 
@@ -102,9 +116,8 @@ def test_an_app_that_the_workers_lack(place, tmp_path, monkeypatch):
 def test_an_app_that_was_shipped(place, tmp_path, monkeypatch):
     place.app = own_app(tmp_path, monkeypatch, "shipped")
     place.spark.addArtifacts(str(tmp_path / "shipped.py"), pyfile=True)
-    deposited = {"message_id": "m1", "type": "Deposited", "body": {"account": "a", "amount": 1}}
 
-    outcomes = place.run(write_lines(place.folder / "log.jsonl", [deposited]))
+    outcomes = place.run(write_lines(place.folder / "log.jsonl", [DEPOSITED]))
 
     assert by_status(outcomes) == {("Account", "processed"): 1}
 

@@ -24,6 +24,8 @@ from runtime.tables.wanted import Wanted
 from tests.unit.runtime.diary import misbehave, write
 from tests.unit.runtime.worker import NOW, ToldClock, Worker
 
+pytestmark = pytest.mark.connect
+
 SECRET = "AccountName=me;AccountKey=c2VjcmV0"
 
 

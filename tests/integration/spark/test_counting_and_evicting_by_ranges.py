@@ -23,6 +23,8 @@ from samples.shooting_range import app
 from tests.integration.spark.conftest import NIGHT
 from tests.support.logs import fire, generated
 
+pytestmark = pytest.mark.connect
+
 GAMES = [f"00000000-0000-4000-8000-{number:012}" for number in range(30)]
 
 

@@ -12,6 +12,8 @@ from runtime.spark.logs.log import normalise
 from runtime.spark.logs.reading import open_log
 from tests.support.logs import fire, start, write_lines
 
+pytestmark = pytest.mark.connect
+
 ROWS = [start(1, 5), fire(2, 5)]
 IDS = [row["message_id"] for row in ROWS]
 

@@ -19,6 +19,8 @@ from tests.support.clocks import FrozenClock
 from tests.support.logs import GAME, fire, start, write_lines
 from tests.support.outcomes import by_status, heads, published, statuses
 
+pytestmark = pytest.mark.connect
+
 DAY = 24 * 3600 * 1_000_000
 JANUARY = FrozenClock.at("2026-01-10T00:00:00")
 FEBRUARY = FrozenClock.at("2026-02-10T00:00:00")

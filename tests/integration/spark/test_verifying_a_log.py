@@ -17,6 +17,8 @@ from runtime.spark import Verification, verify
 from samples.shooting_range import app as shooting_range
 from tests.support.logs import generated, row, write_lines
 
+pytestmark = pytest.mark.connect
+
 
 class Paid(Message):
     account: str

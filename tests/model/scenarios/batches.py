@@ -6,7 +6,7 @@ handles the messages and publishes the outputs itself, and whichever attempt com
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
@@ -35,17 +35,38 @@ ONE_TOKEN: list[Limit] = [(ledger, "uuid", SimpleNamespace(uuid4=lambda: UUID(in
 PARTS: list[Limit] = [*RUNS, (limits, "MAX_TRANSACTION_RUNS", 1), (limits, "MAX_RUN_VERSIONS", 1)]
 """A transaction takes one version."""
 
+Fold = Callable[[SteppedTable, Clock, BatchContext, Sequence[Envelope]], Awaitable[list[Outcome]]]
+"""Handles the messages of a batch."""
 
-def task(batch_id: str, *messages: Envelope, copies: int = 1, now: int = NOW, **options: Any) -> Job:
+
+async def fold_scribe(
+    table: SteppedTable, clock: Clock, batch: BatchContext, messages: Sequence[Envelope]
+) -> list[Outcome]:
+    """Handle the messages of a batch."""
+    (handler,) = app.handlers.values()
+    algorithm = state_based.StateBased(table, handler, clock, batch, PATIENCE)
+    return list(await algorithm.process(BOOK, [prepare(handler, BOOK, message) for message in messages]))
+
+
+def task(
+    batch_id: str,
+    *messages: Envelope,
+    copies: int = 1,
+    now: int = NOW,
+    fold: Fold = fold_scribe,
+    **options: Any,
+) -> Job:
     """Return the job of handling the messages of a batch, attempted so many times by processes that live `now`.
 
     `options` are those of `BatchContext`.
     """
     batch = BatchContext(batch_id, **options)
-    return Job(batch_id, partial(_attempt, batch, messages, now), copies)
+    return Job(batch_id, partial(_attempt, batch, messages, now, fold), copies)
 
 
-async def _attempt(batch: BatchContext, messages: Sequence[Envelope], now: int, process: Process) -> Handled:
+async def _attempt(
+    batch: BatchContext, messages: Sequence[Envelope], now: int, fold: Fold, process: Process
+) -> Handled:
     batch_id = batch.batch_id or ""
     table, clock = SteppedTable(), Process(process.number, now).clock
     ledger_ = Ledger(table, clock, PATIENCE)
@@ -55,7 +76,7 @@ async def _attempt(batch: BatchContext, messages: Sequence[Envelope], now: int, 
     handled = Handled()
     if record.rounds == 0:
         context = replace(batch, open_batches=await ledger_.open_batches(), number=record.number)
-        outcomes = await _fold(table, clock, context, messages)
+        outcomes = await fold(table, clock, context, messages)
         await table.barrier()
         for outcome in outcomes:
             for output in outcome.outputs:
@@ -64,14 +85,6 @@ async def _attempt(batch: BatchContext, messages: Sequence[Envelope], now: int, 
         handled = _handled(outcomes)
     await ledger_.publish(record)
     return handled
-
-
-async def _fold(
-    table: SteppedTable, clock: Clock, batch: BatchContext, messages: Sequence[Envelope]
-) -> list[Outcome]:
-    (handler,) = app.handlers.values()
-    algorithm = state_based.StateBased(table, handler, clock, batch, PATIENCE)
-    return list(await algorithm.process(BOOK, [prepare(handler, BOOK, message) for message in messages]))
 
 
 def _handled(outcomes: Sequence[Outcome]) -> Handled:

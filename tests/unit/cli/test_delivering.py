@@ -1,5 +1,6 @@
 """`consistent deliver` sends what batches published, and says what to do about mistakes."""
 
+import json
 import os
 import signal
 import subprocess
@@ -9,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.docs.pages import ROOT
-from tests.support.written_outcomes import processed, won, write
+from tests.support.done_batches import make_batch, outcome, output
 
 SENDER = """
 from runtime.delivery import PermanentError, TransientError
@@ -34,12 +35,16 @@ class Mailer: ...
 USUAL = ("--keys", "sqlite:///keys.db", "--records", "records")
 
 
+def won(name):
+    return output(f"to-{name}", 1, "Won", json.dumps({"name": name}))
+
+
 @pytest.fixture(autouse=True)
 def _folder(tmp_path, monkeypatch):
     (tmp_path / "post.py").write_text(SENDER)
-    first, second = [won(1, "Ada"), won(2, "Grace")], [won(3, "Nobody"), won(1, "Ada")]
-    write(tmp_path / "outcomes", "first", 0, [processed(n, each) for n, each in enumerate(first)])
-    write(tmp_path / "outcomes", "second", 0, [processed(n, each) for n, each in enumerate(second)])
+    for batch, winners in (("first", ["Ada", "Grace"]), ("second", ["Nobody", "Ada"])):
+        rounds = [[outcome(name, won(name)) for name in winners]]
+        make_batch(f"sqlite:///{tmp_path}/store.db", tmp_path / "outcomes", rounds, batch_id=batch)
     for name in ("AT_LEAST_ONCE_SENDING_CUSTOMERS", "TTL_LOCK_TIME_LIMIT_MS"):
         monkeypatch.delenv(name, raising=False)
     yield
@@ -64,7 +69,7 @@ def test_each_message_is_sent_once_and_has_a_record(deliver, tmp_path):
     assert first.document["delivered"] == {"sent": 2, "not_sent": 1, "unknown": 0, "filtered": 0}
     assert set(again.document["delivered"].values()) == {0}
     assert again.document["recorded"] == first.document["recorded"] == first.document["delivered"]
-    assert sorted((tmp_path / "sent").read_text().splitlines()) == ["Ada Won w1", "Grace Won w2"]
+    assert sorted((tmp_path / "sent").read_text().splitlines()) == ["Ada Won to-Ada", "Grace Won to-Grace"]
     records = pq.read_table(tmp_path / "records").to_pylist()
     assert {each["customer"]: each["reason"] for each in records} == {
         "Ada": None,
@@ -74,8 +79,8 @@ def test_each_message_is_sent_once_and_has_a_record(deliver, tmp_path):
 
 
 def test_one_batch_and_one_type_of_messages_may_be_chosen(deliver, tmp_path):
-    assert deliver("--batch", "first", "--type", "Drawn", "--json").document["delivered"]["sent"] == 0
-    assert deliver("--batch", "first", "--type", "Won", "--json").document["delivered"]["sent"] == 2
+    assert deliver("--batch", "first", "--types", "Drawn", "--json").document["delivered"]["sent"] == 0
+    assert deliver("--batch", "first", "--types", "Won", "--json").document["delivered"]["sent"] == 2
 
 
 def test_a_dry_run_sends_and_writes_nothing(deliver, tmp_path, monkeypatch):
@@ -93,7 +98,8 @@ def test_a_dry_run_sends_and_writes_nothing(deliver, tmp_path, monkeypatch):
         "recorded": 0,
         "without_customer": 0,
     }
-    assert {each.name for each in tmp_path.iterdir()} - {"__pycache__"} == {"outcomes", "post.py"}
+    found = {each.name for each in tmp_path.iterdir()} - {"__pycache__"}
+    assert found == {"outcomes", "post.py", "store.db"}
     assert "Would be delivered to 3 customers" in deliver("--dry-run").out
 
 
@@ -108,27 +114,17 @@ def test_what_stops_it_is_told_by_a_receiver_that_takes_nothing(deliver):
 
 
 def test_the_ledger_knows_where_the_outcomes_of_a_batch_are(consistent, tmp_path):
-    from tests.unit.cli.stores import on_store
-
-    async def publish(table):
-        from runtime.batches.ledger import Ledger
-        from runtime.clock import system_clock
-
-        ledger = Ledger(table, system_clock)
-        started = await ledger.begin("second", "input", str(tmp_path / "outcomes"))
-        await ledger.begin("first", "input", str(tmp_path / "outcomes"))
-        await ledger.publish(started)
-
-    on_store(f"sqlite:///{tmp_path}/store.db", publish)
-    named = ("deliver", "--sender", "post:send", *USUAL, "--store", "sqlite:///store.db", "--table", "games")
+    store = f"sqlite:///{tmp_path}/store.db"
+    make_batch(store, tmp_path / "outcomes", [], batch_id="third", ends=False)
+    named = ("deliver", "--sender", "post:send", *USUAL, "--store", store, "--table", "games")
 
     published = consistent(*named, "--batch", "second", "--json")
-    unfinished = consistent(*named, "--batch", "first")
+    unfinished = consistent(*named, "--batch", "third")
 
     assert published.document["delivered"]["sent"] == 2, published.err
     assert (unfinished.code, unfinished.err) == (
         1,
-        "Error: Batch first is started, not published: run it to its end, then deliver it.\n",
+        "Error: Batch third is started, and nothing leaves a batch that is not done: run it to its end first.\n",
     )
 
 

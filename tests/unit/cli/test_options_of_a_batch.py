@@ -1,12 +1,14 @@
 """What is typed for `consistent run` reaches the batch."""
 
 from contextlib import contextmanager
+from datetime import timedelta
 from types import SimpleNamespace
 
 import pytest
 
 from runtime import LogError
 from runtime.cli import option_groups
+from runtime.messages.limits import MessageLimits
 from runtime.spark import batch
 from runtime.spark.workers.connection import TablePlace
 
@@ -75,6 +77,27 @@ def test_all_options(consistent, begun):
         3,
         7,
     )
+
+
+def test_limits_of_messages_and_of_handlers(consistent, begun):
+    consistent(*REQUIRED)
+    usual = begun.options
+    consistent(
+        *REQUIRED, "--max-line", "5MiB", "--max-body", "4MiB", "--max-headers", "1KiB", "--max-published", "7",
+        "--max-published-bytes", "9", "--max-error", "11", "--max-depth", "13", "--max-outputs", "15",
+        "--handler-timeout", "5m", "--worker-memory", "3GiB", "--keep-large", "large",
+    )  # fmt: skip
+
+    assert (usual.limits, usual.handler_timeout, usual.worker_memory, usual.max_outputs) == (
+        MessageLimits(),
+        timedelta(seconds=30),
+        2**31,
+        1000,
+    )
+    options = begun.options
+    assert options.limits == MessageLimits(5 * 2**20, 4 * 2**20, 2**10, 7, 9, 11, 13)
+    assert (options.handler_timeout, options.worker_memory) == (timedelta(minutes=5), 3 * 2**30)
+    assert (options.max_outputs, options.keep_large) == (15, "large")
 
 
 def test_the_algorithm_and_where_its_store_is(consistent, begun):

@@ -3,15 +3,31 @@
 import json
 import subprocess
 import sys
+from datetime import UTC, datetime
 from types import SimpleNamespace
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
 
 from runtime import file_systems
 from runtime.messages.envelope import Envelope
-from runtime.messages.outcome import Reason, Status, dead_letter
-from tests.support.written_outcomes import processed, won, write
+from runtime.messages.outcome import Outcome, Output, Reason, Status, dead_letter
+from runtime.messages.outcomes import Outcomes
+from runtime.spark.workers.outcomes import to_arrow
+
+NOON = int(datetime(2026, 3, 1, 12, tzinfo=UTC).timestamp() * 1_000_000)
+
+
+def won(number, name):
+    return Output(f"w{number}", "Won", json.dumps({"name": name}), number, NOON, {"from": "raffle"})
+
+
+def processed(number, *outputs, status=Status.PROCESSED):
+    return Outcome(
+        Envelope(f"m{number}", "Drawn", "{}"), "Raffle", f"r{number % 2}", status, None, None, number, outputs
+    )
 
 
 def refused(number):
@@ -22,6 +38,14 @@ def refused(number):
         "Raffle",
         "r1",
     )
+
+
+def write(folder, batch, round_, outcomes, *, is_whole=True):
+    place = folder / f"batch_id={batch}" / f"round={round_}"
+    place.mkdir(parents=True)
+    pq.write_table(pa.Table.from_batches([to_arrow([Outcomes.of(outcomes)])]), place / "part-0.parquet")
+    if is_whole:
+        (place / "_batch-token-digest").touch()
 
 
 @pytest.fixture

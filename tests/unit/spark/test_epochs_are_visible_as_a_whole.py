@@ -65,7 +65,7 @@ def test_epochs_wait_until_there_are_enough_and_are_one_file_for_each_round(out,
         assert seen(out) == expected
 
     assert len(list((tmp_path / "out" / "batch_id=shots-0..2").rglob("*.parquet"))) == 2
-    places.show_all(3)
+    places.show_all()
     assert seen(out) == whole(0, 1, 2, 3)
 
 
@@ -110,7 +110,7 @@ def test_epochs_of_other_queries_are_left_alone(out):
 
     places.show(20)
     assert seen(out) == whole(20)
-    others.show_all(0)
+    others.show_all()
     assert seen(out) == whole(0, 20)
 
 
@@ -153,7 +153,7 @@ def test_a_reader_that_looks_all_the_time_sees_no_row_twice_and_misses_none(out,
         publish(places, epoch)
         with suppress(KilledError):
             looked += [look(places, epoch, out, steps, number) for number in range(0, 12, 3)]
-    places.show_all(5)
+    places.show_all()
 
     assert all(count == 4 for each in looked for count in each.values())
     sizes = [len(each) for each in looked]

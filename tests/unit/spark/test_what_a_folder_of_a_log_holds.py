@@ -1,28 +1,29 @@
 """A log's folder is looked through: its format, whether Spark would look everywhere, and what it passes over."""
 
-from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from runtime.errors import LogError
-from runtime.spark.logs.finding import Entry, find_files
+from runtime.spark.logs.finding import find_files
+from runtime.spark.logs.listing import SessionListing
 
 
-class Disk:
-    """Lists folders of this machine."""
+class Session:
+    """A session of this machine; it reads only what its reader is said to find."""
 
-    def roots(self, path):
-        return [_entry(Path(path))]
-
-    def entries(self, folder):
-        return map(_entry, sorted(Path(folder.url).iterdir()))
-
-    def is_parquet(self, file):
-        return Path(file.url).read_bytes().startswith(b"PAR1")
+    def __init__(self, *files: str) -> None:
+        self.conf = SimpleNamespace(get={"spark.master": "local[2]"}.get)
+        rows = [{"path": file} for file in files]
+        self.read = self
+        self.select = lambda _: SimpleNamespace(collect=lambda: rows)
+        self.format = self.option = self.load = lambda *_: self
 
 
-def _entry(path):
-    return Entry(str(path), path.is_dir())
+def listing(*files: str) -> SessionListing:
+    session: Any = Session(*files)
+    return SessionListing(session)
 
 
 @pytest.fixture
@@ -33,7 +34,7 @@ def found(tmp_path):
         for name in names:
             (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
             (tmp_path / name).write_text(text)
-        return find_files(Disk(), [str(tmp_path / at)], format_)
+        return find_files(listing(), [str(tmp_path / at)], format_)
 
     return look
 
@@ -108,3 +109,34 @@ def test_what_is_no_log(found, names, options, sentence):
 
 def test_a_csv_may_be_read_as_what_format_says(found):
     assert found("log.csv", format_="json").format == "json"
+
+
+def test_a_pattern_may_have_alternatives(tmp_path):
+    for name in ("a1.jsonl", "a2.jsonl", "b1.jsonl", "c1.jsonl"):
+        (tmp_path / name).write_text("{}")
+    found = listing().roots(f"{tmp_path}/{{a,b}}[1-2].*")
+    assert [entry.name for entry in found] == ["a1.jsonl", "a2.jsonl", "b1.jsonl"]
+
+
+def test_what_is_not_on_the_disks_of_this_machine_is_no_log(tmp_path):
+    with pytest.raises(LogError, match="There is no log at"):
+        listing().roots(str(tmp_path / "nowhere"))
+
+
+@pytest.mark.parametrize(
+    ("files", "format_", "is_nested"),
+    [
+        (["box:/logs/a.jsonl"], "json", False),
+        (["box:/logs/2026/a.jsonl", "box:/logs/b.jsonl"], "json", True),
+        (["box:/logs/dt=1/a.parquet", "box:/logs/dt=2/b.parquet"], "parquet", False),
+        (["box:/logs/dt=1/a.parquet", "box:/logs/b.parquet"], "parquet", True),
+    ],
+)
+def test_where_python_sees_nothing_spark_says_what_there_is(files, format_, is_nested):
+    found = find_files(listing(*files), ["box://shelf/logs"])
+    assert (found.format, found.is_nested) == (format_, is_nested)
+
+
+def test_a_url_may_be_of_one_file_or_a_pattern():
+    assert find_files(listing("box:/logs/a.jsonl"), ["box://shelf/logs/a.jsonl"]).format == "json"
+    assert not find_files(listing("box:/logs/a.pq", "box:/logs/b.pq"), ["box://shelf/logs/*"]).is_nested

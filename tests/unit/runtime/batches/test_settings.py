@@ -1,6 +1,7 @@
 """The settings of a table: one app owns it, and whether its draws are keyed is chosen once."""
 
 import pickle
+from typing import get_args
 
 import pytest
 
@@ -8,6 +9,7 @@ from eventstore import Operation, drive
 from handlers import App
 from handlers.guard import guarded
 from runtime import Processor, TableSettings, UsageError
+from runtime.algorithms.choice import AlgorithmName
 from runtime.batches.ledger import Ledger
 from runtime.batches.settings import KEY_BYTES, LEDGER, OF_TABLE, Claim, Owner
 from runtime.errors import StoredDataError
@@ -38,8 +40,9 @@ def settings_of(table):
 async def ignore(_): ...
 
 
-def process(table, app=diary.app, line="a"):
-    (outcome,) = drive(Processor(app, table, ignore, clock=ToldClock()).process(write(line)))
+def process(table, algorithm="state-based"):
+    processor = Processor(diary.app, table, ignore, clock=ToldClock(), algorithm=algorithm)
+    (outcome,) = drive(processor.process(drive(processor.issue(write("a")))))
     return outcome
 
 
@@ -135,17 +138,27 @@ def test_draws_of_a_table_in_use_are_not_keyed(what):
     assert settings_of(table).draw_key is None
 
 
-def test_what_a_sender_can_foresee_is_not_what_a_keyed_table_draws():
+@pytest.mark.parametrize("algorithm", get_args(AlgorithmName))
+def test_what_a_sender_can_foresee_is_not_what_a_keyed_table_draws(algorithm):
     tables = [memory_table(), memory_table(), memory_table(), memory_table()]
     for table in tables[2:]:
         begin(table, Claim(Owner.of(diary.app), "keyed"))
 
-    drawn = [process(table).outputs for table in tables]
+    drawn = [process(table, algorithm).outputs for table in tables]
 
     assert drawn[0] == drawn[1]
     assert len({output.message_id for (output,) in drawn}) == 3
     assert len({output.body for (output,) in drawn}) == 3
-    assert [process(table).outputs for table in tables] == drawn
+
+
+def test_a_duplicate_in_a_keyed_table_draws_the_same():
+    table = memory_table()
+    begin(table, Claim(Owner.of(diary.app), "keyed"))
+
+    first, second = process(table), process(table)
+
+    assert (first.status, second.status) == ("processed", "duplicate")
+    assert second.outputs == first.outputs
 
 
 @pytest.mark.parametrize("made", [lambda app: app, guarded], ids=["plain", "guarded"])

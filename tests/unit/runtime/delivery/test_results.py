@@ -5,11 +5,27 @@ import time
 
 import pytest
 
-from runtime.delivery import DeliveryPolicy, OutgoingMessage, PermanentError, Selection, TransientError
+from runtime.delivery import DeliveryPolicy, OutgoingMessage, PermanentError, TransientError, batch_messages
+from runtime.delivery.outgoing import messages_of
+from runtime.delivery.records import RecordFiles
 from runtime.errors import UsageError
+from runtime.publishing.slices import BatchOutputs
+from tests.support.done_batches import make_batch, outcome, output
 from tests.unit.runtime.delivery.office import AT_LEAST_ONCE, AT_MOST_ONCE, QUICK, message
 
 BOTH = pytest.mark.parametrize("settings", [AT_MOST_ONCE, AT_LEAST_ONCE], ids=["at most", "at least"])
+
+
+@pytest.fixture
+def batch(tmp_path):
+    """Give the outputs of a batch with two winners, one without a name."""
+    rows = [
+        outcome("g1", output("m-1", 1, "Won", '{"id": 17, "name": "Ada"}')),
+        outcome("g2", output("m-2", 1, "Drawn", '{"id": 18, "name": null}')),
+    ]
+    out = tmp_path / "outcomes"
+    record = make_batch(f"sqlite:///{tmp_path}/store.db", out, [rows])
+    return BatchOutputs.of(record, str(out))
 
 
 def result(office):
@@ -87,31 +103,31 @@ def test_what_another_delivery_sent_is_filtered(office, settings):
     assert office.calls == 1
 
 
-def test_a_message_that_names_no_customer_is_not_sent(office):
-    row = {"message_id": "m-1", "type": "Won", "body": '{"name": null}', "headers": []}
-    (nobody,) = Selection(customer="name").of([row])
+def test_a_message_that_names_no_customer_is_not_sent(office, batch):
+    assert office.deliver(messages_of("b1", batch, "name")) == {"sent": 1, "not_sent": 1}
+    assert {each["reason"] for each in office.records()} == {
+        None,
+        "Its body names no customer: name is null.",
+    }
+    assert office.calls == 1
 
-    assert office.deliver([nobody]) == {"not_sent": 1}
-    assert result(office)[1] == "Its body names no customer: name is null."
-    assert office.calls == 0
+
+def test_outputs_go_to_the_customer_they_name(batch):
+    found = sorted(messages_of("b1", batch, "id"), key=lambda each: each.message_id)
+
+    assert found[0] == OutgoingMessage(
+        "m-1", "Won", {"id": 17, "name": "Ada"}, "17", {"trace": "m-1"}, "b1", None
+    )
+    assert found[1].customer == "18"
+    assert {each.customer for each in messages_of("b1", batch)} == {"default"}
 
 
-def test_outputs_are_chosen_by_their_type_and_go_to_the_customer_they_name():
-    rows: list[dict] = [
-        {
-            "message_id": "m-1",
-            "type": "Won",
-            "body": '{"id": 17}',
-            "headers": [("trace", "t")],
-            "batch_id": "b",
-        },
-        {"message_id": "m-2", "type": "Drawn", "body": '{"id": 18}', "headers": None},
-    ]
+def test_the_outputs_of_a_batch_are_found_by_its_ledger(batch, tmp_path):
+    store = f"sqlite:///{tmp_path}/store.db"
 
-    assert list(Selection(["Won"], "id").of(rows)) == [
-        OutgoingMessage("m-1", "Won", {"id": 17}, "17", {"trace": "t"}, "b")
-    ]
-    assert [each.customer for each in Selection().of(rows)] == ["default", "default"]
+    found = asyncio.run(batch_messages(store, "games", "b1", types=["Won"], customer="id"))
+
+    assert [each.customer for each in found] == ["17"]
 
 
 def test_senders_without_async_work_beside_each_other(office):
@@ -179,3 +195,31 @@ def test_a_store_of_keys_that_fails_ends_the_delivery_and_no_record_is_lost(offi
     with pytest.raises(OSError, match="disk"):
         office.deliver([message(n) for n in range(50)], policy=QUICK)
     assert len(office.records()) == len(office.sent) > 0
+
+
+def test_messages_that_cannot_be_read_end_the_delivery_and_no_record_is_lost(office):
+    def messages():
+        yield from (message(n) for n in range(100))
+        raise OSError("The file is damaged.")
+
+    with pytest.raises(OSError, match="damaged"):
+        office.deliver(messages())
+    assert len(office.records()) == len(office.sent) > 0
+
+
+def test_records_that_cannot_be_written_end_the_delivery_and_are_found_by_the_next(office, monkeypatch):
+    def fail(*_):
+        raise OSError("The disk is full.")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(RecordFiles, "add", fail)
+        with pytest.raises(OSError, match="full"):
+            office.deliver([message(n) for n in range(20)])
+    sent = list(office.sent)
+    assert sent
+
+    office.deliver([message(n) for n in range(20)])
+
+    assert sorted(office.sent) == sorted(f"m-{n}" for n in range(20))
+    assert {each["result"] for each in office.records()} == {"sent"}
+    assert len(office.records()) == 20

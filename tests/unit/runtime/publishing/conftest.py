@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +18,7 @@ from runtime.publishing.runner import Published, PublishOptions, publish
 from runtime.publishing.targets.choice import open_target
 from runtime.publishing.targets.options import TargetOptions
 from tests.publishing.servers import HttpReceiver, http_receiver
-from tests.support.done_batches import TABLE, games, make_batch
+from tests.support.done_batches import TABLE, Rows, games, make_batch
 
 
 @dataclass(frozen=True)
@@ -50,15 +50,21 @@ Make = Callable[..., DoneBatch]
 
 
 @pytest.fixture
-def make(tmp_path: Path) -> Make:
-    """Make a batch of so many games with so many outputs each."""
+def make_of(tmp_path: Path) -> Make:
+    """Make a batch of some rounds."""
 
-    def made(count: int = 6, each: int = 4) -> DoneBatch:
+    def made(rounds: Sequence[Rows]) -> DoneBatch:
         store, out = f"sqlite:///{tmp_path}/store.db", tmp_path / "out"
-        ids = frozenset(f"g{game}-{number}" for game in range(count) for number in range(each))
-        return DoneBatch(store, out, make_batch(store, out, games(count, each)), ids)
+        ids = frozenset(each["message_id"] for rows in rounds for row in rows for each in row["outputs"])
+        return DoneBatch(store, out, make_batch(store, out, rounds), ids)
 
     return made
+
+
+@pytest.fixture
+def make(make_of: Make) -> Make:
+    """Make a batch of so many games with so many outputs each."""
+    return lambda count=6, each=4: make_of(games(count, each))
 
 
 @pytest.fixture

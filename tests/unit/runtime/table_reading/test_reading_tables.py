@@ -10,9 +10,10 @@ import pytest
 
 from eventstore import TableNotFoundError, connect, drive
 from handlers import App, Context, Handler, Message, State, handles
-from runtime import UsageError
+from runtime import TableSettings, UsageError
 from runtime.batches.context import BatchContext
 from runtime.batches.ledger import Ledger
+from runtime.batches.settings import Claim, Owner
 from runtime.tables import read_batches, read_letters, read_state, read_versions
 from samples.shooting_range import app as shooting_range
 from tests.support.names import new_name
@@ -177,6 +178,18 @@ def test_a_store_on_the_network_gives_the_same(azurite_url):
     since = datetime(2026, 1, 1, 0, 0, 0, 2, tzinfo=UTC)
     assert read_versions(azurite_url, name, since=since)["business_id"].to_pylist() == ["d-2"]
     assert read_batches(azurite_url, name).num_rows == read_letters(azurite_url, name).num_rows == 0
+
+
+def test_outputs_of_a_table_with_a_secret_are_what_replay_with_it_gives(diaries):
+    table = drive(connect(diaries).table("keyed"))
+    drive(Ledger(table, ToldClock()).begin("b", "log", "out", claim=Claim(Owner.of(diary.app), "keyed")))
+    keyed = diary.app.keyed(drive(TableSettings.of(table)).draw_key)
+    (outcome,) = Worker(table, keyed).process(write("a"))
+
+    found = read_versions(diaries, "keyed", handler="Diary", app=diary.app, with_outputs=[write("a")])
+
+    ((output,),) = found["outputs"].to_pylist()
+    assert output["body"] == outcome.outputs[0].body
 
 
 def test_outputs_are_what_replay_gives(diaries):

@@ -135,6 +135,16 @@ class CapturedByAFunction(Handler[Basket]):
         return state.model_copy(update={"total": context.capture("chance", draw)})
 
 
+class StoredDocument(Handler[Basket]):
+    @handles(by="shop")
+    def ordered(self, state: Basket, message: Ordered, context: Context) -> Basket:
+        def print_receipt() -> bytes:
+            return f"{message.name}, {time.time()}".encode()
+
+        receipt = context.store_document(print_receipt, media_type="text/plain", name="receipt.txt")
+        return state.model_copy(update={"note": receipt.name})
+
+
 class PurePath(Handler[Basket]):
     @handles(by="shop")
     def ordered(self, state: Basket, message: Ordered, context: Context) -> Basket:

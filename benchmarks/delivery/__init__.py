@@ -1,0 +1,1 @@
+"""What is sent, lost and sent twice when deliveries are killed."""

@@ -1,0 +1,119 @@
+"""Rounds of kills, and what they leave: every announced hash must be that of its document, and no other be there."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from hashlib import sha256
+from pathlib import Path
+
+from benchmarks.side_effects.consumer import NEVER, Kill, Place, handled
+from eventstore import connect
+from runtime import Envelope, Output, Processor
+from samples.invoices import app
+from samples.invoices.messages import InvoiceIssued
+
+CUSTOMERS = 2
+
+
+@dataclass
+class Counts:
+    """What was counted over some rounds."""
+
+    rounds: int = 0
+    kills: int = 0
+    orders: int = 0
+    announced: int = 0
+    swept: int = 0
+    lost: int = 0
+    wrong: int = 0
+    left: int = 0
+
+    def row(self) -> list[str]:
+        """Return the counts as cells of a table."""
+        return [f"{count:,}" for count in vars(self).values()]
+
+    @property
+    def is_right(self) -> bool:
+        """Whether nothing is lost, wrong or left."""
+        return not (self.lost or self.wrong or self.left)
+
+
+def each_step(*, after: bool) -> Counts:
+    """Kill one consumer of one order at its first call, at its second, and so on until it lives."""
+    counts, call = Counts(), 1
+    while _play(counts, _orders(1), [Kill(call, after=after)]):
+        call += 1
+    return counts
+
+
+def at_random(rounds: int, seed: int = 1) -> Counts:
+    """Kill one of two consumers of the same orders, which begin at once, at a call drawn at random."""
+    chance, counts = random.Random(seed), Counts()  # noqa: S311 - places of kills
+    for _ in range(rounds):
+        kill = Kill(chance.randint(1, 20), after=chance.random() < 1 / 2)
+        _play(counts, _orders(3), [kill, NEVER])
+    return counts
+
+
+def _orders(count: int) -> list[Envelope]:
+    return [
+        Envelope.of(
+            f"order-{number}",
+            "PlaceOrder",
+            json.dumps(
+                {"customer": f"customer-{number % CUSTOMERS}", "item": "A book", "price": f"{number}.90"}
+            ),
+        )
+        for number in range(count)
+    ]
+
+
+def _play(counts: Counts, orders: Sequence[Envelope], kills: list[Kill]) -> bool:
+    """Handle orders under kills, then in peace, then sweep; add what is found, and say whether one was killed."""
+    with tempfile.TemporaryDirectory(prefix="invoices-") as folder:
+        place = Place(Path(folder))
+        killed = sum(handled(place, list(orders), *kills))
+        handled(place, list(orders), NEVER)
+        before = len(list(_documents(place)))
+        asyncio.run(_sweep(place))
+        counts.rounds += 1
+        counts.kills += killed
+        counts.orders += len(orders)
+        _count(counts, place, len(orders))
+        counts.swept += before - len(list(_documents(place)))
+        return killed > 0
+
+
+async def _sweep(place: Place) -> None:
+    async def nothing(_: Output) -> None:
+        """Publish nothing: a sweep of documents has no outputs."""
+
+    async with connect(place.store) as store:
+        processor = Processor(app, await store.table("invoices"), nothing, documents=str(place.documents))
+        await processor.sweep(timedelta())
+
+
+def _count(counts: Counts, place: Place, orders: int) -> None:
+    announced = [
+        InvoiceIssued.model_validate_json(line).document for line in place.announced.read_text().splitlines()
+    ]
+    documents = {str(path.relative_to(place.documents)): path for path in _documents(place)}
+    names = {document.name for document in announced}
+    counts.announced += len(announced)
+    counts.lost += orders - len(names & set(documents))
+    counts.wrong += sum(
+        document.name in documents
+        and sha256(documents[document.name].read_bytes()).hexdigest() != document.sha256
+        for document in announced
+    )
+    counts.left += len(set(documents) - names)
+
+
+def _documents(place: Place) -> Iterator[Path]:
+    return (path for path in place.documents.rglob("*") if path.is_file())

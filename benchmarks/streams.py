@@ -1,0 +1,156 @@
+"""What a stream costs beside a plain one: `python -m benchmarks.streams`.
+
+Files of messages are taken one by one, each as a micro-batch: by a plain `foreachBatch` that appends Parquet, and by
+`run_stream`. Printed are how long micro-batches take and, of ours, whether that, the requests of the driver to the
+store and its memory grow with the epochs: the first fifth of them is set beside the last. With `--whole` the same
+messages are run as one batch, too. What a session does first is left out: a tenth of the micro-batches.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import resource
+import statistics
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from eventstore import InterceptedTable
+from runtime.spark import build_session, run_batch
+from runtime.spark.streaming.micro_batches import MicroBatches
+from runtime.spark.streaming.query import Stream
+from runtime.spark.streaming.source import open_source
+from runtime.spark.workers.connection import TablePlace, open_table
+from samples.shooting_range import app
+from samples.shooting_range.log import generate
+
+TABLE = "games"
+PER_GAME = 50
+GOAL_SECONDS, GOAL_SHARE = 0.3, 0.8
+_MEGABYTE = 1024
+
+
+@dataclass
+class Metered(MicroBatches):
+    """Micro-batches whose driver's requests to the store are counted, and whose driver's memory is looked at."""
+
+    requests: list[int] = field(default_factory=list, init=False)
+    megabytes: list[float] = field(default_factory=list, init=False)
+
+    def __call__(self, messages: DataFrame, epoch: int) -> None:
+        """Run a micro-batch, and take note of what it asked."""
+        connection = open_table(self.place.store, self.place.table)
+        plain = connection.table
+        connection.table = counted = InterceptedTable(plain)
+        super().__call__(messages, epoch)
+        connection.table = plain
+        self.requests.append(counted.calls - counted.counts["barrier"])
+        self.megabytes.append(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / _MEGABYTE)
+
+
+def write_files(folder: Path, epochs: int, size: int) -> None:
+    """Write a file of messages for each micro-batch."""
+    folder.mkdir()
+    rows = generate(max(1, epochs * size // PER_GAME), epochs * size)
+    lines = (json.dumps(row, default=lambda time: time.isoformat()) for row in rows)
+    for number in range(epochs):
+        some = itertools.islice(lines, size)
+        (folder / f"{number:06}.jsonl").write_text("\n".join(some))
+
+
+def plain(spark: SparkSession, incoming: str, folder: Path) -> list[float]:
+    """Append what comes to Parquet; return the seconds of each micro-batch."""
+
+    def write(messages: DataFrame, _: int) -> None:
+        messages.write.mode("append").parquet(f"{folder}/plain")
+
+    lines = open_source(spark, incoming, "json", max_files=1)
+    writer = lines.writeStream.option("checkpointLocation", f"{folder}/plain-checkpoint").foreachBatch(write)
+    return list(_seconds(writer.trigger(availableNow=True).start()))
+
+
+def ours(spark: SparkSession, incoming: str, folder: Path) -> tuple[list[float], Metered]:
+    """Handle what comes; return the seconds of each micro-batch, and what was counted."""
+    place = TablePlace(f"sqlite:///{folder}/stream.db", TABLE)
+    stream = Stream(app, place, f"{folder}/out", "bench", f"{folder}/checkpoint")
+    work = stream.work
+    metered = Metered(work.app, work.place, work.admission, work.places, work.options)
+    stream.work = metered
+    lines = open_source(spark, incoming, "json", max_files=1)
+    return list(_seconds(stream.start(lines, "available-now"))), metered
+
+
+def whole(spark: SparkSession, incoming: str, folder: Path) -> float:
+    """Run all messages as one batch, and return its seconds."""
+    begun = time.perf_counter()
+    run_batch(spark, incoming, app, store=f"sqlite:///{folder}/batch.db", table=TABLE, out=f"{folder}/batch")
+    return time.perf_counter() - begun
+
+
+def _seconds(query: StreamingQuery) -> Iterator[float]:
+    """Wait for the end of a query, and give the seconds of each of its micro-batches."""
+    query.awaitTermination()
+    for progress in query.recentProgress:
+        yield progress.durationMs["triggerExecution"] / 1_000
+
+
+def main(
+    messages: Annotated[int, typer.Option(min=1, help="In each micro-batch.")] = 1_000,
+    epochs: Annotated[int, typer.Option(min=10, help="How many micro-batches.")] = 100,
+    is_whole: Annotated[  # noqa: FBT002 - typer makes a flag of it
+        bool, typer.Option("--whole", help="Run the same messages as one batch, too.")
+    ] = False,
+) -> None:
+    """Measure what a stream costs."""
+    with tempfile.TemporaryDirectory() as made:
+        folder = Path(made)
+        incoming = folder / "incoming"
+        write_files(incoming, epochs, messages)
+        kept = {"spark.sql.streaming.numRecentProgressUpdates": str(epochs + 1)}
+        spark = build_session("local[2]", log_file=folder / "spark.log", settings=kept)
+        theirs = plain(spark, str(incoming), folder)[epochs // 10 :]
+        mine, counted = ours(spark, str(incoming), folder)
+        taken = mine[epochs // 10 :]
+        _print("plain foreachBatch", theirs)
+        _print("run_stream", taken)
+        more = [_percentile(taken, share) - _percentile(theirs, share) for share in (50, 99)]
+        print(
+            f"more: p50 {more[0]:.3f} s, p99 {more[1]:.3f} s; goal at most {GOAL_SECONDS} s for 1,000 messages"
+        )
+        _print_growth("seconds", taken)
+        _print_growth("requests of the driver", counted.requests)
+        _print_growth("memory of the driver, MB", counted.megabytes)
+        size = sum(path.stat().st_size for path in (folder / "checkpoint").rglob("*") if path.is_file())
+        print(f"checkpoint: {size / epochs:,.0f} bytes for each epoch")
+        if is_whole:
+            seconds = whole(spark, str(incoming), folder)
+            share = seconds / sum(mine)
+            print(f"one batch: {seconds:.1f} s; the stream has {share:.2f} of its speed, goal {GOAL_SHARE}")
+        spark.stop()
+
+
+def _print(name: str, seconds: Sequence[float]) -> None:
+    p50, p99 = (_percentile(seconds, share) for share in (50, 99))
+    print(f"{name:<20} p50 {p50:.3f} s, p99 {p99:.3f} s, {len(seconds)} micro-batches")
+
+
+def _percentile(values: Sequence[float], share: int) -> float:
+    return statistics.quantiles(values, n=100, method="inclusive")[share - 1]
+
+
+def _print_growth(name: str, values: Sequence[float]) -> None:
+    fifth = max(1, len(values) // 5)
+    first, last = statistics.median(values[:fifth]), statistics.median(values[-fifth:])
+    print(f"{name}: {first:.2f} in the first fifth of the epochs, {last:.2f} in the last")
+
+
+if __name__ == "__main__":
+    typer.run(main)

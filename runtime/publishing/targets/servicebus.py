@@ -1,0 +1,150 @@
+"""Azure Service Bus as a target: once within the time for which a queue or topic detects duplicates.
+
+The `message_id` is the id of the output, and the session its business object, so a queue with sessions keeps the order
+of each. Duplicate detection must be turned on where the messages go; the client cannot see whether it is. What was sent
+longer ago than its window would be delivered twice, so a slice is not resumed later than that, unless forced.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from hashlib import sha256
+from itertools import groupby
+from typing import Any
+
+from azure.servicebus import ServiceBusMessage
+from azure.servicebus.aio import ServiceBusClient, ServiceBusSender
+from azure.servicebus.exceptions import MessageSizeExceededError, ServiceBusError
+
+from runtime.errors import TargetError, TargetUnavailableError, UsageError
+from runtime.publishing.publisher import Promise, Refused, SliceName
+from runtime.publishing.slices import CommittedOutput
+
+_PLACE = re.compile(r"Endpoint=sb://([^/;]+)", re.IGNORECASE)
+_ENTITY = re.compile(r"EntityPath=([^;]+)", re.IGNORECASE)
+_LONGEST_ID = 128
+_TOO_LARGE = "It is larger than a message of this namespace may be."
+
+
+class ServiceBusTarget:
+    """The queues and topics of a namespace, given by its connection string."""
+
+    promise: Promise = Promise.ONCE_WITHIN_WINDOW
+    chunk = 100
+    publishers: int | None = None
+
+    def __init__(self, connection: str, names: Mapping[str, str], window: timedelta) -> None:
+        place = _PLACE.match(connection)
+        if place is None:
+            raise UsageError("A Service Bus namespace is given by its connection string, Endpoint=sb://...")
+        entity = _ENTITY.search(connection)
+        self.name = f"sb://{place[1]}" + (f"/{entity[1]}" if entity else "")
+        self.identity = f"{self.name} {sorted(names.items())}"
+        self.window: timedelta | None = window
+        self.connection = connection
+        self._entity = entity[1] if entity else None
+        self._names = names
+
+    def entity_of(self, type_: str) -> str:
+        """Return the queue or topic of a type: that of `--map`, else of the connection string, else the type's name."""
+        return self._names.get(type_) or self._entity or type_
+
+    async def prepare(self, types: Collection[str]) -> None:
+        """Nothing: queues and topics are there or not."""
+
+    def publisher(self) -> ServiceBusPublisher:
+        """Return a publisher, with a connection of its own."""
+        return ServiceBusPublisher(self)
+
+
+class ServiceBusPublisher:
+    """Sends outputs as messages."""
+
+    def __init__(self, target: ServiceBusTarget) -> None:
+        self._target = target
+        self._client: ServiceBusClient | None = None
+        self._senders: dict[str, ServiceBusSender] = {}
+
+    async def open(self, name: SliceName) -> bool:
+        """Say that a slice is to be sent: queues keep no markers."""
+        del name
+        return True
+
+    async def send(self, outputs: Sequence[CommittedOutput]) -> Sequence[Refused]:
+        """Send outputs, as many in a batch as it holds; return those that are too large for any."""
+        refused: list[Refused] = []
+        with _explained(self._target.name):
+            for entity, some in groupby(outputs, lambda each: self._target.entity_of(each.type)):
+                refused += await self._send_to(self._sender(entity), list(some))
+        return refused
+
+    async def commit(self) -> None:
+        """Nothing: what was sent is out."""
+
+    async def roll_back(self) -> None:
+        """Give back connections: the next attempt makes new ones."""
+        await self.close()
+
+    async def close(self) -> None:
+        """Close the connection."""
+        client, self._client, self._senders = self._client, None, {}
+        if client is not None:
+            await client.close()
+
+    async def _send_to(self, sender: ServiceBusSender, outputs: Sequence[CommittedOutput]) -> list[Refused]:
+        refused = []
+        batch = await sender.create_message_batch()
+        for output in outputs:
+            message = message_of(output)
+            try:
+                batch.add_message(message)
+                continue
+            except MessageSizeExceededError:
+                await sender.send_messages(batch)
+            batch = await sender.create_message_batch()
+            try:
+                batch.add_message(message)
+            except MessageSizeExceededError:
+                refused.append(Refused(output.message_id, output.type, output.business_id, _TOO_LARGE))
+        await sender.send_messages(batch)
+        return refused
+
+    def _sender(self, entity: str) -> ServiceBusSender:
+        if self._client is None:
+            self._client = ServiceBusClient.from_connection_string(self._target.connection, retry_total=0)
+        if entity not in self._senders:
+            self._senders[entity] = self._client.get_queue_sender(entity)  # a topic is addressed alike
+        return self._senders[entity]
+
+
+def message_of(output: CommittedOutput) -> ServiceBusMessage:
+    """Return an output as a message."""
+    properties: dict[Any, Any] = {**output.headers, "handler": output.handler, "sequence": output.sequence}
+    return ServiceBusMessage(
+        output.body,
+        message_id=short_id(output.message_id),
+        session_id=short_id(output.business_id),
+        subject=output.type,
+        content_type="application/json",
+        application_properties=properties,
+    )
+
+
+def short_id(text: str) -> str:
+    """Return an id as it is, or a digest of one that is longer than Service Bus takes."""
+    return text if len(text) <= _LONGEST_ID else sha256(text.encode()).hexdigest()
+
+
+@contextmanager
+def _explained(name: str) -> Iterator[None]:
+    try:
+        yield
+    except ServiceBusError as error:
+        may_succeed = getattr(error, "_retryable", False)
+        kind = TargetUnavailableError if may_succeed else TargetError
+        raise kind(f"{name}: {type(error).__name__}: {error.message}") from error
+    except (OSError, TimeoutError) as error:
+        raise TargetUnavailableError(f"{name}: {type(error).__name__}: {error}") from error

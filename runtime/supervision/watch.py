@@ -1,0 +1,121 @@
+"""The watch over the calls of a worker: those that take too long are interrupted, and a worker that cannot be is ended.
+
+Calls are counted and never timed, so that one costs next to nothing. A thread looks now and then whether the count is
+still the same. When a call has taken too long, it sends the main thread a signal, whose handler raises there. Code in
+C that looks at no signals, or keeps the interpreter to itself, is ended with its process by a timer of
+`faulthandler`, which needs no interpreter: the thread winds it up again as long as all is well.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import signal
+import threading
+import time
+from collections.abc import Callable, Collection
+from contextlib import suppress
+from types import FrameType
+from typing import Any, Self
+
+from handlers import Context, Message, State
+from handlers.route import Method
+from runtime.algorithms.invocation import CallCrashedError, CallTimedOutError, took_too_long
+from runtime.supervision.isolation import End, end_of
+from runtime.supervision.note import Note
+
+GRACE_SECONDS = 5.0
+"""How much longer a call may take, once it was interrupted, before its process is ended."""
+
+SLOW_SECONDS = 2.0
+"""How long a call takes before its message is told to whoever looks on."""
+
+_LOOKS = 5
+_MOST_BETWEEN_LOOKS = 1.0
+
+Tell = Callable[[str], None]
+"""Is told the id of a message that takes long."""
+
+
+class Watch:
+    """Calls handlers in the main thread of a process that may be ended.
+
+    `note` has the id of the message that is being handled. `suspects` are those during which a process like this one
+    has died: each is handled in a process of its own before.
+    """
+
+    def __init__(
+        self, seconds: float, note: Note, suspects: Collection[str] = (), tell: Tell = lambda _: None
+    ) -> None:
+        self._seconds = seconds
+        self._note = note
+        self._suspects = suspects
+        self._tell = tell
+        self._calls = 0
+        self._message_id: str | None = None
+        self._expired = 0
+        self._ended = threading.Event()
+        self._before: Any = None
+        self._thread = threading.Thread(target=self._look_on, name="handler-watch", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._before = signal.signal(signal.SIGALRM, self._interrupt)
+        self._wind_up()
+        self._thread.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._ended.set()
+        self._thread.join()
+        faulthandler.cancel_dump_traceback_later()
+        signal.signal(signal.SIGALRM, self._before)
+
+    def call(self, method: Method, state: State, message: Message, context: Context) -> State:
+        """Call a method, and raise `CallTimedOutError` when it takes too long, whatever the method does about that."""
+        message_id = context.message_id
+        if message_id in self._suspects:
+            self._try_apart(method, state, message, context)
+        self._calls += 1
+        self._message_id = message_id
+        self._note.write(message_id)
+        try:
+            return method(state, message, context)
+        finally:
+            self._message_id = None
+            self._note.clear()
+            if self._expired == self._calls:
+                raise CallTimedOutError(took_too_long(self._seconds))
+
+    def _try_apart(self, method: Method, state: State, message: Message, context: Context) -> None:
+        """Raise what is to be told of a message that ends a process like this one, or is too slow for it."""
+        end = end_of(lambda: method(state, message, context), self._seconds)
+        if end is End.TIMED_OUT:
+            raise CallTimedOutError(took_too_long(self._seconds))
+        if end is not None:
+            problem = (
+                f"A worker died while it handled this message, and so did a process apart from it: {end}."
+            )
+            raise CallCrashedError(problem)
+
+    def _look_on(self) -> None:
+        period = min(self._seconds / _LOOKS, _MOST_BETWEEN_LOOKS)
+        seen, since = 0, time.monotonic()
+        while not self._ended.wait(period):
+            calls, message_id, now = self._calls, self._message_id, time.monotonic()
+            if calls != seen or message_id is None:
+                seen, since = calls, now
+                self._wind_up()
+                continue
+            if now - since >= SLOW_SECONDS:
+                self._tell(message_id)
+            if now - since >= self._seconds:
+                self._expired = calls
+                with suppress(ProcessLookupError):
+                    signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGALRM)
+
+    def _interrupt(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002 - as signals are handled
+        # Between two instructions of the main thread, so that no other call can have begun.
+        if self._message_id is not None and self._expired == self._calls:
+            raise CallTimedOutError(took_too_long(self._seconds))
+
+    def _wind_up(self) -> None:
+        faulthandler.dump_traceback_later(self._seconds + GRACE_SECONDS, exit=True, file=2)

@@ -1,0 +1,53 @@
+"""An order: priced in euros when it is placed, and done when an account has paid for it or has not."""
+
+from decimal import Decimal
+from functools import partial
+
+from handlers import Context, Handler, handles
+from samples.orders.messages import (
+    CustomerTold,
+    OrderPaid,
+    PaymentAsked,
+    PaymentMade,
+    PaymentRefused,
+    PlaceOrder,
+)
+from samples.orders.rates import rate_now
+from samples.orders.states import OrderData
+
+
+class Order(Handler[OrderData]):
+    """One order."""
+
+    @handles(by="order_id")
+    def place(self, state: OrderData, message: PlaceOrder, context: Context) -> OrderData:
+        """Price it at the rate of this moment, which is recorded, and ask the customer's account for that."""
+        if state.status != "new":
+            return state
+        rate = context.capture("rate", partial(rate_now, message.currency))
+        cents = round(message.cents * Decimal(rate))
+        context.publish(PaymentAsked(order_id=message.order_id, customer=message.customer, cents=cents))
+        return OrderData(status="placed", customer=message.customer, cents=cents, rate=rate)
+
+    @handles(by="order_id")
+    def paid(self, state: OrderData, message: PaymentMade, context: Context) -> OrderData:
+        """Let the warehouse and the customer know."""
+        if state.status != "placed":
+            return state
+        context.publish(
+            OrderPaid(order_id=message.order_id, customer=state.customer, cents=state.cents, rate=state.rate)
+        )
+        self._tell(state, message.order_id, "is on its way", context)
+        return state.model_copy(update={"status": "paid"})
+
+    @handles(by="order_id")
+    def refused(self, state: OrderData, message: PaymentRefused, context: Context) -> OrderData:
+        """Let the customer know."""
+        if state.status != "placed":
+            return state
+        self._tell(state, message.order_id, "waits for a larger top-up: please order again", context)
+        return state.model_copy(update={"status": "refused"})
+
+    def _tell(self, state: OrderData, order_id: str, what: str, context: Context) -> None:
+        text = f"Your order {order_id} {what} ({state.cents / 100:.2f} euros)."
+        context.publish(CustomerTold(order_id=order_id, customer=state.customer, text=text))

@@ -1,0 +1,19 @@
+"""The post to customers, who take part in no transaction: they are told at most once.
+
+`consistent deliver --sender samples.orders.post:send` calls it. A real one would call a service of mails or texts, and
+raise `TransientError` when that is busy.
+"""
+
+from pathlib import Path
+
+from runtime.delivery import OutgoingMessage, PermanentError
+
+LETTERS = Path("letters.txt")
+
+
+def send(message: OutgoingMessage) -> None:
+    """Write a letter. Raises `PermanentError` for a customer whose address nobody knows."""
+    if message.customer == "Tony":
+        raise PermanentError("Tony has moved, and nobody knows where.")
+    with LETTERS.open("a") as letters:
+        letters.write(f"Dear {message.customer}: {message.body['text']}\n")

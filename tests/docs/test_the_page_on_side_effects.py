@@ -1,0 +1,77 @@
+"""What docs/side-effects.md shows is run as it stands, and its figures are those of the code."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from typer.testing import CliRunner
+
+from benchmarks.side_effects.__main__ import COLUMNS, PART, cli
+from handlers.documents import MAX_BYTES, MAX_DOCUMENTS
+from runtime.storage import limits
+from tests.docs.pages import text
+from tests.docs.pasting import beside_the_project, marked, paste, write_files
+
+PAGE = text("docs/side-effects.md")
+SOURCE = text("samples/invoices/invoices.py")
+
+
+def test_its_programs_run(tmp_path):
+    write_files("docs/side-effects.md", tmp_path)
+
+    printed = paste("python consumer.py && python labels.py", tmp_path, beside_the_project())
+
+    announced = "application/pdf True"
+    lines = [announced, "processed", announced, "duplicate", "0 attempts had died", "Shipped True"]
+    assert printed.splitlines() == lines
+
+
+@pytest.mark.thorough
+@pytest.mark.timeout(300)
+def test_its_commands_run(tmp_path):
+    write_files("docs/side-effects.md", tmp_path)
+
+    (commands,) = marked("docs/side-effects.md", "run")
+    printed = paste(commands, tmp_path, beside_the_project())
+
+    assert "Nothing was left behind." in printed
+    assert len(list((tmp_path / "documents").rglob("*invoice.pdf"))) == 3
+
+
+def test_its_handler_is_that_of_the_sample():
+    (shown,) = re.findall(r"```python\n(@handles.*?)```", PAGE, re.DOTALL)
+
+    lines = [line.strip() for line in SOURCE.splitlines()]
+    assert [line for line in shown.splitlines() if line.strip() not in lines] == []
+
+
+def test_its_limits_are_those_of_the_code():
+    assert (
+        f"up to {limits.MAX_TRANSACTION_DOCUMENTS} documents or {limits.MAX_TRANSACTION_DOCUMENT_BYTES >> 20} MiB"
+        in PAGE
+    )
+    assert f"up to {MAX_BYTES >> 20} MiB together, and are up to {MAX_DOCUMENTS}" in PAGE
+
+
+def test_its_table_says_that_nothing_was_lost_or_left(tmp_path):
+    rows = re.findall(r"^\| one .*\|$", PAGE, re.MULTILINE)
+    assert len(rows) == 3
+    kills = 0
+    for row in rows:
+        counts = dict(zip(COLUMNS, row.strip("| ").split(" | ")[1:], strict=True))
+        kills += int(counts["kills"])
+        assert [counts[name] for name in COLUMNS[-3:]] == ["0", "0", "0"]
+    assert kills >= 200
+
+
+def test_the_command_that_writes_it_finds_nothing_lost_or_left_now(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text(f"<!-- {PART} -->\n<!-- end of {PART} -->\n")
+
+    done = CliRunner().invoke(cli, ["--document", str(page), "--rounds", "3"])
+
+    assert done.exit_code == 0, done.output
+    rows = [row.strip("| ").split(" | ") for row in page.read_text().splitlines() if row.startswith("| one ")]
+    kills = dict(zip(["before", "after"], (int(row[2]) for row in rows), strict=False))
+    assert kills == {"before": 8, "after": 8}

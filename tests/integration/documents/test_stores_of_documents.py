@@ -1,0 +1,137 @@
+"""Documents in a folder, in Azurite's blobs and on a server with the protocol of S3: all stores behave alike."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from pyarrow.fs import FileSelector
+
+from eventstore import StoreUnavailableError, drive
+from handlers import DocumentReference
+from handlers.documents import new_document
+from runtime import UsageError
+from runtime.documents.folder import FolderDocuments
+from runtime.documents.opening import open_documents, portable_url
+from runtime.documents.places import open_place
+from tests.unit.runtime.side_effects.letters_desk import Office, ask
+
+_numbers = itertools.count(1)
+NAMES = ["Desk/r-1/0a1b-1-letter.txt", "Desk/A b%2Fc ü/0a1b-2-größe 1.txt"]
+
+
+@pytest.fixture(
+    params=[
+        "disk",
+        pytest.param("azurite", marks=pytest.mark.thorough),
+        pytest.param("s3", marks=pytest.mark.thorough),
+    ]
+)
+def url(request: pytest.FixtureRequest, tmp_path) -> str:
+    if request.param == "disk":
+        return str(tmp_path / "documents")
+    if request.param == "s3":
+        s3: str = request.getfixturevalue("s3_url")
+        return s3.replace("/papers", f"/papers {next(_numbers)}".replace(" ", "%20"))
+    container = f"documents-{next(_numbers)}"
+    place = f"azurite://{request.getfixturevalue('azurite_blobs')}/{container}/papers"
+    open_place(place).files.create_dir(container)
+    return place
+
+
+def files_in(url: str) -> list[str]:
+    folder = open_place(url)
+    found = folder.files.get_file_info(FileSelector(folder.path, recursive=True, allow_not_found=True))
+    return sorted(each.path.removeprefix(f"{folder.path}/") for each in found if each.is_file)
+
+
+def document(name: str, content: bytes = b"content"):
+    return new_document(content, "text/plain", name)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_document_is_there_under_its_name_until_it_is_deleted(url, name):
+    documents = FolderDocuments(url)
+    reference, content = document(name, b"x" * 100_000)
+
+    drive(documents.prepare(reference, content))
+    assert drive(documents.read(name)) == content
+    assert files_in(url) == [name]
+
+    for _ in range(2):
+        drive(documents.delete(name))
+    assert files_in(url) == []
+
+
+def test_deleting_what_was_never_prepared_changes_nothing(url):
+    documents = FolderDocuments(url)
+    drive(documents.prepare(*document(NAMES[0])))
+    drive(documents.delete(NAMES[1]))
+    assert files_in(url) == [NAMES[0]]
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("url", ["azurite", "s3"], indirect=True)
+def test_object_stores_are_told_the_media_type(url):
+    documents, folder = FolderDocuments(url), open_place(url)
+    drive(documents.prepare(*document(NAMES[0])))
+    with folder.files.open_input_stream(folder.path_of(NAMES[0])) as stream:
+        told = {name.lower(): value for name, value in stream.metadata().items()}
+    assert told["content-type"] == b"text/plain"
+
+
+def test_a_worker_that_died_with_a_document_prepared_leaves_nothing_after_a_sweep(url, tmp_path):
+    office = Office(tmp_path / "unused")
+    office.documents = FolderDocuments(url)
+
+    class Died(BaseException):
+        """Stands for a kill."""
+
+    def die(call: str) -> None:
+        if call == "prepare":
+            raise Died
+
+    with pytest.raises(Died):
+        office.process(ask(), after=die)
+    (prepared,) = files_in(url)
+    office.process(ask())
+    office.sweep()
+
+    (letter,) = office.announced
+    assert files_in(url) == [letter.name]
+    assert prepared != letter.name
+
+
+def test_what_is_no_store_of_documents_is_refused_and_not_repeated():
+    with pytest.raises(UsageError, match="ftp://, cannot be opened") as caught:
+        open_documents("ftp://user:secret@host/folder")
+    assert "secret" not in str(caught.value)
+
+
+def test_a_url_may_be_in_the_environment(monkeypatch, tmp_path):
+    monkeypatch.setenv("PAPERS", str(tmp_path))
+    drive(open_documents("env:PAPERS").prepare(*document(NAMES[0])))
+    assert files_in(str(tmp_path)) == [NAMES[0]]
+    with pytest.raises(UsageError, match="OTHER that names the store of documents is not set"):
+        open_documents("env:OTHER")
+
+
+def test_workers_are_told_an_absolute_path(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    assert portable_url("documents") == str(tmp_path / "documents")
+    assert portable_url("s3://bucket/folder") == "s3://bucket/folder"
+
+
+def test_a_service_that_does_not_answer_is_one_to_ask_again(monkeypatch):
+    monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
+    documents = FolderDocuments("s3://bucket/x?endpoint_override=127.0.0.1:9&scheme=http&region=us-east-1")
+    with pytest.raises(StoreUnavailableError, match="store of documents did not answer"):
+        drive(documents.delete("a/b.txt"))
+
+
+def test_a_reference_is_all_that_a_reader_needs(url):
+    documents = FolderDocuments(url)
+    reference, content = document(NAMES[0])
+    drive(documents.prepare(reference, content))
+    read = DocumentReference.model_validate_json(reference.model_dump_json())
+    assert new_document(drive(documents.read(read.name)), read.media_type, read.name).reference == reference

@@ -1,0 +1,207 @@
+"""State-based, with documents: each line of a book has a picture, another one each time that it is drawn."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+from hashlib import sha256
+
+from eventstore import Operation, RowNotFoundError, drive
+from handlers import App, Context, DocumentReference, Handler, Message, handles
+from handlers.context import DOCUMENT
+from handlers.unpacking import unpack
+from runtime.algorithms.algorithm import AT_ONCE
+from runtime.algorithms.state_based import process as state_based
+from runtime.algorithms.state_based.truncation_rules import DAY
+from runtime.batches.context import BatchContext
+from runtime.batches.ledger import Ledger
+from runtime.clock import Clock
+from runtime.documents.attempts import Documents
+from runtime.documents.registrations import MARKER
+from runtime.documents.store import DocumentStore
+from runtime.documents.sweeping import DocumentSweep
+from runtime.messages.deliveries import Prepared
+from runtime.messages.envelope import Envelope
+from runtime.messages.outcome import Outcome, Output
+from runtime.messages.parsing import prepare
+from runtime.storage.listing import versions
+from tests.model import invariants
+from tests.model.calls import SteppedTable, publish
+from tests.model.contents import Snapshot
+from tests.model.facts import Invariant, View
+from tests.model.histories import Job
+from tests.model.processes import NOW, Dependencies, Process
+from tests.model.scenarios.batches import ONE_TOKEN, task
+from tests.model.scenarios.state_based import PATIENCE, StateBasedScenario
+from tests.model.scribe import BOOK, Lines, Turned, Write, write
+from tests.model.versions import Handled
+
+PICTURES, STATES, PICTURE = "other", "states", "PICTURE"
+
+
+class Drawn(Message, name="Wrote"):
+    """A line was written, and there is a picture for it."""
+
+    lines: tuple[str, ...]
+    picture: DocumentReference
+
+
+class Illustrator(Handler[Lines], name="Scribe"):
+    """Writes lines into a book, and draws a picture for each."""
+
+    @handles(by="book")
+    def write(self, state: Lines, message: Write, context: Context) -> Lines:
+        lines = (*state.lines, message.line)
+        picture = context.store_document(Dependencies.process.draw, media_type="image/png", name="picture")
+        context.publish(Drawn(lines=lines, picture=picture))
+        context.publish(Turned(page=len(lines)))
+        return state.model_copy(update={"lines": lines})
+
+
+app = App(Illustrator)
+(ILLUSTRATOR,) = app.handlers.values()
+
+
+@dataclass(frozen=True, slots=True)
+class Pictures(DocumentStore):
+    """Documents in a table: each call is one operation, which may be lost, late or repeated as those of tables are."""
+
+    table: SteppedTable = field(default_factory=lambda: SteppedTable(PICTURES))
+
+    async def prepare(self, reference: DocumentReference, content: bytes) -> None:
+        await self.table.transact(
+            reference.name, [Operation.insert_or_replace(PICTURE, {"Content": content})]
+        )
+        await self.table.barrier()
+
+    async def delete(self, name: str) -> None:
+        with suppress(RowNotFoundError):
+            await self.table.transact(name, [Operation.delete(PICTURE)])
+        await self.table.barrier()
+
+
+def illustrated(*lines: str, copies: int = 1, swept: bool = False) -> StateBasedScenario:
+    """Return the scenario of some different lines, each delivered so many times, with a sweeper beside them or not."""
+    jobs = [Job(line, partial(_process, write(line)), copies) for line in lines]
+    name = f"pictures: {', '.join(lines)}; {copies} cop{'ies' if copies > 1 else 'y'} each"
+    if swept:
+        return StateBasedScenario(f"{name}, and a sweeper", [*jobs, Job("sweep", _sweep)], (), INVARIANTS)
+    return StateBasedScenario(name, jobs, (), INVARIANTS)
+
+
+def _draw_id() -> str:
+    """Return an id that the process draws whose code runs now."""
+    return Dependencies.process.draw_id()
+
+
+def _algorithm(table: SteppedTable, clock: Clock, batch: BatchContext) -> state_based.StateBased:
+    documents = Documents(Pictures(), table, clock, _draw_id, PATIENCE)
+    return state_based.StateBased(table, ILLUSTRATOR, clock, batch, PATIENCE, documents=documents)
+
+
+def _prepared(message: Envelope) -> Prepared:
+    prepared = prepare(ILLUSTRATOR, BOOK, message)
+    assert not isinstance(prepared, Outcome)
+    return prepared
+
+
+async def _process(message: Envelope, process: Process) -> Handled:
+    algorithm = _algorithm(SteppedTable(), process.clock, BatchContext())
+    await state_based.StateBasedOneByOne(algorithm, publish).process(_prepared(message))
+    return Handled((message.message_id,))
+
+
+async def _fold(
+    table: SteppedTable, clock: Clock, batch: BatchContext, messages: Sequence[Envelope]
+) -> list[Outcome]:
+    return list(await _algorithm(table, clock, batch).process(BOOK, [_prepared(each) for each in messages]))
+
+
+async def _sweep(process: Process) -> Handled:
+    table = SteppedTable()
+    open_batches = await Ledger(table, process.clock, PATIENCE).open_batches(dry_run=True)
+    await DocumentSweep(table, Pictures(), process.clock, PATIENCE, open_batches).sweep(AT_ONCE)
+    return Handled()
+
+
+def _not_as_announced(view: View) -> str | None:
+    """Say which picture that a version or a message refers to is not there, or another one."""
+    for picture in (*_committed(view.snapshot), *_announced(view.facts.published)):
+        content = _content(view.snapshot, picture.name)
+        if content is None:
+            return "a picture that was committed or announced is not there"
+        if sha256(content).hexdigest() != picture.sha256:
+            return "a picture is another one than was committed or announced"
+    return None
+
+
+def _left_over(view: View) -> str | None:
+    """Sweep twice when all is done, and say what is there that should not be."""
+    if not view.is_quiescent:
+        return None
+    states, pictures = view.snapshot.table(STATES), view.snapshot.table(PICTURES)
+    for later in (10 * DAY, 20 * DAY):
+        late = Process(view.snapshot.writes, NOW + later)
+        open_batches = drive(Ledger(states, late.clock, PATIENCE).open_batches(dry_run=True))
+        sweep = DocumentSweep(states, Pictures(pictures), late.clock, PATIENCE, open_batches)  # type: ignore[arg-type]
+        drive(sweep.sweep(AT_ONCE))
+    known = {picture.name for picture in _committed(view.snapshot)}
+    strange = [row for row in drive(pictures.scan(PICTURE)).rows if row.partition_key not in known]
+    if strange:
+        return f"{len(strange)} pictures are left that no version refers to"
+    left = [
+        row for partition in states._partitions.values() for row in partition.rows if row.startswith(MARKER)
+    ]
+    return f"{len(left)} rows of registrations are left" if left else None
+
+
+def _committed(snapshot: Snapshot) -> Iterator[DocumentReference]:
+    for stored in drive(versions(snapshot.table(STATES), ILLUSTRATOR.name, BOOK)) or ():
+        for name, packed in (stored.record.captured or {}).items():
+            if name.startswith(DOCUMENT):
+                yield DocumentReference.model_validate(unpack(packed))
+
+
+def _announced(published: Sequence[Output]) -> Iterator[DocumentReference]:
+    for output in published:
+        body = json.loads(output.body)
+        if "picture" in body:
+            yield DocumentReference.model_validate(body["picture"])
+
+
+def _content(snapshot: Snapshot, name: str) -> bytes | None:
+    row = drive(snapshot.table(PICTURES).get(name, PICTURE))
+    if row is None:
+        return None
+    content = row.properties["Content"]
+    assert isinstance(content, bytes)
+    return content
+
+
+INVARIANTS = (
+    *invariants.ALL,
+    Invariant("Documented", _not_as_announced),
+    Invariant("NoGarbage", _left_over),
+)
+
+ATTEMPTS = StateBasedScenario(
+    "pictures: 2 attempts of a batch with a copy in it",
+    [task("batch-1", write("x"), write("y"), write("x"), copies=2, fold=_fold)],
+    invariants=INVARIANTS,
+    limits=ONE_TOKEN,
+)
+SWEPT = StateBasedScenario(
+    "pictures: a batch, and a sweeper",
+    [task("batch-1", write("x"), fold=_fold), Job("sweep", _sweep)],
+    invariants=INVARIANTS,
+    limits=ONE_TOKEN,
+)
+BESIDE = StateBasedScenario(
+    "pictures: a batch beside a message that is in it too",
+    [task("batch-1", write("x"), write("y"), fold=_fold), Job("y", partial(_process, write("y")))],
+    invariants=INVARIANTS,
+    limits=ONE_TOKEN,
+)

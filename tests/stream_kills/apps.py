@@ -1,0 +1,24 @@
+"""The shooting range, and the same with another rule: a second revision, which keeps the first one to replay by."""
+
+from __future__ import annotations
+
+from handlers import App, Context, handles
+from samples.shooting_range.leader_board import LeaderBoard
+from samples.shooting_range.messages import FireAt, Hit
+from samples.shooting_range.shooting_range import POSITIONS, ShootingRange
+from samples.shooting_range.states import ShootingRangeData
+
+
+class GenerousRange(ShootingRange, name="ShootingRange"):
+    """A range on which, from the second revision on, every shot hits."""
+
+    @handles(by="game_id", revision=2)
+    def fire_at_anything(
+        self, state: ShootingRangeData, message: FireAt, context: Context
+    ) -> ShootingRangeData:
+        context.publish(Hit(id=context.new_guid(), game_id=message.game_id))
+        return state.model_copy(update={"target_position": context.random.randrange(POSITIONS)})
+
+
+first = App(ShootingRange, LeaderBoard)
+second = App(GenerousRange, LeaderBoard)

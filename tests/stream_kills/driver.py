@@ -1,0 +1,43 @@
+"""A driver to be killed: python -m tests.stream_kills.driver FOLDER COMPACT_AFTER CORES PARTITIONS.
+
+Runs the stream with the first handlers, lets the rest of the files come, and runs it with the second ones: from where
+it is to its end. Says `ready` when Spark has started.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from handlers import App
+from runtime.spark import build_session
+from runtime.spark.batch_options import BatchOptions
+from runtime.spark.streaming.query import Stream
+from runtime.spark.streaming.source import open_source
+from tests.plugins.spark import QUICK
+from tests.stream_kills.apps import first, second
+from tests.stream_kills.world import NOW, OF_FIRST, World
+
+
+def main(arguments: list[str]) -> None:
+    folder, compact_after, cores, partitions = arguments
+    world = World(Path(folder), 0, int(compact_after))
+    options = BatchOptions(cascade=True, clock=NOW, partitions=int(partitions))
+    spark = build_session(f"local[{cores},20]", log_file=world.folder / "spark.log", settings=QUICK)
+    print("ready", flush=True)
+
+    def run(app: App) -> None:
+        out, checkpoint = str(world.out), str(world.checkpoint)
+        stream = Stream(app, world.place, out, "shots", checkpoint, world.compact_after, options)
+        stream.run(open_source(spark, str(world.incoming), "json", max_files=1), "available-now")
+
+    if list((world.folder / "later").iterdir()):
+        if len(list(world.incoming.iterdir())) == OF_FIRST:
+            run(first)
+        world.let_the_rest_come()
+    run(second)
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,147 @@
+"""A desk that writes a letter for each request: no two letters are alike, and a reader is told of each by its hash."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from hashlib import sha256
+from itertools import count
+from pathlib import Path
+
+from eventstore import InterceptedTable, Table, drive
+from handlers import App, Context, DocumentReference, Handler, Message, State, handles
+from runtime import Envelope, Outcome, Output, Processor
+from runtime.algorithms.state_based.truncation_rules import DAY
+from runtime.clock import system_clock
+from runtime.documents.folder import FolderDocuments
+from runtime.documents.registrations import MARKER
+from runtime.documents.store import DocumentStore
+from tests.unit.runtime.patience import PATIENCE
+from tests.unit.runtime.tables import memory_table, rows
+
+Step = Callable[[str], Awaitable[None] | None]
+"""Is called at each call of a table, a store of documents and `publish`; what it raises ends the worker."""
+
+_written = count(1)
+
+
+class Ask(Message):
+    reader: str
+
+
+class Written(Message):
+    reader: str
+    letter: DocumentReference
+
+
+class Letters(State):
+    newest: DocumentReference | None = None
+    count: int = 0
+
+
+class Desk(Handler[Letters]):
+    @handles(by="reader")
+    def ask(self, state: Letters, message: Ask, context: Context) -> Letters:
+        letter = context.store_document(write_a_letter, media_type="text/plain", name="letter.txt")
+        context.publish(Written(reader=message.reader, letter=letter))
+        return state.model_copy(update={"newest": letter, "count": state.count + 1})
+
+
+app = App(Desk)
+
+
+def write_a_letter() -> bytes:
+    """Write a letter: another one each time."""
+    return f"Letter {next(_written)}".encode()
+
+
+def ask(message_id: str = "m-1", reader: str = "r-1") -> Envelope:
+    return Envelope.of(message_id, "Ask", json.dumps({"reader": reader}))
+
+
+async def nothing(_: str) -> None:
+    """Go on."""
+
+
+class WatchedDocuments(DocumentStore):
+    """A store with a step before and after each call."""
+
+    def __init__(self, store: DocumentStore, before: Step, after: Step) -> None:
+        self._store, self._before, self._after = store, before, after
+
+    async def prepare(self, reference: DocumentReference, content: bytes) -> None:
+        await _awaited(self._before("prepare"))
+        await self._store.prepare(reference, content)
+        await _awaited(self._after("prepare"))
+
+    async def delete(self, name: str) -> None:
+        await _awaited(self._before("delete"))
+        await self._store.delete(name)
+        await _awaited(self._after("delete"))
+
+
+class Office:
+    """A table and a folder of documents, with as many workers as one wants, and what they publish."""
+
+    def __init__(self, folder: Path, table: Table | None = None) -> None:
+        self.folder = folder
+        self.table = memory_table() if table is None else table
+        self.documents = FolderDocuments(str(folder))
+        self.published: list[Output] = []
+        self.calls: Counter[str] = Counter()
+
+    def worker(self, before: Step = nothing, after: Step = nothing, *, days_later: int = 0) -> Processor:
+        async def publish(output: Output) -> None:
+            await _awaited(before("publish"))
+            self.published.append(output)
+            await _awaited(after("publish"))
+
+        table = InterceptedTable(
+            self.table, before=lambda name, *_: before(name), after=lambda name, *_: after(name)
+        )
+        return Processor(
+            app,
+            table,
+            publish,
+            clock=lambda: system_clock() + days_later * DAY,
+            retries=PATIENCE,
+            documents=WatchedDocuments(self.documents, before, after),
+        )
+
+    def process(self, message: Envelope, before: Step = nothing, after: Step = nothing) -> list[Outcome]:
+        return drive(self.worker(before, after).process(message))
+
+    def sweep(self, *, days_later: int = 0) -> int:
+        return drive(self.worker(days_later=days_later).sweep())
+
+    @property
+    def files(self) -> dict[str, bytes]:
+        """The documents by their names."""
+        found = (file for file in self.folder.rglob("*") if file.is_file())
+        return {str(file.relative_to(self.folder)): file.read_bytes() for file in found}
+
+    @property
+    def announced(self) -> list[DocumentReference]:
+        """What was published, a copy for each time."""
+        return [Written.model_validate_json(output.body).letter for output in self.published]
+
+    @property
+    def registrations(self) -> list[str]:
+        """The row keys of what is registered."""
+        return [row_key for _, row_key in rows(self.table) if row_key.startswith(MARKER)]
+
+    def check(self, messages: int) -> None:
+        """Assert that each message announces one document, the same every time, and that no other is there."""
+        files, announced = self.files, self.announced
+        for letter in announced:
+            assert sha256(files[letter.name]).hexdigest() == letter.sha256
+            assert len(files[letter.name]) == letter.size
+        assert {letter.name for letter in announced} == set(files)
+        assert len(files) == messages
+        assert not self.registrations
+
+
+async def _awaited(result: Awaitable[None] | None) -> None:
+    if result is not None:
+        await result

@@ -1,0 +1,245 @@
+"""A handler that hangs, dies or takes all memory makes a dead letter of its message, and of no other one."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ctypes
+import faulthandler
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from eventstore import connect, drive
+from handlers import App, Context, Handler, Message, State, handles
+from runtime import Processor
+from runtime.batches.context import BatchContext
+from runtime.messages.envelope import Envelope
+from runtime.spark.workers.job import FoldJob
+from runtime.spark.workers.supervision import Supervision
+from runtime.supervision.note import Note, leave, read_notes, remove_notes
+from runtime.supervision.watch import Watch
+from tests.support.routed import routed
+
+QUICK = 0.4
+MEMORY = 2**28
+
+
+def _for_ever() -> None:
+    while True:
+        pass
+
+
+def _for_ever_whatever_comes() -> None:
+    end = time.monotonic() + 3 * QUICK
+    while time.monotonic() < end:
+        with contextlib.suppress(BaseException):
+            _for_ever()
+
+
+def _asleep() -> None:
+    time.sleep(60)
+
+
+def _raise(error: BaseException) -> Callable[[], None]:
+    def run() -> None:
+        raise error
+
+    return run
+
+
+def _of_memory() -> None:
+    held = []
+    while True:
+        held.append(bytearray(2**24))
+
+
+DEEDS: dict[str, Callable[[], object]] = {
+    "nothing": lambda: None,
+    "loop": _for_ever,
+    "loop and catch": _for_ever_whatever_comes,
+    "sleep": _asleep,
+    "cancel": _raise(asyncio.CancelledError()),
+    "generator exit": _raise(GeneratorExit()),
+    "interrupt": _raise(KeyboardInterrupt()),
+    "exit": _raise(SystemExit(3)),
+    "group": _raise(BaseExceptionGroup("all", [KeyboardInterrupt()])),
+    "be interrupted": lambda: os.kill(os.getpid(), signal.SIGINT),
+    "kill": lambda: os.kill(os.getpid(), signal.SIGKILL),
+    "segfault": lambda: ctypes.string_at(0),
+    "leave": lambda: os._exit(0),
+    "take all memory": _of_memory,
+}
+OF_BASE = ["cancel", "generator exit", "interrupt", "exit", "group"]
+HANGING = ["loop", "loop and catch", "sleep"]
+DYING = ["kill", "segfault", "leave"]
+
+
+class Do(Message):
+    room: str
+    deed: str
+
+
+class Count(State):
+    count: int = 0
+
+
+class Doer(Handler[Count]):
+    @handles(by="room")
+    def do(self, state: Count, message: Do, context: Context) -> Count:
+        DEEDS[message.deed]()
+        return Count(count=state.count + 1)
+
+
+app = App(Doer)
+
+
+def log(*deeds: str) -> list[dict[str, object]]:
+    return [
+        {"message_id": f"m-{number}", "type": "Do", "body": f'{{"room":"hall","deed":"{deed}"}}'}
+        for number, deed in enumerate(deeds)
+    ]
+
+
+def fold(
+    tmp_path: Path, *deeds: str, algorithm: str = "state-based", seconds: float = QUICK
+) -> list[tuple[str, str | None]]:
+    """Handle messages in this process, as a worker does, and return status or reason with the error of each."""
+    job = FoldJob(
+        app,
+        f"sqlite:///{tmp_path}/store.db",
+        "rooms",
+        BatchContext("night"),
+        algorithm=algorithm,  # type: ignore[arg-type]
+        supervision=Supervision(seconds, MEMORY, str(tmp_path / "notes")),
+    )
+    rows = [row for batch in job.fold(routed(app, log(*deeds))) for row in batch.to_pylist()]
+    return [(row["reason"] or row["status"], row["error"]) for row in rows]
+
+
+@pytest.fixture
+def _own_alarm() -> Iterator[None]:
+    """Give the signal to the test, which whoever bounds the time of tests may use."""
+    before = signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGALRM, before)
+
+
+@pytest.mark.parametrize("algorithm", ["state-based", "outbox"])
+@pytest.mark.parametrize("deed", HANGING)
+def test_a_handler_that_hangs_is_interrupted(tmp_path, deed, algorithm):
+    found = fold(tmp_path, "nothing", deed, "nothing", algorithm=algorithm)
+
+    assert [end for end, _ in found] == ["processed", "handler_timeout", "processed"]
+    assert "longer than 0.4 s" in str(found[1][1])
+    # ... and the next attempt finds that recorded
+    assert fold(tmp_path, "nothing", deed, "nothing", algorithm=algorithm)[1] == found[1]
+
+
+@pytest.mark.parametrize("deed", OF_BASE)
+def test_what_ends_programs_ends_no_worker(tmp_path, deed):
+    found = fold(tmp_path, "nothing", deed, "nothing")
+
+    assert [end for end, _ in found] == ["processed", "handler_error", "processed"]
+
+
+def test_a_handler_that_takes_all_memory_fails(tmp_path):
+    found = fold(tmp_path, "nothing", "take all memory", "nothing", seconds=60)
+
+    assert [end for end, _ in found] == ["processed", "handler_error", "processed"]
+    assert "MemoryError" in str(found[1][1])
+
+
+@pytest.mark.parametrize("algorithm", ["state-based", "outbox"])
+@pytest.mark.parametrize("deed", DYING)
+def test_a_message_of_which_there_is_a_note_is_tried_apart(tmp_path, deed, algorithm):
+    leave(str(tmp_path / "notes"), b"m-1")
+    leave(str(tmp_path / "notes"), b"m-2")
+
+    found = fold(tmp_path, "nothing", deed, "nothing", algorithm=algorithm, seconds=60)
+
+    assert [end for end, _ in found] == ["processed", "handler_crashed", "processed"]
+
+
+@pytest.mark.parametrize("deed", HANGING)
+def test_and_so_is_one_that_hung(tmp_path, deed):
+    leave(str(tmp_path / "notes"), b"m-0")
+
+    assert fold(tmp_path, deed, "nothing")[0][0] == "handler_timeout"
+
+
+def test_a_worker_that_is_killed_leaves_a_note_of_its_message(tmp_path):
+    for deed in DYING:
+        copy = os.fork()
+        if copy == 0:
+            faulthandler.disable()
+            fold(tmp_path, "nothing", deed, seconds=60)
+            os._exit(1)
+        os.waitpid(copy, 0)
+
+        assert read_notes(str(tmp_path / "notes"), wait=True) == {"m-1"}
+        remove_notes(str(tmp_path / "notes"))
+
+
+def test_a_worker_that_ends_leaves_none(tmp_path):
+    fold(tmp_path, "nothing", "loop", "exit")
+
+    assert read_notes(str(tmp_path / "notes"), wait=False) == frozenset()
+
+
+async def forward(_: object) -> None: ...
+
+
+def consume(deed: str) -> str | None:
+    processor = Processor(
+        app, drive(connect("memory:").table("rooms")), forward, handler_timeout=timedelta(seconds=QUICK)
+    )
+    body = f'{{"room":"hall","deed":"{deed}"}}'
+    (outcome,) = drive(processor.process(Envelope("m-1", "Do", body)))
+    (good,) = drive(processor.process(Envelope("m-2", "Do", '{"room":"hall","deed":"nothing"}')))
+    assert good.status == "processed"
+    return outcome.reason
+
+
+@pytest.mark.usefixtures("_own_alarm")
+@pytest.mark.parametrize("deed", HANGING)
+def test_a_consumer_goes_on_after_a_handler_that_hangs(deed):
+    assert consume(deed) == "handler_timeout"
+    assert signal.getsignal(signal.SIGALRM) is signal.SIG_DFL
+
+
+@pytest.mark.parametrize("deed", OF_BASE)
+def test_a_consumer_goes_on_after_what_ends_programs(deed):
+    assert consume(deed) == "handler_error"
+
+
+def test_a_consumer_is_stopped_by_who_interrupts_it():
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            consume("be interrupted")
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def test_supervision_costs_microseconds_at_most():
+    context = Context("Doer", "hall", "00000000-0000-4000-8000-000000000001", 0)
+    state, message = Count(), Do(room="hall", deed="nothing")
+    do = app.handlers["Doer"].routes["Do"].revisions[1]
+
+    def cost(call: Callable[[], object], times: int = 20_000) -> float:
+        begun = time.process_time()
+        for _ in range(times):
+            call()
+        return (time.process_time() - begun) / times
+
+    with Note() as note, Watch(30, note) as watch:
+        supervised = min(cost(lambda: watch.call(do, state, message, context)) for _ in range(5))
+    alone = min(cost(lambda: do(state, message, context)) for _ in range(5))
+
+    assert supervised - alone < 5e-6

@@ -1,0 +1,72 @@
+"""The rules of orders and accounts, written with the kit for tests."""
+
+from handlers.testing import HandlerSpec, check_determinism
+from samples.orders import app
+from samples.orders.account import Account
+from samples.orders.log import generate
+from samples.orders.messages import (
+    CustomerTold,
+    OrderPaid,
+    PaymentAsked,
+    PaymentMade,
+    PaymentRefused,
+    PlaceOrder,
+    TopUp,
+)
+from samples.orders.order import Order
+from samples.orders.states import AccountData, OrderData
+
+PLACED = OrderData(status="placed", customer="Ada", cents=919, rate="0.9190")
+in_dollars = PlaceOrder(order_id="o-1", customer="Ada", cents=1000, currency="USD")
+placed = HandlerSpec(Order).given(state=PLACED)
+
+
+def test_an_order_is_priced_at_the_rate_of_the_moment_and_asks_the_account_for_it():
+    HandlerSpec(Order).capturing(rate="0.9190").when(in_dollars).then(
+        publishes=[PaymentAsked(order_id="o-1", customer="Ada", cents=919)], state=PLACED
+    )
+
+
+def test_a_redelivered_order_has_the_price_it_had():
+    HandlerSpec(Order).when(in_dollars).then(publishes=[PaymentAsked]).redelivered(
+        PaymentMade(order_id="o-1")
+    )
+
+
+def test_an_order_that_is_placed_twice_under_two_ids_asks_once():
+    placed.when(in_dollars).then(publishes=[], state=PLACED)
+
+
+def test_a_paid_order_goes_to_the_warehouse_and_the_customer_is_told():
+    placed.when(PaymentMade(order_id="o-1")).then(
+        publishes=[
+            OrderPaid(order_id="o-1", customer="Ada", cents=919, rate="0.9190"),
+            CustomerTold(order_id="o-1", customer="Ada", text="Your order o-1 is on its way (9.19 euros)."),
+        ],
+        state=PLACED.model_copy(update={"status": "paid"}),
+    )
+
+
+def test_of_a_refused_order_only_the_customer_is_told():
+    placed.when(PaymentRefused(order_id="o-1")).then(
+        publishes=[CustomerTold], state=PLACED.model_copy(update={"status": "refused"})
+    )
+
+
+def test_an_account_pays_as_long_as_there_is_enough_in_it():
+    account = HandlerSpec(Account).given(TopUp(customer="Ada", cents=1000))
+
+    account.when(PaymentAsked(order_id="o-1", customer="Ada", cents=919)).then(
+        publishes=[PaymentMade(order_id="o-1")], state=AccountData(cents=81)
+    )
+    account.when(PaymentAsked(order_id="o-1", customer="Ada", cents=1001)).then(
+        publishes=[PaymentRefused(order_id="o-1")], state=AccountData(cents=1000)
+    )
+
+
+def test_the_handlers_are_deterministic():
+    check_determinism(app)
+
+
+def test_a_log_is_the_same_for_the_same_seed():
+    assert list(generate(20)) == list(generate(20)) != list(generate(20, seed=2))
