@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from opcode import opname
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -20,7 +19,7 @@ from handlers import (
 from handlers.app import HandlerDefinition
 from handlers.codec import all_problems
 from handlers.route import Method
-from runtime.blame import users_frame
+from runtime.blame import is_from_outside, users_frame
 from runtime.messages.outcome import Reason
 
 
@@ -96,8 +95,8 @@ def invoke_handler(
             _check_unchanged(handler, (after if returned is state else codec.encode(state)) == before)
         return (codec.reread(before), before) if after == before else codec.canonical(after)
     except BaseException as error:
-        if isinstance(error, KeyboardInterrupt) and not _was_raised(error):
-            raise  # somebody wants the process to stop
+        if is_from_outside(error):
+            raise
         raise _failure(error) from error
 
 
@@ -116,17 +115,6 @@ def _failure(error: BaseException) -> HandlerFailedError:
             return HandlerCrashedError(str(error))
         case _:
             return HandlerFailedError(_describe(error))
-
-
-def _was_raised(error: BaseException) -> bool:
-    """Say whether code raised an error: the interpreter raises one for a signal between any two instructions."""
-    trace = error.__traceback__
-    while trace is not None and trace.tb_next is not None:
-        trace = trace.tb_next
-    if trace is None:
-        return False
-    code = trace.tb_frame.f_code.co_code
-    return opname[code[trace.tb_lasti]] in {"RAISE_VARARGS", "RERAISE"}
 
 
 def _describe(error: BaseException) -> str:

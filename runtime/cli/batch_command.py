@@ -84,13 +84,12 @@ AlgorithmOption = Annotated[
 
 
 @dataclass(frozen=True, kw_only=True)
-class BatchChoices:
-    """What can be chosen for any batch."""
+class MicroBatchChoices:
+    """What can be chosen for any batch, also for those of a stream, but for its id."""
 
     store: StoreUrl
     table: TableName
     out: Out
-    batch_id: BatchId = None
     cascade: Cascade = False
     max_rounds: MaxRounds = 100
     max_outputs: MaxOutputs = 1000
@@ -134,6 +133,13 @@ class BatchChoices:
             token_store=stores.token_store,
             **more,
         )
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchChoices(MicroBatchChoices):
+    """What can be chosen for a batch that is run by itself."""
+
+    batch_id: BatchId = None
 
 
 @dataclass(frozen=True)

@@ -22,10 +22,3 @@ def parse_size(text: str) -> int:
     if not size:
         raise typer.BadParameter(f"{text!r} is no size: write {FORMS}.")
     return size
-
-
-def size_text(size: int) -> str:
-    """Return a size as `parse_size` takes it, in the largest unit that it is whole in."""
-    units = {"GiB": 2**30, "MiB": 2**20, "KiB": 2**10, "": 1}
-    unit = next(unit for unit, each in units.items() if size % each == 0)
-    return f"{size // units[unit]}{unit}"

@@ -16,6 +16,7 @@ from handlers.context import message_codec
 from handlers.route import KeyKind, Route
 from handlers.text import is_text
 from handlers.unpacking import unpack
+from runtime.blame import is_from_outside
 from runtime.clock import EARLIEST
 from runtime.messages.deliveries import Deliveries, Delivery
 from runtime.messages.envelope import Envelope
@@ -113,7 +114,9 @@ def business_id_of(route: Route, envelope: Envelope) -> str | None:
         return canonical(given) if route.key_kind is KeyKind.UUID else given
     try:
         return route.business_id(read_body(route, envelope.body)) or None
-    except Exception:  # noqa: BLE001 - a message's own validators may raise anything
+    except BaseException as error:  # a message's own validators may raise anything
+        if is_from_outside(error):
+            raise
         return None
 
 
@@ -175,7 +178,9 @@ class _Parser:
                 message, digest = read_body(route, body), fingerprint(type_, body, packed=True)
         except ValidationError as error:
             return self._refusal(_reason(route, error), shortened(all_problems(error), self._error_length))
-        except Exception as error:  # noqa: BLE001 - a message's own validators may raise anything
+        except BaseException as error:  # a message's own validators may raise anything
+            if is_from_outside(error):
+                raise
             return self._refusal(Reason.INVALID_BODY, shortened(repr(error), self._error_length))
         if is_for_stream(message):
             return message, digest

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -60,6 +61,17 @@ def test_a_standalone_cluster_runs_a_driver_program_and_a_command(folder):
 
     assert "Won" in told
     assert statuses(folder / "outcomes") == sorted(FIRST + ["duplicate"] * 7)
+
+
+def test_a_server_of_spark_connect_runs_commands_and_a_program(folder):
+    write_files(CLUSTER, folder)
+    (commands,) = marked(CLUSTER, "connect")
+
+    told = paste(on_free_ports(commands, 15002), folder, beside_the_project())
+
+    assert statuses(folder / "outcomes") == sorted(FIRST + ["duplicate"] * 7)
+    assert re.search(r"duplicate\W+7\b", told)
+    assert told.count("|Raffle|") == 4
 
 
 def test_a_wheel_is_built_for_a_platform(tmp_path):

@@ -260,6 +260,7 @@ DOCUMENTS = (
 
 PICTURES = (
     Check(pictures.illustrated("x"), Bounds(1, 2), is_quick=True),
+    Check(pictures.illustrated("x"), Bounds(1, 1, 1), is_quick=True),
     Check(pictures.illustrated("x"), Bounds(1, 1, 0, cuts=1), is_quick=True),
     Check(pictures.illustrated("x", swept=True), Bounds(1, 1), is_quick=True),
     Check(pictures.ATTEMPTS, Bounds(1, 1), is_quick=True),

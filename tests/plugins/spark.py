@@ -70,7 +70,7 @@ def spark(
 
 
 def _of_connect() -> SparkSession:
-    os.environ.update(JAVA_HOME=str(find_java()), PYSPARK_PYTHON=sys.executable, SPARK_TESTING="1")
+    os.environ.update(JAVA_HOME=str(find_java()), PYSPARK_PYTHON=sys.executable)
     settings: dict[str, Any] = {**QUICK, **session._settings("local[2,4]", {})}
     with warnings.catch_warnings(action="ignore"):  # what is for the server only, the session refuses
         return SparkSession.builder.config(map=settings).remote("local[2,4]").getOrCreate()

@@ -42,8 +42,9 @@ def publish(
         consistent publish --batch ID --to sqlite:///published.db \
             --map Hit=hits --store sqlite:///store.db --table games
 
-    To SQL exactly once: a slice of the outputs is one transaction, with a marker. To HTTP once at receivers that honour
-    the Idempotency-Key, which is the id of the output. Outputs of a business object are sent in order.
+    To SQL and Kafka exactly once: a slice of the outputs is one transaction, with a marker. Over HTTP once at receivers
+    that honour the Idempotency-Key, which is the id of the output. A MODULE:FUNCTION at most or at least once. Outputs
+    of a business object are sent in order.
 
     Stopped or killed at any moment, the same command goes on with what is not out; several at once share the work.
     What a receiver refuses for good is listed, and costs the others nothing. Reads the outcomes once, without Spark.

@@ -9,24 +9,20 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from runtime.batches.dead_letter_limit import DeadLetterLimit
 from runtime.cli.apps import load_app
-from runtime.cli.batch_command import AlgorithmOption, BatchChoices, Cascade, Guard, Out
+from runtime.cli.batch_command import AlgorithmOption, Guard, MicroBatchChoices
 from runtime.cli.beginning import check_batch
-from runtime.cli.commands.run import LateOption, OnErrorOption
+from runtime.cli.commands.run import LateOption, OnDifferenceOption, OnErrorOption
 from runtime.cli.console import Screen
 from runtime.cli.durations import parse_duration
 from runtime.cli.message_logs import check_log
-from runtime.cli.option_groups import OtherStores, SparkOptions
 from runtime.cli.options import (
     AlgorithmChoice,
     AppSpec,
-    DocumentsUrl,
     Late,
-    MaxRounds,
+    OnDifference,
     OnError,
-    Partitions,
-    StoreUrl,
-    TableName,
 )
 from runtime.cli.places import check_out
 from runtime.cli.reports.tables import counted
@@ -112,6 +108,16 @@ CompactAfter = Annotated[
         help="Merge the outcomes of N epochs, which are in OUT when the last of them is published.",
     ),
 ]
+MaxDeadLetters = Annotated[
+    DeadLetterLimit | None,
+    typer.Option(
+        "--max-dead-letters",
+        parser=DeadLetterLimit.parse,
+        metavar="N|P%",
+        help="Hold an epoch in which more deliveries than 10, or than 0.5%, are dead letters back, unpublished, and "
+        "end with exit code 3.",
+    ),
+]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,32 +143,15 @@ class StreamChoices:
         return None if self.trigger is None else timedelta(seconds=self.trigger / _MICROSECONDS)
 
 
-@dataclass(frozen=True, kw_only=True)
-class MicroBatchChoices:
-    """What can be chosen for the micro-batches of a stream, as for any batch."""
-
-    store: StoreUrl
-    table: TableName
-    out: Out
-    cascade: Cascade = False
-    max_rounds: MaxRounds = 100
-    partitions: Partitions = None
-    documents: DocumentsUrl = None
-    others: OtherStores
-    spark: SparkOptions
-
-    def as_batch(self) -> BatchChoices:
-        """Return the choices as those of a batch whose id is not chosen."""
-        return BatchChoices(**{name: getattr(self, name) for name in self.__dataclass_fields__})
-
-
 def stream(
     *,
     app: AppSpec,
     choices: StreamChoices,
-    batches: MicroBatchChoices,
+    batch: MicroBatchChoices,
     late: LateOption = Late.REFUSE,
     on_error: OnErrorOption = OnError.CONTINUE,
+    on_difference: OnDifferenceOption = OnDifference.DEAD_LETTER,
+    max_dead_letters: MaxDeadLetters = None,
     guard: Guard = False,
     algorithm: AlgorithmOption = AlgorithmChoice.STATE_BASED,
 ) -> None:
@@ -180,8 +169,14 @@ def stream(
     """
     trigger = choices.how_often
     loaded = load_app(app)
-    batch = batches.as_batch()
-    options = batch.options(algorithm.value, late=late.value, on_error=on_error.value, guard=guard)
+    options = batch.options(
+        algorithm.value,
+        late=late.value,
+        on_error=on_error.value,
+        on_difference=on_difference.value,
+        max_dead_letters=None if max_dead_letters is None else str(max_dead_letters),
+        guard=guard,
+    )
     check_log(choices.source, batch.spark.place)
     check_out(batch.out, batch.spark.place)
     check_batch(loaded, batch.states, options, None, batch.out, must_exist=False)
@@ -198,7 +193,7 @@ def stream(
 
 
 def _stream(
-    app: App, batch: BatchChoices, choices: StreamChoices, options: BatchOptions, screen: Screen
+    app: App, batch: MicroBatchChoices, choices: StreamChoices, options: BatchOptions, screen: Screen
 ) -> Stream:
     from runtime.spark.streaming.query import Stream
     from runtime.spark.workers.connection import TablePlace

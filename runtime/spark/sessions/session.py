@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import socket
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from pyspark import SparkConf, SparkContext, SparkFiles
 from pyspark.errors import PySparkException
@@ -24,6 +26,10 @@ Session = SparkSession
 
 DEFAULT_MASTER = "local[*,4]"
 TASK_FAILURES = 4
+
+_PORT = 15002
+_PATIENCE_SECONDS = 10.0
+_PROXIES = ("grpc_proxy", "https_proxy", "http_proxy")
 
 _SETTINGS = {
     "spark.app.name": "consistent-messaging",
@@ -68,6 +74,7 @@ def connect_session(url: str) -> SparkSession:
     The session that this process has already is returned as it is. Raises `MissingExtraError` without the packages
     that Spark Connect needs, and `UsageError` when there is no such server.
     """
+    _check_server(url)
     try:
         spark = SparkSession.builder.remote(url).getOrCreate()
         spark.version  # noqa: B018 - the first thing that is asked of the server
@@ -78,6 +85,19 @@ def connect_session(url: str) -> SparkSession:
     except PySparkException as error:
         raise UsageError(f"There is no Spark Connect at {url}: {explain(error)}") from error
     return spark
+
+
+def _check_server(url: str) -> None:
+    """Raise `UsageError` when nobody listens at a url: PySpark would go on trying for ten minutes."""
+    place = urlsplit(url)
+    if any(os.environ.get(name) for name in _PROXIES):  # of which only gRPC knows the way
+        return
+    try:
+        socket.create_connection(
+            (place.hostname or "", place.port or _PORT), timeout=_PATIENCE_SECONDS
+        ).close()
+    except OSError as error:
+        raise UsageError(f"There is no Spark Connect at {url}: {error.strerror or error}.") from error
 
 
 def with_retries(master: str) -> str:

@@ -58,6 +58,11 @@ def job_settings(spark: SparkSession, messages: object = None) -> Iterator[None]
         yield
 
 
+def forget_original(copy: SparkSession) -> None:
+    """Let a copy of a session on which jobs are under way, such as that of a query, have settings of its own."""
+    copy.conf.unset(_NAME)
+
+
 @contextmanager
 def _settings_of_one(session: SparkSession) -> Iterator[None]:
     with _lock:

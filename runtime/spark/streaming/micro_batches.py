@@ -13,7 +13,7 @@ from runtime.spark.batch_options import BatchOptions
 from runtime.spark.logs.routing import group
 from runtime.spark.passes import Work
 from runtime.spark.rounds import Rounds
-from runtime.spark.sessions.settings import job_settings
+from runtime.spark.sessions.settings import forget_original, job_settings
 from runtime.spark.streaming.admission import Admission
 from runtime.spark.streaming.placing import EpochPlaces
 from runtime.spark.workers.connection import TablePlace, open_table
@@ -42,6 +42,7 @@ class MicroBatches:
     def __call__(self, messages: DataFrame, epoch: int) -> None:
         """Run the micro-batch of an epoch to its end, unless it is published, and put its outcomes in place."""
         try:
+            forget_original(messages.sparkSession)
             with job_settings(messages.sparkSession):
                 self._run(messages, epoch)
         except Exception as error:

@@ -19,6 +19,7 @@ from runtime.spark.folders import absolute_folder
 from runtime.spark.logs.log import normalise
 from runtime.spark.logs.routing import find_routes
 from runtime.spark.sessions.failures import explain
+from runtime.spark.sessions.kinds import is_connect
 from runtime.spark.sessions.settings import job_settings
 from runtime.spark.streaming.admission import Admission
 from runtime.spark.streaming.checkpoint import Checkpoint
@@ -56,7 +57,8 @@ def run_stream(
     A query that stopped goes on where it was when it is started again with its name and checkpoint: with other handlers
     of the same names, other parallelism or another session too. Costs a micro-batch what it costs a batch.
 
-    Raises `UsageError` for what cannot be run. Spark reports what stops the query later: `query.exception()`.
+    Raises `UsageError` for what cannot be run, as on a session of Spark Connect. Spark reports what stops the query
+    later: `query.exception()`.
     """
     place = TablePlace(store, table)
     return Stream(app, place, out, query, checkpoint, compact_after, BatchOptions(**options)).start(
@@ -89,8 +91,20 @@ class Stream:
     def start(self, df: DataFrame, trigger: Trigger = None) -> StreamingQuery:
         """Start the query. Raises `UsageError` for what is no stream, and `LogError` for what is no log."""
         spark = df.sparkSession
+        if is_connect(spark):
+            message = (
+                "Micro-batches are run by the process that has the session, and Spark Connect would run them on its "
+                "server: start the stream in a session of this process, such as that of --master or spark-submit."
+            )
+            raise UsageError(message)
         if not df.isStreaming:
             message = "This DataFrame is no stream: make it with spark.readStream, or run it as a batch."
+            raise UsageError(message)
+        if is_connect(spark):
+            message = (
+                "This is a session of Spark Connect, where micro-batches are handled on the server, in another process "
+                "than this one: start the stream with a session of the driver itself, or by spark-submit there."
+            )
             raise UsageError(message)
         check_reach(open_table(self.place.store, self.place.table, self.options.other_table), spark)
         with job_settings(spark):  # of which the query has a copy

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import json
 import shlex
+import sqlite3
+from contextlib import closing
 from dataclasses import dataclass
 from subprocess import CompletedProcess
 
@@ -49,7 +51,9 @@ def commands(workplace: Workplace) -> Commands:
         resumed=workplace.consistent(*FIRST),
         log=(folder.path / ".consistent" / "consistent.log").read_text(),
         again=workplace.consistent(*FIRST, "--json"),
-        later=workplace.consistent(*RUN, "--messages", "later.jsonl", "--json"),
+        later=workplace.consistent(
+            *RUN, "--messages", "later.jsonl", "--json", "--publish", "sqlite:///published.db"
+        ),
         truncated=workplace.consistent(*cut),
         listed=workplace.consistent("batches", *ON_STORE, "--json"),
         shown=workplace.consistent("show", *ON_STORE, "Account", "a1", "--diff"),
@@ -151,3 +155,12 @@ def test_both_batches_are_listed_as_published(commands):
 
     assert [each["status"] for each in batches] == ["published", "published"]
     assert batches[1]["batch_id"] == "first"
+
+
+def test_a_batch_publishes_its_outputs_to_a_target(commands):
+    batch_id = json.loads(commands.later.stdout)["batch_id"]
+
+    assert f"Publishing batch {batch_id} to sqlite:///" in commands.later.stderr
+    with closing(sqlite3.connect(commands.folder.path / "published.db")) as target:
+        published = target.execute('SELECT DISTINCT type, handler, batch_id FROM "Credited"').fetchall()
+    assert published == [("Credited", "Account", batch_id)]

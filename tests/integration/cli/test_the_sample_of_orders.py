@@ -10,7 +10,7 @@ import pytest
 from samples.orders.__main__ import STEPS, write_log
 from tests.plugins.spark import Workplace
 
-pytestmark = pytest.mark.thorough
+pytestmark = [pytest.mark.thorough, pytest.mark.timeout(600)]  # six rounds on Spark
 
 
 def test_its_steps_do_everything_once_however_often_they_are_run(workplace: Workplace):

@@ -143,6 +143,7 @@ def test_modules_that_import_each_other(consistent, folder):
         ({"out": "out*"}, 2, "a pattern to Spark"),
         ({"master": "nonsense"}, 2, "'nonsense' is no master of Spark: write local[*]"),
         ({"master": "local[x]"}, 2, "'local[x]' is no master of Spark"),
+        ({"remote": "host:15002"}, 2, "'host:15002' is no url of Spark Connect: write sc://HOST:PORT"),
         ({"master": "yarn"}, 2, "use a local master, or a store on the network"),
         ({"partitions": "0"}, 2, "greater than or equal to 1"),
         ({"max_dead_letters": "lots"}, 2, "write one such as 10, or a share such as 0.5%"),

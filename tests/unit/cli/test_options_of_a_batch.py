@@ -146,3 +146,13 @@ def test_the_id_that_is_printed_is_the_one_that_is_begun(consistent, begun):
     said = consistent(*REQUIRED)
 
     assert said.err.startswith(f"Batch {begun.batch_id}: ")
+
+
+def test_a_server_of_spark_connect_takes_the_place_of_a_master(consistent, begun):
+    consistent(*REQUIRED, "--remote", "sc://127.0.0.1:15002")
+    assert begun.master == "sc://127.0.0.1:15002"
+
+
+def test_an_sqlite_file_is_not_seen_by_a_server_of_another_machine(consistent, begun):
+    said = consistent(*REQUIRED, "--remote", "sc://far.away", "--algorithm", "outbox")
+    assert (said.code, "the workers of sc://far.away may run on others" in said.err) == (2, True)

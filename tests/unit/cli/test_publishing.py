@@ -7,6 +7,7 @@ from contextlib import closing
 
 import pytest
 
+from runtime.cli.invocation import command_with, holds_secret, remember
 from tests.support.done_batches import BATCH, TABLE, games, make_batch
 
 
@@ -79,3 +80,15 @@ def test_a_secret_that_is_typed_is_warned_of(consistent, batch):
 
     assert "Warning: the command line holds a secret" in said.err
     assert "hunter2" not in said.err
+
+
+def test_the_command_to_go_on_with_shows_no_password_and_no_header():
+    remember(["run", "--publish", "postgresql://user:hunter2@host/db", "--header", "Authorization=hunter2"])
+    typed = command_with("--batch-id", "b1")
+    is_warned_of = holds_secret()
+    remember(["run", "--publish", "env:TARGET", "--header", "Authorization=env:TOKEN"])
+
+    assert typed == "consistent run --publish ... --header ... --batch-id b1"
+    assert is_warned_of
+    assert not holds_secret()
+    assert command_with("--batch-id", "b1").count("env:") == 2

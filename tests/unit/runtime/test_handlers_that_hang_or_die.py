@@ -14,6 +14,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from pydantic import field_validator
 
 from eventstore import connect, drive
 from handlers import App, Context, Handler, Message, State, handles
@@ -83,6 +84,12 @@ DYING = ["kill", "segfault", "leave"]
 class Do(Message):
     room: str
     deed: str
+
+    @field_validator("room")
+    @classmethod
+    def does(cls, room: str) -> str:
+        DEEDS.get(room, DEEDS["nothing"])()
+        return room
 
 
 class Count(State):
@@ -204,6 +211,15 @@ def consume(deed: str) -> str | None:
     (good,) = drive(processor.process(Envelope("m-2", "Do", '{"room":"hall","deed":"nothing"}')))
     assert good.status == "processed"
     return outcome.reason
+
+
+@pytest.mark.parametrize("deed", OF_BASE)
+def test_nor_does_a_validator_stop_a_consumer(deed):
+    processor = Processor(app, drive(connect("memory:").table("rooms")), forward)
+
+    (outcome,) = drive(processor.process(Envelope("m-1", "Do", f'{{"room":"{deed}","deed":"nothing"}}')))
+
+    assert outcome.reason == "invalid_body"
 
 
 @pytest.mark.usefixtures("_own_alarm")

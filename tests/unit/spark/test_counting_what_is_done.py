@@ -107,3 +107,16 @@ def test_without_an_address_nothing_is_counted():
     meter = Meter(None, ALONE, partition=0)
     meter.add(group("Shop", 1))
     meter.tell()
+
+
+@pytest.mark.parametrize("message_id", ["m-5", "x" * 255])
+def test_a_message_that_takes_long_is_named_until_something_else_is_told(counts, message_id):
+    meter = Meter(counts.address, ALONE, partition=0)
+
+    meter.tell_of(message_id)
+    counts.read()
+    assert counts.slow == message_id
+
+    meter.tell()
+    counts.read()
+    assert counts.slow is None

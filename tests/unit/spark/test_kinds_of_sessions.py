@@ -10,7 +10,10 @@ from pyspark.errors import PySparkException
 
 from runtime.errors import UsageError
 from runtime.spark.sessions.kinds import address_for_workers, cores_of, master_of, may_be_local
+from runtime.spark.sessions.session import connect_session
+from runtime.spark.streaming.query import run_stream
 from runtime.spark.workers.connection import check_reach
+from samples.shooting_range import app
 
 PLAN = "== Physical Plan ==\n*(1) Range (0, 1, step=1, splits=12)\n"
 
@@ -97,3 +100,18 @@ def test_workers_of_a_server_reach_this_process_where_it_faces_that_server():
     assert address_for_workers(of_connect("127.0.0.1")) == "127.0.0.1"
     classic: Any = Session(spark_driver_host="10.0.0.7")
     assert address_for_workers(classic) == "10.0.0.7"
+
+
+def test_a_server_that_is_not_there_is_told_at_once():
+    with pytest.raises(
+        UsageError, match=r"There is no Spark Connect at sc://127\.0\.0\.1:1: Connection refused"
+    ):
+        connect_session("sc://127.0.0.1:1")
+
+
+def test_a_stream_is_refused_where_its_micro_batches_would_run_elsewhere(tmp_path):
+    frame: Any = SimpleNamespace(sparkSession=of_connect("localhost"), isStreaming=True)
+    place: Any = {"store": f"sqlite:///{tmp_path}/store.db", "table": "games", "out": str(tmp_path / "out")}
+    with pytest.raises(UsageError, match="Spark Connect would run them on its server"):
+        run_stream(frame, app, query="q", checkpoint=str(tmp_path / "checkpoint"), **place)
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,77 @@
+"""Runners are killed before each of their calls: what is lost and what is there twice is what the target promises."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from runtime.publishing.publisher import Promise
+from tests.docs.pages import text
+from tests.publishing.__main__ import cases, row
+from tests.publishing.cases import FunctionCase, HttpCase, SqliteCase
+from tests.publishing.kills import IDS, Counts, kill_everywhere
+from tests.publishing.servers import http_receiver
+
+PAGE = text("docs/publishing.md")
+ONE_CHUNK_A_KILL = 2
+
+
+def test_to_sqlite_each_output_is_written_once(tmp_path):
+    found = kill_everywhere(SqliteCase(tmp_path / "target.db"), tmp_path, every=6)
+
+    assert found.kills >= 3
+    assert found.counts == Counts()
+
+
+def test_over_http_nothing_is_lost_and_order_is_kept(tmp_path):
+    with http_receiver() as receiver:
+        found = kill_everywhere(HttpCase(receiver, "k"), tmp_path, every=12)
+
+    assert found.kills >= 2
+    assert (found.counts.lost, found.counts.disorder) == (0, 0)
+
+
+@pytest.mark.thorough
+def test_at_most_once_is_never_twice_and_each_loss_is_reported(tmp_path):
+    found = kill_everywhere(FunctionCase(tmp_path / "sent", Promise.AT_MOST_ONCE), tmp_path, every=7)
+
+    assert found.counts.duplicates == 0
+    assert found.counts.lost <= found.refused <= found.kills
+
+
+@pytest.mark.thorough
+def test_at_least_once_loses_nothing_and_repeats_a_chunk_at_most(tmp_path):
+    found = kill_everywhere(FunctionCase(tmp_path / "sent", Promise.AT_LEAST_ONCE), tmp_path, every=7)
+
+    assert found.counts.lost == 0
+    assert found.counts.duplicates <= found.kills * ONE_CHUNK_A_KILL
+
+
+@pytest.mark.thorough
+@pytest.mark.timeout(900)
+def test_each_target_keeps_its_promise_wherever_its_runner_is_killed(tmp_path):
+    table = ""
+    with cases(tmp_path) as found:
+        for number, (name, case) in enumerate(found.items()):
+            place = tmp_path / str(number)
+            place.mkdir()
+            table += row(name, kill_everywhere(case, place))
+
+    check(table)
+
+
+def test_each_row_of_the_page_keeps_what_is_promised():
+    check(PAGE)
+
+
+def check(table):
+    rows = re.findall(r"^\| ([\w ,()]+) \| ((?:\d+ \| )+\d+) \|$", table, re.MULTILINE)
+    assert len(rows) == 6
+    for name, cells in rows:
+        kills, outputs, lost, duplicates, _, disorder, in_doubt = map(int, cells.split(" | "))
+        assert kills >= 15
+        assert outputs == kills * len(IDS)
+        assert disorder == 0
+        assert lost == 0 or (name == "function, at most once" and lost <= in_doubt)
+        assert duplicates == 0 or name == "function, at least once"

@@ -1,0 +1,68 @@
+"""A batch in Kafka's topics: one transaction a slice, with its marker, on librdkafka's mock brokers."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from runtime.errors import TargetUnavailableError, UsageError
+from runtime.publishing.publisher import SliceName
+from runtime.publishing.targets.choice import open_target
+from runtime.publishing.targets.kafka import KafkaTarget
+from tests.publishing.cases import records
+from tests.publishing.servers import kafka_brokers
+
+
+@pytest.mark.thorough
+def test_each_output_is_in_the_topic_of_its_type_in_order_and_a_slice_with_a_marker_is_not_sent(batch):
+    with kafka_brokers() as brokers:
+        url = f"kafka://{brokers}"
+        done = batch.publish(url, names={"Hit": "hits"})
+        hits, missed = records(brokers, "hits"), records(brokers, "Missed")
+
+        async def opened(number):
+            publisher = open_target(url).publisher()
+            try:
+                return await publisher.open(SliceName(done.publication.marker, number))
+            finally:
+                await publisher.close()
+
+        is_new = [asyncio.run(opened(number)) for number in (0, 1, 2, 3)]
+
+    assert sorted(hits + missed) == sorted(batch.ids)
+    for game in range(6):
+        for topic in (hits, missed):
+            ours = [each for each in topic if each.startswith(f"g{game}-")]
+            assert ours == sorted(ours)
+    assert is_new == [False, False, False, True]
+
+
+def test_settings_and_credentials_may_stand_in_the_url():
+    target = open_target("kafka://$user:p%40ss@broker:9093?security.protocol=SASL_PLAINTEXT")
+
+    assert isinstance(target, KafkaTarget)
+    assert target.settings == {
+        "bootstrap.servers": "broker:9093", "security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN",
+        "sasl.username": "$user", "sasl.password": "p@ss",
+    }  # fmt: skip
+    assert "p@ss" not in target.name + target.identity
+    assert "p%40ss" not in target.name + target.identity
+
+
+def test_a_cluster_without_brokers_in_its_url_is_refused():
+    with pytest.raises(UsageError, match="kafka://HOST:PORT"):
+        open_target("kafka://")
+
+
+def test_what_was_not_begun_cannot_be_committed():
+    publisher = open_target("kafka://127.0.0.1:9").publisher()
+
+    async def committed():
+        try:
+            await publisher.commit()
+        finally:
+            await publisher.close()
+
+    with pytest.raises(TargetUnavailableError, match="no transaction under way"):
+        asyncio.run(committed())
