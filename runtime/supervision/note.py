@@ -24,9 +24,8 @@ _HEAD = 2
 _SECONDS_TO_WAIT = 3.0
 _EVERY_SECONDS = 0.1
 _KEEPER = (
-    "import os, sys; sys.stdin.buffer.read(); path, folder = sys.argv[1:3]\n"
-    "with open(path, 'rb') as file: data = file.read()\n"
-    "os.unlink(path)\n"
+    "import os, sys; sys.stdin.buffer.read(); number, folder = sys.argv[1:3]\n"
+    "data = os.pread(int(number), 1 << 16, 0)\n"
     "size = int.from_bytes(data[:2], 'little')\n"
     "local = folder.removeprefix('file://')\n"
     "if not size: pass\n"
@@ -51,13 +50,17 @@ class Note:
     def __enter__(self) -> Self:
         if self._folder is None:
             return self
-        number, path = tempfile.mkstemp(prefix="consistent-note-")
-        os.write(number, bytes(_SIZE))
-        self._memory = mmap.mmap(number, _SIZE)
-        os.close(number)
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-        command = [sys.executable, "-S", "-c", _KEEPER, path, self._folder]
-        self._keeper = subprocess.Popen(command, stdin=subprocess.PIPE, env=environment)  # noqa: S603 - our own
+        with (
+            tempfile.TemporaryFile() as file
+        ):  # without a name, so that none is left when all are killed at once
+            number = file.fileno()
+            os.truncate(number, _SIZE)
+            self._memory = mmap.mmap(number, _SIZE)
+            command = [sys.executable, "-S", "-c", _KEEPER, str(number), self._folder]
+            self._keeper = subprocess.Popen(  # noqa: S603 - our own
+                command, stdin=subprocess.PIPE, env=environment, pass_fds=[number]
+            )
         return self
 
     def __exit__(self, *error: object) -> None:

@@ -89,4 +89,6 @@ def test_the_page_shows_what_the_full_campaign_has_done():
     rows = [row for row in section("totals", PAGE).splitlines() if row.startswith("| `")]
 
     assert [row.split("`")[1] for row in rows] == list(PARTS)
-    assert all(row.split("|")[6].strip() == "0" for row in rows), "no batch differs"
+    assert all(
+        int(row.split("|")[4].strip().replace(",", "")) >= PARTS[row.split("`")[1]].goal for row in rows
+    )

@@ -7,17 +7,20 @@ import re
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 from tests.packaging.extras import REPOSITORY, closure
 
-_PIN = re.compile(r"^([a-z0-9-]+)==([^\s;\\]+)", re.MULTILINE)
+_PIN = re.compile(r"[a-z0-9-]+==")
 _HASH = re.compile(r"--hash=sha256:[0-9a-f]{64}")
 FILES = {"run": ["azure", "spark"], "test": ["test", "lint"]}
 
 
 def pins(path: Path) -> dict[str, str]:
-    """Return the versions of packages by their names."""
-    return dict(_PIN.findall(path.read_text()))
+    """Return the versions of packages by their names, of those that this Python takes."""
+    lines = [line.rstrip(" \\") for line in path.read_text().splitlines() if _PIN.match(line)]
+    found = [each for each in map(Requirement, lines) if each.marker is None or each.marker.evaluate()]
+    return {each.name: str(each.specifier) for each in found}
 
 
 def requirements(name: str) -> Path:
