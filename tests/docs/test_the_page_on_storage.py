@@ -36,8 +36,8 @@ from runtime.publishing.claims import Claims
 from runtime.publishing.publisher import Refused
 from runtime.publishing.records import Publications
 from runtime.retries import RetryPolicy
-from runtime.storage import limits
 from runtime.spark import issuing
+from runtime.storage import limits
 from samples.shooting_range import app
 from tests.docs.pages import text
 from tests.unit.runtime.algorithms.world import WITH_OUTBOX
@@ -115,7 +115,7 @@ async def write_all(table: Table) -> None:
     given_to = Dependencies(app, table, batch=BatchContext("refused", number=9))
     shooting_range = app.handlers["ShootingRange"]
     dated = refused._replace(message_id="dated", enqueued_at=1)
-    bad = [refused, dated, refused._replace(message_id="large", body="{" * limits.MAX_LETTER_BYTES)]
+    bad = [refused, dated, refused._replace(message_id="large", body="x" * limits.MAX_LETTER_BYTES)]
     await make_outbox_batches("outbox", given_to)["ShootingRange"].process(
         GAMES[0], [prepare(shooting_range, GAMES[0], each) for each in bad]
     )
