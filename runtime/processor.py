@@ -20,6 +20,7 @@ from runtime.algorithms.choice import (
     AlgorithmName,
     Dependencies,
     check_documents,
+    check_name,
     check_stores,
     handlers_of,
     make_algorithms,
@@ -94,6 +95,7 @@ class Processor:
         documents: str | DocumentStore | None = None,
         settings: TableSettings | None = None,
     ) -> None:
+        check_name(algorithm)
         check_stores(algorithm, deduplication_store=deduplication_store, token_store=token_store)
         check_documents(algorithm, documents)
         retries = retries or RetryPolicy()

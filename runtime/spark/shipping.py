@@ -6,7 +6,8 @@ import sys
 import sysconfig
 import tempfile
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import cache
 from hashlib import sha256
 from pathlib import Path
 from types import ModuleType
@@ -23,15 +24,28 @@ def ship(spark: SparkSession, name: str) -> bool:
     files = [] if module is None else sorted(_sources(module))
     if not files:
         return False
-    with tempfile.TemporaryDirectory() as folder:
-        # The name says what is in it, as a session refuses other content under a name that it has.
-        content = sha256(b"".join(path.read_bytes() for _, path in files)).hexdigest()[:16]
-        archive = Path(folder) / f"{files[0][0].partition('/')[0]}-{content}.zip"
-        with zipfile.ZipFile(archive, "w") as zipped:
-            for place, path in files:
-                zipped.write(path, place)
-        spark.addArtifacts(str(archive), pyfile=True)
+    # The name says what is in it, as a session refuses other content under a name that it has.
+    content = sha256(b"".join(path.read_bytes() for _, path in files)).hexdigest()[:16]
+    archive = Path(_folder().name) / f"{files[0][0].partition('/')[0]}-{content}.zip"
+    if not archive.exists():
+        _pack(files, archive)
+    spark.addArtifacts(str(archive), pyfile=True)
     return True
+
+
+@cache
+def _folder() -> tempfile.TemporaryDirectory[str]:
+    """Return the folder of what was sent: new workers of a session fetch it anew as long as this process lives."""
+    return tempfile.TemporaryDirectory(prefix="consistent-apps-")
+
+
+def _pack(files: Sequence[tuple[str, Path]], archive: Path) -> None:
+    """Write an archive. The same files give the same bytes, at whatever time."""
+    unfinished = archive.with_suffix(".unfinished")
+    with zipfile.ZipFile(unfinished, "w") as zipped:
+        for place, path in files:
+            zipped.writestr(zipfile.ZipInfo(place), path.read_bytes())
+    unfinished.rename(archive)
 
 
 def _sources(module: ModuleType) -> Iterator[tuple[str, Path]]:

@@ -116,7 +116,7 @@ class World:
     def prepare_driver(self) -> None:
         """Have temporary files made where they are looked for."""
         os.environ["TMPDIR"] = str(self.folder / "tmp")
-        tempfile.tempdir = None
+        tempfile.tempdir = os.environ["TMPDIR"]  # or Python would try it with a file, and be killed meanwhile
         self.marks.phase = Phase.BEGINNING
 
 

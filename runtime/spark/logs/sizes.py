@@ -75,8 +75,10 @@ def _measure(part: str, content: Column, most: int, *, is_packed: bool = False) 
 
 
 def _headers(log: DataFrame) -> Column:
-    if not isinstance(log.schema["headers"].dataType, MapType):
-        return sf.col("headers")
+    """Return the bytes of the headers; of a column of another type, which is no log's, nothing."""
+    found = log.schema["headers"].dataType
+    if not isinstance(found, MapType):
+        return sf.col("headers") if isinstance(found, StringType) else sf.lit(None).cast("string")
     keys, values = sf.map_keys("headers"), sf.map_values("headers")
     return sf.concat(sf.array_join(keys, ""), sf.array_join(values, ""))
 

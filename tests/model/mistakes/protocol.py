@@ -200,8 +200,8 @@ def _only_what_is_new_is_made_durable(patch: pytest.MonkeyPatch) -> None:
 def _time_goes_back(patch: pytest.MonkeyPatch) -> None:
     begin: Any = Transaction.__init__
 
-    def begin_without_time(self: Any, *given: Any) -> None:
-        begin(self, *given)
+    def begin_without_time(self: Any, *given: Any, **named: Any) -> None:
+        begin(self, *given, **named)
         self.last_now = 0
 
     patch.setattr(Transaction, "__init__", begin_without_time)

@@ -25,7 +25,7 @@ def test_a_table_that_is_no_stream(tmp_path):
 def test_a_session_of_spark_connect(tmp_path):
     df = SimpleNamespace(isStreaming=True, sparkSession=RemoteSession())
 
-    with pytest.raises(UsageError, match="Spark Connect, where micro-batches are handled on the server"):
+    with pytest.raises(UsageError, match="Spark Connect would run them on its server"):
         stream(tmp_path).start(df)
 
 
