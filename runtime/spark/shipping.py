@@ -21,7 +21,8 @@ def ship(spark: SparkSession, name: str) -> bool:
     Only a user's own source travels: what is installed from a package index may need more than its Python files.
     """
     module = sys.modules.get(name.partition(".")[0])
-    files = [] if module is None else sorted(_sources(module))
+    # A package without an __init__.py may have the same folder twice.
+    files = [] if module is None else sorted(dict(_sources(module)).items())
     if not files:
         return False
     # The name says what is in it, as a session refuses other content under a name that it has.

@@ -29,6 +29,7 @@ import runtime.spark
 from runtime.cli import main
 from runtime.spark.sessions import session
 from runtime.spark.sessions.java import find_java
+from tests.plugins.azurite import REPOSITORY
 
 # Small jobs end before a compiler has paid for itself: the JVM's optimising one, and Spark's of queries.
 QUICK = {
@@ -70,7 +71,9 @@ def spark(
 
 
 def _of_connect() -> SparkSession:
-    os.environ.update(JAVA_HOME=str(find_java()), PYSPARK_PYTHON=sys.executable)
+    """Start a server, whose workers find the modules of these tests as this process does."""
+    searched = os.pathsep.join([str(REPOSITORY), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
+    os.environ.update(JAVA_HOME=str(find_java()), PYSPARK_PYTHON=sys.executable, PYTHONPATH=searched)
     settings: dict[str, Any] = {**QUICK, **session._settings("local[2,4]", {})}
     with warnings.catch_warnings(action="ignore"):  # what is for the server only, the session refuses
         return SparkSession.builder.config(map=settings).remote("local[2,4]").getOrCreate()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections import Counter
 from datetime import timedelta
@@ -27,8 +28,15 @@ def incoming(place):
     folder = place.folder / "incoming"
     folder.mkdir()
     for number in range(2):
-        (folder / f"{number}.jsonl").write_text("".join(lines[number::2]))
+        put(folder, number, "".join(lines[number::2]))
     return folder
+
+
+def put(folder, number, text):
+    """Write a file that is taken in the order of its number: Spark goes by the times of files."""
+    path = folder / f"{number}.jsonl"
+    path.write_text(text)
+    os.utime(path, (1_700_000_000 + number,) * 2)
 
 
 def stream(place, incoming, **options):
@@ -95,7 +103,7 @@ def test_an_epoch_that_failed_is_resumed_with_other_parallelism(place, incoming)
     # Given a stream that stops in its second epoch, because it has too many dead letters
     lines = (incoming / "1.jsonl").read_text()
     bad = "".join(json.dumps({**json.loads(line), "type": "Unknown"}) + "\n" for line in lines.splitlines())
-    (incoming / "1.jsonl").write_text(bad)
+    put(incoming, 1, bad)
     with pytest.raises(StreamingQueryException, match="is held back"):
         stream(place, incoming, max_dead_letters=0)
     assert {row.batch_id for row in outcomes(place).collect()} == {"shots-0"}
