@@ -47,6 +47,7 @@ def check(spark: SparkSession, folder: Path, log: Any, given: Sequence[HostileLi
     assert (found - expected, expected - found) == (Counter(), Counter())
 
 
+@pytest.mark.thorough
 def test_as_lines(spark, tmp_path):
     given = [*lines(), *(message.line() for message in messages())]
 

@@ -122,6 +122,7 @@ def test_workers_are_told_an_absolute_path(monkeypatch, tmp_path):
     assert portable_url("s3://bucket/folder") == "s3://bucket/folder"
 
 
+@pytest.mark.thorough
 def test_a_service_that_does_not_answer_is_one_to_ask_again(monkeypatch):
     monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
     documents = FolderDocuments("s3://bucket/x?endpoint_override=127.0.0.1:9&scheme=http&region=us-east-1")

@@ -89,9 +89,8 @@ def sweep(place, documents: Path) -> int:
     return asyncio.run(work())
 
 
-@pytest.mark.parametrize(
-    ("sign", "least"), [(registers, 1), pytest.param(commits, 0, marks=pytest.mark.thorough)]
-)
+@pytest.mark.thorough
+@pytest.mark.parametrize(("sign", "least"), [(registers, 1), (commits, 0)])
 def test_a_killed_worker_leaves_nothing_wrong_and_a_sweep_leaves_nothing_over(place, sign, least):
     documents, log = place.folder / "documents", orders(place.folder)
     marker = place.folder / "died"

@@ -41,7 +41,7 @@ class Doer(Handler[Count]):
 @pytest.mark.parametrize(
     ("deed", "reason"),
     [
-        ("kill", "handler_crashed"),
+        pytest.param("kill", "handler_crashed", marks=pytest.mark.thorough),
         pytest.param("segfault", "handler_crashed", marks=pytest.mark.thorough),
         pytest.param("leave", "handler_crashed", marks=pytest.mark.thorough),
         pytest.param("keep the interpreter", "handler_timeout", marks=pytest.mark.thorough),

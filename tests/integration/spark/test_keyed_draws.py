@@ -45,6 +45,7 @@ async def _moved(place: Place, folder: Path) -> None:
     await import_table(new, place.table, folder / "export", manifest, lambda *_: None)
 
 
+@pytest.mark.thorough
 def test_the_secret_goes_with_the_table(place, tmp_path):
     log = write_lines(tmp_path / "log.jsonl", [row(n, "Drawn", {"raffle": f"r{n}"}) for n in range(3)])
     keyed = replace(place, app=RAFFLE)
