@@ -27,6 +27,7 @@ def commands() -> list[list[str]]:
     return [shlex.split(line)[1:] for line in block.splitlines()]
 
 
+@pytest.mark.thorough
 def test_each_does_what_the_page_says(place):
     listed = ""
     for command in commands():
@@ -52,6 +53,7 @@ def test_without_rules_and_policies_there_is_nothing_to_apply(place):
     assert "the policies of the table are applied, and it has none" in done.stderr
 
 
+@pytest.mark.thorough
 def test_what_is_held_is_not_cut_by_rules_on_the_command_line(place):
     assert place.consistent("policy", "set", *_ON_TABLE, "--hold").returncode == 0
 

@@ -75,10 +75,8 @@ def written(folder: Path, form: str, rows: list[dict[str, Any]]) -> Any:
     return str(folder / "log.parquet")
 
 
-@pytest.mark.parametrize(
-    "form",
-    ["json", *(pytest.param(each, marks=pytest.mark.thorough) for each in ("text", "msgpack", "table"))],
-)
+@pytest.mark.thorough
+@pytest.mark.parametrize("form", ["json", "text", "msgpack", "table"])
 def test_large_messages_among_good_ones(place, form):
     place.app = app
     rows = [

@@ -67,6 +67,7 @@ def test_what_the_receiver_refuses_is_a_dead_letter_and_costs_no_other_its_place
     assert (again.refused, again.outputs) == (done.refused, 0)
 
 
+@pytest.mark.thorough
 def test_a_receiver_that_takes_nothing_stops_the_work_which_can_be_resumed(batch, receiver):
     with pytest.raises(TargetError, match="in 2 attempts: 500 no"):
         batch.publish(f"{receiver.url}/eeek", attempts=2)
