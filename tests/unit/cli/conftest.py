@@ -27,6 +27,7 @@ class Said:
 
     @property
     def document(self):
+        assert self.out, self.err
         return json.loads(self.out)
 
 
