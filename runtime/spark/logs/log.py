@@ -31,7 +31,7 @@ from runtime.clock import EARLIEST, to_microseconds
 from runtime.errors import LogError, UsageError
 from runtime.messages import message_ids
 from runtime.messages.limits import USUAL, MessageLimits
-from runtime.spark.logs.sizes import EXCESS, measured_row, note, too_large, with_excess
+from runtime.spark.logs.sizes import EXCESS, measured_row, note, too_large, with_excess, without_long_lines
 from runtime.spark.schemas import OPTIONAL, REQUIRED
 
 _JSON_OPTIONS = {
@@ -206,15 +206,16 @@ def _parse_lines(log: DataFrame, limits: MessageLimits) -> DataFrame:
     # `from_json` stops after the first value. With the line inside an array, whatever else stands on it keeps the
     # parser from reaching the item that follows, or is an item too; and no line can foresee what marks the last one.
     end = f"line_ends_{secrets.token_hex(8)}"
-    line = sf.when(sf.octet_length("line") <= limits.line, sf.col("line"))
-    wrapped = sf.concat(sf.lit("["), line, sf.lit(f'\n,{{"{end}":true}}]'))
+    wrapped = sf.concat(sf.lit("["), sf.col("line"), sf.lit(f'\n,{{"{end}":true}}]'))
     schema = f"array<struct<{_FIELDS},{end}:boolean>>"
-    parsed = log.select("line", sf.from_json(wrapped, schema, _JSON_OPTIONS).alias("items"))
+    items = sf.from_json(wrapped, schema, _JSON_OPTIONS)
+    parsed = without_long_lines(log, limits).select("*", items.alias("items"))
     is_one = (sf.size("items") == 2) & sf.col("items")[1][end]  # noqa: PLR2004 - the line, and the mark
     envelope = sf.when(is_one, sf.col("items")[0].dropFields(end))
-    return parsed.select("line", envelope.alias("envelope")).select(
+    return parsed.select("line", EXCESS, envelope.alias("envelope")).select(
         "envelope.*",
         "line",
+        EXCESS,
         sf.col("line").alias(_GIVEN),
         sf.col("envelope").isNull().alias("unparsed"),
     )

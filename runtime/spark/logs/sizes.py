@@ -15,9 +15,20 @@ EXCESS = "excess"
 _NAMES = ("message_id", "type", "business_id", "sequence", "enqueued_at", "handler")
 
 
+def without_long_lines(log: DataFrame, limits: MessageLimits) -> DataFrame:
+    """Take lines that are too large from a log of lines, and leave a note on them, first of all that is done.
+
+    Each projection that such a line passed would keep a buffer of twice its size until the task ends.
+    """
+    line = sf.col("line")
+    fitting = sf.when(sf.octet_length(line) <= limits.line, line)
+    return log.select(fitting.alias("line"), _measure("line", line, limits.line).alias(EXCESS))
+
+
 def with_excess(log: DataFrame, limits: MessageLimits) -> DataFrame:
     """Add what is too large of each row: a part of its envelope; and take from such a row what is large."""
-    measured = log.select("*", sf.coalesce(*_excesses(log, limits)).alias(EXCESS))
+    found = [sf.col(EXCESS)] if EXCESS in log.columns else []
+    measured = log.withColumn(EXCESS, sf.coalesce(*found, *_excesses(log, limits)))
     fits = sf.col(EXCESS).isNull()
     large = [name for name in ("body", "headers") if name in log.columns]
     names = [name for name in _NAMES if isinstance(log.schema[name].dataType, StringType)]
@@ -52,9 +63,7 @@ def note() -> Column:
 
 def _excesses(log: DataFrame, limits: MessageLimits) -> list[Column]:
     names = [name for name in _NAMES if isinstance(log.schema[name].dataType, StringType)]
-    is_line = [_measure("line", sf.col("line"), limits.line)] if "unparsed" in log.columns else []
     return [
-        *is_line,
         _measure("body", sf.col("body"), limits.body, is_packed=_is_packed(log)),
         _measure("headers", _headers(log), limits.headers),
         *[_measure(name, sf.col(name), limits.headers) for name in names],

@@ -116,16 +116,6 @@ def test_large_messages_among_good_ones(place, form):
 
 
 @pytest.mark.thorough
-def test_a_line_of_45_mb(place):
-    place.app = app
-    log = written(place.folder, "json", [said(1), said(2, "x" * 45 * 10**6), said(3)])
-
-    ends = {row.reason: row.message_id for row in place.run(log).collect()}
-
-    assert set(ends) == {None, "too_large"}
-
-
-@pytest.mark.thorough
 @pytest.mark.timeout(600)
 def test_420_bodies_of_1_mb_that_are_none(place):
     place.app = app
