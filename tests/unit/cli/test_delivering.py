@@ -104,6 +104,7 @@ def test_a_dry_run_sends_and_writes_nothing(deliver, tmp_path, monkeypatch):
     assert "Would be delivered to 3 customers" in deliver("--dry-run").out
 
 
+@pytest.mark.thorough
 def test_what_stops_it_is_told_by_a_receiver_that_takes_nothing(deliver):
     options = ("--strategy", "at-least-once", "--give-up-after", "1s", "--attempts", "100")
 
