@@ -111,8 +111,12 @@ def test_what_is_no_log(found, names, options, sentence):
 
 
 MESSAGE = {"message_id": "a", "type": "T", "body": {"text": "]"}}
-ARRAY = "is one JSON array, and a log has one object on each line: write it anew, for example with jq -c '.[]' "
-INDENTED = "has objects of several lines, and a log has one on each line: write it anew, for example with jq -c . "
+ARRAY = (
+    "is one JSON array, and a log has one object on each line: write it anew, for example with jq -c '.[]' "
+)
+INDENTED = (
+    "has objects of several lines, and a log has one on each line: write it anew, for example with jq -c . "
+)
 
 
 @pytest.mark.parametrize(
