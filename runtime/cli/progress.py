@@ -66,7 +66,13 @@ class StepProgress:
             self._show(done, total, "streams", self._rate(done))
 
     def show_messages(self, done: Done) -> None:
-        """Show how many messages are done, in how many streams and how many a second."""
+        """Show how many messages are done, in how many streams and how many a second.
+
+        Of a sweep, which finds messages as it goes, how many entities are done.
+        """
+        if done.of_streams is not None:
+            self._show(done.streams, done.of_streams, "entities", self._rate(done.streams))
+            return
         # Messages come when the log is shuffled, and their rate is that of the time after.
         self._count_from(done.messages)
         streams = f" in {counted(done.streams, 'stream')}" if done.streams else ""

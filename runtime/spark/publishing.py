@@ -26,7 +26,7 @@ from runtime.publishing.targets.choice import open_target
 from runtime.publishing.targets.options import TargetOptions
 from runtime.publishing.targets.sqlite import SqliteTarget
 from runtime.spark.beginning import Probe, check_workers
-from runtime.spark.counts import ShowDone, counted
+from runtime.spark.counts import Extent, ShowDone, counted
 from runtime.spark.folders import absolute_folder
 from runtime.spark.sessions.failures import failing_as
 from runtime.spark.sessions.kinds import cores_of, master_of
@@ -84,8 +84,8 @@ def publish(
             clock=clock,
             wrap=wrap,
         )
-        total = None if options.types else record.counts.get("outputs")
-        with job_settings(spark), counted(spark, total, _showing(begun, show)) as counts:
+        extent = Extent(None if options.types else record.counts.get("outputs"))
+        with job_settings(spark), counted(spark, extent, _showing(begun, show)) as counts:
             check_workers(spark, Probe(job.open_target, job.place, None))
             rows = _sent(_routed(spark, begun.outputs, begun, tasks), replace(job, counts=counts))
         slices, outputs = (sum(row[name] for row in rows) for name in ("slices", "outputs"))
