@@ -66,7 +66,13 @@ class StepProgress:
             self._show(done, total, "streams", self._rate(done))
 
     def show_messages(self, done: Done) -> None:
-        """Show how many messages are done, in how many streams and how many a second."""
+        """Show how many messages are done, in how many streams and how many a second.
+
+        Of a sweep, which finds messages as it goes, how many entities are done.
+        """
+        if done.of_streams is not None:
+            self._show(done.streams, done.of_streams, "entities", self._rate(done.streams))
+            return
         if not self._counts_messages:
             # Messages come when the log is shuffled, and their rate is that of the time after.
             self._counts_messages, self._since = True, (self._clock(), done.messages)
@@ -76,7 +82,6 @@ class StepProgress:
 
     def show_count(self, done: int, unit: str) -> None:
         """Show how many are done, of a number that nobody knows, and how many a second."""
-        self._counts_tasks = False
         self._show(done, None, unit, self._rate(done))
 
     def _show(self, done: int, total: int | None, unit: str, rate: str = "") -> None:

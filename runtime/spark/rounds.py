@@ -31,7 +31,7 @@ from runtime.file_systems import within
 from runtime.messages.outcome import Status
 from runtime.spark.batch_options import BatchOptions
 from runtime.spark.beginning import Probe, check_folder, check_workers
-from runtime.spark.counts import counted
+from runtime.spark.counts import Extent, counted
 from runtime.spark.folders import BatchFolders, absolute_folder, check_unused
 from runtime.spark.logs.routing import route
 from runtime.spark.passes import Work, finish
@@ -252,11 +252,12 @@ class Rounds:
         number, types = record.rounds, tuple(self.app.message_types)
         folders = self._folders(record)
         self.options.step(f"Round {number}: handling messages")
+        extent = Extent(messages)
         with (
             failing_as(BatchFailedError, record.batch_id),
-            counted(self.spark, messages, self.options.progress) as counts,
+            counted(self.spark, extent, self.options.progress) as counts,
         ):
-            rows, fold = round_(replace(self._job(record), counts=counts))
+            rows, fold, extent.streams = round_(replace(self._job(record), counts=counts))
             attempt = folders.stage(number)
             parts = _written(rows, PartJob(fold, folders.staged(attempt), types))
         self.options.step(f"Round {number}: committing outcomes")

@@ -16,7 +16,7 @@ from runtime.cli.beginning import check_batch
 from runtime.cli.commands.run import LateOption, OnDifferenceOption, OnErrorOption
 from runtime.cli.console import Screen
 from runtime.cli.durations import parse_duration
-from runtime.cli.message_logs import check_log
+from runtime.cli.message_logs import check_source
 from runtime.cli.options import (
     AlgorithmChoice,
     AppSpec,
@@ -177,7 +177,7 @@ def stream(
         max_dead_letters=None if max_dead_letters is None else str(max_dead_letters),
         guard=guard,
     )
-    check_log(choices.source, batch.spark.place)
+    check_source(choices.source, batch.spark.place)
     check_out(batch.out, batch.spark.place)
     check_batch(loaded, batch.states, options, None, batch.out, must_exist=False)
     screen = Screen()

@@ -108,6 +108,20 @@ def test_messages_are_counted_with_their_streams_and_the_time_that_is_left():
     ]
 
 
+def test_a_sweep_counts_entities_which_it_knows_and_not_the_messages_that_it_finds():
+    now = [0.0]
+    shown, file = progress(is_terminal=False, clock=lambda: now[0])
+
+    shown.step("Round 0")
+    now[0] = 10.0
+    shown.show_messages(Done(messages=7, streams=50, of_streams=200))
+
+    assert file.getvalue().splitlines() == [
+        "Round 0",
+        "Round 0: 50 of 200 entities after 10 s, 5 a second, about 30 s left",
+    ]
+
+
 def test_on_a_terminal_too():
     now = [10.0]
     shown, file = progress(is_terminal=True, clock=lambda: now[0])
