@@ -190,7 +190,8 @@ def _without_times(type_: pa.DataType) -> pa.DataType:
 
 def _absolute(out: str) -> str:
     """Return the url of a folder, or its absolute path."""
-    return out.rstrip("/") if ":" in out else str(Path(out).absolute())
+    path, mark, options = out.partition("?") if "://" in out else (out, "", "")
+    return path.rstrip("/") + mark + options if ":" in out else str(Path(out).absolute())
 
 
 def _batches(out: Folder, batch_id: str | None) -> Iterator[Folder]:
@@ -214,5 +215,5 @@ def _rounds(batch: Folder) -> Iterator[Round]:
             continue
         folder = batch.sub(name)
         marks = [each for each in folder.names() if each.startswith(_MARK)]
-        if marks and not any(each.endswith(_UNFINISHED) for each in marks):
+        if any(not each.endswith(_UNFINISHED) for each in marks):
             yield Round(_id(batch), int(number[1]), folder)
