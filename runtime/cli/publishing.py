@@ -1,4 +1,4 @@
-"""Publishing a batch from the command line: by `consistent publish`, and at the end of `consistent run --publish`."""
+"""Publishing a batch from the command line: by `consistent publish`, and with `--publish` of `run` and `stream`."""
 
 from __future__ import annotations
 
@@ -136,6 +136,19 @@ class Publishing:
         prefix = "sqlite:///"
         if store.startswith(prefix) and f"{prefix}{Path(store.removeprefix(prefix)).absolute()}" == name:
             raise UsageError("The target is the store itself: publish to a file of its own.")
+
+
+@dataclass(frozen=True)
+class EpochPublishing:
+    """Publishes the epochs of a stream, each as the batch that it is."""
+
+    to: str = field(repr=False)
+    states: Place
+    sending: Sending
+
+    def __call__(self, spark: Session, batch_id: str, out: str) -> None:
+        """Publish what is not out yet of an epoch. Raises `TargetError` when not all could be sent."""
+        Publishing.check(self.to, batch_id, self.sending).done_on(spark, self.states, out)
 
 
 @contextmanager
