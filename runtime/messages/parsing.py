@@ -28,6 +28,15 @@ from runtime.messages.outcome import Outcome, Reason, dead_letter, shortened
 from runtime.messages.too_large import find_excesses, find_notes, is_note
 
 
+class ParsingTimedOutError(BaseException):
+    """Raised in a message's own validators by whoever watches, when one message takes too long."""
+
+
+def validators_took_too_long(seconds: float) -> str:
+    """Return why a message is refused whose validators were interrupted."""
+    return f"The validators of the message took longer than {seconds:g} s, and were interrupted."
+
+
 def prepare(
     handler: HandlerDefinition, business_id: str | None, envelope: Envelope, limits: MessageLimits = USUAL
 ) -> Delivery:
@@ -56,14 +65,17 @@ def prepare_all(
     parser = _Parser(handler, business_id, limits.error)
     messages: list[Message | Outcome] = []
     fingerprints: list[bytes] = []
-    for position, (type_, body) in enumerate(zip(envelopes.types, envelopes.bodies, strict=True)):
-        if position in excesses:
-            messages.append(excesses[position].of(handler.name, business_id))
-            fingerprints.append(b"")
-            continue
-        found, digest = parser.parse(type_, body, problems.get(position))
-        messages.append(found.of(envelopes[position], limits.error) if isinstance(found, _Refusal) else found)
-        fingerprints.append(digest)
+    with handler.parsing(messages):
+        for position, (type_, body) in enumerate(zip(envelopes.types, envelopes.bodies, strict=True)):
+            if position in excesses:
+                messages.append(excesses[position].of(handler.name, business_id))
+                fingerprints.append(b"")
+                continue
+            found, digest = parser.parse(type_, body, problems.get(position))
+            messages.append(
+                found.of(envelopes[position], limits.error) if isinstance(found, _Refusal) else found
+            )
+            fingerprints.append(digest)
     return Deliveries(envelopes, keys, messages, fingerprints, handler.routes)
 
 
@@ -178,6 +190,8 @@ class _Parser:
                 message, digest = read_body(route, body), fingerprint(type_, body, packed=True)
         except ValidationError as error:
             return self._refusal(_reason(route, error), shortened(all_problems(error), self._error_length))
+        except ParsingTimedOutError as error:
+            return self._refusal(Reason.HANDLER_TIMEOUT, str(error))
         except BaseException as error:  # a message's own validators may raise anything
             if is_from_outside(error):
                 raise
