@@ -126,20 +126,26 @@ class Rounds:
         routed = route(messages, self.app, self.partitions, types=types)
         return Work(routed, replace(job, types=types).fold)
 
+    def check_place(self) -> None:
+        """Raise `UsageError` when outcomes cannot be written, or the workers cannot do their work."""
+        other = self.options.other_table
+        check_folder(absolute_folder(self.out))
+        check_workers(self.spark, Probe(self.app, self.place.for_workers(), other and other.for_workers()))
+
     def begin(self, batch_id: str | None, what: str) -> BatchRecord:
         """Begin or resume a batch in the ledger, once it is certain that it can be run."""
-        out, other = absolute_folder(self.out), self.options.other_table
         begun = None if batch_id is None else self.find(batch_id)
         if batch_id is not None and begun is None:
-            check_unused(out, batch_id)
+            check_unused(absolute_folder(self.out), batch_id)
         if begun is None or not begun.is_finished:
-            check_folder(out)
-            check_workers(
-                self.spark, Probe(self.app, self.place.for_workers(), other and other.for_workers())
-            )
+            self.check_place()
+        return self.enter(batch_id or new_batch_id(), what)
+
+    def enter(self, batch_id: str, what: str) -> BatchRecord:
+        """Begin or resume a batch in the ledger: whether it can be run has been looked at before."""
         input_ = f"{what}; handlers {', '.join(sorted(self.app.handlers))}; {self.options.described()}"
         algorithm, claim = self.options.described_algorithm(), self.options.claim(self.app)
-        begin = self.ledger.begin(batch_id or new_batch_id(), input_, out, algorithm, claim)
+        begin = self.ledger.begin(batch_id, input_, absolute_folder(self.out), algorithm, claim)
         return self.connection.run(begin)
 
     def _run_rounds(self, record: BatchRecord, first: Round, messages: int | None) -> BatchRecord:

@@ -63,7 +63,8 @@ class EpochPlaces:
     def check_unused(self, epoch: int) -> None:
         """Raise `BatchRefusedError` when OUT has outcomes of an epoch that the ledger does not have."""
         batch_id = f"{self.query}-{epoch}"
-        check_unused(self.out, batch_id)
+        for folder in {self.out, self.working}:
+            check_unused(folder, batch_id)
         if any(epoch in span for span in self._spans()):
             raise of_another(self.out, batch_id)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from collections import Counter
 from datetime import timedelta
@@ -18,6 +17,7 @@ from runtime.spark.streaming.source import open_source
 from runtime.spark.workers.connection import TablePlace
 from tests.support.logs import GAME, generated
 from tests.support.outcomes import all_outcomes, heads, published
+from tests.support.streaming import outcomes, put, stream
 
 
 @pytest.fixture
@@ -32,26 +32,6 @@ def incoming(place):
     return folder
 
 
-def put(folder, number, text):
-    """Write a file that is taken in the order of its number: Spark goes by the times of files."""
-    path = folder / f"{number}.jsonl"
-    path.write_text(text)
-    os.utime(path, (1_700_000_000 + number,) * 2)
-
-
-def stream(place, incoming, **options):
-    """Run a query over all that is there."""
-    where = {"app": place.app, "store": place.store, "table": place.table, "out": place.out}
-    given = {"query": "shots", "checkpoint": str(place.folder / "checkpoint"), "trigger": "available-now"}
-    df = open_source(place.spark, str(incoming), "json", max_files=1)
-    query = run_stream(df, **{**where, **given, "partitions": 2, **options})
-    try:
-        query.awaitTermination()
-    finally:
-        query.stop()
-    return [progress.batchId for progress in query.recentProgress if "addBatch" in progress.durationMs]
-
-
 def forget_the_last_commit(place):
     """Leave a checkpoint as when the driver dies after an epoch was published, before Spark knows."""
     commits = place.folder / "checkpoint" / "commits"
@@ -59,10 +39,6 @@ def forget_the_last_commit(place):
     (commits / str(last)).unlink()
     (commits / f".{last}.crc").unlink()
     return last
-
-
-def outcomes(place):
-    return place.spark.read.parquet(place.out)
 
 
 def test_each_epoch_is_a_batch_and_the_last_one_is_done_once(place, incoming):
