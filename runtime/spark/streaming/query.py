@@ -138,4 +138,4 @@ class Stream:
         if failure is not None:
             message = f"The query {self.query} was stopped: {explain(failure)}"
             raise BatchFailedError(message)
-        self.work.places.show_all()
+        self.work.show_rest()
