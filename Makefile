@@ -16,9 +16,9 @@ unexport VIRTUAL_ENV PYTHONHOME PYTHONPATH PYTHONDONTWRITEBYTECODE SPARK_HOME PY
 MAKEFLAGS += --no-builtin-rules
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup setup-test setup-servers demo test test-rest test-connect test-all differential model faults \
-        stream-kills epochs tla delivery docs docs-serve reference bench bench-guard bench-tables bench-streams stages \
-        startup growth skew \
+.PHONY: help setup setup-test setup-servers demo orders orders-servers test test-rest test-connect test-all differential \
+        model faults stream-kills epochs tla delivery docs docs-serve reference bench bench-guard bench-tables bench-streams \
+        stages startup growth skew \
         cleanup algorithms publishing side-effects lint format constraints audit clean distclean
 
 BIN := .venv/bin
@@ -40,10 +40,16 @@ setup: .make/java .make/packages  ## install what is needed to run: Python packa
 
 setup-test: .make/java .make/packages-test .make/azurite  ## also install what the tests and checks need, Azurite included
 
-setup-servers: .make/redis/redis-server .make/postgres  ## also install the servers that only the long tests need: Redis, PostgreSQL
+setup-servers: .make/azurite .make/redis/redis-server .make/postgres  ## install the servers of long tests and of `make orders-servers`: Azurite, Redis, PostgreSQL
 
 demo: setup  ## run the ShootingRange sample from message log to leader board
 	@$(BIN)/consistent demo
+
+orders: .make/java .make/packages-test  ## run the sample of orders from message log to warehouse and letters
+	@$(BIN)/python -m samples.orders
+
+orders-servers: .make/java setup-servers  ## the same on Azurite, PostgreSQL and Redis, which are started for it
+	@$(BIN)/python -m samples.orders --servers
 
 test: setup-test  ## run the tests, in five minutes; ARGS="tests/unit -k name" runs some, SEED=2 draws other numbers
 	@$(PYTEST) -m "not thorough" $(ARGS)
@@ -77,7 +83,7 @@ cleanup: .make/java .make/packages-bench .make/azurite  ## truncate very many st
 algorithms: .make/packages  ## measure what each algorithm asks and keeps; rewrites the tables in docs/algorithms.md
 	@$(BIN)/python -m benchmarks.algorithms --document docs/algorithms.md $(ARGS)
 
-side-effects: .make/packages  ## kill consumers that store documents, count what is left, and rewrite the table in docs/side-effects.md
+side-effects: .make/packages-test  ## kill consumers that store documents, count what is left, and rewrite the table in docs/side-effects.md
 	@$(BIN)/python -m benchmarks.side_effects --document docs/side-effects.md $(ARGS)
 
 bench-guard: setup  ## measure what the guard costs a fold in memory

@@ -87,8 +87,9 @@ class RoundsHere(BatchWithoutSpark):
         elsewhere = super().messages_of(messages)
 
         def work(job: Any) -> Work:  # noqa: ANN401 - what workers are told
-            rows, fold = elsewhere(job)
-            return Work(cast("Any", Here(cast("Partitions", rows).tables)), fold)
+            given = elsewhere(job)
+            here = Here(cast("Partitions", given.rows).tables)
+            return given._replace(rows=cast("Any", here))
 
         return work
 

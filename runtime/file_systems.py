@@ -2,7 +2,8 @@
 
 A path is one of the machine's own disks, or of a disk that all machines share. The url of another file system is
 opened by pyarrow, which knows `s3`, `abfs`, `gs` and `hdfs`, or else by fsspec, if that is installed. Credentials are
-those that these find in the environment, not those of Hadoop's configuration.
+those that these find in the environment, not those of Hadoop's configuration. What follows a `?` in a url are options
+of pyarrow's, such as `s3://bucket/folder?endpoint_override=HOST:PORT&scheme=http`.
 """
 
 from __future__ import annotations
@@ -12,10 +13,18 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 import pyarrow as pa
-from pyarrow.fs import FileSelector, FileSystem, FileType, FSSpecHandler, LocalFileSystem, PyFileSystem
+from pyarrow.fs import (
+    AzureFileSystem,
+    FileSelector,
+    FileSystem,
+    FileType,
+    FSSpecHandler,
+    LocalFileSystem,
+    PyFileSystem,
+)
 
 from runtime.errors import UsageError
 
@@ -24,6 +33,16 @@ _ALSO_CALLED = {"s3a": "s3", "s3n": "s3"}
 
 _MOVE_FOLDERS = ("local", "hdfs")
 """The file systems that move a folder as a whole, atomically."""
+
+_AZURE = ("abfs", "abfss")
+_EMULATOR = "azurite"
+_EMULATED_ACCOUNT = "devstoreaccount1"
+_EMULATED_KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
+"""That of every Azurite: it is in its documentation."""
+
+KEY_VARIABLE = "AZURE_STORAGE_KEY"
+TOKEN_VARIABLE = "AZURE_STORAGE_SAS_TOKEN"  # noqa: S105 - the name of a variable
+"""Where Azure's own command line looks for the key of an account, and for a shared access signature."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +66,11 @@ class Folder:
     def name(self) -> str:
         """The last part of the path."""
         return str(self.path).rstrip("/").rpartition("/")[2]
+
+    @property
+    def parent(self) -> Folder:
+        """The folder that it is in."""
+        return Folder(self.files, str(self.path).rstrip("/").rpartition("/")[0])
 
     def sub(self, name: str) -> Folder:
         """Return a folder in this one."""
@@ -111,6 +135,11 @@ class Folder:
         """Create an empty file."""
         self.write(name).close()
 
+    def put(self, name: str, content: bytes) -> None:
+        """Create a small file with some content."""
+        with self.write(name) as file:
+            file.write(content)
+
     def read(self, name: str) -> Any:  # noqa: ANN401 - pyarrow has no types
         """Open a file, to read it at any position."""
         return self.files.open_input_file(self.path_of(name))
@@ -149,11 +178,55 @@ def open_folder(url: str) -> Folder:
     scheme, separator, rest = url.partition("://")
     if not separator or scheme == "file":
         return Folder(LocalFileSystem(), (rest if separator else url).removeprefix("file:"))
+    if scheme == _EMULATOR:
+        return _emulator(url)
+    if scheme in _AZURE and (signature := _signature()):
+        return _azure(url, signature)
+    path, mark, options = rest.partition("?")
     try:
-        found = FileSystem.from_uri(f"{_ALSO_CALLED.get(scheme, scheme)}://{quote(rest, safe='/@:=')}")
+        found = FileSystem.from_uri(
+            f"{_ALSO_CALLED.get(scheme, scheme)}://{quote(path, safe='/@:=')}{mark}{options}"
+        )
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         found = _of_fsspec(url, scheme, error)
     return Folder(*found)
+
+
+def within(url: str, *names: str) -> str:
+    """Return the path or url of what is in a folder, in folders inside each other."""
+    path, mark, options = url.partition("?") if "://" in url else (url, "", "")
+    return "/".join((path, *names)) + mark + options
+
+
+def _emulator(url: str) -> Folder:
+    """Return a folder of Azurite's blobs: `azurite://HOST:PORT/CONTAINER/FOLDER`."""
+    parts = urlsplit(url, allow_fragments=False)
+    files = AzureFileSystem(
+        _EMULATED_ACCOUNT,
+        account_key=_EMULATED_KEY,
+        blob_storage_authority=parts.netloc,
+        dfs_storage_authority=parts.netloc,
+        blob_storage_scheme="http",
+        dfs_storage_scheme="http",
+    )
+    return Folder(files, parts.path.strip("/"))
+
+
+def _signature() -> dict[str, str]:
+    """Return what requests to Azure are signed with, if it is in the environment."""
+    key, token = os.environ.get(KEY_VARIABLE), os.environ.get(TOKEN_VARIABLE)
+    if key:
+        return {"account_key": key}
+    return {"sas_token": token} if token else {}
+
+
+def _azure(url: str, signature: Mapping[str, str]) -> Folder:
+    """Return a folder of an account whose key, or a signature of whose owner, is in the environment."""
+    parts = urlsplit(url, allow_fragments=False)
+    if not parts.username or not parts.hostname:
+        raise UsageError("A folder in Azure is named abfss://CONTAINER@ACCOUNT.dfs.core.windows.net/FOLDER.")
+    files = AzureFileSystem(parts.hostname.partition(".")[0], **signature)
+    return Folder(files, f"{parts.username}/{parts.path.strip('/')}".strip("/"))
 
 
 def _of_fsspec(url: str, scheme: str, unknown: Exception) -> tuple[Any, str]:

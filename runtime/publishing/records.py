@@ -42,6 +42,15 @@ class Publication:
         """What its slices are called in the target. Cut otherwise, they are other slices."""
         return f"{self.key}-{self.slices}"
 
+    def check_slices(self, asked: int | None) -> None:
+        """Raise `UsageError` when it was begun with another number of slices than is asked for."""
+        if asked not in (None, self.slices):
+            message = (
+                f"This publication was begun with {self.slices} slices, and goes on with as many: leave out --slices, "
+                f"or write --slices {self.slices}."
+            )
+            raise UsageError(message)
+
 
 @dataclass(frozen=True, slots=True)
 class SliceRecord:
@@ -75,6 +84,11 @@ class Publications:
         self._clock = clock
         self._retries = (retries or RetryPolicy()).beside(table)
 
+    async def find(self, key: str) -> Publication | None:
+        """Return the publication of a key, None when it was not begun. One request."""
+        row = await self._table.get(PARTITION, f"{_PUBLICATION}{key}")
+        return None if row is None else _publication(row)
+
     async def begin(self, key: str, target: str, slices: int | None, default_slices: int) -> Publication:
         """Begin a publication, or return the one that was begun. One or two requests.
 
@@ -83,18 +97,13 @@ class Publications:
         found = await until_undisturbed(
             self._retries, partial(self._begin, key, target, slices or default_slices)
         )
-        if slices not in (None, found.slices):
-            message = (
-                f"This publication was begun with {found.slices} slices, and goes on with as many: leave out --slices, "
-                f"or write --slices {found.slices}."
-            )
-            raise UsageError(message)
+        found.check_slices(slices)
         return found
 
     async def _begin(self, key: str, target: str, slices: int) -> Publication:
-        row = await self._table.get(PARTITION, f"{_PUBLICATION}{key}")
-        if row is not None:
-            return _publication(row)
+        found = await self.find(key)
+        if found is not None:
+            return found
         asked = Publication(key, target, slices, to_datetime(self._clock()))
         properties: dict[str, Value] = {"Target": target, "Slices": slices, "StartedAt": asked.started_at}
         try:

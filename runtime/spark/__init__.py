@@ -1,6 +1,11 @@
 """The Spark jobs: batches over logs and streams, their verification, and truncation of all streams of a table."""
 
+from typing import TYPE_CHECKING, Any
+
 from runtime.errors import MissingExtraError
+
+if TYPE_CHECKING:
+    from runtime.spark.publishing import publish
 
 try:
     from runtime.spark.batch import Batch, dead_letters, outputs, run_batch
@@ -32,6 +37,7 @@ __all__ = [
     "dead_letters",
     "letters",
     "outputs",
+    "publish",
     "published_outputs",
     "redrive",
     "register_data_sources",
@@ -40,3 +46,13 @@ __all__ = [
     "truncate",
     "verify",
 ]
+
+
+def __getattr__(name: str) -> Any:  # noqa: ANN401 - whatever has the name
+    """Load what needs an event loop when it is asked for: workers load this package, and most do without one."""
+    if name != "publish":
+        message = f"module {__name__!r} has no attribute {name!r}"
+        raise AttributeError(message)
+    from runtime.spark.publishing import publish  # noqa: PLC0415 - see above
+
+    return publish

@@ -54,6 +54,16 @@ class RedrivenLetters:
         """Whether they were chosen by an earlier attempt at this batch."""
         return _FILE in self._folder.sizes()
 
+    @property
+    def deliveries(self) -> int | None:
+        """How many deliveries they are, each to one handler; None when there is no file of them."""
+        from pyarrow import parquet  # noqa: PLC0415 - see below
+
+        if not self.are_frozen:
+            return None
+        with self._folder.read(_FILE) as file:
+            return int(parquet.ParquetFile(file).metadata.num_rows)
+
     async def freeze(self, table: Table, app: App, wanted: Wanted) -> int:
         """Choose the letters, write them, and return how many there are. Memory does not grow with their number.
 

@@ -9,7 +9,7 @@ import typer
 from eventstore import connect
 from runtime.batches.dead_letter_limit import DeadLetterLimit
 from runtime.cli.apps import load_app
-from runtime.cli.batch_command import AlgorithmOption, BatchChoices, BatchCommand, Guard
+from runtime.cli.batch_command import AlgorithmOption, BatchChoices, BatchCommand, CarriedOut, Guard
 from runtime.cli.beginning import check_batch
 from runtime.cli.console import Screen
 from runtime.cli.failures import TOO_MANY_DEAD_LETTERS, NotPossibleError
@@ -26,7 +26,8 @@ from runtime.cli.options import (
     OnError,
 )
 from runtime.cli.places import check_out
-from runtime.cli.publishing import Publishing, PublishTo, Sending
+from runtime.cli.publishing import Publishing
+from runtime.cli.publishing_options import PublishTo, Sending
 from runtime.cli.reports.batch import BatchReport
 from runtime.cli.reports.publishing import PublishingReport
 from runtime.cli.reports.tables import counted
@@ -147,12 +148,12 @@ def run(
     target = Publishing.check(publish, command.batch_id, Sending.by_default()) if publish else None
     if not is_there:
         _announce_table(batch, screen)
-    with command.carried_out("Reading the log", lambda new, id_: new.run(log.messages, id_)) as report:
-        screen.put(report)
-        _say_how_to_redrive(app, batch, report, screen)
-    if target is not None:
-        _publish(target, batch, screen)
-    _judge(screen, report, max_dead_letters)
+    with command.carried_out("Reading the log", lambda new, id_: new.run(log.messages, id_)) as done:
+        screen.put(done.report)
+        _say_how_to_redrive(app, batch, done.report, screen)
+        if target is not None:
+            _publish(target, done, batch, screen)
+    _judge(screen, done.report, max_dead_letters)
 
 
 def split_types(types: str | None) -> list[str] | None:
@@ -160,10 +161,11 @@ def split_types(types: str | None) -> list[str] | None:
     return None if types is None else [each.strip() for each in types.split(",")]
 
 
-def _publish(target: Publishing, batch: BatchChoices, screen: Screen) -> None:
+def _publish(target: Publishing, done: CarriedOut, batch: BatchChoices, screen: Screen) -> None:
     with resumable(target.batch_id, *batch.states):
-        done = target.done_on(batch.states, None, screen)
-    screen.show("", *PublishingReport(target.batch_id, done).parts())
+        published = target.done_on(done.spark, batch.states, None, done.progress)
+    done.progress.done()
+    screen.show("", *PublishingReport(target.batch_id, published).parts())
 
 
 def _held_back_by(limit: DeadLetterLimit | None, *, strict: bool) -> str | None:

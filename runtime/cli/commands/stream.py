@@ -23,7 +23,7 @@ from runtime.cli.commands.run import (
 )
 from runtime.cli.console import Screen
 from runtime.cli.durations import parse_duration
-from runtime.cli.message_logs import check_log
+from runtime.cli.message_logs import check_source
 from runtime.cli.options import (
     AlgorithmChoice,
     AppSpec,
@@ -189,7 +189,7 @@ def stream(
         draws=None if draws is None else draws.value,
     )
     options.types_of(loaded)
-    check_log(choices.source, batch.spark.place)
+    check_source(choices.source, batch.spark.place)
     check_out(batch.out, batch.spark.place)
     check_batch(loaded, batch.states, options, None, batch.out, must_exist=False)
     screen = Screen()
