@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from pyspark.sql import DataFrame, SparkSession
 
 from handlers import App
+from runtime.batches.ledger import Ledger
 from runtime.batches.record import BatchRecord, BatchStatus
 from runtime.spark.batch_options import BatchOptions
 from runtime.spark.logs.routing import group
@@ -16,7 +17,7 @@ from runtime.spark.rounds import Round, Rounds
 from runtime.spark.sessions.settings import keep_job_settings
 from runtime.spark.streaming.admission import Admission
 from runtime.spark.streaming.placing import EpochPlaces
-from runtime.spark.workers.connection import TablePlace, open_table
+from runtime.spark.workers.connection import Connection, TablePlace, open_table
 
 PublishEpoch = Callable[[SparkSession, str, str], None]
 """Publishes what is not out yet of a batch whose outcomes are in a folder."""
@@ -52,6 +53,18 @@ class MicroBatches:
             self.failure = error
             raise
 
+    def show_rest(self) -> None:
+        """Put in OUT the published epochs that wait to be merged: once the query has ended, no others will come."""
+        ledger = Ledger(self._open().table, self.options.clock)
+        self.places.show_all(lambda epoch: self._is_published(ledger, epoch))
+
+    def _is_published(self, ledger: Ledger, epoch: int) -> bool:
+        found = self._open().run(ledger.find(self.admission.batch_id(epoch)))
+        return found is None or found.status is BatchStatus.PUBLISHED  # one that is not there was pruned
+
+    def _open(self) -> Connection:
+        return open_table(self.place.store, self.place.table, self.options.other_table)
+
     def _run(self, messages: DataFrame, epoch: int) -> None:
         rounds = self._rounds(messages)
         self._prepare_once(rounds)
@@ -83,6 +96,5 @@ class MicroBatches:
         return lambda job: Work(grouped, replace(job, types=types).fold)
 
     def _rounds(self, messages: DataFrame) -> Rounds:
-        connection = open_table(self.place.store, self.place.table, self.options.other_table)
         out = self.places.working
-        return Rounds(messages.sparkSession, self.app, self.place, out, self.options, connection)
+        return Rounds(messages.sparkSession, self.app, self.place, out, self.options, self._open())

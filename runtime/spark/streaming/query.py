@@ -155,7 +155,7 @@ class Stream:
         if failure is not None:
             message = f"The query {self.query} was stopped: {explain(failure)}"
             raise BatchFailedError(message)
-        self.work.places.show_all()
+        self.work.show_rest()
 
 
 def _publisher(publish: str | PublishTo, place: TablePlace) -> PublishEpoch:
