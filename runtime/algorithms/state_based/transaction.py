@@ -46,9 +46,9 @@ class Transaction:
     `state` is the newest state, and `before` its encoded bytes, on which the next version is made; `number` is the
     number of the newest version, and `last_now` the time when it was made. `outcomes` are those of the first
     deliveries, `delivered` the messages that had their first delivery in this batch, and `refusals` the letters.
-    `attempt` is the id of this attempt, None when there is no store of documents. `may_find` says that a delivery may be
-    of a message that made a version: none is looked for in most groups, which have no copies of any kind.
-    `is_full` says that a commit may have no room for more.
+    `attempt` is the id of this attempt, None when there is no store of documents. `may_find` says that a delivery may
+    be of a message that made a version: most groups have no copies, and none is looked for. `is_full` says that a
+    commit may have no room for more.
     """
 
     def __init__(
