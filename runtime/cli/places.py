@@ -68,6 +68,12 @@ def check_out(out: str, master: str) -> None:
         raise NotPossibleError(f"Outcomes cannot be written to {out}: {there} may not be written to.")
 
 
+def check_file(file: Path | None) -> None:
+    """Raise `NotPossibleError` when a file cannot be made, as there is no folder for it."""
+    if file is not None and not file.parent.is_dir():
+        raise NotPossibleError(f"{file} cannot be written: there is no folder {file.parent}.")
+
+
 def check_named(
     algorithm: str, deduplication_store: Named = NOT_NAMED, token_store: Named = NOT_NAMED
 ) -> None:
