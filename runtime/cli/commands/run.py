@@ -25,7 +25,7 @@ from runtime.cli.options import (
     OnDifference,
     OnError,
 )
-from runtime.cli.places import check_out
+from runtime.cli.places import check_folder, check_out
 from runtime.cli.publishing import Publishing, PublishTo, Sending
 from runtime.cli.reports.batch import BatchReport
 from runtime.cli.reports.publishing import PublishingReport
@@ -141,7 +141,11 @@ def run(
     options.types_of(loaded)
     log.check(batch.spark.place)
     check_out(batch.out, batch.spark.place)
+    if keep_large is not None:
+        check_folder(keep_large, batch.spark.place, "What is too large", "--keep-large")
     is_there = check_batch(loaded, batch.states, options, batch.batch_id, batch.out, must_exist=must_exist)
+    if publish is not None:
+        Publishing.check(publish, "", Sending.by_default())
     screen = Screen(as_json)
     command = BatchCommand.announced(loaded, batch, options, screen)
     target = Publishing.check(publish, command.batch_id, Sending.by_default()) if publish else None
