@@ -25,6 +25,7 @@ from runtime.clock import to_datetime
 from runtime.file_systems import Folder, open_folder
 from runtime.messages.message_ids import canonical
 from runtime.messages.outcome import Status
+from runtime.urls import path_and_options
 
 _BATCH = "batch_id="
 _ROUND = re.compile(r"round=(\d+)")
@@ -192,7 +193,8 @@ def _without_times(type_: pa.DataType) -> pa.DataType:
 
 def _absolute(out: str) -> str:
     """Return the url of a folder, or its absolute path."""
-    return out.rstrip("/") if ":" in out else str(Path(out).absolute())
+    path, options = path_and_options(out)
+    return path.rstrip("/") + options if ":" in out else str(Path(out).absolute())
 
 
 def _batches(out: Folder, batch_id: str | None) -> Iterator[Folder]:
@@ -216,5 +218,5 @@ def _rounds(batch: Folder) -> Iterator[Round]:
             continue
         folder = batch.sub(name)
         marks = [each for each in folder.names() if each.startswith(_MARK)]
-        if marks and not any(each.endswith(_UNFINISHED) for each in marks):
+        if any(not each.endswith(_UNFINISHED) for each in marks):
             yield Round(_id(batch), int(number[1]), folder)

@@ -123,11 +123,9 @@ def _sweep_outboxes(
     check_out(batch.out, batch.spark.place)
     check_batch(loaded, batch.states, options, batch.batch_id, batch.out, must_exist=True)
     command = BatchCommand.announced(loaded, batch, options, screen)
-    with command.carried_out(
-        "Looking for what is unfinished", lambda new, id_: new.sweep(age, id_)
-    ) as report:
-        if report.counts:
-            screen.put(report)
+    with command.carried_out("Looking for what is unfinished", lambda new, id_: new.sweep(age, id_)) as done:
+        if done.report.counts:
+            screen.put(done.report)
         else:
-            screen.give(report.document())
+            screen.give(done.report.document())
             screen.show("Nothing was left unfinished.")

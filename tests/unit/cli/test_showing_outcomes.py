@@ -119,9 +119,15 @@ def test_a_folder_on_another_file_system(consistent, out, monkeypatch):
 
 
 def test_a_round_that_is_being_copied_is_not_in_place(consistent, out):
-    (out / "batch_id=second" / "round=0" / "_batch-token-digest-unfinished").touch()
+    mark = out / "batch_id=second" / "round=0" / "_batch-token-digest"
+    being_copied = mark.rename(f"{mark}-unfinished")
 
     assert "Grace" not in consistent("outcomes", "--out", str(out)).out
+
+    # ... until its last mark is there, also when a second driver that copied the same died before it removed the first
+    mark.touch()
+    assert being_copied.exists()
+    assert "Grace" in consistent("outcomes", "--out", str(out)).out
 
 
 @pytest.mark.parametrize(
