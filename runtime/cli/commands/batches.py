@@ -19,6 +19,7 @@ from runtime.cli.stores import on_table
 from runtime.clock import system_clock
 from runtime.errors import UsageError
 from runtime.publishing.erasing import prune_publications
+from runtime.urls import within
 
 Abandon = Annotated[
     str | None,
@@ -126,9 +127,10 @@ def _what_is_left(record: BatchRecord) -> str:
     left = "`consistent sweep` publishes what waits in outboxes, and so does another batch with its messages."
     if record.rounds == 0:
         return left
+    folder = within(record.out, f"batch_id={record.batch_id}")
     return (
-        f"The outcomes of its {record.rounds} committed rounds are in {record.out}/batch_id={record.batch_id}: publish "
-        f"them from there, as no other batch gives them again. {left}"
+        f"The outcomes of its {record.rounds} committed rounds are in {folder}: publish them from there, as no other "
+        f"batch gives them again. {left}"
     )
 
 

@@ -134,7 +134,7 @@ def run(
         on_difference=on_difference.value,
         guard=guard,
         keep_large=keep_large,
-        types=None if types is None else [each.strip() for each in types.split(",")],
+        types=split_types(types),
         draws=None if draws is None else draws.value,
         max_dead_letters=_held_back_by(max_dead_letters, strict=strict),
         **log.named(),
@@ -154,6 +154,11 @@ def run(
         if target is not None:
             _publish(target, done, batch, screen)
     _judge(screen, done.report, max_dead_letters)
+
+
+def split_types(types: str | None) -> list[str] | None:
+    """Return the message types that were named, None when none were."""
+    return None if types is None else [each.strip() for each in types.split(",")]
 
 
 def _target(publishing: PublishChoices, batch_id: str) -> Publishing | None:

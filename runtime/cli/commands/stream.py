@@ -13,7 +13,14 @@ from runtime.batches.dead_letter_limit import DeadLetterLimit
 from runtime.cli.apps import load_app
 from runtime.cli.batch_command import AlgorithmOption, Guard, MicroBatchChoices
 from runtime.cli.beginning import check_batch
-from runtime.cli.commands.run import LateOption, OnDifferenceOption, OnErrorOption
+from runtime.cli.commands.run import (
+    DrawsOption,
+    LateOption,
+    OnDifferenceOption,
+    OnErrorOption,
+    Types,
+    split_types,
+)
 from runtime.cli.console import Screen
 from runtime.cli.durations import parse_duration
 from runtime.cli.message_logs import check_source
@@ -156,6 +163,8 @@ def stream(
     on_difference: OnDifferenceOption = OnDifference.DEAD_LETTER,
     max_dead_letters: MaxDeadLetters = None,
     guard: Guard = False,
+    types: Types = None,
+    draws: DrawsOption = None,
     algorithm: AlgorithmOption = AlgorithmChoice.STATE_BASED,
 ) -> None:
     r"""Run the handlers of an app over the files that come into a folder, micro-batch by micro-batch.
@@ -180,7 +189,10 @@ def stream(
         on_difference=on_difference.value,
         max_dead_letters=None if max_dead_letters is None else str(max_dead_letters),
         guard=guard,
+        types=split_types(types),
+        draws=None if draws is None else draws.value,
     )
+    options.types_of(loaded)
     check_source(choices.source, batch.spark.place)
     check_out(batch.out, batch.spark.place)
     check_batch(loaded, batch.states, options, None, batch.out, must_exist=False)

@@ -99,6 +99,9 @@ class Stream:
         if self.compact_after < 1:
             message = f"compact_after is a number of epochs from 1, not {self.compact_after}."
             raise UsageError(message)
+        if self.options.keep_large is not None:
+            message = "A stream keeps only notes of messages that are too large: leave keep_large out."
+            raise UsageError(message)
         admission = Admission(self.query, Checkpoint(absolute_folder(self.checkpoint)))
         places = EpochPlaces(absolute_folder(self.out), self.query, self.compact_after)
         self.work = MicroBatches(
@@ -117,15 +120,10 @@ class Stream:
         if not df.isStreaming:
             message = "This DataFrame is no stream: make it with spark.readStream, or run it as a batch."
             raise UsageError(message)
-        if is_connect(spark):
-            message = (
-                "This is a session of Spark Connect, where micro-batches are handled on the server, in another process "
-                "than this one: start the stream with a session of the driver itself, or by spark-submit there."
-            )
-            raise UsageError(message)
         check_reach(open_table(self.place.store, self.place.table, self.options.other_table), spark)
         with job_settings(spark):  # of which the query has a copy
-            routed = find_routes(normalise(df, self.options.source), self.app)
+            log = normalise(df, self.options.source, self.options.limits)
+            routed = find_routes(log, self.app, self.options.types_of(self.app))
             writer = routed.writeStream.queryName(self.query)
             writer = writer.option("checkpointLocation", self.work.admission.checkpoint.url).foreachBatch(
                 self.work
@@ -157,7 +155,7 @@ class Stream:
         if failure is not None:
             message = f"The query {self.query} was stopped: {explain(failure)}"
             raise BatchFailedError(message)
-        self.work.places.show_all()
+        self.work.show_rest()
 
 
 def _publisher(publish: str | PublishTo, place: TablePlace) -> PublishEpoch:

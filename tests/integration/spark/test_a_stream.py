@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -22,38 +22,24 @@ from runtime.spark.streaming.source import open_source
 from runtime.spark.workers.connection import TablePlace
 from tests.support.logs import GAME, generated
 from tests.support.outcomes import all_outcomes, heads, published
+from tests.support.streaming import outcomes, put, stream
 
 
 @pytest.fixture
 def incoming(place):
     """Give a folder with two files of messages."""
     log = generated(place.folder / "log.jsonl", games=3, messages=40, duplicates=0.2, shuffle=True)
-    lines = Path(log).read_text().splitlines(keepends=True)
     folder = place.folder / "incoming"
     folder.mkdir()
-    for number in range(2):
-        put(folder, number, "".join(lines[number::2]))
+    spread(log, folder, 2)
     return folder
 
 
-def put(folder, number, text):
-    """Write a file that is taken in the order of its number: Spark goes by the times of files."""
-    path = folder / f"{number}.jsonl"
-    path.write_text(text)
-    os.utime(path, (1_700_000_000 + number,) * 2)
-
-
-def stream(place, incoming, **options):
-    """Run a query over all that is there."""
-    where = {"app": place.app, "store": place.store, "table": place.table, "out": place.out}
-    given = {"query": "shots", "checkpoint": str(place.folder / "checkpoint"), "trigger": "available-now"}
-    df = open_source(place.spark, str(incoming), "json", max_files=1)
-    query = run_stream(df, **{**where, **given, "partitions": 2, **options})
-    try:
-        query.awaitTermination()
-    finally:
-        query.stop()
-    return [progress.batchId for progress in query.recentProgress if "addBatch" in progress.durationMs]
+def spread(log, folder, files):
+    """Write the messages of a log to so many files, each an epoch."""
+    lines = Path(log).read_text().splitlines(keepends=True)
+    for number in range(files):
+        put(folder, number, "".join(lines[number::files]))
 
 
 def forget_the_last_commit(place):
@@ -63,10 +49,6 @@ def forget_the_last_commit(place):
     (commits / str(last)).unlink()
     (commits / f".{last}.crc").unlink()
     return last
-
-
-def outcomes(place):
-    return place.spark.read.parquet(place.out)
 
 
 def test_each_epoch_is_a_batch_and_the_last_one_is_done_once(place, incoming):
@@ -122,7 +104,8 @@ def test_an_epoch_that_failed_is_resumed_with_other_parallelism(place, incoming)
 @pytest.mark.thorough
 @pytest.mark.parametrize("compact_after", [1, 2])
 def test_streams_are_chained(place, incoming, compact_after):
-    # Given a stream, and one over its OUT that runs beside it
+    # Given a stream of five epochs, and one over its OUT that runs beside it
+    spread(place.folder / "log.jsonl", incoming, 5)
     where = {"store": place.store, "table": place.table}
     chained = place.beside("chained")
     Path(place.out).mkdir()
@@ -145,6 +128,8 @@ def test_streams_are_chained(place, incoming, compact_after):
         second.processAllAvailable()
     finally:
         second.stop()
+    spans = {path.name.removeprefix("batch_id=shots-") for path in Path(place.out).glob("batch_id=*")}
+    assert spans == ({"0..1", "2..3", "4"} if compact_after == 2 else set("01234"))
 
     # Then the second one has handled each output once, as one batch with its cascade would have
     given = published_outputs(outcomes(place)).select("message_id").collect()
@@ -158,28 +143,33 @@ def test_streams_are_chained(place, incoming, compact_after):
 
 
 @pytest.mark.thorough
-def test_two_queries_and_a_batch_at_once_on_one_table(place, incoming):
-    first = run_beside(place, incoming, "first")
+def test_two_queries_and_two_batches_at_once_on_one_table(place, incoming):
+    # Given queries and batches over the same messages, which work at the same time
+    log = str(place.folder / "log.jsonl")
+    first = run_beside(place, incoming, "first", compact_after=2)
     second = run_beside(place, incoming, "second")
-    place.run(str(place.folder / "log.jsonl"), batch_id="night")
+    with ThreadPoolExecutor(2) as executor:
+        runs = [executor.submit(place.run, log, batch_id=name, cascade=True) for name in ("night", "morning")]
+        for each in runs:
+            each.result()
     for query in (first, second):
         query.awaitTermination()
 
-    # Then each message was processed once, in one of the three, with the same outputs in all
+    # Then each message was processed once, in one of the four, with the same outputs in all
     rows = outcomes(place).where("status = 'processed'").select("message_id").collect()
     ids = [row.message_id for row in rows]
     assert len(ids) == len(set(ids)) == sum(count for count, _ in heads(place.store, place.table).values())
-    each = [
-        published(outcomes(place).where(f"batch_id like '{name}%'")) for name in ("first", "second", "night")
-    ]
-    assert each[0] == each[1] == each[2]
+    names = ("first", "second", "night", "morning")
+    expected, *others = (published(outcomes(place).where(f"batch_id like '{name}%'")) for name in names)
+    assert expected
+    assert others == [expected] * 3
 
 
-def run_beside(place, incoming, query):
+def run_beside(place, incoming, query, **options):
     return run_stream(
         open_source(place.spark, str(incoming), "json", max_files=1), place.app, store=place.store,
         table=place.table, out=place.out, query=query, checkpoint=str(place.folder / query),
-        trigger="available-now", partitions=2,
+        trigger="available-now", partitions=2, cascade=True, **options,
     )  # fmt: skip
 
 
