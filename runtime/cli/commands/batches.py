@@ -19,6 +19,7 @@ from runtime.cli.reports.tables import Cell, counted, make_table
 from runtime.cli.stores import on_table
 from runtime.clock import system_clock
 from runtime.errors import UsageError
+from runtime.publishing.erasing import prune_publications
 from runtime.urls import within
 
 Abandon = Annotated[
@@ -63,7 +64,8 @@ def batches(
     each batch that is listed.
 
     With --prune, the ledger forgets batches that ended long ago, never one that has not ended. Their versions and
-    outcomes stay. A forgotten id that is used again is a new batch, for which it needs another folder of outcomes.
+    outcomes stay; what is kept of their publications goes with them, dead letters too. A forgotten id that is used
+    again is a new batch, for which it needs another folder of outcomes.
     """
     screen = Screen(as_json)
     if prune != (older_than is not None):
@@ -74,8 +76,8 @@ def batches(
     if older_than is not None:
         before = system_clock() - older_than
         pruned = on_table(store, table, lambda opened: _prune(opened, before))
-        screen.give({"pruned": pruned})
-        screen.show(f"The ledger of {table} has forgotten {counted(pruned, 'batch')}.")
+        screen.give(pruned)
+        screen.show(f"The ledger of {table} has forgotten {counted(pruned['pruned'], 'batch')}.")
         return
     if abandon is not None:
         record = on_table(store, table, lambda opened: _abandon(opened, abandon))
@@ -99,8 +101,9 @@ async def _batches(table: Table, limit: int) -> list[BatchRecord]:
     return await Ledger(table, system_clock).batches(limit)
 
 
-async def _prune(table: Table, before: int) -> int:
-    return await Ledger(table, system_clock).prune(before)
+async def _prune(table: Table, before: int) -> dict[str, int]:
+    pruned = await Ledger(table, system_clock).prune(before)
+    return {"pruned": pruned, "publications": await prune_publications(table, system_clock)}
 
 
 async def _abandon(table: Table, batch_id: str) -> BatchRecord:

@@ -98,12 +98,13 @@ def test_what_ended_long_ago_is_forgotten_and_what_has_not_ended_is_not(consiste
     assert (said.code, said.out) == (0, "The ledger of games has forgotten 1 batch.\n")
     assert [each["batch_id"] for each in listed(consistent)] == ["b2"]
     again = consistent("batches", *ON_STORE, "--prune", "--older-than", "1s", "--json")
-    assert again.document == {"pruned": 0}
+    assert again.document == {"pruned": 0, "publications": 0}
 
 
 def test_what_ended_lately_is_not_forgotten(consistent, batches):
     assert consistent("batches", *ON_STORE, "--prune", "--older-than", "9999w", "--json").document == {
-        "pruned": 0
+        "pruned": 0,
+        "publications": 0,
     }
     assert len(listed(consistent)) == 2
 
