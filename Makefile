@@ -16,8 +16,9 @@ unexport VIRTUAL_ENV PYTHONHOME PYTHONPATH PYTHONDONTWRITEBYTECODE SPARK_HOME PY
 MAKEFLAGS += --no-builtin-rules
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup setup-test setup-servers demo orders orders-servers test test-rest test-connect test-all differential model faults \
-        tla delivery docs docs-serve reference bench bench-guard bench-tables bench-streams stages startup growth skew \
+.PHONY: help setup setup-test setup-servers demo orders orders-servers test test-rest test-connect test-all differential \
+        model faults stream-kills epochs tla delivery docs docs-serve reference bench bench-guard bench-tables bench-streams \
+        stages startup growth skew \
         cleanup algorithms publishing side-effects lint format constraints audit clean distclean
 
 BIN := .venv/bin
@@ -94,6 +95,9 @@ bench-tables: .make/java .make/packages-bench  ## measure how fast versions are 
 bench-streams: .make/java .make/packages-bench  ## measure what a micro-batch costs beside a plain one; ARGS="--epochs 1000"
 	@$(BIN)/python -m benchmarks.streams $(ARGS)
 
+epochs: .make/packages-test  ## run 10,000 epochs of a stream without Spark, and rewrite the table in docs/streaming.md; ARGS="--epochs 1000"
+	@$(BIN)/python -m benchmarks.epochs --document docs/streaming.md $(ARGS)
+
 tla: .make/java .make/packages-tla  ## check the specifications in docs/tla with TLC; ARGS="StateBased" checks some
 	@$(BIN)/python scripts/check_tla.py $(or $(ARGS),--write)
 
@@ -105,6 +109,9 @@ model: .make/packages-test  ## walk every interleaving of the shipped code; rewr
 
 faults: .make/packages-test .make/azurite  ## kill batches at random moments, compare how they end; rewrites docs/faults.md, ARGS="--share 0.01" is short
 	@PATH="$(CURDIR)/.make/node:$$PATH" nice $(BIN)/python -m tests.faults $(ARGS)
+
+stream-kills: setup-test  ## kill streams at random moments, compare how they end; rewrites docs/streaming.md, ARGS="--kills 20" is short
+	@nice $(BIN)/python -m tests.stream_kills $(ARGS)
 
 publishing: setup-test setup-servers  ## kill runners that publish before each of their calls, and count; rewrites docs/publishing.md, ARGS=--dry does not
 	@$(BIN)/python -m tests.publishing $(ARGS)

@@ -9,6 +9,7 @@ from typing import TypeVar
 
 from eventstore import ConcurrencyConflictError, StoreUnavailableError, StreamTruncatedError, Table
 from eventstore.backoff import Sleep, pause_seconds, sleep_beside
+from eventstore.partition import EVENT
 from runtime.errors import RetriesExhaustedError, StoredDataError
 
 T = TypeVar("T")
@@ -69,7 +70,7 @@ class Retries:
             self._missing[event] = self._missing.get(event, 0) + 1
             if self._missing[event] >= _MISSING:
                 gone = f"The header promises an event that is gone: {error}"
-                raise StoredDataError(gone) from error
+                raise StoredDataError(gone, f"{EVENT}{error.version:010d}", error.stream) from error
         self._failures += 1
         if self._failures >= self._policy.attempts:
             message = f"Gave up after {self._failures} attempts in a row: {error}"

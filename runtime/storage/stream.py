@@ -100,7 +100,7 @@ async def _find_versions(partition: Partition, ids: Collection[IdKey]) -> Histor
     wanted = ids if isinstance(ids, set | frozenset) else set(ids)
     named = [each for each in candidates(index, wanted) if each.event >= stream.first_version]
     events = await _read_runs(stream, {place.event for place in named})
-    with reading("The index of ids"):
+    with reading("The index of ids", id_index.PREFIX):
         found = FoundVersions.of(wanted, head.tail, named, events)
     refused = letters.read_letters([row for row in rows if row.row_key.startswith(letters.PREFIX)])
     return History(stream, head, index, found, letters=refused)

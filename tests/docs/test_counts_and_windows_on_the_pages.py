@@ -23,7 +23,7 @@ COMMANDS = [
     line
     for _, code in OPERATIONS
     for line in code.splitlines()
-    if line.startswith(("consistent window", "consistent stats"))
+    if line.startswith(("consistent window", "consistent stats", "consistent check"))
 ]
 PROGRAMS = [code for _, code in OPERATIONS if "runtime.cleanup.window" in code]
 
@@ -53,7 +53,7 @@ def test_each_command_runs(folder, command):
 
 
 def test_there_are_commands_and_a_program():
-    assert {command.split()[1] for command in COMMANDS} == {"window", "stats"}
+    assert {command.split()[1] for command in COMMANDS} == {"window", "stats", "check"}
     assert len(PROGRAMS) == 1
 
 

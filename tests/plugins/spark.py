@@ -31,6 +31,7 @@ from runtime.spark.sessions import session
 from runtime.spark.sessions.java import find_java
 from tests.plugins.azurite import REPOSITORY
 from tests.plugins.modules import forget_modules
+from tests.plugins.s3 import SIGNED
 
 # Small jobs end before a compiler has paid for itself: the JVM's optimising one, and Spark's of queries.
 QUICK = {
@@ -64,6 +65,7 @@ def spark(
     request: pytest.FixtureRequest, _home: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[SparkSession]:
     log_file = tmp_path_factory.mktemp("spark") / "spark.log"
+    os.environ.update(SIGNED)  # what workers sign requests with, on whom a test has no more influence
     with contextlib.chdir(_home):
         if request.config.getoption("--connect"):
             started = _of_connect()

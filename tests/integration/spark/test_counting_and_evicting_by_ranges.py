@@ -5,15 +5,17 @@ from datetime import timedelta
 
 import pytest
 
-from eventstore import KeyRange, connect
+from eventstore import KeyRange, Operation, connect
 from runtime import Envelope, Processor
 from runtime.algorithms.counts import count_objects, count_rows
 from runtime.algorithms.state_based.truncation import truncate_stream
 from runtime.algorithms.state_based.truncation_rules import DAY, TruncationRules
 from runtime.batches.ledger import Ledger
+from runtime.cleanup.checking import check_table
 from runtime.cleanup.window import windows
 from runtime.errors import UsageError
 from runtime.retries import RetryPolicy
+from runtime.spark.check import check_on_spark
 from runtime.spark.evict import evict
 from runtime.spark.stats import count_table
 from runtime.spark.window import windows_on_spark
@@ -143,3 +145,28 @@ def test_as_much_is_forgotten_by_ranges_as_in_one_process(place, algorithm, is_e
 
 def at(place):
     return TablePlace(place.store, place.table)
+
+
+def test_a_damaged_table_is_checked_and_repaired_alike_in_one_process_and_by_ranges(place):
+    # Given a table of which two headers are damaged: one tells a wrong number, the tail of the other is gone
+    place.run(generated(place.folder / "log.jsonl", games=8, messages=80), clock=NIGHT)
+
+    async def damage(table):
+        keys = sorted([row.partition_key for row in (await table.scan("SS-HEAD")).rows])
+        for key, changed in ((keys[0], {"StateVersions": 999}), (keys[-1], {"Tail": b"?"})):
+            await table.transact(key, [Operation.merge("SS-HEAD", changed, "*")])
+        return keys[0], keys[-1]
+
+    first, last = on(place, damage)
+    at = TablePlace(place.store, place.table)
+
+    # When it is checked in one process and by ranges, both find the same
+    alone, by_ranges = on(place, check_table), check_on_spark(place.spark, at)
+    assert (by_ranges.rows, by_ranges.streams) == (alone.rows, alone.streams)
+    assert {fault.stream for fault in by_ranges.faults} == {first, last}
+    assert sorted(by_ranges.faults, key=str) == sorted(alone.faults, key=str)
+
+    # And what can be repaired is, on the workers
+    repaired = check_on_spark(place.spark, at, repair=True)
+    assert {fault.stream for fault in repaired.repaired} == {first}
+    assert {fault.stream for fault in on(place, check_table).faults} == {last}

@@ -132,3 +132,17 @@ def test_on_a_terminal_too():
     shown.done()
 
     assert "300/1,000 streams, 150 a second, about 5 s left" in file.getvalue()
+
+
+def test_outputs_are_counted_without_those_that_were_sent_before():
+    now = [0.0]
+    shown, file = progress(is_terminal=False, clock=lambda: now[0])
+
+    shown.step("Publishing")
+    for second, done in ((1, 500), (11, 1500)):
+        now[0] = float(second)
+        shown.show_outputs(done, 2000)
+
+    assert file.getvalue() == (
+        "Publishing\nPublishing: 1,500 of 2,000 outputs after 11 s, 100 a second, about 5 s left\n"
+    )
