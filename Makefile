@@ -16,8 +16,9 @@ unexport VIRTUAL_ENV PYTHONHOME PYTHONPATH PYTHONDONTWRITEBYTECODE SPARK_HOME PY
 MAKEFLAGS += --no-builtin-rules
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup setup-test setup-servers demo test test-rest test-connect test-all differential model faults \
-        tla delivery docs docs-serve reference bench bench-guard bench-tables bench-streams stages startup growth skew \
+.PHONY: help setup setup-test setup-servers demo orders orders-servers test test-rest test-connect test-all differential \
+        model faults stream-kills epochs tla delivery docs docs-serve reference bench bench-guard bench-tables bench-streams \
+        stages startup growth skew \
         cleanup algorithms publishing side-effects lint format constraints audit clean distclean
 
 BIN := .venv/bin
@@ -39,10 +40,16 @@ setup: .make/java .make/packages  ## install what is needed to run: Python packa
 
 setup-test: .make/java .make/packages-test .make/azurite  ## also install what the tests and checks need, Azurite included
 
-setup-servers: .make/redis/redis-server .make/postgres  ## also install the servers that only the long tests need: Redis, PostgreSQL
+setup-servers: .make/azurite .make/redis/redis-server .make/postgres  ## install the servers of long tests and of `make orders-servers`: Azurite, Redis, PostgreSQL
 
 demo: setup  ## run the ShootingRange sample from message log to leader board
 	@$(BIN)/consistent demo
+
+orders: .make/java .make/packages-test  ## run the sample of orders from message log to warehouse and letters
+	@$(BIN)/python -m samples.orders
+
+orders-servers: .make/java setup-servers  ## the same on Azurite, PostgreSQL and Redis, which are started for it
+	@$(BIN)/python -m samples.orders --servers
 
 test: setup-test  ## run the tests, in five minutes; ARGS="tests/unit -k name" runs some, SEED=2 draws other numbers
 	@$(PYTEST) -m "not thorough" $(ARGS)
@@ -76,7 +83,7 @@ cleanup: .make/java .make/packages-bench .make/azurite  ## truncate very many st
 algorithms: .make/packages  ## measure what each algorithm asks and keeps; rewrites the tables in docs/algorithms.md
 	@$(BIN)/python -m benchmarks.algorithms --document docs/algorithms.md $(ARGS)
 
-side-effects: .make/packages  ## kill consumers that store documents, count what is left, and rewrite the table in docs/side-effects.md
+side-effects: .make/packages-test  ## kill consumers that store documents, count what is left, and rewrite the table in docs/side-effects.md
 	@$(BIN)/python -m benchmarks.side_effects --document docs/side-effects.md $(ARGS)
 
 bench-guard: setup  ## measure what the guard costs a fold in memory
@@ -87,6 +94,9 @@ bench-tables: .make/java .make/packages-bench  ## measure how fast versions are 
 
 bench-streams: .make/java .make/packages-bench  ## measure what a micro-batch costs beside a plain one; ARGS="--epochs 1000"
 	@$(BIN)/python -m benchmarks.streams $(ARGS)
+
+epochs: .make/packages-test  ## run 10,000 epochs of a stream without Spark, and rewrite the table in docs/streaming.md; ARGS="--epochs 1000"
+	@$(BIN)/python -m benchmarks.epochs --document docs/streaming.md $(ARGS)
 
 tla: .make/java .make/packages-tla  ## check the specifications in docs/tla with TLC; ARGS="StateBased" checks some
 	@$(BIN)/python scripts/check_tla.py $(or $(ARGS),--write)
@@ -99,6 +109,9 @@ model: .make/packages-test  ## walk every interleaving of the shipped code; rewr
 
 faults: .make/packages-test .make/azurite  ## kill batches at random moments, compare how they end; rewrites docs/faults.md, ARGS="--share 0.01" is short
 	@PATH="$(CURDIR)/.make/node:$$PATH" nice $(BIN)/python -m tests.faults $(ARGS)
+
+stream-kills: setup-test  ## kill streams at random moments, compare how they end; rewrites docs/streaming.md, ARGS="--kills 20" is short
+	@nice $(BIN)/python -m tests.stream_kills $(ARGS)
 
 publishing: setup-test setup-servers  ## kill runners that publish before each of their calls, and count; rewrites docs/publishing.md, ARGS=--dry does not
 	@$(BIN)/python -m tests.publishing $(ARGS)

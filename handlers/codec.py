@@ -6,6 +6,7 @@ bytes gets the same. Two states are equal when their bytes are.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -36,17 +37,18 @@ M = TypeVar("M", bound=BaseModel)
 class Codec(Generic[M]):
     """Encode and decode models of one type. A call costs about a microsecond for a small model.
 
-    `plain` tells which models need no second look, None when the type is not plain.
+    `decode` returns the model for its JSON, and raises pydantic's `ValidationError`. `plain` tells which models need no
+    second look, None when the type is not plain.
     """
 
-    __slots__ = ("_fields", "_serialize", "_sorted", "_validate", "model_type", "plain")
+    __slots__ = ("_fields", "_serialize", "_sorted", "decode", "model_type", "plain")
 
     def __init__(self, model_type: type[M]) -> None:
         self.model_type = model_type
         self._fields = len(model_type.model_fields)
         self._sorted = holds_frozenset(model_type)
         self.plain = find_plain(model_type)
-        self._validate = model_type.__pydantic_validator__.validate_json
+        self.decode: Callable[[bytes | str], M] = model_type.__pydantic_validator__.validate_json
         self._serialize = model_type.__pydantic_serializer__.to_json
 
     def encode(self, model: M) -> bytes:
@@ -69,11 +71,6 @@ class Codec(Generic[M]):
             ) from error
         except (PydanticSerializationError, TypeError, ValueError) as error:
             raise CodecError(f"{self._place_of_failure(model)} cannot be encoded: {error}") from error
-
-    def decode(self, data: bytes | str) -> M:
-        """Return the model for its JSON. Raises pydantic's `ValidationError`."""
-        decoded: M = self._validate(data)
-        return decoded
 
     def reread(self, data: bytes) -> M:
         """Decode what `encode` returned. Raises `CodecError` when it is not valid."""

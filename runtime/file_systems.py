@@ -2,7 +2,8 @@
 
 A path is one of the machine's own disks, or of a disk that all machines share. The url of another file system is
 opened by pyarrow, which knows `s3`, `abfs`, `gs` and `hdfs`, or else by fsspec, if that is installed. Credentials are
-those that these find in the environment, not those of Hadoop's configuration.
+those that these find in the environment, not those of Hadoop's configuration. What follows a `?` in a url are options
+of pyarrow's, such as `s3://bucket/folder?endpoint_override=HOST:PORT&scheme=http`.
 """
 
 from __future__ import annotations
@@ -12,18 +13,37 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 import pyarrow as pa
-from pyarrow.fs import FileSelector, FileSystem, FileType, FSSpecHandler, LocalFileSystem, PyFileSystem
+from pyarrow.fs import (
+    AzureFileSystem,
+    FileSelector,
+    FileSystem,
+    FileType,
+    FSSpecHandler,
+    LocalFileSystem,
+    PyFileSystem,
+)
 
 from runtime.errors import UsageError
+from runtime.urls import path_and_options
 
 _ALSO_CALLED = {"s3a": "s3", "s3n": "s3"}
 """What Hadoop calls the schemes that pyarrow knows."""
 
 _MOVE_FOLDERS = ("local", "hdfs")
 """The file systems that move a folder as a whole, atomically."""
+
+_AZURE = ("abfs", "abfss")
+_EMULATOR = "azurite"
+_EMULATED_ACCOUNT = "devstoreaccount1"
+_EMULATED_KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
+"""That of every Azurite: it is in its documentation."""
+
+KEY_VARIABLE = "AZURE_STORAGE_KEY"
+TOKEN_VARIABLE = "AZURE_STORAGE_SAS_TOKEN"  # noqa: S105 - the name of a variable
+"""Where Azure's own command line looks for the key of an account, and for a shared access signature."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +67,11 @@ class Folder:
     def name(self) -> str:
         """The last part of the path."""
         return str(self.path).rstrip("/").rpartition("/")[2]
+
+    @property
+    def parent(self) -> Folder:
+        """The folder that it is in."""
+        return Folder(self.files, str(self.path).rstrip("/").rpartition("/")[0])
 
     def sub(self, name: str) -> Folder:
         """Return a folder in this one."""
@@ -95,11 +120,15 @@ class Folder:
         self.files.move(self.path, target.path)
 
     def move_file(self, name: str, target: Folder) -> None:
-        """Move a file into another folder."""
-        self.files.move(self.path_of(name), target.path_of(name))
+        """Move a file into another folder; on an object store by a copy, as Azure's moves none."""
+        if self.moves_whole:
+            self.files.move(self.path_of(name), target.path_of(name))
+            return
+        self.copy_file(name, target)
+        self.delete_file(name)
 
     def copy_file(self, name: str, target: Folder) -> None:
-        """Copy a file into another folder: not every object store moves one."""
+        """Copy a file into another folder: an object store does it by itself."""
         self.files.copy_file(self.path_of(name), target.path_of(name))
 
     def delete_file(self, name: str) -> None:
@@ -110,6 +139,11 @@ class Folder:
     def touch(self, name: str) -> None:
         """Create an empty file."""
         self.write(name).close()
+
+    def put(self, name: str, content: bytes) -> None:
+        """Create a small file with some content."""
+        with self.write(name) as file:
+            file.write(content)
 
     def read(self, name: str) -> Any:  # noqa: ANN401 - pyarrow has no types
         """Open a file, to read it at any position."""
@@ -149,11 +183,48 @@ def open_folder(url: str) -> Folder:
     scheme, separator, rest = url.partition("://")
     if not separator or scheme == "file":
         return Folder(LocalFileSystem(), (rest if separator else url).removeprefix("file:"))
+    if scheme == _EMULATOR:
+        return _emulator(url)
+    if scheme in _AZURE and (signature := _signature()):
+        return _azure(url, signature)
+    path, options = path_and_options(url)
+    place = quote(path.partition("://")[2], safe="/@:=")
     try:
-        found = FileSystem.from_uri(f"{_ALSO_CALLED.get(scheme, scheme)}://{quote(rest, safe='/@:=')}")
+        found = FileSystem.from_uri(f"{_ALSO_CALLED.get(scheme, scheme)}://{place}{options}")
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         found = _of_fsspec(url, scheme, error)
     return Folder(*found)
+
+
+def _emulator(url: str) -> Folder:
+    """Return a folder of Azurite's blobs: `azurite://HOST:PORT/CONTAINER/FOLDER`."""
+    parts = urlsplit(url, allow_fragments=False)
+    files = AzureFileSystem(
+        _EMULATED_ACCOUNT,
+        account_key=_EMULATED_KEY,
+        blob_storage_authority=parts.netloc,
+        dfs_storage_authority=parts.netloc,
+        blob_storage_scheme="http",
+        dfs_storage_scheme="http",
+    )
+    return Folder(files, parts.path.strip("/"))
+
+
+def _signature() -> dict[str, str]:
+    """Return what requests to Azure are signed with, if it is in the environment."""
+    key, token = os.environ.get(KEY_VARIABLE), os.environ.get(TOKEN_VARIABLE)
+    if key:
+        return {"account_key": key}
+    return {"sas_token": token} if token else {}
+
+
+def _azure(url: str, signature: Mapping[str, str]) -> Folder:
+    """Return a folder of an account whose key, or a signature of whose owner, is in the environment."""
+    parts = urlsplit(url, allow_fragments=False)
+    if not parts.username or not parts.hostname:
+        raise UsageError("A folder in Azure is named abfss://CONTAINER@ACCOUNT.dfs.core.windows.net/FOLDER.")
+    files = AzureFileSystem(parts.hostname.partition(".")[0], **signature)
+    return Folder(files, f"{parts.username}/{parts.path.strip('/')}".strip("/"))
 
 
 def _of_fsspec(url: str, scheme: str, unknown: Exception) -> tuple[Any, str]:

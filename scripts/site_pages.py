@@ -1,8 +1,8 @@
 """What the generator of the site (mkdocs.yml) is told about pages that are not in docs/.
 
 README.md is the site's first page, and the changelog and the page on the benchmarks are pages too. Links are written
-for the repository, so that they work there; here they are made those of the site. The page on the Python API is written
-for the site alone.
+for the repository, so that they work there; here they are made those of the site, and drawings are made tables. The
+page on the Python API is written for the site alone.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from posixpath import dirname, join, normpath, relpath
 from typing import Any
 
 from scripts.reference import python_page
+from scripts.site_drawings import with_tables
 
 ROOT = Path(__file__).resolve().parent.parent
 PLACES = {
@@ -37,10 +38,10 @@ def on_files(files: Any, config: Any) -> Any:  # noqa: ANN401 - the generator's
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:  # noqa: ANN401 - the generator's
-    """Turn the links of a page into those of the site."""
+    """Turn the links of a page into those of the site, and its drawings into tables."""
     place = page.file.src_uri
     source = next((name for name, there in PLACES.items() if there == place), f"docs/{place}")
-    return site_links(markdown, source)
+    return site_links(with_tables(markdown), source)
 
 
 def site_links(markdown: str, source: str) -> str:

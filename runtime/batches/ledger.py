@@ -123,13 +123,33 @@ class Ledger:
         if found is not None:
             _check_folder(found, out)
 
+    async def decide(self, record: BatchRecord, attempt: str) -> BatchRecord:
+        """Note which attempt at the next round counts, unless another driver of the batch has noted one.
+
+        Return the batch with the attempt that counts, or as it was given when the round is committed already. Costs a
+        request, and another when somebody else was faster.
+        """
+        changed = replace(record, attempt=attempt, updated_at=self._now())
+        operation = Operation.replace(record.batch_id, record_properties(changed), record.etag)
+        try:
+            (etag,) = await self._table.transact(PARTITION, [operation])
+        except (RowChangedError, RowNotFoundError):
+            found = await self.get(record.batch_id)
+            if found.status is not BatchStatus.ABANDONED and found.rounds > record.rounds:
+                return record
+            if found.is_finished or not found.attempt:
+                raise _taken(found) from None
+            return found
+        await self._table.barrier()
+        return replace(changed, etag=etag)
+
     async def commit_round(
         self, record: BatchRecord, number: int, counts: Mapping[str, int], routable: int
     ) -> BatchRecord:
         """Note that the outcomes of a round are in place, unless another driver of the batch has done so."""
         total = {key: record.counts.get(key, 0) + counts.get(key, 0) for key in {**record.counts, **counts}}
         return await self._update(
-            record, replace(record, rounds=number + 1, counts=total, last_routable=routable)
+            record, replace(record, rounds=number + 1, counts=total, last_routable=routable, attempt="")
         )
 
     async def publish(self, record: BatchRecord) -> BatchRecord:
@@ -251,7 +271,8 @@ class Ledger:
         is_marked = found.is_finished or found.number is not None
         if is_marked and found.out == asked.out:
             return found
-        return await self._update(found, replace(found, out=asked.out))
+        attempt = found.attempt if found.out == asked.out else ""
+        return await self._update(found, replace(found, out=asked.out, attempt=attempt))
 
     async def _update(self, record: BatchRecord, wanted: BatchRecord) -> BatchRecord:
         changed = replace(wanted, updated_at=self._now())
@@ -297,12 +318,16 @@ def _check_folder(found: BatchRecord, out: str) -> None:
 
 def _at_least(found: BatchRecord, wanted: BatchRecord) -> BatchRecord:
     """Return what another driver of the same batch has noted, when it has come as far."""
-    if found.status is BatchStatus.ABANDONED and wanted.status is not BatchStatus.ABANDONED:
-        message = f"Batch {found.batch_id} was abandoned while it ran."
-        raise BatchRefusedError(message)
-    if found.rounds < wanted.rounds or (wanted.is_finished and not found.is_finished):
-        message = (
-            f"Batch {found.batch_id} is being run by someone else: run it again with its id when that ended."
-        )
-        raise BatchRefusedError(message)
+    was_abandoned = found.status is BatchStatus.ABANDONED and wanted.status is not BatchStatus.ABANDONED
+    if was_abandoned or found.rounds < wanted.rounds or (wanted.is_finished and not found.is_finished):
+        raise _taken(found)
     return found
+
+
+def _taken(found: BatchRecord) -> BatchRefusedError:
+    """Return the error that a batch was changed by somebody else, so that this driver cannot go on."""
+    if found.status is BatchStatus.ABANDONED:
+        return BatchRefusedError(f"Batch {found.batch_id} was abandoned while it ran.")
+    return BatchRefusedError(
+        f"Batch {found.batch_id} is being run by someone else: run it again with its id when that ended."
+    )

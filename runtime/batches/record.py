@@ -40,7 +40,8 @@ class BatchRecord:
     whose outcomes are committed, `last_routable` the outputs of the last one that a handler takes. `token` is
     drawn when the batch begins, and marks its folders. `algorithm` names the algorithm, and the place of its
     de-duplication store or token store. `number` counts the batches of the table; one that older code
-    began has none.
+    began has none. `attempt` names the attempt at the next round that counts, once that is decided: where folders are
+    not moved as a whole.
     """
 
     batch_id: str
@@ -56,6 +57,7 @@ class BatchRecord:
     algorithm: str = STATE_BASED
     etag: str = ""
     number: int | None = None
+    attempt: str = ""
 
     @property
     def key(self) -> BatchKey:
@@ -88,6 +90,7 @@ def record_properties(record: BatchRecord) -> dict[str, Value]:
         "StartedAt": record.started_at,
         "UpdatedAt": record.updated_at,
         **({} if record.number is None else {"Number": Int64(record.number)}),
+        **({"Attempt": record.attempt} if record.attempt else {}),
         **{f"{_COUNT}{name}": Int64(count) for name, count in record.counts.items()},
     }
 
@@ -116,6 +119,7 @@ def _record(row: Row) -> BatchRecord:
         algorithm=_as_written_today(text(values, "Algorithm")) if "Algorithm" in values else STATE_BASED,
         etag=row.etag,
         number=number(values, "Number") if "Number" in values else None,
+        attempt=text(values, "Attempt") if "Attempt" in values else "",
     )
 
 

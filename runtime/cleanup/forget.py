@@ -22,7 +22,10 @@ from runtime.algorithms.documents.effects import EFFECT, LAST_PARTITION, PARTITI
 from runtime.algorithms.outbox.entities import ENTITY
 from runtime.algorithms.outbox.entity import Entity, read_entity
 from runtime.algorithms.outbox.tokens import Token, TokenStore
+from runtime.cleanup.forgotten_documents import ObjectDocuments, give_up_attempts
 from runtime.cleanup.policies import Policies, PolicyReader, Scope
+from runtime.documents.registrations import is_registration
+from runtime.documents.store import ListedDocuments
 from runtime.errors import UsageError
 from runtime.retries import RetryPolicy, until_undisturbed
 from runtime.storage.damage import placed
@@ -110,16 +113,25 @@ async def look(tables: Tables, handler: str, business_id: str) -> Trace | None:
 
 
 async def forget(
-    tables: Tables, handler: str, business_id: str, now: int, *, restart: bool, retries: RetryPolicy
+    tables: Tables,
+    handler: str,
+    business_id: str,
+    now: int,
+    *,
+    restart: bool,
+    retries: RetryPolicy,
+    documents: ListedDocuments | None = None,
 ) -> bool:
     """Erase an object and put a tombstone in its place; say whether there was anything.
 
     The tombstone refuses all messages or, with `restart`, begins a new history: a message that was enqueued `now` or
     before, or at a time that is not known, is too late for it. Costs a request for each 1,000 rows and one for each
-    99, and eight more; one more for each 1,000 ids in a store of their own. Raises `UsageError` when a policy holds the
+    99, and eight more; one more for each 1,000 ids in a store of their own. With the store of `documents` all those of
+    the object are deleted, which costs one request for each and three more. Raises `UsageError` when a policy holds the
     object, and `RetriesExhaustedError` after too many lost races in a row.
     """
-    attempt = partial(_forget_once, tables, handler, business_id, now, restart=restart)
+    stored = None if documents is None else ObjectDocuments.of(documents, handler, business_id)
+    attempt = partial(_forget_once, tables, handler, business_id, now, restart=restart, documents=stored)
     return await until_undisturbed(retries.beside(*tables), attempt)
 
 
@@ -130,7 +142,15 @@ async def scrub(tables: Tables) -> None:
             await table.scrub()
 
 
-async def _forget_once(tables: Tables, handler: str, business_id: str, now: int, *, restart: bool) -> bool:
+async def _forget_once(
+    tables: Tables,
+    handler: str,
+    business_id: str,
+    now: int,
+    *,
+    restart: bool,
+    documents: ObjectDocuments | None,
+) -> bool:
     found = await _read(tables.states, handler, business_id)
     if found is None:
         return False
@@ -141,6 +161,8 @@ async def _forget_once(tables: Tables, handler: str, business_id: str, now: int,
         refusing = await _delete_what_is_elsewhere(tables, refusing)
         if tables.deduplication_store is not tables.states:
             refusing = await _delete_ids(tables, refusing)
+        if documents is not None:
+            refusing = await _delete_documents(tables.states, documents, refusing, now)
         refusing = await _delete_rows(tables.states, refusing)
         await Policies(tables.states, lambda: now).remove_rules(Scope(handler, business_id))
         await _strip(tables.states, refusing, Tombstone(now, refuses=not restart))
@@ -244,6 +266,18 @@ async def _delete_ids(tables: Tables, found: _Found) -> _Found:
     return found
 
 
+async def _delete_documents(table: Table, documents: ObjectDocuments, found: _Found, now: int) -> _Found:
+    """Delete the documents that are there, and return the object as it is then.
+
+    What is listed before a tombstone is touched is of what is forgotten. A new history stores documents under others.
+    """
+    await give_up_attempts(table, found.key, now)
+    names = await documents.names()
+    found = await _touch(table, found)
+    await documents.delete(names)
+    return found
+
+
 async def _delete_rows(table: Table, found: _Found) -> _Found:
     """Delete all rows of an object but tombstones, and return it as it is then.
 
@@ -272,9 +306,12 @@ def _parts(rows: Sequence[Row], size: int) -> list[Sequence[Row]]:
 
 
 async def _rows(table: Table, key: str) -> AsyncIterator[Sequence[Row]]:
-    """Give the rows of an object but its tombstones, without properties. One request for each 1,000."""
+    """Give the rows of an object without properties, but for its tombstones, and attempts that a sweep has to forget.
+
+    One request for each 1,000.
+    """
     async for page in pages(partial(table.query, key, *_ALL, select=[])):
-        yield [row for row in page.rows if row.row_key not in _KEPT]
+        yield [row for row in page.rows if row.row_key not in _KEPT and not is_registration(row.row_key)]
 
 
 def _kind(row_key: str) -> str:

@@ -79,12 +79,17 @@ def hint_at(name: str | None) -> str:
     if imported is None or not _is_in(Path.cwd(), top):
         return ""
     found = file if file.is_file() else place
-    if str(getattr(imported, "__file__", None)).startswith(str(place)):
+    if str(getattr(imported, "__file__", None)).startswith(str(place)) or str(place) in _folders(imported):
         return ""
     if top in PACKAGES:
         return f" {explain(found)}"
     origin = getattr(imported, "__file__", None) or "a part of Python"
     return f" {found} is not found, as {top} is {origin}: rename it, for example to my_{found.name}."
+
+
+def _folders(package: ModuleType) -> list[str]:
+    """Return the folders of a package, those without `__init__.py` included."""
+    return [str(Path(folder).absolute()) for folder in getattr(package, "__path__", ())]
 
 
 def _nowhere(name: str, missing: str, here: Path) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
@@ -30,9 +30,11 @@ from runtime.cli.reports.batch import BatchReport
 
 if TYPE_CHECKING:
     from runtime.cli.console import Screen
+    from runtime.cli.progress import StepProgress
     from runtime.spark.batch import Batch
     from runtime.spark.batch_options import BatchOptions
     from runtime.spark.rounds import BatchResult
+    from runtime.spark.sessions.session import Session
 
     Work = Callable[[Batch, str], BatchResult]
     """Runs a batch of the command's own kind under an id."""
@@ -142,6 +144,14 @@ class BatchChoices(MicroBatchChoices):
     batch_id: BatchId = None
 
 
+class CarriedOut(NamedTuple):
+    """A batch that has ended, while its session is still there."""
+
+    report: BatchReport
+    spark: Session
+    progress: StepProgress
+
+
 @dataclass(frozen=True)
 class BatchCommand:
     """A batch that is about to run, under an id that its user is told before."""
@@ -163,7 +173,7 @@ class BatchCommand:
         return command
 
     @contextmanager
-    def carried_out(self, first_step: str, work: Work) -> Iterator[BatchReport]:
+    def carried_out(self, first_step: str, work: Work) -> Iterator[CarriedOut]:
         """Run the batch, and give the report on it while Spark is there."""
         from runtime.spark.batch import Batch
 
@@ -178,7 +188,7 @@ class BatchCommand:
             progress.step("Counting outcomes")
             report = BatchReport.of(result)
             progress.done()
-            yield report
+            yield CarriedOut(report, spark, progress)
 
     @property
     def _how_to_go_on(self) -> str:

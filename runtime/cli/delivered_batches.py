@@ -12,13 +12,13 @@ from runtime.batches.ledger import Ledger
 from runtime.cli.console import Screen
 from runtime.cli.delivery_options import BatchId, LedgerStore, LedgerTable, Outcomes, Types
 from runtime.cli.failures import NotPossibleError
-from runtime.cli.publishing import listed
+from runtime.cli.publishing_options import listed
 from runtime.cli.stores import on_table
 from runtime.clock import system_clock
 from runtime.errors import MissingExtraError, UsageError
 
 if TYPE_CHECKING:
-    from runtime.publishing.slices import BatchOutputs
+    from runtime.publishing.outputs import BatchOutputs
 
     Found = Iterable[tuple[str, BatchOutputs]]
     """Batches and what they published."""
@@ -53,14 +53,14 @@ class DeliveredBatches:
         if batch is None or store is None or table is None:
             message = "Say what is to be delivered: --outcomes DIR, or --batch ID with --store URL and --table NAME."
             raise UsageError(message)
-        from runtime.publishing.slices import BatchOutputs
+        from runtime.publishing.outputs import BatchOutputs
 
         record = on_table(store, table, lambda opened: Ledger(opened, system_clock).get(batch))
         return [(batch, BatchOutputs.of(record, record.out, listed(self.types)))]
 
     def _in_folder(self, outcomes: str, screen: Screen) -> Found:
         from runtime.cli.outcome_files import OutcomeFiles, Wanted
-        from runtime.publishing.slices import BatchOutputs
+        from runtime.publishing.outputs import BatchOutputs
 
         files = OutcomeFiles.open(outcomes, self.batch, Wanted())
         if files.are_held_back:

@@ -26,7 +26,7 @@ def find_targets(specs: Iterable[str]) -> list[Target]:
 
 def _targets(spec: str) -> Iterator[Target]:
     path = Path(spec)
-    if path.is_dir() and not path.with_suffix(_SUFFIX).exists():
+    if path.is_dir() and not (path.name and path.with_suffix(_SUFFIX).exists()):
         yield from map(Target, _files(path))
     elif spec.endswith(_SUFFIX) or os.sep in spec:
         yield Target(path)

@@ -1,20 +1,34 @@
-"""Message logs as commands are given them: looked for before Spark is started."""
+"""Message logs as commands are given them: looked at before Spark is started."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
 
-from runtime.errors import LogError
+from runtime.errors import LogError, UsageError
 
 _HADOOP_SETTINGS = "HADOOP_CONF_DIR"
 _PATTERN_SIGNS = "*?[{"
 
 
-def check_log(path: str, master: str) -> None:
-    """Raise `LogError` when a log is not there, as far as that can be told without Spark."""
-    is_elsewhere = ":" in path or _HADOOP_SETTINGS in os.environ or not master.startswith("local")
-    if is_elsewhere or any(sign in path for sign in _PATTERN_SIGNS):
-        return
-    if not Path(path).exists():
-        raise LogError(f"There is no log at {path}.")
+def check_log(path: str, master: str, format_: str | None) -> None:
+    """Raise `LogError` for what is no log of this format, as far as that can be told without Spark."""
+    if not path:
+        raise UsageError("--messages is empty: name a file or folder.")
+    if _is_here(path, master):
+        from runtime.spark.logs.finding import find_files
+        from runtime.spark.logs.listing import DiskListing
+
+        find_files(DiskListing(), [path], format_)
+
+
+def check_source(folder: str, master: str) -> None:
+    """Raise `LogError` when the folder of a stream is not there, as far as that can be told without Spark."""
+    is_pattern = any(sign in folder for sign in _PATTERN_SIGNS)
+    if _is_here(folder, master) and not is_pattern and not Path(folder).exists():
+        raise LogError(f"There is no log at {folder}.")
+
+
+def _is_here(path: str, master: str) -> bool:
+    """Say whether a path is certainly one of the disks of this machine."""
+    return ":" not in path and _HADOOP_SETTINGS not in os.environ and master.startswith("local")

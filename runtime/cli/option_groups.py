@@ -45,8 +45,8 @@ class LogOptions:
     source: Source = None
 
     def check(self, master: str) -> None:
-        """Raise `LogError` when the log is not there, as far as that can be told without Spark."""
-        check_log(self.messages, master)
+        """Raise `LogError` for what is no log, as far as that can be told without Spark."""
+        check_log(self.messages, master, None if self.log_format is None else self.log_format.value)
 
     def named(self) -> dict[str, Any]:
         """Return how it is read, as options of a batch or of a verification."""

@@ -1,11 +1,17 @@
-"""The outcomes of batches as they lie in a folder, read without Spark, on any file system."""
+"""The outcomes of batches as they lie in a folder, read without Spark, on any file system.
+
+Pandas takes as long to import as all else together. So nothing is asked of pyarrow for which it imports that, which are
+arrays of Python's values, and times as Python's.
+"""
 
 from __future__ import annotations
 
 import re
+from array import array
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,9 +21,11 @@ import pyarrow.parquet as pq
 
 from runtime.batches.dead_letter_limit import HELD_BACK
 from runtime.cli.failures import NotPossibleError
+from runtime.clock import to_datetime
 from runtime.file_systems import Folder, open_folder
 from runtime.messages.message_ids import canonical
 from runtime.messages.outcome import Status
+from runtime.urls import path_and_options
 
 _BATCH = "batch_id="
 _ROUND = re.compile(r"round=(\d+)")
@@ -46,10 +54,10 @@ class Wanted:
         """Return the rows of a batch that are asked for."""
         for name, value in (("status", self.status), ("handler", self.handler), ("reason", self.reason)):
             if value is not None:
-                batch = batch.filter(pc.equal(batch[name], value))
+                batch = batch.filter(pc.is_in(batch[name], value_set=_texts(value)))
         if self.id is None:
             return batch
-        ids = pa.array([self.id, canonical(self.id)])
+        ids = _texts(self.id, canonical(self.id))
         found = [pc.is_in(batch[name], value_set=ids) for name in ("message_id", "business_id")]
         return batch.filter(pc.or_(*found))
 
@@ -125,7 +133,7 @@ class OutcomeFiles:
     def rows(self) -> Iterator[Row]:
         """Give the outcomes, each with its batch and round."""
         for batch, where in self._batches():
-            for row in batch.to_pylist():
+            for row in _rows(batch):
                 yield {**where, **row}
 
     def dead_letters(self) -> OutcomeFiles:
@@ -136,7 +144,7 @@ class OutcomeFiles:
         """Give the outputs of the outcomes, each once, with the handler and the message that published it."""
         known: set[str] = set()
         for batch, where in self._batches(("message_id", "handler", "outputs")):
-            for row in batch.to_pylist():
+            for row in _rows(batch):
                 for output in row["outputs"] or ():
                     if output["message_id"] not in known:
                         known.add(output["message_id"])
@@ -153,9 +161,38 @@ class OutcomeFiles:
                         yield self.wanted.of(batch), where
 
 
+def _rows(batch: pa.RecordBatch) -> Iterator[Row]:
+    """Give the rows of a batch."""
+    schema = pa.schema([(field.name, _without_times(field.type)) for field in batch.schema])
+    for row in batch.cast(schema).to_pylist():
+        for output in row.get("outputs") or ():
+            micros = output["enqueued_at"]
+            output["enqueued_at"] = None if micros is None else to_datetime(micros)
+        yield row
+
+
+def _texts(*values: str) -> pa.Array:
+    """Return an array of texts."""
+    encoded = [value.encode() for value in values]
+    ends = array("i", accumulate(map(len, encoded), initial=0))
+    return pa.StringArray.from_buffers(len(values), pa.py_buffer(ends), pa.py_buffer(b"".join(encoded)))
+
+
+def _without_times(type_: pa.DataType) -> pa.DataType:
+    """Return the type in which times are microseconds."""
+    if pa.types.is_timestamp(type_):
+        return pa.int64()
+    if pa.types.is_list(type_):
+        return pa.list_(_without_times(type_.value_type))
+    if pa.types.is_struct(type_):
+        return pa.struct([(field.name, _without_times(field.type)) for field in type_])
+    return type_
+
+
 def _absolute(out: str) -> str:
     """Return the url of a folder, or its absolute path."""
-    return out.rstrip("/") if ":" in out else str(Path(out).absolute())
+    path, options = path_and_options(out)
+    return path.rstrip("/") + options if ":" in out else str(Path(out).absolute())
 
 
 def _batches(out: Folder, batch_id: str | None) -> Iterator[Folder]:
@@ -179,5 +216,5 @@ def _rounds(batch: Folder) -> Iterator[Round]:
             continue
         folder = batch.sub(name)
         marks = [each for each in folder.names() if each.startswith(_MARK)]
-        if marks and not any(each.endswith(_UNFINISHED) for each in marks):
+        if any(not each.endswith(_UNFINISHED) for each in marks):
             yield Round(_id(batch), int(number[1]), folder)

@@ -45,13 +45,13 @@ class StepProgress:
         self._sentence = ""
         self._begun = 0.0
         self._said = 0.0
-        self._counts_messages = False
+        self._is_counting = False
         self._since = (0.0, 0)
 
     def step(self, sentence: str) -> None:
         """End the step that is under way, and begin the next."""
         self.done()
-        self._sentence, self._counts_messages = sentence, False
+        self._sentence, self._is_counting = sentence, False
         self._begun = self._said = self._clock()
         self._since = (self._begun, 0)
         if self._console.is_terminal:
@@ -66,18 +66,32 @@ class StepProgress:
             self._show(done, total, "streams", self._rate(done))
 
     def show_messages(self, done: Done) -> None:
-        """Show how many messages are done, in how many streams and how many a second."""
-        if not self._counts_messages:
-            # Messages come when the log is shuffled, and their rate is that of the time after.
-            self._counts_messages, self._since = True, (self._clock(), done.messages)
+        """Show how many messages are done, in how many streams and how many a second.
+
+        Of a sweep, which finds messages as it goes, how many entities are done.
+        """
+        if done.of_streams is not None:
+            self._show(done.streams, done.of_streams, "entities", self._rate(done.streams))
+            return
+        # Messages come when the log is shuffled, and their rate is that of the time after.
+        self._count_from(done.messages)
         streams = f" in {counted(done.streams, 'stream')}" if done.streams else ""
         slow = f", at work on {visible_line(done.slow)}" if done.slow else ""
         self._show(done.messages, done.of, f"messages{streams}{slow}", self._rate(done.messages))
 
+    def show_outputs(self, done: int, total: int | None) -> None:
+        """Show how many outputs are sent, of how many if that is known, and how many a second."""
+        self._count_from(done)  # what was sent before took no time now
+        self._show(done, total, "outputs", self._rate(done))
+
     def show_count(self, done: int, unit: str) -> None:
         """Show how many are done, of a number that nobody knows, and how many a second."""
-        self._counts_tasks = False
         self._show(done, None, unit, self._rate(done))
+
+    def _count_from(self, done: int) -> None:
+        """Let rates be those since the first count of the step."""
+        if not self._is_counting:
+            self._is_counting, self._since = True, (self._clock(), done)
 
     def _show(self, done: int, total: int | None, unit: str, rate: str = "") -> None:
         if not self._sentence:

@@ -1,22 +1,21 @@
-"""Publishing a batch from the command line: by `consistent publish`, and at the end of `consistent run --publish`."""
+"""Publishing a batch from the command line: by `consistent publish`, and with `--publish` of `run` and `stream`."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING, TypeVar
 
 from eventstore import Table
 from runtime.batches.ledger import Ledger
-from runtime.cli.console import Screen
-from runtime.cli.delivery_options import Strategy
-from runtime.cli.durations import parse_duration
+from runtime.cli.console import notes
 from runtime.cli.places import Place
+from runtime.cli.progress import StepProgress
+from runtime.cli.publishing_options import Sending, listed
 from runtime.cli.senders import load_sender
 from runtime.cli.stores import on_table
 from runtime.clock import system_clock
@@ -24,165 +23,25 @@ from runtime.errors import MissingExtraError, TargetError, UsageError
 
 if TYPE_CHECKING:
     from runtime.publishing.publisher import Target
-    from runtime.publishing.runner import Published
+    from runtime.publishing.redriving import Redriven
+    from runtime.publishing.runner import Published, PublishOptions
     from runtime.publishing.slices import CommittedOutput
+    from runtime.publishing.targets.options import TargetOptions
+    from runtime.spark.sessions.session import Session
 
-TARGET_VARIABLE = "CONSISTENT_TARGET"
-
-To = Annotated[
-    str,
-    typer.Option(
-        "--to",
-        envvar=TARGET_VARIABLE,
-        metavar="URL",
-        show_default=False,
-        help="The target: sqlite:///FILE, postgresql://..., http://..., https://..., kafka://HOST:PORT, "
-        "MODULE:FUNCTION, or env:NAME for one of these or a Service Bus connection string in an environment variable.",
-    ),
-]
-PublishTo = Annotated[
-    str | None,
-    typer.Option(
-        "--publish",
-        metavar="URL",
-        show_default=False,
-        help="Publish the outputs to this target once the batch has ended, as `consistent publish --to URL` does.",
-    ),
-]
-Names = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--map",
-        metavar="TYPE=NAME",
-        show_default=False,
-        help="The table, topic or path for a message type; may be repeated. Without it tables and topics have the name "
-        "of the type.",
-    ),
-]
-Types = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--types",
-        metavar="TYPE,...",
-        show_default=False,
-        help="Publish only these message types; may be repeated.",
-    ),
-]
-Headers = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--header",
-        metavar="NAME=VALUE",
-        show_default=False,
-        help="Send a header with each HTTP request, such as Authorization=env:TOKEN; may be repeated.",
-    ),
-]
-StrategyOfFunction = Annotated[
-    Strategy | None,
-    typer.Option(
-        "--strategy", help="How often a MODULE:FUNCTION is called for an output when runners are killed."
-    ),
-]
-DuplicateWindow = Annotated[
-    int,
-    typer.Option(
-        "--duplicate-window",
-        parser=parse_duration,
-        metavar="TIME",
-        help="For how long a Service Bus queue is configured to recognise duplicates; a slice is not resumed later.",
-    ),
-]
-NumberOfSlices = Annotated[
-    int | None,
-    typer.Option(
-        "--slices",
-        metavar="N",
-        min=1,
-        max=10_000,
-        show_default=False,
-        help="Cut the batch into so many slices, by business id; by default one for each 1,000 deliveries, at most "
-        "256.",
-    ),
-]
-Concurrency = Annotated[
-    int,
-    typer.Option(
-        "--concurrency", metavar="N", min=1, max=256, help="Send so many slices or requests at once."
-    ),
-]
-Rate = Annotated[
-    float | None,
-    typer.Option("--rate", metavar="N", min=0.001, help="Make at most so many HTTP requests a second."),
-]
-Timeout = Annotated[
-    int, typer.Option("--timeout", parser=parse_duration, metavar="TIME", help="Wait so long for an answer.")
-]
-Attempts = Annotated[
-    int,
-    typer.Option(
-        "--attempts", metavar="N", min=1, help="Try so often what may succeed when it is tried again."
-    ),
-]
-Lease = Annotated[
-    int,
-    typer.Option(
-        "--lease",
-        parser=parse_duration,
-        metavar="TIME",
-        help="Take over slices of a runner that has not renewed its claim for so long.",
-    ),
-]
-TakeOver = Annotated[
-    bool,
-    typer.Option(
-        "--take-over",
-        help="Do not wait for claims of a runner that certainly does not run any more.",
-    ),
-]
-Force = Annotated[
-    bool,
-    typer.Option("--force", help="Resume although the target may have forgotten what it received before."),
-]
-
+T = TypeVar("T")
 
 _MICROSECOND = timedelta(microseconds=1)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Sending:
-    """How outputs are sent."""
-
-    map: Names = None
-    types: Types = None
-    header: Headers = None
-    strategy: StrategyOfFunction = None
-    duplicate_window: DuplicateWindow = "10m"  # type: ignore[assignment] # parsed like what is typed
-    slices: NumberOfSlices = None
-    concurrency: Concurrency = 4
-    rate: Rate = None
-    timeout: Timeout = "30s"  # type: ignore[assignment] # parsed like what is typed
-    attempts: Attempts = 8
-    lease: Lease = "1m"  # type: ignore[assignment] # parsed like what is typed
-    take_over: TakeOver = False
-    force: Force = False
-
-    @classmethod
-    def by_default(cls) -> Sending:
-        """Return how outputs are sent when nothing is said about it."""
-        return cls(
-            timeout=parse_duration("30s"),
-            lease=parse_duration("1m"),
-            duplicate_window=parse_duration("10m"),
-        )
-
-
 @dataclass(frozen=True)
 class Publishing:
-    """A target that was found, before any work on the batch that is published to it."""
+    """A target that was found, before any work on the batch that is published to it. `to` may hold a secret."""
 
-    to: str
+    to: str = field(repr=False)
     batch_id: str
     sending: Sending
+    of_target: TargetOptions
     target: Target
 
     @classmethod
@@ -209,23 +68,59 @@ class Publishing:
             strategy=Promise[sending.strategy.name] if sending.strategy else None,
             window=sending.duplicate_window * _MICROSECOND,
         )
-        return cls(to, batch_id, sending, open_target(to, options))
+        return cls(to, batch_id, sending, options, open_target(to, options))
 
-    def done_on(self, states: Place, out: str | None, screen: Screen) -> Published:
-        """Publish what is not out yet. Raises `TargetError` when not all could be sent."""
+    def done_here(self, states: Place, out: str | None) -> Published:
+        """Publish what is not out yet, in this process. Raises `TargetError` when not all could be sent."""
+        from runtime.publishing.runner import publish
+
+        return self._here(states, f"Publishing batch {self.batch_id} to", out, publish)
+
+    def redriven(self, states: Place, out: str | None) -> Redriven:
+        """Send again what the target has refused. Raises as `done_here` does."""
+        from runtime.publishing.redriving import redrive
+
+        return self._here(states, f"Sending again what was refused of batch {self.batch_id} by", out, redrive)
+
+    def letters(self, states: Place) -> Redriven:
+        """Return what the target has refused, and send nothing."""
+        from runtime.publishing.redriving import letters
+
+        async def found(table: Table) -> Redriven:
+            record = await Ledger(table, system_clock).get(self.batch_id)
+            return await letters(table, record, self.target, self.options.types)
+
+        return on_table(*states, found)
+
+    def done_on(
+        self, spark: Session, states: Place, out: str | None, progress: StepProgress | None = None
+    ) -> Published:
+        """Publish what is not out yet, as tasks of Spark. Raises `TargetError` when not all could be sent."""
+        from runtime.spark.publishing import publish
+
         self._check_file(states)
-        try:
-            return on_table(*states, lambda table: self._publish(table, out, screen))
-        except TargetError as error:
-            message = f"{error} What is out stays out, and the same command goes on with the rest."
-            raise type(error)(message) from error
+        if progress is not None:
+            progress.step(self._sentence(f"Publishing batch {self.batch_id} to"))
+        with _resumable():
+            return publish(
+                spark,
+                self.batch_id,
+                self.to,
+                store=states.store,
+                table=states.table,
+                out=out,
+                target=self.of_target,
+                options=self.options,
+                show=None if progress is None else progress.show_outputs,
+            )
 
-    async def _publish(self, table: Table, out: str | None, screen: Screen) -> Published:
-        from runtime.publishing.runner import PublishOptions, publish
+    @property
+    def options(self) -> PublishOptions:
+        """How the batch is published."""
+        from runtime.publishing.runner import PublishOptions
 
         sending = self.sending
-        record = await Ledger(table, system_clock).get(self.batch_id)
-        options = PublishOptions(
+        return PublishOptions(
             types=listed(sending.types),
             slices=sending.slices,
             concurrency=sending.concurrency,
@@ -234,8 +129,28 @@ class Publishing:
             take_over=sending.take_over,
             force=sending.force,
         )
-        screen.note(f"Publishing batch {self.batch_id} to {self.target.name}: {self.target.promise}.")
-        return await publish(table, record, out or record.out, self.target, options)
+
+    def _sentence(self, doing: str) -> str:
+        return f"{doing} {self.target.name}, {self.target.promise}"
+
+    def _here(self, states: Place, doing: str, out: str | None, work: Callable[..., Awaitable[T]]) -> T:
+        self._check_file(states)
+        progress = StepProgress(notes())
+        progress.step(self._sentence(doing))
+
+        async def done(table: Table) -> T:
+            record = await Ledger(table, system_clock).get(self.batch_id)
+            folder, show = out or record.out, progress.show_outputs
+            return await work(table, record, folder, self.target, self.options, show=show)
+
+        try:
+            with _resumable():
+                found = on_table(*states, done)
+        except BaseException:
+            progress.failed()
+            raise
+        progress.done()
+        return found
 
     def _check_file(self, states: Place) -> None:
         """Raise `UsageError` when the target is the file of the store: a slice would lock out its own record."""
@@ -243,6 +158,28 @@ class Publishing:
         prefix = "sqlite:///"
         if store.startswith(prefix) and f"{prefix}{Path(store.removeprefix(prefix)).absolute()}" == name:
             raise UsageError("The target is the store itself: publish to a file of its own.")
+
+
+@dataclass(frozen=True)
+class EpochPublishing:
+    """Publishes the epochs of a stream, each as the batch that it is."""
+
+    to: str = field(repr=False)
+    states: Place
+    sending: Sending
+
+    def __call__(self, spark: Session, batch_id: str, out: str) -> None:
+        """Publish what is not out yet of an epoch. Raises `TargetError` when not all could be sent."""
+        Publishing.check(self.to, batch_id, self.sending).done_on(spark, self.states, out)
+
+
+@contextmanager
+def _resumable() -> Iterator[None]:
+    try:
+        yield
+    except TargetError as error:
+        message = f"{error} What is out stays out, and the same command goes on with the rest."
+        raise type(error)(message) from error
 
 
 def _send_with(sender_name: str, batch_id: str) -> Callable[[CommittedOutput], object]:
@@ -270,8 +207,3 @@ def _pairs(option: str, given: Sequence[str] | None) -> dict[str, str]:
             raise UsageError(f"{option} is written NAME=VALUE, not {pair!r}.")
         found[name.strip()] = value.strip()
     return found
-
-
-def listed(given: Sequence[str] | None) -> list[str]:
-    """Return the names that an option lists, with commas or as often as it is given."""
-    return [name.strip() for names in given or () for name in names.split(",") if name.strip()]

@@ -10,7 +10,7 @@ from typing import Any
 from eventstore import connect
 from runtime.batches.ledger import Ledger
 from runtime.clock import system_clock
-from runtime.publishing.slices import BatchOutputs
+from runtime.publishing.outputs import BatchOutputs
 
 DEFAULT_CUSTOMER = "default"
 """The customer of all messages when no field names one."""

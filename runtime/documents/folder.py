@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import ParamSpec, TypeVar
 
 from eventstore import StoreUnavailableError
 from handlers import DocumentReference
 from runtime.documents.places import open_place
-from runtime.documents.store import DocumentStore
+from runtime.documents.store import ListedDocuments
 from runtime.file_systems import Folder
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class FolderDocuments(DocumentStore):
+class FolderDocuments(ListedDocuments):
     """A file for each document, under the folder that a url names. Costs one request for each call."""
 
     def __init__(self, url: str) -> None:
@@ -34,11 +35,20 @@ class FolderDocuments(DocumentStore):
         """Return the content of a document. Raises `FileNotFoundError`."""
         return await _blocking(self._read, name)
 
+    async def names(self, folder: str) -> Sequence[str]:
+        """Return the names of all documents in an object's folder."""
+        files = await _blocking(self._folder.sub(folder).sizes)
+        return [f"{folder}/{file}" for file in files]
+
+    async def remove(self, folder: str) -> None:
+        """Remove the folder of an object, if it is empty; an object store has none without documents."""
+        await _blocking(self._folder.sub(folder).delete_if_empty)
+
     def _write(self, reference: DocumentReference, content: bytes) -> None:
         folder, file = self._place(reference.name)
         if folder.is_local:
             folder.create()
-        with folder.write(file, {"Content-Type": reference.media_type}) as output:
+        with _there(folder), folder.write(file, {"Content-Type": reference.media_type}) as output:
             output.write(content)
         for name in (file, None):
             folder.flush(name)
@@ -65,6 +75,17 @@ class FolderDocuments(DocumentStore):
         above = name.split("/")[:-2]
         for depth in range(len(above), -1, -1):
             (self._folder.sub("/".join(above[:depth])) if depth else self._folder).flush()
+
+
+@contextmanager
+def _there(folder: Folder) -> Iterator[None]:
+    """Let a message be handled again whose folder was removed just now, as its object was forgotten."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        if not folder.is_local:
+            raise
+        raise StoreUnavailableError(f"The folder of a document was removed: {error}") from error
 
 
 async def _blocking(work: Callable[P, T], *args: P.args, **named: P.kwargs) -> T:

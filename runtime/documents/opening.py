@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from runtime.documents.store import DocumentStore
+from runtime.documents.store import ListedDocuments
 from runtime.errors import MissingExtraError, UsageError
 
 _VARIABLE = "env:"
 
 
-def open_documents(url: str) -> DocumentStore:
+def open_documents(url: str) -> ListedDocuments:
     """Return the store of documents behind a url, without looking whether it is there.
 
     | url | store |

@@ -65,6 +65,11 @@ class Registration:
         return properties
 
 
+def is_registration(row_key: str) -> bool:
+    """Say whether a row is a registration, or the marker."""
+    return row_key == MARKER or row_key.startswith(PREFIX)
+
+
 async def register(table: Table, registration: Registration) -> Registration:
     """Insert the row, durably, and the marker, and return the registration as it is stored. Costs one request."""
     row = Operation.insert(PREFIX + registration.attempt, registration.properties())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 from handlers import DocumentReference
@@ -20,3 +21,13 @@ class DocumentStore(Protocol):
 
     async def delete(self, name: str) -> None:
         """Delete a document, if it is there. It may never have been prepared, or in part."""
+
+
+class ListedDocuments(DocumentStore, Protocol):
+    """A store that can be asked what it holds of one object, so that all of it can be erased."""
+
+    async def names(self, folder: str) -> Sequence[str]:
+        """Return the names of all documents in an object's folder, whether they count or not."""
+
+    async def remove(self, folder: str) -> None:
+        """Remove the folder itself, whose name tells of the object, unless a document is in it."""

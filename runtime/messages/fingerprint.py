@@ -39,32 +39,23 @@ def fingerprint(message_type: str, body: str | bytes, *, packed: bool = False) -
     `packed` says that the body is msgpack and not JSON. Raises `ValueError` when the body does not parse.
     """
     if packed:
-        normal = _normalised(unpack(body), 0)  # type: ignore[arg-type] # bytes, as the caller says
-    else:
-        parsed = from_json(body)
-        normal = _sorted(parsed) if _is_plain(parsed) else _normalised(parsed, 0)
+        return digest((message_type, _normalised(unpack(body), 0)))  # type: ignore[arg-type] # bytes, as the caller says
+    parsed = from_json(body)
+    if type(parsed) is not dict:
+        return digest((message_type, _normalised(parsed, 0)))
+    for value in parsed.values():
+        kind = type(value)
+        if kind not in _NORMAL and not (kind is int and -_INT64 <= value < _INT64):
+            return digest((message_type, _normalised(parsed, 0)))
+    # The values are normal as they are, as those of nearly all bodies.
+    names = sorted(parsed)
+    normal = parsed if names == list(parsed) else {name: parsed[name] for name in names}
     return digest((message_type, normal))
 
 
 def digest(value: object) -> bytes:
     """Return the first bytes of the SHA-256 of a value packed with msgpack."""
     return sha256(_msgpack.pack(value)).digest()[:SIZE]
-
-
-def _is_plain(parsed: Any) -> bool:  # noqa: ANN401 - parsed JSON
-    """Say whether JSON is an object whose values are normal as they are, as nearly all bodies are."""
-    if type(parsed) is not dict:
-        return False
-    for value in parsed.values():
-        kind = type(value)
-        if kind not in _NORMAL and not (kind is int and -_INT64 <= value < _INT64):
-            return False
-    return True
-
-
-def _sorted(parsed: dict[str, Any]) -> dict[str, Any]:
-    names = sorted(parsed)
-    return parsed if names == list(parsed) else {name: parsed[name] for name in names}
 
 
 def _normalised(value: Any, depth: int) -> Any:  # noqa: ANN401 - parsed JSON

@@ -63,19 +63,18 @@ def prepare_all(
         excesses |= find_notes(envelopes)
     problems = _problems(envelopes, keys)
     parser = _Parser(handler, business_id, limits.error)
-    messages: list[Message | Outcome] = []
-    fingerprints: list[bytes] = []
-    with handler.parsing(messages):
+    rows: list[tuple[Message | Outcome, bytes]] = []
+    with handler.parsing(rows):
         for position, (type_, body) in enumerate(zip(envelopes.types, envelopes.bodies, strict=True)):
             if position in excesses:
-                messages.append(excesses[position].of(handler.name, business_id))
-                fingerprints.append(b"")
+                rows.append((excesses[position].of(handler.name, business_id), b""))
                 continue
-            found, digest = parser.parse(type_, body, problems.get(position))
-            messages.append(
-                found.of(envelopes[position], limits.error) if isinstance(found, _Refusal) else found
-            )
-            fingerprints.append(digest)
+            try:
+                rows.append(parser.parse(type_, body, problems.get(position)))
+            except _RefusedError as refused:
+                rows.append((refused.of(envelopes[position], limits.error), b""))
+    messages = [message for message, _ in rows]
+    fingerprints = [fingerprint for _, fingerprint in rows]
     return Deliveries(envelopes, keys, messages, fingerprints, handler.routes)
 
 
@@ -142,17 +141,15 @@ def read_body(route: Route, body: str | bytes) -> Message:
     return message_codec(route.message_type).decode(body)
 
 
-class _Refusal(NamedTuple):
-    """Why a delivery is a dead letter, and what it is for as far as that is known."""
+class _RefusedError(Exception):
+    """Raised for a delivery that is a dead letter: says why, and what it is for as far as that is known."""
 
-    reason: Reason
-    problem: str
-    handler: str
-    business_id: str | None
+    def __init__(self, reason: Reason, problem: str, handler: str, business_id: str | None) -> None:
+        super().__init__(reason, problem, handler, business_id)
 
     def of(self, envelope: Envelope, length: int) -> Outcome:
         """Return the dead letter that a delivery is, with an error of so many characters at most."""
-        return dead_letter(envelope, *self, length=length)
+        return dead_letter(envelope, *self.args, length=length)
 
 
 class _Way(NamedTuple):
@@ -172,54 +169,52 @@ class _Parser:
         self._error_length = error_length
         self._ways: dict[str, _Way] = {}
 
-    def parse(self, type_: str, body: str | bytes, problem: str | None) -> tuple[Message | _Refusal, bytes]:
-        """Return the message in a body and its fingerprint, or why the delivery is refused.
+    def parse(self, type_: str, body: str | bytes, problem: str | None) -> tuple[Message, bytes]:
+        """Return the message in a body and its fingerprint. Raises `_RefusedError`.
 
         `problem` is one of its envelope.
         """
-        way = self._ways.get(type_) or self._find_way(type_)
-        if way is None:
-            return self._refusal(Reason.UNKNOWN_TYPE, f"{self._handler.name} does not handle {type_}.")
+        route, decode, is_for_stream = self._ways.get(type_) or self._find_way(type_)
         if problem is not None:
-            return self._refusal(Reason.INVALID_ENVELOPE, problem)
-        route, decode, is_for_stream = way
+            raise self._refused(Reason.INVALID_ENVELOPE, problem)
         try:
             if isinstance(body, str):
                 message, digest = decode(body), fingerprint(type_, body)
             else:
                 message, digest = read_body(route, body), fingerprint(type_, body, packed=True)
         except ValidationError as error:
-            return self._refusal(_reason(route, error), shortened(all_problems(error), self._error_length))
+            problem = shortened(all_problems(error), self._error_length)
+            raise self._refused(_reason(route, error), problem) from error
         except ParsingTimedOutError as error:
-            return self._refusal(Reason.HANDLER_TIMEOUT, str(error))
+            raise self._refused(Reason.HANDLER_TIMEOUT, str(error)) from error
         except BaseException as error:  # a message's own validators may raise anything
             if is_from_outside(error):
                 raise
-            return self._refusal(Reason.INVALID_BODY, shortened(repr(error), self._error_length))
+            problem = shortened(repr(error), self._error_length)
+            raise self._refused(Reason.INVALID_BODY, problem) from error
         if is_for_stream(message):
             return message, digest
-        return self._of_another_stream(route, message)
+        raise self._of_another_stream(route, message)
 
-    def _find_way(self, type_: str) -> _Way | None:
+    def _find_way(self, type_: str) -> _Way:
         route = self._handler.routes.get(type_)
         if route is None:
-            return None
+            raise self._refused(Reason.UNKNOWN_TYPE, f"{self._handler.name} does not handle {type_}.")
         decode = message_codec(route.message_type).decode
         way = self._ways[type_] = _Way(route, decode, _comparison(route, self._business_id))
         return way
 
-    def _of_another_stream(self, route: Route, message: Message) -> tuple[_Refusal, bytes]:
+    def _of_another_stream(self, route: Route, message: Message) -> _RefusedError:
         named, path = route.business_id(message), ".".join(route.path)
         if not named:
-            return _Refusal(
-                Reason.NO_BUSINESS_ID, f"The field {path} is empty.", self._handler.name, None
-            ), b""
+            problem = f"The field {path} is empty."
+            return _RefusedError(Reason.NO_BUSINESS_ID, problem, self._handler.name, None)
         problem = f"The body names {named!r} in {path}; the delivery was routed by {self._business_id!r}."
         problem = shortened(problem, self._error_length)
-        return self._refusal(Reason.BUSINESS_ID_MISMATCH, problem)
+        return self._refused(Reason.BUSINESS_ID_MISMATCH, problem)
 
-    def _refusal(self, reason: Reason, problem: str) -> tuple[_Refusal, bytes]:
-        return _Refusal(reason, problem, self._handler.name, self._business_id), b""
+    def _refused(self, reason: Reason, problem: str) -> _RefusedError:
+        return _RefusedError(reason, problem, self._handler.name, self._business_id)
 
 
 def _comparison(route: Route, business_id: str | None) -> Callable[[Message], bool]:

@@ -1,6 +1,11 @@
 """The Spark jobs: batches over logs and streams, their verification, and truncation of all streams of a table."""
 
+from typing import TYPE_CHECKING, Any
+
 from runtime.errors import MissingExtraError
+
+if TYPE_CHECKING:
+    from runtime.spark.publishing import PublishTo, publish
 
 try:
     from runtime.spark.batch import Batch, dead_letters, outputs, run_batch
@@ -25,6 +30,7 @@ __all__ = [
     "Batch",
     "BatchOptions",
     "BatchResult",
+    "PublishTo",
     "TablePlace",
     "Verification",
     "VerifyOptions",
@@ -32,6 +38,7 @@ __all__ = [
     "dead_letters",
     "letters",
     "outputs",
+    "publish",
     "published_outputs",
     "redrive",
     "register_data_sources",
@@ -40,3 +47,13 @@ __all__ = [
     "truncate",
     "verify",
 ]
+
+
+def __getattr__(name: str) -> Any:  # noqa: ANN401 - whatever has the name
+    """Load what needs an event loop when it is asked for: workers load this package, and most do without one."""
+    if name not in ("PublishTo", "publish"):
+        message = f"module {__name__!r} has no attribute {name!r}"
+        raise AttributeError(message)
+    from runtime.spark import publishing  # noqa: PLC0415 - see above
+
+    return getattr(publishing, name)

@@ -13,7 +13,6 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from consistent_messaging import PACKAGES, explain, namesakes
-from handlers import App
 from runtime.errors import UsageError
 from runtime.file_systems import open_folder
 from runtime.spark.sessions.failures import explain as explain_failure
@@ -41,9 +40,9 @@ _OF_A_STORE = frozenset({"aiohttp", "azure"})
 
 @dataclass(frozen=True)
 class Probe:
-    """What a worker tries before a batch begins: to load the app, and to open the tables."""
+    """What a worker tries before a batch begins: to load the app, or a sender, and to open the tables."""
 
-    app: App
+    app: object
     states: TablePlace
     other: TablePlace | None
 

@@ -6,6 +6,7 @@ import secrets
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from pyspark.sql import SparkSession
@@ -18,15 +19,27 @@ _TOKEN_BYTES = 16
 
 
 class Done(NamedTuple):
-    """How many messages are done, of how many, if that is known, and in how many streams; and which one takes long."""
+    """How many messages are done, of how many, if that is known, and in how many streams; and which one takes long.
+
+    `of_streams` is known where streams are worked through whatever messages they hold.
+    """
 
     messages: int
     streams: int
     of: int | None = None
     slow: str | None = None
+    of_streams: int | None = None
 
 
 ShowDone = Callable[[Done], None]
+
+
+@dataclass
+class Extent:
+    """How much there is to do, as far as it is known: messages, or else streams."""
+
+    messages: int | None = None
+    streams: int | None = None
 
 
 class Counts:
@@ -81,7 +94,7 @@ class Counts:
 
 
 @contextmanager
-def counted(spark: SparkSession, of: int | None, show: ShowDone | None) -> Iterator[Address | None]:
+def counted(spark: SparkSession, extent: Extent, show: ShowDone | None) -> Iterator[Address | None]:
     """Give the address to which workers tell their counts, and show the sums while the block is worked through.
 
     Nothing is shown before a worker has told anything: on a cluster, a firewall may keep that from the driver.
@@ -97,7 +110,7 @@ def counted(spark: SparkSession, of: int | None, show: ShowDone | None) -> Itera
     def look() -> None:
         messages, streams = counts.read()
         if messages or streams or counts.slow:
-            show(Done(messages, streams, of, counts.slow))
+            show(Done(messages, streams, extent.messages, counts.slow, extent.streams))
 
     try:
         with Watch(look):

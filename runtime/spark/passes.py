@@ -16,6 +16,7 @@ from runtime.messages.message_ids import id_key
 from runtime.messages.outcome import Outcome, Status
 from runtime.messages.outcomes import Outcomes
 from runtime.spark.workers.job import FoldJob
+from runtime.spark.workers.meter import Teller
 from runtime.spark.workers.outcomes import to_arrow
 from runtime.spark.workers.parts import Fold
 
@@ -24,10 +25,14 @@ _ENTITY = StructType([StructField(name, StringType()) for name in ("handler", "b
 
 
 class Work(NamedTuple):
-    """What gives the outcomes of a round: rows, and the fold that workers run over each partition of them."""
+    """What gives the outcomes of a round: rows, and the fold that workers run over each partition of them.
+
+    `streams` is how many it works through whatever messages they hold.
+    """
 
     rows: DataFrame
     fold: Fold
+    streams: int | None = None
 
 
 def finish(outcomes: DataFrame, job: FoldJob, partitions: int) -> None:
@@ -50,7 +55,7 @@ def unfinished(spark: SparkSession, job: FoldJob, latest: int, partitions: int) 
     connection, _, dependencies = job.open()
     keys = connection.run(_keys(job, dependencies))
     entities = spark.createDataFrame(keys, _ENTITY).repartition(partitions)
-    return Work(entities, Sweep(job, latest).run)
+    return Work(entities, Sweep(job, latest).run, len(keys))
 
 
 async def _keys(job: FoldJob, dependencies: Dependencies) -> list[tuple[str, str]]:
@@ -93,8 +98,11 @@ class Sweep:
     def run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Give the outcomes of the unfinished messages of each entity that comes in."""
         connection, concurrency, dependencies = self.job.open()
+        teller = Teller(self.job.counts)
         for outcomes in connection.run_all(self._work(dependencies, batches), concurrency):
             yield to_arrow([Outcomes.of(outcomes)])
+            teller.add(messages=len(outcomes), streams=1)
+        teller.tell()
 
     def _work(
         self, dependencies: Dependencies, batches: Iterable[pa.RecordBatch]

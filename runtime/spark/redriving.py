@@ -23,7 +23,7 @@ def redrive_letters(rounds: Rounds, wanted: Wanted, batch_id: str) -> BatchResul
         connection.run(letters.freeze(connection.table, rounds.app, wanted))
     first = partial(letters.work, rounds.spark, partitions=rounds.partitions)
     try:
-        result = rounds.run(batch_id, f"letters in {letters.path}", first)
+        result = rounds.run(batch_id, f"letters in {letters.path}", first, letters.deliveries)
     except UsageError:
         if rounds.find(batch_id) is None:  # it was refused before it stood in the ledger
             letters.remove()

@@ -30,10 +30,11 @@ from runtime.errors import BatchFailedError, BatchHeldBackError
 from runtime.messages.outcome import Status
 from runtime.spark.batch_options import BatchOptions
 from runtime.spark.beginning import Probe, check_folder, check_workers
-from runtime.spark.counts import counted
+from runtime.spark.counts import Extent, counted
 from runtime.spark.folders import BatchFolders, absolute_folder, check_unused
 from runtime.spark.logs.routing import route
 from runtime.spark.passes import Work, finish
+from runtime.spark.placing import RoundPlacing
 from runtime.spark.sessions.failures import failing_as
 from runtime.spark.sessions.kinds import cores_of
 from runtime.spark.workers.connection import Connection, TablePlace
@@ -41,6 +42,7 @@ from runtime.spark.workers.job import FoldJob
 from runtime.spark.workers.parts import PART, Part, PartJob, totals
 from runtime.spark.workers.supervision import Supervision
 from runtime.supervision.note import remove_notes
+from runtime.urls import within
 
 Round = Callable[[FoldJob], Work]
 """Says what workers do in a round, once it is known what they are told."""
@@ -124,20 +126,26 @@ class Rounds:
         routed = route(messages, self.app, self.partitions, types=types)
         return Work(routed, replace(job, types=types).fold)
 
+    def check_place(self) -> None:
+        """Raise `UsageError` when outcomes cannot be written, or the workers cannot do their work."""
+        other = self.options.other_table
+        check_folder(absolute_folder(self.out))
+        check_workers(self.spark, Probe(self.app, self.place.for_workers(), other and other.for_workers()))
+
     def begin(self, batch_id: str | None, what: str) -> BatchRecord:
         """Begin or resume a batch in the ledger, once it is certain that it can be run."""
-        out, other = absolute_folder(self.out), self.options.other_table
         begun = None if batch_id is None else self.find(batch_id)
         if batch_id is not None and begun is None:
-            check_unused(out, batch_id)
+            check_unused(absolute_folder(self.out), batch_id)
         if begun is None or not begun.is_finished:
-            check_folder(out)
-            check_workers(
-                self.spark, Probe(self.app, self.place.for_workers(), other and other.for_workers())
-            )
+            self.check_place()
+        return self.enter(batch_id or new_batch_id(), what)
+
+    def enter(self, batch_id: str, what: str) -> BatchRecord:
+        """Begin or resume a batch in the ledger: whether it can be run has been looked at before."""
         input_ = f"{what}; handlers {', '.join(sorted(self.app.handlers))}; {self.options.described()}"
         algorithm, claim = self.options.described_algorithm(), self.options.claim(self.app)
-        begin = self.ledger.begin(batch_id or new_batch_id(), input_, out, algorithm, claim)
+        begin = self.ledger.begin(batch_id, input_, absolute_folder(self.out), algorithm, claim)
         return self.connection.run(begin)
 
     def _run_rounds(self, record: BatchRecord, first: Round, messages: int | None) -> BatchRecord:
@@ -152,14 +160,12 @@ class Rounds:
                 )
                 raise BatchFailedError(message)
             self._check_outputs(record, began_with)
-            folders = self._folders(record)
-            if folders.is_in_place(number):
-                self.options.step(f"Round {number}: counting outcomes")
-                parts = folders.parts(number, tuple(self.app.message_types))
-            else:
+            parts = self._taken_over(record)
+            if parts is None:
                 if number:
                     first, messages = self._next_round(record), record.last_routable
-                parts = self._run_round(record, first, messages)
+                record, parts = self._run_round(record, first, messages)
+            folders = self._folders(record)
             self._check_dead_letters(record, folders, totals(parts)[0])
             folders.flush(number)
             self.options.step(f"Round {number}: recording in the ledger")
@@ -238,21 +244,42 @@ class Rounds:
             documents=options.documents and portable_url(options.documents),
         )
 
-    def _run_round(self, record: BatchRecord, round_: Round, messages: int | None) -> Sequence[Part]:
+    def _taken_over(self, record: BatchRecord) -> Sequence[Part] | None:
+        """Return the files of the next round that an earlier driver of the batch has left as a whole, if any."""
+        parts = self._folders(record).take_over(record.rounds, tuple(self.app.message_types))
+        if parts is not None:
+            self.options.step(f"Round {record.rounds}: counting outcomes")
+        return parts
+
+    def _run_round(
+        self, record: BatchRecord, round_: Round, messages: int | None
+    ) -> tuple[BatchRecord, Sequence[Part]]:
         """Have workers write the outcomes of the next round, put them in place, and return their files."""
         number, types = record.rounds, tuple(self.app.message_types)
         folders = self._folders(record)
         self.options.step(f"Round {number}: handling messages")
+        extent = Extent(messages)
         with (
             failing_as(BatchFailedError, record.batch_id),
-            counted(self.spark, messages, self.options.progress) as counts,
+            counted(self.spark, extent, self.options.progress) as counts,
         ):
-            rows, fold = round_(replace(self._job(record), counts=counts))
-            staged = folders.stage(number)
-            written = rows.mapInArrow(PartJob(fold, staged, types).run, PART).collect()
+            rows, fold, extent.streams = round_(replace(self._job(record), counts=counts))
+            attempt = folders.stage(number)
+            parts = _written(rows, PartJob(fold, folders.staged(attempt), types))
         self.options.step(f"Round {number}: committing outcomes")
         self.connection.run(self.connection.table.barrier())
-        return folders.put_in_place(staged, number, [Part(**row.asDict()) for row in written], types)
+        placing = RoundPlacing(folders, types, self._decide, self._written_by_one)
+        return placing.put_in_place(attempt, parts)
+
+    def _decide(self, record: BatchRecord, attempt: str) -> BatchRecord:
+        return self.connection.run(self.ledger.decide(record, attempt))
+
+    def _written_by_one(self, job: PartJob) -> Sequence[Part]:
+        with failing_as(BatchFailedError):
+            return _written(self._one_task(), job)
+
+    def _one_task(self) -> DataFrame:
+        return self.spark.range(0, 1, 1, 1)
 
     def _finish(self, record: BatchRecord) -> None:
         """Finish the messages of the last round that is committed: the second pass."""
@@ -299,6 +326,11 @@ class Rounds:
         return BatchFolders(self.spark, record)
 
 
+def _written(rows: DataFrame, job: PartJob) -> Sequence[Part]:
+    """Return the files that tasks have written, of each task those of one attempt."""
+    return [Part(**row.asDict()) for row in rows.mapInArrow(job.run, PART).collect()]
+
+
 def _notes_of(record: BatchRecord) -> str:
     """Return where the workers of a batch leave notes when they die."""
-    return f"{record.out}/_notes/{record.batch_id}"
+    return within(record.out, "_notes", record.batch_id)

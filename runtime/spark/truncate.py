@@ -24,7 +24,7 @@ from runtime.batches.open_batches import OpenBatches
 from runtime.cleanup.policies import NO_RULES, Policies, Scope
 from runtime.clock import Clock, system_clock
 from runtime.errors import BatchFailedError, LeaseLostError, UsageError
-from runtime.spark.counts import Done, counted
+from runtime.spark.counts import Done, Extent, counted
 from runtime.spark.holding import holding
 from runtime.spark.sessions.failures import explain, is_of_spark
 from runtime.spark.sessions.kinds import cores_of
@@ -230,7 +230,7 @@ class _Truncating:
             workers = min(len(ranges), self._parallel)
             job = replace(job, requests_per_second=options.max_requests_per_second / workers)
         show = options.show and partial(_show_streams, options.show)
-        job = replace(job, counts=stack.enter_context(counted(self._spark, total, show)))
+        job = replace(job, counts=stack.enter_context(counted(self._spark, Extent(streams=total), show)))
         try:
             return _run(self._spark, job, ranges, None if options.report is None else str(options.report))
         except Exception as error:
@@ -250,7 +250,7 @@ class _Truncating:
 
 
 def _show_streams(show: Show, done: Done) -> None:
-    show(done.streams, done.of or 0)
+    show(done.streams, done.of_streams or 0)
 
 
 def _ago(now: int, age: int | None) -> int | None:

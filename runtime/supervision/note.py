@@ -111,6 +111,6 @@ def read_notes(folder: str, *, wait: bool) -> frozenset[str]:
 
 def remove_notes(folder: str) -> None:
     """Delete the notes of a batch that is over."""
-    open_folder(folder).delete()
-    parent = folder.rstrip("/").rpartition("/")[0]
-    open_folder(parent).delete_if_empty()
+    found = open_folder(folder)
+    found.delete()
+    found.parent.delete_if_empty()

@@ -4,8 +4,8 @@ from functools import partial
 
 from handlers import Context, Handler, handles
 from samples.invoices.messages import InvoiceIssued, PlaceOrder
-from samples.invoices.pdf import render
 from samples.invoices.states import CustomerData
+from samples.pdf import print_page
 
 
 class Invoices(Handler[CustomerData]):
@@ -23,3 +23,8 @@ class Invoices(Handler[CustomerData]):
             InvoiceIssued(customer=message.customer, number=number, total=message.price, document=document)
         )
         return state.model_copy(update={"invoices": number, "total": total, "newest": document})
+
+
+def render(order: PlaceOrder, number: int) -> bytes:
+    """Return the PDF of an invoice."""
+    return print_page(f"Invoice {number}", (f"For {order.customer}", f"{order.item}: {order.price} EUR"))

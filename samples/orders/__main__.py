@@ -1,45 +1,38 @@
 """`python -m samples.orders`: the sample from its log to the warehouse and the letters, in the folder `orders-output`.
 
-Each step is a command, which is shown before it runs: all of them can be typed again, and change nothing then.
+With `--servers` states and documents are in Azurite, the warehouse's table is in PostgreSQL, and the keys of letters
+are in Redis: these are started for the run, and are gone with what they held when it ends.
 """
 
-import json
-import shlex
-import subprocess
+import argparse
+import shutil
+import signal
 import sys
 from pathlib import Path
 
-from samples.orders.log import generate
+from samples.orders.servers import MissingServersError, running_servers
+from samples.orders.steps import EMBEDDED, run
 
 FOLDER = Path("orders-output")
-STORE = "--store sqlite:///store.db --table orders"
-BATCH = "orders-1"
-RUN = f"run --app samples.orders:app --messages orders.jsonl {STORE} --out outcomes --batch-id {BATCH} --cascade"
-PUBLISH = f"publish --batch {BATCH} {STORE} --to sqlite:///warehouse.db --types OrderPaid --map OrderPaid=paid_orders"
-DELIVER = (
-    f"deliver --batch {BATCH} {STORE} --types CustomerTold --customer customer --sender samples.orders.post:send "
-    f"--strategy at-most-once --keys sqlite:///keys.db --records letters"
-)
-STEPS = (RUN, PUBLISH, DELIVER)
-_ORDERS = 40
+TERMINATED = 143
 
 
 def main() -> None:
-    """Write the log, if there is none yet, and run each step."""
-    FOLDER.mkdir(exist_ok=True)
-    write_log(FOLDER / "orders.jsonl")
-    for step in STEPS:
-        print(f"\nconsistent {step}", flush=True)
-        command = [sys.executable, "-m", "consistent_messaging", *shlex.split(step)]
-        if subprocess.run(command, cwd=FOLDER, check=False).returncode:
-            sys.exit(1)
-    print(f"\nPaid orders are in {FOLDER}/warehouse.db, what customers were told in {FOLDER}/letters.txt.")
-
-
-def write_log(file: Path) -> None:
-    """Write the log, unless it is there."""
-    if not file.exists():
-        file.write_text("".join(f"{json.dumps(row)}\n" for row in generate(_ORDERS)))
+    """Run each step, embedded or with servers."""
+    parser = argparse.ArgumentParser(prog="python -m samples.orders", description="Run the sample of orders.")
+    parser.add_argument("--servers", action="store_true", help="with Azurite, PostgreSQL and Redis")
+    if not parser.parse_args().servers:
+        run(EMBEDDED, FOLDER)
+        print(f"\nLook into {FOLDER}: warehouse.db, letters.txt, documents. Run it again: nothing changes.")
+        return
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(TERMINATED))  # the servers are ended too
+    folder = FOLDER / "servers"
+    shutil.rmtree(folder, ignore_errors=True)
+    try:
+        with running_servers() as places:
+            run(places, folder)
+    except MissingServersError as missing:
+        sys.exit(str(missing))
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import PositiveInt
 
-from handlers import Message
+from handlers import DocumentReference, Message
 
 Currency = Literal["EUR", "GBP", "USD"]
 
@@ -46,12 +46,13 @@ class PaymentRefused(Message):
 
 
 class OrderPaid(Message):
-    """For the warehouse: an order is paid, and can be sent."""
+    """For the warehouse: an order is paid, and can be sent with its invoice."""
 
     order_id: str
     customer: str
     cents: int
     rate: str
+    invoice: DocumentReference
 
 
 class CustomerTold(Message):

@@ -4,6 +4,7 @@ from decimal import Decimal
 from functools import partial
 
 from handlers import Context, Handler, handles
+from samples.orders.invoice import print_invoice
 from samples.orders.messages import (
     CustomerTold,
     OrderPaid,
@@ -31,11 +32,20 @@ class Order(Handler[OrderData]):
 
     @handles(by="order_id")
     def paid(self, state: OrderData, message: PaymentMade, context: Context) -> OrderData:
-        """Let the warehouse and the customer know."""
+        """Have the invoice printed and stored, and let the warehouse and the customer know."""
         if state.status != "placed":
             return state
+        invoice = context.store_document(
+            partial(print_invoice, message.order_id, state), media_type="application/pdf", name="invoice.pdf"
+        )
         context.publish(
-            OrderPaid(order_id=message.order_id, customer=state.customer, cents=state.cents, rate=state.rate)
+            OrderPaid(
+                order_id=message.order_id,
+                customer=state.customer,
+                cents=state.cents,
+                rate=state.rate,
+                invoice=invoice,
+            )
         )
         self._tell(state, message.order_id, "is on its way", context)
         return state.model_copy(update={"status": "paid"})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -27,6 +28,20 @@ def test_every_page_is_in_it(clone):
     pages = {page.replace("README.md", "index.md").replace(".md", ".html") for page in in_navigation()}
     assert pages <= built
     assert built - pages == {"404.html"}
+
+
+def test_it_asks_no_other_host(clone):
+    pages = [path.read_text() for path in (clone / "site").rglob("*.html")]
+    loaded = [
+        tag for page in pages for tag in re.findall(r"<(?:script|img|link|iframe|source)\b[^>]*>", page)
+    ]
+
+    assert any("iframe-worker.js" in tag for tag in loaded)
+    assert [tag for tag in loaded if re.search(r"""(?:src|href)=["']?(?:https?:)?//""", tag)] == []
+    # What the theme's script loads from elsewhere are drawings, where there are any, and what each browser has
+    assert not any('class="mermaid"' in page for page in pages)
+    for style in (clone / "site").rglob("*.css"):
+        assert re.findall(r"""(?:url\(|@import )["']?(?:https?:)?//[^)]+""", style.read_text()) == []
 
 
 @pytest.mark.parametrize(

@@ -194,7 +194,8 @@ async def write_all_others(table: Table) -> None:
     """Let each algorithm, the ledger and the issuing of tokens write a row of every kind."""
     await Ledger(table, system_clock).begin("20260101T000000-abc", "input", "out")
     await Ledger(table, system_clock).abandon("20260101T000000-abc")
-    await Ledger(table, system_clock).begin("20260101T000000-abd", "input", "out")
+    record = await Ledger(table, system_clock).begin("20260101T000000-abd", "input", "out")
+    await Ledger(table, system_clock).decide(record, "attempt")
     (handler, _) = app.handlers.values()
     entities = Entities(table, handler, "outbox", RetryPolicy())
     entry = Entry(b"fingerprint", 1, 1, ())

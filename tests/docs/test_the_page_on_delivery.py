@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import shlex
-import sys
 
 import pyarrow.parquet as pq
 import pytest
@@ -32,8 +31,7 @@ def raffle(consistent, tmp_path):  # noqa: F811 - the fixture
         for name in ("Ada", "Grace", "Zoë")
     ]
     make_batch(f"sqlite:///{tmp_path}/raffle.db", tmp_path / "outcomes", [winners])
-    yield consistent
-    sys.modules.pop("post", None)
+    return consistent
 
 
 def test_the_commands_run(raffle, tmp_path):

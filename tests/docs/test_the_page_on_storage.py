@@ -142,6 +142,7 @@ async def write_all(table: Table) -> None:
     await ledger.publish(ended)
     claim = Claim(Owner.of(App(*app.handler_types, name="range")))
     died = await ledger.begin("died", "log", "out", claim=claim)
+    died = await ledger.decide(died, "died-round-0-0123456789abcdef0123456789abcdef")
     await table.transact(PARTITION, [Operation.merge(OF_TABLE, {"DrawKey": bytes(KEY_BYTES)})])
     older = Counter(looked_through="died").operation()
     await table.transact(PARTITION, [Operation.merge("!next", older.properties)])

@@ -6,6 +6,7 @@ import re
 
 import pytest
 
+from scripts.site_drawings import with_tables
 from scripts.site_pages import PLACES, site_links
 from tests.docs.pages import PAGES, text
 
@@ -44,6 +45,24 @@ def test_it_begins_with_what_a_newcomer_reads():
 )
 def test_a_link_of_the_repository_becomes_one_of_the_site(link, source, there):
     assert site_links(f"See [it]({link}).", source) == f"See [it]({there})."
+
+
+def test_drawings_are_tables():
+    drawings = {page: with_tables(text(page)) for page in PAGES if "```mermaid" in text(page)}
+
+    assert drawings.keys() == {"docs/architecture.md", "docs/operations.md"}
+    assert not any("mermaid" in page for page in drawings.values())
+    for row in (
+        "| runtime/delivery/: outputs sent to customers, with keys and records | runtime/algorithms/ |",
+        "| eventstore/port.py: five calls | SQLite · Azure Tables, Azurite · memory |",
+    ):
+        assert row in drawings["docs/architecture.md"]
+    for row in (
+        "|  | started | run |",
+        "| started | abandoned | batches --abandon ID |",
+        "| published |  |  |",
+    ):
+        assert row in drawings["docs/operations.md"]
 
 
 def test_of_a_link_to_the_code_the_text_stays():

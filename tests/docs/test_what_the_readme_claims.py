@@ -6,12 +6,15 @@ import re
 from configparser import ConfigParser
 from xml.etree import ElementTree as ET
 
+import pytest
+
 from eventstore import drive
 from handlers import App
 from runtime import Envelope, Outcome
 from runtime.algorithms.choice import Dependencies, make_batch_algorithms
 from runtime.messages.parsing import prepare
 from runtime.storage.limits import MAX_STATE_BYTES
+from samples.orders.messages import CustomerTold, OrderPaid, PaymentAsked, PaymentMade, PlaceOrder, TopUp
 from tests.docs.pages import ROOT, blocks, text
 from tests.unit.runtime.tables import memory_table
 
@@ -73,13 +76,23 @@ def test_its_picture_shows_what_happens_to_its_log():
     assert "m3 processed Won" in shown
 
 
-def test_its_picture_is_text_and_shapes_for_light_and_dark():
-    picture = PICTURE.read_text()
-    kinds = {each.tag.removeprefix(SVG) for each in ET.parse(PICTURE).iter()}
+@pytest.mark.parametrize("name", ["overview", "orders"])
+def test_its_pictures_are_text_and_shapes_for_light_and_dark(name):
+    file = ROOT / "docs" / f"{name}.svg"
+    picture = file.read_text()
+    kinds = {each.tag.removeprefix(SVG) for each in ET.parse(file).iter()}
 
     assert kinds <= {"svg", "title", "desc", "style", "defs", "marker", "path", "rect", "text", "tspan"}
     assert "@media (prefers-color-scheme: dark)" in picture
-    assert "](docs/overview.svg)" in README
+    assert f"](docs/{name}.svg)" in README
+
+
+def test_its_picture_of_orders_names_the_messages_of_the_sample():
+    texts = ET.parse(ROOT / "docs" / "orders.svg").iter(f"{SVG}text")
+    drawn = " ".join("".join(each.itertext()) for each in texts)
+
+    types = (PlaceOrder, TopUp, PaymentAsked, PaymentMade, OrderPaid, CustomerTold)
+    assert [each.__name__ for each in types if each.__name__ not in drawn] == []
 
 
 def test_it_is_read_in_five_minutes():

@@ -85,13 +85,13 @@ class Partitions:
         """Have a function run over each partition."""
         return replace(self, run=run)
 
-    def collect(self) -> list[_Collected]:
+    def collect(self) -> list[Collected]:
         """Run it in processes, all partitions at once; a task whose process died is tried again."""
         waiting, found = list(self.tables), []
         for _ in range(ATTEMPTS):
-            tasks = [(table, Child(_Task(self.run, table))) for table in waiting]
+            tasks = [(table, Child(Task(self.run, table))) for table in waiting]
             ends = [(table, child.end()) for table, child in tasks]
-            found += [_Collected(row) for _, end in ends if not end.is_killed for row in end.result]
+            found += [Collected(row) for _, end in ends if not end.is_killed for row in end.result]
             waiting = [table for table, end in ends if end.is_killed]
             for _ in waiting:
                 _on_death.get()()
@@ -101,7 +101,7 @@ class Partitions:
 
 
 @dataclass(frozen=True)
-class _Collected:
+class Collected:
     """A row as Spark gives it back."""
 
     values: Row
@@ -111,7 +111,9 @@ class _Collected:
 
 
 @dataclass(frozen=True)
-class _Task:
+class Task:
+    """What runs over a partition, to be called where it is to run."""
+
     run: Any
     table: pa.Table
 
@@ -139,19 +141,23 @@ class BatchWithoutSpark(Rounds):
 
     def drive(self, batch_id: str) -> None:
         """Begin or resume the batch, and run it to its end."""
-        self.run(batch_id, "a log", self._messages_of(self.log))
+        self.run(batch_id, "a log", self.messages_of(self.log))
 
     @property
     def partitions(self) -> int:
         return self.options.partitions or 2
 
-    def _messages_of(self, messages: Sequence[Row]) -> Round:
+    def messages_of(self, messages: Sequence[Row]) -> Round:
+        """Return what gives the outcomes of messages."""
         return lambda job: Work(cast("Any", self._routed(messages)), job.fold)
 
     def begin(self, batch_id: str | None, what: str) -> BatchRecord:
         """Begin or resume the batch, without the checks for which Spark is needed."""
         with patch.object(rounds, "check_folder"), patch.object(rounds, "check_workers"):
             return super().begin(batch_id, what)
+
+    def _one_task(self) -> Any:
+        return Partitions([pa.table({"id": [0]})])
 
     def _folders(self, record: BatchRecord) -> Folders:
         return Folders(self.spark, record)
@@ -182,7 +188,7 @@ class BatchWithoutSpark(Rounds):
                 (output["message_id"], route.handler) not in done for route in self.app.routes(output["type"])
             )
         ]
-        return self._messages_of(outputs)
+        return self.messages_of(outputs)
 
     def _routed(self, messages: Sequence[Row]) -> Partitions:
         rows = [row for message in messages for row in self._routes(message)]

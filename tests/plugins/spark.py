@@ -30,6 +30,8 @@ from runtime.cli import main
 from runtime.spark.sessions import session
 from runtime.spark.sessions.java import find_java
 from tests.plugins.azurite import REPOSITORY
+from tests.plugins.modules import forget_modules
+from tests.plugins.s3 import SIGNED
 
 # Small jobs end before a compiler has paid for itself: the JVM's optimising one, and Spark's of queries.
 QUICK = {
@@ -63,6 +65,7 @@ def spark(
     request: pytest.FixtureRequest, _home: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[SparkSession]:
     log_file = tmp_path_factory.mktemp("spark") / "spark.log"
+    os.environ.update(SIGNED)  # what workers sign requests with, on whom a test has no more influence
     with contextlib.chdir(_home):
         if request.config.getoption("--connect"):
             started = _of_connect()
@@ -134,10 +137,8 @@ def _exit_code(arguments: Sequence[str]) -> int:
 
 @contextlib.contextmanager
 def _own_modules(folder: Path) -> Iterator[None]:
-    """Forget the modules of a folder afterwards: other tests have modules of these names."""
+    """Forget the modules of a folder afterwards, as the next command is a process of its own."""
     try:
         yield
     finally:
-        for name, module in list(sys.modules.items()):
-            if str(getattr(module, "__file__", None)).startswith(f"{folder}{os.sep}"):
-                del sys.modules[name]
+        forget_modules(folder)

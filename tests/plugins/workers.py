@@ -26,6 +26,7 @@ _TOGETHER = {
         "tests/docs/test_changing_handlers.py",
         "tests/docs/test_counts_and_windows_on_the_pages.py",
         "tests/docs/test_dead_letters_on_the_page.py",
+        "tests/docs/test_publishing_on_spark_on_the_page.py",
         "tests/docs/test_policies_of_truncation.py",
         "tests/docs/test_testing_handlers.py",
         "tests/docs/test_the_algorithms.py",

@@ -5,7 +5,9 @@ revision. Drivers, Java and Python workers are sent SIGKILL; now and then the la
 deleted; each restart has other numbers of cores and partitions. When the stream has ended, all rows of the table, all
 outcomes with their outputs and ids, and all files in OUT are compared with those of the stream undisturbed.
 
-The exit code is 1 when something differs. The seed draws logs, victims and moments. It needs Linux.
+It goes on where it was stopped: what was done is kept in a folder, by the seed, and the totals are written to
+docs/streaming.md. The exit code is 1 when something differs. The seed draws logs, victims and moments; what a process
+is doing at such a moment depends on the machine's load, too. It needs Linux.
 """
 
 from __future__ import annotations
@@ -14,103 +16,157 @@ import argparse
 import sys
 import tempfile
 import time
-from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from random import Random
+from typing import NamedTuple
 
 from tests.faults.compared import Found
-from tests.stream_kills.victims import DRIVER, EVERYTHING, JAVA, WORKER, Driver
-from tests.stream_kills.world import World
+from tests.faults.record import Record
+from tests.faults.trial import Trial
+from tests.model.pages import rewrite
+from tests.stream_kills.victims import DRIVER, EVERYTHING, JAVA, ROOT, WORKER, Driver
+from tests.stream_kills.world import Shape, World
 
-_FORGOTTEN = "entry of the commit log"
-_AT_ONCE = 10
+PAGE = ROOT / "docs" / "streaming.md"
+VICTIMS = (EVERYTHING, DRIVER, JAVA, WORKER, WORKER, WORKER, WORKER, WORKER)
+FORGOTTEN = "the last entry of the commit log, deleted"
+_AT_ONCE = 15
 """How many kills a stream gets, after which it is let to its end."""
 
+_STREAMS_OF_A_SHAPE = 4
 
-@dataclass
-class Campaign:
-    """Streams that were disturbed, each compared with the same one undisturbed."""
 
-    chance: Random
-    killed: Counter[str] = field(default_factory=Counter)
-    streams: int = 0
-    differences: list[str] = field(default_factory=list)
+class Undisturbed(NamedTuple):
+    """A stream that was not disturbed: what there is then, and how long it took once Spark had started."""
+
+    found: Found
+    seconds: float
+
+
+class Disturbed:
+    """A stream whose driver, Java and workers are killed, and which is started again with other parallelism."""
+
+    def __init__(self, world: World, expected: Undisturbed, chance: Random) -> None:
+        self.trial = Trial()
+        self._world = world
+        self._expected = expected
+        self._chance = chance
 
     @property
     def kills(self) -> int:
-        """How many processes were killed; entries of the commit log are not counted."""
-        return self.killed.total() - self.killed[_FORGOTTEN]
+        """How many times something was killed; entries of the commit log are not counted."""
+        return kills_of(self.trial)
 
-    def run(self, folder: Path, wanted: int) -> None:
-        """Disturb streams over one log until so many processes more are killed, some of them with compaction."""
-        compact_after = self.chance.choice((1, 2))
-        seed = self.chance.randrange(10**9)
-        begun = time.monotonic()
-        expected = _undisturbed(World(folder / "undisturbed", seed, compact_after))
-        seconds = time.monotonic() - begun
-        world = World(folder / "disturbed", seed, compact_after)
-        world.begin()
-        enough = self.kills + wanted
-        while self.kills < enough and self._disturb(world, seconds):
+    def run(self, wanted: int) -> Trial:
+        """Disturb the stream until so much was killed, let it go on to its end, and compare."""
+        self._world.begin()
+        while self.kills < wanted and self._kill_until_it_ends():
             pass
-        self._let_end(world)
-        self.streams += 1
-        self.differences += [f"seed {seed}: {each}" for each in world.look().differences(expected)]
+        complaints = self._start().end()
+        if complaints:
+            self.trial.differences.append(complaints)
+        self.trial.differences += self._world.look().differences(self._expected.found)
+        return self.trial
 
-    def _disturb(self, world: World, seconds: float) -> bool:
+    def _kill_until_it_ends(self) -> bool:
         """Start the stream and kill until it must be started again; say whether it is unfinished then."""
-        driver = self._start(world)
-        while driver.is_ready() or not driver.has_ended(0):
-            victim = self.chance.choice((EVERYTHING, DRIVER, JAVA, WORKER, WORKER))
-            if driver.has_ended(self.chance.uniform(0, seconds / 4)):
-                break
-            if driver.kill(victim, self.chance):
-                self.killed[victim.name] += 1
+        driver = self._start()
+        driver.wait_until_ready()
+        while not driver.has_ended(self._chance.uniform(0, self._expected.seconds / 8)):
+            victim = self._chance.choice(VICTIMS)
+            if driver.kill(victim, self._chance):
+                self.trial.kills[victim.name] += 1
             if victim.ends_the_driver:
                 driver.end()
-                if self.chance.random() < 1 / 2 and world.forget_the_last_commit():
-                    self.killed[_FORGOTTEN] += 1
+                if self._chance.random() < 1 / 2 and self._world.forget_the_last_commit():
+                    self.trial.kills[FORGOTTEN] += 1
                 return True
         return bool(driver.end())
 
-    def _let_end(self, world: World) -> None:
-        complaints = self._start(world).end()
-        if complaints:
-            self.differences.append(complaints)
-
-    def _start(self, world: World) -> Driver:
-        cores, partitions = self.chance.randint(1, 3), self.chance.randint(1, 4)
-        return _driver(world, cores, partitions)
+    def _start(self) -> Driver:
+        return Driver(self._world, cores=self._chance.randint(1, 3), partitions=self._chance.randint(1, 4))
 
 
-def _undisturbed(world: World) -> Found:
+def kills_of(done: Trial | Record) -> int:
+    """Return how many times a process was killed, or all of them at once."""
+    return done.kills.total() - done.kills[FORGOTTEN]
+
+
+def undisturbed(world: World) -> Undisturbed:
+    """Run a stream to its end, and let nobody disturb it."""
     world.begin()
-    complaints = _driver(world, cores=2, partitions=2).end()
+    driver = Driver(world, cores=2, partitions=2)
+    driver.wait_until_ready()
+    begun = time.monotonic()
+    complaints = driver.end()
     if complaints:
         raise RuntimeError(complaints)
-    return world.look()
+    return Undisturbed(world.look(), time.monotonic() - begun)
 
 
-def _driver(world: World, cores: int, partitions: int) -> Driver:
-    return Driver(str(world.folder), str(world.compact_after), str(cores), str(partitions))
+def run(record: Record, file: Path, wanted: int, seed: int) -> None:
+    """Disturb streams until so much was killed, or something differs; several are like the same undisturbed one."""
+    while not _is_done(record, wanted):
+        begun = time.monotonic()
+        shape = Shape.draw(Random(f"{seed} {record.trials // _STREAMS_OF_A_SHAPE}"))
+        with tempfile.TemporaryDirectory(prefix="stream-kills-", ignore_cleanup_errors=True) as made:
+            expected = undisturbed(World(Path(made) / "undisturbed", shape))
+            for _ in range(_STREAMS_OF_A_SHAPE):
+                chance, number = Random(f"{seed} stream {record.trials}"), record.trials
+                disturbed = Disturbed(World(Path(made) / f"disturbed-{number}", shape), expected, chance)
+                trial = disturbed.run(min(_AT_ONCE, wanted - kills_of(record)))
+                record.add(trial, time.monotonic() - begun)
+                record.write(file)
+                print(_sentence(record), flush=True)
+                begun = time.monotonic()
+                if _is_done(record, wanted):
+                    break
+
+
+def _is_done(record: Record, wanted: int) -> bool:
+    return kills_of(record) >= wanted or record.differing > 0
+
+
+def _sentence(record: Record) -> str:
+    killed = ", ".join(f"{count} {name}" for name, count in sorted(record.kills.items()))
+    return f"{kills_of(record)} kills in {record.trials} streams ({killed}), {record.seconds:,.0f} s"
+
+
+def write_page(page: Path, record: Record) -> None:
+    """Put the totals into the page."""
+    rewrite("totals", "\n".join(_totals(record)), page)
+
+
+def _totals(record: Record) -> Iterator[str]:
+    yield "| what was killed, or done | times |"
+    yield "|---|---:|"
+    for name, count in sorted(record.kills.items()):
+        yield f"| {name} | {count} |"
+    yield f"| **kills** | **{kills_of(record)}** |"
+    yield f"| streams compared | {record.trials} |"
+    yield f"| streams that differ | {record.differing} |"
+    yield f"| minutes | {record.seconds / 60:.0f} |"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Do what the arguments say, and return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m tests.stream_kills", description=__doc__)
-    parser.add_argument("--kills", type=int, default=200, help="how many processes are killed at least")
+    parser.add_argument("--kills", type=int, default=200, help="how many times something is killed at least")
     parser.add_argument("--seed", type=int, default=1, help="what is drawn at random follows from it")
+    parser.add_argument(
+        "--results", type=Path, default=ROOT / ".faults", help="where it is kept what was done"
+    )
+    parser.add_argument("--dry", action="store_true", help="leave docs/streaming.md as it is")
     options = parser.parse_args(arguments)
-    campaign = Campaign(Random(options.seed))
-    while campaign.kills < options.kills and not campaign.differences:
-        with tempfile.TemporaryDirectory(prefix="stream-kills-", ignore_cleanup_errors=True) as folder:
-            campaign.run(Path(folder), min(_AT_ONCE, options.kills - campaign.kills))
-        killed = ", ".join(f"{count} {name}" for name, count in sorted(campaign.killed.items()))
-        print(f"{campaign.kills} kills in {campaign.streams} streams ({killed})", flush=True)
-    print(*campaign.differences or ["Nothing differs."], sep="\n")
-    return 1 if campaign.differences else 0
+    file = options.results / f"seed-{options.seed}" / "streams.json"
+    record = Record.read(file)
+    run(record, file, options.kills, options.seed)
+    if not options.dry:
+        write_page(PAGE, record)
+        print(f"Written to docs/{PAGE.name}.")
+    print(*record.differences or ["Nothing differs."], sep="\n")
+    return 1 if record.differing else 0
 
 
 if __name__ == "__main__":

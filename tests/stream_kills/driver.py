@@ -1,4 +1,4 @@
-"""A driver to be killed: python -m tests.stream_kills.driver FOLDER COMPACT_AFTER CORES PARTITIONS.
+"""A driver to be killed: python -m tests.stream_kills.driver FOLDER SEED ALGORITHM COMPACT_AFTER CORES PARTITIONS.
 
 Runs the stream with the first handlers, lets the rest of the files come, and runs it with the second ones: from where
 it is to its end. Says `ready` when Spark has started.
@@ -8,27 +8,30 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import cast
 
 from handlers import App
+from runtime.algorithms.choice import AlgorithmName
 from runtime.spark import build_session
 from runtime.spark.batch_options import BatchOptions
 from runtime.spark.streaming.query import Stream
 from runtime.spark.streaming.source import open_source
 from tests.plugins.spark import QUICK
 from tests.stream_kills.apps import first, second
-from tests.stream_kills.world import NOW, OF_FIRST, World
+from tests.stream_kills.world import NOW, OF_FIRST, Shape, World
 
 
 def main(arguments: list[str]) -> None:
-    folder, compact_after, cores, partitions = arguments
-    world = World(Path(folder), 0, int(compact_after))
-    options = BatchOptions(cascade=True, clock=NOW, partitions=int(partitions))
+    folder, seed, algorithm, compact_after, cores, partitions = arguments
+    shape = Shape(int(seed), cast("AlgorithmName", algorithm), int(compact_after))
+    world = World(Path(folder), shape)
+    options = BatchOptions(cascade=True, clock=NOW, partitions=int(partitions), algorithm=shape.algorithm)
     spark = build_session(f"local[{cores},20]", log_file=world.folder / "spark.log", settings=QUICK)
     print("ready", flush=True)
 
     def run(app: App) -> None:
         out, checkpoint = str(world.out), str(world.checkpoint)
-        stream = Stream(app, world.place, out, "shots", checkpoint, world.compact_after, options)
+        stream = Stream(app, world.place, out, "shots", checkpoint, shape.compact_after, options)
         stream.run(open_source(spark, str(world.incoming), "json", max_files=1), "available-now")
 
     if list((world.folder / "later").iterdir()):

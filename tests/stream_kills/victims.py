@@ -11,6 +11,8 @@ from pathlib import Path
 from random import Random
 from typing import NamedTuple
 
+from tests.stream_kills.world import World
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -21,16 +23,17 @@ class Victim(NamedTuple):
     ends_the_driver: bool
 
 
-EVERYTHING = Victim("driver, Java and workers", ends_the_driver=True)
-DRIVER = Victim("driver", ends_the_driver=True)
+EVERYTHING = Victim("driver, Java and workers at once", ends_the_driver=True)
+DRIVER = Victim("driver alone", ends_the_driver=True)
 JAVA = Victim("Java", ends_the_driver=True)
-WORKER = Victim("worker", ends_the_driver=False)
+WORKER = Victim("Python worker", ends_the_driver=False)
 
 
 class Driver:
     """A process that runs a stream, in a group of its own."""
 
-    def __init__(self, *arguments: str) -> None:
+    def __init__(self, world: World, *, cores: int, partitions: int) -> None:
+        arguments = map(str, (world.folder, *world.shape, cores, partitions))
         self._process = subprocess.Popen(
             [sys.executable, "-m", "tests.stream_kills.driver", *arguments],
             cwd=ROOT,
@@ -41,10 +44,10 @@ class Driver:
             start_new_session=True,
         )
 
-    def is_ready(self) -> bool:
+    def wait_until_ready(self) -> None:
         """Wait until Spark has started, or the driver ended."""
         assert self._process.stdout is not None
-        return self._process.stdout.readline().strip() == "ready"
+        self._process.stdout.readline()
 
     def has_ended(self, seconds: float) -> bool:
         """Wait so long at most; say whether it has ended."""

@@ -7,7 +7,10 @@ import os
 import re
 from dataclasses import dataclass, replace
 from pathlib import Path
+from random import Random
+from typing import NamedTuple, Self
 
+from runtime.algorithms.choice import AlgorithmName
 from runtime.spark.workers.connection import TablePlace
 from samples.shooting_range.log import generate
 from tests.faults.compared import Found, look
@@ -15,11 +18,27 @@ from tests.support.clocks import FrozenClock
 
 NOW = FrozenClock.at("2026-03-01T12:00:00")
 TABLE = "games"
-FILES, OF_FIRST = 6, 3
+FILES, OF_FIRST = 10, 5
 """How many files there are, each a micro-batch, and how many of them the first handlers get."""
+
+ALGORITHMS: tuple[AlgorithmName, ...] = ("state-based", "state-based", "outbox", "deduplication-store")
+"""Which algorithms are tried, the first one as often as the others together."""
 
 _CHECKPOINT = re.compile(r"(checkpoint )[0-9a-f-]{36}")
 _BEGUN = 1_767_225_600
+
+
+class Shape(NamedTuple):
+    """What a stream is like: the seed of its log, its algorithm, and how many epochs are merged."""
+
+    seed: int
+    algorithm: AlgorithmName = "state-based"
+    compact_after: int = 1
+
+    @classmethod
+    def draw(cls, chance: Random) -> Self:
+        """Return one at random."""
+        return cls(chance.randrange(10**9), chance.choice(ALGORITHMS), chance.choice((1, 2)))
 
 
 @dataclass(frozen=True)
@@ -27,8 +46,7 @@ class World:
     """A folder for a stream over a generated log, with duplicates in all files and a message that cannot be handled."""
 
     folder: Path
-    seed: int
-    compact_after: int = 1
+    shape: Shape
 
     @property
     def place(self) -> TablePlace:
@@ -52,7 +70,7 @@ class World:
 
     def begin(self) -> None:
         """Write the files: those that the first handlers get, and those that come later."""
-        rows = [_line(row) for row in generate(4, 120, duplicates=0.3, shuffle=True, seed=self.seed)]
+        rows = [_line(row) for row in generate(4, 160, duplicates=0.3, shuffle=True, seed=self.shape.seed)]
         rows.append(json.dumps({"message_id": "mislaid", "type": "Mislaid", "body": {}}))
         for number in range(FILES):
             folder = self.incoming if number < OF_FIRST else self.folder / "later"

@@ -10,6 +10,7 @@ from runtime.cli.demo.folder import DemoFolder
 from runtime.cli.demo.narration import Narration
 from runtime.cli.demo.stage import TABLE, Stage
 from runtime.cli.demo.story import Story
+from runtime.cli.masters import check_master
 from runtime.cli.options import DEFAULT_MASTER, AsJson, Master
 from runtime.cli.sessions import working
 
@@ -31,6 +32,7 @@ def demo(*, master: Master = DEFAULT_MASTER, as_json: AsJson = False) -> None:
     It writes logs, an embedded store and outcomes to ./demo-output, which is removed and made anew at each start, and
     takes about half a minute. It ends with an error if anything does not come out as it must.
     """
+    check_master(master)
     begun = time.monotonic()
     app = importlib.import_module(SAMPLE).app
     folder = DemoFolder.make()

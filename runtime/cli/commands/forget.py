@@ -12,11 +12,12 @@ from typing import Annotated, Any
 
 import typer
 
-from eventstore import connect
+from eventstore import Table, connect
 from runtime.algorithms.choice import described_algorithm
 from runtime.batches.ledger import Ledger
 from runtime.cleanup.forget import Tables, Trace, look, scrub
 from runtime.cleanup.forget import forget as erase
+from runtime.cleanup.forgotten_documents import ObjectDocuments, referenced_documents
 from runtime.cli.console import Screen
 from runtime.cli.failures import NotPossibleError, exports_need
 from runtime.cli.option_groups import OtherStores
@@ -25,6 +26,8 @@ from runtime.cli.places import Place
 from runtime.cli.reports.tables import Cell, counted, make_table, moment_cell, moment_text
 from runtime.cli.stores import check_table
 from runtime.clock import system_clock
+from runtime.documents.opening import open_documents
+from runtime.documents.store import ListedDocuments
 from runtime.errors import UsageError
 from runtime.messages.message_ids import canonical
 from runtime.retries import RetryPolicy
@@ -63,6 +66,16 @@ Export = Annotated[
         exists=True,
         file_okay=False,
         help="List the files of exports below this folder that name the objects; they are not changed.",
+    ),
+]
+
+Documents = Annotated[
+    str | None,
+    typer.Option(
+        "--documents",
+        metavar="URL",
+        help="Delete the documents of the objects too, which are kept there. Without it those are listed that versions "
+        "refer to.",
     ),
 ]
 
@@ -105,6 +118,7 @@ def forget(
     yes: Yes = False,
     out: Out = None,
     export: Export = None,
+    documents: Documents = None,
     as_json: AsJson = False,
 ) -> None:
     r"""Erase business objects: versions, states, message ids, letters, outboxes, all but a tombstone.
@@ -113,27 +127,29 @@ def forget(
             --store sqlite:///store.db --table games
 
     Every later message of such an object is a dead letter with the reason `forgotten`; with --restart only messages
-    that were enqueued before are refused, as too_late. Nothing brings back what was erased. An SQLite file is written
-    anew, so that no free page and no log holds it. Stopped at any moment it leaves objects that refuse messages; run it
-    again to finish.
+    that were enqueued before are refused, as too_late. With --documents all documents of the objects are deleted too.
+    Nothing brings back what was erased. An SQLite file is written anew, so that no free page and no log holds it.
+    Stopped at any moment it leaves objects that refuse messages; run it again to finish.
     """
     places = _Places.of(Place(store, table), others)
     places.check()
     spelled = list(dict.fromkeys(each for id_ in business_ids for each in (id_, canonical(id_))))
-    traces = asyncio.run(_look(places, handler, spelled))
+    stored = open_documents(documents) if documents is not None else None
+    traces, kept = asyncio.run(_look(places, handler, spelled, stored))
     files = _files_that_name([*(out or ()), *(export or ())], handler, spelled)
     screen = Screen(as_json)
-    screen.show(*_parts(handler, traces, files))
+    screen.show(*_parts(handler, traces, files), *_documents_part(kept, deleted=stored is not None))
     if not traces:
         raise NotPossibleError(f"The table {table} holds nothing of {handler} {', '.join(business_ids)}.")
     if not dry_run:
         _check_held(traces)
         if not yes:
             _ask(handler, traces)
-        asyncio.run(_erase(places, handler, list(traces), restart=restart))
+        asyncio.run(_erase(places, handler, list(traces), stored, restart=restart))
         then = "begins a new history" if restart else "refuses all messages"
         screen.note(f"Erased. From now on {handler} {then} for {', '.join(traces)}.")
-    screen.give(_document(handler, traces, files, restart=restart, dry_run=dry_run))
+    described = _document(handler, traces, files, restart=restart, dry_run=dry_run)
+    screen.give({**described, "documents": {"names": kept, "deleted": stored is not None and not dry_run}})
 
 
 def _check_held(traces: Mapping[str, Trace]) -> None:
@@ -144,8 +160,13 @@ def _check_held(traces: Mapping[str, Trace]) -> None:
         )
 
 
-async def _look(places: _Places, handler: str, business_ids: Sequence[str]) -> dict[str, Trace]:
-    """Return what there is of each object. Raises when its messages' ids or tokens are not where the options say."""
+async def _look(
+    places: _Places, handler: str, business_ids: Sequence[str], documents: ListedDocuments | None
+) -> tuple[dict[str, Trace], list[str]]:
+    """Return what there is of each object, and the names of documents: all in their store, or those that are known.
+
+    Raises when its messages' ids or tokens are not where the options say.
+    """
     async with AsyncExitStack() as stack:
         tables = await _open(places, stack)
         found = {business_id: await look(tables, handler, business_id) for business_id in business_ids}
@@ -157,14 +178,38 @@ async def _look(places: _Places, handler: str, business_ids: Sequence[str]) -> d
                 continue
             described = described_algorithm(algorithm, None if place == places.states else place)
             await Ledger(tables.states, system_clock).check_table(described)
-        return traces
+        names = [name for each in traces for name in await _names(tables.states, handler, each, documents)]
+        return traces, names
 
 
-async def _erase(places: _Places, handler: str, business_ids: Sequence[str], *, restart: bool) -> None:
+async def _names(
+    table: Table, handler: str, business_id: str, documents: ListedDocuments | None
+) -> Sequence[str]:
+    if documents is None:
+        return await referenced_documents(table, handler, business_id)
+    return await ObjectDocuments.of(documents, handler, business_id).names()
+
+
+async def _erase(
+    places: _Places,
+    handler: str,
+    business_ids: Sequence[str],
+    documents: ListedDocuments | None,
+    *,
+    restart: bool,
+) -> None:
     async with AsyncExitStack() as stack:
         tables = await _open(places, stack)
         for business_id in business_ids:
-            await erase(tables, handler, business_id, system_clock(), restart=restart, retries=RetryPolicy())
+            await erase(
+                tables,
+                handler,
+                business_id,
+                system_clock(),
+                restart=restart,
+                retries=RetryPolicy(),
+                documents=documents,
+            )
         await scrub(tables)
 
 
@@ -223,6 +268,11 @@ def _parts(handler: str, traces: Mapping[str, Trace], files: Mapping[Path, int])
         named = [(str(path), rows) for path, rows in files.items()]
         parts.append(make_table("Files that name them, which stay as they are", ("file", "rows"), named))
     return parts
+
+
+def _documents_part(names: Sequence[str], *, deleted: bool) -> list[Any]:
+    title = "Documents" if deleted else "Documents that stay, as no --documents says where they are"
+    return [make_table(title, ("name",), [(name,) for name in names])] if names else []
 
 
 def _row(named: tuple[str, Trace]) -> tuple[Cell, ...]:

@@ -83,8 +83,8 @@ def redrive(
     check_out(batch.out, batch.spark.place)
     check_batch(loaded, batch.states, options, batch.batch_id, batch.out, must_exist=True)
     command = BatchCommand.announced(loaded, batch, options, screen)
-    with command.carried_out("Choosing the letters", lambda new, id_: new.redrive(wanted, id_)) as report:
-        screen.put(report)
+    with command.carried_out("Choosing the letters", lambda new, id_: new.redrive(wanted, id_)) as done:
+        screen.put(done.report)
 
 
 def _show_what_would_be(states: Place, wanted: Wanted, screen: Screen) -> None:

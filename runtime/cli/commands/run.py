@@ -9,7 +9,7 @@ import typer
 from eventstore import connect
 from runtime.batches.dead_letter_limit import DeadLetterLimit
 from runtime.cli.apps import load_app
-from runtime.cli.batch_command import AlgorithmOption, BatchChoices, BatchCommand, Guard
+from runtime.cli.batch_command import AlgorithmOption, BatchChoices, BatchCommand, CarriedOut, Guard
 from runtime.cli.beginning import check_batch
 from runtime.cli.console import Screen
 from runtime.cli.failures import TOO_MANY_DEAD_LETTERS, NotPossibleError
@@ -26,7 +26,8 @@ from runtime.cli.options import (
     OnError,
 )
 from runtime.cli.places import check_out
-from runtime.cli.publishing import Publishing, PublishTo, Sending
+from runtime.cli.publishing import Publishing
+from runtime.cli.publishing_options import PublishChoices
 from runtime.cli.reports.batch import BatchReport
 from runtime.cli.reports.publishing import PublishingReport
 from runtime.cli.reports.tables import counted
@@ -110,7 +111,7 @@ def run(
     types: Types = None,
     draws: DrawsOption = None,
     algorithm: AlgorithmOption = AlgorithmChoice.STATE_BASED,
-    publish: PublishTo = None,
+    publishing: PublishChoices,
     as_json: AsJson = False,
 ) -> None:
     r"""Run the handlers of an app over a message log with Spark, and write what came of each delivery.
@@ -133,7 +134,7 @@ def run(
         on_difference=on_difference.value,
         guard=guard,
         keep_large=keep_large,
-        types=None if types is None else [each.strip() for each in types.split(",")],
+        types=split_types(types),
         draws=None if draws is None else draws.value,
         max_dead_letters=_held_back_by(max_dead_letters, strict=strict),
         **log.named(),
@@ -144,21 +145,33 @@ def run(
     is_there = check_batch(loaded, batch.states, options, batch.batch_id, batch.out, must_exist=must_exist)
     screen = Screen(as_json)
     command = BatchCommand.announced(loaded, batch, options, screen)
-    target = Publishing.check(publish, command.batch_id, Sending.by_default()) if publish else None
+    target = _target(publishing, command.batch_id)
     if not is_there:
         _announce_table(batch, screen)
-    with command.carried_out("Reading the log", lambda new, id_: new.run(log.messages, id_)) as report:
-        screen.put(report)
-        _say_how_to_redrive(app, batch, report, screen)
-    if target is not None:
-        _publish(target, batch, screen)
-    _judge(screen, report, max_dead_letters)
+    with command.carried_out("Reading the log", lambda new, id_: new.run(log.messages, id_)) as done:
+        screen.put(done.report)
+        _say_how_to_redrive(app, batch, done.report, screen)
+        if target is not None:
+            _publish(target, done, batch, screen)
+    _judge(screen, done.report, max_dead_letters)
 
 
-def _publish(target: Publishing, batch: BatchChoices, screen: Screen) -> None:
+def split_types(types: str | None) -> list[str] | None:
+    """Return the message types that were named, None when none were."""
+    return None if types is None else [each.strip() for each in types.split(",")]
+
+
+def _target(publishing: PublishChoices, batch_id: str) -> Publishing | None:
+    """Return where the batch is published to. Raises `UsageError` for what is no target."""
+    sending = publishing.sending()
+    return Publishing.check(publishing.publish, batch_id, sending) if publishing.publish else None
+
+
+def _publish(target: Publishing, done: CarriedOut, batch: BatchChoices, screen: Screen) -> None:
     with resumable(target.batch_id, *batch.states):
-        done = target.done_on(batch.states, None, screen)
-    screen.show("", *PublishingReport(target.batch_id, done).parts())
+        published = target.done_on(done.spark, batch.states, None, done.progress)
+    done.progress.done()
+    screen.show("", *PublishingReport(target.batch_id, published).parts())
 
 
 def _held_back_by(limit: DeadLetterLimit | None, *, strict: bool) -> str | None:

@@ -13,10 +13,17 @@ from runtime.batches.dead_letter_limit import DeadLetterLimit
 from runtime.cli.apps import load_app
 from runtime.cli.batch_command import AlgorithmOption, Guard, MicroBatchChoices
 from runtime.cli.beginning import check_batch
-from runtime.cli.commands.run import LateOption, OnDifferenceOption, OnErrorOption
+from runtime.cli.commands.run import (
+    DrawsOption,
+    LateOption,
+    OnDifferenceOption,
+    OnErrorOption,
+    Types,
+    split_types,
+)
 from runtime.cli.console import Screen
 from runtime.cli.durations import parse_duration
-from runtime.cli.message_logs import check_log
+from runtime.cli.message_logs import check_source
 from runtime.cli.options import (
     AlgorithmChoice,
     AppSpec,
@@ -25,6 +32,8 @@ from runtime.cli.options import (
     OnError,
 )
 from runtime.cli.places import check_out
+from runtime.cli.publishing import EpochPublishing, Publishing
+from runtime.cli.publishing_options import PublishChoices
 from runtime.cli.reports.tables import counted
 from runtime.errors import UsageError
 
@@ -148,11 +157,14 @@ def stream(
     app: AppSpec,
     choices: StreamChoices,
     batch: MicroBatchChoices,
+    publishing: PublishChoices,
     late: LateOption = Late.REFUSE,
     on_error: OnErrorOption = OnError.CONTINUE,
     on_difference: OnDifferenceOption = OnDifference.DEAD_LETTER,
     max_dead_letters: MaxDeadLetters = None,
     guard: Guard = False,
+    types: Types = None,
+    draws: DrawsOption = None,
     algorithm: AlgorithmOption = AlgorithmChoice.STATE_BASED,
 ) -> None:
     r"""Run the handlers of an app over the files that come into a folder, micro-batch by micro-batch.
@@ -163,7 +175,8 @@ def stream(
 
     Each micro-batch is a batch of `consistent batches`, with the id NAME-EPOCH; its outcomes are in OUT as a whole once
     it is published. A query that was stopped, or killed, goes on where it was when it is started again with its name
-    and checkpoint. Another checkpoint under its name is refused.
+    and checkpoint. Another checkpoint under its name is refused. With --publish URL, each epoch is published before the
+    next one begins.
 
     Ctrl-C ends it. With --available-now it ends by itself.
     """
@@ -176,12 +189,16 @@ def stream(
         on_difference=on_difference.value,
         max_dead_letters=None if max_dead_letters is None else str(max_dead_letters),
         guard=guard,
+        types=split_types(types),
+        draws=None if draws is None else draws.value,
     )
-    check_log(choices.source, batch.spark.place)
+    options.types_of(loaded)
+    check_source(choices.source, batch.spark.place)
     check_out(batch.out, batch.spark.place)
     check_batch(loaded, batch.states, options, None, batch.out, must_exist=False)
     screen = Screen()
-    new = _stream(loaded, batch, choices, options, screen)
+    publisher = _publisher(publishing, batch, choices)
+    new = _stream(loaded, batch, choices, options, screen=screen, publisher=publisher)
     again = f"Stopped. Nothing is lost: the same command goes on with the query {choices.query}."
     with batch.spark.working(again) as (spark, progress):
         from runtime.spark.streaming.source import open_source
@@ -193,7 +210,13 @@ def stream(
 
 
 def _stream(
-    app: App, batch: MicroBatchChoices, choices: StreamChoices, options: BatchOptions, screen: Screen
+    app: App,
+    batch: MicroBatchChoices,
+    choices: StreamChoices,
+    options: BatchOptions,
+    *,
+    screen: Screen,
+    publisher: EpochPublishing | None,
 ) -> Stream:
     from runtime.spark.streaming.query import Stream
     from runtime.spark.workers.connection import TablePlace
@@ -207,7 +230,19 @@ def _stream(
         choices.compact_after,
         options,
         done=lambda record: screen.note(_sentence(record)),
+        publish=publisher,
     )
+
+
+def _publisher(
+    publishing: PublishChoices, batch: MicroBatchChoices, choices: StreamChoices
+) -> EpochPublishing | None:
+    """Return what publishes each epoch, if anything does. Raises `UsageError` for what is no target."""
+    sending = publishing.sending()
+    if publishing.publish is None:
+        return None
+    Publishing.check(publishing.publish, choices.query, sending)
+    return EpochPublishing(publishing.publish, batch.states, sending)
 
 
 def _sentence(record: BatchRecord) -> str:

@@ -119,11 +119,9 @@ def _sweep_outboxes(
     options = batch.options(algorithm.value)
     check_table(*batch.states)
     command = BatchCommand.announced(loaded, batch, options, screen)
-    with command.carried_out(
-        "Looking for what is unfinished", lambda new, id_: new.sweep(age, id_)
-    ) as report:
-        if report.counts:
-            screen.put(report)
+    with command.carried_out("Looking for what is unfinished", lambda new, id_: new.sweep(age, id_)) as done:
+        if done.report.counts:
+            screen.put(done.report)
         else:
-            screen.give(report.document())
+            screen.give(done.report.document())
             screen.show("Nothing was left unfinished.")

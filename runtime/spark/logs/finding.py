@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from runtime.errors import LogError
+from runtime.spark.logs.beginnings import Beginning, check_beginning
 
 _SUFFIXES = {".json": "json", ".jsonl": "json", ".ndjson": "json", ".parquet": "parquet", ".pq": "parquet"}
 _OTHER_FORMATS = frozenset(
@@ -73,8 +74,11 @@ def find_files(listing: Listing, paths: Sequence[str], format_: str | None = Non
     if not found.files:
         passed_over = f" Spark passes over {found.remark}." if found.remark else ""
         raise LogError(f"The log at {found.where} holds no {chosen} files.{passed_over}")
-    if chosen == "json" and listing.is_parquet(found.files[0]):
-        raise LogError(f"{found.files[0].name} is Parquet: leave out --format, or say --format parquet.")
+    beginning = listing.beginning(found.files[0])
+    if beginning is not None:
+        if chosen == "json" and len(found.files) == 1 and beginning.is_empty:
+            raise LogError(f"The log at {found.where} holds no messages: its file is empty.")
+        check_beginning(found.files[0].url, chosen, beginning)
     return LogFiles(chosen, found.is_nested(chosen, one_root=len(roots) == 1), found.remark)
 
 
@@ -89,8 +93,8 @@ class Listing(Protocol):
         """Give what is in a folder."""
         ...
 
-    def is_parquet(self, file: Entry) -> bool:
-        """Say whether a file begins as those of Parquet do."""
+    def beginning(self, file: Entry) -> Beginning | None:
+        """Return how a file begins, None where that cannot be told without reading all of it."""
         ...
 
 

@@ -20,15 +20,16 @@ from pyspark.sql import SparkSession
 
 from runtime.errors import LogError, UsageError
 from runtime.file_systems import Folder, open_folder
+from runtime.spark.logs.beginnings import BEGINNING, Beginning
 from runtime.spark.logs.finding import Entry
 from runtime.spark.sessions.failures import explain, is_of_spark
 from runtime.spark.sessions.kinds import is_local, master_of
 
 _HADOOP_SETTINGS = "HADOOP_CONF_DIR"
-_PARQUET = b"PAR1"
 _PATTERN = re.compile(r"[*?\[\]{}]")
 _BRACES = re.compile(r"\{([^{}]*)\}")
 _PLACE = re.compile(r"[A-Za-z][\w+.-]*:(//[^/]*)?")
+_NO_FILE_SYSTEMS = ("http:", "https:", "ftp:")
 _PACKAGES = {
     "abfs": "org.apache.hadoop:hadoop-azure",
     "abfss": "org.apache.hadoop:hadoop-azure",
@@ -46,38 +47,55 @@ class RootListing(Protocol):
         """Give what is in a folder."""
         ...
 
-    def is_parquet(self, file: Entry) -> bool:
-        """Say whether a file begins as those of Parquet do."""
+    def beginning(self, file: Entry) -> Beginning | None:
+        """Return how a file begins, None where that cannot be told without reading all of it."""
         ...
 
 
-class SessionListing:
-    """The files of a log that a session is to read."""
+class DiskListing:
+    """The files of a log on the disks of this machine."""
 
-    def __init__(self, spark: SparkSession) -> None:
-        self._spark = spark
+    def __init__(self) -> None:
         self._listings: list[RootListing] = []
 
     def roots(self, path: str) -> Sequence[Entry]:
         """Return the files and folders that a path or pattern names. Raises `LogError` when there are none."""
-        found: Sequence[RootListing] = _of_disk(path) if _is_path(path) else _of_url(path)
-        if not found:
-            if _is_path(path) and not self._has_other_disks():
-                raise LogError(f"There is no log at {path}.")
-            found = [SparkListing(self._spark, path)]
+        found = self._find(path)
         self._listings += found
         return [listing.root for listing in found]
+
+    def _find(self, path: str) -> Sequence[RootListing]:
+        found = _of_disk(path)
+        if not found:
+            raise LogError(f"There is no log at {path}.")
+        return found
 
     def entries(self, folder: Entry) -> Iterable[Entry]:
         """Give what is in a folder."""
         return self._listing_of(folder).entries(folder)
 
-    def is_parquet(self, file: Entry) -> bool:
-        """Say whether a file begins as those of Parquet do."""
-        return self._listing_of(file).is_parquet(file)
+    def beginning(self, file: Entry) -> Beginning | None:
+        """Return how a file begins, None where that cannot be told without reading all of it."""
+        return self._listing_of(file).beginning(file)
 
     def _listing_of(self, entry: Entry) -> RootListing:
         return next(each for each in self._listings if entry.url.startswith(each.root.url))
+
+
+class SessionListing(DiskListing):
+    """The files of a log that a session is to read."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        super().__init__()
+        self._spark = spark
+
+    def _find(self, path: str) -> Sequence[RootListing]:
+        if path.startswith(_NO_FILE_SYSTEMS):
+            raise LogError(f"Spark reads no log from {path}: download it, or name it on a file system.")
+        if _is_path(path) and not self._has_other_disks():
+            return super()._find(path)
+        found = _of_disk(path) if _is_path(path) else _of_url(path)
+        return found or [SparkListing(self._spark, path)]
 
     def _has_other_disks(self) -> bool:
         """Say whether a path may be one of another machine, or of a cluster's file system."""
@@ -96,10 +114,14 @@ class FolderListing:
         for path, is_folder in Folder(self._folder.files, folder.url).paths():
             yield Entry(path, is_folder)
 
-    def is_parquet(self, file: Entry) -> bool:
-        """Say whether a file begins as those of Parquet do."""
-        with self._folder.files.open_input_stream(file.url, compression=None) as opened:
-            return bool(opened.read(len(_PARQUET)) == _PARQUET)
+    def beginning(self, file: Entry) -> Beginning | None:
+        """Return how a file begins, unpacked as its name says; None when it cannot be unpacked here."""
+        try:
+            with self._folder.files.open_input_stream(file.url) as opened:
+                data = opened.read(BEGINNING)
+        except (OSError, pa.ArrowException):
+            return None
+        return Beginning(data, is_whole=len(data) < BEGINNING)
 
 
 class SparkListing:
@@ -129,9 +151,8 @@ class SparkListing:
         """Give what is in a folder."""
         return sorted(self._children[folder.url])
 
-    def is_parquet(self, file: Entry) -> bool:  # noqa: ARG002 - it cannot be told without reading all of the file
-        """Say no: a file that says that it is JSON is taken for what it says."""
-        return False
+    def beginning(self, file: Entry) -> None:
+        """Return None: a file is taken for what it says."""
 
     def _add(self, entry: Entry) -> None:
         while entry.url != self.root.url:

@@ -58,9 +58,10 @@ def job_settings(spark: SparkSession, messages: object = None) -> Iterator[None]
         yield
 
 
-def forget_original(copy: SparkSession) -> None:
-    """Let a copy of a session on which jobs are under way, such as that of a query, have settings of its own."""
-    copy.conf.unset(_NAME)
+def keep_job_settings(copy: SparkSession) -> None:
+    """Have a copy of a session, such as that of a query, under the settings of jobs as long as there is one."""
+    copy.conf.unset(_NAME)  # it is not the session on which jobs may be under way
+    _set(copy, SETTINGS)
 
 
 @contextmanager

@@ -102,7 +102,7 @@ class FoldJob:
         return self._fold(letter_groups(batches))
 
     def _fold(self, given: Iterable[Group]) -> Iterator[pa.RecordBatch]:
-        meter = Meter(self.counts, self.app)
+        meter = Meter(self.counts, self.app, each=self.batch.is_redrive)
         with supervising(self.app, self.supervision, meter.tell_of) as app:
             yield from replace(self, app=app)._fold_supervised(given, meter)  # noqa: SLF001 - its own
 

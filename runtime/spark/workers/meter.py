@@ -79,7 +79,7 @@ class Teller:
 class Meter:
     """Counts what the task of a fold has done: messages, and streams.
 
-    A message that several handlers take counts once, in the first of them.
+    A message that several handlers take counts once, in the first of them; with `each` it counts in each.
     """
 
     def __init__(
@@ -88,11 +88,13 @@ class Meter:
         app: App,
         clock: Callable[[], float] = time.monotonic,
         partition: int = -1,
+        *,
+        each: bool = False,
     ) -> None:
         self._teller = Teller(address, clock, partition)
         routes = {name: app.routes(name) for name in app.message_types}
         self._first = {name: found[0].handler for name, found in routes.items()}
-        self._has_several = any(len(found) > 1 for found in routes.values())
+        self._has_several = not each and any(len(found) > 1 for found in routes.values())
 
     def add(self, group: Group) -> None:
         """Count a group that is done, and tell the driver if it is time."""

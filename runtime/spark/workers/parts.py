@@ -66,6 +66,29 @@ def totals(parts: Iterable[Part]) -> tuple[Mapping[str, int], int]:
 
 
 @dataclass(frozen=True)
+class Merge:
+    """Gives the outcomes in some files of a folder, in place of a fold, so that they are written to one file."""
+
+    folder: str
+    names: tuple[str, ...]
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Give what the files hold; the rows that come in only make the task."""
+        from pyarrow import parquet  # noqa: PLC0415 - see below
+
+        for _ in batches:
+            pass
+        folder = open_folder(self.folder)
+        try:
+            for name in self.names:
+                with folder.read(name) as file:
+                    for outcomes in parquet.ParquetFile(file).iter_batches():
+                        yield outcomes.cast(ARROW_OUTCOME)
+        except FileNotFoundError as error:
+            raise BatchFailedError(f"Files that other workers wrote to {folder.path} are gone.") from error
+
+
+@dataclass(frozen=True)
 class PartJob:
     """Folds a partition, and writes its outcomes to a file in a folder, given by its url."""
 
@@ -178,6 +201,11 @@ class OutcomeCounts:
     def part(self, name: str, size: int) -> Part:
         """Return what was counted, as that of a file."""
         return Part(name, size, dict(self._statuses), self._outputs, self._routable)
+
+
+def parts_among(sizes: Mapping[str, int]) -> dict[str, int]:
+    """Return the files of outcomes among those of a folder."""
+    return {name: size for name, size in sizes.items() if name.endswith(SUFFIX)}
 
 
 def count_file(folder: Folder, name: str, types: Collection[str]) -> Part:

@@ -1,43 +1,149 @@
 """The sample of orders, from its log to the warehouse and the letters, as `python -m samples.orders` runs it."""
 
+from __future__ import annotations
+
+import asyncio
+import re
 import shlex
-import sqlite3
-from contextlib import closing
+import socket
+import sys
+from collections.abc import Iterator
+from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
 
-from samples.orders.__main__ import STEPS, write_log
+from runtime.documents.folder import FolderDocuments
+from samples.orders import __main__ as program
+from samples.orders import servers
+from samples.orders.steps import EMBEDDED, Places, steps, write_log
+from samples.orders.warehouse import check, paid_orders
+from tests.docs.pasting import beside_the_project, marked, paste
 from tests.plugins.spark import Workplace
 
-pytestmark = [pytest.mark.thorough, pytest.mark.timeout(600)]  # six rounds on Spark
+ORDERS = 40
 
 
-def test_its_steps_do_everything_once_however_often_they_are_run(workplace: Workplace):
-    write_log(workplace.path / "orders.jsonl")
-
-    seen = [run(workplace) for _ in range(2)]
-
-    assert seen[0] == seen[1]
-    paid, letters, records = seen[0]
-    told = [line.split()[4] for line in letters]
-    sent = [each for each in records if each["result"] == "sent"]
-    assert len(records) == 40
-    assert len(told) == len(set(told)) == len(sent)
-    assert {each["customer"] for each in records if each["result"] == "not_sent"} == {"Tony"}
-    on_their_way = {line.split()[4] for line in letters if "on its way" in line}
-    assert on_their_way <= {order for order, _ in paid}
-    assert len({rate for _, rate in paid}) > 3
+@pytest.fixture(scope="module")
+def embedded(workplace: Workplace) -> Workplace:
+    """Give the folder in which the sample has run, embedded."""
+    run(workplace, EMBEDDED)
+    return workplace
 
 
-def run(workplace: Workplace):
-    """Run all steps, and return the paid orders, the letters and the records of them."""
-    for step in STEPS:
-        done = workplace.consistent(*shlex.split(step))
-        assert done.returncode == 0, done.stderr
-    with closing(sqlite3.connect(workplace.path / "warehouse.db")) as warehouse:
-        paid = warehouse.execute(
-            "SELECT body ->> 'order_id', body ->> 'rate' FROM paid_orders ORDER BY 1"
-        ).fetchall()
+def run(workplace: Workplace, places: Places) -> None:
+    """Run all steps that are commands of ours."""
+    write_log(workplace.path)
+    for step in steps(places):
+        if step.startswith("consistent "):
+            done = workplace.consistent(*shlex.split(step)[1:])
+            assert done.returncode == 0, done.stderr
+
+
+def seen(workplace: Workplace, places: Places) -> tuple[Any, ...]:
+    """Return what the world outside has seen: orders, invoices that are not as announced, letters, their records."""
+    with workplace.at_work():
+        orders = list(paid_orders(places.warehouse))
+        wrong = asyncio.run(check(orders, FolderDocuments(places.documents)))
     letters = (workplace.path / "letters.txt").read_text().splitlines()
-    return paid, letters, pq.read_table(workplace.path / "letters").to_pylist()
+    records = pq.read_table(workplace.path / "letters").to_pylist()
+    return orders, wrong, letters, records
+
+
+def told(letters: list[str], what: str = "") -> list[str]:
+    """Return the orders of which customers were told something."""
+    return [line.split()[4] for line in letters if what in line]
+
+
+def is_whole(sight: tuple) -> None:
+    orders, wrong, letters, records = sight
+    assert len(orders) == len({order.invoice.name for order in orders}) > ORDERS // 4
+    assert wrong == []
+    assert len({order.rate for order in orders}) > 3
+    sent = [each for each in records if each["result"] == "sent"]
+    assert len(records) == ORDERS
+    assert len(told(letters)) == len(set(told(letters))) == len(sent)
+    assert {each["customer"] for each in records if each["result"] == "not_sent"} == {"Tony"}
+    paid = {order.order_id for order in orders if order.customer != "Tony"}
+    assert set(told(letters, "on its way")) == paid
+
+
+@pytest.mark.thorough
+@pytest.mark.timeout(1200)
+def test_each_paid_order_has_an_invoice_and_each_customer_is_told_once(embedded):
+    is_whole(seen(embedded, EMBEDDED))
+    invoices = [path for path in (embedded.path / "documents").rglob("*") if path.is_file()]
+    assert len(invoices) == len(seen(embedded, EMBEDDED)[0])
+
+
+@pytest.mark.thorough
+@pytest.mark.timeout(1200)
+def test_when_it_is_run_again_nothing_changes(embedded):
+    before = seen(embedded, EMBEDDED)
+    run(embedded, EMBEDDED)
+    assert seen(embedded, EMBEDDED) == before
+
+
+@pytest.mark.thorough
+@pytest.mark.timeout(1200)
+def test_the_warehouse_notices_an_invoice_that_is_not_the_one_it_was_told_of(embedded):
+    with embedded.at_work():
+        first, second, *_ = paid_orders(EMBEDDED.warehouse)
+    there = embedded.path / "documents"
+    kept = {order.invoice.name: (there / order.invoice.name).read_bytes() for order in (first, second)}
+    try:
+        (there / first.invoice.name).write_bytes(b"%PDF another")
+        (there / second.invoice.name).unlink()
+        assert seen(embedded, EMBEDDED)[1] == [first.order_id, second.order_id]
+    finally:
+        for name, content in kept.items():
+            (there / name).write_bytes(content)
+
+
+@pytest.fixture
+def places(workplace: Workplace) -> Iterator[Places]:
+    with servers.running_servers() as found:
+        yield found
+
+
+@pytest.mark.thorough
+@pytest.mark.timeout(1200)
+def test_it_is_the_same_with_azurite_postgresql_and_redis_and_again_nothing_changes(places, embedded):
+    for left in ("outcomes", "letters"):
+        (embedded.path / left).rename(embedded.path / f"embedded-{left}")
+    (embedded.path / "letters.txt").unlink()
+
+    sights = []
+    for _ in range(2):
+        run(embedded, places)
+        sights.append(seen(embedded, places))
+
+    is_whole(sights[0])
+    assert sights[0] == sights[1]
+
+
+@pytest.mark.thorough
+@pytest.mark.timeout(1200)
+def test_the_commands_of_its_page_run_it_and_leave_no_server(tmp_path):
+    (commands,) = marked("docs/orders.md", "run")
+
+    printed = paste(commands, tmp_path, beside_the_project())
+
+    assert len(re.findall(r"The warehouse can send \d+ orders, each with its invoice\.", printed)) == 2
+    ports = set(re.findall(r"127\.0\.0\.1:(\d+)", printed))
+    assert len(ports) == 4
+    for port in ports:
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(("127.0.0.1", int(port)), timeout=1)
+
+
+def test_servers_that_are_not_installed_are_named_with_what_installs_them(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["samples.orders", "--servers"])
+    for name in ("Azurite", "Redis"):
+        monkeypatch.setitem(servers._PROGRAMS, name, lambda: None)
+
+    with pytest.raises(SystemExit) as ended:
+        program.main()
+
+    assert str(ended.value) == "Not installed: Azurite, Redis. Run `make setup-servers` in the clone."

@@ -31,6 +31,7 @@ def test_a_url_in_a_variable_that_the_workers_do_not_have(place, monkeypatch):
     assert by_status(outcomes) == by_status(others) == {("ShootingRange", "processed"): 2}
 
 
+@pytest.mark.thorough
 def test_a_relative_file_means_the_same_after_a_change_of_the_working_directory(place, monkeypatch):
     monkeypatch.chdir(place.folder)
     log = write_lines(place.folder / "log.jsonl", [start(1, 5)])
@@ -64,6 +65,7 @@ def test_a_log_that_is_none_makes_no_table(place):
     assert not (place.folder / "store.db").exists()
 
 
+@pytest.mark.thorough
 def test_a_batch_without_a_committed_round_takes_another_folder(place):
     def stop(sentence):
         if "handling" in sentence:

@@ -81,6 +81,7 @@ def test_a_cascade_that_does_not_end_stops_and_can_be_resumed(place):
     assert by_status(place.run(log, cascade=True, batch_id="night")) == {("Player", "processed"): 4}
 
 
+@pytest.mark.thorough
 def test_an_output_that_stands_in_the_log_too_is_handled_once(place):
     # Given the hit that a shot gave in an earlier batch
     log = write_lines(place.folder / "log.jsonl", [start(1, 5), fire(2, 5)])
@@ -120,6 +121,7 @@ def test_an_output_that_the_log_holds_for_one_handler_reaches_the_others(place):
     ]
 
 
+@pytest.mark.thorough
 def test_outputs_of_a_clock_that_was_ahead_are_handled_all_the_same(place):
     # Given a batch whose first round ran while the clock was two hours ahead
     place.app = app
@@ -138,6 +140,7 @@ def test_outputs_of_a_clock_that_was_ahead_are_handled_all_the_same(place):
     assert by_status(outcomes) == {("Player", "processed"): 2}
 
 
+@pytest.mark.thorough
 def test_a_store_on_the_network_can_be_used_from_a_notebook(azurite_url):
     # A notebook has an event loop under way
     async def cell():

@@ -11,6 +11,7 @@ import pytest
 from pyarrow import parquet
 from pyspark.sql import functions as sf
 
+from runtime.batches.marks import mark_of
 from runtime.batches.record import BatchRecord
 from runtime.spark import Batch
 from runtime.spark.batch_options import BatchOptions
@@ -120,7 +121,7 @@ def as_an_older_version_wrote(place: Place) -> Path:
     for file in written.iterdir():
         file.rename(in_place / file.name)
     sizes = {file.name: file.stat().st_size for file in in_place.glob("*.parquet")}
-    mark = in_place / BatchFolders(place.spark, started(place.out, token))._mark(sizes)
+    mark = in_place / mark_of(token, sizes)
     mark.touch()
     return mark
 
@@ -149,7 +150,8 @@ def failed_after_its_file(staged: str, marker: str) -> Fold:
 )
 def test_what_a_worker_left_behind_is_not_seen(place, fault):
     folders = BatchFolders(place.spark, started(place.out))
-    staged, marker = folders.stage(0), place.folder / "died"
+    attempt, marker = folders.stage(0), place.folder / "died"
+    staged = folders.staged(attempt)
 
     # Given tasks, one of which dies and is run again
     work = fault(staged, str(marker))
@@ -159,7 +161,7 @@ def test_what_a_worker_left_behind_is_not_seen(place, fault):
     assert len(list(Path(staged).iterdir())) == 3
 
     # When what they tell of is put in place
-    folders.put_in_place(staged, 0, [Part(**each.asDict()) for each in rows], ())
+    folders.put_in_place(attempt, 0, [Part(**each.asDict()) for each in rows], ())
 
     # Then each outcome is there once, and nothing is left of the other attempt
     assert sorted(row.message_id for row in place.spark.read.parquet(place.out).collect()) == [*"0123"]

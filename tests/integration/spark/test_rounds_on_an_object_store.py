@@ -1,45 +1,117 @@
-"""Rounds are put in place on a store that moves neither folders nor files: Azurite's blobs, through pyarrow."""
+"""Rounds on stores that move no folders: Azurite's blobs and a server with the protocol of S3, both through pyarrow."""
 
 from __future__ import annotations
 
 import itertools
-from types import SimpleNamespace
-from urllib.parse import unquote
+import os
+import subprocess
+import sys
+from functools import partial
+from typing import Any
 
+import pyarrow as pa
 import pytest
-from pyarrow.fs import AzureFileSystem
+from pyarrow import dataset
 
-from runtime import file_systems
-from tests.support.rounds import Steps, all_steps, overtake, survive_the_driver
-
-ACCOUNT = "devstoreaccount1"
-KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="  # not secret
+from runtime.cli.outcome_files import OutcomeFiles, Wanted
+from runtime.file_systems import open_folder
+from runtime.spark import outputs, placing, run_batch
+from runtime.urls import within
+from samples.shooting_range import app
+from tests.support.clocks import FrozenClock
+from tests.support.killed_placing import ledger_of
+from tests.support.processes import REPOSITORY
+from tests.support.rounds import ROWS, Driver, Steps, all_steps, follow, overtake, rows_of
 
 _numbers = itertools.count(1)
 
 
-@pytest.fixture
-def container(azurite_blobs: str, monkeypatch: pytest.MonkeyPatch) -> str:
-    blobs = AzureFileSystem(
-        ACCOUNT, account_key=KEY, blob_storage_authority=azurite_blobs, blob_storage_scheme="http",
-        dfs_storage_authority=azurite_blobs, dfs_storage_scheme="http",
-    )  # fmt: skip
-    known = SimpleNamespace(from_uri=lambda url: (blobs, unquote(url).removeprefix("abfs://")))
-    monkeypatch.setattr(file_systems, "FileSystem", known)
-    name = f"container-{next(_numbers)}"
-    blobs.create_dir(name)
-    return f"abfs://{name}/the out folder"
+@pytest.fixture(params=["azurite", "s3"])
+def out(request: pytest.FixtureRequest) -> str:
+    if request.param == "s3":
+        s3: str = request.getfixturevalue("s3_url")
+        return s3.replace("/papers", f"/the out folder {next(_numbers)}")
+    container = f"container-{next(_numbers)}"
+    url = f"azurite://{request.getfixturevalue('azurite_blobs')}/{container}"
+    open_folder(url).files.create_dir(container)
+    return f"{url}/the out folder"
+
+
+def test_a_round_appears_as_one_object(out):
+    driver = Driver(out)
+
+    (part,) = driver.commit()
+
+    assert part.statuses == {"processed": ROWS}
+    assert rows_of(out) == ROWS
+    assert sum(OutcomeFiles.open(out, None, Wanted()).counts().values()) == ROWS
 
 
 @pytest.mark.thorough
-def test_a_driver_that_dies_at_any_step_is_followed_by_one_that_ends_the_work(container, monkeypatch):
-    steps = Steps(monkeypatch)
-    seen_in_part = [survive_the_driver(number, out, steps) for number, out in all_steps(container, steps)]
-    assert any(seen_in_part)
+def test_a_driver_that_is_killed_at_any_step_leaves_no_part_and_is_followed_by_one_that_ends_the_work(
+    out, tmp_path
+):
+    # Given drivers, each of which was killed at another step
+    command = [sys.executable, "-m", "tests.support.killed_placing", out, str(tmp_path)]
+    ended = subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        cwd=REPOSITORY,
+        env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stderr
+    killed = int(ended.stdout)
+    assert killed > 7
+
+    # When each is followed by another, then nobody has seen a part, and all of the round is there
+    for number in range(killed):
+        driver = partial(Driver, ledger=ledger_of(tmp_path, number))
+        assert not follow(driver, within(out, f"step-{number}"))
 
 
 @pytest.mark.thorough
-def test_of_two_drivers_one_has_all_in_place_and_what_it_committed_stays(container, monkeypatch):
+def test_of_two_drivers_one_has_all_in_place_and_what_it_committed_stays(out, monkeypatch):
+    monkeypatch.setattr(placing, "MERGED_UP_TO", 0)
     steps = Steps(monkeypatch)
-    for number, out in itertools.islice(all_steps(container, steps), None, None, 3):
-        overtake(number, out, steps)
+    for number, where in itertools.islice(all_steps(out, steps), None, None, 4):
+        overtake(number, where, steps)
+
+
+@pytest.mark.thorough
+def test_a_batch_with_a_cascade_is_run_there_and_read_by_all(spark, tmp_path, out):
+    # Given a batch whose OUT is a url that Spark has no package for
+    log = pa.Table.from_pylist([shot(number) for number in range(40)])
+
+    def run() -> Any:
+        return run_batch(
+            spark, log, app, store=f"sqlite:///{tmp_path}/store.db", table="games", out=out, batch_id="one",
+            cascade=True, partitions=2, clock=FrozenClock(NOW),
+        )  # fmt: skip
+
+    # When it is run, and found published when it is run again
+    outcomes, again = run(), run()
+
+    # Then Spark, pyarrow and the command line see the same, and nothing is left beside it
+    found = outcomes.toArrow().sort_by(ORDER)
+    assert found.num_rows > len(log)
+    assert set(found["round"].to_pylist()) == {0, 1}
+    assert again.toArrow().sort_by(ORDER).equals(found)
+    folder = open_folder(out)
+    plain = dataset.dataset(folder.path, filesystem=folder.files, partitioning="hive").to_table()
+    assert plain.sort_by(ORDER)["message_id"].to_pylist() == found["message_id"].to_pylist()
+    files = OutcomeFiles.open(out, "one", Wanted())
+    assert sum(files.counts().values()) == found.num_rows
+    assert outputs(outcomes).count() == len(list(files.published()))
+    assert folder.sub("_staging").names() == []
+
+
+NOW = 1_772_366_400_000_000
+ORDER = [("round", "ascending"), ("message_id", "ascending")]
+
+
+def shot(number: int) -> dict[str, str]:
+    id_ = "00000000-0000-4000-8000-{:012d}".format
+    body = f'{{"game_id": "{id_(number % 7)}", "position": {number % 10}}}'
+    return {"message_id": id_(number), "type": "FireAt", "body": body}

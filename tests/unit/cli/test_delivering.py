@@ -41,7 +41,6 @@ def won(name):
 
 @pytest.fixture(autouse=True)
 def _folder(tmp_path, monkeypatch):
-    sys.modules.pop("post", None)  # another test may have had a module of this name
     (tmp_path / "post.py").write_text(SENDER)
     for batch, winners in (("first", ["Ada", "Grace"]), ("second", ["Nobody", "Ada"])):
         rounds = [[outcome(name, won(name)) for name in winners]]
@@ -104,6 +103,7 @@ def test_a_dry_run_sends_and_writes_nothing(deliver, tmp_path, monkeypatch):
     assert "Would be delivered to 3 customers" in deliver("--dry-run").out
 
 
+@pytest.mark.thorough
 def test_what_stops_it_is_told_by_a_receiver_that_takes_nothing(deliver):
     options = ("--strategy", "at-least-once", "--give-up-after", "1s", "--attempts", "100")
 

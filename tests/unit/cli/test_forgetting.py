@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
 import sys
@@ -9,8 +10,10 @@ from uuid import UUID
 
 import pytest
 
+from eventstore import connect
 from tests.support.logs import GAME, OTHER_GAME
 from tests.unit.cli.stores import TABLE, on_store, play
+from tests.unit.runtime.side_effects.letters_desk import Office, ask
 
 ON_STORE = ["--store", "sqlite:///store.db", "--table", TABLE]
 FORGET = ["forget", "ShootingRange", GAME, *ON_STORE]
@@ -65,6 +68,7 @@ def test_what_would_be_erased_is_said_and_files_are_listed(consistent, store, tm
             }
         ],
         "files": [{"file": "exports/one/rows-00000.parquet", "rows": 1}],
+        "documents": {"names": [], "deleted": False},
     }
     assert {file: file.read_bytes() for file in tmp_path.rglob("*") if file.is_file()} == before
     shown = consistent(*FORGET, "--dry-run", "--export", "exports")
@@ -142,3 +146,35 @@ def test_a_file_that_cannot_be_read_is_named(consistent, store, tmp_path):
     assert said.code == 1
     assert "outcomes/part.parquet of the export is damaged" in said.err
     assert json.loads(consistent(*FORGET, "--dry-run", "--json").out)["objects"]
+
+
+@pytest.fixture
+def office(tmp_path):
+    """Give an office with two letters to one reader, and one to another."""
+
+    async def table():
+        return await connect(f"sqlite:///{tmp_path}/store.db").table(TABLE)
+
+    office = Office(tmp_path / "documents", asyncio.run(table()))
+    for number, reader in enumerate(["r-1", "r-1", "r-2"]):
+        office.process(ask(f"m-{number}", reader=reader))
+    return office
+
+
+def test_documents_are_listed_and_with_their_store_deleted(consistent, office):
+    forgotten = ["forget", "Desk", "r-1", *ON_STORE]
+    *first, last = [letter.name for letter in office.announced]
+
+    # Without the store of documents those that versions refer to are listed
+    listed = consistent(*forgotten, "--dry-run")
+    assert "Documents that stay, as no --documents says where they are" in listed.out
+    assert all(name in listed.out for name in first)
+    document = consistent(*forgotten, "--dry-run", "--json").document
+    assert document["documents"] == {"names": first, "deleted": False}
+
+    # ... and with it they are deleted, those of versions that were forgotten before too
+    consistent(*forgotten, "--yes")
+    assert set(office.files) == {*first, last}
+    document = consistent(*forgotten, "--yes", "--documents", "documents", "--json").document
+    assert (sorted(document["documents"]["names"]), document["documents"]["deleted"]) == (sorted(first), True)
+    assert set(office.files) == {last}

@@ -71,6 +71,10 @@ def test_files_as_pre_commit_gives_them(consistent, here):
     assert consistent("lint", "good.py").code == 0
 
 
+def test_the_working_directory(consistent, here):
+    assert "2 findings in 4 handlers, 2 files." in consistent("lint", ".").out
+
+
 def test_a_folder_and_all_in_it_but_hidden_folders(consistent, here):
     (here / "src" / ".venv").mkdir(parents=True)
     (here / "src" / ".venv" / "bad.py").write_text(BAD)

@@ -62,6 +62,15 @@ def test_the_working_directory_comes_last(here):
         load_app("colorsys:app")
 
 
+def test_a_folder_without_an_app_is_hidden_by_nothing(here):
+    (here / "bank").mkdir()
+
+    with pytest.raises(AppNotFoundError) as raised:
+        load_app("bank:app")
+
+    assert str(raised.value) == "The module bank has no attribute app."
+
+
 @pytest.mark.parametrize("name", ["handlers", "runtime", "eventstore", "samples"])
 @pytest.mark.parametrize("file", ["{}.py", "{}/__init__.py"])
 def test_a_module_with_the_name_of_a_package_of_ours(here, name, file):

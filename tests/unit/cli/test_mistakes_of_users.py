@@ -55,6 +55,8 @@ def folder(monkeypatch, tmp_path):
     write(tmp_path, "shop", GOOD)
     (tmp_path / "log.jsonl").write_text("{}")
     (tmp_path / "folder").mkdir()
+    for name, text in (("log.csv", "a,b"), ("array.json", "[{}]"), ("empty.jsonl", ""), ("log", "{}")):
+        (tmp_path / name).write_text(text)
     yield tmp_path
     for name in ("shop", "wrong", "other"):
         sys.modules.pop(name, None)
@@ -134,6 +136,21 @@ def test_modules_that_import_each_other(consistent, folder):
         ({"app": "shop.py:app"}, 2, "write shop:ATTRIBUTE"),
         ({"app": "shp:app"}, 2, "There is no module shp"),
         ({"messages": "lgo.jsonl"}, 1, "There is no log at lgo.jsonl"),
+        ({"messages": ""}, 2, "--messages is empty"),
+        ({"messages": "folder"}, 1, "The log at folder holds no parquet files"),
+        ({"messages": "log.csv"}, 1, "has a .csv file (log.csv): a log is Parquet or JSON lines"),
+        (
+            {"messages": "array.json"},
+            1,
+            "array.json is one JSON array, and a log has one object on each line",
+        ),
+        ({"messages": "empty.jsonl"}, 1, "holds no messages: its file is empty"),
+        (
+            {"messages": "log"},
+            1,
+            "log is no Parquet. If it holds JSON lines, as it seems, say --format json.",
+        ),
+        ({"format": "parquet"}, 1, "log.jsonl is no Parquet. If it holds JSON lines, as it seems"),
         ({"format": "jsno"}, 2, "'jsno' is not one of 'parquet', 'json'"),
         ({"store": "nowhere"}, 2, "The store url has none of the forms that are known: sqlite:///"),
         ({"store": "sqlite://store.db"}, 2, "write sqlite:///relative.db"),

@@ -108,6 +108,20 @@ def test_messages_are_counted_with_their_streams_and_the_time_that_is_left():
     ]
 
 
+def test_a_sweep_counts_entities_which_it_knows_and_not_the_messages_that_it_finds():
+    now = [0.0]
+    shown, file = progress(is_terminal=False, clock=lambda: now[0])
+
+    shown.step("Round 0")
+    now[0] = 10.0
+    shown.show_messages(Done(messages=7, streams=50, of_streams=200))
+
+    assert file.getvalue().splitlines() == [
+        "Round 0",
+        "Round 0: 50 of 200 entities after 10 s, 5 a second, about 30 s left",
+    ]
+
+
 def test_on_a_terminal_too():
     now = [10.0]
     shown, file = progress(is_terminal=True, clock=lambda: now[0])
@@ -118,3 +132,17 @@ def test_on_a_terminal_too():
     shown.done()
 
     assert "300/1,000 streams, 150 a second, about 5 s left" in file.getvalue()
+
+
+def test_outputs_are_counted_without_those_that_were_sent_before():
+    now = [0.0]
+    shown, file = progress(is_terminal=False, clock=lambda: now[0])
+
+    shown.step("Publishing")
+    for second, done in ((1, 500), (11, 1500)):
+        now[0] = float(second)
+        shown.show_outputs(done, 2000)
+
+    assert file.getvalue() == (
+        "Publishing\nPublishing: 1,500 of 2,000 outputs after 11 s, 100 a second, about 5 s left\n"
+    )

@@ -35,3 +35,11 @@ def test_a_link_to_the_folder_of_a_demo_is_left_alone(tmp_path):
         DemoFolder.make(tmp_path / "demo-output")
 
     assert (tmp_path / "elsewhere" / ".made-by-consistent-demo").exists()
+
+
+def test_what_is_no_master_is_refused_before_there_is_a_folder(consistent, tmp_path):
+    said = consistent("demo", "--master", "lokal")
+
+    assert said.code == 2
+    assert "'lokal' is no master of Spark: write local[*]" in said.err
+    assert list(tmp_path.iterdir()) == []

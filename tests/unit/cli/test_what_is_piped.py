@@ -34,6 +34,7 @@ def test_one_is_singular(number, noun, text):
     assert counted(number, noun) == text
 
 
+@pytest.mark.thorough
 def test_a_service_that_does_not_answer_is_said_and_nothing_else(tmp_path):
     done = subprocess.run(
         [sys.executable, "-X", "dev", "-W", "ignore", "-m", "consistent_messaging", "streams",

@@ -1,8 +1,10 @@
 """The rules of orders and accounts, written with the kit for tests."""
 
+from handlers import DocumentReference
 from handlers.testing import HandlerSpec, check_determinism
 from samples.orders import app
 from samples.orders.account import Account
+from samples.orders.invoice import print_invoice
 from samples.orders.log import generate
 from samples.orders.messages import (
     CustomerTold,
@@ -17,8 +19,10 @@ from samples.orders.order import Order
 from samples.orders.states import AccountData, OrderData
 
 PLACED = OrderData(status="placed", customer="Ada", cents=919, rate="0.9190")
+INVOICE = DocumentReference(name="n", sha256="0" * 64, size=1, media_type="application/pdf")
 in_dollars = PlaceOrder(order_id="o-1", customer="Ada", cents=1000, currency="USD")
 placed = HandlerSpec(Order).given(state=PLACED)
+with_invoice = placed.capturing(**{"document invoice.pdf": INVOICE.model_dump()})
 
 
 def test_an_order_is_priced_at_the_rate_of_the_moment_and_asks_the_account_for_it():
@@ -37,14 +41,28 @@ def test_an_order_that_is_placed_twice_under_two_ids_asks_once():
     placed.when(in_dollars).then(publishes=[], state=PLACED)
 
 
-def test_a_paid_order_goes_to_the_warehouse_and_the_customer_is_told():
-    placed.when(PaymentMade(order_id="o-1")).then(
+def test_a_paid_order_goes_to_the_warehouse_with_its_invoice_and_the_customer_is_told():
+    with_invoice.when(PaymentMade(order_id="o-1")).then(
         publishes=[
-            OrderPaid(order_id="o-1", customer="Ada", cents=919, rate="0.9190"),
+            OrderPaid(order_id="o-1", customer="Ada", cents=919, rate="0.9190", invoice=INVOICE),
             CustomerTold(order_id="o-1", customer="Ada", text="Your order o-1 is on its way (9.19 euros)."),
         ],
         state=PLACED.model_copy(update={"status": "paid"}),
     )
+
+
+def test_a_redelivered_payment_announces_the_same_invoice():
+    placed.when(PaymentMade(order_id="o-1")).then(publishes=[OrderPaid, CustomerTold]).redelivered()
+
+
+def test_an_invoice_is_a_pdf_that_is_another_one_each_time():
+    first, second = print_invoice("o-1", PLACED), print_invoice("o-1", PLACED)
+    assert first.startswith(b"%PDF-")
+    assert first != second
+
+
+def test_an_invoice_of_a_customer_whose_letters_the_font_lacks_is_printed_all_the_same():
+    assert print_invoice("o-1", PLACED.model_copy(update={"customer": "Łukasz 太郎"})).startswith(b"%PDF-")
 
 
 def test_of_a_refused_order_only_the_customer_is_told():

@@ -1,6 +1,7 @@
 """The files of a round become visible as a whole or are replaced, whoever dies when, and whoever else is at work.
 
-Both ways are tried on a disk: folders moved as a whole, and files copied one by one as to an object store.
+All ways are tried on a disk: folders moved as a whole; and as on an object store, a file that is merged and copied, or
+more files, when they are too large to be merged.
 """
 
 from __future__ import annotations
@@ -14,15 +15,36 @@ from pyarrow import parquet
 from runtime import file_systems
 from runtime.errors import BatchFailedError, BatchRefusedError
 from runtime.file_systems import Folder
-from runtime.spark.workers.parts import PartJob
+from runtime.spark import placing
+from runtime.spark.workers.parts import PartJob, totals
 from tests.support.outcome_rows import batch, outcome
-from tests.support.rounds import TYPES, Driver, Steps, all_steps, names, overtake, survive_the_driver, visible
+from tests.support.rounds import (
+    ROWS,
+    TYPES,
+    Driver,
+    Steps,
+    all_steps,
+    names,
+    new_ledger,
+    overtake,
+    rows_of,
+    survive_the_driver,
+    visible,
+)
 
 
-@pytest.fixture(params=["whole", "one by one"])
-def steps(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Steps:
-    if request.param == "one by one":
+@pytest.fixture(params=["moved", "merged", "one by one"])
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    if request.param != "moved":
         monkeypatch.setattr(file_systems, "_MOVE_FOLDERS", ())
+    if request.param == "one by one":
+        monkeypatch.setattr(placing, "MERGED_UP_TO", 0)
+    found: str = request.param
+    return found
+
+
+@pytest.fixture
+def steps(way: str, monkeypatch: pytest.MonkeyPatch) -> Steps:
     return Steps(monkeypatch)
 
 
@@ -32,19 +54,20 @@ def test_what_is_in_place_is_what_was_told_of_and_nothing_else(tmp_path, steps):
     driver.write(5)
     Path(driver.staged, "part-torn.parquet").write_bytes(b"PAR1")
 
-    assert driver.commit() == driver.parts
+    parts = driver.commit()
 
-    assert visible(tmp_path / "out") == names(driver.parts)
-    assert driver.folders.parts(0, TYPES) == sorted(driver.parts)
+    assert visible(tmp_path / "out") == names(parts)
+    assert totals(parts) == totals(driver.parts)
+    assert driver.folders.parts(0, TYPES) == sorted(parts)
     assert not Path(driver.staged).exists()
 
 
-def test_a_driver_that_dies_at_any_step_is_followed_by_one_that_ends_the_work(tmp_path, steps):
+def test_a_driver_that_dies_at_any_step_is_followed_by_one_that_ends_the_work(tmp_path, way, steps):
     seen_in_part = [survive_the_driver(number, out, steps) for number, out in all_steps(tmp_path, steps)]
 
-    # A plain reader sees a part meanwhile only where files are copied one by one
+    # A plain reader sees a part meanwhile only where several files are copied
     assert len(seen_in_part) > 5
-    assert any(seen_in_part) != bool(file_systems._MOVE_FOLDERS)
+    assert any(seen_in_part) == (way == "one by one")
 
 
 def test_of_two_drivers_one_has_all_in_place_and_what_it_committed_stays(tmp_path, steps):
@@ -68,7 +91,7 @@ def test_an_attempt_that_comes_late_changes_nothing(tmp_path, steps):
     # ... as does one that begins only then, and nobody sees either
     with pytest.raises(BatchFailedError, match="does not see the folder"):
         driver.write(1)
-    assert visible(tmp_path / "out") == names(driver.parts)
+    assert rows_of(tmp_path / "out") == ROWS
     assert not Path(driver.staged).exists()
 
 
@@ -95,12 +118,12 @@ def test_a_file_that_is_not_as_it_was_written_is_not_put_in_place(tmp_path, step
 
 
 def test_outcomes_of_another_store_are_left_alone(tmp_path, steps):
-    stranger, driver = Driver(tmp_path / "out", "another token"), Driver(tmp_path / "out")
-    stranger.commit()
+    stranger, driver = Driver(tmp_path / "out", new_ledger()), Driver(tmp_path / "out")
+    theirs = stranger.commit()
 
     with pytest.raises(BatchRefusedError, match="from another store"):
         driver.commit()
-    assert visible(tmp_path / "out") == names(stranger.parts)
+    assert visible(tmp_path / "out") == names(theirs)
 
 
 def test_all_that_a_round_needs_is_on_disk_before_it_is_committed(tmp_path, monkeypatch):

@@ -1,5 +1,7 @@
 """A log's folder is looked through: its format, whether Spark would look everywhere, and what it passes over."""
 
+import gzip
+import json
 from types import SimpleNamespace
 from typing import Any
 
@@ -30,10 +32,11 @@ def listing(*files: str) -> SessionListing:
 def found(tmp_path):
     """Make files, and look at the folder or file that holds them."""
 
-    def look(*names, at="", format_=None, text="{}"):
+    def look(*names, at="", format_=None, text=None):
         for name in names:
             (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-            (tmp_path / name).write_text(text)
+            is_json = ".json" in name.lower() or name.endswith((".ndjson", ".csv"))
+            (tmp_path / name).write_text(text or ("{}" if is_json else "PAR1"))
         return find_files(listing(), [str(tmp_path / at)], format_)
 
     return look
@@ -105,6 +108,60 @@ def test_what_spark_passes_over_is_told_but_for_what_it_writes_itself(found):
 def test_what_is_no_log(found, names, options, sentence):
     with pytest.raises(LogError, match=sentence):
         found(*names, **options)
+
+
+MESSAGE = {"message_id": "a", "type": "T", "body": {"text": "]"}}
+ARRAY = (
+    "is one JSON array, and a log has one object on each line: write it anew, for example with jq -c '.[]' "
+)
+INDENTED = (
+    "has objects of several lines, and a log has one on each line: write it anew, for example with jq -c . "
+)
+
+
+@pytest.mark.parametrize(
+    ("data", "format_", "sentence"),
+    [
+        (json.dumps([MESSAGE]), "json", ARRAY),
+        (json.dumps([MESSAGE, MESSAGE], indent=2), "json", ARRAY),
+        ("[" + ",\n".join([json.dumps(MESSAGE)] * 3) + "]\n", "json", ARRAY),
+        ("[" + ",\n".join([json.dumps(MESSAGE)] * 2000) + "]\n", "json", ARRAY),
+        (json.dumps(MESSAGE, indent=2), "json", INDENTED),
+        ("\n".join([json.dumps(MESSAGE, indent=2)] * 2), "json", INDENTED),
+        (json.dumps(MESSAGE).encode("utf-16"), "json", "is UTF-16: write it as UTF-8."),
+        (gzip.compress(b"{}"), "json", "is compressed by gzip: give it a name that ends in .gz."),
+        (b"PK\x03\x04", "json", "or a workbook of Excel: write its rows as JSON lines."),
+        ("\n \n", "json", "holds no messages: its file is empty."),
+        (b"", "parquet", "is empty, and so no Parquet."),
+        (json.dumps(MESSAGE), "parquet", "is no Parquet. If it holds JSON lines, as it seems, say --format json."),
+    ],
+)  # fmt: skip
+def test_a_file_that_begins_as_no_log_does(tmp_path, data, format_, sentence):
+    file = tmp_path / "the log"
+    file.write_bytes(data if isinstance(data, bytes) else data.encode())
+
+    with pytest.raises(LogError) as raised:
+        find_files(listing(), [str(file)], format_)
+
+    said = str(raised.value)
+    assert said.partition("jq")[0].endswith(sentence.partition("jq")[0])
+    assert ("jq" in sentence) == said.endswith(f"'{file}' > lines.jsonl")
+
+
+def test_a_packed_file_is_looked_into(tmp_path):
+    file = tmp_path / "log.json.gz"
+    file.write_bytes(gzip.compress(json.dumps([MESSAGE]).encode()))
+
+    with pytest.raises(LogError, match=r"with gunzip -c .*/log.json.gz | jq -c '.\[\]' > lines.jsonl"):
+        find_files(listing(), [str(file)])
+
+
+@pytest.mark.parametrize("first", ["[", "[{}]", '{\n"', "[]", "2026-01-01 INFO", "{", '[{"message_id": 1},'])
+def test_a_line_that_is_no_message_hides_none_of_the_others(tmp_path, first):
+    file = tmp_path / "log.jsonl"
+    file.write_text(f"{first}\n{json.dumps(MESSAGE)}\n")
+
+    assert find_files(listing(), [str(file)]).format == "json"
 
 
 def test_a_csv_may_be_read_as_what_format_says(found):

@@ -40,6 +40,9 @@ class Driver:
     def commit(self, record: BatchRecord, number: int, routable: int = 0, **counts: int) -> BatchRecord:
         return drive(self.ledger.commit_round(record, number, counts, routable))
 
+    def decide(self, record: BatchRecord, attempt: str) -> BatchRecord:
+        return drive(self.ledger.decide(record, attempt))
+
     def publish(self, record: BatchRecord) -> BatchRecord:
         return drive(self.ledger.publish(record))
 
@@ -443,3 +446,34 @@ def test_the_ledger_stands_beside_the_streams_of_its_table(driver: Driver, table
 
     assert [record.batch_id for record in drive(driver.ledger.batches(9))] == ["SS-HEAD"]
     assert {partition for partition, _ in rows(table)} == {PARTITION, "Diary-d-1"}
+
+
+def test_of_two_attempts_at_a_round_the_one_that_is_decided_first_counts(driver: Driver):
+    one, other = driver.begin(), driver.begin()
+
+    assert driver.decide(one, "first").attempt == "first"
+    assert driver.decide(other, "second").attempt == "first"
+    assert driver.get().attempt == driver.begin().attempt == "first"
+
+
+def test_what_is_decided_of_a_round_does_not_count_for_the_next(driver: Driver):
+    late = driver.begin()
+    committed = driver.commit(driver.decide(driver.begin(), "first"), 0)
+    assert committed.attempt == driver.get().attempt == ""
+
+    # A driver that is too late is told nothing of the next round, and finds its own committed
+    driver.decide(committed, "of the next round")
+    assert driver.decide(late, "second") == late
+    assert driver.commit(late, 0).rounds == 1
+
+
+def test_a_batch_that_goes_to_another_folder_is_undecided(driver: Driver):
+    driver.decide(driver.begin(), "first")
+    assert driver.begin(out="/elsewhere").attempt == ""
+
+
+def test_nothing_is_decided_of_a_batch_that_was_abandoned(driver: Driver):
+    record = driver.begin()
+    driver.abandon()
+    with pytest.raises(BatchRefusedError, match="was abandoned while it ran"):
+        driver.decide(record, "first")

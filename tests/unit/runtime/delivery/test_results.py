@@ -9,7 +9,7 @@ from runtime.delivery import DeliveryPolicy, OutgoingMessage, PermanentError, Tr
 from runtime.delivery.outgoing import messages_of
 from runtime.delivery.records import RecordFiles
 from runtime.errors import UsageError
-from runtime.publishing.slices import BatchOutputs
+from runtime.publishing.outputs import BatchOutputs
 from tests.support.done_batches import make_batch, outcome, output
 from tests.unit.runtime.delivery.office import AT_LEAST_ONCE, AT_MOST_ONCE, QUICK, message
 

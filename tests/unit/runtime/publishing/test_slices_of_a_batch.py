@@ -3,7 +3,8 @@
 import pytest
 
 from runtime.errors import BatchRefusedError, UsageError
-from runtime.publishing.slices import BatchOutputs, slice_of
+from runtime.publishing.outputs import BatchOutputs
+from runtime.publishing.slices import slice_of
 from tests.support.done_batches import games, make_batch, outcome, output
 
 

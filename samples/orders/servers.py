@@ -1,0 +1,177 @@
+"""Azurite, PostgreSQL and Redis for a run of the sample: on free ports of this machine, and ended with it.
+
+What they hold is in a temporary folder. Nothing is installed here: `make setup-servers` does that.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from runtime.documents.places import open_place
+from samples.orders.steps import Places
+
+_ROOT = Path(__file__).parents[2]
+_START_SECONDS = 60
+_END_SECONDS = 30
+_CONTAINER = "documents"
+
+
+class MissingServersError(Exception):
+    """Raised when servers are not installed; says which, and what installs them."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        super().__init__(f"Not installed: {', '.join(names)}. Run `make setup-servers` in the clone.")
+
+
+@contextmanager
+def running_servers() -> Iterator[Places]:
+    """Start all, give the urls of what they hold, and end them. Raises `MissingServersError`."""
+    found = {name: find() for name, find in _PROGRAMS.items()}
+    missing = [name for name, program in found.items() if program is None]
+    if missing:
+        raise MissingServersError(missing)
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="orders-")))
+        tables, blobs = (stack.enter_context(azurite(each, folder)) for each in ("table", "blob"))
+        documents = f"azurite://{blobs}/{_CONTAINER}/orders"
+        open_place(documents).files.create_dir(_CONTAINER)
+        yield Places(
+            store=f"azurite://{tables}",
+            documents=documents,
+            warehouse=stack.enter_context(postgresql()),
+            keys=stack.enter_context(redis(folder)),
+        )
+
+
+@contextmanager
+def azurite(service: str, folder: Path) -> Iterator[str]:
+    """Run Azurite's service `table` or `blob`; give its host and port."""
+    port = free_port()
+    command = [_needed("Azurite", azurite_program(service)), f"--{service}Host", "127.0.0.1"]
+    command += [f"--{service}Port", str(port), "--silent", "--skipApiVersionCheck", "--disableTelemetry"]
+    command += ["--inMemoryPersistence"]
+    path = os.pathsep.join([str(_ROOT / ".make" / "node"), os.environ.get("PATH", os.defpath)])
+    with _server(command, port, folder / f"azurite-{service}.log", {**os.environ, "PATH": path}):
+        yield f"127.0.0.1:{port}"
+
+
+@contextmanager
+def redis(folder: Path) -> Iterator[str]:
+    """Run Redis, which writes each change to the disk before it answers; give its url."""
+    port = free_port()
+    command = [_needed("Redis", redis_program()), "--bind", "127.0.0.1", "--port", str(port), "--save", ""]
+    command += ["--dir", str(folder), "--appendonly", "yes", "--appendfsync", "always"]
+    with _server(command, port, folder / "redis.log", os.environ):
+        yield f"redis://127.0.0.1:{port}/0"
+
+
+@contextmanager
+def postgresql() -> Iterator[str]:
+    """Run PostgreSQL, as another user where this one is root; give the url of its database."""
+    programs, port = Path(_needed("PostgreSQL", postgresql_programs())), free_port()
+    user: dict[str, Any] = {}
+    if os.geteuid() == 0:
+        user = {"user": "nobody", "group": "nogroup", "extra_groups": []}
+    with tempfile.TemporaryDirectory(prefix="postgresql-", ignore_cleanup_errors=True) as folder:
+        if user:
+            shutil.chown(folder, "nobody", "nogroup")
+
+        def control(program: str, *arguments: str) -> None:
+            _run([str(programs / program), "-D", f"{folder}/data", *arguments], folder, user)
+
+        control("initdb", "-U", "postgres", "--auth=trust", "--no-sync", "-E", "UTF8")
+        listen = f"-F -h 127.0.0.1 -p {port} -k {folder}"
+        control("pg_ctl", "start", "-w", "-l", f"{folder}/log", "-o", listen)
+        try:
+            yield f"postgresql://postgres@127.0.0.1:{port}/postgres"
+        finally:
+            control("pg_ctl", "stop", "-m", "fast")
+
+
+def azurite_program(service: str = "table") -> str | None:
+    """Return the program of a service: that of the clone, or one on the path."""
+    own = _ROOT / "node_modules" / ".bin" / f"azurite-{service}"
+    return shutil.which(own) or shutil.which(f"azurite-{service}")
+
+
+def redis_program() -> str | None:
+    """Return the program: that of the clone, or one on the path."""
+    return shutil.which(_ROOT / ".make" / "redis" / "redis-server") or shutil.which("redis-server")
+
+
+def postgresql_programs() -> str | None:
+    """Return the folder of the programs: those of the package pgserver, or else Debian's."""
+    package = find_spec("pgserver")
+    places = (package.submodule_search_locations or []) if package else []
+    folders = [Path(each, "pginstall", "bin") for each in places]
+    folders += sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)
+    return next((str(folder) for folder in folders if (folder / "initdb").exists()), None)
+
+
+_PROGRAMS = {"Azurite": azurite_program, "PostgreSQL": postgresql_programs, "Redis": redis_program}
+
+
+def free_port() -> int:
+    """Return a port of the loopback interface that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def _needed(name: str, program: str | None) -> str:
+    if program is None:
+        raise MissingServersError([name])
+    return program
+
+
+def _run(command: Sequence[str], folder: str, user: Mapping[str, Any]) -> None:
+    """Run a command to its end. What it starts keeps its output: so that is a file, which nobody waits for."""
+    with Path(folder, "said").open("w+") as said:
+        done = subprocess.run(
+            command, cwd=folder, stdin=subprocess.DEVNULL, stdout=said, stderr=said, check=False, **user
+        )
+        if done.returncode:
+            said.seek(0)
+            raise ChildProcessError(f"{command[0]} failed:\n{said.read()}")
+
+
+@contextmanager
+def _server(command: Sequence[str], port: int, log: Path, environment: Mapping[str, str]) -> Iterator[None]:
+    """Run a server in the foreground, once it accepts connections, and end it."""
+    with log.open("wb") as said:
+        process = subprocess.Popen(
+            command, cwd=log.parent, stdin=subprocess.DEVNULL, stdout=said, stderr=said, env=environment
+        )
+    try:
+        _wait(process, port, log)
+        yield
+    finally:
+        process.terminate()
+        try:
+            process.wait(_END_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def _wait(process: subprocess.Popen[bytes], port: int, log: Path) -> None:
+    deadline = time.monotonic() + _START_SECONDS
+    while process.poll() is None and time.monotonic() < deadline:
+        try:
+            socket.create_connection(("127.0.0.1", port), timeout=1).close()
+        except OSError:
+            time.sleep(0.05)
+        else:
+            return
+    raise ChildProcessError(f"{process.args!r} did not start:\n{log.read_text(errors='replace')}")

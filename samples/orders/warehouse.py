@@ -1,0 +1,62 @@
+"""The warehouse: reads the orders that it can send from a table of its own, and fetches their invoices.
+
+`python -m samples.orders.warehouse URL DOCUMENTS` fails when an order has no invoice, or one with another hash than it
+was told.
+"""
+
+import asyncio
+import json
+import sqlite3
+import sys
+from collections.abc import Iterator
+from contextlib import closing
+from hashlib import sha256
+from typing import Any
+
+from runtime.documents.folder import FolderDocuments
+from samples.orders.messages import OrderPaid
+
+_FILE = "sqlite:///"
+_BODIES = "SELECT body FROM paid_orders ORDER BY message_id"
+
+
+def paid_orders(url: str) -> Iterator[OrderPaid]:
+    """Give the orders that were published into the table, an SQLite file's or PostgreSQL's."""
+    if url.startswith(_FILE):
+        with closing(sqlite3.connect(url.removeprefix(_FILE))) as file:
+            rows: list[tuple[Any]] = file.execute(_BODIES).fetchall()
+    else:
+        import psycopg  # noqa: PLC0415 - of the extra `postgres`, and not needed for a file
+
+        with psycopg.connect(url) as connection:
+            rows = connection.execute(_BODIES).fetchall()
+    for (body,) in rows:
+        yield OrderPaid.model_validate(json.loads(body) if isinstance(body, str) else body)
+
+
+async def is_right(order: OrderPaid, documents: FolderDocuments) -> bool:
+    """Fetch the invoice of an order, and say whether it is the one that was announced."""
+    try:
+        content = await documents.read(order.invoice.name)
+    except FileNotFoundError:
+        return False
+    return sha256(content).hexdigest() == order.invoice.sha256
+
+
+async def check(orders: list[OrderPaid], documents: FolderDocuments) -> list[str]:
+    """Return the ids of the orders whose invoice is missing or wrong."""
+    return [order.order_id for order in orders if not await is_right(order, documents)]
+
+
+def main() -> None:
+    """Say what can be sent."""
+    warehouse, documents = sys.argv[1:]
+    orders = list(paid_orders(warehouse))
+    wrong = asyncio.run(check(orders, FolderDocuments(documents)))
+    if wrong:
+        sys.exit(f"These orders have no invoice, or another one than they say: {', '.join(wrong)}.")
+    print(f"The warehouse can send {len(orders)} orders, each with its invoice.")
+
+
+if __name__ == "__main__":
+    main()

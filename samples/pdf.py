@@ -1,0 +1,27 @@
+"""A page as PDF, with the time of printing in its corner: no two are alike. It needs fpdf2, of the extra `samples`."""
+
+from collections.abc import Iterable
+from datetime import UTC, datetime
+
+from fpdf import FPDF
+
+_OF_THE_FONT = "latin-1"
+"""The letters of the fonts that each PDF reader has; others are printed as question marks, unless a font is added."""
+
+
+def print_page(title: str, lines: Iterable[str]) -> bytes:
+    """Return a PDF. It looks at the clock, and so is called while the result is recorded, and never again."""
+    page = FPDF()
+    page.add_page()
+    page.set_font("Helvetica", size=8)
+    page.cell(text=f"Printed {datetime.now(UTC).isoformat()}", align="R", w=0, new_x="LMARGIN", new_y="NEXT")
+    page.set_font("Helvetica", "B", size=18)
+    page.cell(text=_printable(title), h=20, new_x="LMARGIN", new_y="NEXT")
+    page.set_font("Helvetica", size=12)
+    for line in lines:
+        page.cell(text=_printable(line), h=10, new_x="LMARGIN", new_y="NEXT")
+    return bytes(page.output())
+
+
+def _printable(text: str) -> str:
+    return text.encode(_OF_THE_FONT, "replace").decode(_OF_THE_FONT)

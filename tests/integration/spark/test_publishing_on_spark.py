@@ -1,0 +1,144 @@
+"""A batch is published on Spark, by slices: as in one process, and either goes on where the other stopped."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from contextlib import suppress
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from eventstore import connect
+from runtime.batches.ledger import Ledger
+from runtime.clock import system_clock
+from runtime.errors import TargetError
+from runtime.publishing.publisher import Promise
+from runtime.publishing.runner import PublishOptions, publish
+from runtime.publishing.targets.function import FunctionTarget
+from runtime.publishing.targets.options import TargetOptions
+from runtime.spark import publish as publish_on_spark
+from tests.support.done_batches import BATCH, TABLE, games, make_batch
+
+pytestmark = pytest.mark.connect
+
+GAMES, EACH, SLICES = 9, 6, 5
+
+
+@pytest.fixture
+def store(tmp_path):
+    """Make a batch of nine games with six outputs each."""
+    url = f"sqlite:///{tmp_path}/store.db"
+    make_batch(url, tmp_path / "out", games(GAMES, EACH))
+    return url
+
+
+def append(file, output):
+    """Note in a file of its own for each worker what it was given."""
+    with Path(f"{file}.{os.getpid()}").open("a") as opened:
+        opened.write(f"{output!r}\n")
+
+
+def append_but_die_once(file, output):
+    """Die in the middle of a game, if nobody has."""
+    append(file, output)
+    if output.message_id == "g4-2":
+        with suppress(FileExistsError):
+            file.touch(exist_ok=False)
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+def append_but_for_a_game(file, output):
+    """Refuse the outputs of a game."""
+    if output.business_id == "g4":
+        raise ValueError("no")
+    append(file, output)
+
+
+def target(file, options, send=append):
+    return FunctionTarget("tests:send", partial(send, file), Promise.AT_LEAST_ONCE, options.attempts)
+
+
+def noted(file):
+    """Return what workers were given, that of each in its order."""
+    return [line for path in file.parent.glob(f"{file.name}.*") for line in path.read_text().splitlines()]
+
+
+def of_game(number, lines):
+    return [line for line in lines if f"business_id='g{number}'" in line]
+
+
+async def publish_here(url, folder, to):
+    """Publish the batch without Spark."""
+    async with connect(url) as store:
+        table = await store.table(TABLE)
+        record = await Ledger(table, system_clock).get(BATCH)
+        return await publish(table, record, str(folder / "out"), to, PublishOptions(slices=SLICES))
+
+
+def test_it_sends_the_records_of_one_process_and_keeps_the_order(spark, store, tmp_path):
+    there, here, shown = tmp_path / "there", tmp_path / "here", []
+
+    done = publish_on_spark(
+        spark,
+        BATCH,
+        partial(target, there),
+        store=store,
+        table=TABLE,
+        options=PublishOptions(slices=SLICES),
+        show=lambda done, of: shown.append((done, of)),
+    )
+    again = asyncio.run(publish_here(store, tmp_path, target(there, TargetOptions())))
+    asyncio.run(publish_here(store, tmp_path, target_named("another", here)))
+
+    assert (done.slices, done.outputs) == (SLICES, GAMES * EACH)
+    assert shown[-1] == (GAMES * EACH, None)
+    assert (again.slices, again.outputs) == (0, 0)
+    assert sorted(noted(there)) == sorted(noted(here))
+    for number in range(GAMES):
+        assert of_game(number, noted(there)) == of_game(number, noted(here))
+
+
+def target_named(name, file):
+    return FunctionTarget(name, partial(append, file), Promise.AT_LEAST_ONCE, 1)
+
+
+@pytest.mark.thorough
+def test_a_worker_that_is_killed_loses_nothing_and_repeats_a_chunk_at_most(spark, store, tmp_path):
+    file = tmp_path / "sent"
+    options = PublishOptions(slices=SLICES, lease=timedelta(seconds=2), concurrency=1)
+
+    to = partial(target, file, send=append_but_die_once)
+    publish_on_spark(spark, BATCH, to, store=store, table=TABLE, options=options)
+
+    assert file.exists()
+    lines = noted(file)
+    assert len(set(lines)) == GAMES * EACH
+    assert 3 <= len(lines) - GAMES * EACH <= 20
+
+
+@pytest.mark.thorough
+def test_what_a_target_did_not_take_is_sent_without_spark_and_slices_that_are_out_stay_out(
+    spark, store, tmp_path
+):
+    file = tmp_path / "sent"
+    with pytest.raises(TargetError, match=r"did not send g4-0 in 1 attempts: ValueError: no"):
+        publish_on_spark(
+            spark,
+            BATCH,
+            partial(target, file, send=append_but_for_a_game),
+            store=store,
+            table=TABLE,
+            target=TargetOptions(attempts=1),
+            options=PublishOptions(slices=SLICES),
+        )
+    before = noted(file)
+
+    done = asyncio.run(publish_here(store, tmp_path, target(file, TargetOptions())))
+
+    assert 1 <= done.slices < SLICES
+    assert len(set(noted(file))) == GAMES * EACH
+    assert len(noted(file)) == len(before) + done.outputs

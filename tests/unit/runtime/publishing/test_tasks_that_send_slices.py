@@ -1,0 +1,109 @@
+"""The tasks of Spark that send slices, without Spark: what is routed to them, and two attempts at one of them."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+
+import pyarrow as pa
+
+from eventstore import connect
+from runtime.clock import system_clock
+from runtime.publishing.publisher import Promise
+from runtime.publishing.records import Publications
+from runtime.publishing.runner import PublishOptions, begin
+from runtime.publishing.slices import slice_of
+from runtime.publishing.targets.function import FunctionTarget
+from runtime.spark.workers.connection import TablePlace
+from runtime.spark.workers.publishing import RouteJob, SendJob
+from tests.support.done_batches import TABLE
+
+SLICES = 3
+
+
+class Task:
+    """The slices of a batch as they come to a task, and the job that sends them."""
+
+    def __init__(self, batch, send, **options):
+        self.batch = batch
+        self.target = FunctionTarget("post:send", send, Promise.AT_MOST_ONCE, attempts=1)
+        self.options = PublishOptions(slices=SLICES, **options)
+        self.begun = self.on_table(
+            lambda table: begin(
+                table, batch.record, str(batch.out), self.target, options=self.options, clock=system_clock
+            )
+        )
+
+    def on_table(self, work):
+        async def worked():
+            async with connect(self.batch.store) as store:
+                return await work(await store.table(TABLE))
+
+        return asyncio.run(worked())
+
+    def routed(self):
+        files = self.begun.outputs.files()
+        route = RouteJob(self.begun.outputs, files, SLICES, self.begun.waiting)
+        return list(route.run([pa.RecordBatch.from_pydict({"id": list(range(len(files)))})]))
+
+    def run(self):
+        """Send the slices that come in, with one that nothing comes of but its number."""
+        numbers = pa.RecordBatch.from_pydict({"slice": pa.array(range(SLICES), pa.int32())})
+        tables = [pa.Table.from_batches([each]) for each in (*self.routed(), numbers)]
+        rows = pa.concat_tables(tables, promote_options="default").to_batches()
+        place = TablePlace(self.batch.store, TABLE)
+        job = SendJob(place, lambda: self.target, self.begun.publication, self.options, frozenset())
+        return [row for batch in job.run(rows) for row in batch.to_pylist()]
+
+    def out(self):
+        found = self.on_table(lambda table: Publications(table, system_clock).slices(self.begun.publication))
+        return [found[number].is_out for number in range(SLICES)]
+
+
+def slowly(sent, output):
+    time.sleep(0.002)
+    sent.append(output.message_id)
+
+
+def refusing(output):
+    raise ValueError("no")
+
+
+def test_each_output_is_routed_to_the_slice_of_its_business_object(batch):
+    rows = [row for part in Task(batch, print).routed() for row in part.to_pylist()]
+
+    assert {row["message_id"] for row in rows} == batch.ids
+    assert all(row["slice"] == slice_of(row["business_id"], SLICES) for row in rows)
+
+
+def test_a_task_that_runs_twice_at_the_same_time_sends_each_output_once(batch):
+    sent: list[str] = []
+    task = Task(batch, partial(slowly, sent))
+
+    with ThreadPoolExecutor(2) as attempts:
+        rows = [row for each in [attempts.submit(task.run) for _ in range(2)] for row in each.result()]
+
+    assert sorted(sent) == sorted(batch.ids)
+    assert sum(row["outputs"] for row in rows) == len(batch.ids)
+    assert task.out() == [True] * SLICES
+
+
+def test_a_slice_without_outputs_is_out_too(make):
+    task = Task(make(1, 2), print)
+
+    (row,) = task.run()
+
+    assert (row["slices"], row["outputs"]) == (SLICES, 2)
+    assert task.out() == [True] * SLICES
+
+
+def test_a_target_that_does_not_answer_is_told_to_the_driver_and_not_tried_again_by_spark(batch):
+    task = Task(batch, print)
+    task.target.promise, task.target.send = Promise.AT_LEAST_ONCE, refusing
+
+    (row,) = task.run()
+
+    assert "in 1 attempts: ValueError: no" in row["error"]
+    assert False in task.out()
