@@ -27,6 +27,7 @@ from pyarrow.fs import (
 )
 
 from runtime.errors import UsageError
+from runtime.urls import path_and_options
 
 _ALSO_CALLED = {"s3a": "s3", "s3n": "s3"}
 """What Hadoop calls the schemes that pyarrow knows."""
@@ -119,11 +120,15 @@ class Folder:
         self.files.move(self.path, target.path)
 
     def move_file(self, name: str, target: Folder) -> None:
-        """Move a file into another folder."""
-        self.files.move(self.path_of(name), target.path_of(name))
+        """Move a file into another folder; on an object store by a copy, as Azure's moves none."""
+        if self.moves_whole:
+            self.files.move(self.path_of(name), target.path_of(name))
+            return
+        self.copy_file(name, target)
+        self.delete_file(name)
 
     def copy_file(self, name: str, target: Folder) -> None:
-        """Copy a file into another folder: not every object store moves one."""
+        """Copy a file into another folder: an object store does it by itself."""
         self.files.copy_file(self.path_of(name), target.path_of(name))
 
     def delete_file(self, name: str) -> None:
@@ -182,20 +187,13 @@ def open_folder(url: str) -> Folder:
         return _emulator(url)
     if scheme in _AZURE and (signature := _signature()):
         return _azure(url, signature)
-    path, mark, options = rest.partition("?")
+    path, options = path_and_options(url)
+    place = quote(path.partition("://")[2], safe="/@:=")
     try:
-        found = FileSystem.from_uri(
-            f"{_ALSO_CALLED.get(scheme, scheme)}://{quote(path, safe='/@:=')}{mark}{options}"
-        )
+        found = FileSystem.from_uri(f"{_ALSO_CALLED.get(scheme, scheme)}://{place}{options}")
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         found = _of_fsspec(url, scheme, error)
     return Folder(*found)
-
-
-def within(url: str, *names: str) -> str:
-    """Return the path or url of what is in a folder, in folders inside each other."""
-    path, mark, options = url.partition("?") if "://" in url else (url, "", "")
-    return "/".join((path, *names)) + mark + options
 
 
 def _emulator(url: str) -> Folder:

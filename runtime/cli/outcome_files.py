@@ -25,6 +25,7 @@ from runtime.clock import to_datetime
 from runtime.file_systems import Folder, open_folder
 from runtime.messages.message_ids import canonical
 from runtime.messages.outcome import Status
+from runtime.urls import path_and_options
 
 _BATCH = "batch_id="
 _ROUND = re.compile(r"round=(\d+)")
@@ -190,8 +191,8 @@ def _without_times(type_: pa.DataType) -> pa.DataType:
 
 def _absolute(out: str) -> str:
     """Return the url of a folder, or its absolute path."""
-    path, mark, options = out.partition("?") if "://" in out else (out, "", "")
-    return path.rstrip("/") + mark + options if ":" in out else str(Path(out).absolute())
+    path, options = path_and_options(out)
+    return path.rstrip("/") + options if ":" in out else str(Path(out).absolute())
 
 
 def _batches(out: Folder, batch_id: str | None) -> Iterator[Folder]:

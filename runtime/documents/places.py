@@ -6,6 +6,7 @@ from urllib.parse import unquote
 
 from runtime.errors import UsageError
 from runtime.file_systems import Folder, open_folder
+from runtime.urls import path_and_options
 
 
 def open_place(url: str) -> Folder:
@@ -16,9 +17,9 @@ def open_place(url: str) -> Folder:
     scheme, separator, _ = url.partition("://")
     if not separator or scheme == "file":
         return open_folder(url)
-    path, mark, options = url.partition("?")
+    path, options = path_and_options(url)
     try:
-        return open_folder(f"{unquote(path)}{mark}{options}")
+        return open_folder(f"{unquote(path)}{options}")
     except (UsageError, ValueError):
         raise UsageError(
             f"The store of documents, a url with {scheme}://, cannot be opened: use a path, s3://BUCKET/FOLDER, "

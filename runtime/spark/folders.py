@@ -22,10 +22,11 @@ from runtime.batches.dead_letter_limit import HELD_BACK
 from runtime.batches.marks import MARK, mark_of, mark_prefix
 from runtime.batches.record import BatchRecord
 from runtime.errors import BatchFailedError, BatchRefusedError, UsageError
-from runtime.file_systems import Folder, open_folder, within
+from runtime.file_systems import Folder, open_folder
 from runtime.spark.decided import DecidedAttempt
-from runtime.spark.outcome_tables import read_outcomes
+from runtime.spark.parquet_files import read_outcomes
 from runtime.spark.workers.parts import Part, PartFile, count_file, parts_among
+from runtime.urls import path_and_options, within
 
 _GATHERED = "_gathered"
 _PATTERN = "*?[]{}"
@@ -77,12 +78,12 @@ class BatchFolders:
         file.open()
         return file.close()
 
-    def check_written(self, attempt: str, number: int, parts: Sequence[Part]) -> None:
-        """Raise `BatchFailedError` unless the files of an attempt are as they were written."""
-        try:
-            _check_written(open_folder(self.staged(attempt)), parts)
-        except OSError as error:
-            raise self._failed(number, error) from error
+    def check_written(self, attempt: str, parts: Sequence[Part]) -> None:
+        """Raise `OSError` unless the files of an attempt are as they were written."""
+        written = open_folder(self.staged(attempt)).sizes()
+        changed = [part.name for part in parts if written.get(part.name) != part.size]
+        if changed:
+            raise OSError(f"{', '.join(changed)} are not as they were written.")
 
     def propose(self, attempt: str, parts: Sequence[Part]) -> None:
         """Write down which files an attempt has, so that the ledger can say that it counts."""
@@ -113,13 +114,14 @@ class BatchFolders:
         if not self.is_in_place(number):
             try:
                 if target.moves_whole:
+                    self.check_written(attempt, parts)
                     self._move(source, target, parts)
                 else:
                     self._attempt(attempt).put_in_place(target)
             except OSError as error:
                 failure = error
         if not self.is_in_place(number):
-            raise self._failed(number, failure) from failure
+            raise self.failed(number, failure) from failure
         with suppress(OSError):
             source.delete()
         is_ours = bool(parts) and parts[0].name in target.sizes()
@@ -161,7 +163,6 @@ class BatchFolders:
         return read_outcomes(self.spark, self._batch(), {each: self.round(each) for each in rounds})
 
     def _move(self, source: Folder, target: Folder, parts: Sequence[Part]) -> None:
-        _check_written(source, parts)
         mark = mark_of(self.record.token, {part.name: part.size for part in parts})
         self._clear(target)
         _move_whole(source, target, open_folder(self._batch()), parts, mark)
@@ -179,7 +180,8 @@ class BatchFolders:
     def _attempt(self, attempt: str) -> DecidedAttempt:
         return DecidedAttempt(open_folder(self.staged(attempt)), self.record.token)
 
-    def _failed(self, number: int, failure: Exception | None) -> BatchFailedError:
+    def failed(self, number: int, failure: Exception | None) -> BatchFailedError:
+        """Return the error that the outcomes of a round could not be put in place."""
         why = f"could not be put there: {failure}" if failure else "were changed by another driver"
         return BatchFailedError(
             f"The outcomes of {self.round(number)} {why}. Run the batch again with its id."
@@ -209,7 +211,7 @@ def absolute_folder(folder: str) -> str:
 
     Raises `UsageError` for a name that Spark would read as a pattern, and for a file system that is not known.
     """
-    path, _, options = folder.partition("?") if "://" in folder else (folder, "", "")
+    path, options = path_and_options(folder)
     if any(character in path for character in _PATTERN):
         signs = " ".join(_PATTERN)
         message = (
@@ -218,7 +220,7 @@ def absolute_folder(folder: str) -> str:
         raise UsageError(message)
     if "://" not in folder and not folder.startswith("file:"):
         return str(Path(folder).absolute())
-    url = path.rstrip("/") + (f"?{options}" if options else "")
+    url = path.rstrip("/") + options
     open_folder(url)
     return url
 
@@ -238,11 +240,3 @@ def _move_whole(source: Folder, target: Folder, parent: Folder, parts: Sequence[
     finally:
         # Onto a folder that another driver has put there in this moment, HDFS moves the folder inside it.
         target.sub(_GATHERED).delete()
-
-
-def _check_written(source: Folder, parts: Sequence[Part]) -> None:
-    """Raise `OSError` unless the files of an attempt are as they were written."""
-    written = source.sizes()
-    changed = [part.name for part in parts if written.get(part.name) != part.size]
-    if changed:
-        raise OSError(f"{', '.join(changed)} are not as they were written.")

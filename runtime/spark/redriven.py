@@ -11,6 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import BinaryType, LongType, StringType, StructField, StructType
 
 from eventstore import Table
 from handlers import App
@@ -26,15 +27,29 @@ from runtime.messages.outcome import Reason
 from runtime.messages.parsing import business_id_of
 from runtime.messages.too_large import NOT_KEPT, is_note
 from runtime.retries import RetryPolicy, until_undisturbed
+from runtime.spark.parquet_files import read_file
 from runtime.spark.passes import Work
 from runtime.spark.workers.job import FoldJob
 from runtime.spark.workers.letters import ARROW_REDRIVEN, BEHIND_ALL
 from runtime.storage.letters import Letter
+from runtime.urls import within
 
 _FILE = "letters.parquet"
 _UNFINISHED = "unfinished"
 _BYTES_AT_ONCE = 2**23
 _STREAM = ("handler", "business_id")
+_HANDLED = StructType(
+    [
+        StructField("handler", StringType()),
+        StructField("business_id", StringType()),
+        StructField("letter", LongType()),
+        StructField("sequence", LongType()),
+        StructField("enqueued_at", LongType()),
+        StructField("delivery", BinaryType()),
+        StructField("problem", StringType()),
+    ]
+)
+"""What workers are given of `ARROW_REDRIVEN`."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +62,7 @@ class RedrivenLetters:
     @property
     def path(self) -> str:
         """Where they are."""
-        return f"{self.out}/_redrive/{self.batch_id}"
+        return within(self.out, "_redrive", self.batch_id)
 
     @property
     def are_frozen(self) -> bool:
@@ -94,9 +109,7 @@ class RedrivenLetters:
 
     def work(self, spark: SparkSession, job: FoldJob, partitions: int) -> Work:
         """Return what handles them again, those of each stream in their order."""
-        rows = (
-            spark.read.parquet(f"{self.path}/{_FILE}").drop("row", "etag").repartition(partitions, *_STREAM)
-        )
+        rows = read_file(spark, self.path, _FILE, _HANDLED).repartition(partitions, *_STREAM)
         redriving = replace(job, batch=replace(job.batch, is_redrive=True))
         return Work(_in_order(rows), redriving.redrive)
 
@@ -114,7 +127,7 @@ class RedrivenLetters:
     def remove(self) -> None:
         """Delete the file."""
         self._folder.delete()
-        open_folder(f"{self.out}/_redrive").delete_if_empty()
+        self._folder.parent.delete_if_empty()
 
     @property
     def _folder(self) -> Folder:

@@ -27,7 +27,6 @@ from runtime.batches.ledger import Ledger
 from runtime.batches.record import BatchRecord
 from runtime.documents.opening import portable_url
 from runtime.errors import BatchFailedError, BatchHeldBackError
-from runtime.file_systems import within
 from runtime.messages.outcome import Status
 from runtime.spark.batch_options import BatchOptions
 from runtime.spark.beginning import Probe, check_folder, check_workers
@@ -43,6 +42,7 @@ from runtime.spark.workers.job import FoldJob
 from runtime.spark.workers.parts import PART, Part, PartJob, totals
 from runtime.spark.workers.supervision import Supervision
 from runtime.supervision.note import remove_notes
+from runtime.urls import within
 
 Round = Callable[[FoldJob], Work]
 """Says what workers do in a round, once it is known what they are told."""

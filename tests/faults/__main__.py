@@ -15,7 +15,9 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from random import Random
+from unittest.mock import patch
 
+from runtime import file_systems
 from tests.faults.children import adopt_orphans, get_ready_to_fork
 from tests.faults.marks import Marks
 from tests.faults.mistakes import MISTAKES, planted
@@ -38,11 +40,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     adopt_orphans()
     get_ready_to_fork()
     folder = options.results / f"seed-{options.seed}"
-    with planted(options.mistake or ()):
+    moving = () if options.copy else file_systems._MOVE_FOLDERS
+    with planted(options.mistake or ()), patch.object(file_systems, "_MOVE_FOLDERS", moving):
         for name in options.only or PARTS:
             _run(PARTS[name], folder, options)
     records = {name: Record.read(folder / f"{name}.json") for name in PARTS}
-    if not (options.dry or options.mistake):
+    if not (options.dry or options.mistake or options.copy):
         write_page(PAGE, records)
         print(f"Written to docs/{PAGE.name}.")
     return 1 if any(record.differing for record in records.values()) else 0
@@ -55,6 +58,11 @@ def _options() -> argparse.ArgumentParser:
     parser.add_argument("--seed", type=int, default=1, help="what is drawn at random follows from it")
     parser.add_argument("--only", action="append", choices=PARTS, help="a part; may be given more than once")
     parser.add_argument("--mistake", action="append", choices=MISTAKES, help="plant a mistake: it is found")
+    parser.add_argument(
+        "--copy",
+        action="store_true",
+        help="say that the disk moves no folders: outcomes are copied into place",
+    )
     parser.add_argument(
         "--share", type=float, default=1.0, help="how much of each part is wanted: 0.01 is short"
     )

@@ -52,6 +52,15 @@ def test_other_parts_find_nothing_either(tmp_path, part):
 
 
 @pytest.mark.thorough
+@pytest.mark.parametrize(("part", "share", "kills"), [("batches", "0.003", 27), ("rivals", "0.04", 12)])
+def test_nor_where_outcomes_are_copied_into_place_as_on_an_object_store(tmp_path, part, share, kills):
+    ended = campaign(tmp_path, "--only", part, "--share", share, "--copy")
+
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert record_of(tmp_path, part).kills.total() >= kills
+
+
+@pytest.mark.thorough
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_a_mistake_is_found(tmp_path, mistake):
     ended = campaign(tmp_path, "--only", "batches", "--share", "0.006", "--mistake", mistake)

@@ -15,10 +15,11 @@ from pyspark.sql import SparkSession
 from eventstore import drive
 from runtime.batches.ledger import Ledger
 from runtime.batches.record import BatchRecord
-from runtime.file_systems import Folder, open_folder, within
+from runtime.file_systems import Folder, open_folder
 from runtime.spark.folders import BatchFolders
 from runtime.spark.placing import RoundPlacing
 from runtime.spark.workers.parts import Part, PartJob
+from runtime.urls import within
 from tests.support.outcome_rows import batch, outcome
 from tests.unit.runtime.tables import memory_table
 from tests.unit.runtime.worker import ToldClock
@@ -59,7 +60,7 @@ class Driver:
     def commit(self) -> Sequence[Part]:
         """Put the round in place, or what another driver has decided on."""
         placing = RoundPlacing(self.folders, TYPES, self.decide, run)
-        self.record, parts = placing.put_in_place(self.attempt, self.parts)
+        _, parts = placing.put_in_place(self.attempt, self.parts)
         return parts
 
     def decide(self, record: BatchRecord, attempt: str) -> BatchRecord:
@@ -131,15 +132,19 @@ def all_steps(where: Path | str, steps: Steps) -> Iterator[tuple[int, str]]:
 
 def survive_the_driver(number: int, out: str, steps: Steps) -> bool:
     """Let a driver die at a step and another one go on; say whether a plain reader saw a part of a round meanwhile."""
-    # Given a driver that died
     dead = Driver(out)
     steps.before(number, die)
     with suppress(KilledError):
         dead.commit()
+    return follow(Driver, out)
+
+
+def follow(driver: Callable[[str], Driver], out: str) -> bool:
+    """Go on after a driver that died; say whether a plain reader has seen a part of a round before."""
     seen = rows_of(out)
 
     # When another goes on: it takes over what is whole or decided, and writes anew what is not
-    after = Driver(out)
+    after = driver(out)
     done = after.folders.take_over(0, TYPES)
     assert done is not None or not seen
     done = after.commit() if done is None else done
@@ -153,10 +158,15 @@ def survive_the_driver(number: int, out: str, steps: Steps) -> bool:
 
 
 def overtake(number: int, out: str, steps: Steps) -> None:
-    """Let a driver commit in the middle of another one, which then goes on."""
+    """Let a driver put all in place and sweep up in the middle of another one, which then goes on."""
     slow, fast = Driver(out), Driver(out)
     committed: list[Part] = []
-    steps.before(number, lambda: committed.extend(fast.commit()))
+
+    def end() -> None:
+        committed.extend(fast.commit())
+        fast.folders.remove_staging()
+
+    steps.before(number, end)
 
     done = slow.commit()
 

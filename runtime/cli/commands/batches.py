@@ -18,6 +18,7 @@ from runtime.cli.reports.tables import Cell, counted, make_table
 from runtime.cli.stores import on_table
 from runtime.clock import system_clock
 from runtime.errors import UsageError
+from runtime.urls import within
 
 Abandon = Annotated[
     str | None,
@@ -123,9 +124,10 @@ def _what_is_left(record: BatchRecord) -> str:
     left = "`consistent sweep` publishes what waits in outboxes, and so does another batch with its messages."
     if record.rounds == 0:
         return left
+    folder = within(record.out, f"batch_id={record.batch_id}")
     return (
-        f"The outcomes of its {record.rounds} committed rounds are in {record.out}/batch_id={record.batch_id}: publish "
-        f"them from there, as no other batch gives them again. {left}"
+        f"The outcomes of its {record.rounds} committed rounds are in {folder}: publish them from there, as no other "
+        f"batch gives them again. {left}"
     )
 
 

@@ -13,6 +13,7 @@ from runtime.cli.reports.dead_letters import table_of_dead_letters
 from runtime.cli.reports.tables import make_table
 from runtime.messages.dead_letters import DeadLetters
 from runtime.messages.outcome import Reason, Status
+from runtime.urls import within
 
 if TYPE_CHECKING:
     from runtime.batches.record import BatchRecord
@@ -55,7 +56,7 @@ class BatchReport:
     @property
     def folder(self) -> str:
         """Where the outcomes are."""
-        return f"{self.record.out}/batch_id={self.record.batch_id}"
+        return within(self.record.out, f"batch_id={self.record.batch_id}")
 
     def document(self) -> dict[str, Any]:
         """Return the report for JSON."""

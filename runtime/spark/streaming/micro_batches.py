@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 
 from handlers import App
 from runtime.batches.ledger import Ledger
@@ -19,6 +19,9 @@ from runtime.spark.streaming.admission import Admission
 from runtime.spark.streaming.placing import EpochPlaces
 from runtime.spark.workers.connection import Connection, TablePlace, open_table
 
+PublishEpoch = Callable[[SparkSession, str, str], None]
+"""Publishes what is not out yet of a batch whose outcomes are in a folder."""
+
 
 def no_report(_: BatchRecord) -> None:
     """Say nothing of an epoch that is done."""
@@ -28,8 +31,8 @@ def no_report(_: BatchRecord) -> None:
 class MicroBatches:
     """Runs the micro-batches of a query, whose messages have found their routes: that is planned once for all of them.
 
-    `done` is called with what the ledger has of an epoch that is done. `failure` is what stopped the query: Spark has
-    only its text.
+    `publish` is called with each epoch that is committed, once more when Spark hands that over again. `done` is called
+    with what the ledger has of an epoch that is done. `failure` is what stopped the query: Spark has only its text.
     """
 
     app: App
@@ -38,6 +41,7 @@ class MicroBatches:
     places: EpochPlaces
     options: BatchOptions
     done: Callable[[BatchRecord], None] = no_report
+    publish: PublishEpoch | None = None
     failure: Exception | None = field(default=None, init=False)
     _is_prepared: bool = field(default=False, init=False)
 
@@ -70,6 +74,8 @@ class MicroBatches:
             self.places.check_unused(epoch)
         if record is None or record.status is not BatchStatus.PUBLISHED:
             record = self._handle(rounds, messages, epoch, self.admission.what(epoch, content))
+        if self.publish is not None:
+            self.publish(messages.sparkSession, record.batch_id, self.places.place_of(epoch))
         self.places.show(epoch)
         self.done(record)
 

@@ -68,6 +68,11 @@ class EpochPlaces:
         if any(epoch in span for span in self._spans()):
             raise of_another(self.out, batch_id)
 
+    def place_of(self, epoch: int) -> str:
+        """Return the folder that has those of an epoch: OUT, once they were put there."""
+        is_waiting = self._folder().sub(f"batch_id={self.query}-{epoch}").exists()
+        return self.working if is_waiting else self.out
+
     def show(self, epoch: int) -> None:
         """Put the outcomes of a published epoch in OUT, with those of the epochs before it, when enough wait."""
         if not self._moves_whole:

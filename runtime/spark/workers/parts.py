@@ -79,10 +79,13 @@ class Merge:
         for _ in batches:
             pass
         folder = open_folder(self.folder)
-        for name in self.names:
-            with folder.read(name) as file:
-                for outcomes in parquet.ParquetFile(file).iter_batches():
-                    yield outcomes.cast(ARROW_OUTCOME)
+        try:
+            for name in self.names:
+                with folder.read(name) as file:
+                    for outcomes in parquet.ParquetFile(file).iter_batches():
+                        yield outcomes.cast(ARROW_OUTCOME)
+        except FileNotFoundError as error:
+            raise BatchFailedError(f"Files that other workers wrote to {folder.path} are gone.") from error
 
 
 @dataclass(frozen=True)

@@ -7,12 +7,16 @@ import shutil
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 
 import pytest
 from pyspark.errors import StreamingQueryException
 
-from runtime.spark import published_outputs, run_stream
+from runtime.publishing.publisher import Promise
+from runtime.publishing.runner import PublishOptions
+from runtime.publishing.targets.function import FunctionTarget
+from runtime.spark import PublishTo, published_outputs, run_stream
 from runtime.spark.streaming.query import Stream
 from runtime.spark.streaming.source import open_source
 from runtime.spark.workers.connection import TablePlace
@@ -198,3 +202,45 @@ def ticks(spark):
     return numbers.selectExpr(
         "concat('m', value) as message_id", "'StartNewRound' as type", f"{body} as body", "value as sequence"
     )
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("compact_after", [1, 2])
+def test_each_epoch_is_published_and_what_a_target_did_not_take_when_it_goes_on(
+    place, incoming, compact_after
+):
+    # Given a stream whose target takes nothing of the second epoch
+    sent, broken = place.folder / "sent", place.folder / "broken"
+    to = PublishTo(partial(noting, sent, broken), options=PublishOptions(slices=2))
+    options = {"publish": to, "compact_after": compact_after}
+    broken.touch()
+    with pytest.raises(StreamingQueryException, match="ValueError: no"):
+        stream(place, incoming, **options)
+    assert {line.split()[0] for line in sent.read_text().splitlines()} == {"shots-0"}
+
+    # When it goes on, and once more after its last epoch was published and Spark did not note it
+    broken.unlink()
+    stream(place, incoming, **options)
+    assert forget_the_last_commit(place) == 1
+    stream(place, incoming, **options)
+
+    # Then each output was sent once with each epoch that has it
+    expected = outcomes(place).selectExpr("batch_id", "explode(outputs) AS output").collect()
+    in_epochs = {f"{row.batch_id.partition('..')[0]} {row.output.message_id}" for row in expected}
+    lines = sent.read_text().splitlines()
+    assert len(lines) == len(set(lines))
+    if compact_after == 1:
+        assert set(lines) == in_epochs
+    assert {line.split()[1] for line in lines} == {each.split()[1] for each in in_epochs}
+
+
+def noting(file, broken, options):
+    """Return a target that notes what it is given, but nothing of the second epoch while it is broken."""
+
+    def send(output):
+        if broken.exists() and options.batch_id == "shots-1":
+            raise ValueError("no")
+        with file.open("a") as opened:
+            opened.write(f"{options.batch_id} {output.message_id}\n")
+
+    return FunctionTarget("post:send", send, Promise.AT_LEAST_ONCE, attempts=1)

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import os
+import subprocess
+import sys
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -12,9 +16,12 @@ from pyarrow import dataset
 from runtime.cli.outcome_files import OutcomeFiles, Wanted
 from runtime.file_systems import open_folder
 from runtime.spark import outputs, placing, run_batch
+from runtime.urls import within
 from samples.shooting_range import app
 from tests.support.clocks import FrozenClock
-from tests.support.rounds import ROWS, Driver, Steps, all_steps, overtake, rows_of, survive_the_driver
+from tests.support.killed_placing import ledger_of
+from tests.support.processes import REPOSITORY
+from tests.support.rounds import ROWS, Driver, Steps, all_steps, follow, overtake, rows_of
 
 _numbers = itertools.count(1)
 
@@ -41,13 +48,27 @@ def test_a_round_appears_as_one_object(out):
 
 
 @pytest.mark.thorough
-def test_a_driver_that_dies_at_any_step_leaves_no_part_and_is_followed_by_one_that_ends_the_work(
-    out, monkeypatch
+def test_a_driver_that_is_killed_at_any_step_leaves_no_part_and_is_followed_by_one_that_ends_the_work(
+    out, tmp_path
 ):
-    steps = Steps(monkeypatch)
-    seen_in_part = [survive_the_driver(number, where, steps) for number, where in all_steps(out, steps)]
-    assert len(seen_in_part) > 5
-    assert not any(seen_in_part)
+    # Given drivers, each of which was killed at another step
+    command = [sys.executable, "-m", "tests.support.killed_placing", out, str(tmp_path)]
+    ended = subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        cwd=REPOSITORY,
+        env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stderr
+    killed = int(ended.stdout)
+    assert killed > 7
+
+    # When each is followed by another, then nobody has seen a part, and all of the round is there
+    for number in range(killed):
+        driver = partial(Driver, ledger=ledger_of(tmp_path, number))
+        assert not follow(driver, within(out, f"step-{number}"))
 
 
 @pytest.mark.thorough

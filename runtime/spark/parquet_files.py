@@ -17,6 +17,7 @@ from pyspark.sql.types import StructType
 from runtime.file_systems import open_folder
 from runtime.spark.schemas import STORED_OUTCOME
 from runtime.spark.workers.parts import parts_among
+from runtime.urls import within
 
 _FILE = "folder string, name string, round int"
 _ROUND = "round"
@@ -43,6 +44,13 @@ def read_outcomes(spark: SparkSession, batch: str, rounds: Mapping[int, str]) ->
         for name in sorted(parts_among(open_folder(folder).sizes()))
     ]
     return read_by_workers(spark, files, STORED_OUTCOME)
+
+
+def read_file(spark: SparkSession, folder: str, name: str, schema: StructType) -> DataFrame:
+    """Return the columns of a schema that are in a file."""
+    if open_folder(folder).moves_whole:
+        return spark.read.schema(schema).parquet(within(folder, name))
+    return read_by_workers(spark, [File(folder, name)], schema)
 
 
 def read_by_workers(spark: SparkSession, files: Sequence[File], schema: StructType) -> DataFrame:
