@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from pathlib import Path
+from shlex import quote
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -108,7 +109,7 @@ class OutcomeFiles:
         if not rounds:
             which = f" of batch {batch_id}" if batch_id else ""
             raise NotPossibleError(
-                f"There are no outcomes{which} in {out}: `consistent run --out {out}` writes them."
+                f"There are no outcomes{which} in {out}: `consistent run --out {quote(out)}` writes them."
             )
         return cls(sorted(rounds, key=lambda each: each[:2]), wanted, held_back, is_one)
 

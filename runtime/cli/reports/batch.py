@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
+from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 from rich.console import RenderableType
@@ -87,7 +88,7 @@ class BatchReport:
                 "before can no longer be told. They were not handled; --late process handles them."
             )
         yield f"The outcomes are in {self.folder}, as Parquet. To look at them, and at what was published:"
-        yield f"  consistent outcomes --out {self.record.out} --batch-id {batch_id}"
+        yield f"  consistent outcomes --out {quote(self.record.out)} --batch-id {batch_id}"
         yield "With Spark, from runtime.spark:"
         yield f"  outputs(spark.read.parquet({self.folder!r}))       # what to publish, each output once"
         yield f"  dead_letters(spark.read.parquet({self.folder!r}))  # what was not handled, and why"

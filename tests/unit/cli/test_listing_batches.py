@@ -3,6 +3,7 @@
 import pytest
 
 from runtime.batches.ledger import Ledger
+from runtime.cli.reports.batch import BatchReport
 from tests.unit.cli.stores import NOW, on_store
 
 ON_STORE = ["--store", "sqlite:///store.db", "--table", "games"]
@@ -52,6 +53,20 @@ def test_how_to_go_on_is_said_of_batches_that_have_not_ended(consistent, batches
     assert "Batch b2 has not ended" in said.out
     assert "--batch-id b2 --out outcomes" in said.out
     assert "Batch b1 has not ended" not in said.out
+
+
+def test_what_is_to_be_pasted_is_quoted(consistent, store):
+    records = []
+
+    async def begin(table):
+        records.append(await Ledger(table, NOW).begin("b1", "some input", "/it's mine/out"))
+
+    on_store(store, begin)
+
+    pasted = """--out '/it'"'"'s mine/out'"""
+    assert f"--batch-id b1 {pasted} to go on" in consistent("batches", *ON_STORE).out
+    report = BatchReport(records[0], was_published=False, counts=(), dead_letters=())
+    assert f"  consistent outcomes {pasted} --batch-id b1" in list(report.parts())
 
 
 def test_a_batch_can_be_given_up(consistent, batches):

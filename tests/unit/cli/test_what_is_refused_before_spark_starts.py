@@ -96,3 +96,23 @@ def test_a_batch_that_cannot_begin(consistent, store, tmp_path, options, code, s
     assert (said.code, said.out) == (code, "")
     assert tables(tmp_path / "store.db") == before
     assert not (tmp_path / "stor.db").exists()
+
+
+def test_a_sweep_of_a_table_of_another_algorithm(consistent, store):
+    on_store(store, lambda table: Ledger(table, NOW).begin("b1", "some input", "out"))
+
+    said = consistent(
+        *["sweep", "--app", "samples.shooting_range:app", "--algorithm", "outbox", "--out", "out"],
+        *["--store", "sqlite:///store.db", "--table", "games"],
+    )
+
+    assert (said.code, said.out) == (1, "")
+    assert said.err.startswith("Error: The table was processed with the algorithm state-based (batch b1)")
+
+
+@pytest.mark.parametrize("command", [["stats"], ["window"]])
+def test_what_is_no_master(consistent, store, command):
+    said = consistent(*command, "--master", "lokal", "--store", "sqlite:///store.db", "--table", "games")
+
+    assert (said.code, said.out) == (2, "")
+    assert said.err.startswith("Error: 'lokal' is no master of Spark: write local[*]")
