@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from shlex import quote
 from typing import Annotated
 
 import typer
@@ -129,14 +130,18 @@ def _what_is_left(record: BatchRecord) -> str:
         return left
     folder = within(record.out, f"batch_id={record.batch_id}")
     return (
-        f"The outcomes of its {record.rounds} committed rounds are in {folder}: publish them from there, as no other "
-        f"batch gives them again. {left}"
+        f"The outcomes of {_rounds(record)} are in {folder}: publish them from there, as no other batch gives them "
+        f"again. {left}"
     )
+
+
+def _rounds(record: BatchRecord) -> str:
+    return "its committed round" if record.rounds == 1 else f"its {record.rounds:,} committed rounds"
 
 
 def _how_to_go_on(record: BatchRecord) -> str:
     return (
         f"Batch {record.batch_id} has not ended. If nobody is running it, run its log again with "
-        f"--batch-id {record.batch_id} --out {record.out} to go on, or give it up:\n"
+        f"--batch-id {record.batch_id} --out {quote(record.out)} to go on, or give it up:\n"
         f"  {command_with('--abandon', record.batch_id)}"
     )
