@@ -1,21 +1,30 @@
-"""`make publishing`: kill a runner before each of its calls, for each target, and write the counts into the docs."""
+"""`make publishing`: kill a runner before each of its calls, for each target, and write the counts into the docs.
+
+With `ARGS="--spark SQLite HTTP"` it kills the workers of Spark instead, for the targets that are named, or all.
+"""
 
 from __future__ import annotations
 
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
+
+from pyspark.sql import SparkSession
 
 from benchmarks.marks import check_marks, put_parts
 from runtime.publishing.publisher import Promise
+from runtime.spark import build_session
 from tests.publishing.cases import FunctionCase, HttpCase, KafkaCase, PostgresCase, SqliteCase
 from tests.publishing.kills import Case, Killed, kill_everywhere
 from tests.publishing.servers import http_receiver, kafka_brokers, postgres_server
+from tests.publishing.spark_kills import kill_workers_everywhere
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "publishing.md"
-PART = "kills"
+PART, PART_ON_SPARK = "kills", "kills on Spark"
+ON_SPARK = "--spark"
 _HEAD = (
     "| target | kills | outputs | lost | duplicates | recognised as sent before | out of order | reported in doubt |\n"
     "|---|---|---|---|---|---|---|---|\n"
@@ -47,18 +56,42 @@ def row(name: str, found: Killed) -> str:
 
 
 def main(arguments: list[str]) -> None:
-    """Measure all targets, print the table, and put it into the docs; with --dry do not."""
-    check_marks(DOCUMENT, [PART])
-    table = _HEAD
+    """Measure all targets or those named, print the table, and put it into the docs; with --dry do not."""
+    is_dry, is_on_spark = "--dry" in arguments, ON_SPARK in arguments
+    names = [each for each in arguments if not each.startswith("--")]
+    part = PART_ON_SPARK if is_on_spark else PART
+    check_marks(DOCUMENT, [part])
     with tempfile.TemporaryDirectory() as folder, cases(Path(folder)) as found:
-        for number, (name, case) in enumerate(found.items()):
-            place = Path(folder, str(number))
-            place.mkdir()
-            table += row(name, kill_everywhere(case, place))
-            print(table.splitlines()[-1], flush=True)
-    if "--dry" not in arguments:
-        put_parts(DOCUMENT, {PART: table})
+        wanted = {name: found[name] for name in names or found}
+        if is_on_spark:
+            with session(Path(folder, "spark.log")) as spark:
+                table = measured(wanted, Path(folder), partial(kill_workers_everywhere, spark))
+        else:
+            table = measured(wanted, Path(folder), kill_everywhere)
+    if not is_dry:
+        put_parts(DOCUMENT, {part: table})
         print(f"Written to {DOCUMENT}.")
+
+
+def measured(found: Mapping[str, Case], folder: Path, kill: Callable[[Case, Path], Killed]) -> str:
+    """Return the table of all targets, and print each row when it is there."""
+    table = _HEAD
+    for number, (name, case) in enumerate(found.items()):
+        place = folder / str(number)
+        place.mkdir()
+        table += row(name, kill(case, place))
+        print(table.splitlines()[-1], flush=True)
+    return table
+
+
+@contextmanager
+def session(log_file: Path) -> Iterator[SparkSession]:
+    """Start Spark, with two tasks at once, and stop it."""
+    spark = build_session("local[2]", log_file=log_file)
+    try:
+        yield spark
+    finally:
+        spark.stop()
 
 
 if __name__ == "__main__":

@@ -71,6 +71,13 @@ class Killed:
     refused: int
 
 
+class Burns(Protocol):
+    """A fuse."""
+
+    def burn(self) -> None:
+        """Count a call, and kill the process if it is the one."""
+
+
 class Fuse:
     """Kills its process before the call with a number, from 1; never without one."""
 
@@ -87,7 +94,7 @@ class Fuse:
 class MortalTable:
     """A table before whose calls a fuse burns."""
 
-    def __init__(self, table: Any, fuse: Fuse) -> None:
+    def __init__(self, table: Any, fuse: Burns) -> None:
         self._table = table
         self._fuse = fuse
         self.scope = table.scope
@@ -101,7 +108,7 @@ class MortalPublisher:
     """A publisher before whose calls a fuse burns."""
 
     publisher: Publisher
-    fuse: Fuse
+    fuse: Burns
 
     async def open(self, name: SliceName) -> bool:
         self.fuse.burn()
@@ -127,7 +134,7 @@ class MortalPublisher:
 class MortalTarget:
     """A target whose publishers a fuse kills, with small chunks."""
 
-    def __init__(self, target: Target, fuse: Fuse) -> None:
+    def __init__(self, target: Target, fuse: Burns) -> None:
         self._target = target
         self._fuse = fuse
         self.chunk = min(target.chunk, CHUNK)
@@ -139,7 +146,7 @@ class MortalTarget:
         return MortalPublisher(self._target.publisher(), self._fuse)
 
 
-def burning(work: Callable[..., Awaitable[Any]], fuse: Fuse) -> Callable[..., Awaitable[Any]]:
+def burning(work: Callable[..., Awaitable[Any]], fuse: Burns) -> Callable[..., Awaitable[Any]]:
     """Return an asynchronous function before each of whose calls a fuse burns."""
 
     async def call(*arguments: Any, **named: Any) -> Any:
@@ -151,21 +158,22 @@ def burning(work: Callable[..., Awaitable[Any]], fuse: Fuse) -> Callable[..., Aw
 
 def kill_everywhere(case: Case, folder: Path, every: int = 1) -> Killed:
     """Kill a runner before each of its calls, or `every` so many, run another to the end each time, and count."""
-    _in_child(lambda: make_batch(f"sqlite:///{folder}/made.db", folder / "out", games(GAMES, EACH)))
+    in_child(lambda: make_batch(f"sqlite:///{folder}/made.db", folder / "out", games(GAMES, EACH)))
     total, kills, refused = Counts(), 0, 0
     while True:
         case.prepare()
-        _copy_store(folder)
+        copy_store(folder)
         fuse = Fuse(kills * every + 1)
-        if _in_child(partial(_publish, case, folder, fuse)):
+        if in_child(partial(_publish, case, folder, fuse)):
             return Killed(kills, kills * len(IDS), total, refused)
         kills += 1
-        assert _in_child(partial(_publish, case, folder, Fuse(None))), "The second runner was killed too."
+        assert in_child(partial(_publish, case, folder, Fuse(None))), "The second runner was killed too."
         total += case.count()
         refused += int((folder / "refused").read_text())
 
 
-def _copy_store(folder: Path) -> None:
+def copy_store(folder: Path) -> None:
+    """Let the store be as it was when the batch was made."""
     for name in ("store.db", "store.db-wal", "store.db-shm"):
         (folder / name).unlink(missing_ok=True)
     for name in ("made.db", "made.db-wal"):
@@ -188,7 +196,7 @@ async def _published(case: Case, folder: Path, fuse: Fuse) -> None:
         (folder / "refused").write_text(str(len(done.refused)))
 
 
-def _in_child(work: Callable[[], object]) -> bool:
+def in_child(work: Callable[[], object]) -> bool:
     """Do something in a process of its own; False when it was killed."""
     child = os.fork()
     if child == 0:
