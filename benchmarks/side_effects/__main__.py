@@ -9,12 +9,13 @@ import typer
 
 from benchmarks.algorithms.grid import Grid
 from benchmarks.marks import check_marks, put_parts
-from benchmarks.side_effects.counting import Counts, at_random, each_step
+from benchmarks.side_effects.counting import Counts, at_random, drivers, each_step
 
 HELP = """Kill consumers that store documents, with SIGKILL, and count what is lost, wrong and left over.
 
 Each round handles orders of the sample of invoices in processes of their own, with states in SQLite and PDFs in a
-folder. Then the orders are redelivered, and what the killed have left is swept.
+folder. Then the orders are redelivered, and what the killed have left is swept. The last row is a batch on Spark, whose
+driver is killed seven times before it is run to its end.
 """
 PART = "killed consumers"
 COLUMNS = [
@@ -33,7 +34,9 @@ def main(
             help="A document to put the table into, like docs/side-effects.md.", exists=True, dir_okay=False
         ),
     ] = None,
+    *,
     rounds: Annotated[int, typer.Option(min=1, help="How many rounds with a kill at random.")] = 200,
+    batch: Annotated[bool, typer.Option(help="Whether drivers of a batch on Spark are killed too.")] = True,
 ) -> None:
     """Kill, count, print the table, and put it into a document if one is given."""
     if document is not None:
@@ -43,6 +46,8 @@ def main(
         "one consumer, after each of its calls": each_step(after=True),
         "one of two with the same orders, anywhere": at_random(rounds),
     }
+    if batch:
+        counted["one driver of a batch after another"] = drivers()
     grid = _grid(counted)
     grid.print()
     if document is not None:

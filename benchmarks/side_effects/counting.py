@@ -13,12 +13,20 @@ from hashlib import sha256
 from pathlib import Path
 
 from benchmarks.side_effects.consumer import NEVER, Kill, Place, handled
+from benchmarks.side_effects.driver import LOG, killed_at, run_to_the_end
 from eventstore import connect
 from runtime import Envelope, Output, Processor
 from samples.invoices import app
 from samples.invoices.messages import InvoiceIssued
 
 CUSTOMERS = 2
+DRIVER_MOMENTS = (
+    "Round 0: handling messages", "registered 1", "committing 3", "committed 5", "registered 9",
+    "Round 0: committing outcomes", "Round 0: recording in the ledger",
+)  # fmt: skip
+"""The moments at which one driver of a batch after another is killed; see `driver`."""
+_BATCH_ORDERS = 60
+_BATCH_CUSTOMERS = 12
 
 
 @dataclass
@@ -61,13 +69,33 @@ def at_random(rounds: int, seed: int = 1) -> Counts:
     return counts
 
 
-def _orders(count: int) -> list[Envelope]:
+def drivers(moments: Sequence[str] = DRIVER_MOMENTS) -> Counts:
+    """Kill the drivers of a batch on Spark, one after another, and let the last one run to the end."""
+    counts = Counts()
+    with tempfile.TemporaryDirectory(prefix="invoices-", ignore_cleanup_errors=True) as folder:
+        place = Place(Path(folder))
+        orders = _orders(_BATCH_ORDERS, _BATCH_CUSTOMERS)
+        _write_log(place.folder / LOG, [*orders, *orders[::3]])
+        for moment in moments:
+            if not killed_at(place, moment):
+                raise ChildProcessError(f"No driver came to {moment}: {(place.folder / 'said').read_text()}")
+        run_to_the_end(place)
+        _settle(counts, place, len(moments), len(orders))
+    return counts
+
+
+def _write_log(log: Path, orders: Sequence[Envelope]) -> None:
+    rows = ({"message_id": each.message_id, "type": each.type, "body": each.body} for each in orders)
+    log.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+
+
+def _orders(count: int, customers: int = CUSTOMERS) -> list[Envelope]:
     return [
         Envelope.of(
             f"order-{number}",
             "PlaceOrder",
             json.dumps(
-                {"customer": f"customer-{number % CUSTOMERS}", "item": "A book", "price": f"{number}.90"}
+                {"customer": f"customer-{number % customers}", "item": "A book", "price": f"{number}.90"}
             ),
         )
         for number in range(count)
@@ -80,14 +108,19 @@ def _play(counts: Counts, orders: Sequence[Envelope], kills: list[Kill]) -> bool
         place = Place(Path(folder))
         killed = sum(handled(place, list(orders), *kills))
         handled(place, list(orders), NEVER)
-        before = len(list(_documents(place)))
-        asyncio.run(_sweep(place))
-        counts.rounds += 1
-        counts.kills += killed
-        counts.orders += len(orders)
-        _count(counts, place, len(orders))
-        counts.swept += before - len(list(_documents(place)))
+        _settle(counts, place, killed, len(orders))
         return killed > 0
+
+
+def _settle(counts: Counts, place: Place, killed: int, orders: int) -> None:
+    """Sweep what the killed have left, and add what is found."""
+    before = len(list(_documents(place)))
+    asyncio.run(_sweep(place))
+    counts.rounds += 1
+    counts.kills += killed
+    counts.orders += orders
+    _count(counts, place, orders)
+    counts.swept += before - len(list(_documents(place)))
 
 
 async def _sweep(place: Place) -> None:

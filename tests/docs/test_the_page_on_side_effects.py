@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 
 import pytest
 from typer.testing import CliRunner
 
 from benchmarks.side_effects.__main__ import COLUMNS, PART, cli
+from benchmarks.side_effects.counting import drivers
 from handlers.documents import MAX_BYTES, MAX_DOCUMENTS
 from runtime.storage import limits
 from tests.docs.pages import text
-from tests.docs.pasting import beside_the_project, marked, paste, write_files
+from tests.docs.pasting import beside_the_project, marked, paste, statuses, write_files
 
 PAGE = text("docs/side-effects.md")
 SOURCE = text("samples/invoices/invoices.py")
@@ -28,15 +30,24 @@ def test_its_programs_run(tmp_path):
 
 
 @pytest.mark.thorough
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(1200)
 def test_its_commands_run(tmp_path):
     write_files("docs/side-effects.md", tmp_path)
 
-    (commands,) = marked("docs/side-effects.md", "run")
-    printed = paste(commands, tmp_path, beside_the_project())
+    batch, stream, forget = marked("docs/side-effects.md", "run")
 
-    assert "Nothing was left behind." in printed
-    assert len(list((tmp_path / "documents").rglob("*invoice.pdf"))) == 3
+    assert "Nothing was left behind." in paste(batch, tmp_path, beside_the_project())
+    assert invoices(tmp_path) == {"Ada": 2, "Bob": 1}
+    assert "InvoiceIssued" in paste(stream, tmp_path, beside_the_project())
+    assert statuses(tmp_path / "streamed") == ["duplicate", "processed"]
+    assert invoices(tmp_path) == {"Ada": 2, "Bob": 2}
+    paste(forget, tmp_path, beside_the_project())
+    assert invoices(tmp_path) == {"Bob": 2}
+
+
+def invoices(folder):
+    """Return how many documents each customer has."""
+    return Counter(path.parent.name for path in (folder / "documents").rglob("*invoice.pdf"))
 
 
 def test_its_handler_is_that_of_the_sample():
@@ -56,7 +67,7 @@ def test_its_limits_are_those_of_the_code():
 
 def test_its_table_says_that_nothing_was_lost_or_left(tmp_path):
     rows = re.findall(r"^\| one .*\|$", PAGE, re.MULTILINE)
-    assert len(rows) == 3
+    assert len(rows) == 4
     kills = 0
     for row in rows:
         counts = dict(zip(COLUMNS, row.strip("| ").split(" | ")[1:], strict=True))
@@ -69,9 +80,19 @@ def test_the_command_that_writes_it_finds_nothing_lost_or_left_now(tmp_path):
     page = tmp_path / "page.md"
     page.write_text(f"<!-- {PART} -->\n<!-- end of {PART} -->\n")
 
-    done = CliRunner().invoke(cli, ["--document", str(page), "--rounds", "3"])
+    done = CliRunner().invoke(cli, ["--document", str(page), "--rounds", "3", "--no-batch"])
 
     assert done.exit_code == 0, done.output
     rows = [row.strip("| ").split(" | ") for row in page.read_text().splitlines() if row.startswith("| one ")]
     kills = dict(zip(["before", "after"], (int(row[2]) for row in rows), strict=False))
     assert kills == {"before": 8, "after": 8}
+
+
+@pytest.mark.thorough
+@pytest.mark.timeout(1200)
+def test_a_batch_whose_drivers_are_killed_leaves_nothing_wrong_either():
+    counts = drivers(["committing 2", "Round 0: recording in the ledger"])
+
+    assert counts.is_right
+    assert (counts.kills, counts.announced) == (2, counts.orders)
+    assert counts.swept > 0
