@@ -84,8 +84,8 @@ def _run(part: Part, folder: Path, options: argparse.Namespace) -> None:
     record, saved, wanted = Record.read(file), time.monotonic(), part.goal * options.share
     shapes = part.shapes(options.seed)
     with ExitStack() as stack:
-        bench = _bench(part, stack)
-        while record.kills.total() < wanted:
+        bench = _bench(part, stack) if record.kills.total() < wanted else None
+        while bench is not None and record.kills.total() < wanted:
             name = f"{part.name}-{record.trials}"
             chance, begun = Random(f"{options.seed} {name}"), time.monotonic()
             trial = part.attempt(bench, chance.choice(shapes), name, chance)

@@ -17,6 +17,7 @@ from typing import Any
 import msgpack
 
 from runtime.messages.envelope import Envelope
+from runtime.messages.limits import USUAL
 from runtime.messages.message_ids import canonical
 from runtime.messages.parsing import business_id_of
 from tests.faults.hostile.app import app
@@ -59,8 +60,9 @@ class HostileMessage:
         )
 
     def line(self) -> HostileLine:
-        """Return it as a line of a log, its body as text."""
-        return HostileLine(self.why, json.dumps(self.columns).encode(), self.ends)
+        """Return it as a line of a log, its body as text. Of a line that is too large not even the id is read."""
+        content = json.dumps(self.columns).encode()
+        return HostileLine(self.why, content, self.ends if len(content) <= USUAL.line else [(None, self.end)])
 
 
 def lines() -> list[HostileLine]:

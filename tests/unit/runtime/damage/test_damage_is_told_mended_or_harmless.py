@@ -71,6 +71,6 @@ def test_damage_is_told_mended_or_harmless(data):
 
 @pytest.mark.thorough
 @given(st.data())
-@settings(max_examples=1500, deadline=None, suppress_health_check=SLOW)
+@settings(max_examples=800, deadline=None, suppress_health_check=SLOW)
 def test_much_damage_is_told_mended_or_harmless(data):
     told_mended_or_harmless(data)
