@@ -28,13 +28,13 @@ from eventstore import InterceptedTable, Page
 from runtime.file_systems import Folder
 from runtime.spark.batch_options import BatchOptions
 from runtime.spark.passes import Work
-from runtime.spark.rounds import Round, Rounds
+from runtime.spark.rounds import Round
 from runtime.spark.streaming.admission import Admission
-from runtime.spark.streaming.micro_batches import MicroBatches
 from runtime.spark.streaming.placing import EpochPlaces
 from runtime.spark.workers.connection import Connection, TablePlace
 from samples.shooting_range import app
 from samples.shooting_range.log import generate
+from tests.faults.streamed import MicroBatchesWithoutSpark
 from tests.faults.without_spark import NO_SPARK, BatchWithoutSpark, Collected, Partitions, Row, Task
 from tests.model.pages import rewrite
 from tests.support.checkpoints import WrittenCheckpoint
@@ -95,8 +95,8 @@ class RoundsHere(BatchWithoutSpark):
 
 
 @dataclass
-class Epochs(MicroBatches):
-    """Micro-batches without Spark: the messages of each are in a list. What the driver asks of the store is counted."""
+class Epochs(MicroBatchesWithoutSpark):
+    """Micro-batches that are handled in this process, with what the driver asks of the store counted."""
 
     requests: int = field(default=0, init=False)
     rows: int = field(default=0, init=False)
@@ -116,15 +116,7 @@ class Epochs(MicroBatches):
                 len(result.rows) if isinstance(result, Page) else name == "get" and result is not None
             )
 
-    def _prepare_once(self, rounds: Rounds) -> None:
-        if not self._is_prepared:
-            rounds.check_table()
-            self._is_prepared = True
-
-    def _first_round(self, rounds: Rounds, messages: Any) -> Round:  # noqa: ANN401 - no DataFrame
-        return cast("RoundsHere", rounds).messages_of(messages)
-
-    def _rounds(self, messages: Any) -> RoundsHere:  # noqa: ANN401 - as above
+    def _rounds(self, messages: Any) -> RoundsHere:  # noqa: ANN401 - no DataFrame
         out = self.places.working
         return RoundsHere(NO_SPARK, self.app, self.place, out, self.options, self._connection, messages)
 

@@ -3,7 +3,8 @@
 Files of messages are taken one by one, each as a micro-batch: by a plain `foreachBatch` that appends Parquet, and by
 `run_stream`. Printed are how long micro-batches take and, of ours, whether that, the requests of the driver to the
 store and its memory grow with the epochs: the first fifth of them is set beside the last. With `--whole` the same
-messages are run as one batch, too. What a session does first is left out: a tenth of the micro-batches.
+messages are run as one batch, too. What a session does first is left out: a tenth of the micro-batches. The time of the
+processor is that of the driver, Java and the workers together: it tells more than the clock where others work, too.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ import typer
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from benchmarks.tables import processor_time
 from eventstore import InterceptedTable
 from runtime.spark import build_session, run_batch
 from runtime.spark.streaming.micro_batches import MicroBatches
@@ -43,6 +45,7 @@ class Metered(MicroBatches):
     """Micro-batches whose driver's requests to the store are counted, and whose driver's memory is looked at."""
 
     requests: list[int] = field(default_factory=list, init=False)
+    busy: list[float] = field(default_factory=list, init=False)
     megabytes: list[float] = field(default_factory=list, init=False)
 
     def __call__(self, messages: DataFrame, epoch: int) -> None:
@@ -52,6 +55,7 @@ class Metered(MicroBatches):
         connection.table = counted = InterceptedTable(plain)
         super().__call__(messages, epoch)
         connection.table = plain
+        self.busy.append(processor_time())
         self.requests.append(counted.calls - counted.counts["barrier"])
         self.megabytes.append(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / _MEGABYTE)
 
@@ -66,15 +70,17 @@ def write_files(folder: Path, epochs: int, size: int) -> None:
         (folder / f"{number:06}.jsonl").write_text("\n".join(some))
 
 
-def plain(spark: SparkSession, incoming: str, folder: Path) -> list[float]:
-    """Append what comes to Parquet; return the seconds of each micro-batch."""
+def plain(spark: SparkSession, incoming: str, folder: Path) -> tuple[list[float], list[float]]:
+    """Append what comes to Parquet; return the seconds of each micro-batch, and how busy the processor was by then."""
+    busy = []
 
     def write(messages: DataFrame, _: int) -> None:
         messages.write.mode("append").parquet(f"{folder}/plain")
+        busy.append(processor_time())
 
     lines = open_source(spark, incoming, "json", max_files=1)
     writer = lines.writeStream.option("checkpointLocation", f"{folder}/plain-checkpoint").foreachBatch(write)
-    return list(_seconds(writer.trigger(availableNow=True).start()))
+    return list(_seconds(writer.trigger(availableNow=True).start())), busy
 
 
 def ours(spark: SparkSession, incoming: str, folder: Path) -> tuple[list[float], Metered]:
@@ -116,14 +122,19 @@ def main(
         write_files(incoming, epochs, messages)
         kept = {"spark.sql.streaming.numRecentProgressUpdates": str(epochs + 1)}
         spark = build_session("local[2]", log_file=folder / "spark.log", settings=kept)
-        theirs = plain(spark, str(incoming), folder)[epochs // 10 :]
+        warm = epochs // 10
+        all_of_theirs, busy = plain(spark, str(incoming), folder)
         mine, counted = ours(spark, str(incoming), folder)
-        taken = mine[epochs // 10 :]
+        theirs, taken = all_of_theirs[warm:], mine[warm:]
         _print("plain foreachBatch", theirs)
         _print("run_stream", taken)
         more = [_percentile(taken, share) - _percentile(theirs, share) for share in (50, 99)]
         print(
             f"more: p50 {more[0]:.3f} s, p99 {more[1]:.3f} s; goal at most {GOAL_SECONDS} s for 1,000 messages"
+        )
+        each = [_of_each(seconds[warm:]) for seconds in (busy, counted.busy)]
+        print(
+            f"processor for each: {each[0]:.3f} s and {each[1]:.3f} s, {each[1] / each[0]:.2f} times as much"
         )
         _print_growth("seconds", taken)
         _print_growth("requests of the driver", counted.requests)
@@ -135,6 +146,11 @@ def main(
             share = seconds / sum(mine)
             print(f"one batch: {seconds:.1f} s; the stream has {share:.2f} of its speed, goal {GOAL_SHARE}")
         spark.stop()
+
+
+def _of_each(busy: Sequence[float]) -> float:
+    """Return how much more time of the processor each micro-batch took, of what was taken after each."""
+    return (busy[-1] - busy[0]) / (len(busy) - 1)
 
 
 def _print(name: str, seconds: Sequence[float]) -> None:

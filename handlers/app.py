@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from types import MappingProxyType
 from typing import Any, get_args
 
@@ -16,12 +17,22 @@ from handlers.route import Route, business_id_of, message_type_of
 from handlers.state import State
 from handlers.state_codec import StateCodec
 
+Parsing = Callable[[Sequence[object]], AbstractContextManager[None]]
+"""Gives what to be in while messages are parsed; each that is parsed is added to the sequence."""
+
+
+def _unwatched(_: Sequence[object]) -> AbstractContextManager[None]:
+    return nullcontext()
+
 
 class HandlerDefinition:
     """One handler of an app: its name, the codec of its state, and its routes by message name and alias.
 
-    `draw_key` is the secret of the table that it works on, if the draws of that are keyed.
+    `draw_key` is the secret of the table that it works on, if the draws of that are keyed. `parsing` is what watches
+    over the validators of its messages.
     """
+
+    parsing: Parsing = staticmethod(_unwatched)
 
     def __init__(self, handler_type: type[Handler[Any]]) -> None:
         self.draw_key: bytes | None = None

@@ -238,7 +238,8 @@ class Processor:
 
     async def _handle(self, route: Route, message: Envelope, redrive_beside: OpenBatches | None) -> Outcome:
         handler = self._app.handlers[route.handler]
-        business_id = business_id_of(route, message)
+        with handler.parsing(()):
+            business_id = business_id_of(route, message)
         delivery = prepare(handler, business_id, message, self._limits)
         with placed(self._table):
             algorithms = await self._ready()

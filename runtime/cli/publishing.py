@@ -1,14 +1,14 @@
-"""Publishing a batch from the command line: by `consistent publish`, and at the end of `consistent run --publish`."""
+"""Publishing a batch from the command line: by `consistent publish`, and with `--publish` of `run` and `stream`."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from eventstore import Table
 from runtime.batches.ledger import Ledger
@@ -23,10 +23,13 @@ from runtime.errors import MissingExtraError, TargetError, UsageError
 
 if TYPE_CHECKING:
     from runtime.publishing.publisher import Target
+    from runtime.publishing.redriving import Redriven
     from runtime.publishing.runner import Published, PublishOptions
     from runtime.publishing.slices import CommittedOutput
     from runtime.publishing.targets.options import TargetOptions
     from runtime.spark.sessions.session import Session
+
+T = TypeVar("T")
 
 _MICROSECOND = timedelta(microseconds=1)
 
@@ -69,17 +72,25 @@ class Publishing:
 
     def done_here(self, states: Place, out: str | None) -> Published:
         """Publish what is not out yet, in this process. Raises `TargetError` when not all could be sent."""
-        self._check_file(states)
-        progress = StepProgress(notes())
-        progress.step(self._sentence)
-        try:
-            with _resumable():
-                found = on_table(*states, lambda table: self._publish(table, out, progress))
-        except BaseException:
-            progress.failed()
-            raise
-        progress.done()
-        return found
+        from runtime.publishing.runner import publish
+
+        return self._here(states, f"Publishing batch {self.batch_id} to", out, publish)
+
+    def redriven(self, states: Place, out: str | None) -> Redriven:
+        """Send again what the target has refused. Raises as `done_here` does."""
+        from runtime.publishing.redriving import redrive
+
+        return self._here(states, f"Sending again what was refused of batch {self.batch_id} by", out, redrive)
+
+    def letters(self, states: Place) -> Redriven:
+        """Return what the target has refused, and send nothing."""
+        from runtime.publishing.redriving import letters
+
+        async def found(table: Table) -> Redriven:
+            record = await Ledger(table, system_clock).get(self.batch_id)
+            return await letters(table, record, self.target, self.options.types)
+
+        return on_table(*states, found)
 
     def done_on(
         self, spark: Session, states: Place, out: str | None, progress: StepProgress | None = None
@@ -89,7 +100,7 @@ class Publishing:
 
         self._check_file(states)
         if progress is not None:
-            progress.step(self._sentence)
+            progress.step(self._sentence(f"Publishing batch {self.batch_id} to"))
         with _resumable():
             return publish(
                 spark,
@@ -119,16 +130,27 @@ class Publishing:
             force=sending.force,
         )
 
-    @property
-    def _sentence(self) -> str:
-        return f"Publishing batch {self.batch_id} to {self.target.name}, {self.target.promise}"
+    def _sentence(self, doing: str) -> str:
+        return f"{doing} {self.target.name}, {self.target.promise}"
 
-    async def _publish(self, table: Table, out: str | None, progress: StepProgress) -> Published:
-        from runtime.publishing.runner import publish
+    def _here(self, states: Place, doing: str, out: str | None, work: Callable[..., Awaitable[T]]) -> T:
+        self._check_file(states)
+        progress = StepProgress(notes())
+        progress.step(self._sentence(doing))
 
-        record = await Ledger(table, system_clock).get(self.batch_id)
-        show = progress.show_outputs
-        return await publish(table, record, out or record.out, self.target, self.options, show=show)
+        async def done(table: Table) -> T:
+            record = await Ledger(table, system_clock).get(self.batch_id)
+            folder, show = out or record.out, progress.show_outputs
+            return await work(table, record, folder, self.target, self.options, show=show)
+
+        try:
+            with _resumable():
+                found = on_table(*states, done)
+        except BaseException:
+            progress.failed()
+            raise
+        progress.done()
+        return found
 
     def _check_file(self, states: Place) -> None:
         """Raise `UsageError` when the target is the file of the store: a slice would lock out its own record."""
@@ -136,6 +158,19 @@ class Publishing:
         prefix = "sqlite:///"
         if store.startswith(prefix) and f"{prefix}{Path(store.removeprefix(prefix)).absolute()}" == name:
             raise UsageError("The target is the store itself: publish to a file of its own.")
+
+
+@dataclass(frozen=True)
+class EpochPublishing:
+    """Publishes the epochs of a stream, each as the batch that it is."""
+
+    to: str = field(repr=False)
+    states: Place
+    sending: Sending
+
+    def __call__(self, spark: Session, batch_id: str, out: str) -> None:
+        """Publish what is not out yet of an epoch. Raises `TargetError` when not all could be sent."""
+        Publishing.check(self.to, batch_id, self.sending).done_on(spark, self.states, out)
 
 
 @contextmanager

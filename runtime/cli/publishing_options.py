@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Annotated
+from dataclasses import dataclass, replace
+from typing import Annotated, Any
 
 import typer
 
 from runtime.cli.delivery_options import Strategy
 from runtime.cli.durations import parse_duration
+from runtime.errors import UsageError
 
 TARGET_VARIABLE = "CONSISTENT_TARGET"
 
@@ -30,7 +31,8 @@ PublishTo = Annotated[
         "--publish",
         metavar="URL",
         show_default=False,
-        help="Publish the outputs to this target once the batch has ended, as `consistent publish --to URL` does.",
+        help="Publish the outputs of the batch, or of each epoch, to this target once it has ended, as `consistent "
+        "publish --to URL` does.",
     ),
 ]
 Names = Annotated[
@@ -168,6 +170,30 @@ class Sending:
             lease=parse_duration("1m"),
             duplicate_window=parse_duration("10m"),
         )
+
+
+@dataclass(frozen=True)
+class PublishChoices:
+    """To which target a command that is a batch publishes, if it does, and what must be said of how."""
+
+    publish: PublishTo = None
+    map: Names = None
+    header: Headers = None
+    strategy: StrategyOfFunction = None
+    rate: Rate = None
+
+    def sending(self) -> Sending:
+        """Return how outputs are sent. Raises `UsageError` when nothing is published."""
+        given: dict[str, Any] = {
+            "map": self.map,
+            "header": self.header,
+            "strategy": self.strategy,
+            "rate": self.rate,
+        }
+        for name, value in given.items():
+            if value and self.publish is None:
+                raise UsageError(f"--{name} says how outputs are published: add --publish URL.")
+        return replace(Sending.by_default(), **given)
 
 
 def listed(given: Sequence[str] | None) -> list[str]:

@@ -28,6 +28,15 @@ from runtime.messages.outcome import Outcome, Reason, dead_letter, shortened
 from runtime.messages.too_large import find_excesses, find_notes, is_note
 
 
+class ParsingTimedOutError(BaseException):
+    """Raised in a message's own validators by whoever watches, when one message takes too long."""
+
+
+def validators_took_too_long(seconds: float) -> str:
+    """Return why a message is refused whose validators were interrupted."""
+    return f"The validators of the message took longer than {seconds:g} s, and were interrupted."
+
+
 def prepare(
     handler: HandlerDefinition, business_id: str | None, envelope: Envelope, limits: MessageLimits = USUAL
 ) -> Delivery:
@@ -55,14 +64,15 @@ def prepare_all(
     problems = _problems(envelopes, keys)
     parser = _Parser(handler, business_id, limits.error)
     rows: list[tuple[Message | Outcome, bytes]] = []
-    for position, (type_, body) in enumerate(zip(envelopes.types, envelopes.bodies, strict=True)):
-        if position in excesses:
-            rows.append((excesses[position].of(handler.name, business_id), b""))
-            continue
-        try:
-            rows.append(parser.parse(type_, body, problems.get(position)))
-        except _RefusedError as refused:
-            rows.append((refused.of(envelopes[position], limits.error), b""))
+    with handler.parsing(rows):
+        for position, (type_, body) in enumerate(zip(envelopes.types, envelopes.bodies, strict=True)):
+            if position in excesses:
+                rows.append((excesses[position].of(handler.name, business_id), b""))
+                continue
+            try:
+                rows.append(parser.parse(type_, body, problems.get(position)))
+            except _RefusedError as refused:
+                rows.append((refused.of(envelopes[position], limits.error), b""))
     messages = [message for message, _ in rows]
     fingerprints = [fingerprint for _, fingerprint in rows]
     return Deliveries(envelopes, keys, messages, fingerprints, handler.routes)
@@ -175,6 +185,8 @@ class _Parser:
         except ValidationError as error:
             problem = shortened(all_problems(error), self._error_length)
             raise self._refused(_reason(route, error), problem) from error
+        except ParsingTimedOutError as error:
+            raise self._refused(Reason.HANDLER_TIMEOUT, str(error)) from error
         except BaseException as error:  # a message's own validators may raise anything
             if is_from_outside(error):
                 raise

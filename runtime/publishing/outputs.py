@@ -70,6 +70,14 @@ class BatchOutputs:
                     if found.num_rows:
                         yield found
 
+    def with_ids(self, message_ids: Sequence[str]) -> Iterator[pa.Table]:
+        """Give the outputs with some ids, as `tables` does."""
+        wanted = pa.array(message_ids, pa.string())
+        for table in self.tables():
+            found = table.filter(pc.is_in(table["message_id"], value_set=wanted))
+            if found.num_rows:
+                yield found
+
     def sliced(self, count: int) -> AbstractContextManager[Slices]:
         """Cut the outputs into slices; see `cut`. Reads all outcomes once."""
         return cut(self.tables(), count)

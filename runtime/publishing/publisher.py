@@ -41,12 +41,21 @@ class SliceName(NamedTuple):
 
 
 class Refused(NamedTuple):
-    """An output that a target will not take, however often it is sent, and why."""
+    """An output that a target will not take, however often it is sent, and why: a dead letter of the publication.
+
+    Older code has kept no `handler`.
+    """
 
     message_id: str
     type: str
     business_id: str
     why: str
+    handler: str = ""
+
+    @classmethod
+    def of(cls, output: CommittedOutput, why: str) -> Refused:
+        """Return what is kept of an output."""
+        return cls(output.message_id, output.type, output.business_id, why, output.handler)
 
 
 class Publisher(Protocol):

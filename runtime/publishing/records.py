@@ -9,12 +9,24 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator, Collection, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from hashlib import sha256
+from typing import NamedTuple
 
-from eventstore import Int64, Operation, Row, RowExistsError, Table, Value, pages
+from eventstore import (
+    Int64,
+    Operation,
+    Row,
+    RowChangedError,
+    RowExistsError,
+    RowNotFoundError,
+    Table,
+    Value,
+    pages,
+)
 from runtime.batches.record import BatchRecord
 from runtime.clock import Clock, to_datetime, to_microseconds
 from runtime.errors import UsageError
@@ -70,6 +82,13 @@ class SliceRecord:
     etag: str = ""
 
 
+class Letter(NamedTuple):
+    """An output that a target refused, as it is kept."""
+
+    refused: Refused
+    etag: str
+
+
 def key_of(record: BatchRecord, target: Target, types: Collection[str]) -> str:
     """Return the key of a publication: the same for the same batch, target, and types that are published."""
     described = json.dumps([record.token, target.identity, sorted(types)])
@@ -119,7 +138,27 @@ class Publications:
 
     async def refused(self, publication: Publication) -> list[Refused]:
         """Return the outputs that the target refused. A request for each 1,000."""
-        return [_refused(row) async for row in self._rows(f"{_REFUSED}{publication.key}:")]
+        return [letter.refused for letter in await self.letters(publication)]
+
+    async def letters(self, publication: Publication) -> list[Letter]:
+        """Return the outputs that the target refused, as they are kept. A request for each 1,000."""
+        return [_letter(row) async for row in self._rows(f"{_REFUSED}{publication.key}:")]
+
+    async def keep(self, publication: Publication, letter: Letter, why: str) -> Letter | None:
+        """Give a letter another reason; None when somebody else has changed it since it was read. One request."""
+        refused = letter.refused._replace(why=why)
+        change = Operation.replace(refusal_key(publication, refused), _kept(refused), letter.etag)
+        try:
+            (etag,) = await self._table.transact(PARTITION, [change])
+        except (RowChangedError, RowNotFoundError):
+            return None
+        return Letter(refused, etag)
+
+    async def drop(self, publication: Publication, letter: Letter) -> None:
+        """Delete a letter, which is sent now, unless somebody else has. One request."""
+        with suppress(RowNotFoundError):
+            key = refusal_key(publication, letter.refused)
+            await self._table.transact(PARTITION, [Operation.delete(key)])
 
     async def _rows(self, prefix: str) -> AsyncIterator[Row]:
         async for page in pages(partial(self._table.query, PARTITION, prefix, prefix + _LAST)):
@@ -163,13 +202,21 @@ def read_slice(row: Row) -> SliceRecord:
 
 def refusals(publication: Publication, refused: Sequence[Refused]) -> list[Operation]:
     """Return what keeps the outputs that a target refused. Repeated, it changes nothing."""
-    return [
-        Operation.insert_or_replace(
-            f"{_REFUSED}{publication.key}:{each.message_id}",
-            {"Type": each.type, "BusinessId": each.business_id, "Why": each.why[:1000]},
-        )
-        for each in refused
-    ]
+    return [Operation.insert_or_replace(refusal_key(publication, each), _kept(each)) for each in refused]
+
+
+def refusal_key(publication: Publication, refused: Refused) -> str:
+    """Return the row key of an output that a target refused."""
+    return f"{_REFUSED}{publication.key}:{refused.message_id}"
+
+
+def _kept(refused: Refused) -> dict[str, Value]:
+    return {
+        "Type": refused.type,
+        "BusinessId": refused.business_id,
+        "Handler": refused.handler,
+        "Why": refused.why[:1000],
+    }
 
 
 def _publication(row: Row) -> Publication:
@@ -181,8 +228,9 @@ def _publication(row: Row) -> Publication:
         )
 
 
-def _refused(row: Row) -> Refused:
+def _letter(row: Row) -> Letter:
     values = row.properties
     with reading_row("An output that was refused", row):
-        names = [text(values, name) for name in ("Type", "BusinessId", "Why")]
-        return Refused(row.row_key.split(":", 2)[2], *names)
+        type_, business_id, why = (text(values, name) for name in ("Type", "BusinessId", "Why"))
+        handler = text(values, "Handler") if "Handler" in values else ""
+        return Letter(Refused(row.row_key.split(":", 2)[2], type_, business_id, why, handler), row.etag)

@@ -99,7 +99,7 @@ class Sender:
         if claim.record.in_doubt:
             position = claim.record.position
             lost = islice(self.cut.outputs(claim.number), position - claim.record.in_doubt, position)
-            refused = [Refused(each.message_id, each.type, each.business_id, _IN_DOUBT) for each in lost]
+            refused = [Refused.of(each, _IN_DOUBT) for each in lost]
             await claim.note(position, refused=refused)
 
     def _chunks(self, number: int, position: int) -> Iterator[list[CommittedOutput]]:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 from runtime.errors import MissingExtraError
 
 if TYPE_CHECKING:
-    from runtime.spark.publishing import publish
+    from runtime.spark.publishing import PublishTo, publish
 
 try:
     from runtime.spark.batch import Batch, dead_letters, outputs, run_batch
@@ -30,6 +30,7 @@ __all__ = [
     "Batch",
     "BatchOptions",
     "BatchResult",
+    "PublishTo",
     "TablePlace",
     "Verification",
     "VerifyOptions",
@@ -50,9 +51,9 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401 - whatever has the name
     """Load what needs an event loop when it is asked for: workers load this package, and most do without one."""
-    if name != "publish":
+    if name not in ("PublishTo", "publish"):
         message = f"module {__name__!r} has no attribute {name!r}"
         raise AttributeError(message)
-    from runtime.spark.publishing import publish  # noqa: PLC0415 - see above
+    from runtime.spark import publishing  # noqa: PLC0415 - see above
 
-    return publish
+    return getattr(publishing, name)

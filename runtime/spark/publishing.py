@@ -7,7 +7,7 @@ batch: either goes on where the other was stopped.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -62,7 +62,7 @@ def publish(
     same call goes on with the rest.
     """
     options, of_target = options or PublishOptions(), target or TargetOptions(batch_id=batch_id)
-    make = partial(open_target, to) if isinstance(to, str) else to
+    make = _maker(to)
     opened, place = make(of_target), TablePlace(store, table)
     connection = open_table(store, table, make=False)
     check_reach(connection, spark)
@@ -91,6 +91,37 @@ def publish(
         slices, outputs = (sum(row[name] for row in rows) for name in ("slices", "outputs"))
     refused = connection.run(Publications(connection.table, clock).refused(begun.publication))
     return Published(begun.publication, slices, outputs, refused)
+
+
+@dataclass(frozen=True)
+class PublishTo:
+    """A target that each epoch of a stream is published to, and how: see `publish`."""
+
+    to: str | MakeTarget = field(repr=False)
+    target: TargetOptions = field(default_factory=TargetOptions)
+    options: PublishOptions = field(default_factory=PublishOptions)
+
+    def check(self) -> None:
+        """Raise `UsageError` when there can be no such target."""
+        _maker(self.to)(self.target)
+
+    def publish(self, place: TablePlace, spark: SparkSession, batch_id: str, out: str) -> None:
+        """Publish what is not out yet of a batch of a table."""
+        target = replace(self.target, batch_id=batch_id)
+        publish(
+            spark,
+            batch_id,
+            self.to,
+            store=place.store,
+            table=place.table,
+            out=out,
+            target=target,
+            options=self.options,
+        )
+
+
+def _maker(to: str | MakeTarget) -> MakeTarget:
+    return partial(open_target, to) if isinstance(to, str) else to
 
 
 def _routed(spark: SparkSession, outputs: BatchOutputs, begun: Begun, tasks: int) -> DataFrame:

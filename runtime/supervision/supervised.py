@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Protocol, TypeVar
@@ -15,10 +17,14 @@ T = TypeVar("T", App, HandlerDefinition)
 
 
 class Supervisor(Protocol):
-    """Calls handlers."""
+    """Calls handlers, and watches over the validators of their messages."""
 
     def call(self, method: Method, state: State, message: Message, context: Context) -> State:
         """Call a method. Raises `CallTimedOutError` and `CallCrashedError` beside what the method raises."""
+        ...
+
+    def parsing(self, parsed: Sequence[object], /) -> AbstractContextManager[None]:
+        """Raise `ParsingTimedOutError` in the block when it takes too long until one more is `parsed`."""
         ...
 
 
@@ -31,6 +37,7 @@ def supervised(app: App, supervisor: Supervisor) -> App:
 
 def _supervised(definition: HandlerDefinition, supervisor: Supervisor) -> HandlerDefinition:
     copy = _copy(definition)
+    copy.parsing = supervisor.parsing
     copy.routes = MappingProxyType(
         {
             name: replace(

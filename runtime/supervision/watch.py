@@ -12,14 +12,15 @@ import faulthandler
 import signal
 import threading
 import time
-from collections.abc import Callable, Collection
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Any, Self
 
 from handlers import Context, Message, State
 from handlers.route import Method
 from runtime.algorithms.invocation import CallCrashedError, CallTimedOutError, took_too_long
+from runtime.messages.parsing import ParsingTimedOutError, validators_took_too_long
 from runtime.supervision.isolation import End, end_of
 from runtime.supervision.note import Note
 
@@ -52,7 +53,9 @@ class Watch:
         self._tell = tell
         self._calls = 0
         self._message_id: str | None = None
+        self._parsed: Sequence[object] | None = None
         self._expired = 0
+        self._expired_at = 0
         self._ended = threading.Event()
         self._before: Any = None
         self._thread = threading.Thread(target=self._look_on, name="handler-watch", daemon=True)
@@ -85,6 +88,20 @@ class Watch:
             if self._expired == self._calls:
                 raise CallTimedOutError(took_too_long(self._seconds))
 
+    @contextmanager
+    def parsing(self, parsed: Sequence[object]) -> Iterator[None]:
+        """Raise `ParsingTimedOutError` in the block when it takes too long until one more is `parsed`.
+
+        Costs nothing for each message: the thread looks at how many there are.
+        """
+        self._calls += 1
+        self._parsed = parsed
+        self._message_id = "that is being parsed"
+        try:
+            yield
+        finally:
+            self._message_id = self._parsed = None
+
     def _try_apart(self, method: Method, state: State, message: Message, context: Context) -> None:
         """Raise what is to be told of a message that ends a process like this one, or is too slow for it."""
         end = end_of(lambda: method(state, message, context), self._seconds)
@@ -98,24 +115,29 @@ class Watch:
 
     def _look_on(self) -> None:
         period = min(self._seconds / _LOOKS, _MOST_BETWEEN_LOOKS)
-        seen, since = 0, time.monotonic()
+        seen, since = (0, 0), time.monotonic()
         while not self._ended.wait(period):
             calls, message_id, now = self._calls, self._message_id, time.monotonic()
-            if calls != seen or message_id is None:
-                seen, since = calls, now
+            count = len(self._parsed or ())
+            if (calls, count) != seen or message_id is None:
+                seen, since = (calls, count), now
                 self._wind_up()
                 continue
             if now - since >= SLOW_SECONDS:
                 self._tell(message_id)
             if now - since >= self._seconds:
-                self._expired = calls
+                self._expired, self._expired_at = calls, count
                 with suppress(ProcessLookupError):
                     signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGALRM)
 
     def _interrupt(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002 - as signals are handled
         # Between two instructions of the main thread, so that no other call can have begun.
-        if self._message_id is not None and self._expired == self._calls:
+        if self._message_id is None or self._expired != self._calls:
+            return
+        if self._parsed is None:
             raise CallTimedOutError(took_too_long(self._seconds))
+        if self._expired_at == len(self._parsed):
+            raise ParsingTimedOutError(validators_took_too_long(self._seconds))
 
     def _wind_up(self) -> None:
         faulthandler.dump_traceback_later(self._seconds + GRACE_SECONDS, exit=True, file=2)

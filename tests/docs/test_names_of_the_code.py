@@ -6,6 +6,8 @@ import ast
 import os
 import re
 import shlex
+from functools import cache
+from typing import Any
 
 import pytest
 import typer.main
@@ -132,7 +134,7 @@ def test_each_command_and_its_options_exist(page):
 
 def _options(words: list[str]) -> set[str]:
     """Return the options of the command that the words name, which must exist."""
-    command = typer.main.get_command(application)
+    command = _whole_command()
     for word in words:
         commands = getattr(command, "commands", None)
         if not commands or word.startswith("-"):
@@ -140,6 +142,11 @@ def _options(words: list[str]) -> set[str]:
         assert word in commands, " ".join(words)
         command = commands[word]
     return {name for option in command.params for name in [*option.opts, *option.secondary_opts]}
+
+
+@cache
+def _whole_command() -> Any:
+    return typer.main.get_command(application)
 
 
 @pytest.mark.parametrize("page", PAGES)

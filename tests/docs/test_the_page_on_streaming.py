@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import shlex
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -27,6 +29,7 @@ def test_its_commands_and_its_program_run(workplace: Workplace, capsys: pytest.C
     assert "shots-0" not in said[3].stderr
     assert {"shots-0", "shots-1"} <= set(said[4].stdout.split())
     assert "LeaderBoard" in said[5].stdout
+    assert rows(workplace.path / "published.db")
 
     # Given the folder that the program names
     with workplace.at_work():
@@ -35,6 +38,13 @@ def test_its_commands_and_its_program_run(workplace: Workplace, capsys: pytest.C
     printed = capsys.readouterr().out
     assert "handler='LeaderBoard', status='duplicate'" in printed  # the commands have handled all before
     assert "status='processed'" not in printed
+    assert rows(workplace.path / "published.db") <= rows(workplace.path / "published-too.db")
+
+
+def rows(file: Path) -> set[str]:
+    """Return the ids of the hits that were published to a file."""
+    with closing(sqlite3.connect(file)) as target:
+        return {row[0] for row in target.execute("SELECT message_id FROM Hit")}
 
 
 def test_the_sentences_of_refusals_are_those_of_the_code():

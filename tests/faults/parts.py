@@ -11,6 +11,7 @@ from tests.faults.clocks import OutOfTime
 from tests.faults.disks import fill_disks
 from tests.faults.rivals import run_rivals
 from tests.faults.stores import AZURITE, SQLITE
+from tests.faults.streamed import Streamed
 from tests.faults.trial import Bench, Trial, kill_and_compare
 from tests.faults.truncations import Truncated
 from tests.faults.world import ALGORITHMS, Shape, World, shapes
@@ -56,6 +57,7 @@ _ALL = (
         Truncated,
         ("state-based",),
     ),
+    Part("streams", SQLITE, f"epoch by epoch; {_KILLED}", 500, _kill, Streamed),
     Part(
         "rivals", SQLITE, "two drivers of one batch at once, one of them killed now and then", 300, run_rivals
     ),

@@ -29,9 +29,9 @@ from tests.stream_kills.victims import DRIVER, EVERYTHING, JAVA, ROOT, WORKER, D
 from tests.stream_kills.world import Shape, World
 
 PAGE = ROOT / "docs" / "streaming.md"
-VICTIMS = (EVERYTHING, DRIVER, JAVA, WORKER, WORKER, WORKER)
+VICTIMS = (EVERYTHING, DRIVER, JAVA, WORKER, WORKER, WORKER, WORKER, WORKER)
 FORGOTTEN = "the last entry of the commit log, deleted"
-_AT_ONCE = 10
+_AT_ONCE = 15
 """How many kills a stream gets, after which it is let to its end."""
 
 _STREAMS_OF_A_SHAPE = 4
@@ -73,7 +73,7 @@ class Disturbed:
         """Start the stream and kill until it must be started again; say whether it is unfinished then."""
         driver = self._start()
         driver.wait_until_ready()
-        while not driver.has_ended(self._chance.uniform(0, self._expected.seconds / 4)):
+        while not driver.has_ended(self._chance.uniform(0, self._expected.seconds / 8)):
             victim = self._chance.choice(VICTIMS)
             if driver.kill(victim, self._chance):
                 self.trial.kills[victim.name] += 1

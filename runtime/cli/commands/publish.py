@@ -12,9 +12,10 @@ from runtime.cli.options import AsJson, LogFile, Remote, StoreUrl, TableName
 from runtime.cli.places import Place
 from runtime.cli.publishing import Publishing
 from runtime.cli.publishing_options import OnSpark, Sending, To
-from runtime.cli.reports.publishing import PublishingReport
+from runtime.cli.reports.publishing import PublishingReport, RedriveReport
 from runtime.cli.sessions import working
 from runtime.cli.stores import check_table
+from runtime.errors import UsageError
 
 BatchId = Annotated[
     str, typer.Option("--batch", metavar="ID", show_default=False, help="The batch; it must have ended.")
@@ -26,6 +27,17 @@ Out = Annotated[
         metavar="DIR",
         show_default=False,
         help="Where its outcomes are, if not where the batch wrote them.",
+    ),
+]
+
+Letters = Annotated[
+    bool, typer.Option("--letters", help="List what the target has refused for good, and send nothing.")
+]
+Redrive = Annotated[
+    bool,
+    typer.Option(
+        "--redrive",
+        help="Send again what the target has refused for good, once the cause is mended, and nothing else.",
     ),
 ]
 
@@ -43,6 +55,8 @@ def publish(
     master: OnSpark = None,
     remote: Remote = None,
     log_file: LogFile = None,
+    letters: Letters = False,
+    redrive: Redrive = False,
     as_json: AsJson = False,
 ) -> None:
     r"""Send the outputs of a batch to a target outside, as often as the target can promise.
@@ -55,13 +69,22 @@ def publish(
     of a business object are sent in order.
 
     Stopped or killed at any moment, the same command goes on with what is not out; several at once share the work.
-    What a receiver refuses for good is listed, and costs the others nothing. Reads the outcomes once; with --master or
-    --remote they are read and sent by all workers of Spark, in place of this process.
+    What a receiver refuses for good is a dead letter with its reason, and costs the others nothing: --letters lists
+    these, --redrive sends them again. Reads the outcomes once; with --master or --remote they are read and sent by all
+    workers of Spark, in place of this process.
     """
     states, screen = Place(store, table), Screen(as_json)
     place = place_of_work(master, remote)
+    if letters + redrive + (place is not None) > 1:
+        raise UsageError(
+            "--letters, --redrive and publishing on Spark are done one at a time: name one of them."
+        )
     publishing = Publishing.check(to, batch, sending)
     check_table(*states)
+    if letters or redrive:
+        found = publishing.letters(states) if letters else publishing.redriven(states, out)
+        screen.put(RedriveReport(batch, found))
+        return
     if place is None:
         published = publishing.done_here(states, out)
     else:

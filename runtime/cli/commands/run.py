@@ -27,7 +27,7 @@ from runtime.cli.options import (
 )
 from runtime.cli.places import check_out
 from runtime.cli.publishing import Publishing
-from runtime.cli.publishing_options import PublishTo, Sending
+from runtime.cli.publishing_options import PublishChoices
 from runtime.cli.reports.batch import BatchReport
 from runtime.cli.reports.publishing import PublishingReport
 from runtime.cli.reports.tables import counted
@@ -111,7 +111,7 @@ def run(
     types: Types = None,
     draws: DrawsOption = None,
     algorithm: AlgorithmOption = AlgorithmChoice.STATE_BASED,
-    publish: PublishTo = None,
+    publishing: PublishChoices,
     as_json: AsJson = False,
 ) -> None:
     r"""Run the handlers of an app over a message log with Spark, and write what came of each delivery.
@@ -145,7 +145,7 @@ def run(
     is_there = check_batch(loaded, batch.states, options, batch.batch_id, batch.out, must_exist=must_exist)
     screen = Screen(as_json)
     command = BatchCommand.announced(loaded, batch, options, screen)
-    target = Publishing.check(publish, command.batch_id, Sending.by_default()) if publish else None
+    target = _target(publishing, command.batch_id)
     if not is_there:
         _announce_table(batch, screen)
     with command.carried_out("Reading the log", lambda new, id_: new.run(log.messages, id_)) as done:
@@ -159,6 +159,12 @@ def run(
 def split_types(types: str | None) -> list[str] | None:
     """Return the message types that were named, None when none were."""
     return None if types is None else [each.strip() for each in types.split(",")]
+
+
+def _target(publishing: PublishChoices, batch_id: str) -> Publishing | None:
+    """Return where the batch is published to. Raises `UsageError` for what is no target."""
+    sending = publishing.sending()
+    return Publishing.check(publishing.publish, batch_id, sending) if publishing.publish else None
 
 
 def _publish(target: Publishing, done: CarriedOut, batch: BatchChoices, screen: Screen) -> None:

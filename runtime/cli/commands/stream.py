@@ -32,6 +32,8 @@ from runtime.cli.options import (
     OnError,
 )
 from runtime.cli.places import check_out
+from runtime.cli.publishing import EpochPublishing, Publishing
+from runtime.cli.publishing_options import PublishChoices
 from runtime.cli.reports.tables import counted
 from runtime.errors import UsageError
 
@@ -155,6 +157,7 @@ def stream(
     app: AppSpec,
     choices: StreamChoices,
     batch: MicroBatchChoices,
+    publishing: PublishChoices,
     late: LateOption = Late.REFUSE,
     on_error: OnErrorOption = OnError.CONTINUE,
     on_difference: OnDifferenceOption = OnDifference.DEAD_LETTER,
@@ -172,7 +175,8 @@ def stream(
 
     Each micro-batch is a batch of `consistent batches`, with the id NAME-EPOCH; its outcomes are in OUT as a whole once
     it is published. A query that was stopped, or killed, goes on where it was when it is started again with its name
-    and checkpoint. Another checkpoint under its name is refused.
+    and checkpoint. Another checkpoint under its name is refused. With --publish URL, each epoch is published before the
+    next one begins.
 
     Ctrl-C ends it. With --available-now it ends by itself.
     """
@@ -193,7 +197,8 @@ def stream(
     check_out(batch.out, batch.spark.place)
     check_batch(loaded, batch.states, options, None, batch.out, must_exist=False)
     screen = Screen()
-    new = _stream(loaded, batch, choices, options, screen)
+    publisher = _publisher(publishing, batch, choices)
+    new = _stream(loaded, batch, choices, options, screen=screen, publisher=publisher)
     again = f"Stopped. Nothing is lost: the same command goes on with the query {choices.query}."
     with batch.spark.working(again) as (spark, progress):
         from runtime.spark.streaming.source import open_source
@@ -205,7 +210,13 @@ def stream(
 
 
 def _stream(
-    app: App, batch: MicroBatchChoices, choices: StreamChoices, options: BatchOptions, screen: Screen
+    app: App,
+    batch: MicroBatchChoices,
+    choices: StreamChoices,
+    options: BatchOptions,
+    *,
+    screen: Screen,
+    publisher: EpochPublishing | None,
 ) -> Stream:
     from runtime.spark.streaming.query import Stream
     from runtime.spark.workers.connection import TablePlace
@@ -219,7 +230,19 @@ def _stream(
         choices.compact_after,
         options,
         done=lambda record: screen.note(_sentence(record)),
+        publish=publisher,
     )
+
+
+def _publisher(
+    publishing: PublishChoices, batch: MicroBatchChoices, choices: StreamChoices
+) -> EpochPublishing | None:
+    """Return what publishes each epoch, if anything does. Raises `UsageError` for what is no target."""
+    sending = publishing.sending()
+    if publishing.publish is None:
+        return None
+    Publishing.check(publishing.publish, choices.query, sending)
+    return EpochPublishing(publishing.publish, batch.states, sending)
 
 
 def _sentence(record: BatchRecord) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +11,8 @@ from rich.console import RenderableType
 from runtime.cli.reports.tables import counted, make_table
 
 if TYPE_CHECKING:
+    from runtime.publishing.publisher import Refused
+    from runtime.publishing.redriving import Redriven
     from runtime.publishing.runner import Published
 
 _SHOWN = 10
@@ -45,7 +47,41 @@ class PublishingReport:
             f"now, with {counted(found.outputs, 'output')}."
         )
         if found.refused:
-            rows = [(each.message_id, each.type, each.business_id, each.why) for each in found.refused]
-            title = f"Not sent: {counted(len(rows), 'output')}"
             yield ""
-            yield make_table(title, ("output", "type", "business id", "why"), rows[:_SHOWN])
+            yield _table(found.refused[:_SHOWN], len(found.refused))
+            yield "The same command with --letters lists all of them, and with --redrive sends them again."
+
+
+@dataclass(frozen=True, slots=True)
+class RedriveReport:
+    """The dead letters of a publication, after a redrive or without one."""
+
+    batch_id: str
+    redriven: Redriven
+
+    def document(self) -> dict[str, Any]:
+        """Return the report for JSON."""
+        found = self.redriven
+        return {
+            "batch_id": self.batch_id,
+            "target": found.publication.target,
+            "publication": found.publication.key,
+            "outputs_sent": found.outputs,
+            "refused": [each._asdict() for each in found.refused],
+        }
+
+    def parts(self) -> Iterator[RenderableType]:
+        """Give what was sent again, and all that the target still refuses."""
+        found = self.redriven
+        place = f"of batch {self.batch_id} at {found.publication.target}"
+        if found.outputs:
+            yield f"Sent again {place}: {counted(found.outputs, 'output')}."
+        if found.refused:
+            yield _table(found.refused, len(found.refused))
+        else:
+            yield f"There are no dead letters {place}."
+
+
+def _table(refused: Sequence[Refused], of: int) -> RenderableType:
+    rows = [(each.message_id, each.type, each.business_id, each.why) for each in refused]
+    return make_table(f"Not sent: {counted(of, 'output')}", ("output", "type", "business id", "why"), rows)

@@ -77,7 +77,7 @@ class FunctionPublisher:
             except Exception as error:
                 why = f"{type(error).__name__}: {error}"
                 if self._target.promise.is_noted_before or isinstance(error, PermanentError):
-                    return Refused(output.message_id, output.type, output.business_id, why)
+                    return Refused.of(output, why)
                 if attempt == self._target.attempts:
                     message = (
                         f"{self._target.name} did not send {output.message_id} in {attempt} attempts: {why}"

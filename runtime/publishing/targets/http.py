@@ -136,7 +136,7 @@ class HttpPublisher:
             if status is not None and status < 300:  # noqa: PLR2004 - that is what success is
                 return None
             if status is not None and status < 500 and status not in _PATIENCE:  # noqa: PLR2004 - the receiver's fault
-                return Refused(output.message_id, output.type, output.business_id, why)
+                return Refused.of(output, why)
             if attempt < options.attempts:
                 await asyncio.sleep(pause_seconds(attempt, 0.1, 10.0) if asked is None else asked)
         output_id, times = output.message_id, options.attempts

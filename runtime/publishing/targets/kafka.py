@@ -157,9 +157,7 @@ class KafkaPublisher:
                 except KafkaException as error:
                     if error.args[0].code() != KafkaError.MSG_SIZE_TOO_LARGE:
                         raise
-                    refused.append(
-                        Refused(output.message_id, output.type, output.business_id, error.args[0].str())
-                    )
+                    refused.append(Refused.of(output, error.args[0].str()))
         return refused
 
     def _produce(self, topic: str, key: str, value: str, headers: Mapping[str, str]) -> None:

@@ -84,7 +84,7 @@ class PostgresPublisher:
                 for statement, rows in self._tables.upserts(good):
                     await cursor.executemany(statement.encode(), rows)
         bad = [each for each in outputs if _NO_TEXT in each.business_id + each.message_id]
-        return [Refused(each.message_id, each.type, each.business_id, _NOT_TEXT) for each in bad]
+        return [Refused.of(each, _NOT_TEXT) for each in bad]
 
     async def commit(self) -> None:
         """Commit the outputs with the marker."""

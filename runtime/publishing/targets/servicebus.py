@@ -108,7 +108,7 @@ class ServiceBusPublisher:
             try:
                 batch.add_message(message)
             except MessageSizeExceededError:
-                refused.append(Refused(output.message_id, output.type, output.business_id, _TOO_LARGE))
+                refused.append(Refused.of(output, _TOO_LARGE))
         await sender.send_messages(batch)
         return refused
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 
 from handlers import App
+from runtime.batches.ledger import Ledger
 from runtime.batches.record import BatchRecord, BatchStatus
 from runtime.spark.batch_options import BatchOptions
 from runtime.spark.logs.routing import group
@@ -16,7 +17,10 @@ from runtime.spark.rounds import Round, Rounds
 from runtime.spark.sessions.settings import keep_job_settings
 from runtime.spark.streaming.admission import Admission
 from runtime.spark.streaming.placing import EpochPlaces
-from runtime.spark.workers.connection import TablePlace, open_table
+from runtime.spark.workers.connection import Connection, TablePlace, open_table
+
+PublishEpoch = Callable[[SparkSession, str, str], None]
+"""Publishes what is not out yet of a batch whose outcomes are in a folder."""
 
 
 def no_report(_: BatchRecord) -> None:
@@ -27,8 +31,8 @@ def no_report(_: BatchRecord) -> None:
 class MicroBatches:
     """Runs the micro-batches of a query, whose messages have found their routes: that is planned once for all of them.
 
-    `done` is called with what the ledger has of an epoch that is done. `failure` is what stopped the query: Spark has
-    only its text.
+    `publish` is called with each epoch that is committed, once more when Spark hands that over again. `done` is called
+    with what the ledger has of an epoch that is done. `failure` is what stopped the query: Spark has only its text.
     """
 
     app: App
@@ -37,6 +41,7 @@ class MicroBatches:
     places: EpochPlaces
     options: BatchOptions
     done: Callable[[BatchRecord], None] = no_report
+    publish: PublishEpoch | None = None
     failure: Exception | None = field(default=None, init=False)
     _is_prepared: bool = field(default=False, init=False)
 
@@ -48,6 +53,18 @@ class MicroBatches:
             self.failure = error
             raise
 
+    def show_rest(self) -> None:
+        """Put in OUT the published epochs that wait to be merged: once the query has ended, no others will come."""
+        ledger = Ledger(self._open().table, self.options.clock)
+        self.places.show_all(lambda epoch: self._is_published(ledger, epoch))
+
+    def _is_published(self, ledger: Ledger, epoch: int) -> bool:
+        found = self._open().run(ledger.find(self.admission.batch_id(epoch)))
+        return found is None or found.status is BatchStatus.PUBLISHED  # one that is not there was pruned
+
+    def _open(self) -> Connection:
+        return open_table(self.place.store, self.place.table, self.options.other_table)
+
     def _run(self, messages: DataFrame, epoch: int) -> None:
         rounds = self._rounds(messages)
         self._prepare_once(rounds)
@@ -57,6 +74,8 @@ class MicroBatches:
             self.places.check_unused(epoch)
         if record is None or record.status is not BatchStatus.PUBLISHED:
             record = self._handle(rounds, messages, epoch, self.admission.what(epoch, content))
+        if self.publish is not None:
+            self.publish(messages.sparkSession, record.batch_id, self.places.place_of(epoch))
         self.places.show(epoch)
         self.done(record)
 
@@ -77,6 +96,5 @@ class MicroBatches:
         return lambda job: Work(grouped, replace(job, types=types).fold)
 
     def _rounds(self, messages: DataFrame) -> Rounds:
-        connection = open_table(self.place.store, self.place.table, self.options.other_table)
         out = self.places.working
-        return Rounds(messages.sparkSession, self.app, self.place, out, self.options, connection)
+        return Rounds(messages.sparkSession, self.app, self.place, out, self.options, self._open())

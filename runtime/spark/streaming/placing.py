@@ -11,7 +11,7 @@ is in `OUT` never changes, and so no reader sees a row twice or misses one.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -68,6 +68,11 @@ class EpochPlaces:
         if any(epoch in span for span in self._spans()):
             raise of_another(self.out, batch_id)
 
+    def place_of(self, epoch: int) -> str:
+        """Return the folder that has those of an epoch: OUT, once they were put there."""
+        is_waiting = self._folder().sub(f"batch_id={self.query}-{epoch}").exists()
+        return self.working if is_waiting else self.out
+
     def show(self, epoch: int) -> None:
         """Put the outcomes of a published epoch in OUT, with those of the epochs before it, when enough wait."""
         if not self._moves_whole:
@@ -77,11 +82,11 @@ class EpochPlaces:
         if len(waiting) >= self.compact_after:
             self._show(waiting)
 
-    def show_all(self) -> None:
-        """Put the outcomes of all epochs in OUT, however few wait, once the query has ended by itself."""
+    def show_all(self, is_published: Callable[[int], bool]) -> None:
+        """Put the outcomes of all published epochs in OUT, however few wait, once the query has ended by itself."""
         if self._moves_whole:
             self._tidy_once()
-            self._show(self._waiting())
+            self._show([each for each in self._waiting() if is_published(each.epoch)])
 
     def _show(self, waiting: Sequence[Waiting]) -> None:
         if not waiting:

@@ -6,7 +6,8 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any, Literal
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal
 
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
@@ -23,9 +24,12 @@ from runtime.spark.sessions.kinds import is_connect
 from runtime.spark.sessions.settings import job_settings
 from runtime.spark.streaming.admission import Admission
 from runtime.spark.streaming.checkpoint import Checkpoint
-from runtime.spark.streaming.micro_batches import MicroBatches, no_report
+from runtime.spark.streaming.micro_batches import MicroBatches, PublishEpoch, no_report
 from runtime.spark.streaming.placing import EpochPlaces
 from runtime.spark.workers.connection import TablePlace, check_reach, open_table
+
+if TYPE_CHECKING:
+    from runtime.spark.publishing import PublishTo
 
 Trigger = timedelta | Literal["available-now"] | None
 """How often micro-batches begin: at this interval, one after another, or until all that is there is handled."""
@@ -45,13 +49,15 @@ def run_stream(
     checkpoint: str,
     trigger: Trigger = None,
     compact_after: int = 1,
+    publish: str | PublishTo | None = None,
     **options: Any,  # noqa: ANN401 - the fields of BatchOptions
 ) -> StreamingQuery:
     """Start a query that runs each micro-batch of a streaming DataFrame as a batch, and return it.
 
     `df` has the columns of a log (see `run_batch`). The batch of an epoch has the id `QUERY-EPOCH`, and its outcomes
     are in `out` as those of any batch, from the moment when it is published. With `compact_after`, the outcomes of that
-    many epochs are merged into one folder, and are in `out` from the moment when the last of them is published.
+    many epochs are merged into one folder, and are in `out` from the moment when the last of them is published. With
+    `publish`, the outputs of each epoch are sent to a target, before they are in `out` and the next epoch begins.
     `options` are the fields of `BatchOptions`.
 
     A query that stopped goes on where it was when it is started again with its name and checkpoint: with other handlers
@@ -61,9 +67,17 @@ def run_stream(
     later: `query.exception()`.
     """
     place = TablePlace(store, table)
-    return Stream(app, place, out, query, checkpoint, compact_after, BatchOptions(**options)).start(
-        df, trigger
+    stream = Stream(
+        app,
+        place,
+        out,
+        query,
+        checkpoint,
+        compact_after,
+        BatchOptions(**options),
+        publish=None if publish is None else _publisher(publish, place),
     )
+    return stream.start(df, trigger)
 
 
 @dataclass
@@ -78,6 +92,7 @@ class Stream:
     compact_after: int = 1
     options: BatchOptions = field(default_factory=BatchOptions)
     done: Callable[[BatchRecord], None] = no_report
+    publish: PublishEpoch | None = None
 
     def __post_init__(self) -> None:
         check_id(f"{self.query}-{_LAST_EPOCH}")
@@ -89,7 +104,9 @@ class Stream:
             raise UsageError(message)
         admission = Admission(self.query, Checkpoint(absolute_folder(self.checkpoint)))
         places = EpochPlaces(absolute_folder(self.out), self.query, self.compact_after)
-        self.work = MicroBatches(self.app, self.place, admission, places, self.options, self.done)
+        self.work = MicroBatches(
+            self.app, self.place, admission, places, self.options, self.done, self.publish
+        )
 
     def start(self, df: DataFrame, trigger: Trigger = None) -> StreamingQuery:
         """Start the query. Raises `UsageError` for what is no stream, and `LogError` for what is no log."""
@@ -138,4 +155,13 @@ class Stream:
         if failure is not None:
             message = f"The query {self.query} was stopped: {explain(failure)}"
             raise BatchFailedError(message)
-        self.work.places.show_all()
+        self.work.show_rest()
+
+
+def _publisher(publish: str | PublishTo, place: TablePlace) -> PublishEpoch:
+    # It needs an event loop, which workers that load this module do without.
+    from runtime.spark.publishing import PublishTo  # noqa: PLC0415 - see above
+
+    to = PublishTo(publish) if isinstance(publish, str) else publish
+    to.check()
+    return partial(to.publish, place)

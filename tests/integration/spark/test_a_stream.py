@@ -5,13 +5,18 @@ from __future__ import annotations
 import json
 import shutil
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 
 import pytest
 from pyspark.errors import StreamingQueryException
 
-from runtime.spark import published_outputs, run_stream
+from runtime.publishing.publisher import Promise
+from runtime.publishing.runner import PublishOptions
+from runtime.publishing.targets.function import FunctionTarget
+from runtime.spark import PublishTo, published_outputs, run_stream
 from runtime.spark.streaming.query import Stream
 from runtime.spark.streaming.source import open_source
 from runtime.spark.workers.connection import TablePlace
@@ -24,12 +29,17 @@ from tests.support.streaming import outcomes, put, stream
 def incoming(place):
     """Give a folder with two files of messages."""
     log = generated(place.folder / "log.jsonl", games=3, messages=40, duplicates=0.2, shuffle=True)
-    lines = Path(log).read_text().splitlines(keepends=True)
     folder = place.folder / "incoming"
     folder.mkdir()
-    for number in range(2):
-        put(folder, number, "".join(lines[number::2]))
+    spread(log, folder, 2)
     return folder
+
+
+def spread(log, folder, files):
+    """Write the messages of a log to so many files, each an epoch."""
+    lines = Path(log).read_text().splitlines(keepends=True)
+    for number in range(files):
+        put(folder, number, "".join(lines[number::files]))
 
 
 def forget_the_last_commit(place):
@@ -94,7 +104,8 @@ def test_an_epoch_that_failed_is_resumed_with_other_parallelism(place, incoming)
 @pytest.mark.thorough
 @pytest.mark.parametrize("compact_after", [1, 2])
 def test_streams_are_chained(place, incoming, compact_after):
-    # Given a stream, and one over its OUT that runs beside it
+    # Given a stream of five epochs, and one over its OUT that runs beside it
+    spread(place.folder / "log.jsonl", incoming, 5)
     where = {"store": place.store, "table": place.table}
     chained = place.beside("chained")
     Path(place.out).mkdir()
@@ -117,6 +128,8 @@ def test_streams_are_chained(place, incoming, compact_after):
         second.processAllAvailable()
     finally:
         second.stop()
+    spans = {path.name.removeprefix("batch_id=shots-") for path in Path(place.out).glob("batch_id=*")}
+    assert spans == ({"0..1", "2..3", "4"} if compact_after == 2 else set("01234"))
 
     # Then the second one has handled each output once, as one batch with its cascade would have
     given = published_outputs(outcomes(place)).select("message_id").collect()
@@ -130,28 +143,33 @@ def test_streams_are_chained(place, incoming, compact_after):
 
 
 @pytest.mark.thorough
-def test_two_queries_and_a_batch_at_once_on_one_table(place, incoming):
-    first = run_beside(place, incoming, "first")
+def test_two_queries_and_two_batches_at_once_on_one_table(place, incoming):
+    # Given queries and batches over the same messages, which work at the same time
+    log = str(place.folder / "log.jsonl")
+    first = run_beside(place, incoming, "first", compact_after=2)
     second = run_beside(place, incoming, "second")
-    place.run(str(place.folder / "log.jsonl"), batch_id="night")
+    with ThreadPoolExecutor(2) as executor:
+        runs = [executor.submit(place.run, log, batch_id=name, cascade=True) for name in ("night", "morning")]
+        for each in runs:
+            each.result()
     for query in (first, second):
         query.awaitTermination()
 
-    # Then each message was processed once, in one of the three, with the same outputs in all
+    # Then each message was processed once, in one of the four, with the same outputs in all
     rows = outcomes(place).where("status = 'processed'").select("message_id").collect()
     ids = [row.message_id for row in rows]
     assert len(ids) == len(set(ids)) == sum(count for count, _ in heads(place.store, place.table).values())
-    each = [
-        published(outcomes(place).where(f"batch_id like '{name}%'")) for name in ("first", "second", "night")
-    ]
-    assert each[0] == each[1] == each[2]
+    names = ("first", "second", "night", "morning")
+    expected, *others = (published(outcomes(place).where(f"batch_id like '{name}%'")) for name in names)
+    assert expected
+    assert others == [expected] * 3
 
 
-def run_beside(place, incoming, query):
+def run_beside(place, incoming, query, **options):
     return run_stream(
         open_source(place.spark, str(incoming), "json", max_files=1), place.app, store=place.store,
         table=place.table, out=place.out, query=query, checkpoint=str(place.folder / query),
-        trigger="available-now", partitions=2,
+        trigger="available-now", partitions=2, cascade=True, **options,
     )  # fmt: skip
 
 
@@ -184,3 +202,45 @@ def ticks(spark):
     return numbers.selectExpr(
         "concat('m', value) as message_id", "'StartNewRound' as type", f"{body} as body", "value as sequence"
     )
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("compact_after", [1, 2])
+def test_each_epoch_is_published_and_what_a_target_did_not_take_when_it_goes_on(
+    place, incoming, compact_after
+):
+    # Given a stream whose target takes nothing of the second epoch
+    sent, broken = place.folder / "sent", place.folder / "broken"
+    to = PublishTo(partial(noting, sent, broken), options=PublishOptions(slices=2))
+    options = {"publish": to, "compact_after": compact_after}
+    broken.touch()
+    with pytest.raises(StreamingQueryException, match="ValueError: no"):
+        stream(place, incoming, **options)
+    assert {line.split()[0] for line in sent.read_text().splitlines()} == {"shots-0"}
+
+    # When it goes on, and once more after its last epoch was published and Spark did not note it
+    broken.unlink()
+    stream(place, incoming, **options)
+    assert forget_the_last_commit(place) == 1
+    stream(place, incoming, **options)
+
+    # Then each output was sent once with each epoch that has it
+    expected = outcomes(place).selectExpr("batch_id", "explode(outputs) AS output").collect()
+    in_epochs = {f"{row.batch_id.partition('..')[0]} {row.output.message_id}" for row in expected}
+    lines = sent.read_text().splitlines()
+    assert len(lines) == len(set(lines))
+    if compact_after == 1:
+        assert set(lines) == in_epochs
+    assert {line.split()[1] for line in lines} == {each.split()[1] for each in in_epochs}
+
+
+def noting(file, broken, options):
+    """Return a target that notes what it is given, but nothing of the second epoch while it is broken."""
+
+    def send(output):
+        if broken.exists() and options.batch_id == "shots-1":
+            raise ValueError("no")
+        with file.open("a") as opened:
+            opened.write(f"{options.batch_id} {output.message_id}\n")
+
+    return FunctionTarget("post:send", send, Promise.AT_LEAST_ONCE, attempts=1)

@@ -57,6 +57,40 @@ def test_what_cannot_be_is_told_in_a_sentence(consistent, batch, options, senten
     assert (said.code, sentence in said.err) == (2, True), said.err
 
 
+POST = """
+from pathlib import Path
+from runtime.delivery import PermanentError
+
+def send(message):
+    if not Path("mended").exists() and message.type == "Missed":
+        raise PermanentError("no such topic")
+"""
+
+
+def test_what_was_refused_is_listed_and_sent_again(consistent, batch, tmp_path):
+    (tmp_path / "posting.py").write_text(POST)
+    to = (*batch, "--to", "posting:send", "--strategy", "at-least-once")
+    said = consistent(*to)
+    assert said.code == 0, said.err
+    assert "The same command with --letters lists all of them, and with --redrive sends them" in said.out
+
+    before = consistent(*to, "--letters", "--json").document["refused"]
+    (tmp_path / "mended").touch()
+    redriven = consistent(*to, "--redrive")
+    after = consistent(*to, "--letters")
+
+    assert {(each["type"], each["why"]) for each in before} == {("Missed", "PermanentError: no such topic")}
+    assert len(before) == 8
+    assert "Sent again of batch b1 at posting:send: 8 outputs." in redriven.out
+    assert "There are no dead letters of batch b1 at posting:send." in after.out
+
+
+def test_letters_are_not_sent_on_spark(consistent, batch):
+    said = consistent(*batch, "--to", "sqlite:///out.db", "--redrive", "--master", "local[2]")
+
+    assert (said.code, "are done one at a time" in said.err) == (2, True)
+
+
 def test_a_batch_that_is_not_there_is_told(consistent, batch):
     said = consistent(*batch[:2], "other", *batch[3:], "--to", "sqlite:///out.db")
 

@@ -19,6 +19,8 @@ GIVEN = {
         ("--compact-after", "0", "'--compact-after'"),
         ("--max-dead-letters", "many", "'many'"),
         ("--types", "Fire", "FireAt, Hit"),
+        ("--publish", "ftp://x", "A target is sqlite:///FILE"),
+        ("--map", "Hit=hits", "--map says how outputs are published: add --publish URL."),
     ],
 )
 def test_it_says_what_to_change(consistent, tmp_path, monkeypatch, option, value, sentence):

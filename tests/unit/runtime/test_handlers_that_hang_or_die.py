@@ -21,9 +21,12 @@ from handlers import App, Context, Handler, Message, State, handles
 from runtime import Processor
 from runtime.batches.context import BatchContext
 from runtime.messages.envelope import Envelope
+from runtime.messages.envelopes import Envelopes
+from runtime.messages.parsing import prepare_all
 from runtime.spark.workers.job import FoldJob
 from runtime.spark.workers.supervision import Supervision
 from runtime.supervision.note import Note, leave, read_notes, remove_notes
+from runtime.supervision.supervised import supervised
 from runtime.supervision.watch import Watch
 from tests.support.routed import routed
 
@@ -70,6 +73,7 @@ DEEDS: dict[str, Callable[[], object]] = {
     "interrupt": _raise(KeyboardInterrupt()),
     "exit": _raise(SystemExit(3)),
     "group": _raise(BaseExceptionGroup("all", [KeyboardInterrupt()])),
+    "pause": lambda: time.sleep(QUICK / 4),
     "be interrupted": lambda: os.kill(os.getpid(), signal.SIGINT),
     "kill": lambda: os.kill(os.getpid(), signal.SIGKILL),
     "segfault": lambda: ctypes.string_at(0),
@@ -88,7 +92,7 @@ class Do(Message):
     @field_validator("room")
     @classmethod
     def does(cls, room: str) -> str:
-        DEEDS.get(room, DEEDS["nothing"])()
+        DEEDS.get(room.partition(" ")[0] if "pause" in room else room, DEEDS["nothing"])()
         return room
 
 
@@ -146,6 +150,30 @@ def test_a_handler_that_hangs_is_interrupted(tmp_path, deed, algorithm):
     assert "longer than 0.4 s" in str(found[1][1])
     # ... and the next attempt finds that recorded
     assert fold(tmp_path, "nothing", deed, "nothing", algorithm=algorithm)[1] == found[1]
+
+
+@pytest.mark.parametrize("deed", ["loop", "sleep"])
+def test_a_validator_that_hangs_is_interrupted(deed):
+    bodies = [f'{{"room":"{room}","deed":"nothing"}}' for room in ("hall", deed, deed, "hall")]
+    given = Envelopes.of([Envelope(f"m-{number}", "Do", body) for number, body in enumerate(bodies)])
+
+    with Note() as note, Watch(QUICK, note) as watch:
+        handler = supervised(app, watch).handlers["Doer"]
+        messages = prepare_all(handler, "hall", given).messages
+
+    assert [getattr(each, "reason", None) for each in messages] == [None, *["handler_timeout"] * 2, None]
+    assert "validators of the message took longer than 0.4 s" in str(messages[1])
+
+
+def test_messages_that_take_long_together_are_parsed():
+    bodies = [f'{{"room":"pause {number}","deed":"nothing"}}' for number in range(6)]
+    given = Envelopes.of([Envelope(f"m-{number}", "Do", body) for number, body in enumerate(bodies)])
+
+    with Note() as note, Watch(QUICK, note) as watch:
+        handler = supervised(app, watch).handlers["Doer"]
+        messages = prepare_all(handler, "hall", given).messages
+
+    assert {str(getattr(each, "reason", None)) for each in messages} == {"business_id_mismatch"}
 
 
 @pytest.mark.parametrize("deed", OF_BASE)
@@ -229,6 +257,17 @@ def test_a_consumer_goes_on_after_a_handler_that_hangs(deed):
     assert signal.getsignal(signal.SIGALRM) is signal.SIG_DFL
 
 
+@pytest.mark.usefixtures("_own_alarm")
+def test_a_consumer_goes_on_after_a_validator_that_hangs():
+    table = drive(connect("memory:").table("rooms"))
+    processor = Processor(app, table, forward, handler_timeout=timedelta(seconds=QUICK))
+
+    (outcome,) = drive(processor.process(Envelope("m-1", "Do", '{"room":"sleep","deed":"nothing"}')))
+
+    assert outcome.reason == "handler_timeout"
+    assert signal.getsignal(signal.SIGALRM) is signal.SIG_DFL
+
+
 @pytest.mark.parametrize("deed", OF_BASE)
 def test_a_consumer_goes_on_after_what_ends_programs(deed):
     assert consume(deed) == "handler_error"
@@ -255,7 +294,7 @@ def test_supervision_costs_microseconds_at_most():
         return (time.process_time() - begun) / times
 
     with Note() as note, Watch(30, note) as watch:
-        supervised = min(cost(lambda: watch.call(do, state, message, context)) for _ in range(5))
+        watched = min(cost(lambda: watch.call(do, state, message, context)) for _ in range(5))
     alone = min(cost(lambda: do(state, message, context)) for _ in range(5))
 
-    assert supervised - alone < 5e-6
+    assert watched - alone < 5e-6

@@ -65,8 +65,19 @@ def test_epochs_wait_until_there_are_enough_and_are_one_file_for_each_round(out,
         assert seen(out) == expected
 
     assert len(list((tmp_path / "out" / "batch_id=shots-0..2").rglob("*.parquet"))) == 2
-    places.show_all()
+    places.show_all(lambda _: True)
     assert seen(out) == whole(0, 1, 2, 3)
+
+
+def test_an_epoch_that_is_open_stays_hidden_when_the_others_are_put_in_place(out):
+    places = EpochPlaces(out, "shots", compact_after=9)
+    for epoch in range(3):
+        publish(places, epoch)
+
+    places.show_all(lambda epoch: epoch < 2)
+
+    assert seen(out) == whole(0, 1)
+    assert seen(places.working) == whole(2)
 
 
 def test_what_is_compacted_is_what_was_written(out):
@@ -110,7 +121,7 @@ def test_epochs_of_other_queries_are_left_alone(out):
 
     places.show(20)
     assert seen(out) == whole(20)
-    others.show_all()
+    others.show_all(lambda _: True)
     assert seen(out) == whole(0, 20)
 
 
@@ -153,7 +164,7 @@ def test_a_reader_that_looks_all_the_time_sees_no_row_twice_and_misses_none(out,
         publish(places, epoch)
         with suppress(KilledError):
             looked += [look(places, epoch, out, steps, number) for number in range(0, 12, 3)]
-    places.show_all()
+    places.show_all(lambda _: True)
 
     assert all(count == 4 for each in looked for count in each.values())
     sizes = [len(each) for each in looked]

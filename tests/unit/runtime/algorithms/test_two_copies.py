@@ -92,6 +92,7 @@ def test_copies_whose_workers_take_turns(algorithm):
         assert_one_hit(world)
 
 
+@pytest.mark.thorough
 def test_copies_whose_workers_take_turns_after_a_crash(algorithm):
     # The first attempt leaves something unfinished behind, so that both workers finish what another has begun.
     count = len(calls(algorithm)) + 2

@@ -1,0 +1,112 @@
+"""Streams without Spark: the shipped micro-batches over a checkpoint as Spark writes it, with the cascade of each.
+
+A driver plans an epoch, hands it over, and notes in the commit log that it is done, as Spark does. Now and then the
+last entry of that log is deleted, so that an epoch is handed over again that may be published. In the middle of the
+stream the handlers change to a second revision.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+from handlers import App
+from runtime.spark.batch_options import BatchOptions
+from runtime.spark.rounds import Round, Rounds
+from runtime.spark.streaming.admission import Admission
+from runtime.spark.streaming.checkpoint import Checkpoint
+from runtime.spark.streaming.micro_batches import MicroBatches
+from runtime.spark.streaming.placing import EpochPlaces
+from runtime.spark.workers.connection import open_table
+from runtime.spark.workers.job import Wrap
+from tests.faults.compared import Found, look
+from tests.faults.marks import Phase
+from tests.faults.without_spark import NO_SPARK, BatchWithoutSpark, Row, noting_deaths
+from tests.faults.world import NOW, World
+from tests.stream_kills.apps import first, second
+from tests.support.checkpoints import WrittenCheckpoint
+
+EPOCHS, OF_FIRST = 6, 3
+"""How many micro-batches there are, and how many of them the first handlers get."""
+
+QUERY = "shots"
+
+
+@dataclass
+class MicroBatchesWithoutSpark(MicroBatches):
+    """Micro-batches whose messages are in a list."""
+
+    def _prepare_once(self, rounds: Rounds) -> None:
+        if not self._is_prepared:
+            rounds.check_table()
+            self._is_prepared = True
+
+    def _first_round(self, rounds: Rounds, messages: Any) -> Round:
+        return cast("BatchWithoutSpark", rounds).messages_of(messages)
+
+    def _rounds(self, messages: Any) -> BatchWithoutSpark:
+        connection = open_table(self.place.store, self.place.table)
+        out = self.places.working
+        return BatchWithoutSpark(NO_SPARK, self.app, self.place, out, self.options, connection, messages)
+
+
+class Streamed(World):
+    """A stream of a few epochs. How many are merged follows from its seed."""
+
+    @property
+    def out(self) -> Path:
+        """Where its outcomes are, beside nothing else that is compared."""
+        return self.folder / "kept" / "out"
+
+    @property
+    def _written(self) -> WrittenCheckpoint:
+        return WrittenCheckpoint(self.folder / "checkpoint")
+
+    def begin(self) -> None:
+        """Make its folders, its table and its checkpoint. Call it in a child."""
+        super().begin()
+        self.out.mkdir(parents=True)
+        (WrittenCheckpoint.begun(self.folder / "checkpoint").folder / "commits").mkdir()
+
+    def drive(self, wrap: Wrap) -> None:
+        """Go on with the stream until it ends. Call it in a child."""
+        self.prepare_driver()
+        commits = self.folder / "checkpoint" / "commits"
+        done = len(list(commits.iterdir()))
+        if done % 2:
+            done -= 1
+            (commits / str(done)).unlink()
+        with noting_deaths(self.marks.count_death):
+            self._run(done, OF_FIRST, first, wrap)
+            self._run(max(done, OF_FIRST), EPOCHS, second, wrap)
+
+    def _run(self, begin: int, end: int, app: App, wrap: Wrap) -> None:
+        """Run epochs with the handlers of an app, as one start of a query."""
+        admission = Admission(QUERY, Checkpoint(str(self._written.folder)))
+        places = EpochPlaces(str(self.out), QUERY, 1 + self.shape.seed % 3)
+        options = BatchOptions(
+            cascade=True,
+            partitions=2,
+            in_flight=4,
+            algorithm=self.shape.algorithm,
+            clock=NOW,
+            wrap=wrap,
+            step=self.marks.step,
+        )
+        work = MicroBatchesWithoutSpark(app, self.place, admission, places, options)
+        for epoch in range(begin, end):
+            self.marks.phase = Phase.BEGINNING
+            self._written.plan_files(epoch, f"file:///incoming/{epoch}.jsonl")
+            work(cast("Any", self._messages(epoch)), epoch)
+            (self._written.folder / "commits" / str(epoch)).touch()
+        if begin < end:
+            work.show_rest()
+
+    def _messages(self, epoch: int) -> Sequence[Row]:
+        return self.log[epoch::EPOCHS]
+
+    def look(self) -> Found:
+        """Return what there is. Call it in a child."""
+        return look(self.place, self.folder / "kept", self.out)

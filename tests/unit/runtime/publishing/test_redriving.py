@@ -1,0 +1,155 @@
+"""What a target refused is sent again, once its cause is mended: as often as the target promises, and in order."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from eventstore import connect
+from runtime.errors import PermanentError, TargetError, UsageError
+from runtime.publishing.publisher import Promise
+from runtime.publishing.redriving import letters, redrive
+from runtime.publishing.runner import PublishOptions
+from runtime.publishing.targets.choice import open_target
+from runtime.publishing.targets.function import FunctionTarget
+from runtime.publishing.targets.options import TargetOptions
+from tests.support.done_batches import TABLE
+
+
+class Post:
+    """Refuses the outputs of some games for good, and takes all others."""
+
+    def __init__(self, promise=Promise.AT_LEAST_ONCE, refused=("g1", "g2")):
+        self.refused = set(refused)
+        self.sent = []
+        self.target = FunctionTarget("post:send", self.send, promise, attempts=1)
+
+    def send(self, output):
+        if output.business_id in self.refused:
+            raise PermanentError(f"{output.business_id} has moved")
+        self.sent.append(output.message_id)
+
+
+@pytest.fixture
+def post(batch):
+    """Return a post that has refused two games of a batch."""
+    post = Post()
+    publish(batch, post.target)
+    assert len(post.sent) == 16
+    post.sent.clear()
+    return post
+
+
+def publish(batch, target):
+    from runtime.publishing.runner import publish
+
+    return on_table(
+        batch, lambda table: publish(table, batch.record, str(batch.out), target, PublishOptions(slices=2))
+    )
+
+
+def again(batch, target, **options):
+    return on_table(
+        batch,
+        lambda table: redrive(table, batch.record, str(batch.out), target, PublishOptions(**options)),
+    )
+
+
+def listed(batch, target):
+    found = on_table(batch, lambda table: letters(table, batch.record, target))
+    return [(each.message_id, each.handler, each.why) for each in found.refused]
+
+
+def on_table(batch, work):
+    async def worked():
+        async with connect(batch.store) as store:
+            return await work(await store.table(TABLE))
+
+    return asyncio.run(worked())
+
+
+def test_dead_letters_are_listed_with_the_reason_and_nothing_is_sent(batch, post):
+    assert listed(batch, post.target) == [
+        (f"{game}-{number}", "ShootingRange", f"PermanentError: {game} has moved")
+        for game in ("g1", "g2")
+        for number in range(4)
+    ]
+    assert post.sent == []
+
+
+def test_what_the_target_takes_now_is_a_letter_no_more_and_the_rest_has_its_new_reason(batch, post):
+    post.refused = {"g2"}
+    done = again(batch, post.target)
+
+    assert post.sent == [f"g1-{number}" for number in range(4)]
+    assert done.outputs == 4
+    assert {each.business_id for each in done.refused} == {"g2"}
+
+    post.refused = set()
+    assert again(batch, post.target).refused == []
+    assert again(batch, post.target).outputs == 0
+    assert sorted(post.sent) == sorted(f"{game}-{number}" for game in ("g1", "g2") for number in range(4))
+
+
+def test_at_most_once_it_is_noted_before_and_two_redrives_send_each_output_once(batch):
+    post = Post(Promise.AT_MOST_ONCE)
+    publish(batch, post.target)
+    post.sent.clear()
+    post.refused = set()
+
+    async def twice(table):
+        work = (redrive(table, batch.record, str(batch.out), post.target) for _ in range(2))
+        return await asyncio.gather(*work)
+
+    done = on_table(batch, twice)
+
+    assert sorted(post.sent) == sorted(set(post.sent))
+    assert sum(each.outputs for each in done) == 8
+
+
+def test_at_most_once_what_was_under_way_when_it_was_killed_is_in_doubt_and_still_listed(batch):
+    post = Post(Promise.AT_MOST_ONCE, refused=("g1",))
+    publish(batch, post.target)
+
+    async def die(output):
+        raise asyncio.CancelledError
+
+    with pytest.raises(asyncio.CancelledError):
+        again(batch, FunctionTarget("post:send", die, Promise.AT_MOST_ONCE, 1))
+
+    whys = [why for *_, why in listed(batch, post.target)]
+    assert [why.startswith("It was about to be sent again") for why in whys] == [True, False, False, False]
+
+
+def test_one_that_stops_is_resumed(batch, post):
+    def send(output):
+        if output.message_id == "g1-2":
+            raise ValueError("busy")
+        post.sent.append(output.message_id)
+
+    with pytest.raises(TargetError, match="did not send g1-2"):
+        again(batch, FunctionTarget("post:send", send, Promise.AT_LEAST_ONCE, 1), concurrency=1)
+    assert post.sent == ["g1-0", "g1-1"]
+
+    post.refused = set()
+    assert again(batch, post.target).outputs == 6
+    assert len(set(post.sent)) == len(post.sent) == 8
+
+
+def test_a_receiver_of_http_gets_each_with_its_key(batch, receiver):
+    refusing_first = f"{receiver.url}/bk"
+    done = batch.publish(refusing_first)
+    assert len(done.refused) == len(batch.ids)
+
+    redriven = again(batch, open_target(refusing_first, TargetOptions()))
+
+    assert (redriven.outputs, redriven.refused) == (len(batch.ids), [])
+    assert receiver.counts()["effects"].keys() == batch.ids
+
+
+def test_a_batch_that_was_not_published_so_has_no_letters(batch, post):
+    other = FunctionTarget("post:other", post.send, Promise.AT_LEAST_ONCE, 1)
+
+    with pytest.raises(UsageError, match="was not published to post:other"):
+        again(batch, other)
