@@ -27,7 +27,7 @@ from runtime.tables.wanted import Wanted
 _PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 _PARTS_OF_A_CORE = 4
 _REQUIRED = ("store", "table")
-_COMMON = (*_REQUIRED, "numPartitions")
+_COMMON = (*_REQUIRED, "columns", "numPartitions")
 _OF_STREAMS = ("handler", "businessId", "since", "until", "app")
 _OPTIONS: Mapping[Kind, Sequence[str]] = {
     Kind.STATE: (*_COMMON, *_OF_STREAMS, "asOf", "batchId"),
@@ -67,7 +67,7 @@ class TableSource(DataSource):
         return f"consistent-{cls.kind}"
 
     def schema(self) -> StructType:
-        """Return all columns."""
+        """Return the columns that are asked for: all, or those of the option."""
         return from_arrow_schema(self._request().schema)
 
     def reader(self, schema: StructType) -> DataSourceReader:
@@ -96,7 +96,7 @@ class TableSource(DataSource):
             if not options.get(name):
                 raise UsageError(f"{self.name()} needs the option {name}.")
         since, until = moment(options.get("since")), moment(options.get("until"))
-        return Request(
+        request = Request(
             kind,
             Wanted(options.get("handler"), options.get("businessId"), since, until),
             moment(options.get("asOf")),
@@ -105,6 +105,12 @@ class TableSource(DataSource):
             options.get("changeStartBatchId"),
             options.get("changeEndBatchId"),
             _app(options.get("app")),
+        )
+        columns = options.get("columns")
+        return (
+            request
+            if columns is None
+            else request.with_columns([name.strip() for name in columns.split(",")])
         )
 
 

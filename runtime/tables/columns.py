@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import pyarrow as pa
@@ -18,6 +19,11 @@ MAX_BYTES = 8 * 2**20
 
 Columns = Mapping[str, pa.DataType]
 
+Makers = Mapping[str, Callable[[Sequence[Any]], pa.Array]]
+"""What makes the arrays of some columns from values of another form."""
+
+_NONE: Makers = MappingProxyType({})
+
 
 def chosen(columns: Columns, names: Sequence[str] | None) -> dict[str, pa.DataType]:
     """Return the columns that are asked for, all for None. Raises `UsageError` for one that is not there."""
@@ -29,11 +35,16 @@ def chosen(columns: Columns, names: Sequence[str] | None) -> dict[str, pa.DataTy
     return {name: columns[name] for name in names}
 
 
-def to_batch(columns: Columns, values: Mapping[str, Sequence[Any]], count: int) -> pa.RecordBatch:
+def to_batch(
+    columns: Columns, values: Mapping[str, Sequence[Any]], count: int, makers: Makers = _NONE
+) -> pa.RecordBatch:
     """Return some rows, given column by column; times are in microseconds since 1970 UTC."""
     if not columns:
         return pa.RecordBatch.from_struct_array(pa.array([{}] * count, pa.struct([])))
-    arrays = [_array(values[name], type_) for name, type_ in columns.items()]
+    arrays = [
+        makers[name](values[name]) if name in makers else _array(values[name], type_)
+        for name, type_ in columns.items()
+    ]
     return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(list(columns.items())))
 
 
@@ -44,8 +55,9 @@ def _array(values: Sequence[Any], type_: pa.DataType) -> pa.Array:
 class Buffer:
     """Collects rows column by column; `take` gives a record batch."""
 
-    def __init__(self, columns: Columns) -> None:
+    def __init__(self, columns: Columns, makers: Makers = _NONE) -> None:
         self.columns = columns
+        self._makers = makers
         self.rows = 0
         self.bytes = 0
         self._values: dict[str, list[Any]] = {name: [] for name in columns}
@@ -64,7 +76,7 @@ class Buffer:
 
     def take(self) -> pa.RecordBatch:
         """Return what was added since the last time."""
-        batch = to_batch(self.columns, self._values, self.rows)
+        batch = to_batch(self.columns, self._values, self.rows, self._makers)
         self.rows = self.bytes = 0
         self._values = {name: [] for name in self.columns}
         return batch

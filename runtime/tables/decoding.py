@@ -9,10 +9,11 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from runtime.messages.message_ids import IdKey, id_text
+from runtime.messages.message_ids import IdKey
 from runtime.storage.readable_captures import readable
 from runtime.storage.run import ID_PROPERTIES, INDEX_PROPERTIES, Commit, Run, RunIndex, read_ids, read_index
-from runtime.tables.columns import TEXT, TIME
+from runtime.tables.columns import TEXT, TIME, Makers
+from runtime.tables.id_texts import id_texts
 from runtime.tables.models import StateColumns
 from runtime.tables.streams import RUN, Part, run_of
 
@@ -91,7 +92,7 @@ COLUMNS = {
     "handler": Column(TEXT, INDEX_PROPERTIES, lambda some: [some.stream.handler] * some.count),
     "business_id": Column(TEXT, INDEX_PROPERTIES, lambda some: [some.stream.business_id] * some.count),
     "version": Column(pa.int64(), INDEX_PROPERTIES, lambda some: range(some.first, some.first + some.count)),
-    "message_id": Column(TEXT, _IDS, lambda some: [id_text(key) for key in some.ids]),
+    "message_id": Column(TEXT, _IDS, lambda some: some.ids),
     "type": Column(TEXT, RUN, lambda some: some.run.versions.types),
     "now": Column(TIME, RUN, lambda some: some.run.versions.nows),
     "enqueued_at": Column(TIME, RUN, lambda some: some.run.versions.enqueued_at),
@@ -114,6 +115,9 @@ COLUMNS = {
 """The columns of a version: those of an export, with states and captured values as JSON."""
 
 STATES = {"before", "after"}
+
+MAKERS: Makers = {"message_id": id_texts}
+"""Columns whose values become an array many at a time: ids are kept as bytes until then."""
 
 
 def _maps(values: Iterable[Any], read: Callable[[Any], str]) -> list[list[tuple[str, str]] | None]:

@@ -11,7 +11,7 @@ from eventstore import PAGE_SIZE, KeyRange, Table
 from runtime.errors import StoredDataError
 from runtime.tables.change_feed import ChangeFeed
 from runtime.tables.columns import MAX_BYTES, Buffer, Columns, chosen
-from runtime.tables.decoding import COLUMNS, STATES, Decoded
+from runtime.tables.decoding import COLUMNS, MAKERS, STATES, Decoded
 from runtime.tables.models import StateColumns, as_json
 from runtime.tables.outputs import TYPE, Outputs
 from runtime.tables.streams import Part, StreamHead, parts_in, parts_of
@@ -104,7 +104,7 @@ class _Reader:
         model: StateColumns,
         outputs: Outputs | None,
     ) -> None:
-        self.buffer = Buffer(columns)
+        self.buffer = Buffer(columns, MAKERS)
         self._columns = columns
         self._wanted = wanted
         self._feed = feed

@@ -154,6 +154,15 @@ def test_columns_that_the_schema_leaves_out_are_not_read(diaries):
     assert [batch.schema.names for batch in read.read(read.partitions()[0])] == [["handler"]]
 
 
+def test_columns_that_the_option_leaves_out_are_not_read(diaries):
+    made = source(diaries, Kind.VERSIONS, columns="version, handler")
+
+    read: Any = made.reader(made.schema())
+
+    assert made.schema().fieldNames() == ["version", "handler"]
+    assert [batch.schema.names for batch in read.read(read.partitions()[0])] == [["version", "handler"]]
+
+
 def test_a_secret_is_resolved_where_the_reader_is_made_and_not_shown(monkeypatch):
     monkeypatch.setenv(
         "STORE_OF_TEST", f"DefaultEndpointsProtocol=https;{SECRET};EndpointSuffix=core.windows.net"
@@ -173,6 +182,7 @@ def test_a_secret_is_resolved_where_the_reader_is_made_and_not_shown(monkeypatch
         ({"table": ""}, "consistent-state needs the option table."),
         ({"store": "memory:x"}, "A memory: store is seen by one process only"),
         ({"app": "samples.nothing:app"}, "The option app names no App"),
+        ({"columns": "handler,headlines"}, "There is no column headlines: the columns are handler"),
         ({"numPartitions": "many"}, "numPartitions is 'many': give a number"),
     ],
 )
