@@ -61,8 +61,9 @@ class Processor:
     `deduplication_store` and `token_store` are tables for the algorithms that use them, which may be in another store;
     by default they are the table of the states.
 
-    `settings` are those of the table, as `TableSettings.of(table)` reads them. Without them they are read before the
-    first message, which costs one request.
+    `settings` are those of the table, as `TableSettings.of(table)` reads them, or as `TableSettings.claim(table, app)`
+    makes them: then the table belongs to the app, as after a batch. Without them they are read before the first
+    message, which costs one request, and the table gets no mark.
 
     With `acknowledge_every` the ledger of the table is told, once in such a time, that the outputs of all messages
     handled until then are out, so that truncation may cut their versions: two or three requests when a time begins, and

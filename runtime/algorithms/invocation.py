@@ -84,7 +84,8 @@ def invoke_handler(
         if type(returned) is not handler.state_type:
             raise CodecError(_no_result(method, handler, returned))  # noqa: TRY301 - told as all other errors are
         if plain is not None:
-            _check_unchanged(handler, plain.is_unchanged(state, values))
+            if not plain.is_unchanged(state, values):
+                raise _changed(handler)  # noqa: TRY301 - as above
             if returned is state:
                 return state, before
             after = codec.encode(returned)
@@ -92,7 +93,8 @@ def invoke_handler(
                 return returned, after
         else:
             after = codec.encode(returned)
-            _check_unchanged(handler, (after if returned is state else codec.encode(state)) == before)
+            if (after if returned is state else codec.encode(state)) != before:
+                raise _changed(handler)  # noqa: TRY301 - as above
         return (codec.reread(before), before) if after == before else codec.canonical(after)
     except BaseException as error:
         if is_from_outside(error):
@@ -145,9 +147,8 @@ def _no_result(method: Method, handler: HandlerDefinition, returned: object) -> 
     return f"{name} returned a {type(returned).__name__}: return the next state, a {handler.state_type.__name__}."
 
 
-def _check_unchanged(handler: HandlerDefinition, is_unchanged: bool) -> None:  # noqa: FBT001 - what was found
-    if not is_unchanged:
-        message = (
-            f"{handler.name} mutated its input state: return a changed copy, state.model_copy(update=...)."
-        )
-        raise InputStateChangedError(message)
+def _changed(handler: HandlerDefinition) -> InputStateChangedError:
+    """Return the error of a handler that left another input state than it got."""
+    return InputStateChangedError(
+        f"{handler.name} mutated its input state: return a changed copy, state.model_copy(update=...)."
+    )

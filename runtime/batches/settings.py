@@ -11,9 +11,10 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Literal
 
-from eventstore import Operation, Row, Table, Value, pages
+from eventstore import ConcurrencyConflictError, Operation, Row, RowError, Table, Value, pages
 from handlers import App
 from runtime.errors import UsageError
+from runtime.retries import RetryPolicy, until_undisturbed
 from runtime.storage.damage import expect, reading_row
 from runtime.storage.properties import text
 
@@ -77,6 +78,26 @@ class TableSettings:
         row = await table.get(LEDGER, OF_TABLE)
         return cls() if row is None else read_settings(row)
 
+    @classmethod
+    async def claim(
+        cls,
+        table: Table,
+        app: App,
+        *,
+        draws: Draws | None = None,
+        adopt: bool = False,
+        retries: RetryPolicy | None = None,
+    ) -> TableSettings:
+        """Make a table an app's own, as a batch does, and return the settings that `Processor` takes.
+
+        `draws` chooses keyed draws for a new table; `adopt` takes over a table of another app. Costs a request, two
+        when the settings change, and for keyed draws one more for each 1,000 rows. Raises `UsageError`.
+        """
+        asked = Claim(Owner.of(app), draws, adopt)
+        return await until_undisturbed(
+            (retries or RetryPolicy()).beside(table), partial(_claimed, table, asked)
+        )
+
     def check_owner(self, owner: Owner) -> None:
         """Raise `UsageError` when the table belongs to another app."""
         if self.owner is not None and not self.owner.is_same(owner):
@@ -134,6 +155,21 @@ class Claim:
             return replace(found, owner=self.owner)
         found.check_owner(self.owner)
         return replace(found, owner=found.owner.after(self.owner))
+
+
+async def _claimed(table: Table, claim: Claim) -> TableSettings:
+    page = await table.query(LEDGER, "!", OF_TABLE)
+    rows = {row.row_key: row for row in page.rows}
+    own = rows.pop(OF_TABLE, None)
+    found = TableSettings() if own is None else read_settings(own)
+    after = await claim.made_on(table, found, has_batches=bool(rows))
+    if after == found:
+        return found
+    try:
+        (etag,) = await table.transact(LEDGER, [after.operation()])
+    except RowError as error:
+        raise ConcurrencyConflictError(LEDGER, str(error)) from error
+    return replace(after, etag=etag)
 
 
 async def _has_objects(table: Table) -> bool:

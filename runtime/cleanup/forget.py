@@ -27,6 +27,7 @@ from runtime.cleanup.policies import Policies, PolicyReader, Scope
 from runtime.documents.registrations import is_registration
 from runtime.documents.store import ListedDocuments
 from runtime.errors import UsageError
+from runtime.publishing.erasing import count_letters, forget_letters
 from runtime.retries import RetryPolicy, until_undisturbed
 from runtime.storage.damage import placed
 from runtime.storage.head import HEAD_PROPERTIES, Head, read_head
@@ -89,7 +90,10 @@ class _Found:
 
 
 async def look(tables: Tables, handler: str, business_id: str) -> Trace | None:
-    """Return what there is of an object, None when there is nothing. Reads its keys and its header."""
+    """Return what there is of an object, None when there is nothing.
+
+    Reads its keys, its header, and the dead letters of publications.
+    """
     found = await _read(tables.states, handler, business_id)
     if found is None:
         return None
@@ -98,6 +102,7 @@ async def look(tables: Tables, handler: str, business_id: str) -> Trace | None:
         async for some in _rows(table, found.key):
             rows.update(_kind(row.row_key) for row in some)
     rows["tokens"] = len(found.tokens)
+    rows["dead letters of publications"] = await count_letters(tables.states, handler, business_id)
     if _has_documents(found):
         rows["documents"] = len(await _documents(tables.states, found.key))
     head, entity, tombstone = found.head, found.entity, found.tombstone
@@ -126,7 +131,7 @@ async def forget(
 
     The tombstone refuses all messages or, with `restart`, begins a new history: a message that was enqueued `now` or
     before, or at a time that is not known, is too late for it. Costs a request for each 1,000 rows and one for each
-    99, and eight more; one more for each 1,000 ids in a store of their own. With the store of `documents` all those of
+    99, and nine more; one more for each 1,000 ids in a store of their own. With the store of `documents` all those of
     the object are deleted, which costs one request for each and three more. Raises `UsageError` when a policy holds the
     object, and `RetriesExhaustedError` after too many lost races in a row.
     """
@@ -165,6 +170,7 @@ async def _forget_once(
             refusing = await _delete_documents(tables.states, documents, refusing, now)
         refusing = await _delete_rows(tables.states, refusing)
         await Policies(tables.states, lambda: now).remove_rules(Scope(handler, business_id))
+        await forget_letters(tables.states, handler, business_id)
         await _strip(tables.states, refusing, Tombstone(now, refuses=not restart))
     except RowError as error:
         raise ConcurrencyConflictError(found.key, str(error)) from error

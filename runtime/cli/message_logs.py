@@ -23,10 +23,10 @@ def check_log(path: str, master: str, format_: str | None) -> None:
 
 
 def check_source(folder: str, master: str) -> None:
-    """Raise `LogError` when the folder of a stream is not there, as far as that can be told without Spark."""
+    """Raise `LogError` when the folder of a stream is none, as far as that can be told without Spark."""
     is_pattern = any(sign in folder for sign in _PATTERN_SIGNS)
-    if _is_here(folder, master) and not is_pattern and not Path(folder).exists():
-        raise LogError(f"There is no log at {folder}.")
+    if _is_here(folder, master) and not is_pattern and not Path(folder).is_dir():
+        raise LogError(f"There is no folder {folder}: --source names the one that files come into.")
 
 
 def _is_here(path: str, master: str) -> bool:

@@ -45,7 +45,13 @@ class LogOptions:
     source: Source = None
 
     def check(self, master: str) -> None:
-        """Raise `LogError` for what is no log, as far as that can be told without Spark."""
+        """Raise `LogError` for what is no log, as far as that can be told without Spark.
+
+        Raises `UsageError` for a source that cannot be.
+        """
+        from runtime.spark.logs.log import check_source
+
+        check_source(self.source or "")
         check_log(self.messages, master, None if self.log_format is None else self.log_format.value)
 
     def named(self) -> dict[str, Any]:

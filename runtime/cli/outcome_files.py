@@ -89,11 +89,13 @@ class OutcomeFiles:
 
         Raises `NotPossibleError` when there is none, and when the folder cannot be read.
         """
+        if Path(out).is_file():
+            raise NotPossibleError(f"{out} is a file: name the folder that batches write their outcomes to.")
         try:
             batches = list(_batches(open_folder(_absolute(out)), batch_id))
             held_back = [_id(batch) for batch in batches if HELD_BACK in batch.sizes()]
             rounds = [each for batch in batches for each in _rounds(batch)]
-        except OSError as error:
+        except (OSError, pa.ArrowException) as error:
             reason = str(error).partition("\n")[0]
             raise NotPossibleError(f"Outcomes cannot be read from {out}: {reason}.") from error
         is_one = batch_id is not None or _id(open_folder(out)) != ""

@@ -5,7 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
+import typer
 from typer.core import TyperCommand
+
+_OF_PYDANTIC = "Value error, "
+"""What it puts before the sentences of others."""
 
 _WHAT_IS_TAKEN = frozenset({"--messages", "--message", "--stream", "--handler", "--reason", "--id", "--edit"})
 """Options that choose what is worked on; of others, as everywhere, the last value counts."""
@@ -26,4 +30,8 @@ class OnceOnly(TyperCommand):
                     else ""
                 )
                 ctx.fail(f"{name} is given {times} times, and takes one value.{folder}")
-        return super().parse_args(ctx, args)
+        try:
+            return super().parse_args(ctx, args)
+        except typer.BadParameter as error:
+            error.message = error.message.removeprefix(_OF_PYDANTIC)
+            raise

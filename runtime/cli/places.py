@@ -56,16 +56,27 @@ class Stores(NamedTuple):
 
 def check_out(out: str, master: str) -> None:
     """Raise `NotPossibleError` when nothing can be written to a folder, as far as that can be told without Spark."""
-    if ":" in out or not master.startswith("local"):
+    check_folder(out, master, "Outcomes", "--out")
+
+
+def check_folder(path: str, master: str, what: str, option: str) -> None:
+    """Raise `NotPossibleError` when nothing can be written to the folder of an option."""
+    if ":" in path or not master.startswith("local"):
         return
-    folder = Path(out).absolute()
+    folder = Path(path).absolute()
     there = next(each for each in (folder, *folder.parents) if each.exists())
     if not there.is_dir():
         raise NotPossibleError(
-            f"Outcomes cannot be written to {out}: {there} is a file. Choose another --out."
+            f"{what} cannot be written to {path}: {there} is a file. Choose another {option}."
         )
     if not os.access(there, os.W_OK):
-        raise NotPossibleError(f"Outcomes cannot be written to {out}: {there} may not be written to.")
+        raise NotPossibleError(f"{what} cannot be written to {path}: {there} may not be written to.")
+
+
+def check_file(file: Path | None) -> None:
+    """Raise `NotPossibleError` when a file cannot be made, as there is no folder for it."""
+    if file is not None and not file.parent.is_dir():
+        raise NotPossibleError(f"{file} cannot be written: there is no folder {file.parent}.")
 
 
 def check_named(

@@ -58,7 +58,7 @@ class FolderDocuments(ListedDocuments):
     def _delete(self, name: str) -> None:
         folder, file = self._place(name)
         folder.delete_file(file)
-        if folder.exists():
+        if folder.is_local and folder.exists():
             folder.flush()
 
     def _read(self, name: str) -> bytes:

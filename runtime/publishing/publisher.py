@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from datetime import timedelta
 from enum import StrEnum
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from runtime.publishing.slices import CommittedOutput
+if TYPE_CHECKING:
+    from runtime.publishing.slices import CommittedOutput
 
 
 class Promise(StrEnum):

@@ -37,7 +37,7 @@ from runtime.storage.properties import number, text, time
 
 PARTITION = "_publishing"
 _PUBLICATION, _SLICE, _REFUSED = "p:", "s:", "r:"
-_LAST = "\U0010ffff"
+LAST = "\U0010ffff"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +53,11 @@ class Publication:
     def marker(self) -> str:
         """What its slices are called in the target. Cut otherwise, they are other slices."""
         return f"{self.key}-{self.slices}"
+
+    @property
+    def batch_id(self) -> str:
+        """The batch that is published."""
+        return self.key.rpartition("-")[0]
 
     def check_slices(self, asked: int | None) -> None:
         """Raise `UsageError` when it was begun with another number of slices than is asked for."""
@@ -105,8 +110,13 @@ class Publications:
 
     async def find(self, key: str) -> Publication | None:
         """Return the publication of a key, None when it was not begun. One request."""
-        row = await self._table.get(PARTITION, f"{_PUBLICATION}{key}")
+        row = await self._table.get(PARTITION, publication_key(key))
         return None if row is None else _publication(row)
+
+    async def every(self) -> AsyncIterator[Publication]:
+        """Give all publications. A request for each 1,000."""
+        async for row in self._rows(_PUBLICATION):
+            yield _publication(row)
 
     async def begin(self, key: str, target: str, slices: int | None, default_slices: int) -> Publication:
         """Begin a publication, or return the one that was begun. One or two requests.
@@ -126,14 +136,14 @@ class Publications:
         asked = Publication(key, target, slices, to_datetime(self._clock()))
         properties: dict[str, Value] = {"Target": target, "Slices": slices, "StartedAt": asked.started_at}
         try:
-            await self._table.transact(PARTITION, [Operation.insert(f"{_PUBLICATION}{key}", properties)])
+            await self._table.transact(PARTITION, [Operation.insert(publication_key(key), properties)])
         except RowExistsError:
             return await self._begin(key, target, slices)
         return asked
 
     async def slices(self, publication: Publication) -> dict[int, SliceRecord]:
         """Return the slices that were begun, by number. A request for each 1,000."""
-        prefix = f"{_SLICE}{publication.key}:"
+        prefix = slice_prefix(publication.key)
         return {int(row.row_key.removeprefix(prefix)): read_slice(row) async for row in self._rows(prefix)}
 
     async def refused(self, publication: Publication) -> list[Refused]:
@@ -142,7 +152,7 @@ class Publications:
 
     async def letters(self, publication: Publication) -> list[Letter]:
         """Return the outputs that the target refused, as they are kept. A request for each 1,000."""
-        return [_letter(row) async for row in self._rows(f"{_REFUSED}{publication.key}:")]
+        return [_letter(row) async for row in self._rows(refusal_prefix(publication.key))]
 
     async def keep(self, publication: Publication, letter: Letter, why: str) -> Letter | None:
         """Give a letter another reason; None when somebody else has changed it since it was read. One request."""
@@ -161,14 +171,29 @@ class Publications:
             await self._table.transact(PARTITION, [Operation.delete(key)])
 
     async def _rows(self, prefix: str) -> AsyncIterator[Row]:
-        async for page in pages(partial(self._table.query, PARTITION, prefix, prefix + _LAST)):
+        async for page in pages(partial(self._table.query, PARTITION, prefix, prefix + LAST)):
             for row in page.rows:
                 yield row
 
 
+def publication_key(key: str) -> str:
+    """Return the row key of a publication."""
+    return f"{_PUBLICATION}{key}"
+
+
+def slice_prefix(key: str) -> str:
+    """Return what the row keys of the slices of a publication begin with."""
+    return f"{_SLICE}{key}:"
+
+
 def slice_key(publication: Publication, number_: int) -> str:
     """Return the row key of a slice."""
-    return f"{_SLICE}{publication.key}:{number_:06}"
+    return f"{slice_prefix(publication.key)}{number_:06}"
+
+
+def refusal_prefix(key: str | None = None) -> str:
+    """Return what the row keys of the outputs begin with that were refused in a publication, or in any."""
+    return _REFUSED if key is None else f"{_REFUSED}{key}:"
 
 
 def slice_properties(record: SliceRecord) -> dict[str, Value]:
@@ -207,7 +232,7 @@ def refusals(publication: Publication, refused: Sequence[Refused]) -> list[Opera
 
 def refusal_key(publication: Publication, refused: Refused) -> str:
     """Return the row key of an output that a target refused."""
-    return f"{_REFUSED}{publication.key}:{refused.message_id}"
+    return f"{refusal_prefix(publication.key)}{refused.message_id}"
 
 
 def _kept(refused: Refused) -> dict[str, Value]:

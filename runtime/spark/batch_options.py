@@ -110,7 +110,7 @@ class BatchOptions:
                 message = f"{name} is {' or '.join(map(repr, allowed))}, not {value!r}."
                 raise UsageError(message)
         if self.handler_timeout <= timedelta():
-            raise UsageError("A handler has more than no time: give handler_timeout.")
+            raise UsageError("The time that a handler may take (handler_timeout) is more than none.")
         check_name(self.algorithm)
         self.limit()
         check_stores(

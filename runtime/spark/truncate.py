@@ -24,6 +24,7 @@ from runtime.batches.open_batches import OpenBatches
 from runtime.cleanup.policies import NO_RULES, Policies, Scope
 from runtime.clock import Clock, system_clock
 from runtime.errors import BatchFailedError, LeaseLostError, UsageError
+from runtime.publishing.erasing import prune_publications
 from runtime.spark.counts import Done, Extent, counted
 from runtime.spark.holding import holding
 from runtime.spark.sessions.failures import explain, is_of_spark
@@ -240,13 +241,14 @@ class _Truncating:
             raise (LeaseLostError if lost else BatchFailedError)(explain(error)) from error
 
     def _prune(self, now: int) -> None:
-        """Delete the rows of batches by the age that is given, or that the table's own policy has."""
+        """Delete the rows of batches, and of their publications, by the age that is given or the table's own policy."""
         options = self._options
         age = options.older_than
         if not options.is_given:
             age = self._connection.run(_age_of_table(self._table, options.clock))
         if age is not None and not options.dry_run:
             self._connection.run(self._ledger.prune(now - max(age, MINIMUM_AGE)))
+            self._connection.run(prune_publications(self._table, options.clock))
 
 
 def _show_streams(show: Show, done: Done) -> None:

@@ -71,11 +71,8 @@ class Packer:
         self._made.append(made)
         self._states.append(after)
         self._open_bytes += size
-        self.is_full = (
-            self._closed_bytes + self._open_bytes >= limits.MAX_TRANSACTION_RAW_BYTES
-            or self._bytes + self._largest > limits.MAX_TRANSACTION_BYTES
-            or len(self._runs) >= limits.MAX_TRANSACTION_RUNS
-        )
+        if self._closed_bytes + self._open_bytes >= limits.MAX_TRANSACTION_RAW_BYTES:
+            self.is_full = True
 
     def version(self, index: int) -> tuple[StateVersion, bytes, bytes]:
         """Return the version at an index, from 0, with the encoded states before and after it."""
@@ -134,6 +131,10 @@ class Packer:
         self._begin = len(self._made)
         self._closed_bytes += self._open_bytes
         self._open_bytes = 0
+        self.is_full = (
+            self._bytes + self._largest > limits.MAX_TRANSACTION_BYTES
+            or len(self._runs) >= limits.MAX_TRANSACTION_RUNS
+        )
 
     def _fitting(self) -> list[PackedRun]:
         """Return the first runs, as many as a transaction holds: at least one."""

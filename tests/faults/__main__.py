@@ -8,17 +8,21 @@ such a moment depends on the machine's load, too. It needs Linux.
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 import tempfile
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from unittest.mock import patch
 
 from runtime import file_systems
 from tests.faults.children import adopt_orphans, get_ready_to_fork
+from tests.faults.cluster import running_cluster
+from tests.faults.killed_azurite import durable_azurite
 from tests.faults.marks import Marks
 from tests.faults.mistakes import MISTAKES, planted
 from tests.faults.page import PAGE, write_page
@@ -37,6 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _options().parse_args(arguments)
     if not Path("/proc/self/task").exists():
         sys.exit("Children of a process are looked up in /proc, which this system does not have.")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that clusters and stores are ended too
     adopt_orphans()
     get_ready_to_fork()
     folder = options.results / f"seed-{options.seed}"
@@ -96,7 +101,15 @@ def _run(part: Part, folder: Path, options: argparse.Namespace) -> None:
 def _bench(part: Part, stack: ExitStack) -> Bench:
     where = IN_MEMORY if IN_MEMORY.exists() else None
     folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="faults-", dir=where)))
-    return Bench(folder, Marks(), stack.enter_context(running_store(part.store)), part.kind)
+    bench = Bench(folder, Marks(), kind=part.kind)
+    if part.kills_store:
+        azurite = stack.enter_context(durable_azurite())
+        return replace(bench, url=azurite.url, azurite=azurite)
+    bench = replace(bench, url=stack.enter_context(running_store(part.store)))
+    if not part.needs_cluster:
+        return bench
+    (folder / "cluster").mkdir()
+    return replace(bench, cluster=stack.enter_context(running_cluster(folder / "cluster")))
 
 
 def _tell(part: Part, record: Record, wanted: float) -> float:

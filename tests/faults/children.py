@@ -80,7 +80,7 @@ class Child:
             pieces.append(piece)
         os.close(self._read)
         _, status = os.waitpid(self.pid, 0)
-        if os.WIFSIGNALED(status):
+        if os.WIFSIGNALED(status) or not pieces:  # or it has ended itself, as a worker that hangs does
             return End(is_killed=True)
         is_well, result = pickle.loads(b"".join(pieces))
         if not is_well:

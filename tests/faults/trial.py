@@ -12,13 +12,17 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from tests.faults.children import Child, ChildFailedError, End
 from tests.faults.compared import Found
 from tests.faults.marks import Marks
 from tests.faults.moments import AtCalls
 from tests.faults.world import Shape, World
+
+if TYPE_CHECKING:
+    from tests.faults.cluster import Cluster
+    from tests.faults.killed_azurite import DurableAzurite
 
 WORKER, DRIVER, BATCH = "a worker", "a driver", "a driver and its workers"
 TRANSIENT = (
@@ -61,7 +65,8 @@ class Undisturbed(NamedTuple):
 class Bench:
     """Makes worlds, each in a new folder, and knows how each batch ends undisturbed.
 
-    `url` names a store for all of them, None has each make a file of its own.
+    `url` names a store for all of them, None has each make a file of its own. `cluster` is one of Spark, where batches
+    are to run on one, and `azurite` the store where it is to be killed.
     """
 
     folder: Path
@@ -69,6 +74,8 @@ class Bench:
     url: str | None = None
     kind: type[World] = World
     known: dict[Shape, Undisturbed] = field(default_factory=dict)
+    cluster: Cluster | None = None
+    azurite: DurableAzurite | None = None
 
     @contextmanager
     def world(self, shape: Shape, name: str) -> Iterator[World]:

@@ -13,10 +13,11 @@ from eventstore import Operation, Page, Row, Table
 
 _READS = frozenset({"get", "query", "scan", "barrier"})
 OUTSIDE = "outside"
+REDIS = "redis"
 
 
 class Call(NamedTuple):
-    """A call of a table, by its name, or of what is `outside`: where published messages go."""
+    """A call of a table, by its name, of `redis`, or of what is `outside`: where published messages go."""
 
     target: str
     name: str
@@ -31,6 +32,11 @@ class Call(NamedTuple):
     def is_barrier(self) -> bool:
         """Whether it only makes durable what was written before."""
         return self.name == "barrier"
+
+    @property
+    def makes_durable(self) -> bool:
+        """Whether all that was written survives a power cut once it is answered. Redis appends to its log before."""
+        return self.is_barrier or self.target == REDIS
 
 
 class _Suspended:

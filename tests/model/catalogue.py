@@ -10,6 +10,7 @@ from tests.model.facts import Scenario
 from tests.model.mistakes import (
     batches,
     delivery,
+    delivery_in_redis,
     documents,
     draws,
     illustrated,
@@ -22,6 +23,7 @@ from tests.model.mistakes import (
 )
 from tests.model.reduction import Reduction
 from tests.model.report import Report
+from tests.model.scenarios import delivery_in_redis as in_redis
 from tests.model.scenarios import eviction, refused_entities
 from tests.model.scenarios import illustrated as pictures
 from tests.model.scenarios import refusals as refused
@@ -49,6 +51,7 @@ MISTAKES = (
     *documents.MISTAKES,
     *illustrated.MISTAKES,
     *delivery.MISTAKES,
+    *delivery_in_redis.MISTAKES,
     *two_passes.MISTAKES,
 )
 
@@ -305,6 +308,22 @@ DELIVERY = (
     Check(at_least_once(2), Bounds(1, 1, 1, cuts=1), is_quick=True),
 )
 
+DELIVERY_IN_REDIS = (
+    Check(in_redis.at_most_once(2), Bounds(2, 2, 1)),
+    Check(in_redis.at_most_once(3), Bounds(3, 1), is_quick=True),
+    Check(in_redis.at_most_once(2), Bounds(1, 1, 1, cuts=1), is_quick=True),
+    Check(in_redis.at_least_once(2), Bounds(2, 1), is_quick=True),
+    Check(in_redis.at_least_once(2), Bounds(2, 2)),
+    Check(in_redis.at_least_once(2), Bounds(2, 0, 1), is_quick=True),
+    Check(in_redis.at_least_once(2), Bounds(2, 1, 1)),
+    Check(in_redis.at_least_once(3), Bounds(3), is_quick=True),
+    Check(in_redis.at_least_once(2), Bounds(1, 1, 1, cuts=1), is_quick=True),
+    Check(in_redis.at_least_once(2, is_behind=True), Bounds(2, 1), is_quick=True),
+    Check(in_redis.at_least_once(2, is_behind=True), Bounds(2, 2)),
+    Check(in_redis.at_least_once(2, is_behind=True), Bounds(2, 1, 1)),
+    Check(in_redis.at_least_once(3, is_behind=True), Bounds(3)),
+)
+
 CHECKS = (
     *STATE_BASED,
     *REFUSALS,
@@ -317,6 +336,7 @@ CHECKS = (
     *PICTURES,
     *TWO_PASSES,
     *DELIVERY,
+    *DELIVERY_IN_REDIS,
 )
 
 SAMPLES = (

@@ -14,8 +14,9 @@ from typing import Any, NamedTuple
 from eventstore import Row, drive
 from eventstore.backends.memory import MemoryPartition, MemoryTable
 from eventstore.errors import EventStoreError
-from tests.model.calls import Call
+from tests.model.calls import REDIS, Call
 from tests.model.freezing import Numbered
+from tests.model.redis_model import performed
 
 Rows = Mapping[str, Row]
 Partitions = Mapping[str, Rows]
@@ -104,6 +105,8 @@ class Contents:
 
 def perform(before: Snapshot, call: Call) -> tuple[Snapshot, Answer]:
     """Carry out a call on a copy of a snapshot."""
+    if call.target == REDIS:
+        return _performed_by_redis(before, call)
     table = before.table(call.target)
     try:
         answer = Answer(drive(_called(table, call)))
@@ -114,6 +117,14 @@ def perform(before: Snapshot, call: Call) -> tuple[Snapshot, Answer]:
     partitions = {key: partition.rows for key, partition in table._partitions.items()}
     writes = before.writes + len(call.arguments[1])
     return Snapshot({**before.tables, call.target: partitions}, writes), answer
+
+
+def _performed_by_redis(before: Snapshot, call: Call) -> tuple[Snapshot, Answer]:
+    """Carry out a call of Redis, a table with one partition. What has expired goes when something is written."""
+    rows, reply = performed(before.tables.get(REDIS, {}).get(REDIS, {}), call)
+    if not call.changes:
+        return before, Answer(reply)
+    return before._replace(tables={**before.tables, REDIS: {REDIS: rows}}), Answer(reply)
 
 
 async def _called(table: MemoryTable, call: Call) -> Any:

@@ -115,7 +115,7 @@ class Engine:
         snapshot, facts, answer = self._perform(world, moment.call)
         runs = self._moved(world.runs, number, self.histories.answer(number, answer))
         stepped = world._replace(snapshot=snapshot, facts=facts, runs=runs)
-        return self._kept(stepped) if self.contents.calls[moment.call].is_barrier else stepped
+        return self._kept(stepped) if self.contents.calls[moment.call].makes_durable else stepped
 
     def _lose(self, world: World, number: int, kind: Kind) -> World:
         call = self.histories.moments[number].call

@@ -1,6 +1,10 @@
 """What each way of delivering does not promise does happen: the checker shows it, and finds nothing else."""
 
+import pytest
+
+from tests.model.calls import Call
 from tests.model.explorer import explore
+from tests.model.scenarios import delivery_in_redis as in_redis
 from tests.model.scenarios.delivery import SENT_ONCE, SENT_OR_SAID, at_least_once, at_most_once
 from tests.model.schedule import replay, seed, table
 from tests.model.world import Bounds
@@ -35,3 +39,12 @@ def test_at_least_once_sends_again_while_a_slow_worker_sends_longer_than_its_loc
 
     assert "dies" not in shown
     assert "SentOnce: it was sent 2 times" in shown
+
+
+def test_a_redis_that_keeps_all_in_memory_sends_twice_at_most_once_after_it_died():
+    scenario, bounds = in_redis.at_most_once(invariants=[SENT_ONCE]), Bounds(1, cuts=1)
+    assert explore(scenario, bounds).violation is None
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Call, "makes_durable", Call.is_barrier)
+        assert "SentOnce: it was sent 2 times" in _shown(scenario, bounds)

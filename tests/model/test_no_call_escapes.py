@@ -12,6 +12,7 @@ SOURCES = {
     "runtime/algorithms/outbox/entities.py": (),
     "runtime/algorithms/outbox/deduplication_store.py": (),
     "runtime/algorithms/last_hop/keys.py": ("end_of", "forget_expired", "_rows"),
+    "runtime/delivery/redis_keys.py": ("end_of", "weaknesses"),
     "runtime/algorithms/outbox/tokens.py": ("issue", "add"),
     "runtime/algorithms/documents/effects.py": ("read",),
     "runtime/storage/id_index.py": (),
@@ -22,7 +23,7 @@ SOURCES = {
     "eventstore/reading.py": ("read_header", "read_first_rows"),
     "eventstore/truncation.py": ("delete",),
 }
-"""The modules that call a table, and their functions that the explored code does not use.
+"""The modules that call a table or Redis, and their functions that the explored code does not use.
 
 Tokens are issued, and the ledger is asked whether a batch may begin, before anything goes wrong.
 """

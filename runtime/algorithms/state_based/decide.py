@@ -64,11 +64,12 @@ class Decider:
         if transaction.head.refuses:
             self._refuse_all(transaction)
             return
-        deliveries, may_refuse = transaction.deliveries, self._may_refuse(transaction)
+        deliveries, may_find = transaction.deliveries, transaction.may_find
+        may_refuse = self._may_refuse(transaction)
         for position, (key, message) in enumerate(zip(deliveries.keys, deliveries.messages, strict=True)):
             if isinstance(message, Outcome):
                 self._refuse(position, message, transaction)
-            elif (version := transaction.find(key)) is not None:
+            elif may_find and (version := transaction.find(key)) is not None:
                 self._replay(Known(position, message, version), transaction)
             elif (may_refuse or transaction.dead_letter) and (
                 refused := self._refusal(position, transaction)

@@ -46,8 +46,9 @@ class Transaction:
     `state` is the newest state, and `before` its encoded bytes, on which the next version is made; `number` is the
     number of the newest version, and `last_now` the time when it was made. `outcomes` are those of the first
     deliveries, `delivered` the messages that had their first delivery in this batch, and `refusals` the letters.
-    `attempt` is the id of this attempt, None when there is no store of documents.
-    `is_full` says that a commit may have no room for more.
+    `attempt` is the id of this attempt, None when there is no store of documents. `may_find` says that a delivery may
+    be of a message that made a version: most groups have no copies, and none is looked for. `is_full` says that a
+    commit may have no room for more.
     """
 
     def __init__(
@@ -80,6 +81,7 @@ class Transaction:
         self._packer = Packer(deliveries, head, batch.batch_id, batch.number)
         self._positions: dict[IdKey, int] = {}
         self._has_found = history.has_found
+        self.may_find = self._has_found or len(set(deliveries.keys)) < len(deliveries)
 
     def find(self, message_id: IdKey) -> Version | None:
         """Return the version that a message made, before or in this transaction."""
@@ -97,7 +99,8 @@ class Transaction:
         key = self.deliveries.keys[position]
         self._positions[key] = len(self._positions)
         self._packer.add(made, after, size if after == self.before else size + len(after))
-        self.is_full = self.is_full or self._packer.is_full
+        if self._packer.is_full:
+            self.is_full = True
         self.number += 1
         self.last_now, self.state, self.before = now, state, after
         self.conclude(key, Status.PROCESSED, self.number, now, published)

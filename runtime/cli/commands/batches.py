@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from shlex import quote
 from typing import Annotated
 
 import typer
@@ -18,6 +19,7 @@ from runtime.cli.reports.tables import Cell, counted, make_table
 from runtime.cli.stores import on_table
 from runtime.clock import system_clock
 from runtime.errors import UsageError
+from runtime.publishing.erasing import prune_publications
 from runtime.urls import within
 
 Abandon = Annotated[
@@ -62,7 +64,8 @@ def batches(
     each batch that is listed.
 
     With --prune, the ledger forgets batches that ended long ago, never one that has not ended. Their versions and
-    outcomes stay. A forgotten id that is used again is a new batch, for which it needs another folder of outcomes.
+    outcomes stay; what is kept of their publications goes with them, dead letters too. A forgotten id that is used
+    again is a new batch, for which it needs another folder of outcomes.
     """
     screen = Screen(as_json)
     if prune != (older_than is not None):
@@ -73,8 +76,8 @@ def batches(
     if older_than is not None:
         before = system_clock() - older_than
         pruned = on_table(store, table, lambda opened: _prune(opened, before))
-        screen.give({"pruned": pruned})
-        screen.show(f"The ledger of {table} has forgotten {counted(pruned, 'batch')}.")
+        screen.give(pruned)
+        screen.show(f"The ledger of {table} has forgotten {counted(pruned['pruned'], 'batch')}.")
         return
     if abandon is not None:
         record = on_table(store, table, lambda opened: _abandon(opened, abandon))
@@ -98,8 +101,9 @@ async def _batches(table: Table, limit: int) -> list[BatchRecord]:
     return await Ledger(table, system_clock).batches(limit)
 
 
-async def _prune(table: Table, before: int) -> int:
-    return await Ledger(table, system_clock).prune(before)
+async def _prune(table: Table, before: int) -> dict[str, int]:
+    pruned = await Ledger(table, system_clock).prune(before)
+    return {"pruned": pruned, "publications": await prune_publications(table, system_clock)}
 
 
 async def _abandon(table: Table, batch_id: str) -> BatchRecord:
@@ -126,14 +130,18 @@ def _what_is_left(record: BatchRecord) -> str:
         return left
     folder = within(record.out, f"batch_id={record.batch_id}")
     return (
-        f"The outcomes of its {record.rounds} committed rounds are in {folder}: publish them from there, as no other "
-        f"batch gives them again. {left}"
+        f"The outcomes of {_rounds(record)} are in {folder}: publish them from there, as no other batch gives them "
+        f"again. {left}"
     )
+
+
+def _rounds(record: BatchRecord) -> str:
+    return "its committed round" if record.rounds == 1 else f"its {record.rounds:,} committed rounds"
 
 
 def _how_to_go_on(record: BatchRecord) -> str:
     return (
         f"Batch {record.batch_id} has not ended. If nobody is running it, run its log again with "
-        f"--batch-id {record.batch_id} --out {record.out} to go on, or give it up:\n"
+        f"--batch-id {record.batch_id} --out {quote(record.out)} to go on, or give it up:\n"
         f"  {command_with('--abandon', record.batch_id)}"
     )

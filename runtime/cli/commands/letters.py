@@ -21,6 +21,7 @@ from runtime.cli.letter_selection import (
     make_selection,
 )
 from runtime.cli.options import AsJson, Limit, StoreUrl, TableName
+from runtime.cli.places import check_file
 from runtime.cli.reports.letters import LettersReport
 from runtime.cli.reports.tables import counted
 from runtime.cli.stores import on_table
@@ -63,6 +64,7 @@ def letters(
     It needs no Spark: two requests for each 1,000 streams, and one for each stream that has letters. A letter that is
     behind another waits until that is processed or discarded, as it parks the stream.
     """
+    check_file(export)
     selection = make_selection(message, reason, handler, stream, older_than)
     report = LettersReport(limit)
     on_table(store, table, lambda opened: _read(opened, selection, report, export))

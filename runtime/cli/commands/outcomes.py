@@ -9,6 +9,7 @@ import typer
 
 from runtime.cli.console import Screen
 from runtime.cli.options import AsJson, Limit
+from runtime.cli.places import check_file
 from runtime.errors import MissingExtraError
 from runtime.messages.outcome import Reason, Status
 
@@ -75,6 +76,7 @@ def outcomes(
     from runtime.cli.reports.outcomes import OutcomesReport, export_rows
     from runtime.cli.reports.tables import counted
 
+    check_file(export)
     wanted = Wanted(status and status.value, handler, reason and reason.value, id_)
     files = OutcomeFiles.open(out, batch_id, wanted)
     screen = Screen(as_json)

@@ -122,7 +122,8 @@ def remove_policy(
     policy = on_table(store, table, lambda found: Policies(found, system_clock).get(scope))
     if (not policy.hold) if hold else (policy.rules is None):
         raise UsageError(
-            f"There {'is no hold' if hold else 'are no rules'} for {_name(scope)}: see `policy list`."
+            f"There {'is no hold' if hold else 'are no rules'} for {_name(scope)}: `consistent policy list` lists what "
+            f"there is."
         )
     if hold:
         policy = on_table(store, table, lambda found: Policies(found, system_clock).lift_hold(scope))

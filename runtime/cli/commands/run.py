@@ -25,7 +25,7 @@ from runtime.cli.options import (
     OnDifference,
     OnError,
 )
-from runtime.cli.places import check_out
+from runtime.cli.places import check_folder, check_out
 from runtime.cli.publishing import Publishing
 from runtime.cli.publishing_options import PublishChoices
 from runtime.cli.reports.batch import BatchReport
@@ -142,7 +142,10 @@ def run(
     options.types_of(loaded)
     log.check(batch.spark.place)
     check_out(batch.out, batch.spark.place)
+    if keep_large is not None:
+        check_folder(keep_large, batch.spark.place, "What is too large", "--keep-large")
     is_there = check_batch(loaded, batch.states, options, batch.batch_id, batch.out, must_exist=must_exist)
+    _target(publishing, "")  # what is no target is refused before the batch is announced
     screen = Screen(as_json)
     command = BatchCommand.announced(loaded, batch, options, screen)
     target = _target(publishing, command.batch_id)

@@ -96,7 +96,7 @@ def show(
         *facts_of_version(f"{handler} {business_id}, version {chosen.number}", chosen, with_states=not diff)
     )
     if diff:
-        screen.show(table_of_changes(chosen))
+        screen.show("", table_of_changes(chosen))
 
 
 def _show_stream(

@@ -13,9 +13,11 @@ from eventstore import Table
 from runtime.batches.ledger import Ledger
 from runtime.cli.apps import load_app
 from runtime.cli.batch_command import AlgorithmOption, BatchChoices, BatchCommand
+from runtime.cli.beginning import check_batch
 from runtime.cli.console import Screen
 from runtime.cli.durations import parse_duration
 from runtime.cli.options import AlgorithmChoice, AsJson
+from runtime.cli.places import check_out
 from runtime.cli.reports.tables import counted
 from runtime.cli.stores import check_table, on_table
 from runtime.clock import system_clock
@@ -118,6 +120,8 @@ def _sweep_outboxes(
     loaded = load_app(app)
     options = batch.options(algorithm.value)
     check_table(*batch.states)
+    check_out(batch.out, batch.spark.place)
+    check_batch(loaded, batch.states, options, batch.batch_id, batch.out, must_exist=True)
     command = BatchCommand.announced(loaded, batch, options, screen)
     with command.carried_out("Looking for what is unfinished", lambda new, id_: new.sweep(age, id_)) as done:
         if done.report.counts:

@@ -20,11 +20,11 @@ from runtime.cli.stores import check_table, on_table
 from runtime.messages.message_ids import canonical
 
 HandlerName = Annotated[
-    str | None, typer.Argument(metavar="[HANDLER", show_default=False, help="The name of a handler.")
+    str | None, typer.Argument(metavar="HANDLER", show_default=False, help="The name of a handler.")
 ]
 BusinessId = Annotated[
     str | None,
-    typer.Argument(metavar="[BUSINESS_ID]]", show_default=False, help="The id of the business object."),
+    typer.Argument(metavar="BUSINESS_ID", show_default=False, help="The id of the business object."),
 ]
 
 
@@ -127,8 +127,9 @@ def _show_all(screen: Screen, what: str, found: Windows) -> None:
     if not found.streams:
         screen.show("There are no such streams.")
         return
+    uncut = found.streams - found.cut
     screen.show(
-        f"Of {counted(found.streams, 'stream')}, {found.streams - found.cut:,} were never cut.",
+        f"Of {counted(found.streams, 'stream')}, {uncut:,} {'was' if uncut == 1 else 'were'} never cut.",
         found.sentence,
     )
     if not found.cut:

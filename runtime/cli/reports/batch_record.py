@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from runtime.batches.record import BatchRecord
-from runtime.cli.reports.tables import iso
+from runtime.cli.reports.tables import counted, iso
+
+_OUTPUTS = "outputs"
 
 
 def describe(record: BatchRecord) -> dict[str, Any]:
@@ -27,5 +29,7 @@ def describe(record: BatchRecord) -> dict[str, Any]:
 def counts_text(record: BatchRecord) -> str:
     """Return the counts of a batch in one line."""
     return ", ".join(
-        f"{count:,} {name.replace('_', ' ')}" for name, count in sorted(record.counts.items()) if count
+        counted(count, "output") if name == _OUTPUTS else f"{count:,} {name.replace('_', ' ')}"
+        for name, count in sorted(record.counts.items())
+        if count
     )

@@ -55,9 +55,9 @@ def table_of_changes(stored: Version) -> RenderableType:
     """Return a row for each field that a version changed."""
     found = changes(decode(stored.before), decode(stored.after))
     if not found:
-        return Text("\nThe state did not change.")
+        return Text("The state did not change.")
     rows = [(change.field, compact_json(change.before), compact_json(change.after)) for change in found]
-    return make_table("\nChanges of the state", ("field", "before", "after"), rows)
+    return make_table("Changes of the state", ("field", "before", "after"), rows)
 
 
 def _row(stored: Version, *, diff: bool) -> tuple[Cell, ...]:

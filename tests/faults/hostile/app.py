@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 from uuid import UUID
 
-from pydantic import StrictInt
+from pydantic import StrictInt, field_validator
 
 from handlers import App, Context, Handler, Message, State, handles
 
@@ -35,6 +39,11 @@ class Told(Message):
     key: UUID
     what: str = ""
     times: int = 1
+
+    @field_validator("what")
+    @classmethod
+    def check(cls, what: str) -> str:
+        return _sleep() if what == "check for ever" else what
 
 
 class Echo(Message):
@@ -79,6 +88,24 @@ def _recurse(state: Count, message: Told, context: Context) -> Count:
     return _recurse(state, message, context)
 
 
+def _sleep(*_: object) -> Any:
+    time.sleep(3600)
+
+
+def _sleep_and_catch(*_: object) -> Count:
+    with suppress(BaseException):
+        _sleep()
+    return Count(count=1)
+
+
+def _die(*_: object) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _leave(*_: object) -> None:
+    os._exit(0)
+
+
 def _raise(error: BaseException) -> Count:
     raise error
 
@@ -94,6 +121,10 @@ _DEEDS: dict[str, Callable[..., Any]] = {
     "return message": lambda state, message, context: message,
     "return half": lambda state, message, context: state.model_copy(update={"count": "\udcff"}),
     "publish no message": lambda state, message, context: context.publish("text"),
+    "sleep for ever": _sleep,
+    "sleep and catch": _sleep_and_catch,
+    "be killed": _die,
+    "leave": _leave,
     "publish half": lambda state, message, context: context.publish(Echo(text="\udcff")),
 }
 

@@ -3,7 +3,7 @@
 `lines.jsonl` holds lines of a log as they are, as text or in hexadecimal digits, each with the ends of its deliveries:
 the message id, null where none can be read, and the status, for dead letters the reason. `messages.jsonl` holds
 messages with the columns of a log and one end each; `packed` is the end where the body is msgpack, if that is another
-one, and null where there is no such message.
+one, and null where there is no such message. Text that is long is a list of pieces, of which some are repeated.
 """
 
 from __future__ import annotations
@@ -51,7 +51,11 @@ class HostileMessage:
         """Return it as it comes off a queue."""
         columns = self.columns
         return Envelope.of(
-            columns["message_id"], columns["type"], columns["body"], headers=columns.get("headers")
+            columns["message_id"],
+            columns["type"],
+            columns["body"],
+            business_id=columns.get("business_id"),
+            headers=columns.get("headers"),
         )
 
     def line(self) -> HostileLine:
@@ -64,7 +68,7 @@ def lines() -> list[HostileLine]:
     return [
         HostileLine(
             each["why"],
-            bytes.fromhex(each["hex"]) if "hex" in each else each["line"].encode(),
+            bytes.fromhex(each["hex"]) if "hex" in each else _whole(each["line"]).encode(),
             [(message_id, end) for message_id, end in each["ends"]],
         )
         for each in _read("lines.jsonl")
@@ -73,7 +77,10 @@ def lines() -> list[HostileLine]:
 
 def messages() -> list[HostileMessage]:
     """Return the messages of the corpus, with bodies of text."""
-    return [HostileMessage(each["why"], each["message"], each["end"]) for each in _read("messages.jsonl")]
+    return [
+        HostileMessage(each["why"], _all_whole(each["message"]), each["end"])
+        for each in _read("messages.jsonl")
+    ]
 
 
 def packed_messages() -> list[HostileMessage]:
@@ -92,6 +99,20 @@ def _business_id(message: HostileMessage) -> str | None:
     for route in app.routes(message.columns["type"]):
         return business_id_of(route, message.envelope())
     return None
+
+
+def _all_whole(columns: dict[str, Any]) -> dict[str, Any]:
+    return {
+        name: _all_whole(value) if isinstance(value, dict) else _whole(value)
+        for name, value in columns.items()
+    }
+
+
+def _whole(text: Any) -> Any:
+    """Return a text whose pieces are written apart; anything else as it is."""
+    if not isinstance(text, list):
+        return text
+    return "".join(piece if isinstance(piece, str) else piece["repeat"] * piece["times"] for piece in text)
 
 
 def _read(name: str) -> list[dict[str, Any]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +40,13 @@ def in_parquet(folder: Path, given: pa.Table) -> str:
 def check(spark: SparkSession, folder: Path, log: Any, given: Sequence[HostileLine | HostileMessage]) -> None:
     """Run a batch, and compare how deliveries end."""
     outcomes = run_batch(
-        spark, log, app, store=f"sqlite:///{folder}/store.db", table="games", out=str(folder / "out")
+        spark,
+        log,
+        app,
+        store=f"sqlite:///{folder}/store.db",
+        table="games",
+        out=str(folder / "out"),
+        handler_timeout=timedelta(seconds=3),
     ).collect()
 
     found = Counter((row.message_id, row.reason or row.status) for row in outcomes)

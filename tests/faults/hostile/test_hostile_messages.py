@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import signal
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -20,13 +23,18 @@ from runtime.messages.message_ids import canonical
 from runtime.messages.parsing import business_id_of
 from runtime.spark.workers.connection import Connection, TablePlace
 from runtime.spark.workers.job import FoldJob
+from runtime.spark.workers.supervision import Supervision
 from runtime.storage.listing import summaries
+from runtime.supervision.note import leave
 from tests.faults.hostile.app import app
 from tests.faults.hostile.corpus import End, HostileMessage, messages, packed_messages
 from tests.faults.without_spark import fold_schema
 from tests.support.names import new_name
 
 ALGORITHMS: tuple[AlgorithmName, ...] = ("state-based", "outbox", "deduplication-store", "tokens")
+QUICK = timedelta(seconds=1.5)
+"""How long a handler may take here."""
+
 TEXT, PACKED = pa.string(), pa.binary()
 
 
@@ -46,7 +54,7 @@ def rows(given: Sequence[HostileMessage]) -> Iterator[dict[str, Any]]:
 
 
 def fold(
-    place: TablePlace, algorithm: AlgorithmName, given: Sequence[HostileMessage], body: Any
+    folder: Path, place: TablePlace, algorithm: AlgorithmName, given: Sequence[HostileMessage], body: Any
 ) -> Counter[End]:
     """Return how messages end in one partition of a batch."""
     routed = sorted(rows(given), key=lambda row: (row["handler"], row["business_id"] or ""))
@@ -60,7 +68,18 @@ def fold(
         row["headers"] = json.dumps(headers) if headers else None
     connection.close()
     table = pa.Table.from_pylist(routed, fold_schema(body))
-    job = FoldJob(app, place.store, place.table, BatchContext("night"), algorithm=algorithm)
+    notes = f"{folder}/notes"
+    for message in given:
+        if message.end == "handler_crashed":  # as a worker does that it has killed
+            leave(notes, message.columns["message_id"].encode())
+    job = FoldJob(
+        app,
+        place.store,
+        place.table,
+        BatchContext("night"),
+        algorithm=algorithm,
+        supervision=Supervision(QUICK.total_seconds(), None, notes),
+    )
     found = [row for batch in job.fold(table.to_batches()) for row in batch.to_pylist()]
     return Counter((row["message_id"], row["reason"] or row["status"]) for row in found)
 
@@ -76,21 +95,21 @@ def expected(given: Sequence[HostileMessage]) -> Counter[End]:
 def test_in_a_partition_of_a_batch(tmp_path, algorithm, given, body):
     place = TablePlace(f"sqlite:///{tmp_path}/store.db", "games")
 
-    assert fold(place, algorithm, given, body) == expected(given)
+    assert fold(tmp_path, place, algorithm, given, body) == expected(given)
 
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_in_a_partition_of_a_batch_on_azurite(azurite_url, algorithm):
+def test_in_a_partition_of_a_batch_on_azurite(tmp_path, azurite_url, algorithm):
     given = messages()
 
-    assert fold(TablePlace(azurite_url, new_name()), algorithm, given, TEXT) == expected(given)
+    assert fold(tmp_path, TablePlace(azurite_url, new_name()), algorithm, given, TEXT) == expected(given)
 
 
 def test_those_that_are_processed_make_a_version_each_and_the_others_none(tmp_path):
     place = TablePlace(f"sqlite:///{tmp_path}/store.db", "games")
     given = messages()
-    fold(place, "state-based", given, TEXT)
+    fold(tmp_path, place, "state-based", given, TEXT)
 
     async def count(table: Table) -> int:
         return sum([each.head.versions async for each in summaries(table)])
@@ -100,17 +119,31 @@ def test_those_that_are_processed_make_a_version_each_and_the_others_none(tmp_pa
     connection.close()
 
 
+@pytest.fixture
+def _own_alarm() -> Iterator[None]:
+    """Give the signal to the test, which whoever bounds the time of tests may use."""
+    before = signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGALRM, before)
+
+
+@pytest.mark.usefixtures("_own_alarm")
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_one_at_a_time(algorithm):
+    # a consumer that is killed is not one that goes on
+    given = [message for message in messages() if message.end != "handler_crashed"]
+
     async def publish(_: Output) -> None: ...
 
     async def process() -> list[Outcome]:
         async with connect("memory:") as store:
-            processor = Processor(app, await store.table("games"), publish, algorithm=algorithm)
-            sent = [await processor.issue(message.envelope()) for message in messages()]
+            processor = Processor(
+                app, await store.table("games"), publish, algorithm=algorithm, handler_timeout=QUICK
+            )
+            sent = [await processor.issue(message.envelope()) for message in given]
             return [outcome for message in sent for outcome in await processor.process(message)]
 
     outcomes = asyncio.run(process())
 
     found = Counter((each.envelope.message_id, str(each.reason or each.status)) for each in outcomes)
-    assert found == expected(messages())
+    assert found == expected(given)

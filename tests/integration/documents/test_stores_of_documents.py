@@ -70,6 +70,25 @@ def test_deleting_what_was_never_prepared_changes_nothing(url):
     assert files_in(url) == [NAMES[0]]
 
 
+def test_the_documents_of_one_object_are_listed_and_its_folder_goes_when_they_are_deleted(url):
+    documents = FolderDocuments(url)
+    folder = "Desk/A b%2Fc ü"
+    of_the_object = [f"{folder}/{number}-größe {number}.txt" for number in range(3)]
+    for name in [*of_the_object, NAMES[0]]:
+        drive(documents.prepare(*document(name)))
+    assert sorted(drive(documents.names(folder))) == of_the_object
+
+    drive(documents.remove(folder))  # it is not empty
+    assert files_in(url) == sorted([*of_the_object, NAMES[0]])
+    for name in of_the_object:
+        drive(documents.delete(name))
+    for _ in range(2):
+        drive(documents.remove(folder))
+
+    assert (drive(documents.names(folder)), files_in(url)) == ([], [NAMES[0]])
+    assert not open_place(url).sub(folder).names()
+
+
 @pytest.mark.thorough
 @pytest.mark.parametrize("url", ["azurite", "s3"], indirect=True)
 def test_object_stores_are_told_the_media_type(url):

@@ -18,7 +18,7 @@ def batches(store):
         published = await ledger.commit_round(published, 0, {"processed": 4, "duplicate": 1, "outputs": 2}, 0)
         await ledger.publish(published)
         died = await ledger.begin("b2", "other input", "outcomes")
-        await ledger.commit_round(died, 0, {"processed": 1}, 1)
+        await ledger.commit_round(died, 0, {"processed": 1, "outputs": 1}, 1)
 
     on_store(store, begin)
 
@@ -48,6 +48,7 @@ def test_how_to_go_on_is_said_of_batches_that_have_not_ended(consistent, batches
     said = consistent("batches", *ON_STORE)
 
     assert "1 duplicate, 2 outputs, 4 processed" in said.out
+    assert "1 output, 1 processed" in said.out
     assert "Batch b2 has not ended" in said.out
     assert "--batch-id b2 --out outcomes" in said.out
     assert "Batch b1 has not ended" not in said.out
@@ -74,8 +75,7 @@ def test_where_the_outcomes_of_a_batch_with_an_outbox_are_is_said_when_it_is_giv
     assert "consistent sweep" in consistent("batches", *ON_STORE, "--abandon", "new").out
     said = consistent("batches", *ON_STORE, "--abandon", "half").out.replace("\n", " ")
     assert (
-        "The outcomes of its 1 committed rounds are in outcomes/batch_id=half: publish them from there"
-        in said
+        "The outcomes of its committed round are in outcomes/batch_id=half: publish them from there" in said
     )
 
 
@@ -98,12 +98,13 @@ def test_what_ended_long_ago_is_forgotten_and_what_has_not_ended_is_not(consiste
     assert (said.code, said.out) == (0, "The ledger of games has forgotten 1 batch.\n")
     assert [each["batch_id"] for each in listed(consistent)] == ["b2"]
     again = consistent("batches", *ON_STORE, "--prune", "--older-than", "1s", "--json")
-    assert again.document == {"pruned": 0}
+    assert again.document == {"pruned": 0, "publications": 0}
 
 
 def test_what_ended_lately_is_not_forgotten(consistent, batches):
     assert consistent("batches", *ON_STORE, "--prune", "--older-than", "9999w", "--json").document == {
-        "pruned": 0
+        "pruned": 0,
+        "publications": 0,
     }
     assert len(listed(consistent)) == 2
 

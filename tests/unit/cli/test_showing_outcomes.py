@@ -134,7 +134,7 @@ def test_a_round_that_is_being_copied_is_not_in_place(consistent, out):
     ("url", "code", "sentence"),
     [
         ("foo://bucket/out", 2, "Use a path, a url that pyarrow knows, or install fsspec"),
-        ("file", 1, "Outcomes cannot be read from file: "),
+        ("file", 1, "file is a file: name the folder that batches write"),
         ("nowhere", 1, "There are no outcomes in nowhere: `consistent run --out nowhere` writes them."),
     ],
 )
@@ -245,6 +245,28 @@ def test_a_folder_without_outcomes(consistent, tmp_path, more):
 
     assert said.code == 1
     assert said.err.startswith("Error: There are no outcomes")
+
+
+def test_what_cannot_be_shown_or_exported_is_told_before_anything_is_read(consistent, out, tmp_path):
+    (tmp_path / "log.jsonl").touch()
+
+    for words, sentence in (
+        (
+            ["--out", "log.jsonl"],
+            "log.jsonl is a file: name the folder that batches write their outcomes to.",
+        ),
+        (
+            ["--out", str(out), "--export", "no/x.jsonl"],
+            "no/x.jsonl cannot be written: there is no folder no.",
+        ),
+        (
+            ["--out", str(out), "--status", "dead"],
+            "'--status': 'dead' is not one of 'processed', 'duplicate'",
+        ),
+    ):
+        said = consistent("outcomes", *words)
+        assert (said.code in (1, 2), said.out) == (True, "")
+        assert sentence in said.err
 
 
 TAKES_LONG = {"pyspark", "py4j", "pandas", "azure", "aiohttp", "duckdb"}

@@ -63,7 +63,9 @@ def test_what_a_version_changed(consistent, store):
     document = consistent(*SHOW, "--version", "2", "--diff", "--json").document
 
     assert document["changes"] == [{"field": "number_of_attempts", "before": 0, "after": 1}]
-    assert "number_of_attempts  0       1" in consistent(*SHOW, "--version", "2", "--diff").out
+    said = consistent(*SHOW, "--version", "2", "--diff").out
+    assert "number_of_attempts  0       1" in said
+    assert "\n\nChanges of the state\n" in said
     assert "number_of_attempts: 0 → 1" in consistent(*SHOW, "--diff").out
 
 

@@ -55,6 +55,7 @@ def test_of_a_table_and_of_a_handler(consistent, cut):
     assert "Of 3 streams, 2 were never cut." in said.out
     assert GAME in said.out
     alone = consistent(*WINDOW, "LeaderBoard")
+    assert "Of 1 stream, 1 was never cut." in alone.out
     assert "No version was cut: each duplicate is recognised, however old it is." in alone.out
     assert consistent(*WINDOW, "Nobody").out == "There are no such streams.\n"
 

@@ -11,7 +11,7 @@ GIVEN = {
 @pytest.mark.parametrize(
     ("option", "value", "sentence"),
     [
-        ("--source", "nowhere", "There is no log at nowhere."),
+        ("--source", "nowhere", "There is no folder nowhere: --source names the one that files come into."),
         ("--trigger", "5s", "leave it or --available-now out"),
         ("--trigger", "soon", "'soon' is no duration"),
         ("--query", "a b", "is not usable"),

@@ -5,7 +5,7 @@ from typing import get_args
 
 import pytest
 
-from eventstore import Operation, drive
+from eventstore import InterceptedTable, Operation, drive
 from handlers import App
 from handlers.guard import guarded
 from runtime import Processor, TableSettings, UsageError
@@ -15,10 +15,15 @@ from runtime.batches.settings import KEY_BYTES, LEDGER, OF_TABLE, Claim, Owner
 from runtime.errors import StoredDataError
 from runtime.storage.damage import placed
 from tests.unit.runtime import diary
-from tests.unit.runtime.diary import write
+from tests.unit.runtime.diary import Diary, write
 from tests.unit.runtime.patience import PATIENCE
 from tests.unit.runtime.tables import memory_table, rows
 from tests.unit.runtime.worker import ToldClock
+
+
+class Diaries(Diary):
+    """The same handler under another name."""
+
 
 NAMED = App(*diary.app.handler_types, name="diaries")
 
@@ -182,3 +187,66 @@ def test_damaged_settings_are_told(damage):
 
     with pytest.raises(StoredDataError, match="settings"), placed(table):
         settings_of(table)
+
+
+def claimed(table, app=diary.app, **asked):
+    return drive(TableSettings.claim(table, app, retries=PATIENCE, **asked))
+
+
+def test_a_consumer_makes_a_table_its_own():
+    table = memory_table()
+
+    settings = claimed(table)
+
+    assert settings == settings_of(table)
+    assert settings.owner == Owner.of(diary.app)
+    with pytest.raises(UsageError, match="belongs to"):
+        claimed(table, App(Diaries))
+    with pytest.raises(UsageError, match="belongs to"):
+        begin(table, Claim(owner("Others")))
+    assert claimed(table, App(Diaries), adopt=True).owner == owner("Diaries")
+
+
+def test_a_claim_that_changes_nothing_writes_nothing():
+    table = memory_table()
+    first = claimed(table)
+
+    assert claimed(table).etag == first.etag
+
+
+def test_a_consumer_chooses_keyed_draws_for_a_new_table():
+    table = memory_table()
+
+    settings = claimed(table, draws="keyed")
+
+    assert settings.draw_key is not None
+    processor = Processor(diary.app, table, ignore, clock=ToldClock(), settings=settings)
+    (keyed,) = drive(processor.process(write("a")))
+    assert keyed.outputs[0].body != process(memory_table()).outputs[0].body
+    # ... and whoever works on the table later draws so, too
+    assert process(table).outputs == keyed.outputs
+    with pytest.raises(UsageError, match="stay so"):
+        claimed(table, draws="plain")
+
+
+def test_but_not_for_one_that_has_handled_messages():
+    handled, with_a_batch = memory_table(), memory_table()
+    process(handled)
+    begin(with_a_batch, Claim(Owner.of(diary.app)))
+
+    for table in (handled, with_a_batch):
+        with pytest.raises(UsageError, match="when a table is made"):
+            claimed(table, draws="keyed")
+
+
+def test_two_consumers_that_claim_at_once_have_one_secret():
+    table = memory_table()
+    rival: list[TableSettings] = []
+
+    class Slow(InterceptedTable):
+        async def _call(self, name, partition_key, call):
+            if name == "transact" and not rival:
+                rival.append(await TableSettings.claim(table, diary.app, draws="keyed"))
+            return await super()._call(name, partition_key, call)
+
+    assert claimed(Slow(table), draws="keyed") == rival[0]

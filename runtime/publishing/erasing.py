@@ -1,0 +1,81 @@
+"""What is kept of a publication is deleted with its batch, and a dead letter with the business object that it names."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import suppress
+from functools import partial
+
+from eventstore import Operation, Row, RowNotFoundError, Table, pages
+from eventstore.limits import MAX_OPERATIONS
+from runtime.batches.ledger import Ledger
+from runtime.clock import Clock
+from runtime.publishing.records import (
+    LAST,
+    PARTITION,
+    Publication,
+    Publications,
+    publication_key,
+    refusal_prefix,
+    slice_prefix,
+)
+
+
+async def prune_publications(table: Table, clock: Clock) -> int:
+    """Delete what is kept of the publications of batches that the ledger has forgotten. Return how many.
+
+    One of which a runner sends a slice stays. Costs two requests for each publication, and those that delete.
+    """
+    publications, ledger, count = Publications(table, clock), Ledger(table, clock), 0
+    for each in [publication async for publication in publications.every()]:
+        if await ledger.find(each.batch_id) is not None:
+            continue
+        slices = await publications.slices(each)
+        if not any(found.expires_at > clock() and not found.is_out for found in slices.values()):
+            await _delete(table, await _row_keys_of(table, each))
+            count += 1
+    return count
+
+
+async def count_letters(table: Table, handler: str, business_id: str) -> int:
+    """Return how many dead letters of publications name a business object. A request for each 1,000 of all."""
+    return len([row async for row in _letters_of(table, handler, business_id)])
+
+
+async def forget_letters(table: Table, handler: str, business_id: str) -> None:
+    """Delete the dead letters that name a business object. Costs what `count_letters` does, and those that delete.
+
+    Those that older code has kept name no handler, and are deleted whichever handler it was.
+    """
+    await _delete(table, [row.row_key async for row in _letters_of(table, handler, business_id)])
+
+
+async def _letters_of(table: Table, handler: str, business_id: str) -> AsyncIterator[Row]:
+    async for row in _rows(table, refusal_prefix(), ["BusinessId", "Handler"]):
+        values = row.properties
+        if values["BusinessId"] == business_id and values.get("Handler") in (None, "", handler):
+            yield row
+
+
+async def _row_keys_of(table: Table, publication: Publication) -> list[str]:
+    """Return the keys of all rows of a publication, its own last: it is found as long as others are there."""
+    prefixes = (slice_prefix(publication.key), refusal_prefix(publication.key))
+    keys = [row.row_key for prefix in prefixes async for row in _rows(table, prefix, [])]
+    return [*keys, publication_key(publication.key)]
+
+
+async def _rows(table: Table, prefix: str, select: Sequence[str]) -> AsyncIterator[Row]:
+    async for page in pages(partial(table.query, PARTITION, prefix, prefix + LAST, select=select)):
+        for row in page.rows:
+            yield row
+
+
+async def _delete(table: Table, row_keys: Sequence[str]) -> None:
+    for start in range(0, len(row_keys), MAX_OPERATIONS):
+        some = row_keys[start : start + MAX_OPERATIONS]
+        try:
+            await table.transact(PARTITION, list(map(Operation.delete, some)))
+        except RowNotFoundError:  # somebody else deletes them too
+            for row_key in some:
+                with suppress(RowNotFoundError):
+                    await table.transact(PARTITION, [Operation.delete(row_key)])

@@ -1,0 +1,121 @@
+"""What is kept of publications goes with their batches, and a dead letter with the object that it names."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from eventstore import Operation, Table, drive
+from runtime.batches.ledger import Ledger
+from runtime.batches.record import BatchRecord
+from runtime.cleanup.forget import Tables, forget, look
+from runtime.clock import system_clock
+from runtime.publishing.claims import Claim, Claims
+from runtime.publishing.erasing import prune_publications
+from runtime.publishing.publisher import Refused
+from runtime.publishing.records import PARTITION, Publication, Publications
+from tests.unit.runtime.diary import DIARY, write
+from tests.unit.runtime.patience import PATIENCE
+from tests.unit.runtime.tables import memory_table, rows
+from tests.unit.runtime.worker import NOW, Worker
+
+LETTERS = [
+    Refused("m1", "Hit", DIARY, "400", "Diary"),
+    Refused("m2", "Hit", DIARY, "400", "AnotherHandler"),
+    Refused("m3", "Hit", "another", "400", "Diary"),
+]
+
+
+@pytest.fixture
+def table() -> Table:
+    return memory_table()
+
+
+def ended_batch(table: Table, batch_id: str) -> BatchRecord:
+    ledger = Ledger(table, system_clock)
+    return drive(ledger.publish(drive(ledger.begin(batch_id, "a log", "out"))))
+
+
+def claimed(table: Table, batch_id: str) -> tuple[Publication, Claim]:
+    """Begin to publish a batch, and claim its only slice."""
+    found = drive(Publications(table, system_clock).begin(f"{batch_id}-0123456789ab", "post:send", None, 1))
+    claim = drive(Claims(table, system_clock, found, "me", timedelta(minutes=1)).take(0, None))
+    assert claim is not None
+    return found, claim
+
+
+def kept(table: Table) -> list[str]:
+    return sorted(row_key for partition, row_key in rows(table) if partition == PARTITION)
+
+
+def refused(table: Table, publication: Publication) -> list[str]:
+    return [each.message_id for each in drive(Publications(table, system_clock).refused(publication))]
+
+
+def test_publications_of_batches_that_were_pruned_are_deleted_with_their_dead_letters(table):
+    ended_batch(table, "old")
+    _, claim = claimed(table, "old")
+    drive(claim.note(1, refused=LETTERS))
+    drive(claim.finish(1))
+    assert len(kept(table)) == 5
+    drive(Ledger(table, system_clock).prune(system_clock() + 1))
+
+    ended_batch(table, "new-1")
+    published, claim = claimed(table, "new-1")
+    drive(claim.finish(1))
+
+    assert drive(prune_publications(table, system_clock)) == 1
+    assert kept(table) == [f"p:{published.key}", f"s:{published.key}:000000"]
+    assert drive(prune_publications(table, system_clock)) == 0
+
+
+def test_one_of_which_a_slice_is_being_sent_stays_until_it_is_not(table):
+    ended_batch(table, "old")
+    _, claim = claimed(table, "old")
+    drive(Ledger(table, system_clock).prune(system_clock() + 1))
+
+    assert drive(prune_publications(table, system_clock)) == 0
+    drive(claim.release())
+    assert drive(prune_publications(table, system_clock)) == 1
+    assert kept(table) == []
+
+
+def test_many_dead_letters_are_deleted_in_several_transactions(table):
+    ended_batch(table, "old")
+    _, claim = claimed(table, "old")
+    for start in range(0, 150, 50):
+        drive(
+            claim.note(1, refused=[Refused(f"m{start + each}", "Hit", "g", "400", "H") for each in range(50)])
+        )
+    drive(claim.finish(1))
+    drive(Ledger(table, system_clock).prune(system_clock() + 1))
+
+    assert drive(prune_publications(table, system_clock)) == 1
+    assert kept(table) == []
+
+
+def test_an_object_that_is_forgotten_leaves_no_dead_letter_and_others_keep_theirs(table):
+    Worker(table).process(write("canary", "m-1"))
+    publication, claim = claimed(table, "b1")
+    drive(claim.note(1, refused=LETTERS))
+    tables = Tables(table, table, table)
+
+    trace = drive(look(tables, "Diary", DIARY))
+    assert trace is not None
+    assert trace.rows["dead letters of publications"] == 1
+    drive(forget(tables, "Diary", DIARY, NOW, restart=False, retries=PATIENCE))
+
+    assert refused(table, publication) == ["m2", "m3"]
+
+
+def test_one_that_older_code_has_kept_names_no_handler_and_goes_with_the_object(table):
+    Worker(table).process(write("canary", "m-1"))
+    publication, _ = claimed(table, "b1")
+    old = {"Type": "Hit", "BusinessId": DIARY, "Why": "400"}
+    drive(table.transact(PARTITION, [Operation.insert(f"r:{publication.key}:m4", old)]))
+    assert refused(table, publication) == ["m4"]
+
+    drive(forget(Tables(table, table, table), "Diary", DIARY, NOW, restart=False, retries=PATIENCE))
+
+    assert refused(table, publication) == []
