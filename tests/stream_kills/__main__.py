@@ -26,7 +26,7 @@ from tests.faults.record import Record
 from tests.faults.trial import Trial
 from tests.model.pages import rewrite
 from tests.stream_kills.victims import DRIVER, EVERYTHING, JAVA, ROOT, WORKER, Driver
-from tests.stream_kills.world import Shape, World
+from tests.stream_kills.world import FILES, Shape, World
 
 PAGE = ROOT / "docs" / "streaming.md"
 VICTIMS = (EVERYTHING, DRIVER, JAVA, WORKER, WORKER, WORKER, WORKER, WORKER)
@@ -35,6 +35,7 @@ _AT_ONCE = 15
 """How many kills a stream gets, after which it is let to its end."""
 
 _STREAMS_OF_A_SHAPE = 4
+_LOOK_EVERY_SECONDS = 0.2
 
 
 class Undisturbed(NamedTuple):
@@ -73,7 +74,7 @@ class Disturbed:
         """Start the stream and kill until it must be started again; say whether it is unfinished then."""
         driver = self._start()
         driver.wait_until_ready()
-        while not driver.has_ended(self._chance.uniform(0, self._expected.seconds / 8)):
+        while not self._ends_before_the_moment(driver):
             victim = self._chance.choice(VICTIMS)
             if driver.kill(victim, self._chance):
                 self.trial.kills[victim.name] += 1
@@ -83,6 +84,14 @@ class Disturbed:
                     self.trial.kills[FORGOTTEN] += 1
                 return True
         return bool(driver.end())
+
+    def _ends_before_the_moment(self, driver: Driver) -> bool:
+        """Wait until some epochs more are committed, and for a part of the next one: kills are to meet them all."""
+        wanted = self._world.commits + self._chance.choice((0, 0, 1, 2))
+        while self._world.commits < wanted:
+            if driver.has_ended(_LOOK_EVERY_SECONDS):
+                return True
+        return driver.has_ended(self._chance.uniform(0, self._expected.seconds / FILES))
 
     def _start(self) -> Driver:
         return Driver(self._world, cores=self._chance.randint(1, 3), partitions=self._chance.randint(1, 4))

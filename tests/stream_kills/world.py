@@ -86,15 +86,22 @@ class World:
         for file in sorted((self.folder / "later").glob("*.jsonl")):
             file.rename(self.incoming / file.name)
 
+    @property
+    def commits(self) -> int:
+        """How many epochs Spark has committed."""
+        return len(self._committed())
+
     def forget_the_last_commit(self) -> bool:
         """Leave the checkpoint as when the driver dies after an epoch was published, before Spark knows of it."""
-        commits = self.checkpoint / "commits"
-        epochs = [int(each.name) for each in commits.glob("*") if each.name.isdecimal()]
+        epochs = self._committed()
         if not epochs:
             return False
         for name in (f"{max(epochs)}", f".{max(epochs)}.crc"):
-            (commits / name).unlink(missing_ok=True)
+            (self.checkpoint / "commits" / name).unlink(missing_ok=True)
         return True
+
+    def _committed(self) -> list[int]:
+        return [int(each.name) for each in (self.checkpoint / "commits").glob("*") if each.name.isdecimal()]
 
     def look(self) -> Found:
         """Return all rows of the table, all outcomes, and the files in which they are.
