@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import sys
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -22,6 +24,9 @@ if TYPE_CHECKING:
 
     ShownSession = tuple[Session, StepProgress]
     """A session, and what shows how far its work is."""
+
+_AGAIN_SECONDS = 0.05
+"""By then the object is freed."""
 
 
 @contextmanager
@@ -47,7 +52,7 @@ def working(
     try:
         log = prepare_log(log_file)
         session = _shown_session(master, log, notes(), keep_steps=keep_steps, settings=settings)
-        with _told_to_end(), logging_to(log), traced(log), session as shown:
+        with _told_to_end(), _never_ignored(), logging_to(log), traced(log), session as shown:
             yield shown
     except KeyboardInterrupt as interrupt:
         Screen().note(when_stopped)
@@ -123,6 +128,28 @@ def _told_to_end() -> Iterator[None]:
 
 def _terminate(*_: object) -> None:
     raise _TerminatedError
+
+
+@contextmanager
+def _never_ignored() -> Iterator[None]:
+    """Raise an interrupt again that came while Python was freeing an object, where it passes nothing on.
+
+    Py4J frees its objects so, thousands in a batch: each is a moment in which Ctrl-C would be lost.
+    """
+    hook = sys.unraisablehook
+
+    def again(ignored: sys.UnraisableHookArgs) -> None:
+        if issubclass(ignored.exc_type, KeyboardInterrupt):
+            number = signal.SIGTERM if issubclass(ignored.exc_type, _TerminatedError) else signal.SIGINT
+            threading.Timer(_AGAIN_SECONDS, os.kill, (os.getpid(), number)).start()
+        else:
+            hook(ignored)
+
+    sys.unraisablehook = again
+    try:
+        yield
+    finally:
+        sys.unraisablehook = hook
 
 
 @contextmanager

@@ -44,6 +44,7 @@ def raffle(workplace: Workplace) -> Workplace:
     return workplace
 
 
+@pytest.mark.thorough
 def test_its_commands_do_what_it_says(raffle):
     page = text("docs/operations.md").partition("## Exporting what is cut")[2]
     lines = [line for block in _COMMANDS.findall(page) for line in block.splitlines()]

@@ -21,6 +21,7 @@ def shown(label: str) -> list[float]:
     return [float(cell.replace(",", "")) for cell in line.split("|")]
 
 
+@pytest.mark.thorough
 def test_its_table_has_what_such_games_cost():
     per_message = []
     for size, batches in HISTORIES.items():

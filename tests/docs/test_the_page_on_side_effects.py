@@ -76,6 +76,7 @@ def test_its_table_says_that_nothing_was_lost_or_left(tmp_path):
     assert kills >= 200
 
 
+@pytest.mark.thorough
 def test_the_command_that_writes_it_finds_nothing_lost_or_left_now(tmp_path):
     page = tmp_path / "page.md"
     page.write_text(f"<!-- {PART} -->\n<!-- end of {PART} -->\n")

@@ -318,7 +318,7 @@ DELIVERY_IN_REDIS = (
     Check(in_redis.at_least_once(2), Bounds(2, 1, 1)),
     Check(in_redis.at_least_once(3), Bounds(3), is_quick=True),
     Check(in_redis.at_least_once(2), Bounds(1, 1, 1, cuts=1), is_quick=True),
-    Check(in_redis.at_least_once(2, is_behind=True), Bounds(2, 1), is_quick=True),
+    Check(in_redis.at_least_once(2, in_redis.IN_TURN, is_behind=True), Bounds(2, 1), is_quick=True),
     Check(in_redis.at_least_once(2, is_behind=True), Bounds(2, 2)),
     Check(in_redis.at_least_once(2, is_behind=True), Bounds(2, 1, 1)),
     Check(in_redis.at_least_once(3, is_behind=True), Bounds(3)),

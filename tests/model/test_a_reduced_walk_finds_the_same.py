@@ -92,6 +92,7 @@ class _Seen:
         return noting
 
 
+@pytest.mark.thorough
 def test_runs_in_the_same_local_state_go_on_alike():
     """What the walk takes for one moment asks the same when it is driven there the other way."""
     with pytest.MonkeyPatch.context() as patch:

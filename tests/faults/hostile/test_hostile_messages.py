@@ -32,6 +32,7 @@ from tests.faults.without_spark import fold_schema
 from tests.support.names import new_name
 
 ALGORITHMS: tuple[AlgorithmName, ...] = ("state-based", "outbox", "deduplication-store", "tokens")
+ONE_QUICKLY = ["state-based", *[pytest.param(each, marks=pytest.mark.thorough) for each in ALGORITHMS[1:]]]
 QUICK = timedelta(seconds=0.8)
 """How long a handler may take here."""
 
@@ -88,16 +89,15 @@ def expected(given: Sequence[HostileMessage]) -> Counter[End]:
     return Counter(end for message in given for end in message.ends)
 
 
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize("algorithm", ONE_QUICKLY)
 def test_in_a_partition_of_a_batch(tmp_path, algorithm):
     place = TablePlace(f"sqlite:///{tmp_path}/store.db", "games")
 
     assert fold(tmp_path, place, algorithm, messages(), TEXT) == expected(messages())
 
 
-@pytest.mark.parametrize(
-    "algorithm", ["state-based", *[pytest.param(each, marks=pytest.mark.thorough) for each in ALGORITHMS[1:]]]
-)
+@pytest.mark.thorough
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_in_a_partition_of_a_batch_with_msgpack(tmp_path, algorithm):
     place, given = TablePlace(f"sqlite:///{tmp_path}/store.db", "games"), packed_messages()
 
@@ -112,6 +112,7 @@ def test_in_a_partition_of_a_batch_on_azurite(tmp_path, azurite_url, algorithm):
     assert fold(tmp_path, TablePlace(azurite_url, new_name()), algorithm, given, TEXT) == expected(given)
 
 
+@pytest.mark.thorough
 def test_those_that_are_processed_make_a_version_each_and_the_others_none(tmp_path):
     place = TablePlace(f"sqlite:///{tmp_path}/store.db", "games")
     given = messages()
@@ -134,7 +135,7 @@ def _own_alarm() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("_own_alarm")
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize("algorithm", ONE_QUICKLY)
 def test_one_at_a_time(algorithm):
     # a consumer that is killed is not one that goes on
     given = [message for message in messages() if message.end != "handler_crashed"]

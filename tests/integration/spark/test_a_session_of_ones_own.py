@@ -113,6 +113,7 @@ def test_an_app_that_cannot_be_sent(place, tmp_path, monkeypatch):
     assert begun(place) == []
 
 
+@pytest.mark.thorough
 def test_an_app_that_was_shipped(place, tmp_path, monkeypatch):
     place.app = own_app(tmp_path, monkeypatch, "shipped")
     place.spark.addArtifacts(str(tmp_path / "shipped.py"), pyfile=True)

@@ -310,6 +310,7 @@ def attempt_in_memory(place, log):
     verify(place.spark, log, BEFORE, store="memory:verified", table="games")
 
 
+@pytest.mark.thorough
 def test_the_code_that_the_documentation_shows_runs(lasting_place, log, capsys):
     page = (Path(__file__).parents[3] / "docs" / "operations.md").read_text()
     (code,) = [block for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if "verify(" in block]

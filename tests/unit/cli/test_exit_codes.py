@@ -64,17 +64,19 @@ def test_what_was_asked_for_wrongly(consistent, store, arguments, sentence):
         ([*RUN, *SAMPLE, "--messages", "log.parquet"], "There is no log at log.parquet"),
         ([*VERIFY, *SAMPLE], "There is no log at log.parquet"),
         (
-            ["verify", *ON_STORE, *SAMPLE, "--messages", "store.db", "--store", "sqlite:///other.db"],
+            ["verify", *ON_STORE, *SAMPLE, "--messages", "a.jsonl", "--store", "sqlite:///other.db"],
             "There is no store at",
         ),
         (
-            ["verify", *ON_STORE, *SAMPLE, "--messages", "store.db", "--table", "others"],
+            ["verify", *ON_STORE, *SAMPLE, "--messages", "a.jsonl", "--table", "others"],
             "There is no table others in sqlite:",
         ),
         (["sample", "shooting-range", "--out", "store.db"], "is there already"),
     ],
 )
-def test_what_turned_out_to_be_impossible(consistent, store, arguments, sentence):
+def test_what_turned_out_to_be_impossible(consistent, store, tmp_path, arguments, sentence):
+    (tmp_path / "a.jsonl").write_text("{}\n")
+
     said = consistent(*arguments)
 
     assert said.code == 1

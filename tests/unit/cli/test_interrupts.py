@@ -1,8 +1,12 @@
 """An interrupt stays one, whatever fails while it is passed on."""
 
+import signal
+import time
+import weakref
+
 import pytest
 
-from runtime.cli.sessions import _interrupt_behind
+from runtime.cli.sessions import _interrupt_behind, _never_ignored
 
 
 def interrupted(raise_in_turn) -> BaseException:
@@ -36,3 +40,24 @@ def test_the_interrupt_behind_an_error_is_found(raise_in_turn):
 
 def test_another_error_is_no_interrupt():
     assert _interrupt_behind(interrupted(has_nothing_to_do_with_it)) is None
+
+
+class Freed:
+    pass
+
+
+def free_and_wait(objects):
+    objects.clear()
+    time.sleep(60)
+
+
+def test_an_interrupt_while_an_object_is_freed_comes_again():
+    handler = signal.signal(signal.SIGINT, signal.default_int_handler)
+    freed = [Freed()]
+    reference = weakref.ref(freed[0], lambda _: signal.raise_signal(signal.SIGINT))
+    try:
+        with pytest.raises(KeyboardInterrupt), _never_ignored():
+            free_and_wait(freed)
+    finally:
+        signal.signal(signal.SIGINT, handler)
+    assert reference() is None
