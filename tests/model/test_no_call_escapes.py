@@ -26,8 +26,8 @@ SOURCES = {
 """The modules that call a table or Redis, and their functions that the explored code does not use.
 
 Tokens are issued, and the ledger is asked whether a batch may begin, before anything goes wrong. Which attempt at a
-round counts is decided beside files, which the model does not have: `tests/unit/spark/test_putting_a_round_in_place.py` stops
-a driver at each of those steps, and lets another one overtake it.
+round counts is decided beside files, which the model does not have: `tests/unit/spark/test_putting_a_round_in_place.py`
+stops a driver at each of those steps, and lets another one overtake it.
 """
 
 CALL_NO_TABLE = [

@@ -16,9 +16,9 @@ from tests.support.outcomes import Left, by_status, entities, left, without_toke
 @pytest.mark.parametrize(
     ("algorithm", "states", "other"),
     [
-        pytest.param("outbox", "sqlite", None, marks=pytest.mark.thorough),
+        ("outbox", "sqlite", None),
         pytest.param("deduplication-store", "azurite", "sqlite", marks=pytest.mark.thorough),
-        ("tokens", "sqlite", "azurite"),
+        pytest.param("tokens", "sqlite", "azurite", marks=pytest.mark.thorough),
     ],
 )
 def test_it_gives_what_a_state_based_batch_gives_and_the_log_again_gives_nothing(

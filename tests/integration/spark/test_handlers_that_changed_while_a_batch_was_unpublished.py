@@ -58,6 +58,7 @@ def stopped(place):
     return log
 
 
+@pytest.mark.thorough
 def test_resuming_it_fails_with_a_sentence(place, stopped):
     with pytest.raises(
         BatchFailedError, match="batch night, whose outputs were never published, and cannot be replayed"

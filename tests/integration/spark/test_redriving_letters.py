@@ -248,6 +248,7 @@ def test_letters_of_the_other_algorithms_are_redriven_as_well(boxes, algorithm):
     assert waiting(boxes) == []
 
 
+@pytest.mark.thorough
 def test_a_redrive_that_died_goes_on_with_the_letters_it_began_with(boxes):
     # Given letters, of which one will be refused again, in two places
     rows = [sent(1, 1, needs=needing(boxes)), sent(2, 2, "c", needing(boxes)), sent(3, 3, "d", "never")]

@@ -37,6 +37,7 @@ def out(request: pytest.FixtureRequest) -> str:
     return f"{url}/the out folder"
 
 
+@pytest.mark.thorough
 def test_a_round_appears_as_one_object(out):
     driver = Driver(out)
 
