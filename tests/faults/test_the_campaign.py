@@ -63,10 +63,15 @@ def test_nor_where_outcomes_are_copied_into_place_as_on_an_object_store(tmp_path
 @pytest.mark.thorough
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_a_mistake_is_found(tmp_path, mistake):
-    ended = campaign(tmp_path, "--only", "batches", "--share", "0.006", "--mistake", mistake)
+    # It shows after a kill at certain moments only: the campaign goes on until there was one.
+    for share in ("0.006", "0.02", "0.05"):
+        ended = campaign(tmp_path, "--only", "batches", "--share", share, "--mistake", mistake)
+        differing = record_of(tmp_path, "batches").differing
+        assert ended.returncode == (1 if differing else 0), ended.stderr
+        if differing:
+            break
 
-    assert ended.returncode == 1, ended.stderr
-    assert record_of(tmp_path, "batches").differing > 0
+    assert differing > 0
 
 
 def test_a_campaign_that_was_stopped_goes_on_where_it_was(tmp_path):

@@ -81,7 +81,7 @@ def test_several_paths_and_patterns(spark, tmp_path):
 @pytest.mark.parametrize(
     ("name", "format_", "sentence"),
     [
-        ("log", None, "cannot be read as parquet: .* If it holds JSON lines, say --format json"),
+        ("log", None, "log is no Parquet. If it holds JSON lines, as it seems, say --format json."),
         ("log.parquet", "json", "log.parquet is Parquet: leave out --format"),
     ],
 )
