@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any, cast
 
 from handlers import App
-from runtime.spark.batch_options import BatchOptions
 from runtime.spark.rounds import Round, Rounds
 from runtime.spark.streaming.admission import Admission
 from runtime.spark.streaming.checkpoint import Checkpoint
@@ -86,15 +85,7 @@ class Streamed(World):
         """Run epochs with the handlers of an app, as one start of a query."""
         admission = Admission(QUERY, Checkpoint(str(self._written.folder)))
         places = EpochPlaces(str(self.out), QUERY, 1 + self.shape.seed % 3)
-        options = BatchOptions(
-            cascade=True,
-            partitions=2,
-            in_flight=4,
-            algorithm=self.shape.algorithm,
-            clock=NOW,
-            wrap=wrap,
-            step=self.marks.step,
-        )
+        options = self.options(NOW, wrap)
         work = MicroBatchesWithoutSpark(app, self.place, admission, places, options)
         for epoch in range(begin, end):
             self.marks.phase = Phase.BEGINNING

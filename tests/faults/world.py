@@ -96,7 +96,14 @@ class World:
 
     def run_batch(self, batch_id: str, log: Sequence[Row], clock: Clock, wrap: Wrap | None = None) -> None:
         """Run a batch to its end."""
-        options = BatchOptions(
+        options = self.options(clock, wrap)
+        connection = open_table(self.place.store, self.place.table)
+        batch = BatchWithoutSpark(NO_SPARK, app, self.place, str(self.out), options, connection, log)
+        batch.drive(batch_id)
+
+    def options(self, clock: Clock, wrap: Wrap | None) -> BatchOptions:
+        """Return what its batches are told."""
+        return BatchOptions(
             cascade=True,
             partitions=2,
             in_flight=4,
@@ -105,9 +112,6 @@ class World:
             wrap=wrap,
             step=self.marks.step,
         )
-        connection = open_table(self.place.store, self.place.table)
-        batch = BatchWithoutSpark(NO_SPARK, app, self.place, str(self.out), options, connection, log)
-        batch.drive(batch_id)
 
     def look(self) -> Found:
         """Return what there is. Call it in a child."""

@@ -16,7 +16,7 @@ import pytest
 
 from eventstore import Row, StoreUnavailableError
 from runtime.algorithms.last_hop.delivery import End, IdempotentDelivery
-from runtime.algorithms.last_hop.keys import DeliveryKeys, KeyState
+from runtime.algorithms.last_hop.keys import DeliveryKeys, Keys, KeyState
 from runtime.algorithms.last_hop.settings import DeliverySettings
 from tests.model.calls import SteppedTable, publish
 from tests.model.contents import Rows, Snapshot
@@ -29,7 +29,7 @@ from tests.model.versions import Handled
 KEYS = "keys"
 _CUSTOMER, _MESSAGE = "17", "m"
 _RECORD = "REC-"
-_AT_LEAST_ONCE = DeliverySettings(frozenset({_CUSTOMER}), lock_limit=timedelta(hours=1))
+SENDING_AT_LEAST_ONCE = DeliverySettings(frozenset({_CUSTOMER}), lock_limit=timedelta(hours=1))
 
 
 class Sent(NamedTuple):
@@ -59,7 +59,7 @@ class DeliveryScenario:
 
 def at_least_once(copies: int = 1, invariants: Sequence[Invariant] | None = None) -> DeliveryScenario:
     """Return the scenario of a customer to whom a message is sent at least once."""
-    return _deliveries("at least once", _AT_LEAST_ONCE, copies, invariants or AT_LEAST_ONCE)
+    return _deliveries("at least once", SENDING_AT_LEAST_ONCE, copies, invariants or AT_LEAST_ONCE)
 
 
 def at_most_once(copies: int = 1, invariants: Sequence[Invariant] | None = None) -> DeliveryScenario:
@@ -75,8 +75,13 @@ def _deliveries(
 
 
 async def _deliver(settings: DeliverySettings, process: Process) -> Handled:
+    return await delivered(DeliveryKeys(SteppedTable(KEYS)), settings, process)
+
+
+async def delivered(keys: Keys, settings: DeliverySettings, process: Process) -> Handled:
+    """Deliver the message until it is known how it ended, and say how."""
     delivery = IdempotentDelivery(
-        DeliveryKeys(SteppedTable(KEYS)),
+        keys,
         settings,
         is_transient=lambda error: isinstance(error, StoreUnavailableError),
         clock=process.clock,
@@ -85,10 +90,10 @@ async def _deliver(settings: DeliverySettings, process: Process) -> Handled:
     )
     for before in count():
         send = partial(publish, Sent(process.name, before))
-        delivered = await delivery.deliver(_CUSTOMER, _MESSAGE, send)
-        if delivered.is_done:
-            return Handled((), (delivered.end.value,))
-        process.wait_until(delivered.try_again_at or 0)
+        done = await delivery.deliver(_CUSTOMER, _MESSAGE, send)
+        if done.is_done:
+            return Handled((), (done.end.value,))
+        process.wait_until(done.try_again_at or 0)
     raise AssertionError("Nobody counts so far.")
 
 

@@ -9,31 +9,25 @@ from __future__ import annotations
 import json
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
 from functools import partial
-from itertools import count, groupby
+from itertools import groupby
 from typing import Any, cast
 
 import pytest
 from redis.asyncio import Redis
 
-from eventstore import StoreUnavailableError
-from runtime.algorithms.last_hop.delivery import End, IdempotentDelivery
+from runtime.algorithms.last_hop.delivery import End
 from runtime.algorithms.last_hop.keys import KeyState
 from runtime.algorithms.last_hop.settings import DeliverySettings
 from runtime.delivery.redis_keys import RedisKeys
-from tests.model.calls import REDIS, publish
+from tests.model.calls import REDIS
 from tests.model.contents import Rows, Snapshot
 from tests.model.facts import Invariant, View
 from tests.model.histories import Job
 from tests.model.processes import Process
 from tests.model.redis_model import CHANGED, SteppedRedis
-from tests.model.scenarios.delivery import SENT_ONCE, Sent
-from tests.model.scenarios.state_based import PATIENCE
+from tests.model.scenarios.delivery import SENDING_AT_LEAST_ONCE, SENT_ONCE, delivered
 from tests.model.versions import Handled
-
-_CUSTOMER, _MESSAGE = "17", "m"
-_AT_LEAST_ONCE = DeliverySettings(frozenset({_CUSTOMER}), lock_limit=timedelta(hours=1))
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +53,7 @@ def at_least_once(
 ) -> RedisScenario:
     """Return the scenario of a customer to whom a message is sent at least once."""
     return _deliveries(
-        "at least once", _AT_LEAST_ONCE, copies, invariants or AT_LEAST_ONCE, is_behind=is_behind
+        "at least once", SENDING_AT_LEAST_ONCE, copies, invariants or AT_LEAST_ONCE, is_behind=is_behind
     )
 
 
@@ -82,21 +76,7 @@ def _deliveries(
 
 async def _deliver(settings: DeliverySettings, is_behind: bool, process: Process) -> Handled:
     redis = SteppedRedis(None if is_behind else lambda: process.now)
-    delivery = IdempotentDelivery(
-        RedisKeys(cast("Redis", redis), "keys"),
-        settings,
-        is_transient=lambda error: isinstance(error, StoreUnavailableError),
-        clock=process.clock,
-        new_id=process.draw_id,
-        retries=PATIENCE,
-    )
-    for before in count():
-        send = partial(publish, Sent(process.name, before))
-        delivered = await delivery.deliver(_CUSTOMER, _MESSAGE, send)
-        if delivered.is_done:
-            return Handled((), (delivered.end.value,))
-        process.wait_until(delivered.try_again_at or 0)
-    raise AssertionError("Nobody counts so far.")
+    return await delivered(RedisKeys(cast("Redis", redis), "keys"), settings, process)
 
 
 def _neither(view: View) -> str | None:
