@@ -7,7 +7,6 @@ Requests that are under way then get no answer, or their answer is lost.
 
 from __future__ import annotations
 
-import http.client
 import os
 import signal
 import subprocess
@@ -23,14 +22,13 @@ from tests.faults.children import Child, ChildFailedError
 from tests.faults.moments import AtCalls
 from tests.faults.trial import Bench, Disturbed, Trial
 from tests.faults.world import Shape
-from tests.plugins.azurite import free_port, needed_azurite
+from tests.plugins.azurite import answers, free_port, needed_azurite
 
 STORE = "Azurite itself"
 _TURNS = 3
 _SAVE_SECONDS = 6.0
 """A little more than the interval at which Azurite writes its file, if anything has changed."""
 _QUIET_SECONDS = 0.3
-_START_SECONDS = 60
 
 
 class DurableAzurite:
@@ -76,23 +74,10 @@ class DurableAzurite:
             process = subprocess.Popen(
                 command, cwd=self._folder, stdin=subprocess.DEVNULL, stdout=log, stderr=log
             )
-        deadline = time.monotonic() + _START_SECONDS
-        while not self._answers():
-            if process.poll() is not None or time.monotonic() > deadline:
-                raise RuntimeError((self._folder / "log").read_text(errors="replace")[-1000:])
-            time.sleep(0.05)
+        if not answers(process, self._port):
+            process.kill()
+            raise RuntimeError((self._folder / "log").read_text(errors="replace")[-1000:])
         return process
-
-    def _answers(self) -> bool:
-        connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=1)
-        try:
-            connection.request("GET", "/devstoreaccount1/Tables")
-            connection.getresponse().read()
-        except OSError:
-            return False
-        finally:
-            connection.close()
-        return True
 
 
 @contextmanager

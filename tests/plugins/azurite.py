@@ -55,7 +55,7 @@ def running_azurite(service: str) -> Iterator[str]:
                 with _one_at_a_time():
                     port = free_port()
                     process = stack.enter_context(_process(binary, service, port, Path(folder)))
-                    is_there = _answers(process, port)
+                    is_there = answers(process, port)
                 if is_there:
                     yield f"127.0.0.1:{port}"
                     return
@@ -109,7 +109,7 @@ def free_port() -> int:
         return port
 
 
-def _answers(process: subprocess.Popen[bytes], port: int) -> bool:
+def answers(process: subprocess.Popen[bytes], port: int) -> bool:
     """Wait until the service answers; False when it ended, so that another port can be tried."""
     deadline = time.monotonic() + START_SECONDS
     while time.monotonic() < deadline and process.poll() is None:
