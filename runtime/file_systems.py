@@ -8,6 +8,7 @@ of pyarrow's, such as `s3://bucket/folder?endpoint_override=HOST:PORT&scheme=htt
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -157,8 +158,11 @@ class Folder:
         return self.files.open_output_stream(self.path_of(name), metadata=metadata)
 
     def size(self, name: str) -> int:
-        """Return the size of a file in bytes."""
-        return int(self.files.get_file_info(self.path_of(name)).size)
+        """Return the size of a file in bytes. Raises `FileNotFoundError`."""
+        found = self.files.get_file_info(self.path_of(name))
+        if found.type == FileType.NotFound:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), self.path_of(name))
+        return int(found.size)
 
     def flush(self, name: str | None = None) -> None:
         """Make a file, or the names in the folder, survive a power cut; what is no disk does so itself."""

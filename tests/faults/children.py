@@ -30,6 +30,11 @@ _ends: set[int] = set()
 class ChildFailedError(Exception):
     """Raised when a child ended by an exception; its text is the child's traceback."""
 
+    @property
+    def last_line(self) -> str:
+        """The class and the text of the exception."""
+        return str(self).rstrip().splitlines()[-1]
+
 
 @dataclass(frozen=True, slots=True)
 class End:

@@ -49,7 +49,7 @@ class Trial:
 
     def note(self, error: ChildFailedError) -> None:
         """Take note of what a driver ended with, unless a batch that ended so is to be run again."""
-        if not any(name in str(error).rstrip().splitlines()[-1] for name in TRANSIENT):
+        if not any(name in error.last_line for name in TRANSIENT):
             self.differences.append(str(error))
 
 

@@ -30,7 +30,7 @@ from runtime.spark.folders import BatchFolders
 from runtime.spark.passes import SecondPass, Work
 from runtime.spark.rounds import Round, Rounds
 from runtime.spark.workers.parts import Fold
-from tests.faults.children import Child
+from tests.faults.children import Child, ChildFailedError, End
 
 NO_SPARK = cast("SparkSession", None)
 ATTEMPTS = 4
@@ -86,11 +86,14 @@ class Partitions:
         return replace(self, run=run)
 
     def collect(self) -> list[Collected]:
-        """Run it in processes, all partitions at once; a task whose process died is tried again."""
+        """Run it in processes, all partitions at once; a task whose process died is tried again.
+
+        Raises `BatchFailedError` when a task does: Spark's job fails then, which the driver learns as that.
+        """
         waiting, found = list(self.tables), []
         for _ in range(ATTEMPTS):
             tasks = [(table, Child(Task(self.run, table))) for table in waiting]
-            ends = [(table, child.end()) for table, child in tasks]
+            ends = [(table, _end_of(child)) for table, child in tasks]
             found += [Collected(row) for _, end in ends if not end.is_killed for row in end.result]
             waiting = [table for table, end in ends if end.is_killed]
             for _ in waiting:
@@ -98,6 +101,15 @@ class Partitions:
             if not waiting:
                 return found
         raise BatchFailedError(f"A task has lost its process {ATTEMPTS} times.")
+
+
+def _end_of(task: Child) -> End:
+    try:
+        return task.end()
+    except ChildFailedError as error:
+        if BatchFailedError.__name__ in error.last_line:
+            raise BatchFailedError(error.last_line) from error
+        raise
 
 
 @dataclass(frozen=True)

@@ -136,11 +136,7 @@ class PartFile:
         try:
             self._stream = self._folder.write(self._name)
         except FileNotFoundError as error:
-            message = (
-                f"A worker does not see the folder {self._folder.path}, to which it should write outcomes: it was "
-                f"deleted, or is on a disk that the driver and the workers do not share."
-            )
-            raise BatchFailedError(message) from error
+            raise self._gone() from error
         # Without Arrow's own schema the file has what Spark would have written, and is read alike by all.
         self._writer = parquet.ParquetWriter(
             self._stream, ARROW_OUTCOME, compression="zstd", write_page_checksum=True, store_schema=False
@@ -157,12 +153,18 @@ class PartFile:
             self._write()
 
     def close(self) -> Part:
-        """Write what is held, and return what the file has when it is on disk."""
+        """Write what is held, and return what the file has when it is on disk.
+
+        Raises `BatchFailedError` when its folder is gone.
+        """
         self._write()
         self._writer.close()
         self._stream.close()
-        self._folder.flush(self._name)
-        return self._counts.part(self._name, self._folder.size(self._name))
+        try:
+            self._folder.flush(self._name)
+            return self._counts.part(self._name, self._folder.size(self._name))
+        except FileNotFoundError as error:
+            raise self._gone() from error
 
     def discard(self) -> None:
         """Delete what was written, as far as that is possible: nobody is going to look at it."""
@@ -172,6 +174,13 @@ class PartFile:
                 self._stream.close()
             with suppress(OSError):
                 self._folder.delete_file(self._name)
+
+    def _gone(self) -> BatchFailedError:
+        """Return the error that a driver of the same batch that has ended it, or somebody else, deleted the folder."""
+        return BatchFailedError(
+            f"A worker does not see the folder {self._folder.path}, to which it should write outcomes: it was "
+            f"deleted, or is on a disk that the driver and the workers do not share."
+        )
 
     def _write(self) -> None:
         if self._held:

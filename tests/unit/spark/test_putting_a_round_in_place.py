@@ -85,7 +85,7 @@ def test_an_attempt_that_comes_late_changes_nothing(tmp_path, steps):
         yield batch([outcome()])
 
     # When the round is put in place meanwhile, then the attempt fails
-    with pytest.raises(FileNotFoundError):
+    with pytest.raises(BatchFailedError, match="does not see the folder"):
         list(PartJob(commit_meanwhile, driver.staged, TYPES).run([]))
 
     # ... as does one that begins only then, and nobody sees either
