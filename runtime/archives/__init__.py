@@ -1,1 +1,4 @@
 """Archives: rows and versions as Parquet files that can be verified, without Spark."""
+
+MARK = "_import"
+"""The partition of the one row that a table has while it is imported."""
