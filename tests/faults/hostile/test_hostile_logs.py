@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -41,19 +41,24 @@ def in_parquet(folder: Path, given: pa.Table) -> str:
 
 @dataclass(frozen=True)
 class Place:
-    """Where the states of a batch are, and a folder for its log and its outcomes."""
+    """A session, a folder for the log and the outcomes of a batch, and the store of its states."""
 
     spark: SparkSession
     folder: Path
     store: str
 
 
+@pytest.fixture
+def on_sqlite(spark, tmp_path) -> Place:
+    return Place(spark, tmp_path, f"sqlite:///{tmp_path}/store.db")
+
+
 @pytest.fixture(params=["sqlite", "azurite"])
-def place(request, spark, tmp_path) -> Place:
-    """Give a table of each store in turn."""
+def place(request, on_sqlite: Place) -> Place:
+    """Give each store in turn."""
     if request.param == "sqlite":
-        return Place(spark, tmp_path, f"sqlite:///{tmp_path}/store.db")
-    return Place(spark, tmp_path, request.getfixturevalue("azurite_url"))
+        return on_sqlite
+    return replace(on_sqlite, store=request.getfixturevalue("azurite_url"))
 
 
 def check(place: Place, log: Any, given: Sequence[HostileLine | HostileMessage]) -> None:
@@ -74,10 +79,10 @@ def check(place: Place, log: Any, given: Sequence[HostileLine | HostileMessage])
 
 
 @pytest.mark.thorough
-def test_as_lines(place):
+def test_as_lines(on_sqlite):
     given = [*lines(), *(message.line() for message in messages())]
 
-    check(place, in_lines(place.folder, given), given)
+    check(on_sqlite, in_lines(on_sqlite.folder, given), given)
 
 
 @pytest.mark.thorough
@@ -93,19 +98,10 @@ def test_as_parquet_with_msgpack(place):
 
 
 @pytest.mark.thorough
-def test_as_a_table_in_memory(place):
-    check(place, table(messages(), pa.string()), messages())
+def test_as_a_table_in_memory(on_sqlite):
+    check(on_sqlite, table(messages(), pa.string()), messages())
 
 
 @pytest.mark.thorough
 def test_as_a_data_frame_of_spark(place):
-    log = place.spark.createDataFrame(table(messages(), pa.string()))
-
-    check(place, log, messages())
-
-
-@pytest.mark.thorough
-def test_as_a_data_frame_of_spark_with_msgpack(place):
-    given = packed_messages()
-
-    check(place, place.spark.createDataFrame(table(given, pa.binary())), given)
+    check(place, place.spark.createDataFrame(table(messages(), pa.string())), messages())
