@@ -68,20 +68,14 @@ def test_as_text_of_any_characters(place, format_):
     assert found == {number: headers or {} for number, headers in enumerate(GIVEN)}
 
 
-def test_of_two_values_of_one_name_the_last(place):
+def test_of_two_values_of_one_name_the_last_counts_and_one_without_makes_a_dead_letter(place):
     place.app = app
-    line = json.dumps(sent(1, {"a": "last"})).replace('{"a"', '{"a": "first", "a"')
+    twice = json.dumps(sent(3, {"a": "last"})).replace('{"a"', '{"a": "first", "a"')
+    rows = [sent(1, {"here": "x", "gone": None}), sent(2, {"a": "b"}), twice]
 
-    assert heard(place.run(write_lines(place.folder / "log.jsonl", [line]))) == {1: {"a": "last"}}
-
-
-def test_a_header_without_a_value_makes_a_dead_letter(place):
-    place.app = app
-    log = write_lines(place.folder / "log.jsonl", [sent(1, {"here": "x", "gone": None}), sent(2, {"a": "b"})])
-
-    outcomes = place.run(log)
+    outcomes = place.run(write_lines(place.folder / "log.jsonl", rows))
 
     (letter,) = dead_letters(outcomes).collect()
     assert letter.message_id == message_id(1)
     assert letter.error == "Its headers hold something other than text: {'here': 'x', 'gone': None}"
-    assert heard(outcomes) == {2: {"a": "b"}}
+    assert heard(outcomes) == {2: {"a": "b"}, 3: {"a": "last"}}

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 
+import pytest
 from pydantic import StrictInt
+from pyspark.sql import DataFrame
 
 from handlers import App, Context, Handler, Message, State, handles
-from tests.support.logs import GAME, row, start, write_lines
+from tests.integration.spark.conftest import Place
+from tests.support.logs import GAME, message_id, row, start, write_lines
 from tests.support.outcomes import heads, statuses
 
 
@@ -63,47 +66,48 @@ def test_every_spelling_of_a_message_id_is_the_same_message(place):
     assert statuses(place.run(log)) == {GAME: ["duplicate", "duplicate", "duplicate", "processed"]}
 
 
-def test_the_last_of_duplicate_keys_counts(place):
-    # Given a body that has its business id twice
-    place.app = app
-    body = '{"player": {"name": "first", "name": "last"}, "level": 1, "level": 2}'
-    log = write_lines(place.folder / "log.jsonl", [row(1, "Scored", body)])
-
-    # When a batch runs, then both handlers took the last
-    place.run(log)
-    assert set(heads(place.store, place.table)) == {"ByName-last", "ByLevel-2"}
+NAMES = ["a/b", "a\\b", "a#b", "a?b", "a%2Fb", "a~2Fb", "a|b", "a\tb", "ä€😀", " ", "\u0000", "x'y\"z"]
+TWICE = '{"player": {"name": "first", "name": "last"}, "level": 1, "level": 2}'
+TOO_LONG, EMPTY, GIVEN = 21, 22, 23
 
 
-def test_names_with_any_character_have_streams_of_their_own(place):
-    # Given players whose names hold what keys cannot
-    place.app = app
-    names = ["a/b", "a\\b", "a#b", "a?b", "a%2Fb", "a~2Fb", "a|b", "a\tb", "ä€😀", " ", "\u0000", "x'y\"z"]
-    rows = [row(n, "Scored", {"player": {"name": name}, "level": 7}) for n, name in enumerate(names)]
-    log = write_lines(place.folder / "log.jsonl", rows)
+@pytest.fixture(scope="module")
+def scored(lasting_place) -> tuple[Place, DataFrame]:
+    """Give the outcomes of a batch over bodies with all sorts of names."""
+    lasting_place.app = app
+    rows = [
+        *(row(number, "Scored", {"player": {"name": name}, "level": 7}) for number, name in enumerate(NAMES)),
+        row(20, "Scored", TWICE),
+        row(TOO_LONG, "Scored", {"player": {"name": "x" * 600}, "level": 3}),
+        row(EMPTY, "Scored", {"player": {"name": ""}, "level": 3}),
+        {**row(GIVEN, "Scored", {"player": {"name": "Ada"}, "level": 3}), "business_id": ""},
+    ]
+    return lasting_place, lasting_place.run(write_lines(lasting_place.folder / "log.jsonl", rows))
 
-    # When a batch runs, then each has a stream
-    place.run(log)
+
+def test_names_with_any_character_have_streams_of_their_own_and_of_duplicate_keys_the_last_counts(scored):
+    place, _ = scored
     found = heads(place.store, place.table)
+
     assert {key: versions for key, (versions, _) in found.items()} == {
-        **{f"ByName-{name}": 1 for name in names},
-        "ByLevel-7": len(names),
+        **{f"ByName-{name}": 1 for name in [*NAMES, "last", "Ada"]},
+        "ByLevel-7": len(NAMES),
+        "ByLevel-2": 1,
+        "ByLevel-3": 3,
     }
 
 
-def test_a_name_that_is_too_long_or_empty_is_a_dead_letter_and_an_empty_one_that_the_log_gives_is_none(place):
-    place.app = app
-    rows = [
-        row(1, "Scored", {"player": {"name": "x" * 600}, "level": 1}),
-        row(2, "Scored", {"player": {"name": ""}, "level": 1}),
-        {**row(3, "Scored", {"player": {"name": "Ada"}, "level": 1}), "business_id": ""},
-    ]
-    outcomes = place.run(write_lines(place.folder / "log.jsonl", rows))
-    assert sorted(statuses(outcomes.where("handler = 'ByName'")).values()) == [
+def test_a_name_that_is_too_long_or_empty_is_a_dead_letter_and_an_empty_one_that_the_log_gives_is_none(
+    scored,
+):
+    _, outcomes = scored
+    found = statuses(outcomes.where("handler = 'ByName'"))
+
+    assert [found[message_id(number)] for number in (TOO_LONG, EMPTY, GIVEN)] == [
         ["key_too_long"],
         ["no_business_id"],
         ["processed"],
     ]
-    assert set(heads(place.store, place.table)) == {"ByName-Ada", "ByLevel-1"}
 
 
 def test_bodies_may_be_msgpack_when_the_log_names_the_business_id(place):
