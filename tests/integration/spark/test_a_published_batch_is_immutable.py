@@ -1,9 +1,11 @@
 """A batch runs once: its outcomes are written once, put in place whole, and never change."""
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.sql import DataFrame
 
 from eventstore import InterceptedTable
 from runtime.batches.ledger import Ledger
@@ -12,67 +14,67 @@ from runtime.errors import BatchRefusedError, UsageError
 from runtime.spark import Batch
 from runtime.spark.workers.connection import open_table
 from samples.shooting_range import app as shooting_range
+from tests.integration.spark.conftest import Place
 from tests.support.faults import CountCalls
 from tests.support.logs import fire, generated, start, write_lines
 from tests.support.outcomes import all_outcomes, by_status
 
 
-def test_running_it_again_returns_what_was_published(place):
-    # Given a published batch
-    log = generated(place.folder / "log.jsonl", games=5, messages=50)
-    first = all_outcomes(place.run(log, batch_id="night", cascade=True))
+@dataclass(frozen=True)
+class Published:
+    """A batch that was published, and the calls of its workers."""
 
-    # When it is run again with its id
-    counter = CountCalls(str(place.folder))
-    again = place.run(log, batch_id="night", cascade=True, wrap=counter)
+    place: Place
+    log: str
+    outcomes: DataFrame
+    counter: CountCalls
 
-    # Then nothing is handled, and the outcomes are those of the first time
-    assert all_outcomes(again) == first
-    assert not list(place.folder.glob("*.calls"))
+    def run(self, **options: Any) -> DataFrame:
+        return self.place.run(**{"messages": self.log, "batch_id": "night", "cascade": True, **options})
 
 
-def test_the_outcomes_are_read_from_what_was_written(place):
-    # Given a batch that has run
-    log = generated(place.folder / "log.jsonl", games=5, messages=50)
-    counter = CountCalls(str(place.folder))
-    outcomes = place.run(log, wrap=counter)
-    calls = counter.calls("query")
+@pytest.fixture(scope="module")
+def batch(lasting_place: Place) -> Published:
+    log = generated(lasting_place.folder / "log.jsonl", games=5, messages=50)
+    counter = CountCalls(str(lasting_place.folder))
+    outcomes = lasting_place.run(log, batch_id="night", cascade=True, wrap=counter)
+    return Published(lasting_place, log, outcomes, counter)
 
-    # When its outcomes are looked at twice, and sorted
-    assert outcomes.count() == outcomes.orderBy("message_id").count() == 50
-    outcomes.toPandas()
+
+def test_the_outcomes_are_read_from_what_was_written(batch):
+    # When the outcomes of a batch that has run are looked at twice, and sorted
+    calls = batch.counter.calls("query")
+    assert batch.outcomes.count() == batch.outcomes.orderBy("message_id").count()
+    assert by_status(batch.outcomes)["ShootingRange", "processed"] == 50
+    batch.outcomes.toPandas()
 
     # Then no handler ran again
-    assert counter.calls("query") == calls == 5
+    assert batch.counter.calls("query") == calls == 10
 
 
-@pytest.mark.parametrize(
-    "change", ["content", *(pytest.param(each, marks=pytest.mark.thorough) for each in ("option", "folder"))]
-)
-def test_the_same_id_with_something_else_is_refused(place, change):
-    log = write_lines(place.folder / "log.jsonl", [start(1, 5), fire(2, 5)])
-    place.run(log, batch_id="night")
-    options: dict[str, Any] = {}
-    match change:
-        case "content":
-            log = write_lines(place.folder / "log.jsonl", [start(1, 5), fire(2, 6)])
-        case "option":
-            options["cascade"] = True
-        case "folder":
-            options["out"] = str(place.folder / "elsewhere")
+def test_running_it_again_returns_what_was_published(batch, tmp_path):
+    again = batch.run(wrap=CountCalls(str(tmp_path)))
+
+    # Nothing is handled, and the outcomes are those of the first time
+    assert all_outcomes(again) == all_outcomes(batch.outcomes)
+    assert not list(tmp_path.glob("*.calls"))
+
+
+@pytest.mark.parametrize("change", ["content", "option", "folder"])
+def test_the_same_id_with_something_else_is_refused(batch, tmp_path, change):
+    other: dict[str, dict[str, Any]] = {
+        "content": {"messages": write_lines(tmp_path / "log.jsonl", [start(1, 5), fire(2, 6)])},
+        "option": {"cascade": False},
+        "folder": {"out": str(tmp_path / "elsewhere")},
+    }
     with pytest.raises(BatchRefusedError, match="Batch night"):
-        place.run(log, batch_id="night", **options)
+        batch.run(**other[change])
 
 
-def test_outcomes_of_another_store_under_the_same_id_are_not_taken_for_ones_own(place):
-    # Given the outcomes of a batch, whose store is gone
-    log = write_lines(place.folder / "log.jsonl", [start(1, 5), fire(2, 5)])
-    place.run(log, batch_id="night")
-    place.store = f"sqlite:///{place.folder}/new.db"
-
-    # When the batch runs on a new store, then it is refused
+def test_outcomes_of_another_store_under_the_same_id_are_not_taken_for_ones_own(batch, tmp_path):
+    # Given the outcomes of a batch, whose store is gone: when it runs on a new store, then it is refused
     with pytest.raises(BatchRefusedError, match="from another store"):
-        place.run(log, batch_id="night")
+        batch.run(store=f"sqlite:///{tmp_path}/new.db")
 
 
 @pytest.mark.thorough
