@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from eventstore import Partition, Row, Stream, Table, pages
 from eventstore.partition import HEADER
-from runtime.algorithms.documents.effects import EFFECT, LAST_PARTITION, PARTITION
+from runtime.algorithms.documents.effects import EFFECT, LAST_PARTITION, PARTITION, owner_of
 from runtime.algorithms.outbox.entities import ENTITY
 from runtime.algorithms.outbox.entity import Entity, read_entity
 from runtime.algorithms.outbox.tokens import Token
@@ -96,4 +96,4 @@ async def documents_of(table: Table, found: BusinessObject) -> list[Row]:
     if found.entity is None or found.entity.algorithm != _DOCUMENTS:
         return []
     scan = partial(table.scan, EFFECT, PARTITION, LAST_PARTITION, select=["Owner"])
-    return [row async for page in pages(scan) for row in page.rows if row.properties["Owner"] == found.key]
+    return [row async for page in pages(scan) for row in page.rows if owner_of(row) == found.key]

@@ -19,6 +19,8 @@ from runtime.publishing.records import (
     refusal_prefix,
     slice_prefix,
 )
+from runtime.storage.damage import reading_row
+from runtime.storage.properties import text
 
 
 async def prune_publications(table: Table, clock: Clock) -> int:
@@ -42,13 +44,13 @@ async def letters_of(table: Table, handler: str, business_id: str) -> list[Row]:
 
     Those that older code has kept name no handler, and are returned whichever handler it was.
     """
-    found = _rows(table, refusal_prefix(), ["BusinessId", "Handler"])
-    handlers = (None, "", handler)
-    return [
-        row
-        async for row in found
-        if row.properties["BusinessId"] == business_id and row.properties.get("Handler") in handlers
-    ]
+    found = []
+    async for row in _rows(table, refusal_prefix(), ["BusinessId", "Handler"]):
+        with reading_row("An output that was refused", row):
+            named = text(row.properties, "BusinessId")
+        if named == business_id and row.properties.get("Handler") in (None, "", handler):
+            found.append(row)
+    return found
 
 
 async def delete_letters(table: Table, letters: Sequence[Row]) -> None:

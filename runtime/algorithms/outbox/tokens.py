@@ -24,9 +24,12 @@ from runtime.messages.envelope import Envelope
 HEADER = "token"
 """The header in which a message carries the name of its token."""
 
-_PARTITION = "tokens."
-_LAST_PARTITION = f"{_PARTITION}~"
+PARTITION = "tokens."
+_LAST_PARTITION = f"{PARTITION}~"
 """Begins the partition keys of chains. No entity's key is like it: a handler's name has no full stop."""
+
+USED = "Used"
+"""The property of a token for whose message others were created."""
 
 FIRST = "first"
 CHAIN_LENGTH = 32
@@ -75,7 +78,7 @@ class TokenStore:
 
     async def exists(self, token: Token) -> bool:
         """Say whether a token exists."""
-        return await self.table.get(_PARTITION + token.chain, token.row_key) is not None
+        return await self.table.get(PARTITION + token.chain, token.row_key) is not None
 
     async def issue(self, tokens: Sequence[Token]) -> bool:
         """Create tokens for a message from outside, all or none; say whether they are new. Durable on return."""
@@ -87,7 +90,7 @@ class TokenStore:
         """Create tokens as `issue` does; they are durable from `flush` on."""
         inserts = [Operation.insert(token.row_key, {}) for token in tokens]
         try:
-            await self.table.transact(_PARTITION + tokens[0].chain, inserts)
+            await self.table.transact(PARTITION + tokens[0].chain, inserts)
         except RowExistsError:
             return False
         return True
@@ -101,15 +104,15 @@ class TokenStore:
         step = MAX_OPERATIONS - 1
         for at in range(0, len(tokens), step):
             inserts = [Operation.insert(token.row_key, {}) for token in tokens[at : at + step]]
-            still_there = Operation.merge(parent.row_key, {"Used": True})
+            still_there = Operation.merge(parent.row_key, {USED: True})
             try:
-                await self.table.transact(_PARTITION + parent.chain, [still_there, *inserts])
+                await self.table.transact(PARTITION + parent.chain, [still_there, *inserts])
             except (RowNotFoundError, RowExistsError) as error:
                 raise ConcurrencyConflictError(parent.name, str(error)) from error
 
     async def find(self, tokens: Sequence[Token]) -> list[FoundToken]:
         """Return those tokens that exist, in order. One request for each."""
-        rows = [(token, await self.table.get(_PARTITION + token.chain, token.row_key)) for token in tokens]
+        rows = [(token, await self.table.get(PARTITION + token.chain, token.row_key)) for token in tokens]
         return [FoundToken(token, row.etag) for token, row in rows if row is not None]
 
     async def delete(self, token: Token, etag: str = ANY_ETAG) -> None:
@@ -118,7 +121,7 @@ class TokenStore:
         Raises `RowChangedError` when it was read with an ETag and somebody has written it since.
         """
         try:
-            await self.table.transact(_PARTITION + token.chain, [Operation.delete(token.row_key, etag)])
+            await self.table.transact(PARTITION + token.chain, [Operation.delete(token.row_key, etag)])
         except RowNotFoundError:
             return
 
@@ -128,7 +131,7 @@ class TokenStore:
 
     async def count(self) -> int:
         """Return how many tokens exist. Costs one request for each 1,000."""
-        found = pages(partial(self.table.scan, None, _PARTITION, _LAST_PARTITION, select=[]))
+        found = pages(partial(self.table.scan, None, PARTITION, _LAST_PARTITION, select=[]))
         return sum([len(page.rows) async for page in found])
 
 
