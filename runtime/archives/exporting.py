@@ -14,12 +14,10 @@ from eventstore import Page, Row, Table, pages
 from runtime.archives.digest import RowPacker, SetDigest, written_row
 from runtime.archives.files import ParquetFile, sync_folder
 from runtime.archives.manifest import NAME, Manifest, PartFile
+from runtime.archives.mark import MARK
 from runtime.archives.rows import SCHEMA, RowBuffer, read_rows
 from runtime.errors import ArchiveError, UsageError
 from runtime.retries import RetryPolicy, until_undisturbed
-
-MARK = "_import"
-"""The partition of the one row that a table has while it is imported."""
 
 GROUP_ROWS = 10_000
 GROUP_BYTES = 8 * 2**20

@@ -16,8 +16,9 @@ from eventstore import Int64, Operation, Row, RowExistsError, Table, Value
 from eventstore.limits import MAX_OPERATIONS, SURELY_SMALL_BYTES, prepare_row
 from eventstore.port import CommitsTogether, Transaction
 from runtime.archives.digest import RowPacker, SetDigest
-from runtime.archives.exporting import MARK, Tell, all_pages
+from runtime.archives.exporting import Tell, all_pages
 from runtime.archives.manifest import Manifest
+from runtime.archives.mark import MARK
 from runtime.archives.rows import read_rows
 from runtime.errors import ArchiveError
 from runtime.retries import RetryPolicy, until_undisturbed

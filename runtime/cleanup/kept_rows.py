@@ -14,7 +14,7 @@ from runtime.algorithms.letters import of_table as letters
 from runtime.algorithms.outbox import tokens
 from runtime.algorithms.outbox.deduplication_store import check_processed
 from runtime.algorithms.row_keys import FIRST as PROCESSED
-from runtime.archives.exporting import MARK as IMPORT
+from runtime.archives.mark import MARK as IMPORT
 from runtime.batches.open_batches import OpenBatches
 from runtime.cleanup import lease, policies
 from runtime.documents.registrations import MARKER, PREFIX, read_registration

@@ -116,6 +116,11 @@ class TableEffects(Effects):
         return _content(row)
 
 
+def unpublished_effect(row: Row) -> Effect | None:
+    """Return the effect that a row holds, None when it is published. Raises `StoredDataError`."""
+    return None if _is_published(row) else _effect(row)
+
+
 def owner_of(row: Row) -> str:
     """Return the key of the entity that an effect belongs to. Raises `StoredDataError`."""
     with reading_row("The document", row):

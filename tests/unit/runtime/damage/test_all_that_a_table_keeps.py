@@ -123,7 +123,7 @@ def told_or_harmless(data: st.DataObject) -> None:
     seen = {reader: view(table_of(damage.rows), reader) for reader in READERS}
     if not found and not is_told_nowhere(kept(), place, name, value):
         assert seen == views()
-    assert found <= {place[0]}
+    assert {key for key in found if not key.startswith("tokens.")} <= {place[0]}
     mend(damage.rows, place)
 
 
