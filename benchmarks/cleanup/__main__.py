@@ -37,8 +37,8 @@ HELP = """Truncate tables of very many streams, and watch the memory of driver a
 Each table has a Spark session of its own on two cores. A stream has three runs that go, and a tail. Results go to
 benchmarks/results/DATE-cleanup-SIZE.json. It reads /proc, so it needs Linux.
 
-With --size full SQLite takes half an hour, and Azurite, whose requests take longer the larger a table is, much of
-a day: see --only.
+With --size full SQLite takes half an hour, and Azurite, whose requests take longer the larger a table is, one to two
+hours: see --only.
 """
 
 cli = typer.Typer(add_completion=False)

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from functools import partial
 from itertools import islice
 from unittest.mock import patch
 
 from benchmarks.games import game_id, message
 from benchmarks.shooting import HANDLER, NOW
-from eventstore import Operation, Row, Table, connect, drive
+from eventstore import Operation, Row, RowExistsError, Table, connect, drive
 from eventstore.port import CommitsTogether, Transaction
 from runtime import Envelope, Processor
 from runtime.algorithms.choice import published_by_nobody
 from runtime.clock import to_datetime
+from runtime.retries import RetryPolicy, until_undisturbed
 from runtime.storage import limits
 from samples.shooting_range import app
 
@@ -38,7 +41,13 @@ async def fill(store_url: str, table_name: str, streams: int) -> None:
 
 
 async def _write(table: Table, transactions: Iterator[Transaction]) -> None:
+    retries = RetryPolicy().beside(table)
     for transaction in transactions:
+        await until_undisturbed(retries, partial(_insert, table, transaction))
+
+
+async def _insert(table: Table, transaction: Transaction) -> None:
+    with suppress(RowExistsError):  # an attempt without an answer has written them
         await table.transact(*transaction)
 
 

@@ -68,6 +68,16 @@ class Refusals:
         letter = self._own(position, message.key, message.fingerprint)
         return letter is not None and self._is_redriven(letter)
 
+    def refused_by_redrive(self, position: int, message: Prepared) -> Outcome | None:
+        """Return the outcome of a letter that another attempt at this redrive has refused again, None for others.
+
+        It stays so for all its attempts, also when the message was processed elsewhere meanwhile.
+        """
+        if not self.kept or not self._batch.is_redrive:
+            return None
+        own = self._own(position, message.key, message.fingerprint)
+        return _refused(message, own.reason, own.error) if own is not None and self._is_ours(own) else None
+
     def _recorded(self, own: Letter | None) -> Letter | None:
         """Return the letter that decides on a redelivery, None when the message is to be handled."""
         if own is None or own.reason is Reason.INVALID_ENVELOPE:  # what lacked may have been added

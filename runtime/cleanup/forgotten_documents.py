@@ -14,7 +14,7 @@ from eventstore import Table
 from handlers.context import DOCUMENT
 from handlers.unpacking import unpack
 from runtime.documents.names import object_folder
-from runtime.documents.registrations import give_up, registrations_of
+from runtime.documents.registrations import Registration, give_up
 from runtime.documents.store import ListedDocuments
 from runtime.errors import StoredDataError
 from runtime.storage.listing import versions
@@ -42,12 +42,12 @@ class ObjectDocuments(NamedTuple):
         await self.store.remove(self.folder)
 
 
-async def give_up_attempts(table: Table, key: str, now: int) -> None:
-    """Keep all attempts at an object from committing, for ever; a later sweep forgets them.
+async def give_up_attempts(table: Table, attempts: Sequence[Registration], now: int) -> None:
+    """Keep attempts at an object from committing, for ever; a later sweep forgets them.
 
-    Costs one request, and one for each. Raises `ConcurrencyConflictError` when one has just ended.
+    Costs one request for each. Raises `ConcurrencyConflictError` when one has just ended.
     """
-    for registration in await registrations_of(table, key):
+    for registration in attempts:
         if registration.given_up_at is None:
             await give_up(table, registration, now)
 

@@ -139,6 +139,14 @@ class Policies:
         """Remove the rules of a scope; a hold stays. Two requests."""
         return await self._change(scope, rules=None)
 
+    async def remove_rules_of(self, found: Policy) -> None:
+        """Remove the rules of a policy as it was read; a hold stays. One request if there are any.
+
+        Raises `RowError` when somebody has written it since.
+        """
+        if found.rules is not None:
+            await self._write(found, {"rules": None})
+
     async def lift_hold(self, scope: Scope) -> Policy:
         """Lift the hold of a scope; its rules stay. Two requests."""
         return await self._change(scope, hold=False)
@@ -161,7 +169,10 @@ class Policies:
                 return changed
 
     async def _try_change(self, scope: Scope, changes: Mapping[str, object]) -> Policy:
-        found = await self.get(scope)
+        return await self._write(await self.get(scope), changes)
+
+    async def _write(self, found: Policy, changes: Mapping[str, object]) -> Policy:
+        scope = found.scope
         wanted: Policy = replace(found, set_at=self._clock(), **changes)  # type: ignore[arg-type] # fields
         if wanted.rules is None and not wanted.hold:
             if found.etag:
@@ -206,6 +217,12 @@ class PolicyReader:
         there = [policy for policy in policies if policy is not None]
         rules = next((policy for policy in there if policy.rules is not None), None)
         return Decision(rules, any(policy.hold for policy in there))
+
+
+async def is_held(table: Table, key: str) -> bool:
+    """Say whether a policy holds a stream, given by its key. Two requests."""
+    (decision,) = await PolicyReader(table).decide([key])
+    return decision.is_held
 
 
 async def _read(table: Table, first: str, last: str) -> list[Policy]:

@@ -34,30 +34,31 @@ async def prune_publications(table: Table, clock: Clock) -> int:
             continue
         slices = await publications.slices(each)
         if not any(found.expires_at > clock() and not found.is_out for found in slices.values()):
-            await _delete(table, await _row_keys_of(table, each))
+            await _delete(table, list(map(Operation.delete, await _row_keys_of(table, each))))
             count += 1
     return count
 
 
-async def count_letters(table: Table, handler: str, business_id: str) -> int:
-    """Return how many dead letters of publications name a business object. A request for each 1,000 of all."""
-    return len([row async for row in _letters_of(table, handler, business_id)])
+async def letters_of(table: Table, handler: str, business_id: str) -> list[Row]:
+    """Return the dead letters of publications that name a business object. A request for each 1,000 of all.
 
-
-async def forget_letters(table: Table, handler: str, business_id: str) -> None:
-    """Delete the dead letters that name a business object. Costs what `count_letters` does, and those that delete.
-
-    Those that older code has kept name no handler, and are deleted whichever handler it was.
+    Those that older code has kept name no handler, and are returned whichever handler it was.
     """
-    await _delete(table, [row.row_key async for row in _letters_of(table, handler, business_id)])
-
-
-async def _letters_of(table: Table, handler: str, business_id: str) -> AsyncIterator[Row]:
+    found = []
     async for row in _rows(table, refusal_prefix(), ["BusinessId", "Handler"]):
         with reading_row("An output that was refused", row):
             named = text(row.properties, "BusinessId")
         if named == business_id and row.properties.get("Handler") in (None, "", handler):
-            yield row
+            found.append(row)
+    return found
+
+
+async def delete_letters(table: Table, letters: Sequence[Row]) -> None:
+    """Delete dead letters as they were read, unless somebody else has. One request for each 100.
+
+    Raises `RowChangedError` when one was refused again since.
+    """
+    await _delete(table, [Operation.delete(row.row_key, row.etag) for row in letters])
 
 
 async def _row_keys_of(table: Table, publication: Publication) -> list[str]:
@@ -73,12 +74,12 @@ async def _rows(table: Table, prefix: str, select: Sequence[str]) -> AsyncIterat
             yield row
 
 
-async def _delete(table: Table, row_keys: Sequence[str]) -> None:
-    for start in range(0, len(row_keys), MAX_OPERATIONS):
-        some = row_keys[start : start + MAX_OPERATIONS]
+async def _delete(table: Table, deletions: Sequence[Operation]) -> None:
+    for start in range(0, len(deletions), MAX_OPERATIONS):
+        some = deletions[start : start + MAX_OPERATIONS]
         try:
-            await table.transact(PARTITION, list(map(Operation.delete, some)))
+            await table.transact(PARTITION, some)
         except RowNotFoundError:  # somebody else deletes them too
-            for row_key in some:
+            for deletion in some:
                 with suppress(RowNotFoundError):
-                    await table.transact(PARTITION, [Operation.delete(row_key)])
+                    await table.transact(PARTITION, [deletion])

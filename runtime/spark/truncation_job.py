@@ -16,7 +16,8 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType, Tim
 from eventstore import KeyRange
 from runtime.algorithms.letters.lines import to_line
 from runtime.algorithms.letters.selection import FoundLetter
-from runtime.algorithms.state_based.truncation import Truncated, take_letters, take_versions, truncate_stream
+from runtime.algorithms.state_based.old_letters import take_letters
+from runtime.algorithms.state_based.truncation import Truncated, take_versions, truncate_stream
 from runtime.algorithms.state_based.truncation_rules import HeldBy, TruncationRules
 from runtime.archives.letters import LetterPart
 from runtime.archives.versions import VersionPart

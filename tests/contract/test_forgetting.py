@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from eventstore import Operation
-from runtime.cleanup.forget import Tables, forget, look, scrub
+from runtime.cleanup.business_object import Tables
+from runtime.cleanup.forget import forget, scrub
+from runtime.cleanup.traces import look
 from runtime.clock import to_datetime
 from runtime.retries import RetryPolicy
 from tests.unit.runtime.diary import DIARY, write

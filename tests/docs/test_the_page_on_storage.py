@@ -26,7 +26,8 @@ from runtime.batches.context import BatchContext
 from runtime.batches.ledger import Ledger
 from runtime.batches.numbering import PARTITION, Counter
 from runtime.batches.settings import KEY_BYTES, OF_TABLE, Claim, Owner
-from runtime.cleanup.forget import Tables, forget
+from runtime.cleanup.business_object import Tables
+from runtime.cleanup.forget import forget
 from runtime.cleanup.lease import Leases
 from runtime.cleanup.policies import Policies, PolicyRules, Scope
 from runtime.clock import system_clock

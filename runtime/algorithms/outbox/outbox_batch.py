@@ -150,7 +150,8 @@ class OutboxBatch:
             return entity, forgotten
         if isinstance(delivery, Outcome):
             return entity, delivery
-        known = await self.algorithm.known_elsewhere(entity, delivery)
+        known = refusals.refused_by_redrive(position, delivery)
+        known = known or await self.algorithm.known_elsewhere(entity, delivery)
         if known is not None:
             return entity, decided_before(refusals, position, delivery, known)
         key, handler = delivery.key, self.algorithm.handler

@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 from eventstore import ConcurrencyConflictError, Operation, RowExistsError, RowNotFoundError, Table, pages
 from eventstore.limits import MAX_OPERATIONS
+from eventstore.port import ANY_ETAG
 from runtime.messages.envelope import Envelope
 
 HEADER = "token"
@@ -57,6 +58,13 @@ class Token(NamedTuple):
     def row_key(self) -> str:
         """The key of its row."""
         return f"{self.id}-{self.handler}"
+
+
+class FoundToken(NamedTuple):
+    """A token as it was read."""
+
+    token: Token
+    etag: str
 
 
 class TokenStore:
@@ -102,10 +110,18 @@ class TokenStore:
             except (RowNotFoundError, RowExistsError) as error:
                 raise ConcurrencyConflictError(parent.name, str(error)) from error
 
-    async def delete(self, token: Token) -> None:
-        """Delete a token, if it exists; durable from `flush` on."""
+    async def find(self, tokens: Sequence[Token]) -> list[FoundToken]:
+        """Return those tokens that exist, in order. One request for each."""
+        rows = [(token, await self.table.get(PARTITION + token.chain, token.row_key)) for token in tokens]
+        return [FoundToken(token, row.etag) for token, row in rows if row is not None]
+
+    async def delete(self, token: Token, etag: str = ANY_ETAG) -> None:
+        """Delete a token, if it exists; durable from `flush` on.
+
+        Raises `RowChangedError` when it was read with an ETag and somebody has written it since.
+        """
         try:
-            await self.table.transact(PARTITION + token.chain, [Operation.delete(token.row_key)])
+            await self.table.transact(PARTITION + token.chain, [Operation.delete(token.row_key, etag)])
         except RowNotFoundError:
             return
 

@@ -69,6 +69,8 @@ class Decider:
         for position, (key, message) in enumerate(zip(deliveries.keys, deliveries.messages, strict=True)):
             if isinstance(message, Outcome):
                 self._refuse(position, message, transaction)
+            elif refused := self._refused_by_redrive(position, transaction):
+                self._refuse(position, refused, transaction)
             elif may_find and (version := transaction.find(key)) is not None:
                 self._replay(Known(position, message, version), transaction)
             elif (may_refuse or transaction.dead_letter) and (
@@ -201,6 +203,14 @@ class Decider:
             return True
         newest = max(filter(None, envelopes.enqueued_at), default=None)
         return newest is not None and self._is_in_future(newest)
+
+    def _refused_by_redrive(self, position: int, transaction: Transaction) -> Outcome | None:
+        if not self._batch.is_redrive:
+            return None
+        delivery = transaction.deliveries[position]
+        if isinstance(delivery, Outcome):
+            return delivery
+        return transaction.refusals.refused_by_redrive(position, delivery)
 
     def _refusal(self, position: int, transaction: Transaction) -> Outcome | None:
         """Return the outcome of an unknown message that must not be handled, None for all others."""

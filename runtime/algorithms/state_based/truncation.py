@@ -4,27 +4,23 @@ Whole runs go, and segments of the tail, from the oldest on. The horizon of a st
 its cut versions plus the redelivery window; it moves in the same transaction as the first delete, and never back. A
 crash anywhere leaves a stream that can be read, and truncating again finishes the work.
 
-What is to be cut is planned and measured first, so that a dry run tells exactly what a run does.
+What is to be cut is planned and measured first (`truncation_plan`), so that a dry run tells exactly what a run does.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 
-from eventstore import Include, Partition, Row, Stream, Table, pages
-from eventstore.header import header_row
-from eventstore.limits import prepare_row, row_bytes
-from eventstore.truncation import CutRows, rows_to_cut
+from eventstore import Partition, Stream, Table
+from runtime.algorithms.state_based.old_letters import without_old_letters
+from runtime.algorithms.state_based.truncation_plan import planned
 from runtime.algorithms.state_based.truncation_rules import HeldBy, TruncationRules
 from runtime.algorithms.state_based.unpublished import StoredOutputs
 from runtime.retries import RetryPolicy, until_undisturbed
-from runtime.storage import letters
 from runtime.storage.damage import placed
 from runtime.storage.head import HEAD_PROPERTIES, Head, read_head
-from runtime.storage.id_index import index_below
-from runtime.storage.letters import Letter, Letters, given_up
 from runtime.storage.run import INDEX_PROPERTIES, Run, RunIndex, read_index, read_run
 from runtime.storage.tail import NO_EVENT
 from runtime.storage.version import RunVersions, Version
@@ -58,21 +54,6 @@ async def take_versions(
     A version may be passed several times. Costs one query, and one for each run that goes.
     """
     attempt = partial(_take_once, Partition.exact(table, key), rules, take)
-    with placed(table, key):
-        return await until_undisturbed(retries.beside(table), attempt)
-
-
-async def take_letters(
-    table: Table, key: str, rules: TruncationRules, retries: RetryPolicy, take: Callable[[Letter], None]
-) -> frozenset[int]:
-    """Pass the letters of one stream that the rules give up to `take`, and return their numbers.
-
-    A letter may be passed several times. Costs nothing when letters are not given up, else a request for each stream,
-    and one more where letters wait.
-    """
-    if rules.give_up is None:
-        return frozenset()
-    attempt = partial(_take_letters_once, Partition.exact(table, key), rules.give_up, take)
     with placed(table, key):
         return await until_undisturbed(retries.beside(table), attempt)
 
@@ -126,7 +107,7 @@ async def _take_once(partition: Partition, rules: TruncationRules, take: Callabl
     if found is None:
         return 0
     stream, head, runs = found
-    stream, head, _ = await _without_old_letters(stream, head, rules, dry_run=True)
+    stream, head, _ = await without_old_letters(stream, head, rules, dry_run=True)
     gone, _ = await _gone(runs, head, rules, StoredOutputs(stream, head.tail))
     last = gone[-1].last if gone else 0
     for index in gone:
@@ -144,18 +125,6 @@ def _take(run: Run, last: int, take: Callable[[Version], None]) -> None:
             take(version)
 
 
-async def _take_letters_once(
-    partition: Partition, latest: int, take: Callable[[Letter], None]
-) -> frozenset[int]:
-    stream = await Stream.try_open(partition)
-    if stream is None or not letters.read_waiting(stream.properties or {}).count:
-        return frozenset()
-    old = [letter for letter in (await _letters_of(partition)).waiting if _is_old(latest, letter)]
-    for letter in old:
-        take(letter)
-    return frozenset(letter.number for letter in old)
-
-
 async def _truncate_once(
     partition: Partition,
     rules: TruncationRules,
@@ -168,16 +137,16 @@ async def _truncate_once(
     if found is None:
         return None
     stream, head, runs = found
-    stream, head, abandoned = await _without_old_letters(
+    stream, head, abandoned = await without_old_letters(
         stream, head, rules, dry_run=dry_run, kept=letters_kept
     )
     gone, held = await _gone(runs, head, rules, StoredOutputs(stream, head.tail))
     if up_to is not None:
         gone = [run for run in gone if run.last <= up_to]
     head = _moved(head, gone, rules) if gone else head
-    plan = await _planned(stream, gone, head)
+    plan = await planned(stream, gone, head)
     if plan is not None and not dry_run:
-        await _cut(plan)
+        await plan.carry_out()
     versions = sum(run.count for run in gone)
     rows, size = (plan.count, plan.bytes) if plan else (0, 0)
     return Truncated(
@@ -192,96 +161,6 @@ async def _truncate_once(
         held,
         abandoned,
     )
-
-
-async def _without_old_letters(
-    stream: Stream,
-    head: Head,
-    rules: TruncationRules,
-    *,
-    dry_run: bool,
-    kept: Collection[int] | None = None,
-) -> tuple[Stream, Head, int]:
-    """Give up the letters that were refused long ago. Return the stream and its head after it, and how many.
-
-    Costs a query for a stream with letters, and a transaction when some are given up.
-    """
-    if rules.give_up is None or not head.waiting.count:
-        return stream, head, 0
-    before, latest = await _letters_of(stream.partition), rules.give_up
-    changed, count = given_up(
-        before.all, lambda letter: _is_old(latest, letter) and (kept is None or letter.number in kept)
-    )
-    if not count:
-        return stream, head, 0
-    head = head._replace(waiting=head.waiting.after(changed, 0))
-    if dry_run:
-        return replace(stream, properties=head.properties()), head, count
-    _, changes = before.changed(changed)
-    return await Stream.set_properties(stream, head.properties(), changes), head, count
-
-
-async def _letters_of(partition: Partition) -> Letters:
-    read = partial(
-        partition.table.query, partition.key, letters.PREFIX, letters.LAST, select=letters.PROPERTIES
-    )
-    return letters.read_letters([row async for page in pages(read) for row in page.rows])
-
-
-def _is_old(latest: int, letter: Letter) -> bool:
-    return letter.refused_at <= latest
-
-
-@dataclass(frozen=True, slots=True)
-class _Plan:
-    """What is to be cut of a stream: events before `first_event`, index rows, and segments of the tail of its head.
-
-    Without a head only rows are deleted that an earlier truncation has left.
-    """
-
-    stream: Stream
-    first_event: int
-    rows: CutRows
-    index: Sequence[Row] = ()
-    head: Head | None = None
-
-    @property
-    def count(self) -> int:
-        """How many rows go."""
-        return len(self.rows.row_keys) + len(self.index)
-
-    @property
-    def bytes(self) -> int:
-        """By how much the table is smaller afterwards."""
-        size = self.rows.bytes + sum(map(row_bytes, self.index))
-        if self.head is None:
-            return size
-        version = self.stream.version
-        before = header_row(version, self.stream.first_version, self.stream.properties or {})
-        after = header_row(version, self.first_event, self.head.properties())
-        return size + prepare_row(before)[1] - prepare_row(after)[1]
-
-
-async def _planned(stream: Stream, gone: Sequence[RunIndex], head: Head) -> _Plan | None:
-    """Return what is to be cut when these runs go, the oldest of a stream: events, and segments of the tail."""
-    if not gone:
-        if stream.first_version == 1:
-            return None
-        rows = await rows_to_cut(stream, stream.first_version)
-        return _Plan(stream, stream.first_version, rows) if rows.row_keys else None
-    if head.tail is not None and head.tail.first < head.kept_from:
-        head = head._replace(tail=head.tail.from_version(head.kept_from))
-    first_event = (
-        max([run.event for run in gone if run.event != NO_EVENT], default=stream.first_version - 1) + 1
-    )
-    index = await index_below(stream.partition, head.kept_from)
-    return _Plan(stream, first_event, await rows_to_cut(stream, first_event), index, head)
-
-
-async def _cut(plan: _Plan) -> None:
-    properties = plan.head.properties() if plan.head else None
-    changes = [Include.delete(row.row_key, "*") for row in plan.index]
-    await Stream.truncate(plan.stream, plan.first_event, properties, changes, plan.rows)
 
 
 async def _gone(

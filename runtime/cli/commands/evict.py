@@ -106,15 +106,16 @@ def evict(
     else:
         forgotten = asyncio.run(_evict(loaded, algorithm, states, ids, age, dry_run=dry_run))
     screen.give({"dry_run": dry_run, "older_than_seconds": age.total_seconds(), "forgotten": forgotten})
+    screen.show(_said(forgotten, dry_run=dry_run))
+
+
+def _said(forgotten: int, *, dry_run: bool) -> str:
     if dry_run:
-        screen.show(
-            f"{counted(forgotten, 'message')} would be forgotten. A copy of them would be processed again."
-        )
-    else:
-        screen.show(
-            f"{counted(forgotten, 'message')} {'is' if forgotten == 1 else 'are'} forgotten. A copy of them that "
-            f"still comes is processed again."
-        )
+        return f"{counted(forgotten, 'message')} would be forgotten. A copy of them would be processed again."
+    return (
+        f"{counted(forgotten, 'message')} {'is' if forgotten == 1 else 'are'} forgotten. A copy of them that "
+        f"still comes is processed again."
+    )
 
 
 async def _check_algorithm(algorithm: KeptByAge, states: Place, ids: Place) -> None:

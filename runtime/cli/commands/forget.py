@@ -6,24 +6,27 @@ import asyncio
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from eventstore import Table, connect
 from runtime.algorithms.choice import described_algorithm
 from runtime.batches.ledger import Ledger
-from runtime.cleanup.forget import Tables, Trace, look, scrub
+from runtime.cleanup.business_object import Tables
 from runtime.cleanup.forget import forget as erase
+from runtime.cleanup.forget import scrub
 from runtime.cleanup.forgotten_documents import ObjectDocuments, referenced_documents
+from runtime.cleanup.traces import Trace, look
 from runtime.cli.console import Screen
 from runtime.cli.failures import NotPossibleError, exports_need
 from runtime.cli.option_groups import OtherStores
 from runtime.cli.options import AsJson, StoreUrl, TableName
 from runtime.cli.places import Place
-from runtime.cli.reports.tables import Cell, counted, make_table, moment_cell, moment_text
+from runtime.cli.reports.forgetting import document, documents_part, parts
+from runtime.cli.reports.tables import counted
 from runtime.cli.stores import check_table
 from runtime.clock import system_clock
 from runtime.documents.opening import existing_documents
@@ -78,8 +81,6 @@ Documents = Annotated[
         "refer to.",
     ),
 ]
-
-_COLUMNS = ("business id", "versions", "messages", "rows", "forgotten before")
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +139,7 @@ def forget(
     traces, kept = asyncio.run(_look(places, handler, spelled, stored))
     files = _files_that_name([*(out or ()), *(export or ())], handler, spelled)
     screen = Screen(as_json)
-    screen.show(*_parts(handler, traces, files), *_documents_part(kept, deleted=stored is not None))
+    screen.show(*parts(handler, traces, files), *documents_part(kept, deleted=stored is not None))
     if not traces:
         raise NotPossibleError(f"The table {table} holds nothing of {handler} {', '.join(business_ids)}.")
     if not dry_run:
@@ -148,7 +149,7 @@ def forget(
         asyncio.run(_erase(places, handler, list(traces), stored, restart=restart))
         then = "begins a new history" if restart else "refuses all messages"
         screen.note(f"Erased. From now on {handler} {then} for {', '.join(traces)}.")
-    described = _document(handler, traces, files, restart=restart, dry_run=dry_run)
+    described = document(handler, traces, files, restart=restart, dry_run=dry_run)
     screen.give({**described, "documents": {"names": kept, "deleted": stored is not None and not dry_run}})
 
 
@@ -242,40 +243,3 @@ def _files_that_name(
         for folder in folders
         for path, rows in files_that_name(folder, handler, business_ids).items()
     }
-
-
-def _document(
-    handler: str, traces: Mapping[str, Trace], files: Mapping[Path, int], *, restart: bool, dry_run: bool
-) -> dict[str, Any]:
-    objects = [
-        {"business_id": business_id, **asdict(trace), "forgotten_at": moment_text(trace.forgotten_at)}
-        for business_id, trace in traces.items()
-    ]
-    return {
-        "dry_run": dry_run,
-        "restart": restart,
-        "handler": handler,
-        "objects": objects,
-        "files": [{"file": str(path), "rows": rows} for path, rows in files.items()],
-    }
-
-
-def _parts(handler: str, traces: Mapping[str, Trace], files: Mapping[Path, int]) -> list[Any]:
-    parts: list[Any] = []
-    if traces:
-        parts.append(make_table(f"Objects of {handler}", _COLUMNS, map(_row, traces.items())))
-    if files:
-        named = [(str(path), rows) for path, rows in files.items()]
-        parts.append(make_table("Files that name them, which stay as they are", ("file", "rows"), named))
-    return parts
-
-
-def _documents_part(names: Sequence[str], *, deleted: bool) -> list[Any]:
-    title = "Documents" if deleted else "Documents that stay, as no --documents says where they are"
-    return [make_table(title, ("name",), [(name,) for name in names])] if names else []
-
-
-def _row(named: tuple[str, Trace]) -> tuple[Cell, ...]:
-    business_id, trace = named
-    rows = ", ".join(f"{count:,} {kind}" for kind, count in trace.rows.items())
-    return business_id, trace.versions, trace.messages, rows or None, moment_cell(trace.forgotten_at)

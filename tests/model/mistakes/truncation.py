@@ -13,6 +13,7 @@ from eventstore.writing import transact
 from runtime.algorithms.publishing import publish_all
 from runtime.algorithms.state_based import truncation
 from runtime.algorithms.state_based.process import StateBasedOneByOne
+from runtime.algorithms.state_based.truncation_plan import Plan
 from runtime.algorithms.state_based.truncation_rules import TruncationRules
 from runtime.batches.open_batches import OpenBatches
 from tests.model.mistakes.mistake import Mistake
@@ -41,7 +42,7 @@ def _no_horizon(patch: pytest.MonkeyPatch) -> None:
 
 
 def _horizon_after_the_delete(patch: pytest.MonkeyPatch) -> None:
-    cut: Any = truncation._cut
+    cut: Any = Plan.carry_out
 
     async def cut_and_move(plan: Any) -> None:
         await cut(replace(plan, head=plan.head._replace(horizon=None)))
@@ -49,7 +50,7 @@ def _horizon_after_the_delete(patch: pytest.MonkeyPatch) -> None:
         horizon = plan.head.properties()["Horizon"]
         await Stream.set_properties(now, {**(now.properties or {}), "Horizon": horizon})
 
-    patch.setattr(truncation, "_cut", cut_and_move)
+    patch.setattr(Plan, "carry_out", cut_and_move)
 
 
 def _horizon_goes_back(patch: pytest.MonkeyPatch) -> None:

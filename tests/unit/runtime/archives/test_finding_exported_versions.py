@@ -23,7 +23,8 @@ from runtime.archives.importing import import_table
 from runtime.archives.rows import SCHEMA, RowBuffer
 from runtime.archives.versions import VersionPart
 from runtime.batches.open_batches import OpenBatches
-from runtime.cleanup.forget import Tables, forget
+from runtime.cleanup.business_object import Tables
+from runtime.cleanup.forget import forget
 from runtime.messages.message_ids import id_key
 from runtime.messages.parsing import prepare
 from tests.unit.runtime.archives.tables import fill, ignore

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -11,7 +12,10 @@ import pytest
 from eventstore import InterceptedTable, RowNotFoundError, drive
 from runtime import Envelope
 from runtime.algorithms.documents.effects import TableEffects
-from runtime.cleanup.forget import Tables, Trace, forget, look
+from runtime.algorithms.outbox.tokens import TokenStore, issue
+from runtime.cleanup.business_object import Tables
+from runtime.cleanup.forget import forget
+from runtime.cleanup.traces import Trace, look
 from runtime.clock import to_datetime
 from tests.unit.runtime.algorithms.batches import Batch
 from tests.unit.runtime.algorithms.documents import DocumentWorld
@@ -213,3 +217,32 @@ def test_a_worker_that_is_overtaken_leaves_nothing(algorithm):
         assert ends(world.deliver(fire(2))) in (["forgotten"], ["duplicate"])
         assert of_the_object(world) == tombstone(algorithm)
     assert "duplicate" in found
+
+
+@pytest.mark.parametrize("later", range(1, 6))
+def test_one_who_is_overtaken_and_dies_leaves_the_token_that_a_message_was_sent_with_again(later: int):
+    calls, is_reached = 0, True
+    while is_reached:
+        world = played("tokens")
+        left, is_reached = calls, False
+
+        def beside(*_: object, world: World = world) -> None:
+            nonlocal left, is_reached
+            if left == 0:
+                is_reached = True
+                erase(world, restart=True)
+                drive(issue(TokenStore(world.other), fire(2), ["ShootingRange"]))
+            elif left == -later:
+                raise CrashError
+            left -= 1
+
+        # When another one forgets the object at some call, its unfinished message is sent again, and the first one dies
+        with suppress(CrashError):
+            erase(world, NOW + 1, restart=True, watch={"before": beside})
+        calls += 1
+
+        # Then the message is handled in the new history, unless that is forgotten as well
+        again = fire(2, enqueued_at=NOW + HOUR)
+        (ended,) = ends(world.deliver(again))
+        assert ended in (("processed", "forgotten") if is_reached else ("duplicate",))
+    assert calls > 8

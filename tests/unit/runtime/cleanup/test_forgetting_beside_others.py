@@ -21,9 +21,13 @@ from runtime.algorithms.state_based.truncation import truncate_stream
 from runtime.algorithms.state_based.truncation_rules import TruncationRules
 from runtime.batches.context import BatchContext
 from runtime.batches.open_batches import OpenBatches
-from runtime.cleanup.forget import Tables, forget
+from runtime.cleanup.business_object import Tables
+from runtime.cleanup.forget import forget
+from runtime.cleanup.policies import Policies, PolicyRules, Scope
 from runtime.messages.outcome import Output
 from runtime.messages.parsing import prepare
+from runtime.publishing.publisher import Refused
+from runtime.publishing.records import PARTITION, Publications, refusals
 from runtime.storage import limits
 from tests.unit.runtime.algorithms.world import ALGORITHMS, CrashError
 from tests.unit.runtime.letters.post import DAMAGED, PostOffice, app, parcel
@@ -305,3 +309,66 @@ def test_one_who_is_overtaken_and_dies_leaves_the_ids_of_a_new_history(later: in
         assert told in (["duplicate"] * 2, ["processed", "duplicate"], ["dead_letter"] * 2)
         assert told[0] == "dead_letter" or PostOffice("deduplication-store", states).state() == ["p"]
     assert calls > 8
+
+
+@dataclass
+class Overtaken:
+    """Runs something else at a call of the one who is overtaken, who dies some calls later."""
+
+    calls: int
+    later: int
+    meanwhile: Callable[[], None]
+    is_reached: bool = False
+
+    def __call__(self, *_: object) -> None:
+        if self.calls == 0:
+            self.is_reached = True
+            self.meanwhile()
+        elif self.calls == -self.later:
+            raise CrashError
+        self.calls -= 1
+
+
+def keep_elsewhere(table: Table) -> None:
+    """Let a target refuse an output of the object, and give the object a rule of its own."""
+    publication = drive(Publications(table, lambda: NOW).begin("b1-0123456789ab", "post:send", 1, 1))
+    letter = Refused("m-1", "Sent", "b", "400", "Boxes")
+    drive(table.transact(PARTITION, refusals(publication, [letter])))
+    drive(Policies(table, lambda: NOW).set_rules(Scope("Boxes", "b"), PolicyRules(older_than=DAY)))
+
+
+def elsewhere(table: Table) -> tuple[int, bool]:
+    """Return how many outputs a target has refused, and whether the object has rules."""
+    letters = [key for partition, key in rows(table) if partition == PARTITION and key.startswith("r:")]
+    return len(letters), drive(Policies(table, lambda: NOW).get(Scope("Boxes", "b"))).rules is not None
+
+
+@pytest.mark.parametrize("algorithm", SOME_ALGORITHMS)
+@pytest.mark.parametrize("later", range(1, 8))
+def test_one_who_is_overtaken_and_dies_leaves_letters_and_rules_of_a_new_history(
+    algorithm: AlgorithmName, later: int
+):
+    calls, is_reached = 0, True
+    while is_reached:
+        table = office_of(algorithm).table
+        keep_elsewhere(table)
+
+        def begin_anew(table: Table = table) -> None:
+            drive(forgetting(restart=True)(table))
+            assert elsewhere(table) == (0, False)
+            assert ends(drive(batch(algorithm, "p")(table))) == ["processed"]
+            keep_elsewhere(table)
+
+        # When another one forgets the object at some call, a new history begins, and the first one dies
+        overtaken = Overtaken(calls, later, begin_anew)
+        with suppress(CrashError):
+            drive(forgetting(restart=True, now=NOW + 1)(InterceptedTable(table, before=overtaken)))
+        is_reached = overtaken.is_reached
+        calls += 1
+
+        # Then the new history has all that is its own, unless it is being forgotten as well
+        told = ends(drive(batch(algorithm, "p", 3)(table)))
+        assert told[0] in ("duplicate", "processed", "forgotten")
+        if told == ["duplicate"]:
+            assert elsewhere(table) == (1, True)
+    assert calls > 10

@@ -18,12 +18,14 @@ from runtime.algorithms.outbox.tokens import Token, TokenStore, first_name
 from runtime.batches.ledger import Ledger
 from runtime.batches.open_batches import BatchKey
 from runtime.batches.settings import Claim, Owner, TableSettings
-from runtime.cleanup.forget import Tables, forget, look
+from runtime.cleanup.business_object import Tables
+from runtime.cleanup.forget import forget
 from runtime.cleanup.lease import Leases
 from runtime.cleanup.policies import Policies, PolicyReader, PolicyRules, Scope
+from runtime.cleanup.traces import look
 from runtime.documents.registrations import Registration, register, registrations_of
 from runtime.publishing.claims import Claims
-from runtime.publishing.erasing import count_letters, prune_publications
+from runtime.publishing.erasing import letters_of, prune_publications
 from runtime.publishing.publisher import Refused
 from runtime.publishing.records import Publications
 from tests.unit.runtime import diary
@@ -163,7 +165,7 @@ READERS: Mapping[str, Read] = {
     "decisions": lambda table: PolicyReader(table).decide(["Diary-o-1", "Diary-o-2"]),
     "lease": lambda table: Leases(table, CLOCK).find(),
     "publications": _slices,
-    "refused outputs": lambda table: count_letters(table, "Diary", "o-1"),
+    "refused outputs": lambda table: letters_of(table, "Diary", "o-1"),
     "prune publications": lambda table: prune_publications(table, CLOCK),
     "deliveries": _deliveries,
     "documents": lambda table: TableEffects(table).read(DOCUMENT.name),

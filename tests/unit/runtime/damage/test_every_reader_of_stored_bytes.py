@@ -25,9 +25,10 @@ from runtime.algorithms.state_based.truncation_rules import TruncationRules
 from runtime.algorithms.state_based.verification import Verifier
 from runtime.batches.ledger import Ledger
 from runtime.batches.open_batches import OpenBatches
-from runtime.cleanup.forget import Tables, look
+from runtime.cleanup.business_object import Tables
 from runtime.cleanup.lease import Leases
 from runtime.cleanup.policies import Policies, PolicyReader
+from runtime.cleanup.traces import look
 from runtime.cleanup.window import window_of, windows
 from runtime.errors import BatchRefusedError, LeaseHeldError, ReplayFailedError, UsageError
 from runtime.messages.parsing import prepare

@@ -25,7 +25,8 @@ from runtime.algorithms.state_based.truncation_rules import TruncationRules
 from runtime.archives.exporting import export_table
 from runtime.archives.importing import import_table
 from runtime.batches.open_batches import OpenBatches
-from runtime.cleanup.forget import Tables, forget
+from runtime.cleanup.business_object import Tables
+from runtime.cleanup.forget import forget
 from runtime.storage.head import Head
 from runtime.storage.stream import find_versions
 from tests.unit.runtime.letters.model import Disturbances, Model, attempts

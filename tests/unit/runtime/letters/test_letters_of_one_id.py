@@ -7,7 +7,7 @@ from contextlib import suppress
 import pytest
 
 from eventstore import InterceptedTable, drive
-from runtime import Envelope, Processor
+from runtime import Envelope, Outcome, Processor
 from runtime.algorithms.choice import AlgorithmName, published_by_nobody
 from runtime.algorithms.letters.selection import FoundLetter
 from runtime.messages.message_ids import canonical
@@ -135,3 +135,62 @@ def test_a_mended_copy_that_is_processed_elsewhere_changes_no_attempt(office: Po
     again = office.attempt(office.table, 1, [named("a"), named("c")])
 
     assert ends(again) == ["handler_error", "handler_error"]
+
+
+@pytest.mark.parametrize("elsewhere", ["batch", "single message"])
+def test_a_message_that_was_sent_in_again_and_processed_is_a_duplicate_for_a_redrive_that_comes_to_its_letter(
+    office: PostOffice, elsewhere: str
+):
+    first, _ = both(office)
+    send_in(office, named("ok"), elsewhere)
+
+    for _ in range(2):
+        assert ends(office.attempt_redrive(90, [(first, named("ok"))])) == ["duplicate"]
+
+    assert ends(redrive_alone(office, named("ok"))) == ["duplicate"]
+    assert office.letters() == []
+    assert office.state() == ["ok"]
+
+
+def test_its_unmended_body_is_another_message_by_then_and_waits_as_a_letter(office: PostOffice):
+    send_in(office, named("ok"), "single message")
+
+    assert ends(redrive_alone(office, named("a"))) == ["id_reused"]
+
+    assert bodies(office) == [(3, str(named("a").body), "id_reused", 1)]
+    assert office.state() == ["ok"]
+
+
+@pytest.mark.parametrize("elsewhere", ["batch", "single message"])
+def test_what_an_attempt_at_a_redrive_has_refused_stays_so_when_the_message_is_processed_before_it_resumes(
+    office: PostOffice, elsewhere: str
+):
+    first, _ = both(office)
+    refused = office.attempt_redrive(90, [(first, named("x"))])
+    assert ends(refused) == ["handler_error"]
+    DAMAGED.remove("x")
+
+    send_in(office, named("x"), elsewhere)
+
+    assert office.attempt_redrive(90, [(first, named("x"))]) == refused
+    assert office.letters() == []
+    assert ends(office.attempt_redrive(91, [(first, named("x"))])) == ["duplicate"]
+    assert office.state() == ["x"]
+
+
+def send_in(office: PostOffice, message: Envelope, way: str) -> None:
+    """Let a message be processed that no redrive has sent."""
+    if way == "batch":
+        office.number = 50
+        outcomes = office.batch(message)
+    else:
+        outcomes = drive(processor(office).process(message))
+    assert ends(outcomes) == ["processed"]
+
+
+def redrive_alone(office: PostOffice, message: Envelope) -> list[Outcome]:
+    return drive(processor(office).redrive(message))
+
+
+def processor(office: PostOffice) -> Processor:
+    return Processor(app, office.table, published_by_nobody, algorithm=office.algorithm)

@@ -9,7 +9,9 @@ import pytest
 from eventstore import Operation, Table, drive
 from runtime.batches.ledger import Ledger
 from runtime.batches.record import BatchRecord
-from runtime.cleanup.forget import Tables, forget, look
+from runtime.cleanup.business_object import Tables
+from runtime.cleanup.forget import forget
+from runtime.cleanup.traces import look
 from runtime.clock import system_clock
 from runtime.publishing.claims import Claim, Claims
 from runtime.publishing.erasing import prune_publications

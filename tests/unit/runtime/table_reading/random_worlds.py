@@ -15,7 +15,8 @@ from runtime.algorithms.state_based.truncation import truncate_stream
 from runtime.algorithms.state_based.truncation_rules import TruncationRules
 from runtime.batches.context import BatchContext
 from runtime.batches.ledger import Ledger
-from runtime.cleanup.forget import Tables, forget
+from runtime.cleanup.business_object import Tables
+from runtime.cleanup.forget import forget
 from runtime.storage import limits
 from runtime.storage.listing import versions
 from tests.unit.runtime.diary import misbehave, ponder, write
