@@ -55,7 +55,7 @@ test: setup-test  ## run the tests, in five minutes; ARGS="tests/unit -k name" r
 	@$(PYTEST) -m "not thorough" $(ARGS)
 
 test-rest: setup-test setup-servers  ## run what `make test` leaves out: what takes long, and properties with many more examples
-	@$(PYTEST) -m "thorough or hypothesis" --hypothesis-profile thorough $(ARGS)
+	@$(PYTEST) -m "thorough or hypothesis" --hypothesis-profile thorough --timeout 1200 $(ARGS)
 
 test-connect: setup-test  ## run the tests of jobs again, on a session of Spark Connect
 	@$(PYTEST) --connect --numprocesses 0 -m "not thorough" tests/integration/spark $(ARGS)

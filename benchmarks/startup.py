@@ -1,7 +1,8 @@
 """How much longer a batch takes to start than Spark alone: `python -m benchmarks.startup`.
 
-A fresh process imports, starts a session and runs a first `mapInArrow` over an empty log: once as a plain PySpark
-program would, once with this project's session, app and fold. Both in turn, several times.
+A fresh process imports, starts a session and does its first work with a log of a thousand messages, until the result is
+on disk: a plain PySpark program shuffles and sorts it, hands it to workers and writes what they give as Parquet; a
+batch is a batch, with its store, ledger and outcomes. Both in turn, several times.
 """
 
 from __future__ import annotations
@@ -20,18 +21,22 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.logs import open_log
+
 if TYPE_CHECKING:
     import pyarrow as pa
 
-PHASES = ("imports", "session", "first job")
+PHASES = ("imports", "session", "first result")
 GOAL = 0.5
 _MASTER = "local[2,4]"
-_READ = "id long"
+_MESSAGES = 1_000
+_PER_STREAM = 50
+_PARTITIONS = 4
 
 Seconds = dict[str, float]
 
 
-def plain(folder: str) -> Seconds:
+def plain(log: str, folder: str) -> Seconds:
     """Start as a plain PySpark program does."""
     watch = _Watch()
     import pyarrow  # noqa: F401, ICN001, PLC0415 - what is measured
@@ -41,31 +46,26 @@ def plain(folder: str) -> Seconds:
     builder = SparkSession.builder.master(_MASTER).config("spark.ui.enabled", "false")
     spark = builder.config("spark.driver.bindAddress", "127.0.0.1").getOrCreate()
     watch.end("session")
-    spark.createDataFrame([], _READ).mapInArrow(_no_rows, _READ).write.parquet(f"{folder}/out")
-    watch.end("first job")
+    rows = spark.read.parquet(log).repartition(_PARTITIONS, "type").sortWithinPartitions("type", "sequence")
+    rows.mapInArrow(_as_they_are, rows.schema).write.parquet(f"{folder}/out")
+    watch.end("first result")
     spark.stop()
     return watch.seconds
 
 
-def ours(folder: str) -> Seconds:
-    """Start as a batch does, up to the fold of no messages."""
+def ours(log: str, folder: str) -> Seconds:
+    """Start as `consistent run` does with a small log."""
     watch = _Watch()
-    from runtime.batches.context import BatchContext  # noqa: PLC0415 - what is measured
-    from runtime.spark import build_session  # noqa: PLC0415
-    from runtime.spark.workers.connection import open_table  # noqa: PLC0415
-    from runtime.spark.workers.job import FoldJob  # noqa: PLC0415
-    from runtime.spark.workers.parts import PART, PartJob  # noqa: PLC0415
-    from samples.shooting_range import app  # noqa: PLC0415
+    from runtime.cli.short_lives import settings_for  # noqa: PLC0415 - what is measured
+    from runtime.spark import build_session, run_batch  # noqa: PLC0415
+    from samples.shooting_range import app  # noqa: PLC0415 - as above
 
     watch.end("imports")
-    spark = build_session(_MASTER)
+    spark = build_session(_MASTER, settings=settings_for(0))
     watch.end("session")
     store = f"sqlite:///{folder}/store.db"
-    open_table(store, "games")
-    job = FoldJob(app, store, "games", BatchContext("start"))
-    part = PartJob(job.fold, folder, tuple(app.message_types))
-    spark.createDataFrame([], _READ).mapInArrow(part.run, PART).collect()
-    watch.end("first job")
+    run_batch(spark, log, app, store=store, table="games", out=f"{folder}/out", partitions=_PARTITIONS)
+    watch.end("first result")
     spark.stop()
     return watch.seconds
 
@@ -83,21 +83,28 @@ class _Watch:
         self._began = now
 
 
-def _no_rows(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Give one batch, as every program that has a result does: Spark then imports pandas, whatever is in the batch."""
-    import pyarrow as pa  # noqa: PLC0415 - as above
-
+def _as_they_are(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     yield from batches
-    yield pa.RecordBatch.from_pydict({"id": pa.array([], pa.int64())})
 
 
-_KINDS: dict[str, Callable[[str], Seconds]] = {"plain": plain, "ours": ours}
+_KINDS: dict[str, Callable[[str, str], Seconds]] = {"plain": plain, "ours": ours}
 
 
 def measure(kind: str) -> Seconds:
     """Start once, in a process of its own."""
+    log = open_log(_MESSAGES, _MESSAGES // _PER_STREAM).path
     with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, "-m", "benchmarks.startup", "--kind", kind, "--folder", folder]
+        command = [
+            sys.executable,
+            "-m",
+            "benchmarks.startup",
+            "--kind",
+            kind,
+            "--log",
+            log,
+            "--folder",
+            folder,
+        ]
         environment = {**os.environ, "PYSPARK_PYTHON": sys.executable}
         done = subprocess.run(command, check=True, capture_output=True, text=True, env=environment)
         seconds: Seconds = json.loads(done.stdout.splitlines()[-1])
@@ -107,11 +114,12 @@ def measure(kind: str) -> Seconds:
 def main(
     runs: Annotated[int, typer.Option(min=1, help="Turns.")] = 5,
     kind: Annotated[str, typer.Option(hidden=True)] = "",
+    log: Annotated[str, typer.Option(hidden=True)] = "",
     folder: Annotated[str, typer.Option(hidden=True)] = "",
 ) -> None:
     """Compare how long a batch and a plain PySpark program take to start."""
     if kind:
-        print(json.dumps(_KINDS[kind](folder)))
+        print(json.dumps(_KINDS[kind](log, folder)))
         return
     turns = [(measure("plain"), measure("ours")) for _ in range(runs)]
     table = Table("phase", "plain s", "ours s", "more s (median of turns)")

@@ -28,7 +28,10 @@ def unpack(
     unicode_errors: str | None = None,
     strict_map_key: bool = True,
 ) -> Any:  # noqa: ANN401 - any value that msgpack knows
-    """Return what `msgpack.unpackb` does for trusted data. Raises `ValueError`, `TypeError` and what msgpack raises."""
+    """Return what `msgpack.unpackb` does for trusted data. Raises `ValueError`, `TypeError` and what msgpack raises.
+
+    Raises `msgpack.StackError`, which is a `ValueError`, for what is nested too deeply.
+    """
     budget = _Budget()
     limit = min(MAX_ITEMS, len(data))
     if len(data) > _TRUSTED_BYTES:
@@ -47,9 +50,25 @@ def unpack(
         unicode_errors=unicode_errors,
         strict_map_key=strict_map_key,
     )
-    if budget.containers > MAX_DEPTH:
-        _check_depth(unpacked)
+    if budget.containers > MAX_DEPTH and is_deeper(unpacked, MAX_DEPTH + 1):
+        message = f"it is nested deeper than {MAX_DEPTH} levels"
+        raise msgpack.StackError(message)
     return unpacked
+
+
+def is_deeper(value: Any, depth: int) -> bool:  # noqa: ANN401 - what was unpacked
+    """Say whether lists and dicts are nested to a greater depth."""
+    level: list[Any] = [[value]]
+    for _ in range(depth + 1):
+        level = [
+            item
+            for container in level
+            for item in (container.values() if isinstance(container, dict) else container)
+            if type(item) in (list, dict)
+        ]
+        if not level:
+            return False
+    return True
 
 
 class _Budget:
@@ -68,18 +87,3 @@ class _Budget:
             message = f"it holds more than {MAX_ITEMS} items"
             raise ValueError(message)
         return container
-
-
-def _check_depth(value: Any) -> None:  # noqa: ANN401 - what was unpacked
-    level = [value]
-    for _ in range(MAX_DEPTH + 1):
-        level = [
-            item
-            for container in level
-            for item in (container.values() if type(container) is dict else container)
-            if type(item) in (list, dict)
-        ]
-        if not level:
-            return
-    message = f"it is nested deeper than {MAX_DEPTH} levels"
-    raise ValueError(message)

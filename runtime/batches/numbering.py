@@ -39,11 +39,13 @@ from runtime.storage.properties import number, text
 
 PARTITION = LEDGER
 COUNTER, OPEN, PAST = "!next", "!open-", "!past-"
+AND = " and "
+"""Stands between the algorithms of a table that has several."""
+
 _FIRST_BATCH, LAST = "0", "~"
 _AT_ONCE = 99
 _END_OF_TIME = 10**16 - 1
 _DIGITS = 16
-_AND = " and "
 _NOTHING_KEPT = TableSettings()
 
 
@@ -72,9 +74,9 @@ class Counter:
         """Return the counter of a table that has a batch with this algorithm too."""
         if self.algorithm is None:
             return replace(self, algorithm=algorithm, first_batch=batch_id)
-        if algorithm in self.algorithm.split(_AND):
+        if algorithm in self.algorithm.split(AND):
             return self
-        return replace(self, algorithm=f"{self.algorithm}{_AND}{algorithm}")
+        return replace(self, algorithm=f"{self.algorithm}{AND}{algorithm}")
 
     def operation(self) -> Operation:
         """Return what stores the counter, if nobody changed it since it was read."""
@@ -99,7 +101,7 @@ class Numbering:
         """Return the counter as it is stored, one without an ETag when there is none. Costs a request."""
         read = partial(self._table.query, PARTITION, COUNTER, OF_TABLE)
         rows = {row.row_key: row async for page in pages(read) for row in page.rows}
-        counter = _counter(rows[COUNTER]) if COUNTER in rows else Counter()
+        counter = read_counter(rows[COUNTER]) if COUNTER in rows else Counter()
         return replace(counter, settings=read_settings(rows[OF_TABLE])) if OF_TABLE in rows else counter
 
     async def ready(self) -> Counter:
@@ -123,7 +125,7 @@ class Numbering:
         async for page in pages(partial(self._table.query, PARTITION, COUNTER, OPEN + LAST)):
             for row in page.rows:
                 if row.row_key == COUNTER:
-                    counter = _counter(row)
+                    counter = read_counter(row)
                     next_ = counter.next if counter.is_ready else None
                 elif row.row_key == OF_TABLE:
                     settings = read_settings(row)
@@ -144,7 +146,7 @@ class Numbering:
             return None
         ids = await self._open_ids()
         async for page in pages(partial(self._table.query, PARTITION, PAST, PAST + LAST)):
-            ids += map(_id_of, page.rows)
+            ids += [id_of(row.row_key) for row in page.rows]
             if len(ids) >= limit:
                 break
         return ids[:limit]
@@ -172,7 +174,7 @@ class Numbering:
         markers: list[Row] = []
         async for page in pages(partial(self._table.query, PARTITION, OPEN, OPEN + LAST)):
             markers += page.rows
-        return list(map(_id_of, sorted(markers, key=_number, reverse=True)))
+        return [id_of(row.row_key) for row in sorted(markers, key=_number, reverse=True)]
 
     async def _look_through(self, counter: Counter) -> Counter:
         """Give the batches of an older ledger their markers."""
@@ -210,7 +212,7 @@ def began(record: BatchRecord) -> Operation:
 
 def ended(record: BatchRecord) -> list[Operation]:
     """Return what changes the markers when a batch ends, as it is then."""
-    return [Operation.delete(OPEN + record.batch_id), _past(record)]
+    return [Operation.delete(OPEN + record.batch_id), past_marker(record)]
 
 
 def pruned(markers: Sequence[Row]) -> list[Operation]:
@@ -218,7 +220,7 @@ def pruned(markers: Sequence[Row]) -> list[Operation]:
     return [
         operation
         for marker in markers
-        for operation in (Operation.delete(marker.row_key), Operation.delete(_id_of(marker)))
+        for operation in (Operation.delete(marker.row_key), Operation.delete(id_of(marker.row_key)))
     ]
 
 
@@ -227,10 +229,11 @@ def _in_parts(records: Sequence[BatchRecord]) -> Iterator[Sequence[BatchRecord]]
 
 
 def _marker(record: BatchRecord) -> Operation:
-    return _past(record) if record.is_finished else began(record)
+    return past_marker(record) if record.is_finished else began(record)
 
 
-def _past(record: BatchRecord) -> Operation:
+def past_marker(record: BatchRecord) -> Operation:
+    """Return what makes the marker of a batch that has ended."""
     time = _inverted(to_microseconds(record.updated_at))
     return Operation.insert_or_replace(f"{PAST}{time}-{record.batch_id}", {})
 
@@ -240,9 +243,10 @@ def _inverted(time: int) -> str:
     return f"{_END_OF_TIME - max(time, 0):0{_DIGITS}}"
 
 
-def _id_of(marker: Row) -> str:
-    is_past = marker.row_key.startswith(PAST)
-    return marker.row_key[len(PAST) + _DIGITS + 1 :] if is_past else marker.row_key.removeprefix(OPEN)
+def id_of(marker: str) -> str:
+    """Return the id of the batch whose marker has this row key."""
+    is_past = marker.startswith(PAST)
+    return marker[len(PAST) + _DIGITS + 1 :] if is_past else marker.removeprefix(OPEN)
 
 
 def _number(marker: Row) -> int:
@@ -250,7 +254,8 @@ def _number(marker: Row) -> int:
         return number(marker.properties, "Number", 0)
 
 
-def _counter(row: Row) -> Counter:
+def read_counter(row: Row) -> Counter:
+    """Return the counter that a row holds. Raises `StoredDataError`."""
     values = row.properties
     with reading_row("The counter of batches", row):
         return Counter(

@@ -12,27 +12,13 @@ from functools import partial
 from typing import Any
 
 from eventstore import KeyRange, Operation, PayloadTooLargeError, Row, RowError, Table, pages
-from eventstore.header import is_header, is_tombstone
 from eventstore.limits import MAX_OPERATIONS
 from eventstore.listing import read_range
-from eventstore.partition import EVENT, HEADER
-from runtime.algorithms.letters.of_table import PARTITION as LETTERS
-from runtime.algorithms.letters.of_table import found_letter
-from runtime.algorithms.outbox.checking import EntityCheck
-from runtime.algorithms.outbox.entities import ENTITY
-from runtime.batches import numbering
-from runtime.batches.record import read_record
-from runtime.batches.settings import OF_TABLE, read_settings
-from runtime.cleanup import policies
-from runtime.errors import StoredDataError
+from runtime.cleanup.checked_partition import PartitionCheck
+from runtime.cleanup.orphans import Orphans
 from runtime.retries import READ_AGAIN
-from runtime.storage import id_index, letters
 from runtime.storage.checking.fault import Fault, Repair
-from runtime.storage.checking.stream import StreamCheck
-from runtime.storage.head import is_of_state
 
-_BESIDE = (id_index.PREFIX, letters.PREFIX)
-"""How the keys of rows begin that only streams of states and entities have."""
 _CHANGES = MAX_OPERATIONS - 1
 MOST_FAULTS = 1000
 """How many faults of a range are kept, to be shown."""
@@ -87,33 +73,21 @@ async def check_table(table: Table, keys: KeyRange = _ALL, *, repair: bool = Fal
 
     Costs one request for each 1,000 rows or 4 MiB, and three or more for each partition that seems to be damaged.
     """
-    checked = Checked()
+    checked, orphans = Checked(), Orphans(table, repair=repair)
     async for key, rows in _partitions(table, keys):
-        check: StreamCheck | EntityCheck | None = None
-        faults: list[Fault] = []
-        has_header = False
+        check = PartitionCheck(key)
         async for row in rows:
             checked.rows += 1
-            has_header = has_header or (row.row_key == HEADER and _is_of_another(row))
-            if check is not None:
-                check.add(row)
-                continue
-            check = _begun(row)
-            if check is None:
-                faults += _of_row(row, has_header=has_header)
-        if check is not None:
-            checked.streams += isinstance(check, StreamCheck)
-            faults += check.end()
+            check.add(row)
+            orphan = await orphans.look_at(row)
+            if orphan is not None:
+                checked.add([orphan[0]], repaired=orphan[1])
+        faults = check.end()
+        checked.streams += check.is_stream
         if faults:
             await _again(table, key, checked, faults, repair=repair)
+    checked.add(await orphans.tokens())
     return checked
-
-
-def _begun(row: Row) -> StreamCheck | EntityCheck | None:
-    """Return the check of the object whose first row this is, None for any other row."""
-    if row.row_key == HEADER and is_of_state(row.properties):
-        return StreamCheck(row)
-    return EntityCheck(row) if row.row_key == ENTITY else None
 
 
 async def _partitions(table: Table, keys: KeyRange) -> AsyncIterator[tuple[str, AsyncIterator[Row]]]:
@@ -133,70 +107,38 @@ async def _partitions(table: Table, keys: KeyRange) -> AsyncIterator[tuple[str, 
         yield key, of_partition(key)
 
 
-def _of_row(row: Row, *, has_header: bool) -> list[Fault]:
-    """Return what is wrong with a row that is of no stream of states and no entity."""
-    try:
-        _read(row)
-    except StoredDataError as error:
-        return [Fault(row.partition_key, row.row_key, error.problem)]
-    if "-" not in row.partition_key:
-        return []
-    if row.row_key == HEADER and not has_header:
-        return [Fault(row.partition_key, row.row_key, "is no header of a stream")]
-    is_orphan = row.row_key.startswith(_BESIDE) or (row.row_key.startswith(EVENT) and not has_header)
-    if is_orphan:
-        return [Fault(row.partition_key, row.row_key, "belongs to a stream that has no header")]
-    return []
-
-
-def _is_of_another(header: Row) -> bool:
-    """Say whether a header is that of a stream of somebody else's events, or of one that was deleted."""
-    return is_header(header) or is_tombstone(header)
-
-
-def _read(row: Row) -> None:
-    if row.row_key.startswith(letters.PREFIX):
-        letters.read_letters([row])
-    elif row.partition_key == LETTERS:
-        found_letter(row)
-    elif row.partition_key == policies.PARTITION:
-        policies.read_policy(row)
-    elif row.partition_key == numbering.PARTITION and row.row_key == OF_TABLE:
-        read_settings(row)
-    elif row.partition_key == numbering.PARTITION and not row.row_key.startswith("!"):
-        read_record(row)
-
-
 async def _again(table: Table, key: str, checked: Checked, faults: list[Fault], *, repair: bool) -> None:
-    """Read a partition by itself, and note what is wrong with it still: it may have been written to."""
-    rows = [row async for page in pages(partial(table.query, key, "!", "~")) for row in page.rows]
-    check = next((begun for row in rows if (begun := _begun(row)) is not None), None)
-    if check is None:
-        checked.add(faults)
-        return
-    first, *others = [row for row in rows if row.row_key >= check.row_key]
-    for row in others:
-        check.add(row)
-    found = check.end()
-    after = await table.get(key, first.row_key)
-    if after is None or after.etag != first.etag:
-        return
+    """Read a partition by itself, and note what is wrong with it still: it may have been written to.
+
+    Of one without a row that all who write it change, that is what is told by both readings.
+    """
+    check = PartitionCheck(key)
+    async for page in pages(partial(table.query, key, "!", "~")):
+        for row in page.rows:
+            check.add(row)
+    found, guard = check.end(), check.guard
+    if guard is None or check.is_shared:
+        found = [fault for fault in found if fault in faults]
+    else:
+        after = await table.get(key, guard.row_key)
+        if after is None or after.etag != guard.etag:
+            return
     if found:
-        is_repaired = repair and await _repaired(table, first, found, check.repair)
+        is_repaired = repair and await _repaired(table, key, guard, found, check.repair)
         checked.add(found, repaired=is_repaired)
 
 
-async def _repaired(table: Table, first: Row, found: list[Fault], repair: Repair) -> bool:
+async def _repaired(table: Table, key: str, guard: Row | None, found: list[Fault], repair: Repair) -> bool:
     """Mend a partition, unless it was written to meanwhile; say whether that was possible."""
     if not all(fault.repair for fault in found):
         return False
-    row = repair.rows.pop(first.row_key, first.properties) or first.properties
-    changes, etag = repair.operations(), first.etag
+    row = {} if guard is None else repair.rows.pop(guard.row_key, guard.properties) or guard.properties
+    changes, etag = repair.operations(), "" if guard is None else guard.etag
     try:
         for start in range(0, max(len(changes), 1), _CHANGES):
-            header = Operation.replace(first.row_key, row, etag)
             some = changes[start : start + _CHANGES]
-            (etag, *_) = await table.transact(first.partition_key, [header, *some])
+            first = [] if guard is None else [Operation.replace(guard.row_key, row, etag)]
+            etag, *_ = await table.transact(key, [*first, *some])
     except (*READ_AGAIN, RowError, PayloadTooLargeError):
         return False
     return True

@@ -18,7 +18,7 @@ from eventstore import ConcurrencyConflictError, Operation, Partition, Row, RowE
 from eventstore.limits import MAX_OPERATIONS
 from eventstore.partition import EVENT, HEADER
 from eventstore.port import LeavesTraces
-from runtime.algorithms.documents.effects import EFFECT, LAST_PARTITION, PARTITION
+from runtime.algorithms.documents.effects import EFFECT, LAST_PARTITION, PARTITION, owner_of
 from runtime.algorithms.outbox.entities import ENTITY
 from runtime.algorithms.outbox.entity import Entity, read_entity
 from runtime.algorithms.outbox.tokens import Token, TokenStore
@@ -331,7 +331,7 @@ def _has_documents(found: _Found) -> bool:
 async def _documents(table: Table, owner: str) -> list[Row]:
     """Return the documents of an entity. One request for each 1,000 documents of the table."""
     scan = partial(table.scan, EFFECT, PARTITION, LAST_PARTITION, select=["Owner"])
-    return [row async for page in pages(scan) for row in page.rows if row.properties["Owner"] == owner]
+    return [row async for page in pages(scan) for row in page.rows if owner_of(row) == owner]
 
 
 def _distinct(*tables: Table) -> list[Table]:

@@ -124,7 +124,7 @@ class Leases:
 
     async def _read(self) -> Lease | None:
         row = await self._table.get(PARTITION, ROW_KEY)
-        return None if row is None else _lease(row)
+        return None if row is None else read_lease(row)
 
 
 def _refused(held: Lease) -> LeaseHeldError:
@@ -151,7 +151,8 @@ def _properties(lease: Lease) -> dict[str, Value]:
     }
 
 
-def _lease(row: Row) -> Lease:
+def read_lease(row: Row) -> Lease:
+    """Return the lease that a row holds. Raises `StoredDataError`."""
     values = row.properties
     with reading_row("The lease of the table", row):
         times = [to_microseconds(time(values, name)) for name in ("TakenAt", "ExpiresAt")]

@@ -16,7 +16,7 @@ from runtime.algorithms.state_based.truncation_rules import TruncationRules
 from runtime.batches.open_batches import OpenBatches
 from runtime.clock import Clock, to_datetime, to_microseconds
 from runtime.retries import RetryPolicy, until_undisturbed
-from runtime.storage.damage import reading_row
+from runtime.storage.damage import expect, reading_row
 from runtime.storage.properties import INT32, INT64, number, time
 
 PARTITION = "_policies"
@@ -31,6 +31,7 @@ _GENERAL = "!"
 """Row keys of what is not of one stream begin so, and those of streams are their keys: a range has both apart."""
 
 _LAST = "~"
+_OF_RULES = frozenset({"RedeliveryWindow", "AllowUndated", "OlderThan", "KeepLast", "AcknowledgedAfter"})
 _CHANGED_MEANWHILE = (RowChangedError, RowExistsError)
 
 
@@ -238,7 +239,7 @@ def read_policy(row: Row) -> Policy:
 def _read_policy(row: Row) -> Policy:
     values = row.properties
     rules = None
-    if "RedeliveryWindow" in values:
+    if not _OF_RULES.isdisjoint(values):
         older_than, keep_last, acknowledged_after = (
             number(values, name, most=INT32 if name == "KeepLast" else INT64) if name in values else None
             for name in ("OlderThan", "KeepLast", "AcknowledgedAfter")
@@ -247,8 +248,11 @@ def _read_policy(row: Row) -> Policy:
             older_than,
             keep_last,
             number(values, "RedeliveryWindow"),
-            values["AllowUndated"] is True,
+            expect(values["AllowUndated"], bool),
             acknowledged_after,
         )
-    set_at = to_microseconds(time(values, "SetAt"))
-    return Policy(Scope.of(row.row_key), rules, values["Hold"] is True, set_at, row.etag)
+    scope, is_held = Scope.of(row.row_key), expect(values["Hold"], bool)
+    if scope.row_key != row.row_key or not (rules or is_held):
+        message = "it is for nothing, or says nothing"
+        raise ValueError(message)
+    return Policy(scope, rules, is_held, to_microseconds(time(values, "SetAt")), row.etag)

@@ -173,13 +173,16 @@ class BatchCommand:
         return command
 
     @contextmanager
-    def carried_out(self, first_step: str, work: Work) -> Iterator[CarriedOut]:
-        """Run the batch, and give the report on it while Spark is there."""
+    def carried_out(self, first_step: str, work: Work, log_bytes: int | None = None) -> Iterator[CarriedOut]:
+        """Run the batch, and give the report on it while Spark is there.
+
+        `log_bytes` is the size of the log that it reads, where that is known.
+        """
         from runtime.spark.batch import Batch
 
         choices = self.choices
         stopped = f"Stopped. Nothing is lost: {self._how_to_go_on}"
-        with choices.spark.working(stopped) as (spark, progress):
+        with choices.spark.working(stopped, log_bytes) as (spark, progress):
             progress.step(first_step)
             options = replace(self.options, step=progress.step, progress=progress.show_messages)
             batch = Batch(spark, self.app, choices.store, choices.table, choices.out, options)

@@ -11,15 +11,20 @@ _HADOOP_SETTINGS = "HADOOP_CONF_DIR"
 _PATTERN_SIGNS = "*?[{"
 
 
-def check_log(path: str, master: str, format_: str | None) -> None:
-    """Raise `LogError` for what is no log of this format, as far as that can be told without Spark."""
+def check_log(path: str, master: str, format_: str | None) -> int | None:
+    """Return the size of a log in bytes, None where it is not on the disks of this machine.
+
+    Raises `LogError` for what is no log of this format, as far as that can be told without Spark.
+    """
     if not path:
         raise UsageError("--messages is empty: name a file or folder.")
-    if _is_here(path, master):
-        from runtime.spark.logs.finding import find_files
-        from runtime.spark.logs.listing import DiskListing
+    if not _is_here(path, master):
+        return None
+    from runtime.spark.logs.finding import find_files
+    from runtime.spark.logs.listing import DiskListing
 
-        find_files(DiskListing(), [path], format_)
+    files = find_files(DiskListing(), [path], format_).files
+    return sum(Path(file.url).stat().st_size for file in files)
 
 
 def check_source(folder: str, master: str) -> None:

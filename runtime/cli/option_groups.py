@@ -30,6 +30,7 @@ from runtime.cli.options import (
 )
 from runtime.cli.places import Named
 from runtime.cli.sessions import working
+from runtime.cli.short_lives import settings_for
 from runtime.messages.limits import USUAL, MessageLimits
 
 if TYPE_CHECKING:
@@ -44,15 +45,16 @@ class LogOptions:
     log_format: Format = None
     source: Source = None
 
-    def check(self, master: str) -> None:
-        """Raise `LogError` for what is no log, as far as that can be told without Spark.
+    def check(self, master: str) -> int | None:
+        """Return the size of the log in bytes, None where it is not on the disks of this machine.
 
-        Raises `UsageError` for a source that cannot be.
+        Raises `LogError` for what is no log, as far as that can be told without Spark, and `UsageError` for a source
+        that cannot be.
         """
         from runtime.spark.logs.log import check_source
 
         check_source(self.source or "")
-        check_log(self.messages, master, None if self.log_format is None else self.log_format.value)
+        return check_log(self.messages, master, None if self.log_format is None else self.log_format.value)
 
     def named(self) -> dict[str, Any]:
         """Return how it is read, as options of a batch or of a verification."""
@@ -124,6 +126,11 @@ class SparkOptions:
         """Where Spark works: a master, or the url of a server of Spark Connect. Raises `UsageError` for neither."""
         return place_of_work(self.master, self.remote) or self.master
 
-    def working(self, when_stopped: str) -> AbstractContextManager[ShownSession]:
-        """Start Spark, and give the session and the progress to report steps to; see `sessions.working`."""
-        return working(self.place, self.log_file, when_stopped=when_stopped)
+    def working(
+        self, when_stopped: str, log_bytes: int | None = None
+    ) -> AbstractContextManager[ShownSession]:
+        """Start Spark, and give the session and the progress to report steps to; see `sessions.working`.
+
+        `log_bytes` is the size of the log that it is to read, where that is known.
+        """
+        return working(self.place, self.log_file, when_stopped=when_stopped, settings=settings_for(log_bytes))

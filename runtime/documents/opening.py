@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from urllib.parse import unquote
 
 from runtime.documents.store import ListedDocuments
 from runtime.errors import MissingExtraError, UsageError
@@ -32,6 +33,15 @@ def open_documents(url: str) -> ListedDocuments:
             f"A store of documents needs {error.name}: pip install 'consistent-messaging[documents]'."
         ) from error
     return FolderDocuments(named)
+
+
+def existing_documents(url: str) -> ListedDocuments:
+    """Return the store behind a url as `open_documents` does. Raises `UsageError` for a folder that is not there."""
+    named = _of_environment(url)
+    place = Path(unquote(named.removeprefix("file://")) if named.startswith("file://") else named)
+    if (":" not in named or named.startswith("file://")) and not place.is_dir():
+        raise UsageError(f"There is no folder of documents at {place}: say with --documents where they are.")
+    return open_documents(url)
 
 
 def portable_url(url: str) -> str:

@@ -20,7 +20,7 @@ from runtime.batches.open_batches import BatchKey
 from runtime.clock import to_datetime
 from runtime.storage.chunks import chunk_names, join, split
 from runtime.storage.compression import compress, decompress
-from runtime.storage.damage import expect, reading_row
+from runtime.storage.damage import expect, expect_all, reading_row
 from runtime.storage.properties import microseconds, number, text
 
 MARKER = "DOCUMENTS"
@@ -82,13 +82,13 @@ async def register(table: Table, registration: Registration) -> Registration:
 async def find_registration(table: Table, key: str, attempt: str) -> Registration | None:
     """Read a registration, None when it was taken out. Costs one request."""
     row = await table.get(key, PREFIX + attempt)
-    return None if row is None else _registration(row)
+    return None if row is None else read_registration(row)
 
 
 async def registrations_of(table: Table, key: str) -> list[Registration]:
     """Read all registrations of an object. Costs a request for each 1,000."""
     found = pages(partial(table.query, key, PREFIX, LAST))
-    return [_registration(row) async for page in found for row in page.rows]
+    return [read_registration(row) async for page in found for row in page.rows]
 
 
 async def give_up(table: Table, registration: Registration, now: int) -> Registration:
@@ -120,7 +120,8 @@ async def _write(table: Table, key: str, change: Operation) -> tuple[str, ...]:
         raise ConcurrencyConflictError(key, str(error)) from error
 
 
-def _registration(row: Row) -> Registration:
+def read_registration(row: Row) -> Registration:
+    """Return the registration that a row holds. Raises `StoredDataError`."""
     properties = row.properties
     with reading_row("The registration of documents", row):
         names = unpack(decompress(join(properties, _NAMES)))
@@ -132,7 +133,7 @@ def _registration(row: Row) -> Registration:
         return Registration(
             row.partition_key,
             row.row_key.removeprefix(PREFIX),
-            tuple(expect(names, list)),
+            tuple(expect_all(names, str)),
             expect(registered_at, int),
             batch,
             microseconds(properties, "GivenUpAt"),

@@ -12,6 +12,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from hashlib import sha256
 from typing import Any, NamedTuple
 
+import msgpack
+
+from handlers.unpacking import is_deeper, unpack
 from runtime.messages.envelope import Envelope
 from runtime.messages.envelopes import Envelopes
 from runtime.messages.limits import MessageLimits
@@ -31,6 +34,10 @@ Bytes = bytes
 _BEGINS = f'{{"{NOTE}":{{'
 _TOKENS = re.compile(r'"(?:[^"\\]|\\.)*+"?|[\[{]|[\]}]', re.DOTALL)
 _BYTES_OF_A_CHARACTER = 4
+_CONTAINERS = bytes([*range(0x80, 0xA0), *range(0xDC, 0xE0)])
+_NO_CONTAINERS = bytes(range(256)).translate(None, _CONTAINERS)
+"""The bytes of msgpack that begin no array and no map."""
+
 _NAMES = ("message_id", "type", "business_id")
 
 
@@ -121,7 +128,7 @@ def _to_measure(envelopes: Envelopes, limits: MessageLimits) -> list[int]:
     may_be: set[int] = set()
     if longest * _BYTES_OF_A_CHARACTER > limits.body:
         may_be.update(_longer(bodies, limits.body))
-    if longest > 2 * limits.depth:  # each level is opened and closed
+    if longest > limits.depth:
         may_be.update(position for position, body in enumerate(bodies) if _brackets(body) > limits.depth)
     if any(envelopes.headers):
         may_be.update(position for position, headers in enumerate(envelopes.headers) if headers)
@@ -137,13 +144,29 @@ def _longer(texts: Sequence[str | bytes | None] | Sequence[str], most: int) -> I
 
 
 def _brackets(body: str | bytes) -> int:
-    return body.count("[") + body.count("{") if isinstance(body, str) else 0
+    """Return how many arrays and objects a body can have at most."""
+    if isinstance(body, str):
+        return body.count("[") + body.count("{")
+    return len(body.translate(None, _NO_CONTAINERS))
 
 
 def is_too_deep(body: str | bytes, depth: int) -> bool:
-    """Say whether JSON text has arrays and objects in each other to a greater depth."""
-    if not isinstance(body, str) or _brackets(body) <= depth:
+    """Say whether JSON text, or msgpack, has arrays and objects in each other to a greater depth."""
+    if _brackets(body) <= depth:
         return False
+    return _is_text_too_deep(body, depth) if isinstance(body, str) else _is_packed_too_deep(body, depth)
+
+
+def _is_packed_too_deep(body: Bytes, depth: int) -> bool:
+    try:
+        return is_deeper(unpack(body), depth)
+    except msgpack.StackError:
+        return True
+    except (ValueError, TypeError, msgpack.UnpackException):
+        return False  # whoever parses it tells what is wrong
+
+
+def _is_text_too_deep(body: str, depth: int) -> bool:
     level = 0
     for found in _TOKENS.finditer(body):
         sign = found[0]

@@ -19,6 +19,8 @@ from runtime.publishing.records import (
     refusal_prefix,
     slice_prefix,
 )
+from runtime.storage.damage import reading_row
+from runtime.storage.properties import text
 
 
 async def prune_publications(table: Table, clock: Clock) -> int:
@@ -52,8 +54,9 @@ async def forget_letters(table: Table, handler: str, business_id: str) -> None:
 
 async def _letters_of(table: Table, handler: str, business_id: str) -> AsyncIterator[Row]:
     async for row in _rows(table, refusal_prefix(), ["BusinessId", "Handler"]):
-        values = row.properties
-        if values["BusinessId"] == business_id and values.get("Handler") in (None, "", handler):
+        with reading_row("An output that was refused", row):
+            named = text(row.properties, "BusinessId")
+        if named == business_id and row.properties.get("Handler") in (None, "", handler):
             yield row
 
 

@@ -32,11 +32,11 @@ from runtime.clock import Clock, to_datetime, to_microseconds
 from runtime.errors import UsageError
 from runtime.publishing.publisher import Refused, Target
 from runtime.retries import RetryPolicy, until_undisturbed
-from runtime.storage.damage import reading_row
+from runtime.storage.damage import expect, reading_row
 from runtime.storage.properties import number, text, time
 
 PARTITION = "_publishing"
-_PUBLICATION, _SLICE, _REFUSED = "p:", "s:", "r:"
+PUBLICATION, SLICE, REFUSED = "p:", "s:", "r:"
 LAST = "\U0010ffff"
 
 
@@ -111,12 +111,12 @@ class Publications:
     async def find(self, key: str) -> Publication | None:
         """Return the publication of a key, None when it was not begun. One request."""
         row = await self._table.get(PARTITION, publication_key(key))
-        return None if row is None else _publication(row)
+        return None if row is None else read_publication(row)
 
     async def every(self) -> AsyncIterator[Publication]:
         """Give all publications. A request for each 1,000."""
-        async for row in self._rows(_PUBLICATION):
-            yield _publication(row)
+        async for row in self._rows(PUBLICATION):
+            yield read_publication(row)
 
     async def begin(self, key: str, target: str, slices: int | None, default_slices: int) -> Publication:
         """Begin a publication, or return the one that was begun. One or two requests.
@@ -144,7 +144,7 @@ class Publications:
     async def slices(self, publication: Publication) -> dict[int, SliceRecord]:
         """Return the slices that were begun, by number. A request for each 1,000."""
         prefix = slice_prefix(publication.key)
-        return {int(row.row_key.removeprefix(prefix)): read_slice(row) async for row in self._rows(prefix)}
+        return {number_of_slice(row): read_slice(row) async for row in self._rows(prefix)}
 
     async def refused(self, publication: Publication) -> list[Refused]:
         """Return the outputs that the target refused. A request for each 1,000."""
@@ -152,7 +152,7 @@ class Publications:
 
     async def letters(self, publication: Publication) -> list[Letter]:
         """Return the outputs that the target refused, as they are kept. A request for each 1,000."""
-        return [_letter(row) async for row in self._rows(refusal_prefix(publication.key))]
+        return [read_refused(row) async for row in self._rows(refusal_prefix(publication.key))]
 
     async def keep(self, publication: Publication, letter: Letter, why: str) -> Letter | None:
         """Give a letter another reason; None when somebody else has changed it since it was read. One request."""
@@ -178,12 +178,12 @@ class Publications:
 
 def publication_key(key: str) -> str:
     """Return the row key of a publication."""
-    return f"{_PUBLICATION}{key}"
+    return f"{PUBLICATION}{key}"
 
 
 def slice_prefix(key: str) -> str:
     """Return what the row keys of the slices of a publication begin with."""
-    return f"{_SLICE}{key}:"
+    return f"{SLICE}{key}:"
 
 
 def slice_key(publication: Publication, number_: int) -> str:
@@ -191,9 +191,15 @@ def slice_key(publication: Publication, number_: int) -> str:
     return f"{slice_prefix(publication.key)}{number_:06}"
 
 
+def number_of_slice(row: Row) -> int:
+    """Return the number in the key of the row of a slice. Raises `StoredDataError`."""
+    with reading_row("The key of a slice", row):
+        return int(row.row_key.rpartition(":")[2])
+
+
 def refusal_prefix(key: str | None = None) -> str:
     """Return what the row keys of the outputs begin with that were refused in a publication, or in any."""
-    return _REFUSED if key is None else f"{_REFUSED}{key}:"
+    return REFUSED if key is None else f"{REFUSED}{key}:"
 
 
 def slice_properties(record: SliceRecord) -> dict[str, Value]:
@@ -220,7 +226,7 @@ def read_slice(row: Row) -> SliceRecord:
             first_at=to_microseconds(time(values, "FirstAt")),
             position=number(values, "Position"),
             in_doubt=number(values, "InDoubt"),
-            is_out=values["IsOut"] is True,
+            is_out=expect(values["IsOut"], bool),
             etag=row.etag,
         )
 
@@ -244,16 +250,18 @@ def _kept(refused: Refused) -> dict[str, Value]:
     }
 
 
-def _publication(row: Row) -> Publication:
+def read_publication(row: Row) -> Publication:
+    """Return the publication that a row holds. Raises `StoredDataError`."""
     values = row.properties
     with reading_row("A publication", row):
         target, started_at = text(values, "Target"), time(values, "StartedAt")
         return Publication(
-            row.row_key.removeprefix(_PUBLICATION), target, number(values, "Slices"), started_at
+            row.row_key.removeprefix(PUBLICATION), target, number(values, "Slices"), started_at
         )
 
 
-def _letter(row: Row) -> Letter:
+def read_refused(row: Row) -> Letter:
+    """Return the output that a target refused, as a row holds it. Raises `StoredDataError`."""
     values = row.properties
     with reading_row("An output that was refused", row):
         type_, business_id, why = (text(values, name) for name in ("Type", "BusinessId", "Why"))

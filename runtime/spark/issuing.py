@@ -21,6 +21,7 @@ from eventstore import Operation, RowExistsError, Table
 from handlers import App
 from runtime.algorithms.choice import handlers_of
 from runtime.algorithms.outbox.tokens import CHAIN_LENGTH, FIRST, HEADER, TokenStore, first_tokens
+from runtime.cleanup.kept_rows import ISSUED
 from runtime.errors import BatchFailedError, UsageError
 from runtime.file_systems import open_folder
 from runtime.messages.limits import USUAL, MessageLimits
@@ -35,9 +36,6 @@ from runtime.spark.sessions.failures import failing_as
 from runtime.spark.sessions.settings import job_settings
 from runtime.spark.workers.concurrency import ConcurrencyLimit
 from runtime.spark.workers.connection import TablePlace, check_reach, open_table
-
-_PARTITION = "_issued"
-"""The partition of the logs that have their tokens. No stream or entity has this key, as theirs have a hyphen."""
 
 _COUNTED = StructType([StructField("messages", LongType())])
 
@@ -86,7 +84,7 @@ def issue_tokens(
         what = sha256(f"{describe_input(given, paths_of(messages))}; source={source}".encode()).hexdigest()[
             :32
         ]
-        was_issued = connection.run(connection.table.get(_PARTITION, what)) is not None
+        was_issued = connection.run(connection.table.get(ISSUED, what)) is not None
         named = log.where(sf.col("problem").isNull()).withColumn("headers", _with_token())
         with failing_as(BatchFailedError):
             if not was_issued:
@@ -141,7 +139,7 @@ def _with_token() -> Column:
 async def _note(table: Table, what: str, out: str) -> None:
     """Record durably that the tokens of a log are issued."""
     try:
-        await table.transact(_PARTITION, [Operation.insert(what, {"Out": out})])
+        await table.transact(ISSUED, [Operation.insert(what, {"Out": out})])
     except RowExistsError:
         return
     finally:

@@ -24,8 +24,16 @@ def split(properties: dict[str, Value], names: Sequence[str], data: bytes) -> No
 
 
 def join(properties: Properties, names: Sequence[str]) -> bytes:
-    """Return the bytes that were split. Raises `KeyError`."""
+    """Return the bytes that were split. Raises `KeyError`, `TypeError`, and `ValueError` when some of them lack."""
     first = properties[names[0]]
-    if len(names) == 1 or names[1] not in properties:
-        return first  # type: ignore[return-value] # bytes were written
-    return b"".join(properties[name] for name in names if name in properties)  # type: ignore[misc] # as above
+    is_whole = (
+        isinstance(first, bytes) and len(first) < CHUNK and (len(names) == 1 or names[1] not in properties)
+    )
+    if is_whole or not isinstance(first, bytes):
+        return first  # type: ignore[return-value] # whoever reads it tells
+    there = [name for name in names if name in properties]
+    parts: list[bytes] = [properties[name] for name in there]  # type: ignore[misc] # bytes were written
+    if there != list(names[: len(there)]) or any(len(part) != CHUNK for part in parts[:-1]):
+        message = f"some of the bytes lack that begin with {names[0]}"
+        raise ValueError(message)
+    return b"".join(parts)

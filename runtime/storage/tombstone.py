@@ -31,4 +31,7 @@ class Tombstone:
 def read_tombstone(properties: Properties) -> Tombstone | None:
     """Return the tombstone that a row's properties hold, None when its object was never forgotten."""
     at = microseconds(properties, "Forgotten")
+    if at is None and "Refuses" in properties:
+        message = "the object refuses messages, and was never forgotten"
+        raise ValueError(message)
     return None if at is None else Tombstone(at, expect(properties.get("Refuses", False), bool))

@@ -146,7 +146,6 @@ def append_until(stop, store_url, table_name):
 
 
 @pytest.mark.thorough
-@pytest.mark.timeout(600)  # most of it is writing the events
 def test_a_hundred_thousand_events_are_read_under_constant_appends(run, store_url, table_name, partition):
     events = [EventData({"N": number}) for number in range(1, 100_001)]
     run(Stream.write_in_parts(partition, events, expected_version=0))

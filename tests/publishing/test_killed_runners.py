@@ -49,7 +49,6 @@ def test_at_least_once_loses_nothing_and_repeats_a_chunk_at_most(tmp_path):
 
 
 @pytest.mark.thorough
-@pytest.mark.timeout(900)
 def test_each_target_keeps_its_promise_wherever_its_runner_is_killed(tmp_path):
     table = ""
     with cases(tmp_path) as found:

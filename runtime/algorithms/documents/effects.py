@@ -18,6 +18,7 @@ from eventstore import (
     Value,
     pages,
 )
+from runtime.errors import StoredDataError
 from runtime.storage.chunks import CHUNK, chunk_names, join, split
 from runtime.storage.damage import expect, reading_row
 from runtime.storage.properties import number, text
@@ -112,8 +113,34 @@ class TableEffects(Effects):
         row = await self._table.get(PARTITION + name, EFFECT)
         if row is None or not _is_published(row):
             return None
-        with reading_row("The document", row):
-            return bytes(expect(join(row.properties, _CONTENT), bytes))
+        return _content(row)
+
+
+def unpublished_effect(row: Row) -> Effect | None:
+    """Return the effect that a row holds, None when it is published. Raises `StoredDataError`."""
+    return None if _is_published(row) else _effect(row)
+
+
+def owner_of(row: Row) -> str:
+    """Return the key of the entity that an effect belongs to. Raises `StoredDataError`."""
+    with reading_row("The document", row):
+        return text(row.properties, "Owner")
+
+
+def check_effect(row: Row) -> None:
+    """Raise `StoredDataError` for the row of an effect that cannot be read, or stands elsewhere than it says."""
+    _is_published(row)
+    _content(row)
+    name = _effect(row).name
+    if row.partition_key != PARTITION + name:
+        raise StoredDataError(
+            f"The document {name} stands under another name.", row.row_key, row.partition_key
+        )
+
+
+def _content(row: Row) -> bytes:
+    with reading_row("The document", row):
+        return bytes(expect(join(row.properties, _CONTENT), bytes))
 
 
 def _effect(row: Row) -> Effect:

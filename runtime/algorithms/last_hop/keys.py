@@ -16,13 +16,15 @@ from typing import NamedTuple, Protocol
 from eventstore import Operation, Properties, Row, RowError, Table, pages
 from eventstore.backoff import Sleep, sleep_beside
 from runtime.algorithms.row_keys import FIRST, LAST, row_key
-from runtime.clock import to_datetime
+from runtime.clock import to_datetime, to_microseconds
 from runtime.messages.message_ids import IdKey, canonical, id_key
-from runtime.storage.damage import reading_row
-from runtime.storage.properties import microseconds, number, text
+from runtime.storage.damage import expect, reading_row
+from runtime.storage.properties import number, text, time
 
-_PARTITION = "deliveries."
-_RECORD = "REC-"
+PARTITION = "deliveries."
+"""Begins the partition keys of customers."""
+
+RECORD = "REC-"
 _RECORD_LAST = "REC~"
 
 
@@ -127,7 +129,7 @@ class DeliveryKeys:
             else Operation.replace(name, properties, over.etag)
         )
         try:
-            (etag,) = await self.table.transact(_PARTITION + key.customer, [change])
+            (etag,) = await self.table.transact(PARTITION + key.customer, [change])
         except RowError:
             # The key that is there may be this delivery's own, put there by a call that was not answered.
             await self.table.barrier()
@@ -137,8 +139,8 @@ class DeliveryKeys:
 
     async def get(self, key: DeliveryKey) -> Key | None:
         """Read a key, also one that has expired."""
-        row = await self.table.get(_PARTITION + key.customer, row_key(key.message))
-        return None if row is None else _key(row)
+        row = await self.table.get(PARTITION + key.customer, row_key(key.message))
+        return None if row is None else read_key(row)
 
     async def end(
         self, key: DeliveryKey, held: Key | None, sealed_until: int | None, record: Record, name: str
@@ -148,14 +150,14 @@ class DeliveryKeys:
         All or nothing: False says that the key is held by another now, and nothing was done. Without a key the end is
         only recorded.
         """
-        changes = [Operation.insert_or_replace(f"{_RECORD}{name}", _record_properties(key, record))]
+        changes = [Operation.insert_or_replace(f"{RECORD}{name}", _record_properties(key, record))]
         if held is not None and sealed_until is None:
             changes.append(Operation.delete(row_key(key.message), held.etag))
         elif held is not None and sealed_until is not None:
             sealed = _properties(KeyState.SEALED, held.holder, sealed_until)
             changes.append(Operation.replace(row_key(key.message), sealed, held.etag))
         try:
-            await self.table.transact(_PARTITION + key.customer, changes)
+            await self.table.transact(PARTITION + key.customer, changes)
         except RowError:
             return False
         await self.table.barrier()
@@ -163,23 +165,23 @@ class DeliveryKeys:
 
     async def end_of(self, key: DeliveryKey, holder: str) -> Record | None:
         """Return how the delivery ended that sealed a key, None when it left no record."""
-        row = await self.table.get(_PARTITION + key.customer, f"{_RECORD}{holder}")
-        return None if row is None else _read_record(row)
+        row = await self.table.get(PARTITION + key.customer, f"{RECORD}{holder}")
+        return None if row is None else read_record(row)
 
     async def records(self, customer: str) -> AsyncIterator[Record]:
         """Give the records of a customer."""
-        async for row in self._rows(customer, _RECORD, _RECORD_LAST):
-            yield _read_record(row)
+        async for row in self._rows(customer, RECORD, _RECORD_LAST):
+            yield read_record(row)
 
     async def unrecorded(self, customer: str) -> AsyncIterator[str]:
         """Give the row keys of a customer's sealed keys whose deliveries left no record.
 
         Under at most once these are deliveries that crashed while they sent, and those that are sending now.
         """
-        recorded = {row.row_key async for row in self._rows(customer, _RECORD, _RECORD_LAST)}
+        recorded = {row.row_key async for row in self._rows(customer, RECORD, _RECORD_LAST)}
         async for row in self._rows(customer, FIRST, LAST):
-            key = _key(row)
-            if key.state is KeyState.SEALED and f"{_RECORD}{key.holder}" not in recorded:
+            key = read_key(row)
+            if key.state is KeyState.SEALED and f"{RECORD}{key.holder}" not in recorded:
                 yield row.row_key
 
     async def forget_expired(self, customer: str, now: int) -> int:
@@ -189,16 +191,14 @@ class DeliveryKeys:
         """
         forgotten = 0
         async for row in self._rows(customer, FIRST, LAST):
-            if _key(row).expires_at <= now:
+            if read_key(row).expires_at <= now:
                 with suppress(RowError):
-                    await self.table.transact(
-                        _PARTITION + customer, [Operation.delete(row.row_key, row.etag)]
-                    )
+                    await self.table.transact(PARTITION + customer, [Operation.delete(row.row_key, row.etag)])
                     forgotten += 1
         return forgotten
 
     async def _rows(self, customer: str, first: str, last: str) -> AsyncIterator[Row]:
-        async for page in pages(partial(self.table.query, _PARTITION + customer, first, last)):
+        async for page in pages(partial(self.table.query, PARTITION + customer, first, last)):
             for row in page.rows:
                 yield row
 
@@ -212,19 +212,21 @@ def _record_properties(key: DeliveryKey, record: Record) -> Properties:
     return properties if record.why is None else {**properties, "Why": record.why}
 
 
-def _read_record(row: Row) -> Record:
+def read_record(row: Row) -> Record:
+    """Return how the delivery ended that a row tells. Raises `StoredDataError`."""
     with reading_row("The record of a delivery", row):
         why = row.properties.get("Why")
-        at = microseconds(row.properties, "At") or 0
-        return Record(text(row.properties, "End"), None if why is None else str(why), at)
+        at = to_microseconds(time(row.properties, "At"))
+        return Record(text(row.properties, "End"), expect(why, str, None), at)
 
 
-def _key(row: Row) -> Key:
+def read_key(row: Row) -> Key:
+    """Return the key that a row holds. Raises `StoredDataError`."""
     properties = row.properties
     with reading_row("The key of a delivery", row):
         return Key(
             KeyState(number(properties, "Value")),
             text(properties, "Holder"),
-            microseconds(properties, "ExpiresAt") or 0,
+            to_microseconds(time(properties, "ExpiresAt")),
             row.etag,
         )

@@ -15,13 +15,14 @@ from eventstore import ConcurrencyConflictError, Operation, Row, RowError, RowEx
 from runtime.algorithms.letters.selection import FoundLetter, Selection
 from runtime.batches.context import BatchContext
 from runtime.clock import Clock
+from runtime.errors import StoredDataError
 from runtime.messages.envelope import Envelope
 from runtime.messages.letters import pack_envelope
 from runtime.messages.message_ids import id_key
 from runtime.messages.outcome import Outcome
 from runtime.retries import RetryPolicy, until_undisturbed
 from runtime.storage import limits
-from runtime.storage.damage import one_of_many, reading_row
+from runtime.storage.damage import expect, one_of_many, reading_row
 from runtime.storage.letters import Kind, Letter, letter_properties, read_letter_row
 
 PARTITION = "_letters"
@@ -121,8 +122,18 @@ def found_letter(row: Row) -> FoundLetter:
     """Return the letter in a row. Raises `StoredDataError`."""
     with reading_row("The letter", row):
         (letter,) = read_letter_row(row)
-    handler = row.properties.get("Handler")
-    return FoundLetter(letter, str(handler) if handler else None, None, row=row.row_key, etag=row.etag)
+        handler = expect(row.properties.get("Handler"), str, None)
+    return FoundLetter(letter, handler or None, None, row=row.row_key, etag=row.etag)
+
+
+def check_letter(row: Row) -> None:
+    """Raise `StoredDataError` for a letter that cannot be read, or is another one than its row is named after."""
+    found = found_letter(row)
+    envelope = found.letter.envelope
+    if envelope is None or row_key(found.handler, envelope) != row.row_key:
+        raise StoredDataError(
+            "The letter is not the one that its row is named after.", row.row_key, PARTITION
+        )
 
 
 async def letters_of_table(table: Table, selection: Selection) -> AsyncIterator[FoundLetter]:

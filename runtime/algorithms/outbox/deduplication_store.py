@@ -13,10 +13,10 @@ from functools import partial
 from eventstore import Operation, Row, RowNotFoundError, Table, pages
 from eventstore.limits import MAX_OPERATIONS
 from runtime.algorithms.row_keys import FIRST, LAST, row_key
-from runtime.clock import Clock, system_clock, to_datetime
+from runtime.clock import Clock, system_clock, to_datetime, to_microseconds
 from runtime.messages.message_ids import IdKey
 from runtime.storage.damage import expect, reading_row
-from runtime.storage.properties import microseconds
+from runtime.storage.properties import time
 
 
 class DeduplicationStore:
@@ -31,8 +31,7 @@ class DeduplicationStore:
         row = await self.table.get(entity, row_key(message_id))
         if row is None:
             return None
-        with reading_row("The processed message", row):
-            return bytes(expect(row.properties["Fingerprint"], bytes))
+        return _fingerprint(row)
 
     async def add(self, entity: str, fingerprints: Mapping[IdKey, bytes]) -> None:
         """Add messages by their ids; return when that is durable. Adding them again changes nothing but their age.
@@ -75,6 +74,17 @@ class DeduplicationStore:
         return len(row_keys)
 
 
+def check_processed(row: Row) -> None:
+    """Raise `StoredDataError` for the row of a processed message that cannot be read."""
+    _fingerprint(row)
+    _added_at(row)
+
+
+def _fingerprint(row: Row) -> bytes:
+    with reading_row("The processed message", row):
+        return bytes(expect(row.properties["Fingerprint"], bytes))
+
+
 def _added_at(row: Row) -> int:
     with reading_row("The processed message", row):
-        return microseconds(row.properties, "AddedAt") or 0
+        return to_microseconds(time(row.properties, "AddedAt"))

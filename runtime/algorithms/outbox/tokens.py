@@ -23,9 +23,12 @@ from runtime.messages.envelope import Envelope
 HEADER = "token"
 """The header in which a message carries the name of its token."""
 
-_PARTITION = "tokens."
-_LAST_PARTITION = f"{_PARTITION}~"
+PARTITION = "tokens."
+_LAST_PARTITION = f"{PARTITION}~"
 """Begins the partition keys of chains. No entity's key is like it: a handler's name has no full stop."""
+
+USED = "Used"
+"""The property of a token for whose message others were created."""
 
 FIRST = "first"
 CHAIN_LENGTH = 32
@@ -67,7 +70,7 @@ class TokenStore:
 
     async def exists(self, token: Token) -> bool:
         """Say whether a token exists."""
-        return await self.table.get(_PARTITION + token.chain, token.row_key) is not None
+        return await self.table.get(PARTITION + token.chain, token.row_key) is not None
 
     async def issue(self, tokens: Sequence[Token]) -> bool:
         """Create tokens for a message from outside, all or none; say whether they are new. Durable on return."""
@@ -79,7 +82,7 @@ class TokenStore:
         """Create tokens as `issue` does; they are durable from `flush` on."""
         inserts = [Operation.insert(token.row_key, {}) for token in tokens]
         try:
-            await self.table.transact(_PARTITION + tokens[0].chain, inserts)
+            await self.table.transact(PARTITION + tokens[0].chain, inserts)
         except RowExistsError:
             return False
         return True
@@ -93,16 +96,16 @@ class TokenStore:
         step = MAX_OPERATIONS - 1
         for at in range(0, len(tokens), step):
             inserts = [Operation.insert(token.row_key, {}) for token in tokens[at : at + step]]
-            still_there = Operation.merge(parent.row_key, {"Used": True})
+            still_there = Operation.merge(parent.row_key, {USED: True})
             try:
-                await self.table.transact(_PARTITION + parent.chain, [still_there, *inserts])
+                await self.table.transact(PARTITION + parent.chain, [still_there, *inserts])
             except (RowNotFoundError, RowExistsError) as error:
                 raise ConcurrencyConflictError(parent.name, str(error)) from error
 
     async def delete(self, token: Token) -> None:
         """Delete a token, if it exists; durable from `flush` on."""
         try:
-            await self.table.transact(_PARTITION + token.chain, [Operation.delete(token.row_key)])
+            await self.table.transact(PARTITION + token.chain, [Operation.delete(token.row_key)])
         except RowNotFoundError:
             return
 
@@ -112,7 +115,7 @@ class TokenStore:
 
     async def count(self) -> int:
         """Return how many tokens exist. Costs one request for each 1,000."""
-        found = pages(partial(self.table.scan, None, _PARTITION, _LAST_PARTITION, select=[]))
+        found = pages(partial(self.table.scan, None, PARTITION, _LAST_PARTITION, select=[]))
         return sum([len(page.rows) async for page in found])
 
 

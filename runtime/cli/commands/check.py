@@ -42,8 +42,9 @@ def check(
         consistent check --store sqlite:///store.db --table games
 
     Nothing is written without --repair. That makes anew what other rows tell: the index of message ids, one wrong
-    number, time or state in a header, the counts of a tail and of letters, and rows that a truncation has left go. A
-    stream with a fault that cannot be repaired is left as it is: restore it from an export.
+    number, time or state in a header, the counts of a tail and of letters, and markers of the ledger; rows that a
+    truncation has left go, and documents that their entity does not know. A stream with a fault that cannot be repaired
+    is left as it is: restore it from an export.
 
     It reads the whole table: one request for each 1,000 rows or 4 MiB, and two more for what is damaged. With --master
     or --remote the table is split by its keys, which costs two more for each 1,000 objects, and checked on all workers.

@@ -13,15 +13,12 @@ from runtime.cli.demo.story import Story
 from runtime.cli.masters import check_master
 from runtime.cli.options import DEFAULT_MASTER, AsJson, Master
 from runtime.cli.sessions import working
+from runtime.cli.short_lives import SHORT_LIVED
 
 SAMPLE = "samples.shooting_range"
 """By name: the runtime works without the samples."""
 
-# Halves the work of a session that lives for half a minute: most of it would be spent on compiling for a long life.
-_SHORT_LIVED = {
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-    "spark.sql.shuffle.partitions": "4",
-}
+_SETTINGS = {**SHORT_LIVED, "spark.sql.shuffle.partitions": "4"}
 
 
 def demo(*, master: Master = DEFAULT_MASTER, as_json: AsJson = False) -> None:
@@ -42,7 +39,7 @@ def demo(*, master: Master = DEFAULT_MASTER, as_json: AsJson = False) -> None:
         folder.spark_log,
         when_stopped="Stopped. The next demo begins anew.",
         keep_steps=False,
-        settings=_SHORT_LIVED,
+        settings=_SETTINGS,
     )
     with session as shown:
         story = Story(Stage(app, folder, shown), Narration(screen), screen)

@@ -26,7 +26,7 @@ from runtime.cli.places import Place
 from runtime.cli.reports.tables import Cell, counted, make_table, moment_cell, moment_text
 from runtime.cli.stores import check_table
 from runtime.clock import system_clock
-from runtime.documents.opening import open_documents
+from runtime.documents.opening import existing_documents
 from runtime.documents.store import ListedDocuments
 from runtime.errors import UsageError
 from runtime.messages.message_ids import canonical
@@ -134,7 +134,7 @@ def forget(
     places = _Places.of(Place(store, table), others)
     places.check()
     spelled = list(dict.fromkeys(each for id_ in business_ids for each in (id_, canonical(id_))))
-    stored = open_documents(documents) if documents is not None else None
+    stored = existing_documents(documents) if documents is not None else None
     traces, kept = asyncio.run(_look(places, handler, spelled, stored))
     files = _files_that_name([*(out or ()), *(export or ())], handler, spelled)
     screen = Screen(as_json)

@@ -140,7 +140,7 @@ def run(
         **log.named(),
     )
     options.types_of(loaded)
-    log.check(batch.spark.place)
+    log_bytes = log.check(batch.spark.place)
     check_out(batch.out, batch.spark.place)
     if keep_large is not None:
         check_folder(keep_large, batch.spark.place, "What is too large", "--keep-large")
@@ -151,7 +151,8 @@ def run(
     target = _target(publishing, command.batch_id)
     if not is_there:
         _announce_table(batch, screen)
-    with command.carried_out("Reading the log", lambda new, id_: new.run(log.messages, id_)) as done:
+    reading = command.carried_out("Reading the log", lambda new, id_: new.run(log.messages, id_), log_bytes)
+    with reading as done:
         screen.put(done.report)
         _say_how_to_redrive(app, batch, done.report, screen)
         if target is not None:

@@ -21,7 +21,7 @@ from runtime.cli.places import check_out
 from runtime.cli.reports.tables import counted
 from runtime.cli.stores import check_table, on_table
 from runtime.clock import system_clock
-from runtime.documents.opening import open_documents
+from runtime.documents.opening import existing_documents
 from runtime.documents.store import DocumentStore
 from runtime.documents.sweeping import DocumentSweep, Swept
 from runtime.errors import UsageError
@@ -96,7 +96,7 @@ def sweep(
             "State-based, no outputs are stored that could be swept: run the messages again, or the batch that died "
             "with its id. To delete documents that do not count, say with --documents where they are."
         )
-    swept = on_table(*batch.states, partial(_sweep_documents, open_documents(batch.documents), age))
+    swept = on_table(*batch.states, partial(_sweep_documents, existing_documents(batch.documents), age))
     screen.give({"attempts": swept.attempts, "documents": swept.documents})
     screen.show(
         f"Deleted {counted(swept.documents, 'document')} of {counted(swept.attempts, 'attempt')} that never committed."

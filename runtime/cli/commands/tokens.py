@@ -59,9 +59,9 @@ def issue(
 
     states, named = Place(store, table), Named(token_store, token_table)
     tokens = place(named, states, spark.place) or TablePlace(*states)
-    log.check(spark.place)
+    log_bytes = log.check(spark.place)
     screen = Screen(as_json)
-    with spark.working("Stopped. Nothing was sent: run it again.") as (session, progress):
+    with spark.working("Stopped. Nothing was sent: run it again.", log_bytes) as (session, progress):
         how = {**log.named(), "limits": limits.limits(), "step": progress.step}
         issued = issue_tokens(session, log.messages, loaded, tokens, out, **how)
         progress.done()

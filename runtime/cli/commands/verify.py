@@ -97,9 +97,9 @@ def verify(
     }
     VerifyOptions(**options)  # what cannot be is refused before Spark is started
     check_scope(connect(store).scope, spark.place)
-    log.check(spark.place)
+    log_bytes = log.check(spark.place)
     check_table(store, table)
-    with spark.working("Stopped. Nothing was written.") as (session, progress):
+    with spark.working("Stopped. Nothing was written.", log_bytes) as (session, progress):
         shown = {"step": progress.step, "progress": progress.show_messages}
         found = compare(session, log.messages, loaded, store=store, table=table, **shown, **options)
         report = VerifyReport.of(found, limit)

@@ -59,7 +59,7 @@ def _check_lines(path: str, beginning: Beginning) -> None:
     for magic, kind in _KINDS.items():
         if beginning.data.startswith(magic):
             raise LogError(f"{name} is {kind}.")
-    text = beginning.data.decode("utf-8", "replace").strip()
+    text = beginning.data.decode("utf-8-sig", "replace").strip()
     if _ARRAY.match(text) and _is_one_value(text, beginning):
         raise LogError(
             f"{name} is one JSON array, and a log has one object on each line: {_write_anew(path, _ITEMS)}"

@@ -48,9 +48,10 @@ class Entry(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LogFiles:
-    """The format of a log, whether it has folders that are no partitions, and what is passed over of it."""
+    """The format of a log, its files, whether it has folders that are no partitions, and what is passed over of it."""
 
     format: str
+    files: Sequence[Entry]
     is_nested: bool
     skipped: str | None
 
@@ -79,7 +80,7 @@ def find_files(listing: Listing, paths: Sequence[str], format_: str | None = Non
         if chosen == "json" and len(found.files) == 1 and beginning.is_empty:
             raise LogError(f"The log at {found.where} holds no messages: its file is empty.")
         check_beginning(found.files[0].url, chosen, beginning)
-    return LogFiles(chosen, found.is_nested(chosen, one_root=len(roots) == 1), found.remark)
+    return LogFiles(chosen, found.files, found.is_nested(chosen, one_root=len(roots) == 1), found.remark)
 
 
 class Listing(Protocol):

@@ -17,6 +17,7 @@ from runtime.storage import limits
 from runtime.storage.checking.runs import End, Place, StoredRuns, differing
 from runtime.storage.checking.tails import sound_tail
 from runtime.storage.chunks import chunk_names, join, split
+from runtime.storage.damage import reading
 from runtime.storage.properties import INT32, INT64, number
 from runtime.storage.tail import Tail, read_tail
 
@@ -86,7 +87,8 @@ def sound_header(stored: Properties, runs: StoredRuns) -> SoundHeader:
     numbers = Numbers.of(stored)
     if numbers.versions == 0 and not runs.places:
         return SoundHeader(numbers, (), stored)
-    tail = read_tail(join(stored, _TAIL)) if _TAIL[0] in stored else None
+    with reading("The tail of the stream", HEADER):
+        tail = read_tail(join(stored, _TAIL)) if _TAIL[0] in stored else None
     numbers, kept = _kept(numbers, tail, runs.places)
     end = runs.end_of(kept[-1].event) if kept else None
     if kept and end is None:

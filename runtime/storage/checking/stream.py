@@ -23,13 +23,11 @@ _BELOW = "is below the watermark of its stream: a truncation has left it"
 class StreamCheck:
     """Checks one stream, whose rows are added in the order of their keys, the header first."""
 
-    row_key = HEADER
-    """The key of the row that comes first."""
-
     def __init__(self, header: Row) -> None:
         self.key = header.partition_key
         self.faults: list[Fault] = []
         self.repair = Repair()
+        self.guard: Row | None = header
         self._header = header
         self._runs = StoredRuns()
         self._index = IndexCheck()
@@ -47,6 +45,8 @@ class StreamCheck:
                 if found is not None:
                     event, run = found
                     self._index.add_run(event, run.first, run.ids)
+            else:
+                self._tell(row.row_key, "is no row of a stream")
         except StoredDataError as error:
             self._tell(row.row_key, error.problem)
 

@@ -1,9 +1,10 @@
-"""Each line and each message of the corpus ends as it says, in whatever form a log is given to Spark."""
+"""Each line and each message of the corpus ends as it says, in whatever form a log is given, on either store."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from pyspark.sql import SparkSession
 from runtime.spark import run_batch
 from tests.faults.hostile.app import app
 from tests.faults.hostile.corpus import HostileLine, HostileMessage, lines, messages, packed_messages
+from tests.support.names import new_name
 
 
 def table(given: Sequence[HostileMessage], body: Any) -> pa.Table:
@@ -37,15 +39,37 @@ def in_parquet(folder: Path, given: pa.Table) -> str:
     return str(folder / "log.parquet")
 
 
-def check(spark: SparkSession, folder: Path, log: Any, given: Sequence[HostileLine | HostileMessage]) -> None:
+@dataclass(frozen=True)
+class Place:
+    """A session, a folder for the log and the outcomes of a batch, and the store of its states."""
+
+    spark: SparkSession
+    folder: Path
+    store: str
+
+
+@pytest.fixture
+def on_sqlite(spark, tmp_path) -> Place:
+    return Place(spark, tmp_path, f"sqlite:///{tmp_path}/store.db")
+
+
+@pytest.fixture(params=["sqlite", "azurite"])
+def place(request, on_sqlite: Place) -> Place:
+    """Give each store in turn."""
+    if request.param == "sqlite":
+        return on_sqlite
+    return replace(on_sqlite, store=request.getfixturevalue("azurite_url"))
+
+
+def check(place: Place, log: Any, given: Sequence[HostileLine | HostileMessage]) -> None:
     """Run a batch, and compare how deliveries end."""
     outcomes = run_batch(
-        spark,
+        place.spark,
         log,
         app,
-        store=f"sqlite:///{folder}/store.db",
-        table="games",
-        out=str(folder / "out"),
+        store=place.store,
+        table=new_name(),
+        out=str(place.folder / "out"),
         handler_timeout=timedelta(seconds=3),
     ).collect()
 
@@ -55,31 +79,29 @@ def check(spark: SparkSession, folder: Path, log: Any, given: Sequence[HostileLi
 
 
 @pytest.mark.thorough
-def test_as_lines(spark, tmp_path):
+def test_as_lines(on_sqlite):
     given = [*lines(), *(message.line() for message in messages())]
 
-    check(spark, tmp_path, in_lines(tmp_path, given), given)
+    check(on_sqlite, in_lines(on_sqlite.folder, given), given)
 
 
 @pytest.mark.thorough
-def test_as_parquet_with_text(spark, tmp_path):
-    check(spark, tmp_path, in_parquet(tmp_path, table(messages(), pa.string())), messages())
+def test_as_parquet_with_text(place):
+    check(place, in_parquet(place.folder, table(messages(), pa.string())), messages())
 
 
 @pytest.mark.thorough
-def test_as_parquet_with_msgpack(spark, tmp_path):
+def test_as_parquet_with_msgpack(place):
     given = packed_messages()
 
-    check(spark, tmp_path, in_parquet(tmp_path, table(given, pa.binary())), given)
+    check(place, in_parquet(place.folder, table(given, pa.binary())), given)
 
 
 @pytest.mark.thorough
-def test_as_a_table_in_memory(spark, tmp_path):
-    check(spark, tmp_path, table(messages(), pa.string()), messages())
+def test_as_a_table_in_memory(on_sqlite):
+    check(on_sqlite, table(messages(), pa.string()), messages())
 
 
 @pytest.mark.thorough
-def test_as_a_data_frame_of_spark(spark, tmp_path):
-    log = spark.createDataFrame(table(messages(), pa.string()))
-
-    check(spark, tmp_path, log, messages())
+def test_as_a_data_frame_of_spark(place):
+    check(place, place.spark.createDataFrame(table(messages(), pa.string())), messages())

@@ -69,7 +69,6 @@ def is_whole(sight: tuple) -> None:
 
 
 @pytest.mark.thorough
-@pytest.mark.timeout(1200)
 def test_each_paid_order_has_an_invoice_and_each_customer_is_told_once(embedded):
     is_whole(seen(embedded, EMBEDDED))
     invoices = [path for path in (embedded.path / "documents").rglob("*") if path.is_file()]
@@ -77,7 +76,6 @@ def test_each_paid_order_has_an_invoice_and_each_customer_is_told_once(embedded)
 
 
 @pytest.mark.thorough
-@pytest.mark.timeout(1200)
 def test_when_it_is_run_again_nothing_changes(embedded):
     before = seen(embedded, EMBEDDED)
     run(embedded, EMBEDDED)
@@ -85,7 +83,6 @@ def test_when_it_is_run_again_nothing_changes(embedded):
 
 
 @pytest.mark.thorough
-@pytest.mark.timeout(1200)
 def test_the_warehouse_notices_an_invoice_that_is_not_the_one_it_was_told_of(embedded):
     with embedded.at_work():
         first, second, *_ = paid_orders(EMBEDDED.warehouse)
@@ -107,7 +104,6 @@ def places(workplace: Workplace) -> Iterator[Places]:
 
 
 @pytest.mark.thorough
-@pytest.mark.timeout(1200)
 def test_it_is_the_same_with_azurite_postgresql_and_redis_and_again_nothing_changes(places, embedded):
     for left in ("outcomes", "letters"):
         (embedded.path / left).rename(embedded.path / f"embedded-{left}")
@@ -123,7 +119,6 @@ def test_it_is_the_same_with_azurite_postgresql_and_redis_and_again_nothing_chan
 
 
 @pytest.mark.thorough
-@pytest.mark.timeout(1200)
 def test_the_commands_of_its_page_run_it_and_leave_no_server(tmp_path):
     (commands,) = marked("docs/orders.md", "run")
 

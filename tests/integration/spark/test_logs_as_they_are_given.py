@@ -1,5 +1,6 @@
 """A log is a path, several, or a table; all that its folders hold is read, or it is said what is not."""
 
+import gzip
 import json
 
 import pandas as pd
@@ -55,6 +56,37 @@ def test_names_of_folders_of_partitions_are_columns_of_a_parquet_log(spark, tmp_
         write(tmp_path / f"type={row['type']}" / "a.parquet", [bare])
 
     assert ids(spark, tmp_path) == (IDS, [])
+
+
+MARK = b"\xef\xbb\xbf"
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("pack", [bytes, gzip.compress], ids=["plain", "gzip"])
+def test_a_byte_order_mark_is_passed_over_at_the_beginning_of_a_file_only(spark, tmp_path, pack):
+    lines = [json.dumps(row).encode() + b"\n" for row in ROWS]
+    suffix = ".jsonl.gz" if pack is gzip.compress else ".jsonl"
+    files = {
+        "one": MARK + lines[0] + lines[1],
+        "blank": MARK + b"\n" + lines[0],
+        "later": lines[0] + MARK + lines[1],
+        "twice": MARK + MARK + lines[0],
+        "alone": MARK,
+    }
+    for name, content in files.items():
+        (tmp_path / name).mkdir()
+        (tmp_path / name / f"log{suffix}").write_bytes(pack(content))
+
+    rows = {name: normalise(open_log(spark, tmp_path / name)).collect() for name in files}
+
+    problems = {name: [row["problem"] is not None for row in found] for name, found in rows.items()}
+    assert problems == {
+        "one": [False, False],
+        "blank": [False],
+        "later": [False, True],
+        "twice": [True],
+        "alone": [],
+    }
 
 
 def test_what_spark_passes_over_is_told_and_all_else_is_read(spark, tmp_path):

@@ -59,7 +59,24 @@ def test_a_store_of_documents_that_cannot_be_opened_is_a_wrong_usage(consistent,
     assert "ftp://, cannot be opened" in done.err
 
 
+@pytest.mark.parametrize("where", ["nowhere", "./documents/nowhere", "file:///nowhere/at%20all", "store.db"])
+def test_a_folder_of_documents_that_is_not_there_is_told(consistent, office, where):
+    for done in (
+        consistent(*SWEEP[:-1], where),
+        consistent(
+            "forget", "Desk", "d-1", "--store", "sqlite:///store.db", "--table", TABLE, "--documents", where
+        ),
+    ):
+        assert done.code == 2
+        assert (
+            f"There is no folder of documents at {where.removeprefix('file://').replace('%20', ' ').removeprefix('./')}"
+            in " ".join(done.err.split())
+        )
+    assert len(office.files) == 3
+
+
 def test_a_table_that_is_not_there_is_not_made(consistent, tmp_path):
+    (tmp_path / "documents").mkdir()
     assert consistent(*SWEEP).code == 1
     assert not Path(tmp_path, "store.db").exists()
 

@@ -25,8 +25,14 @@ HOSTILE = {
     "forged": "a\nError: everything is lost",
     "delete": "\x7f",
     "isolates": "\u2066x\u2069",
+    "no width": "ad\xadmi\u200bn\u2060\u200d\u034f",
+    "filler": "\u3164\uffa0\u115f",
+    "tags": "admin\U000e0041\U000e007f\ufe0e",
 }
-COMMAND = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+COMMAND = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u034f\u061c\u115f\u200b-\u200f\u2028-\u202e\u2060-\u206f\u3164\ufe0e\uffa0"
+    "\U000e0000-\U000e0fff]"
+)
 OWN_STYLES = re.compile(r"\x1b\[[0-9;]*m")
 
 

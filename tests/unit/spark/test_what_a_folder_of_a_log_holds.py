@@ -124,6 +124,8 @@ INDENTED = (
     [
         (json.dumps([MESSAGE]), "json", ARRAY),
         (json.dumps([MESSAGE, MESSAGE], indent=2), "json", ARRAY),
+        ("\ufeff" + json.dumps([MESSAGE]), "json", ARRAY),
+        ("\ufeff\n" + json.dumps(MESSAGE, indent=2), "json", INDENTED),
         ("[" + ",\n".join([json.dumps(MESSAGE)] * 3) + "]\n", "json", ARRAY),
         ("[" + ",\n".join([json.dumps(MESSAGE)] * 2000) + "]\n", "json", ARRAY),
         (json.dumps(MESSAGE, indent=2), "json", INDENTED),

@@ -94,7 +94,7 @@ def _flipped(draw: st.DrawFn, data: bytes) -> bytes:
 
 
 @st.composite
-def _value(draw: st.DrawFn, value: Any) -> Any:
+def other_value(draw: st.DrawFn, value: Any) -> Any:
     """Return what a property holds after damage, None when it is gone."""
     if isinstance(value, bytes) and draw(st.integers(0, 9)):
         return _flipped(draw, value)
@@ -133,7 +133,7 @@ def damaged(draw: st.DrawFn, found: Rows) -> Damage:
             new = (other[0], _beside(draw, other[1]))
             return Damage(f"copy {place} {new}", {**found, new: found[place]})
     name = draw(st.sampled_from(sorted(found[place])))
-    value = draw(_value(found[place][name]))
+    value = draw(other_value(found[place][name]))
     row = {key: each for key, each in {**found[place], name: value}.items() if each is not None}
     return Damage(f"{place} {name} is {value!r}", {**found, place: row})
 

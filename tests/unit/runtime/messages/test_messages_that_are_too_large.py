@@ -129,6 +129,36 @@ def test_json_is_not_nested_deeper_than_it_may_be(sign, depth):
     assert not is_too_deep(json.dumps("[{" * depth), SMALL.depth)
 
 
+def nested(depth: int, *, in_maps: bool) -> bytes:
+    """Return msgpack of so many levels, written as bytes: nobody's stack is as deep."""
+    return (b"\x81\xa1a" if in_maps else b"\x91") * depth + b"\xc0"
+
+
+@pytest.mark.parametrize("in_maps", [True, False])
+@pytest.mark.parametrize("depth", [1, 9, 10, 11, 200, 201, 202, 1000, 1100, 5000])
+def test_msgpack_is_not_nested_deeper_than_json(depth, in_maps):
+    body = nested(depth, in_maps=in_maps)
+
+    for most in (10, 200):
+        assert is_too_deep(body, most) == (depth > most)
+    assert not is_too_deep(msgpack.packb([body, "\u0080" * 300]), 10)
+    assert not is_too_deep(msgpack.packb([[each] for each in range(300)]), 10)
+
+
+@pytest.mark.parametrize("depth", [200, 201, 1100, 5000])
+def test_a_body_that_is_too_deep_is_too_large_in_either_form(depth):
+    handler = App(Echo).handlers["Echo"]
+    fields = {"room": "a", "text": "t"}
+    as_text = json.dumps(fields)[:-1] + ', "x": ' + "[" * (depth - 1) + "]" * (depth - 1) + "}"
+    packed = b"\x83" + msgpack.packb(fields)[1:] + b"\xa1x" + b"\x91" * (depth - 2) + b"\x90"
+
+    for body in (as_text, packed):
+        message = Envelope.of("m", "Said", body)
+        found = prepare_all(handler, "a", Envelopes.of([message]))[0]
+        reason = found.reason if isinstance(found, Outcome) else None
+        assert reason == (Reason.TOO_LARGE if depth > 200 else None)
+
+
 @pytest.mark.parametrize("depth", [201, 5000])
 def test_what_no_parser_reads_is_too_large_by_default(depth):
     body = '{"room":"hall","text":"","more":' + "[" * depth + "]" * depth + "}"
