@@ -59,6 +59,7 @@ test-rest: setup-test setup-servers  ## run what `make test` leaves out: what ta
 
 test-connect: setup-test  ## run the tests of jobs again, on a session of Spark Connect
 	@$(PYTEST) --connect --numprocesses 0 -m "not thorough" tests/integration/spark $(ARGS)
+	@$(PYTEST) --connect --numprocesses 0 -k object_store tests/integration/spark $(ARGS)
 
 test-all: test test-rest test-connect  ## run all tests, those of jobs in both kinds of session
 

@@ -57,7 +57,7 @@ def test_all_rows_are_the_same_in_another_table(run, table, other, export):
     assert len(list(export.glob("rows-*.parquet"))) > 1
 
 
-@pytest.mark.parametrize("through", ["memory", "sqlite", "azurite"])
+@pytest.mark.parametrize("through", [pytest.param("memory", marks=pytest.mark.thorough), "sqlite", "azurite"])
 def test_a_table_that_went_through_another_store_comes_back_the_same(
     run, table, other, export, tmp_path, through, request
 ):

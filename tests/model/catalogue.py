@@ -98,7 +98,7 @@ STATE_BASED = (
     Check(messages("x", copies=2), Bounds(2, 1, 2)),
     Check(messages("x", "y"), Bounds(2, 1), is_quick=True),
     Check(messages("x", "y"), Bounds(2, 1, 1)),
-    Check(messages("x", "y"), Bounds(2, 1, 0, cuts=1), is_quick=True),
+    Check(messages("x", "y"), Bounds(2, 1, 0, cuts=1)),
     Check(messages("x", copies=2), Bounds(2, 0, 1, cuts=1), is_quick=True),
     Check(messages("x", "y", copies=2), Bounds(2, 1)),
     Check(messages("x", "y", copies=2), Bounds(2, 1, 1)),

@@ -6,6 +6,7 @@ The other packages are installed here, and hidden; `test_an_installation.py` ins
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -32,12 +33,19 @@ def commands(installed: Sequence[str], folder: Path, *given: Sequence[str]) -> l
     return found
 
 
+@pytest.fixture(scope="module")
+def played(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Make a folder with a store of one game, and an empty log, once for all tests."""
+    made = tmp_path_factory.mktemp("played")
+    told([], made, "consume('sqlite:///games.db')")
+    (made / "log.jsonl").touch()
+    return made
+
+
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    """Give a folder with a store of one game, and an empty log."""
-    told([], tmp_path, "consume('sqlite:///games.db')")
-    (tmp_path / "log.jsonl").touch()
-    return tmp_path
+def folder(played: Path, tmp_path: Path) -> Path:
+    """Give a copy of it."""
+    return shutil.copytree(played, tmp_path, dirs_exist_ok=True)
 
 
 @pytest.mark.parametrize("url", ["memory:", "sqlite:///games.db"])

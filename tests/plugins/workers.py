@@ -1,8 +1,8 @@
 """Which worker of a parallel run a test goes to: tests that share something expensive stay together.
 
-Tests with a Spark session are in two groups, jobs and commands, which share one session each, or one when the same
-worker runs both. The tests of the model share their walks, and those of a package what they build. All others stay with
-those of their file, and so with its fixtures. The groups with Spark take longest, and so begin first.
+Tests with a Spark session share one: a second JVM would start, load its classes and warm up for twenty seconds of
+processor time. The tests of the model share their walks, and those of a package what they build. All others stay with
+those of their file, and so with its fixtures. Those with Spark take longest, and so begin first.
 """
 
 from __future__ import annotations
@@ -11,10 +11,11 @@ import pytest
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
-_JOBS, _COMMANDS = SPARK = ("jobs on Spark", "commands on Spark")
+SPARK = "Spark"
 _TOGETHER = {
-    _JOBS: ("tests/integration/spark/", "tests/faults/hostile/test_hostile_logs.py"),
-    _COMMANDS: (
+    SPARK: (
+        "tests/integration/spark/",
+        "tests/faults/hostile/test_hostile_logs.py",
         "tests/benchmarks/test_what_a_stream_costs.py",
         "tests/integration/cli/test_a_batch_from_the_command_line.py",
         "tests/integration/cli/test_batches_with_other_algorithms.py",
@@ -60,7 +61,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> GroupSc
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if "spark" in getattr(item, "fixturenames", ()) and group(item.location[0]) not in SPARK:
+        if "spark" in getattr(item, "fixturenames", ()) and group(item.location[0]) != SPARK:
             problem = f"{item.location[0]} uses a Spark session: name it in tests/plugins/workers.py."
             raise pytest.UsageError(problem)
-    items.sort(key=lambda item: group(item.location[0]) not in SPARK)
+    items.sort(key=lambda item: group(item.location[0]) != SPARK)

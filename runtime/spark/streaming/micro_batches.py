@@ -14,6 +14,7 @@ from runtime.spark.batch_options import BatchOptions
 from runtime.spark.logs.routing import group
 from runtime.spark.passes import Work
 from runtime.spark.rounds import Round, Rounds
+from runtime.spark.sessions.kinds import cores_of
 from runtime.spark.sessions.settings import keep_job_settings
 from runtime.spark.streaming.admission import Admission
 from runtime.spark.streaming.placing import EpochPlaces
@@ -44,6 +45,7 @@ class MicroBatches:
     publish: PublishEpoch | None = None
     failure: Exception | None = field(default=None, init=False)
     _is_prepared: bool = field(default=False, init=False)
+    _partitions: int = field(default=0, init=False)
 
     def __call__(self, messages: DataFrame, epoch: int) -> None:
         """Run the micro-batch of an epoch to its end, unless it is published, and put its outcomes in place."""
@@ -96,5 +98,8 @@ class MicroBatches:
         return lambda job: Work(grouped, replace(job, types=types).fold)
 
     def _rounds(self, messages: DataFrame) -> Rounds:
-        out = self.places.working
-        return Rounds(messages.sparkSession, self.app, self.place, out, self.options, self._open())
+        spark = messages.sparkSession
+        # A task costs more than the few messages of a micro-batch: each core has one of them.
+        self._partitions = self._partitions or self.options.partitions or cores_of(spark)
+        options = replace(self.options, partitions=self._partitions)
+        return Rounds(spark, self.app, self.place, self.places.working, options, self._open())

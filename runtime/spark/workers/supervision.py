@@ -29,7 +29,8 @@ class Supervision:
 def supervising(app: App, how: Supervision | None, tell: Callable[[str], None]) -> Iterator[App]:
     """Give the app with its handlers under supervision; `tell` is told the ids of messages that take long.
 
-    Costs a process for each task, a list of the folder of notes, and less than a microsecond for each message.
+    Costs a process at the first task of a worker, a list of the folder of notes at each task, and less than a
+    microsecond for each message.
     """
     if how is None or threading.current_thread() is not threading.main_thread():
         yield app

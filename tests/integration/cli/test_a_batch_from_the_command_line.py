@@ -23,6 +23,9 @@ RUN = ["run", "--app", "bank:app", *ON_STORE, "--out", "outcomes", "--master", "
 FIRST = [*RUN, "--messages", "log.jsonl", "--batch-id", "first"]
 AGAIN = f"consistent {shlex.join(FIRST)}"
 
+# The first test waits for all commands, of which one starts Spark in a process of its own.
+pytestmark = pytest.mark.timeout(600)
+
 
 @dataclass(frozen=True)
 class Commands:

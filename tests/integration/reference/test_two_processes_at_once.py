@@ -10,6 +10,8 @@ from collections import Counter
 from pathlib import Path
 from uuid import UUID
 
+import pytest
+
 from eventstore import connect
 from runtime import Envelope
 from runtime.storage.listing import summaries
@@ -68,6 +70,7 @@ def scores(store_url, table):
     return asyncio.run(read())
 
 
+@pytest.mark.thorough  # the shots, their copies and moves below are these and more
 def test_the_same_shot_twice_at_once_hits_once(shared_url, table):
     # Given a target at 1 in each game
     handle(shared_url, table, *(message(1, "StartNewRound", game, 1) for game in GAMES))

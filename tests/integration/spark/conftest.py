@@ -13,6 +13,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from handlers import App
+from runtime.file_systems import open_folder
 from runtime.spark import run_batch
 from runtime.spark.issuing import Issued, issue_tokens
 from runtime.spark.workers.connection import TablePlace
@@ -100,3 +101,15 @@ def any_place(request: pytest.FixtureRequest, spark: SparkSession, tmp_path: Pat
         else request.getfixturevalue("azurite_url")
     )
     return Place(spark, store, f"table{next(_numbers)}x{os.getpid()}", tmp_path)
+
+
+@pytest.fixture(params=["azurite", "s3"])
+def object_store(request: pytest.FixtureRequest) -> str:
+    """Give the url of a folder of its own on a store that moves no folders."""
+    if request.param == "s3":
+        s3: str = request.getfixturevalue("s3_url")
+        return s3.replace("/papers", f"/the out folder {next(_numbers)}")
+    container = f"container-{next(_numbers)}"
+    url = f"azurite://{request.getfixturevalue('azurite_blobs')}/{container}"
+    open_folder(url).files.create_dir(container)
+    return f"{url}/the out folder"

@@ -43,7 +43,7 @@ def test_a_relative_file_means_the_same_after_a_change_of_the_working_directory(
     }
 
 
-@pytest.mark.parametrize("out", ["file", "file/deeper"])
+@pytest.mark.parametrize("out", ["file", pytest.param("file/deeper", marks=pytest.mark.thorough)])
 def test_outcomes_that_cannot_be_written(place, out):
     (place.folder / "file").write_text("")
     log = write_lines(place.folder / "log.jsonl", [start(1, 5)])

@@ -6,25 +6,31 @@ import asyncio
 import json
 import os
 import signal
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 import pytest
+from pyarrow import dataset, fs
 from pyspark.sql import DataFrame
 
 from eventstore import Operation, connect
 from eventstore.port import Verb
 from runtime import Output, Processor, UsageError
 from runtime.documents.registrations import PREFIX
+from runtime.file_systems import open_folder
 from runtime.spark import run_batch, run_stream
 from runtime.spark.streaming.source import open_source
+from runtime.urls import within
 from samples.invoices import app
 from samples.invoices.messages import InvoiceIssued
 from tests.support.faults import DieOnceAfter
 from tests.support.outcomes import by_status
+from tests.support.streaming import put, stream
 
 ORDERS, CUSTOMERS = 12, 3
 
@@ -138,6 +144,48 @@ def test_the_micro_batches_of_a_stream_store_documents_too(place):
     }
     assert len(told) == ORDERS
     assert files(documents) == told
+
+
+@pytest.mark.thorough
+def test_a_stream_stores_documents_beside_its_outcomes_on_an_object_store(place, object_store):
+    # Given two files of orders, and a query whose OUT and documents are on an object store
+    incoming, out, documents = (
+        place.folder / "incoming",
+        within(object_store, "out"),
+        within(object_store, "docs"),
+    )
+    incoming.mkdir()
+    lines = Path(orders(place.folder)).read_text().splitlines(keepends=True)
+    for number in range(2):
+        put(incoming, number, "".join(lines[number::2]))
+
+    # When it has run both, and is started again without anything new
+    options: dict[str, Any] = {"app": app, "out": out, "documents": documents}
+    assert stream(place, incoming, **options) == [0, 1]
+    assert stream(place, incoming, **options) == []
+
+    # Then each epoch is there, and each document that is announced, and no other one
+    folder = open_folder(out)
+    rows = dataset.dataset(folder.path, filesystem=folder.files, partitioning="hive").to_table().to_pylist()
+    assert {row["batch_id"] for row in rows} == {"shots-0", "shots-1"}
+    assert Counter(row["status"] for row in rows) == {"processed": ORDERS, "duplicate": ORDERS // 3}
+    bodies = (output["body"] for row in rows for output in row["outputs"])
+    told = {each.document for each in map(InvoiceIssued.model_validate_json, bodies)}
+    assert len(told) == ORDERS
+    assert stored(documents) == {each.name: each.sha256 for each in told}
+
+
+def stored(documents: str) -> dict[str, str]:
+    """Return the SHA-256 of each document in a folder of any store by its name."""
+    found = open_folder(documents)
+    all_of_it = fs.FileSelector(found.path, recursive=True)
+    files = [each for each in found.files.get_file_info(all_of_it) if each.type is fs.FileType.File]
+    return {
+        each.path.removeprefix(f"{found.path}/"): sha256(
+            found.files.open_input_file(each.path).read()
+        ).hexdigest()
+        for each in files
+    }
 
 
 def test_an_outbox_takes_no_store_of_documents(place):

@@ -17,6 +17,7 @@ from runtime.publishing.publisher import Promise
 from runtime.publishing.runner import PublishOptions
 from runtime.publishing.targets.function import FunctionTarget
 from runtime.spark import PublishTo, published_outputs, run_stream
+from runtime.spark.sessions.kinds import cores_of
 from runtime.spark.streaming.query import Stream
 from runtime.spark.streaming.source import open_source
 from runtime.spark.workers.connection import TablePlace
@@ -53,8 +54,11 @@ def forget_the_last_commit(place):
 
 def test_each_epoch_is_a_batch_and_the_last_one_is_done_once(place, incoming):
     # Given a stream that has ended, but for the note of its last epoch
-    assert stream(place, incoming) == [0, 1]
+    spread(generated(place.folder / "log.jsonl", games=20, messages=40), incoming, 2)
+    assert stream(place, incoming, partitions=None) == [0, 1]
     before = all_outcomes(outcomes(place))
+    files = Path(place.out).glob("batch_id=shots-0/round=0/*.parquet")
+    assert len(list(files)) <= cores_of(place.spark)  # a task for each core
     assert {row.batch_id for row in outcomes(place).select("batch_id").collect()} == {"shots-0", "shots-1"}
     assert forget_the_last_commit(place) == 1
 

@@ -85,7 +85,7 @@ BAD = {
 }
 
 
-@pytest.mark.parametrize("format_", ["json", "parquet"])
+@pytest.mark.parametrize("format_", ["json", pytest.param("parquet", marks=pytest.mark.thorough)])
 def test_each_bad_delivery_has_its_reason_and_the_good_ones_their_effect(place, format_):
     place.app = app
     # Given a log of good messages among bad ones

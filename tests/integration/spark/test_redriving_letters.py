@@ -15,6 +15,7 @@ from runtime.algorithms.letters.lines import to_line
 from runtime.algorithms.letters.reading import find_letters
 from runtime.algorithms.letters.selection import Selection
 from runtime.errors import UsageError
+from runtime.file_systems import open_folder
 from runtime.retries import RetryPolicy
 from runtime.spark import letters, redrive
 from runtime.spark.counts import Done
@@ -303,3 +304,26 @@ def test_a_redrive_that_cannot_begin_leaves_nothing_behind(boxes):
 
     assert not (boxes.folder / "out" / "_redrive").exists()
     assert len(waiting(boxes)) == 1
+
+
+@pytest.mark.thorough
+@pytest.mark.connect
+def test_a_redrive_has_its_outcomes_on_an_object_store(boxes, object_store):
+    # Given a letter of a batch whose outcomes are there
+    needed = boxes.folder / "label"
+    run(boxes, "night", sent(0, 0), sent(1, 1, needs=str(needed)), out=object_store, batch_id="night")
+    assert reasons(boxes) == [(message_id(1), "handler_error")]
+
+    # When its cause is mended, and it is redriven, and that redrive is run again
+    needed.touch()
+    found, again_found = (
+        again(boxes, out=object_store, batch_id="mended").select("message_id", "status").collect()
+        for _ in range(2)
+    )
+
+    # Then the letter is processed, once, and the outcomes are beside those of the batch
+    assert found == again_found == [(message_id(1), "processed")]
+    assert reasons(boxes) == []
+    assert parcels(boxes) == [0, 1]
+    seen = {name for name in open_folder(object_store).names() if not name.startswith("_")}
+    assert seen == {"batch_id=mended", "batch_id=night"}

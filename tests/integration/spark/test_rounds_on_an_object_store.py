@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import os
+import re
 import subprocess
 import sys
+import threading
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 import pyarrow as pa
 import pytest
@@ -16,25 +22,20 @@ from pyarrow import dataset
 from runtime.cli.outcome_files import OutcomeFiles, Wanted
 from runtime.file_systems import open_folder
 from runtime.spark import outputs, placing, run_batch
+from runtime.spark.workers.parts import Merge, PartJob
 from runtime.urls import within
 from samples.shooting_range import app
 from tests.support.clocks import FrozenClock
 from tests.support.killed_placing import ledger_of
 from tests.support.processes import REPOSITORY
-from tests.support.rounds import ROWS, Driver, Steps, all_steps, follow, overtake, rows_of
+from tests.support.relay import relayed
+from tests.support.rounds import ROWS, TYPES, Driver, Steps, all_steps, follow, overtake, rows_of
+from tests.support.rounds import run as run_task
 
-_numbers = itertools.count(1)
 
-
-@pytest.fixture(params=["azurite", "s3"])
-def out(request: pytest.FixtureRequest) -> str:
-    if request.param == "s3":
-        s3: str = request.getfixturevalue("s3_url")
-        return s3.replace("/papers", f"/the out folder {next(_numbers)}")
-    container = f"container-{next(_numbers)}"
-    url = f"azurite://{request.getfixturevalue('azurite_blobs')}/{container}"
-    open_folder(url).files.create_dir(container)
-    return f"{url}/the out folder"
+@pytest.fixture
+def out(object_store: str) -> str:
+    return object_store
 
 
 @pytest.mark.thorough
@@ -81,6 +82,7 @@ def test_of_two_drivers_one_has_all_in_place_and_what_it_committed_stays(out, mo
 
 
 @pytest.mark.thorough
+@pytest.mark.connect
 def test_a_batch_with_a_cascade_is_run_there_and_read_by_all(spark, tmp_path, out):
     # Given a batch whose OUT is a url that Spark has no package for
     log = pa.Table.from_pylist([shot(number) for number in range(40)])
@@ -106,6 +108,43 @@ def test_a_batch_with_a_cascade_is_run_there_and_read_by_all(spark, tmp_path, ou
     assert sum(files.counts().values()) == found.num_rows
     assert outputs(outcomes).count() == len(list(files.published()))
     assert folder.sub("_staging").names() == []
+
+
+@pytest.mark.thorough
+def test_merging_the_files_of_a_round_costs_three_requests_for_each_and_four_more(s3_url):
+    # Given two files of an attempt on a store with a relay in front of it
+    (authority,) = parse_qs(urlsplit(s3_url).query)["endpoint_override"]
+    with in_another_thread() as run, relayed(f"http://{authority}", run) as relay:
+        out = s3_url.replace(authority, relay.endpoint.removeprefix("http://")).replace("/papers", "/merged")
+        driver = Driver(out)
+
+        for _ in range(3):
+            # When they are merged, and then so with more
+            relay.sent.clear()
+            merge = Merge(driver.staged, tuple(part.name for part in driver.parts))
+            (merged,) = run_task(PartJob(merge, driver.staged, TYPES), [pa.record_batch({"one": [1]})])
+
+            # Then each is looked for and read in two pieces, and the new one is written
+            assert merged.statuses == {"processed": sum(part.statuses["processed"] for part in driver.parts)}
+            assert len(REQUEST.findall(relay.sent)) == 3 * len(driver.parts) + 4
+            driver.parts += [driver.write(1), driver.write(2)]
+
+
+REQUEST = re.compile(rb"(?:GET|HEAD|POST|PUT|DELETE) /\S* HTTP/1")
+
+
+@contextmanager
+def in_another_thread() -> Iterator[Callable[[Coroutine[Any, Any, Any]], Any]]:
+    """Give what runs coroutines while this thread waits for answers of theirs."""
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    try:
+        yield lambda coroutine: asyncio.run_coroutine_threadsafe(coroutine, loop).result(60)
+    finally:
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()
 
 
 NOW = 1_772_366_400_000_000

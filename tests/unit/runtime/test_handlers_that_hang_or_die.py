@@ -8,10 +8,12 @@ import ctypes
 import faulthandler
 import os
 import signal
+import subprocess
 import time
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from pydantic import field_validator
@@ -219,6 +221,46 @@ def test_a_worker_that_is_killed_leaves_a_note_of_its_message(tmp_path):
 
         assert read_notes(str(tmp_path / "notes"), wait=True) == {"m-1"}
         remove_notes(str(tmp_path / "notes"))
+
+
+def test_a_worker_has_one_keeper_for_the_tasks_of_all_batches(tmp_path, monkeypatch):
+    # Given a worker with tasks of two batches, which dies in the second
+    first, second = str(tmp_path / "first"), str(tmp_path / "second")
+    copy = os.fork()
+    if copy == 0:
+        faulthandler.disable()
+        started = Mock(wraps=subprocess.Popen)
+        monkeypatch.setattr(subprocess, "Popen", started)
+        with Note(first) as note:
+            note.write("m-1")
+        with Note(second) as note:
+            note.write(f"m-{started.call_count + 1}")
+            os._exit(1)
+
+    # When it has died
+    os.waitpid(copy, 0)
+
+    # Then its only keeper has left a note in the second batch
+    assert read_notes(second, wait=True) == {"m-2"}
+    assert read_notes(first, wait=False) == frozenset()
+
+
+def test_a_keeper_that_is_killed_is_replaced(tmp_path):
+    copy = os.fork()
+    if copy == 0:
+        faulthandler.disable()
+        for number in range(2):
+            with Note(str(tmp_path / "notes")) as note:
+                note.write(f"m-{number}")
+                (children,) = Path(f"/proc/self/task/{os.getpid()}/children").read_text().splitlines()
+                if number:
+                    os._exit(1)
+                os.kill(int(children), signal.SIGKILL)
+                os.waitid(os.P_PID, int(children), os.WEXITED | os.WNOWAIT)
+
+    os.waitpid(copy, 0)
+
+    assert read_notes(str(tmp_path / "notes"), wait=True) == {"m-1"}
 
 
 def test_a_worker_that_ends_leaves_none(tmp_path):
