@@ -15,7 +15,6 @@ from runtime.archives import MARK
 from runtime.archives.digest import RowPacker, SetDigest, written_row
 from runtime.archives.files import ParquetFile, sync_folder
 from runtime.archives.manifest import NAME, Manifest, PartFile
-from runtime.archives.mark import MARK
 from runtime.archives.rows import SCHEMA, RowBuffer, read_rows
 from runtime.errors import ArchiveError, UsageError
 from runtime.retries import RetryPolicy, until_undisturbed

@@ -62,6 +62,14 @@ class Edits:
             if line.strip():
                 self._add(number, line)
 
+    @classmethod
+    def of(cls, content: bytes) -> Edits:
+        """Return what a file holds. Lines end with a line feed only; a byte order mark may stand before the first."""
+        try:
+            return cls(content.decode("utf-8-sig").split("\n"))
+        except UnicodeDecodeError as error:
+            raise UsageError(f"The edited letters are not UTF-8: {error}.") from error
+
     def __len__(self) -> int:
         return len(self._lines)
 

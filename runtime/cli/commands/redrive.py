@@ -71,7 +71,7 @@ def redrive(
     """
     selection = make_selection(message, reason, handler, stream, older_than)
     check_chosen(selection, is_enough=all_ or edit is not None or batch.batch_id is not None)
-    edits = Edits(() if edit is None else edit.read_text("utf-8").splitlines())
+    edits = Edits(()) if edit is None else Edits.of(edit.read_bytes())
     wanted = Wanted(selection, edits, only_edited=selection.is_all and not all_ and edit is not None)
     loaded = load_app(app)
     options = batch.options(algorithm.value, guard=guard)

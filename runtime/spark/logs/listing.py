@@ -107,12 +107,29 @@ class FolderListing:
 
     def __init__(self, folder: Folder) -> None:
         self._folder = folder
+        self._check(folder.path)
         self.root = Entry(folder.path, is_folder=folder.is_folder())
 
     def entries(self, folder: Entry) -> Iterator[Entry]:
         """Give what is in a folder."""
+        if self._folder.is_local:
+            for found in Path(folder.url).iterdir():
+                if not Entry(str(found), is_folder=False).is_hidden:
+                    self._check(str(found))
         for path, is_folder in Folder(self._folder.files, folder.url).paths():
             yield Entry(path, is_folder)
+
+    def _check(self, path: str) -> None:
+        """Raise `LogError` for what on a disk is neither file nor folder, or leads in a circle: Spark would hang."""
+        if not self._folder.is_local or not os.path.lexists(path):
+            return
+        place = Path(path)
+        if not place.exists():
+            raise LogError(f"{path} is a link to what is not there: remove it from the log.")
+        if not (place.is_file() or place.is_dir()):
+            raise LogError(f"{path} is a pipe, a socket or a device: a log has files and folders only.")
+        if place.is_symlink() and place.parent.resolve().is_relative_to(place.resolve()):
+            raise LogError(f"{path} is a link to a folder that it is in: remove it from the log.")
 
     def beginning(self, file: Entry) -> Beginning | None:
         """Return how a file begins, unpacked as its name says; None when it cannot be unpacked here."""

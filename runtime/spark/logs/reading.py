@@ -78,9 +78,8 @@ def _read(spark: SparkSession, paths: Sequence[str], files: LogFiles, *, is_gues
         if not is_of_spark(error):
             raise
         sentence = _explain(error, ", ".join(paths), files.format)
-        hint = (
-            " If it holds JSON lines, say --format json." if is_guessed and files.format == "parquet" else ""
-        )
+        may_be_lines = is_guessed and files.format == "parquet" and "Illegal Parquet type" not in sentence
+        hint = " If it holds JSON lines, say --format json." if may_be_lines else ""
         raise LogError(f"{sentence}{hint}") from error
 
 
@@ -90,7 +89,12 @@ def _explain(error: Exception, where: str, format_: str) -> str:
         return f"There is no log at {where}."
     if name.startswith(("UNABLE_TO_INFER_SCHEMA", "CANNOT_INFER")):
         return f"The log at {where} holds no {format_} files."
-    return f"The log at {where} cannot be read as {format_}: {explain(error)}"
+    hint = (
+        " Write its times in microseconds."
+        if name == "PARQUET_TYPE_ILLEGAL" and "NANOS" in str(error)
+        else ""
+    )
+    return f"The log at {where} cannot be read as {format_}: {explain(error)}{hint}"
 
 
 def _of_pandas(log: Any) -> pa.Table:  # noqa: ANN401 - pandas may not be there

@@ -59,19 +59,21 @@ def test_a_store_of_documents_that_cannot_be_opened_is_a_wrong_usage(consistent,
     assert "ftp://, cannot be opened" in done.err
 
 
-@pytest.mark.parametrize("where", ["nowhere", "./documents/nowhere", "file:///nowhere/at%20all", "store.db"])
-def test_a_folder_of_documents_that_is_not_there_is_told(consistent, office, where):
-    for done in (
-        consistent(*SWEEP[:-1], where),
-        consistent(
-            "forget", "Desk", "d-1", "--store", "sqlite:///store.db", "--table", TABLE, "--documents", where
-        ),
-    ):
-        assert done.code == 2
-        assert (
-            f"There is no folder of documents at {where.removeprefix('file://').replace('%20', ' ').removeprefix('./')}"
-            in " ".join(done.err.split())
-        )
+@pytest.mark.parametrize("command", [["sweep"], ["forget", "Desk", "d-1"]], ids=["sweep", "forget"])
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("nowhere", "nowhere"),
+        ("documents/nowhere", "documents/nowhere"),
+        ("file:///nowhere/at%20all", "/nowhere/at all"),
+        ("store.db", "store.db"),
+    ],
+)
+def test_a_folder_of_documents_that_is_not_there_is_told(consistent, office, command, url, shown):
+    done = consistent(*command, *SWEEP[1:-1], url)
+
+    assert done.code == 2
+    assert f"There is no folder of documents at {shown}" in " ".join(done.err.split())
     assert len(office.files) == 3
 
 

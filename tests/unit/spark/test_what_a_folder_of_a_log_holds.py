@@ -1,7 +1,10 @@
 """A log's folder is looked through: its format, whether Spark would look everywhere, and what it passes over."""
 
+import contextlib
 import gzip
 import json
+import os
+import socket
 from types import SimpleNamespace
 from typing import Any
 
@@ -108,6 +111,56 @@ def test_what_spark_passes_over_is_told_but_for_what_it_writes_itself(found):
 def test_what_is_no_log(found, names, options, sentence):
     with pytest.raises(LogError, match=sentence):
         found(*names, **options)
+
+
+def make_pipe(path):
+    os.mkfifo(path)
+
+
+def make_socket(path):
+    with socket.socket(socket.AF_UNIX) as opened, contextlib.chdir(path.parent):
+        opened.bind(path.name)  # which is short
+
+
+ODD = {
+    "a pipe": (make_pipe, "is a pipe, a socket or a device"),
+    "a socket": (make_socket, "is a pipe, a socket or a device"),
+    "a device": (lambda path: path.symlink_to("/dev/zero"), "is a pipe, a socket or a device"),
+    "a link to nothing": (lambda path: path.symlink_to("nowhere"), "is a link to what is not there"),
+    "a link to itself": (lambda path: path.symlink_to(path), "is a link to what is not there"),
+    "a link to the folder": (
+        lambda path: path.symlink_to(path.parent),
+        "is a link to a folder that it is in",
+    ),
+    "a link to a folder above": (lambda path: path.symlink_to("/"), "is a link to a folder that it is in"),
+}
+
+
+@pytest.mark.parametrize("what", ODD)
+@pytest.mark.parametrize("where", ["b.jsonl", "2026/b.jsonl"])
+def test_what_spark_would_hang_at_is_told(tmp_path, what, where):
+    make, sentence = ODD[what]
+    (tmp_path / where).parent.mkdir(exist_ok=True)
+    (tmp_path / "a.jsonl").write_text("{}")
+    make(tmp_path / where)
+
+    with pytest.raises(LogError, match=f"{where} {sentence}"):
+        find_files(listing(), [str(tmp_path)])
+    if not what.startswith("a link"):
+        with pytest.raises(LogError, match=f"{where} {sentence}"):
+            find_files(listing(), [str(tmp_path / where)])
+    (tmp_path / where).rename(tmp_path / ".hidden")
+    assert find_files(listing(), [str(tmp_path)]).format == "json"
+
+
+def test_links_to_files_and_folders_elsewhere_are_followed(tmp_path):
+    log, elsewhere = tmp_path / "log", tmp_path / "elsewhere"
+    log.mkdir(), elsewhere.mkdir()
+    (elsewhere / "a.jsonl").write_text("{}")
+    (log / "file.jsonl").symlink_to(elsewhere / "a.jsonl")
+    (log / "folder").symlink_to(elsewhere)
+
+    assert len(find_files(listing(), [str(log)]).files) == 2
 
 
 MESSAGE = {"message_id": "a", "type": "T", "body": {"text": "]"}}

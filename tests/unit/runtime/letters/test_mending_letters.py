@@ -112,6 +112,30 @@ def test_lines_that_cannot_be_used_are_refused(lines: list[str], problem: str):
         Edits(lines)
 
 
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+@pytest.mark.parametrize("mark", ["", "\ufeff"])
+@pytest.mark.parametrize(
+    "text", ["\u2028", "\u2029", "\x85", "\x0b", "\x0c", "\x1c", "\ufeff", "\r\n", "\ud800"]
+)
+def test_a_file_has_a_line_for_each_letter_whatever_their_texts_hold(text, mark, end):
+    letters = [
+        found(Envelope(f"m-{number}{text}", "Parcel", f'"{text}"', "b"), number=number) for number in (1, 2)
+    ]
+
+    edits = Edits.of((mark + "".join(to_line(letter) + end for letter in letters)).encode())
+
+    assert len(edits) == len(letters)
+    assert all(edits.has(letter) and edits.mended(letter) is None for letter in letters)
+
+
+@pytest.mark.parametrize(
+    "content", [b"\xff", b'{"message_id": "\xc3"}', '{"message_id": "a"}'.encode("utf-16")]
+)
+def test_a_file_that_is_no_text_is_refused(content):
+    with pytest.raises(UsageError, match="are not UTF-8"):
+        Edits.of(content)
+
+
 def test_a_line_is_for_one_letter_only():
     line = to_line(found())
 
