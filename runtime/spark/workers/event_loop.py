@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Generator, Iterable, Iterator
+from collections.abc import Collection, Coroutine, Generator, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
@@ -19,11 +19,11 @@ class EventLoop:
         self._loop = asyncio.new_event_loop()
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Run one coroutine to its end."""
+        """Run one coroutine to its end. Ctrl-C cancels it."""
         if asyncio._get_running_loop() is None:  # noqa: SLF001 - asks without raising
-            return self._loop.run_until_complete(coroutine)
+            return self._run(coroutine)
         with ThreadPoolExecutor(1) as thread:  # a notebook has a loop of its own under way
-            return thread.submit(self._loop.run_until_complete, coroutine).result()
+            return thread.submit(self._run, coroutine).result()
 
     def run_all(
         self, work: Iterable[Coroutine[Any, Any, T] | Wait], concurrency: ConcurrencyLimit
@@ -44,14 +44,27 @@ class EventLoop:
             while running:
                 running = yield from self._take_finished(running)
         finally:
-            for task in running:
-                task.cancel()
-            if running:
-                self._loop.run_until_complete(asyncio.gather(*running, return_exceptions=True))
+            self._cancel(running)
 
     def close(self) -> None:
         """End it."""
         self._loop.close()
+
+    def _run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        task = self._loop.create_task(coroutine)
+        try:
+            return self._loop.run_until_complete(task)
+        except BaseException:
+            if not task.done():
+                self._cancel([task])
+            raise
+
+    def _cancel(self, tasks: Collection[asyncio.Task[Any]]) -> None:
+        """End tasks that nobody waits for any more: one left pending would go on when the loop runs again."""
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            self._loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
 
     def _take_finished(self, running: set[asyncio.Task[T]]) -> Generator[T, None, set[asyncio.Task[T]]]:
         done, waiting = self._loop.run_until_complete(
