@@ -1,8 +1,9 @@
 """Which worker of a parallel run a test goes to: tests that share something expensive stay together.
 
-Tests with a Spark session share one: a second JVM would start, load its classes and warm up for twenty seconds of
-processor time. The tests of the model share their walks, and those of a package what they build. All others stay with
-those of their file, and so with its fixtures. Those with Spark take longest, and so begin first.
+Tests with a Spark session are in two groups, jobs and commands, which share one session each. Of the quick tests both
+groups go to one worker: a second JVM would start, load its classes and warm up for twenty seconds of processor time,
+and none of them waits for long. The tests of the model share their walks, and those of a package what they build. All
+others stay with those of their file, and so with its fixtures. Those with Spark take longest, and so begin first.
 """
 
 from __future__ import annotations
@@ -11,11 +12,13 @@ import pytest
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
-SPARK = "Spark"
+_JOBS, _COMMANDS = SPARK = ("jobs on Spark", "commands on Spark")
+_QUICK = "not thorough"
+"""How `make test` chooses its tests."""
+
 _TOGETHER = {
-    SPARK: (
-        "tests/integration/spark/",
-        "tests/faults/hostile/test_hostile_logs.py",
+    _JOBS: ("tests/integration/spark/", "tests/faults/hostile/test_hostile_logs.py"),
+    _COMMANDS: (
         "tests/benchmarks/test_what_a_stream_costs.py",
         "tests/integration/cli/test_a_batch_from_the_command_line.py",
         "tests/integration/cli/test_batches_with_other_algorithms.py",
@@ -50,7 +53,8 @@ class GroupScheduling(LoadScopeScheduling):
     """Gives a worker one group after another."""
 
     def _split_scope(self, nodeid: str) -> str:
-        return group(nodeid.partition("::")[0])
+        found = group(nodeid.partition("::")[0])
+        return _JOBS if found in SPARK and self.config.option.markexpr == _QUICK else found
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -61,7 +65,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> GroupSc
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if "spark" in getattr(item, "fixturenames", ()) and group(item.location[0]) != SPARK:
+        if "spark" in getattr(item, "fixturenames", ()) and group(item.location[0]) not in SPARK:
             problem = f"{item.location[0]} uses a Spark session: name it in tests/plugins/workers.py."
             raise pytest.UsageError(problem)
-    items.sort(key=lambda item: group(item.location[0]) != SPARK)
+    items.sort(key=lambda item: group(item.location[0]) not in SPARK)
