@@ -58,8 +58,7 @@ test-rest: setup-test setup-servers  ## run what `make test` leaves out: what ta
 	@$(PYTEST) -m "thorough or hypothesis" --hypothesis-profile thorough --timeout 1200 $(ARGS)
 
 test-connect: setup-test  ## run the tests of jobs again, on a session of Spark Connect
-	@$(PYTEST) --connect --numprocesses 0 -m "not thorough" tests/integration/spark $(ARGS)
-	@$(PYTEST) --connect --numprocesses 0 -k object_store tests/integration/spark $(ARGS)
+	@$(PYTEST) --connect --numprocesses 0 -m "not thorough or connect(thorough=True)" tests/integration/spark $(ARGS)
 
 test-all: test test-rest test-connect  ## run all tests, those of jobs in both kinds of session
 

@@ -7,6 +7,7 @@ lives, as starting one costs as much as some dozens of messages.
 
 from __future__ import annotations
 
+import atexit
 import mmap
 import os
 import subprocess
@@ -53,6 +54,15 @@ def kept_memory() -> mmap.mmap:
     if keeper is None or keeper.process.poll() is not None:
         keeper = _keepers[os.getpid()] = _start()
     return keeper.memory
+
+
+@atexit.register
+def _end() -> None:
+    """End the keeper of a process that ends in good order: it is handling no message then."""
+    keeper = _keepers.pop(os.getpid(), None)
+    if keeper is not None:
+        with keeper.process as process:
+            process.kill()
 
 
 def _start() -> _Keeper:

@@ -22,6 +22,8 @@ class Relay:
         self.sent = bytearray()
         """What clients sent, over all connections."""
         self._host, self._port, self._path = parts.hostname, parts.port, parts.path
+        self._writers: set[asyncio.StreamWriter] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
 
     def listen_at(self, port: int) -> None:
         self.endpoint = f"http://127.0.0.1:{port}{self._path}"
@@ -29,7 +31,17 @@ class Relay:
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
         answers, requests = await asyncio.open_connection(self._host, self._port)
+        self._writers |= {writer, requests}
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.add(task)
         await asyncio.gather(self._pass_on(reader, requests, self.sent), self._pass_on(answers, writer))
+
+    async def hang_up(self) -> None:
+        """Close all connections: a client may have left one open."""
+        for writer in self._writers:
+            writer.close()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def _pass_on(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, kept: bytearray | None = None
@@ -55,6 +67,7 @@ def relayed(endpoint: str, run: Callable[[Coroutine[Any, Any, Any]], Any]) -> It
 
     async def stop():
         server.close()
+        await relay.hang_up()
         await server.wait_closed()
 
     try:

@@ -307,7 +307,7 @@ def test_a_redrive_that_cannot_begin_leaves_nothing_behind(boxes):
 
 
 @pytest.mark.thorough
-@pytest.mark.connect
+@pytest.mark.connect(thorough=True)
 def test_a_redrive_has_its_outcomes_on_an_object_store(boxes, object_store):
     # Given a letter of a batch whose outcomes are there
     needed = boxes.folder / "label"

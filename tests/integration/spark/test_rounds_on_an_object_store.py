@@ -82,7 +82,7 @@ def test_of_two_drivers_one_has_all_in_place_and_what_it_committed_stays(out, mo
 
 
 @pytest.mark.thorough
-@pytest.mark.connect
+@pytest.mark.connect(thorough=True)
 def test_a_batch_with_a_cascade_is_run_there_and_read_by_all(spark, tmp_path, out):
     # Given a batch whose OUT is a url that Spark has no package for
     log = pa.Table.from_pylist([shot(number) for number in range(40)])

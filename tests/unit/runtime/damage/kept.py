@@ -136,6 +136,11 @@ def _ends(business_id: str) -> Read:
     return read
 
 
+async def _refused(table: Table) -> list[tuple[str, object]]:
+    """Return the dead letters of publications, without the time at which the table wrote them."""
+    return [(row.row_key, row.properties) for row in await letters_of(table, "Diary", "o-1")]
+
+
 async def _slices(table: Table) -> object:
     publications = Publications(table, CLOCK, PATIENCE)
     every = await _all(publications.every())
@@ -165,7 +170,7 @@ READERS: Mapping[str, Read] = {
     "decisions": lambda table: PolicyReader(table).decide(["Diary-o-1", "Diary-o-2"]),
     "lease": lambda table: Leases(table, CLOCK).find(),
     "publications": _slices,
-    "refused outputs": lambda table: letters_of(table, "Diary", "o-1"),
+    "refused outputs": _refused,
     "prune publications": lambda table: prune_publications(table, CLOCK),
     "deliveries": _deliveries,
     "documents": lambda table: TableEffects(table).read(DOCUMENT.name),
