@@ -32,7 +32,9 @@ _PROGRAM = (
     "if not message_id: pass\n"
     "elif local.startswith('/'):\n"  # at once: what opens other folders takes a second
     "    os.makedirs(local, 0o700, exist_ok=True)\n"
-    "    with open(f'{local}/note-{os.getpid()}-{os.urandom(8).hex()}', 'xb') as file: file.write(message_id)\n"
+    "    name = f'note-{os.getpid()}-{os.urandom(8).hex()}'\n"
+    "    with open(f'{local}/.{name}', 'xb') as file: file.write(message_id)\n"
+    "    os.rename(f'{local}/.{name}', f'{local}/{name}')\n"  # or somebody might read it before it is written
     "else:\n"
     "    from runtime.supervision.note import leave\n"
     "    leave(folder, message_id)\n"
