@@ -9,6 +9,7 @@ import faulthandler
 import os
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from datetime import timedelta
@@ -243,6 +244,25 @@ def test_a_worker_has_one_keeper_for_the_tasks_of_all_batches(tmp_path, monkeypa
     # Then its only keeper has left a note in the second batch
     assert read_notes(second, wait=True) == {"m-2"}
     assert read_notes(first, wait=False) == frozenset()
+
+
+def test_a_keeper_ends_with_a_process_that_ends_in_good_order(tmp_path):
+    program = """
+import sys
+from runtime.supervision.keeper import _keepers
+from runtime.supervision.note import Note
+with Note(sys.argv[1]) as note:
+    note.write("m-1")
+(keeper,) = _keepers.values()
+print(keeper.process.pid)
+"""
+
+    command = [sys.executable, "-W", "error::ResourceWarning", "-c", program, str(tmp_path / "notes")]
+    ended = subprocess.run(command, capture_output=True, text=True, check=True)
+
+    assert ended.stderr == ""
+    assert not Path(f"/proc/{int(ended.stdout)}").exists()
+    assert read_notes(str(tmp_path / "notes"), wait=False) == frozenset()
 
 
 def test_a_keeper_that_is_killed_is_replaced(tmp_path):
