@@ -7,11 +7,10 @@ capture.
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from handlers import CodecError, Message
+from handlers import CodecError
 from handlers.app import HandlerDefinition
 from runtime.algorithms.invocation import HandlerFailedError
 from runtime.algorithms.refusals import decided_before
@@ -36,7 +35,6 @@ class Known(NamedTuple):
     """A delivery of a message that made a version before, by its position in the transaction."""
 
     position: int
-    message: Message
     version: Version
 
 
@@ -63,27 +61,28 @@ class Decider:
         if transaction.head.refuses:
             self._refuse_all(transaction)
             return
-        count = len(transaction.deliveries)
-        single = self._single(transaction)
-        while (position := len(transaction.outcomes)) < count and not transaction.is_full:
-            if transaction.dead_letter:
-                single = range(count + 1)
-            end = single[bisect_left(single, position)]
-            if end > position:
-                self._handle(position, end, transaction)
-            else:
+        position, count = 0, len(transaction.deliveries)
+        looked_at = iter(self._to_look_at(transaction))
+        end = -1
+        while position < count and not transaction.is_full:
+            while end < position:
+                end = next(looked_at, count)
+            if position == end or transaction.dead_letter:
                 self._decide_on(position, transaction)
+                position += 1
+            else:
+                self._handle(position, end, transaction)
+                position = len(transaction.outcomes)
 
-    def _single(self, transaction: Transaction) -> Sequence[int]:
-        """Return the positions, in order, of deliveries that are decided on one at a time, and the end.
-
-        All others are new messages, which are handled in a row.
-        """
+    def _to_look_at(self, transaction: Transaction) -> Sequence[int]:
+        """Return the positions, in order, of deliveries that may be anything. All others are new messages."""
         messages = transaction.deliveries.messages
-        if self._batch.is_redrive or transaction.dead_letter or self._may_refuse(transaction):
-            return range(len(messages) + 1)
-        found = {position for position, message in enumerate(messages) if type(message) is Outcome}
-        return [*sorted(found.union(transaction.known_positions())), len(messages)]
+        if self._batch.is_redrive or self._may_refuse(transaction):
+            return range(len(messages))
+        known = transaction.known_positions()
+        if Outcome not in map(type, messages):
+            return known
+        return sorted({*known, *(place for place, each in enumerate(messages) if type(each) is Outcome)})
 
     def _decide_on(self, position: int, transaction: Transaction) -> None:
         """Decide on a delivery that may be anything."""
@@ -93,7 +92,7 @@ class Decider:
         elif refused := self._refused_by_redrive(position, transaction):
             self._refuse(position, refused, transaction)
         elif (version := transaction.find(key)) is not None:
-            self._replay(Known(position, message, version), transaction)
+            self._replay(Known(position, version), transaction)
         elif refused := self._refusal(position, transaction):
             self._refuse(position, refused, transaction)
         else:
@@ -120,7 +119,7 @@ class Decider:
 
     def _replay(self, known: Known, transaction: Transaction) -> None:
         """Handle a known message again on the version before its own, and compare. Nothing is added."""
-        position, message, version = known
+        position, version = known
         deliveries, record = transaction.deliveries, version.record
         envelopes, key = deliveries.envelopes, deliveries.keys[position]
         message_id, route = envelopes.message_ids[position], deliveries.routes[envelopes.types[position]]
@@ -128,6 +127,7 @@ class Decider:
             self._refuse(position, self._id_reused(known, transaction), transaction)
             return
         try:
+            message: Any = deliveries.messages[position]
             replayed = self._replayer.replay(message_id, route, message, version)
             difference = find_difference(
                 self._handler, replayed, version, lambda: _first_outputs(known, transaction)

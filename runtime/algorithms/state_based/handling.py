@@ -17,7 +17,7 @@ from runtime.clock import Clock
 from runtime.documents.names import object_folder
 from runtime.messages.outcome import Reason
 from runtime.storage import limits
-from runtime.storage.columns import size_beside_state
+from runtime.storage.columns import SIZE_BESIDE, size_beside_state
 from runtime.storage.new_versions import Made
 
 
@@ -83,13 +83,18 @@ class Handling:
                 state = handler.codec.reread(before)
                 failure = Failure(position, error.reason, str(error))
                 break
-            beside = size_beside_state(type_, headers, context.captured)
+            captured = context.captured or None
+            beside = SIZE_BESIDE + len(type_)
+            if captured or headers:
+                beside = size_beside_state(type_, headers, captured)
             largest = max(len(after), beside)
             if largest > limits.MAX_STATE_BYTES:
-                problem = f"The version would take {largest} bytes; up to {limits.MAX_STATE_BYTES} can be stored."
+                problem = (
+                    f"The version would take {largest} bytes; up to {limits.MAX_STATE_BYTES} can be stored."
+                )
                 failure = Failure(position, Reason.STATE_TOO_LARGE, problem)
                 break
-            made.append((position, now, revision, context.captured or None, context.published))
+            made.append((position, now, revision, captured, context.published))
             afters.append(after)
             size += beside if after == before else beside + len(after)
             state, before, last_now = returned, after, now

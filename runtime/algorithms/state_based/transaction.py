@@ -125,7 +125,9 @@ class Transaction:
         self.outcomes.ends += zip(repeat(Status.PROCESSED), numbers, nows, published, strict=False)
         self.number += len(made)
         self.last_now, self.before = nows[-1], afters[-1]
-        self._conclude(keys, positions)
+        self.delivered.update(keys)
+        if self.refusals.kept:
+            self._remove_letters(positions[0], positions[-1] + 1)
 
     def add_documents(self, documents: Sequence[NewDocument]) -> None:
         """Add the documents that the newest version refers to."""
@@ -141,17 +143,17 @@ class Transaction:
         self, key: IdKey, status: Status, number: int, now: int, published: Sequence[Published]
     ) -> None:
         """Add the outcome of the next delivery, whose message made version `number` before."""
-        position = len(self.outcomes)
         self.outcomes.ends.append((status, number, now, published))
-        self._conclude([key], [position])
-
-    def _conclude(self, keys: Sequence[IdKey], positions: Sequence[int]) -> None:
-        """Note that messages have been delivered, which are no letters any more."""
-        self.delivered.update(keys)
+        self.delivered.add(key)
         if self.refusals.kept:
-            for position, key in zip(positions, keys, strict=True):
-                self.refusals.processed(position, key, self.deliveries.fingerprints[position])
-            self.is_full = self.is_full or self.refusals.is_full
+            self._remove_letters(len(self.outcomes) - 1, len(self.outcomes))
+
+    def _remove_letters(self, first: int, end: int) -> None:
+        """Note that messages were processed, which are no letters any more."""
+        keys, fingerprints = self.deliveries.keys, self.deliveries.fingerprints
+        for position in range(first, end):
+            self.refusals.processed(position, keys[position], fingerprints[position])
+        self.is_full = self.is_full or self.refusals.is_full
 
     def refuse(self, outcome: Outcome, delivery: Delivery, now: int) -> None:
         """Add the outcome of the next delivery, which makes no version. A dead letter is kept."""
