@@ -52,7 +52,7 @@ class BatchContext:
 
     def is_ours(self, batch: str | None, number: int | None) -> bool:
         """Say whether a version is of this batch. One of an earlier batch with this id has another number, or none."""
-        return batch is not None and (batch, number) == (self.batch_id, self.number)
+        return batch is not None and batch == self.batch_id and number == self.number
 
     def is_finished(self, batch: str | None, number: int | None) -> bool:
         """Say whether the outputs of a version's batch are out, or never will be; also when that is not known.

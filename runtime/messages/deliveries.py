@@ -71,8 +71,10 @@ class Deliveries(Sequence[Delivery]):
 
     def ready_keys(self, position: int = 0) -> set[IdKey]:
         """Return the keys of the messages that are ready to be handled, from a position on."""
-        rows = zip(self.keys[position:], self.messages[position:], strict=True)
-        return {key for key, message in rows if not isinstance(message, Outcome)}
+        keys, messages = self.keys[position:], self.messages[position:]
+        if Outcome not in map(type, messages):
+            return set(keys)
+        return {key for key, message in zip(keys, messages, strict=True) if not isinstance(message, Outcome)}
 
     def __len__(self) -> int:
         return len(self.messages)

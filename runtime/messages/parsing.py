@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from operator import attrgetter
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from pydantic import ValidationError
@@ -61,21 +61,12 @@ def prepare_all(
     excesses = dict(find_excesses(envelopes, limits))
     if are_letters:
         excesses |= find_notes(envelopes)
-    problems = _problems(envelopes, keys)
     parser = _Parser(handler, business_id, limits.error)
-    rows: list[tuple[Message | Outcome, bytes]] = []
-    with handler.parsing(rows):
-        for position, (type_, body) in enumerate(zip(envelopes.types, envelopes.bodies, strict=True)):
-            if position in excesses:
-                rows.append((excesses[position].of(handler.name, business_id), b""))
-                continue
-            try:
-                rows.append(parser.parse(type_, body, problems.get(position)))
-            except _RefusedError as refused:
-                rows.append((refused.of(envelopes[position], limits.error), b""))
-    messages = [message for message, _ in rows]
-    fingerprints = [fingerprint for _, fingerprint in rows]
-    return Deliveries(envelopes, keys, messages, fingerprints, handler.routes)
+    unfit = parser.with_problems(envelopes, _problems(envelopes, keys))
+    unfit |= {position: excess.of(handler.name, business_id) for position, excess in excesses.items()}
+    with handler.parsing(parser.messages):
+        parser.parse(envelopes, unfit)
+    return Deliveries(envelopes, keys, parser.messages, parser.fingerprints, handler.routes)
 
 
 def refused_for_size(
@@ -153,56 +144,84 @@ class _RefusedError(Exception):
 
 
 class _Way(NamedTuple):
-    """A route, with the codec of its messages, and what tells whether one is for the stream that is parsed."""
+    """A route, with the codec of its messages, and what gives the business id in one."""
 
     route: Route
     decode: Callable[[str], Message]
-    is_for_stream: Callable[[Message], bool]
+    business_id: Callable[[Message], Any]
 
 
 class _Parser:
-    """Parses the deliveries of one stream."""
+    """Parses the deliveries of one stream.
+
+    `messages` are those in the bodies, or the dead letters that deliveries are; these have no fingerprint.
+    """
 
     def __init__(self, handler: HandlerDefinition, business_id: str | None, error_length: int) -> None:
+        self.messages: list[Message | Outcome] = []
+        self.fingerprints: list[bytes] = []
         self._handler = handler
         self._business_id = business_id
         self._error_length = error_length
         self._ways: dict[str, _Way] = {}
 
-    def parse(self, type_: str, body: str | bytes, problem: str | None) -> tuple[Message, bytes]:
-        """Return the message in a body and its fingerprint. Raises `_RefusedError`.
+    def with_problems(self, envelopes: Envelopes, problems: Mapping[int, str]) -> dict[int, Outcome]:
+        """Return, by position, the dead letters that deliveries of known types are whose envelopes have problems."""
+        return {
+            position: self._refused(Reason.INVALID_ENVELOPE, problem).of(
+                envelopes[position], self._error_length
+            )
+            for position, problem in problems.items()
+            if envelopes.types[position] in self._handler.routes
+        }
 
-        `problem` is one of its envelope.
-        """
-        route, decode, is_for_stream = self._ways.get(type_) or self._find_way(type_)
-        if problem is not None:
-            raise self._refused(Reason.INVALID_ENVELOPE, problem)
-        try:
-            if isinstance(body, str):
-                message, digest = decode(body), fingerprint(type_, body)
+    def parse(self, envelopes: Envelopes, unfit: Mapping[int, Outcome]) -> None:
+        """Parse the bodies of all deliveries but those that are unfit, which are dead letters already."""
+        ways, messages, fingerprints = self._ways, self.messages, self.fingerprints
+        # A UUID is compared by its number: writing it as text takes longer.
+        business_id, number = self._business_id or None, _number_of_uuid(self._business_id)
+        for position, (type_, body) in enumerate(zip(envelopes.types, envelopes.bodies, strict=True)):
+            message: Message | Outcome
+            if position in unfit:
+                message, digest = unfit[position], b""
             else:
-                message, digest = read_body(route, body), fingerprint(type_, body, packed=True)
-        except ValidationError as error:
-            problem = shortened(all_problems(error), self._error_length)
-            raise self._refused(_reason(route, error), problem) from error
-        except ParsingTimedOutError as error:
-            raise self._refused(Reason.HANDLER_TIMEOUT, str(error)) from error
-        except BaseException as error:  # a message's own validators may raise anything
-            if is_from_outside(error):
-                raise
-            problem = shortened(repr(error), self._error_length)
-            raise self._refused(Reason.INVALID_BODY, problem) from error
-        if is_for_stream(message):
-            return message, digest
-        raise self._of_another_stream(route, message)
+                try:
+                    route, decode, id_in = ways.get(type_) or self._find_way(type_)
+                    if type(body) is str:
+                        message, digest = decode(body), fingerprint(type_, body)
+                    else:
+                        message, digest = read_body(route, body), fingerprint(type_, body, packed=True)
+                    found = id_in(message)
+                    if not (found.int == number if type(found) is UUID else str(found) == business_id):
+                        raise self._of_another_stream(route, message)  # noqa: TRY301 - told as all others are
+                except BaseException as error:  # a message's own validators may raise anything
+                    if is_from_outside(error):
+                        raise
+                    refused = self._refusal(type_, error)
+                    message, digest = refused.of(envelopes[position], self._error_length), b""
+            fingerprints.append(digest)
+            messages.append(message)
 
     def _find_way(self, type_: str) -> _Way:
         route = self._handler.routes.get(type_)
         if route is None:
             raise self._refused(Reason.UNKNOWN_TYPE, f"{self._handler.name} does not handle {type_}.")
-        decode = message_codec(route.message_type).decode
-        way = self._ways[type_] = _Way(route, decode, _comparison(route, self._business_id))
+        decode, id_in = message_codec(route.message_type).decode, attrgetter(".".join(route.path))
+        way = self._ways[type_] = _Way(route, decode, id_in)
         return way
+
+    def _refusal(self, type_: str, error: BaseException) -> _RefusedError:
+        """Return what is to be told of an error that a body raised."""
+        match error:
+            case _RefusedError():
+                return error
+            case ValidationError():
+                reason, problem = _reason(self._handler.routes[type_], error), all_problems(error)
+            case ParsingTimedOutError():
+                reason, problem = Reason.HANDLER_TIMEOUT, str(error)
+            case _:
+                reason, problem = Reason.INVALID_BODY, repr(error)
+        return self._refused(reason, shortened(problem, self._error_length))
 
     def _of_another_stream(self, route: Route, message: Message) -> _RefusedError:
         named, path = route.business_id(message), ".".join(route.path)
@@ -217,23 +236,10 @@ class _Parser:
         return _RefusedError(reason, problem, self._handler.name, self._business_id)
 
 
-def _comparison(route: Route, business_id: str | None) -> Callable[[Message], bool]:
-    """Return whether a message names a business id. A UUID is compared as such: writing it as text takes longer."""
-    value_of = attrgetter(".".join(route.path))
-    if not business_id:
-        return lambda _: False
-    if route.key_kind is KeyKind.UUID:
-        number = _number_of_uuid(business_id)
-        return lambda message: (
-            value.int == number if type(value := value_of(message)) is UUID else str(value) == business_id
-        )
-    return lambda message: str(value_of(message)) == business_id
-
-
-def _number_of_uuid(text: str) -> int | None:
+def _number_of_uuid(text: str | None) -> int | None:
     """Return the number of the UUID whose one spelling this is, None for any other text."""
     try:
-        found = UUID(text)
+        found = UUID(text or "")
     except ValueError:
         return None
     return found.int if str(found) == text else None

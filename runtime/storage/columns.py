@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
+from operator import sub
 from typing import Any, NamedTuple
 
 import msgpack
@@ -17,6 +18,8 @@ from runtime.storage.damage import expect, expect_all
 
 FORMAT = 2
 DIGEST = fingerprint.SIZE
+SIZE_BESIDE = 80
+"""About how many bytes a version takes before compression, without its type, state, headers and captured values."""
 
 
 class StateVersion(NamedTuple):
@@ -74,7 +77,7 @@ def size_beside_state(
     type_: str, headers: Mapping[str, str] | None, captured: Mapping[str, bytes] | None
 ) -> int:
     """Return about how many bytes a version takes before compression, without the state after it."""
-    size = 80 + len(type_)
+    size = SIZE_BESIDE + len(type_)
     if captured:
         size += sum(4 * len(name) + len(value) for name, value in captured.items())
     if headers:
@@ -143,6 +146,8 @@ def unpack_columns(data: bytes, ids: list[IdKey]) -> Columns:
 
 
 def _deltas(moments: Sequence[int | None]) -> list[int | None]:
+    if None not in moments:
+        return list(map(sub, moments, (0, *moments)))
     previous = 0
     deltas: list[int | None] = []
     for moment in moments:

@@ -53,6 +53,9 @@ class FoundVersions:
     def __bool__(self) -> bool:
         return bool(self._places)
 
+    def __contains__(self, message_id: IdKey) -> bool:
+        return message_id in self._places
+
     def find(self, message_id: IdKey) -> Version | None:
         """Return the version that a message made, None when it made none that is kept."""
         place = self._places.get(message_id)
@@ -94,6 +97,10 @@ class History(NamedTuple):
     def has_found(self) -> bool:
         """Whether there are versions of any of the messages."""
         return bool(self.appended or self.found)
+
+    def has(self, message_id: IdKey) -> bool:
+        """Say whether there is a version that a message made."""
+        return message_id in self.appended or message_id in self.found
 
     def find(self, message_id: IdKey) -> Version | None:
         """Return the version that a message made, None when it made none that is kept."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
+from typing import Any
 
 from handlers import Published
 from runtime.messages.deliveries import Deliveries
@@ -22,13 +23,20 @@ def columns_of(deliveries: Deliveries, made: Sequence[Made], states: Sequence[by
     """Return the records of consecutive versions; `states` are the encoded states before each and after the last."""
     positions, nows, revisions, captured, published = zip(*made, strict=True)
     envelopes = deliveries.envelopes
-    headers = [envelopes.headers[position] for position in positions]
+    given = (
+        deliveries.keys,
+        envelopes.types,
+        deliveries.fingerprints,
+        envelopes.enqueued_at,
+        envelopes.headers,
+    )
+    keys, types, fingerprints, enqueued_at, headers = (_at(positions, column) for column in given)
     return VersionColumns(
-        [deliveries.keys[position] for position in positions],
-        [envelopes.types[position] for position in positions],
-        [deliveries.fingerprints[position] for position in positions],
+        keys,
+        types,
+        fingerprints,
         list(nows),
-        [envelopes.enqueued_at[position] for position in positions],
+        enqueued_at,
         [dict(each) if each else None for each in headers],
         list(captured),
         list(revisions),
@@ -36,3 +44,11 @@ def columns_of(deliveries: Deliveries, made: Sequence[Made], states: Sequence[by
         [digest_state(after) for after in states[1:]],
         [None if after == before else after for before, after in pairwise(states)],
     )
+
+
+def _at(positions: Sequence[int], column: Sequence[Any]) -> list[Any]:
+    """Return the values at some positions, which are in order and most often in a row."""
+    first, last = positions[0], positions[-1]
+    if last - first + 1 == len(positions):
+        return list(column[first : last + 1])
+    return [column[position] for position in positions]

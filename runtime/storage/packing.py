@@ -30,6 +30,13 @@ class PackedRun(NamedTuple):
     size: int
 
 
+class Room(NamedTuple):
+    """How many versions may be added, up to the one with which they take `size` bytes raw or more."""
+
+    versions: int
+    size: int
+
+
 class Packed(NamedTuple):
     """Versions up to number `last` as one transaction stores them: the tail after it, and the runs it adds."""
 
@@ -62,14 +69,21 @@ class Packer:
         self._largest = 0
         self.is_full = False
 
-    def add(self, made: Made, after: bytes, size: int) -> None:
-        """Add the next version, with the encoded state after it; it takes `size` bytes raw."""
+    def room(self) -> Room:
+        """Return how much may be added at once; closes a run that takes no more."""
         open_ = len(self._made) - self._begin
         if open_ >= limits.MAX_RUN_VERSIONS or self._open_bytes >= limits.MAX_RUN_RAW_BYTES:
-            _, now, *_ = made
+            _, now, *_ = self._made[-1]
             self._close(now)
-        self._made.append(made)
-        self._states.append(after)
+            open_ = 0
+        in_run = limits.MAX_RUN_RAW_BYTES - self._open_bytes
+        in_memory = limits.MAX_TRANSACTION_RAW_BYTES - self._closed_bytes - self._open_bytes
+        return Room(0 if self.is_full else limits.MAX_RUN_VERSIONS - open_, min(in_run, in_memory))
+
+    def extend(self, made: Sequence[Made], afters: Sequence[bytes], size: int) -> None:
+        """Add the next versions, with the encoded states after them; together they take `size` bytes raw."""
+        self._made += made
+        self._states += afters
         self._open_bytes += size
         if self._closed_bytes + self._open_bytes >= limits.MAX_TRANSACTION_RAW_BYTES:
             self.is_full = True
@@ -96,7 +110,8 @@ class Packer:
         tail = self._tail
         segment = self._segment(written_at)
         if segment is None:
-            self._close(written_at)
+            if self._begin < len(self._made):
+                self._close(written_at)
             runs = self._fitting()
             return Packed(runs[-1].last, None, [*_as_run(tail), *runs])
         last = self._first + segment.length - 1

@@ -36,12 +36,13 @@ class Version(NamedTuple):
 class RunVersions:
     """The versions of one run, each made when it is asked for."""
 
-    __slots__ = ("_records", "_run", "_states")
+    __slots__ = ("_commits", "_records", "_run", "_states")
 
     def __init__(self, run: Run) -> None:
         self._run = run
         self._records = list(run.versions)
         self._states = run.states_before()
+        self._commits = [commit for commit in run.commits for _ in range(commit.length)]
 
     def __iter__(self) -> Iterator[Version]:
         return map(self.at, range(len(self._states)))
@@ -50,7 +51,7 @@ class RunVersions:
         """Return the version at a position of the run, from 0."""
         run, before = self._run, self._states[position]
         record = self._records[position]
-        commit = run.commit_of(position)
+        commit = self._commits[position]
         after = before if record.after is None else record.after
         return Version(
             run.first + position,

@@ -6,6 +6,7 @@ import signal
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from types import FrameType
 
 from handlers import Context, Message, State
@@ -24,8 +25,12 @@ class Alarm:
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
 
-    def call(self, method: Method, state: State, message: Message, context: Context) -> State:
-        """Call a method, and raise `CallTimedOutError` when it takes too long, whatever the method does about that."""
+    def supervise(self, method: Method) -> Method:
+        """Return a method that calls this one, and raises `CallTimedOutError` when it takes too long."""
+        return partial(self._call, method)
+
+    def _call(self, method: Method, state: State, message: Message, context: Context) -> State:
+        """Call a method. It has taken too long whatever it does about the error that is raised in it."""
         ringing = _Ringing(CallTimedOutError(took_too_long(self._seconds)))
         with self._set(ringing):
             try:

@@ -16,6 +16,7 @@ from typing import Self
 from runtime.file_systems import open_folder
 from runtime.supervision.keeper import FOLDER_AT, HEAD, kept_memory
 
+_NOTHING = bytes(HEAD)
 _SECONDS_TO_WAIT = 3.0
 _EVERY_SECONDS = 0.1
 
@@ -40,17 +41,12 @@ class Note:
 
     def write(self, message_id: str) -> None:
         """Say which message is being handled."""
-        memory = self._memory
         text = message_id.encode("utf-8", "surrogatepass")[: FOLDER_AT - HEAD]
-        size = len(text)
-        memory[HEAD : HEAD + size] = text
-        memory[0] = size & 0xFF
-        memory[1] = size >> 8
+        self._memory[: HEAD + len(text)] = len(text).to_bytes(HEAD, "little") + text
 
     def clear(self) -> None:
         """Say that none is."""
-        memory = self._memory
-        memory[0] = memory[1] = 0
+        self._memory[:HEAD] = _NOTHING
 
 
 def leave(folder: str, message_id: bytes) -> None:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Protocol, TypeVar
 
-from handlers import App, Context, Message, State
+from handlers import App
 from handlers.app import HandlerDefinition
-from handlers.route import Method
+from handlers.route import Method, Route
 
 T = TypeVar("T", App, HandlerDefinition)
 
@@ -19,8 +19,8 @@ T = TypeVar("T", App, HandlerDefinition)
 class Supervisor(Protocol):
     """Calls handlers, and watches over the validators of their messages."""
 
-    def call(self, method: Method, state: State, message: Message, context: Context) -> State:
-        """Call a method. Raises `CallTimedOutError` and `CallCrashedError` beside what the method raises."""
+    def supervise(self, method: Method) -> Method:
+        """Return a method that calls this one. Raises `CallTimedOutError` and `CallCrashedError` beside its errors."""
         ...
 
     def parsing(self, parsed: Sequence[object], /) -> AbstractContextManager[None]:
@@ -40,23 +40,18 @@ def _supervised(definition: HandlerDefinition, supervisor: Supervisor) -> Handle
     copy.parsing = supervisor.parsing
     copy.routes = MappingProxyType(
         {
-            name: replace(
-                route, revisions={number: _call(supervisor, each) for number, each in route.revisions.items()}
-            )
+            name: replace(route, revisions=_revisions(route, supervisor))
             for name, route in definition.routes.items()
         }
     )
     return copy
 
 
-def _call(supervisor: Supervisor, method: Method) -> Method:
-    call = supervisor.call
-
-    @functools.wraps(method)
-    def run(state: State, message: Message, context: Context) -> State:
-        return call(method, state, message, context)
-
-    return run
+def _revisions(route: Route, supervisor: Supervisor) -> Mapping[int, Method]:
+    return {
+        number: functools.wraps(method)(supervisor.supervise(method))
+        for number, method in route.revisions.items()
+    }
 
 
 def _copy(of: T) -> T:

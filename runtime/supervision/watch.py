@@ -72,21 +72,29 @@ class Watch:
         faulthandler.cancel_dump_traceback_later()
         signal.signal(signal.SIGALRM, self._before)
 
-    def call(self, method: Method, state: State, message: Message, context: Context) -> State:
-        """Call a method, and raise `CallTimedOutError` when it takes too long, whatever the method does about that."""
-        message_id = context.message_id
-        if message_id in self._suspects:
-            self._try_apart(method, state, message, context)
-        self._calls += 1
-        self._message_id = message_id
-        self._note.write(message_id)
-        try:
-            return method(state, message, context)
-        finally:
-            self._message_id = None
-            self._note.clear()
-            if self._expired == self._calls:
-                raise CallTimedOutError(took_too_long(self._seconds))
+    def supervise(self, method: Method) -> Method:
+        """Return a method that calls this one, and raises `CallTimedOutError` when it takes too long.
+
+        It has taken too long whatever it does about the error that is raised in it.
+        """
+        suspects, write, clear = self._suspects, self._note.write, self._note.clear
+
+        def call(state: State, message: Message, context: Context) -> State:
+            message_id = context.message_id
+            if message_id in suspects:
+                self._try_apart(method, state, message, context)
+            self._calls += 1
+            self._message_id = message_id
+            write(message_id)
+            try:
+                return method(state, message, context)
+            finally:
+                self._message_id = None
+                clear()
+                if self._expired == self._calls:
+                    raise CallTimedOutError(took_too_long(self._seconds))
+
+        return call
 
     @contextmanager
     def parsing(self, parsed: Sequence[object]) -> Iterator[None]:

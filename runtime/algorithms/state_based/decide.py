@@ -8,25 +8,23 @@ capture.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from handlers import CodecError, Context, Message
+from handlers import CodecError
 from handlers.app import HandlerDefinition
-from runtime.algorithms.invocation import HandlerFailedError, invoke_handler
+from runtime.algorithms.invocation import HandlerFailedError
 from runtime.algorithms.refusals import decided_before
 from runtime.algorithms.state_based.difference import Difference
+from runtime.algorithms.state_based.handling import Handling
 from runtime.algorithms.state_based.replay import Replayer, find_difference
 from runtime.algorithms.state_based.transaction import Transaction
 from runtime.batches.context import FORGOTTEN, HELD_BACK, BatchContext
 from runtime.clock import Clock, shown_time
-from runtime.documents.names import object_folder
 from runtime.errors import DifferenceError, ReplayFailedError
 from runtime.messages.copies import is_copy
 from runtime.messages.deliveries import Prepared
 from runtime.messages.envelope import Envelope
 from runtime.messages.outcome import Outcome, Output, Reason, Status, dead_letter
-from runtime.storage import limits
-from runtime.storage.columns import size_beside_state
 from runtime.storage.version import Version
 
 FUTURE_TOLERANCE = 3600 * 1_000_000
@@ -37,7 +35,6 @@ class Known(NamedTuple):
     """A delivery of a message that made a version before, by its position in the transaction."""
 
     position: int
-    message: Message
     version: Version
 
 
@@ -51,7 +48,7 @@ class Decider:
         self._clock = clock
         self._batch = batch
         self._business_id = business_id
-        self._room = batch.limits.room
+        self._handling = Handling(handler, clock, batch, business_id)
         self._replayer = Replayer(handler, business_id)
 
     def decide(self, transaction: Transaction) -> None:
@@ -64,23 +61,42 @@ class Decider:
         if transaction.head.refuses:
             self._refuse_all(transaction)
             return
-        deliveries, may_find = transaction.deliveries, transaction.may_find
-        may_refuse = self._may_refuse(transaction)
-        for position, (key, message) in enumerate(zip(deliveries.keys, deliveries.messages, strict=True)):
-            if isinstance(message, Outcome):
-                self._refuse(position, message, transaction)
-            elif refused := self._refused_by_redrive(position, transaction):
-                self._refuse(position, refused, transaction)
-            elif may_find and (version := transaction.find(key)) is not None:
-                self._replay(Known(position, message, version), transaction)
-            elif (may_refuse or transaction.dead_letter) and (
-                refused := self._refusal(position, transaction)
-            ):
-                self._refuse(position, refused, transaction)
+        position, count = 0, len(transaction.deliveries)
+        looked_at = iter(self._to_look_at(transaction))
+        end = -1
+        while position < count and not transaction.is_full:
+            while end < position:
+                end = next(looked_at, count)
+            if position == end or transaction.dead_letter:
+                self._decide_on(position, transaction)
+                position += 1
             else:
-                self._handle(position, message, transaction)
-            if transaction.is_full:
-                break
+                self._handle(position, end, transaction)
+                position = len(transaction.outcomes)
+
+    def _to_look_at(self, transaction: Transaction) -> Sequence[int]:
+        """Return the positions, in order, of deliveries that may be anything. All others are new messages."""
+        messages = transaction.deliveries.messages
+        if self._batch.is_redrive or self._may_refuse(transaction):
+            return range(len(messages))
+        known = transaction.known_positions()
+        if Outcome not in map(type, messages):
+            return known
+        return sorted({*known, *(place for place, each in enumerate(messages) if type(each) is Outcome)})
+
+    def _decide_on(self, position: int, transaction: Transaction) -> None:
+        """Decide on a delivery that may be anything."""
+        key, message = transaction.deliveries.keys[position], transaction.deliveries.messages[position]
+        if isinstance(message, Outcome):
+            self._refuse(position, message, transaction)
+        elif refused := self._refused_by_redrive(position, transaction):
+            self._refuse(position, refused, transaction)
+        elif (version := transaction.find(key)) is not None:
+            self._replay(Known(position, version), transaction)
+        elif refused := self._refusal(position, transaction):
+            self._refuse(position, refused, transaction)
+        else:
+            self._handle(position, position + 1, transaction)
 
     def _refuse_all(self, transaction: Transaction) -> None:
         """Refuse every delivery of an object that was forgotten, whatever else may be wrong with it; keep nothing."""
@@ -93,58 +109,17 @@ class Decider:
         delivery = transaction.deliveries[position]
         transaction.refuse(refused, delivery, max(self._clock(), transaction.last_now))
 
-    def _handle(self, position: int, message: Message, transaction: Transaction) -> None:
-        """Handle a new message on the newest state, and add the version that it makes."""
-        deliveries, before = transaction.deliveries, transaction.before
-        envelopes = deliveries.envelopes
-        headers, type_ = envelopes.headers[position], envelopes.types[position]
-        now = max(self._clock(), transaction.last_now)
-        context = Context(
-            self._handler.name,
-            self._business_id,
-            envelopes.message_ids[position],
-            now,
-            headers,
-            place=transaction.attempt and self._place(transaction.attempt, transaction.number + 1),
-            draw_key=self._handler.draw_key,
-            room=self._room,
-        )
-        route = deliveries.routes[type_]
-        revision = route.newest
-        try:
-            state, after = invoke_handler(
-                self._handler,
-                route.revisions[revision],
-                transaction.state,
-                before,
-                message=message,
-                context=context,
-            )
-        except HandlerFailedError as error:
-            # The handler may have changed the state before it failed.
-            transaction.state = self._handler.codec.reread(before)
-            refused = self._dead_letter(envelopes[position], error.reason, str(error))
+    def _handle(self, first: int, end: int, transaction: Transaction) -> None:
+        """Handle new messages on the newest state, and add the versions that they make."""
+        failure = self._handling.handle(transaction, first, end)
+        if failure is not None:
+            position, reason, error = failure
+            refused = self._dead_letter(transaction.deliveries.envelopes[position], reason, error)
             self._refuse(position, refused, transaction)
-            return
-        size = size_beside_state(type_, headers, context.captured)
-        largest = max(len(after), size)
-        if largest > limits.MAX_STATE_BYTES:
-            problem = f"The version would take {largest} bytes; up to {limits.MAX_STATE_BYTES} can be stored."
-            refused = self._dead_letter(envelopes[position], Reason.STATE_TOO_LARGE, problem)
-            self._refuse(position, refused, transaction)
-            return
-        made = (position, now, revision, context.captured or None, context.published)
-        transaction.add(made, state, after, size)
-        if context.documents:
-            transaction.add_documents(context.documents)
-
-    def _place(self, attempt: str, version: int) -> str:
-        """Return what the names of the documents begin with that an attempt at a version makes."""
-        return f"{object_folder(self._handler.name, self._business_id)}/{attempt}-{version}"
 
     def _replay(self, known: Known, transaction: Transaction) -> None:
         """Handle a known message again on the version before its own, and compare. Nothing is added."""
-        position, message, version = known
+        position, version = known
         deliveries, record = transaction.deliveries, version.record
         envelopes, key = deliveries.envelopes, deliveries.keys[position]
         message_id, route = envelopes.message_ids[position], deliveries.routes[envelopes.types[position]]
@@ -152,6 +127,7 @@ class Decider:
             self._refuse(position, self._id_reused(known, transaction), transaction)
             return
         try:
+            message: Any = deliveries.messages[position]
             replayed = self._replayer.replay(message_id, route, message, version)
             difference = find_difference(
                 self._handler, replayed, version, lambda: _first_outputs(known, transaction)

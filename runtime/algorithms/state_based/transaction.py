@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from itertools import count, repeat
 from typing import NamedTuple
 
 from handlers import Published, State
@@ -19,7 +20,7 @@ from runtime.storage import limits
 from runtime.storage.head import Head
 from runtime.storage.history import History
 from runtime.storage.new_versions import Made
-from runtime.storage.packing import PackedRun, Packer
+from runtime.storage.packing import PackedRun, Packer, Room
 from runtime.storage.stream import Append
 from runtime.storage.version import Version
 
@@ -90,20 +91,43 @@ class Transaction:
             return self._version(position)
         return self._history.find(message_id) if self._has_found else None
 
-    def add(self, made: Made, state: State, after: bytes, size: int) -> None:
-        """Add the version of the next delivery, make its state the newest, and conclude the delivery.
+    def known_positions(self) -> list[int]:
+        """Return where deliveries are whose message made a version before, or stands before them in the group."""
+        known: list[int] = []
+        if self.may_find:
+            before: set[IdKey] = set()
+            for position, key in enumerate(self.deliveries.keys):
+                if key in before or (self._has_found and self._history.has(key)):
+                    known.append(position)
+                before.add(key)
+        return known
 
-        `after` is the encoded state, `size` what the version takes beside it.
+    def room(self) -> Room:
+        """Return how many versions may be added at once, and after how many bytes of them this is to be asked again."""
+        room = self._packer.room()
+        self.is_full = self.is_full or self._packer.is_full
+        return room
+
+    def extend(self, made: Sequence[Made], afters: Sequence[bytes], size: int, state: State) -> None:
+        """Add the versions of the next deliveries, make `state` the newest, and conclude the deliveries.
+
+        `afters` are the encoded states, `size` the bytes that the versions take, beside states that are as they were.
         """
-        position, now, _, _, published = made
-        key = self.deliveries.keys[position]
-        self._positions[key] = len(self._positions)
-        self._packer.add(made, after, size if after == self.before else size + len(after))
-        if self._packer.is_full:
-            self.is_full = True
-        self.number += 1
-        self.last_now, self.state, self.before = now, state, after
-        self.conclude(key, Status.PROCESSED, self.number, now, published)
+        self.state = state
+        if not made:
+            return
+        positions, nows, _, _, published = zip(*made, strict=True)
+        keys = self.deliveries.keys[positions[0] : positions[-1] + 1]
+        self._positions.update(zip(keys, count(len(self._positions)), strict=False))
+        self._packer.extend(made, afters, size)
+        self.is_full = self.is_full or self._packer.is_full
+        numbers = count(self.number + 1)
+        self.outcomes.ends += zip(repeat(Status.PROCESSED), numbers, nows, published, strict=False)
+        self.number += len(made)
+        self.last_now, self.before = nows[-1], afters[-1]
+        self.delivered.update(keys)
+        if self.refusals.kept:
+            self._remove_letters(positions[0], positions[-1] + 1)
 
     def add_documents(self, documents: Sequence[NewDocument]) -> None:
         """Add the documents that the newest version refers to."""
@@ -118,13 +142,18 @@ class Transaction:
     def conclude(
         self, key: IdKey, status: Status, number: int, now: int, published: Sequence[Published]
     ) -> None:
-        """Add the outcome of the next delivery, whose message made version `number`. It is no letter any more."""
-        if self.refusals.kept:
-            position = len(self.outcomes)
-            self.refusals.processed(position, key, self.deliveries.fingerprints[position])
-            self.is_full = self.is_full or self.refusals.is_full
+        """Add the outcome of the next delivery, whose message made version `number` before."""
         self.outcomes.ends.append((status, number, now, published))
         self.delivered.add(key)
+        if self.refusals.kept:
+            self._remove_letters(len(self.outcomes) - 1, len(self.outcomes))
+
+    def _remove_letters(self, first: int, end: int) -> None:
+        """Note that messages were processed, which are no letters any more."""
+        keys, fingerprints = self.deliveries.keys, self.deliveries.fingerprints
+        for position in range(first, end):
+            self.refusals.processed(position, keys[position], fingerprints[position])
+        self.is_full = self.is_full or self.refusals.is_full
 
     def refuse(self, outcome: Outcome, delivery: Delivery, now: int) -> None:
         """Add the outcome of the next delivery, which makes no version. A dead letter is kept."""
@@ -151,13 +180,13 @@ class Transaction:
             append = self._append(self.head, (), decided)
             return self._folded(None if append.letters is None else append, 0, decided)
         packed = self._packer.pack(written_at)
-        count = packed.last - self.head.versions
-        _, last_now, *_ = self._packer.made(count - 1)
-        state = self._packer.after(count - 1)
+        stored = packed.last - self.head.versions
+        _, last_now, *_ = self._packer.made(stored - 1)
+        state = self._packer.after(stored - 1)
         head = self.head._replace(state=state, versions=packed.last, last_now=last_now, tail=packed.tail)
-        is_whole = count == len(self._positions)
-        decided = len(self.outcomes) if is_whole else self._packer.made(count)[0]
-        return self._folded(self._append(head, packed.runs, decided), count, decided)
+        is_whole = stored == len(self._positions)
+        decided = len(self.outcomes) if is_whole else self._packer.made(stored)[0]
+        return self._folded(self._append(head, packed.runs, decided), stored, decided)
 
     def _append(self, head: Head, runs: Sequence[PackedRun], decided: int) -> Append:
         """Return what is appended with the letters of the first `decided` outcomes."""
@@ -167,24 +196,24 @@ class Transaction:
         waiting = head.waiting.after(letters, self.refusals.beyond_limit(decided))
         return Append(head._replace(waiting=waiting), runs, letters)
 
-    def _folded(self, append: Append | None, count: int, decided: int) -> Folded:
-        """Return the first `count` versions and the first `decided` outcomes."""
+    def _folded(self, append: Append | None, stored: int, decided: int) -> Folded:
+        """Return the first `stored` versions and the first `decided` outcomes."""
         waiting = self.deliveries.ready_keys(decided)
         if decided == len(self.outcomes):
             seen, outcomes = Seen(self.delivered, self.dead_letter), self.outcomes
         else:
             outcomes = self.outcomes[:decided]
             seen = self.seen.after(outcomes)
-        last = self.head.versions + count
+        last = self.head.versions + stored
         documents = [document for number, document in self._documents if number <= last]
-        return Folded(outcomes, append, self._appended(count, waiting), seen, documents, self.attempt)
+        return Folded(outcomes, append, self._appended(stored, waiting), seen, documents, self.attempt)
 
-    def _appended(self, count: int, waiting: Collection[IdKey]) -> Mapping[IdKey, Version]:
+    def _appended(self, stored: int, waiting: Collection[IdKey]) -> Mapping[IdKey, Version]:
         """Return the versions appended since the load that messages still waiting have made."""
         before = self._history.appended
         appended = {key: before[key] for key in waiting if key in before}
         for key in waiting:
-            if self._positions.get(key, count) < count:
+            if self._positions.get(key, stored) < stored:
                 appended[key] = self._version(self._positions[key])
         return appended
 

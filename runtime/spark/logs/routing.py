@@ -13,21 +13,31 @@ from dataclasses import dataclass
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
-from pyspark.sql.types import BinaryType
 
 from handlers import App
 from handlers.route import KeyKind, Route
+from runtime.spark.logs.keys import Place, key_name, with_keys
 from runtime.spark.logs.log import canonical
 
-_ROUTES = "array<struct<handler:string,business_id:string>>"
-_JSON_OPTIONS = {"allowSingleQuotes": "false", "allowUnquotedFieldNames": "false"}
+_Routes = Mapping[str, Sequence[Route]]
+"""The routes of messages of each type."""
+
 _STREAM = ("handler", "business_id", "spread")
 _SHARES = 1_000_000
 
-# As text, what is planned for each micro-batch costs the driver fewer calls into Java than as columns.
-_OWN = "struct(sequence IS NULL AS no_sequence, sequence, enqueued_at IS NULL AS no_time, enqueued_at) AS own"
-# Partitioned by the columns of the shuffle and one more, the window needs no shuffle of its own.
-_POSITION = f"min(own) OVER (PARTITION BY {', '.join(_STREAM)}, message_id) AS position"
+# As text, what is planned for each micro-batch costs the driver fewer calls into Java than as columns. Partitioned by
+# the columns of the shuffle and one more, the window needs no shuffle of its own. Business ids come first: Spark
+# compares eight bytes of the first column without a look at the row, and those of handlers hardly differ.
+_COPIES = (
+    "OVER (PARTITION BY business_id, message_id, handler, spread ORDER BY sequence NULLS LAST, enqueued_at NULLS LAST "
+    "ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING)"
+)
+_POSITION = (f"first(sequence) {_COPIES} AS position", f"first(enqueued_at) {_COPIES} AS position_time")
+_NULLS_LAST = ("position", "position_time", "sequence", "enqueued_at")
+_ORDER = (
+    *("business_id", "handler", "spread", "position", "position_time"),
+    *("message_id", "sequence", "enqueued_at", "type", "body", "headers", "given"),
+)
 
 FOLD_COLUMNS = (
     "handler",
@@ -86,81 +96,52 @@ def route(
 def group(routed: DataFrame, partitions: int) -> DataFrame:
     """Shuffle rows that have their routes to the partitions of their streams, and sort them there."""
     shuffled = routed.repartition(partitions, *_STREAM)
-    placed = shuffled.selectExpr("*", _OWN).selectExpr("*", _POSITION)
-    order = (*_STREAM, "position", "message_id", "own", "type", "body", "headers", "given")
+    placed = shuffled.selectExpr("*", *_POSITION)
+    order = [sf.col(name).asc_nulls_last() if name in _NULLS_LAST else sf.col(name) for name in _ORDER]
     return placed.sortWithinPartitions(*order).select(*FOLD_COLUMNS)
 
 
 def find_routes(messages: DataFrame, app: App, types: Collection[str] | None = None) -> DataFrame:
     """Give each message its rows, row by row: a stream of Spark may be given, too."""
-    packed = isinstance(messages.schema["body"].dataType, BinaryType)
-    keys = {path: f"key_{number}" for number, path in enumerate(_types_by_path(app))}
-    routes = _no_route()
-    for name in app.message_types:
-        is_of_type = (sf.col("type") == name) & sf.col("problem").isNull()
-        routes = sf.when(is_of_type, _routes(app.routes(name), keys)).otherwise(routes)
-    if types is not None:
-        routes = sf.when(sf.col("type").isin(list(types)), routes).otherwise(_no_route())
+    taken = [name for name in app.message_types if types is None or name in types]
+    routes = {name: app.routes(name) for name in taken}
+    places: dict[Place, list[str]] = {}
+    for name, found in routes.items():
+        for place in dict.fromkeys(each.wire_path for each in found):
+            places.setdefault(place, []).append(name)
     return (
-        messages.withColumnsRenamed({"business_id": "given", "handler": "wanted"})
-        # Each key is a column of its own, so that it is read once, however often the routes name it.
-        .select("*", *_keys(app, keys, packed=packed))
-        .select("*", sf.explode(routes).alias("route"))
-        # An empty business id names no stream.
-        .select("*", "route.handler", sf.nullif("route.business_id", sf.lit("")).alias("business_id"))
+        with_keys(messages.withColumnsRenamed({"business_id": "given", "handler": "wanted"}), places)
+        .select("*", sf.explode(_handlers(routes)).alias("handler"))
+        .withColumn("business_id", _business_id(routes, list(places)))
         # Without a stream to belong to, a row may be folded anywhere: its id spreads such rows.
         .withColumn("spread", sf.when(sf.col("business_id").isNull(), sf.coalesce("message_id", "line")))
         .withColumn("headers", sf.to_json("headers"))
     )
 
 
-def _no_route() -> Column:
-    wanted = sf.when(sf.col("problem").isNull(), sf.col("wanted"))
-    return sf.array(sf.struct(wanted.alias("handler"), sf.lit(None).alias("business_id"))).cast(_ROUTES)
-
-
-def _routes(found: Sequence[Route], keys: Mapping[tuple[str, ...], str]) -> Column:
-    """Return the routes of messages of one type: all, or the one to the handler that the log names."""
-    each = {route.handler: _route(route, keys[route.wire_path]) for route in found}
-    routes = sf.when(sf.col("wanted").isNull(), sf.array(*each.values()).cast(_ROUTES))
-    for handler, route in each.items():
-        routes = routes.when(sf.col("wanted") == handler, sf.array(route).cast(_ROUTES))
-    return routes.otherwise(_no_route())
-
-
-def _route(found: Route, key: str) -> Column:
-    business_id = canonical(sf.col(key)) if found.key_kind is KeyKind.UUID else sf.col(key)
-    return sf.struct(sf.lit(found.handler).alias("handler"), business_id.alias("business_id"))
-
-
-def _types_by_path(app: App) -> dict[tuple[str, ...], list[str]]:
-    """Return the places of business ids in bodies, each with the message types that have it there."""
+def _handlers(routes: _Routes) -> Column:
+    """Return the handlers of a message, or the one that the log names; of one with a problem a null."""
     types: dict[tuple[str, ...], list[str]] = {}
-    for name in app.message_types:
-        for path in {found.wire_path for found in app.routes(name)}:
-            types.setdefault(path, []).append(name)
-    return types
+    for name, found in routes.items():
+        types.setdefault(tuple(route.handler for route in found), []).append(name)
+    is_theirs = sf.col("problem").isNull() & sf.col("wanted").isNull()
+    handlers = sf.array(sf.when(sf.col("problem").isNull(), sf.col("wanted")))
+    for all_of_type, names in types.items():
+        takes = is_theirs & sf.col("type").isin(names)
+        handlers = sf.when(takes, sf.array(*map(sf.lit, all_of_type))).otherwise(handlers)
+    return handlers
 
 
-def _keys(app: App, names: Mapping[tuple[str, ...], str], *, packed: bool) -> list[Column]:
-    """Return the business ids as the sender names them, or else as the body has them, a column for each place.
-
-    A sender that names an empty one names none.
-    """
-    given = sf.nullif(sf.col("given"), sf.lit(""))
-    return [
-        (given if packed else sf.when(sf.col("type").isin(types), sf.coalesce(given, _read(path)))).alias(
-            names[path]
-        )
-        for path, types in _types_by_path(app).items()
-    ]
-
-
-def _read(path: tuple[str, ...]) -> Column:
-    schema = "string"
-    for name in reversed(path):
-        schema = f"struct<`{name}`:{schema}>"
-    column = sf.from_json(sf.col("body"), schema, _JSON_OPTIONS)
-    for name in path:
-        column = column.getField(name)
-    return column
+def _business_id(routes: _Routes, places: Sequence[Place]) -> Column:
+    """Return the business id that a handler takes a message for; null where it takes none. An empty one names none."""
+    types: dict[tuple[str, Place, KeyKind], list[str]] = {}
+    for name, found in routes.items():
+        for route in found:
+            types.setdefault((route.handler, route.wire_path, route.key_kind), []).append(name)
+    business_id = sf.lit(None).cast("string")
+    for (handler, place, kind), names in types.items():
+        key = sf.col(key_name(places.index(place)))
+        takes = (sf.col("handler") == handler) & sf.col("type").isin(names) & (key != "")
+        found_id = canonical(key) if kind is KeyKind.UUID else key
+        business_id = sf.when(takes, found_id).otherwise(business_id)
+    return business_id
