@@ -1,9 +1,10 @@
 """How fast versions are read as tables: `python -m benchmarks.tables` makes a store and reads all of it.
 
 Streams of the ShootingRange sample with 50 versions each are read without Spark, from the columns that cost least to
-all of them, and then on Spark. Each read is repeated: processor time, of this process or of the JVM and its workers
-together, is the least of the turns, and time by the clock the median. What Spark takes to read no row at all is
-measured too, so that the rate is known without it. With `--document` the table is written to a page.
+all of them, then shorter and longer streams, and then on Spark. Each read is repeated: processor time, of this process
+or of the JVM and its workers together, is the least of the turns, and time by the clock the median. What Spark takes to
+read no row at all is measured too, so that the rate is known without it. With `--document` the table is written to a
+page.
 """
 
 from __future__ import annotations
@@ -50,6 +51,8 @@ _READS: dict[str, tuple[tuple[str, ...] | None, App | None]] = {
     "all columns": (None, None),
     "all columns, states as structs": (None, app),
 }
+_OTHERS = (5, 5_000)
+_MOST_OF_OTHERS = 100_000
 _ticks = os.sysconf("SC_CLK_TCK")
 
 
@@ -62,12 +65,12 @@ class Measured(NamedTuple):
     took: float
 
 
-def make(store: str, versions: int) -> None:
+def make(store: str, versions: int, per_stream: int = PER_STREAM) -> None:
     """Fill a store."""
     handler = app.handlers[HANDLER]
     table = drive(connect(store).table(TABLE))
     algorithm = StateBased(table, handler, system_clock, BatchContext("b"), RetryPolicy().beside(table))
-    log = generate(max(1, versions // PER_STREAM), versions)
+    log = generate(max(1, versions // per_stream), versions)
     by_game = sorted(log, key=lambda row: (game_of(row), row["sequence"]))
     for game, rows in groupby(by_game, key=game_of):
         envelopes = (Envelope(row["message_id"], row["type"], row["body"]) for row in rows)
@@ -77,13 +80,28 @@ def make(store: str, versions: int) -> None:
 def without_spark(store: str, turns: int) -> Iterator[Measured]:
     """Read columns that cost more and more to decode, on one core."""
     for name, (columns, of_model) in _READS.items():
-        request = Request(Kind.VERSIONS, Wanted(HANDLER, columns=columns), app=of_model)
+        yield scanned(
+            name, store, Request(Kind.VERSIONS, Wanted(HANDLER, columns=columns), app=of_model), turns
+        )
 
-        def read(request: Request = request) -> int:
-            return sum(batch.num_rows for batch in scan(store, TABLE, request))
 
-        read()
-        yield measured(name, read, turns)
+def of_other_streams(folder: Path, versions: int, turns: int) -> Iterator[Measured]:
+    """Read all columns of shorter streams and of longer ones: each stream has a price, and each version."""
+    for per_stream in _OTHERS:
+        store = f"sqlite:///{folder}/{per_stream}.db"
+        make(store, versions, per_stream)
+        name = f"all columns, {per_stream:,} versions in each stream"
+        yield scanned(name, store, Request(Kind.VERSIONS), turns)
+
+
+def scanned(name: str, store: str, request: Request, turns: int) -> Measured:
+    """Read in this process, once to warm up and then a few times."""
+
+    def read() -> int:
+        return sum(batch.num_rows for batch in scan(store, TABLE, request))
+
+    read()
+    return measured(name, read, turns)
 
 
 def on_spark(store: str, made: int, log_file: Path, turns: int) -> Iterator[Measured]:
@@ -136,7 +154,7 @@ def markdown(found: Sequence[Measured]) -> str:
         "|---|---:|---:|---:|",
     ]
     for name, versions, busy, took in found:
-        micro, rate = (f"{busy / made * 1e6:.2f}", f"{versions / took:,.0f}") if versions else ("", "")
+        micro, rate = (f"{busy / versions * 1e6:.2f}", f"{versions / took:,.0f}") if versions else ("", "")
         lines.append(f"| {name} | {micro} | {took:.2f} | {rate} |")
     seconds = {each.name: each.took for each in found}
     if NO_ROW in seconds:
@@ -157,6 +175,7 @@ def main(
         store = f"sqlite:///{folder}/store.db"
         make(store, versions)
         found = list(without_spark(store, turns))
+        found += of_other_streams(Path(folder), min(versions, _MOST_OF_OTHERS), turns)
         found += on_spark(store, found[0].versions, Path(folder) / "spark.log", turns)
     text = markdown(found)
     print(text)

@@ -21,11 +21,12 @@ _IDS = [*INDEX_PROPERTIES, *ID_PROPERTIES]
 
 
 class Decoded:
-    """The versions of a run, or of the tail."""
+    """The versions of a run, or of the tail. Of one that is read `whole`, ids are not decoded apart from the rest."""
 
-    def __init__(self, part: Part, model: StateColumns) -> None:
+    def __init__(self, part: Part, model: StateColumns, *, whole: bool) -> None:
         self.stream, self._event = part
         self._model = model
+        self._whole = whole
 
     @cached_property
     def _indexes(self) -> Sequence[RunIndex]:
@@ -53,7 +54,7 @@ class Decoded:
     @cached_property
     def ids(self) -> Sequence[IdKey]:
         """The id of the message that made each version."""
-        if "run" in self.__dict__:
+        if self._whole:
             return self.run.ids
         if self._event is not None:
             return read_ids(self._event)

@@ -152,7 +152,7 @@ class _Reading:
     @classmethod
     def of(cls, header: Row) -> _Reading:
         version, first = versions_of(header)
-        return cls(head_of(header), first, version)
+        return cls(_head(header.partition_key, header.properties, version, first), first, version)
 
     @property
     def is_whole(self) -> bool:

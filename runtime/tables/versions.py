@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from eventstore import PAGE_SIZE, KeyRange, Table
 from runtime.errors import StoredDataError
+from runtime.storage.run import DATA_PROPERTIES
 from runtime.tables.change_feed import ChangeFeed
 from runtime.tables.columns import MAX_BYTES, Buffer, Columns, chosen
 from runtime.tables.decoding import COLUMNS, MAKERS, STATES, Decoded
@@ -111,6 +112,8 @@ class _Reader:
         self._model = model
         self._outputs = outputs if _OUTPUTS in columns else None
         self._states = len(STATES & set(columns))
+        self._values = {name: COLUMNS[name].values for name in columns if name in COLUMNS}
+        self._whole = DATA_PROPERTIES[0] in self.select
         self._key: str | None = None
 
     @property
@@ -127,7 +130,7 @@ class _Reader:
 
     def add(self, part: Part) -> Iterator[pa.RecordBatch]:
         """Add the versions of a part, and give what is full."""
-        some = Decoded(part, self._model)
+        some = Decoded(part, self._model, whole=self._whole)
         is_first, self._key = part.stream.key != self._key, part.stream.key
         try:
             if is_first and self._feed is not None:
@@ -151,7 +154,7 @@ class _Reader:
     def _put_each(self, some: Decoded, positions: Sequence[int]) -> Iterator[pa.RecordBatch]:
         if not positions:
             return
-        values = {name: COLUMNS[name].values(some) for name in self._columns if name in COLUMNS}
+        values = {name: values_of(some) for name, values_of in self._values.items()}
         if self._feed is not None:
             values["change_type"] = self._feed.kinds(some)
         if self._outputs is not None:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from benchmarks.tables import ALL, NO_ROW, Measured, make, markdown, without_spark
+from benchmarks.tables import ALL, NO_ROW, Measured, make, markdown, of_other_streams, without_spark
 
 
 def test_each_read_gives_all_versions_and_costs_processor_time(tmp_path):
     store = f"sqlite:///{tmp_path}/store.db"
     make(store, 100)
 
-    found = list(without_spark(store, turns=1))
+    found = [*without_spark(store, turns=1), *of_other_streams(tmp_path, 100, turns=1)]
 
     assert {each.versions for each in found} == {100}
     assert all(each.took > 0 for each in found)
