@@ -79,3 +79,13 @@ def unpack_ids(data: bytes) -> list[IdKey]:
         message = "these are no message ids"
         raise ValueError(message)
     return ids
+
+
+def unpack_all_ids(packed: Sequence[bytes]) -> list[IdKey]:
+    """Return the ids of runs that follow one another, in order. Raises what `unpack_ids` does."""
+    size = 1 + _UUID_BYTES
+    joined = b"".join(packed)
+    # Many runs of one version, whose id is a UUID, are what a stream has that gets few messages at a time.
+    if set(map(len, packed)) == {size} and joined[::size] == _UUIDS_ONLY * len(packed):
+        return [joined[at : at + _UUID_BYTES] for at in range(1, len(joined), size)]
+    return [key for ids in packed for key in unpack_ids(ids)]
