@@ -73,6 +73,7 @@ _STREAMING = ("google.protobuf",)
 _ENTRIES = (
     Entry("consistent", "contenders.consistent:Consistent", "batch"),
     Entry("bare-fold", "contenders.bare_fold:BareFold", "batch"),
+    Entry("bare-fold-parquet", "contenders.bare_fold:BareFoldParquet", "batch"),
     Entry("consistent-replay", "contenders.consistent:ConsistentReplay", "batch"),
     Entry("consistent-verify", "contenders.consistent:ConsistentVerify", "batch"),
     Entry("streaming-ids", "peers.streaming:StreamingIds", "batch", _STREAMING),
@@ -96,26 +97,27 @@ _ENTRIES = (
 CONTENDERS: Mapping[str, Entry] = {entry.name: entry for entry in _ENTRIES}
 
 COMPARISONS = (
-    Comparison("consistent", "bare-fold", 0.6),
-    Comparison("consistent-replay", "consistent", 0.5),
+    Comparison("consistent", "bare-fold", 0.7),
+    Comparison("consistent", "bare-fold-parquet", None),
+    Comparison("consistent-replay", "consistent", 0.9),
     Comparison("consistent-verify", "consistent", None),
     Comparison("consistent-verify", "consistent-replay", None),
-    Comparison("consistent", "streaming-ids", 12),
-    Comparison("consistent", "streaming-dropped", 4),
-    Comparison("consistent", "eventsourcing", 50),
+    Comparison("consistent", "streaming-ids", 5),
+    Comparison("consistent", "streaming-dropped", 3.3),
+    Comparison("consistent", "eventsourcing", 40),
     Comparison("consistent", "eventsourcing-cached", None),
     Comparison("consistent", "dbos", None),
-    Comparison("consistent-azurite", "bare-sdk", 2),
+    Comparison("consistent-azurite", "bare-sdk", 1),
     Comparison("consistent-azurite", "bare-http", 0.6),
     Comparison("consistent-azurite", "store-only", None),
-    Comparison("consistent-azurite", "article", 100),
+    Comparison("consistent-azurite", "article", 56),
     Comparison("client-store", "client-sdk", 3.8, "cpu_ms_of_append_of_1"),
     Comparison("client-store", "client-sdk", 10, "cpu_ms_of_append_of_50"),
     Comparison("client-store", "client-sdk", 3.5, "cpu_ms_of_read_of_100"),
     Comparison("client-store", "client-sdk", 1.7, "cpu_ms_of_open"),
     Comparison("client-store", "client-sdk", 1, "ms_of_open_at_once"),
 )
-LIMITS = (Limit("consistent", "bytes_per_version", 110),)
+LIMITS = (Limit("consistent", "bytes_per_version", 85),)
 
 
 def _is_there(module: str) -> bool:

@@ -52,7 +52,7 @@ SIZES = {
                 "workflow": 500,
                 "client": 5_000,
             },
-            warm_up=20_000,
+            warm_up=300_000,
         ),
     )
 }

@@ -64,5 +64,5 @@ def _log(size: Size, entry: Entry, cache: Path) -> Log:
 
 
 def _warm_up_log(size: Size, entry: Entry, cache: Path) -> Log:
-    messages = min(size.warm_up, max(size.messages[entry.amount] // 5, 1))
+    messages = min(size.warm_up, max(size.messages[entry.amount] // 3, 1))
     return open_log(messages, size.streams(messages), size.duplicates, cache)

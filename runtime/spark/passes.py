@@ -27,12 +27,14 @@ _ENTITY = StructType([StructField(name, StringType()) for name in ("handler", "b
 class Work(NamedTuple):
     """What gives the outcomes of a round: rows, and the fold that workers run over each partition of them.
 
-    `streams` is how many it works through whatever messages they hold.
+    `streams` is how many it works through whatever messages they hold. `is_planned_once` says that nothing that Spark
+    could learn between its stages would change how the rest is run.
     """
 
     rows: DataFrame
     fold: Fold
     streams: int | None = None
+    is_planned_once: bool = False
 
 
 def finish(outcomes: DataFrame, job: FoldJob, partitions: int) -> None:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import secrets
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
@@ -37,6 +38,7 @@ from runtime.spark.passes import Work, finish
 from runtime.spark.placing import RoundPlacing
 from runtime.spark.sessions.failures import failing_as
 from runtime.spark.sessions.kinds import cores_of
+from runtime.spark.sessions.settings import planned_once
 from runtime.spark.workers.connection import Connection, TablePlace
 from runtime.spark.workers.job import FoldJob
 from runtime.spark.workers.parts import PART, Part, PartJob, totals
@@ -265,9 +267,12 @@ class Rounds:
             failing_as(BatchFailedError, record.batch_id),
             counted(self.spark, extent, self.options.progress) as counts,
         ):
-            rows, fold, extent.streams = round_(replace(self._job(record), counts=counts))
+            work = round_(replace(self._job(record), counts=counts))
+            extent.streams = work.streams
             attempt = folders.stage(number)
-            parts = _written(rows, PartJob(fold, folders.staged(attempt), types))
+            job = PartJob(work.fold, folders.staged(attempt), types)
+            with planned_once(self.spark) if work.is_planned_once else nullcontext():
+                parts = _written(work.rows, job)
         self.options.step(f"Round {number}: committing outcomes")
         self.connection.run(self.connection.table.barrier())
         placing = RoundPlacing(folders, types, self._decide, self._written_by_one)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -30,7 +31,7 @@ class FoundVersions:
     @classmethod
     def of(
         cls,
-        wanted: Collection[IdKey],
+        wanted: AbstractSet[IdKey],
         tail: Tail | None,
         candidates: Iterable[Place],
         events: Iterable[RecordedEvent],
@@ -41,8 +42,10 @@ class FoundVersions:
         """
         found = cls(tail, events)
         if tail is not None:
-            places = enumerate(tail.ids())
-            found._places = {key: (NO_EVENT, position) for position, key in places if key in wanted}
+            ids_of_tail = tail.ids()
+            if not wanted.isdisjoint(ids_of_tail):
+                places = enumerate(ids_of_tail)
+                found._places = {key: (NO_EVENT, position) for position, key in places if key in wanted}
         ids = {number: read_ids(event) for number, event in found._events.items()}
         for place in candidates:
             key = ids[place.event][place.position]

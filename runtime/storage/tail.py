@@ -8,7 +8,7 @@ dictionary. A tail that is full becomes a run.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from itertools import accumulate
+from itertools import accumulate, starmap
 from typing import Any, Final, NamedTuple
 
 import msgpack
@@ -16,11 +16,11 @@ import msgpack
 from eventstore.partition import HEADER
 from handlers.unpacking import unpack
 from runtime.errors import StoredDataError
-from runtime.messages.message_ids import IdKey, pack_ids, unpack_ids
+from runtime.messages.message_ids import IdKey, pack_ids, unpack_all_ids
 from runtime.storage import limits
 from runtime.storage.columns import VersionColumns, pack_columns, unpack_columns
 from runtime.storage.compression import compress, decompress
-from runtime.storage.damage import UNREADABLE, expect, shown
+from runtime.storage.damage import UNREADABLE, expect, expect_all, shown
 from runtime.storage.run import Commit, Run, RunIndex, dates
 
 NO_EVENT = 0
@@ -84,19 +84,20 @@ class Tail:
     @property
     def count(self) -> int:
         """How many versions there are."""
-        return sum(segment.length for segment in self.segments)
+        return sum([segment.length for segment in self.segments])
 
     @property
     def size(self) -> int:
         """About how many bytes it takes beside the state before it."""
-        return sum(segment.size for segment in self.segments)
+        return sum([segment.size for segment in self.segments])
 
     def takes(self, segment: Segment, schema: int) -> bool:
         """Say whether there is room for one more segment, in this schema version."""
         return (
             schema == self.schema
             and self.size + segment.size <= limits.MAX_TAIL_BYTES
-            and sum(each.raw_bytes for each in self.segments) + segment.raw_bytes <= limits.MAX_TAIL_RAW_BYTES
+            and sum([each.raw_bytes for each in self.segments]) + segment.raw_bytes
+            <= limits.MAX_TAIL_RAW_BYTES
         )
 
     def plus(self, segment: Segment) -> Tail:
@@ -106,7 +107,7 @@ class Tail:
     def ids(self) -> list[IdKey]:
         """Return the message ids, in order. Raises `StoredDataError`."""
         try:
-            ids = [key for segment in self.segments for key in unpack_ids(segment.ids)]
+            ids = unpack_all_ids([segment.ids for segment in self.segments])
         except UNREADABLE as error:
             raise _corrupt(shown(error)) from error
         if len(ids) != self.count:
@@ -160,8 +161,7 @@ def read_tail(data: bytes) -> Tail:
     """Return a tail as it was stored. Raises `StoredDataError`."""
     try:
         form, first, schema, before, segments = unpack(data)
-        kept = tuple(_segment(*fields) for fields in expect(segments, list))
-        tail = Tail(expect(first, int), expect(schema, int), expect(before, bytes), kept)
+        tail = Tail(expect(first, int), expect(schema, int), expect(before, bytes), _segments(segments))
     except UNREADABLE as error:
         raise _corrupt(shown(error)) from error
     if form != _FORMAT:
@@ -171,14 +171,16 @@ def read_tail(data: bytes) -> Tail:
     return tail
 
 
-def _segment(*fields: Any) -> Segment:  # noqa: ANN401 - as they were stored
-    segment = Segment(*fields)
-    for value, kinds in zip(segment, _KINDS, strict=True):
-        expect(value, *kinds)
-    if segment.length < 1:
-        message = f"a segment has {segment.length} versions"
+def _segments(stored: Any) -> tuple[Segment, ...]:  # noqa: ANN401 - as they were stored
+    """Return the segments, of which a tail may have hundreds: each field is checked for all of them at once."""
+    segments = tuple(starmap(Segment, expect(stored, list)))
+    for values, kinds in zip(zip(*segments, strict=True), _KINDS, strict=False):
+        expect_all(list(values), *kinds)
+    shortest = min([segment.length for segment in segments], default=1)
+    if shortest < 1:
+        message = f"a segment has {shortest} versions"
         raise ValueError(message)
-    return segment
+    return segments
 
 
 def _corrupt(problem: str) -> StoredDataError:

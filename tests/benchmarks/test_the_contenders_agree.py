@@ -59,9 +59,9 @@ def test_the_file_has_versions_cores_the_date_and_every_measurement(results, tmp
         assert contender["durability"]
         assert len(contender["measurements"]) == SMALL.runs
     assert [ratio["one"] for ratio in written["ratios"]] == ["consistent"]
-    assert written["ratios"][0]["goal"] == 0.6
+    assert written["ratios"][0]["goal"] == 0.7
     assert len(written["ratios"][0]["pairs"]) == SMALL.runs
-    assert written["limits"][0]["goal"] == 110
+    assert written["limits"][0]["goal"] == 85
 
 
 @pytest.mark.thorough
@@ -70,8 +70,8 @@ def test_the_table_names_each_contender_and_the_goals(results, capsys):
 
     printed = capsys.readouterr().out
     assert all(name in printed for name in QUICK)
-    assert "≥ 0.6" in printed
-    assert "goal at most 110" in printed
+    assert "≥ 0.7" in printed
+    assert "goal at most 85" in printed
 
 
 @pytest.mark.thorough

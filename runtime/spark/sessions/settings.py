@@ -65,6 +65,20 @@ def keep_job_settings(copy: SparkSession) -> None:
 
 
 @contextmanager
+def planned_once(copy: SparkSession) -> Iterator[None]:
+    """Run what is in the block by the plan that Spark makes at first, on a session that nobody else runs anything on.
+
+    Planning again after each stage makes each of them a job of its own.
+    """
+    before = _set(copy, {"spark.sql.adaptive.enabled": "false"})
+    try:
+        yield
+    finally:
+        with unless_gone():
+            _set(copy, before)
+
+
+@contextmanager
 def _settings_of_one(session: SparkSession) -> Iterator[None]:
     with _lock:
         name = session.conf.get(_NAME, None) or uuid.uuid4().hex

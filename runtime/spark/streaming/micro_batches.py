@@ -95,7 +95,7 @@ class MicroBatches:
 
     def _first_round(self, rounds: Rounds, messages: DataFrame) -> Round:
         grouped, types = group(messages, rounds.partitions), self.options.types_of(self.app)
-        return lambda job: Work(grouped, replace(job, types=types).fold)
+        return lambda job: Work(grouped, replace(job, types=types).fold, is_planned_once=True)
 
     def _rounds(self, messages: DataFrame) -> Rounds:
         spark = messages.sparkSession

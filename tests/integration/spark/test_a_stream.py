@@ -72,6 +72,19 @@ def test_each_epoch_is_a_batch_and_the_last_one_is_done_once(place, incoming):
     assert all_outcomes(outcomes(place)) == before
 
 
+def test_a_micro_batch_is_one_job(place, incoming):
+    df = open_source(place.spark, str(incoming), "json", max_files=1)
+    where = {"store": place.store, "table": place.table, "out": place.out}
+    query = run_stream(
+        df, place.app, **where, query="shots", checkpoint=str(place.folder / "c"), trigger="available-now",
+        partitions=2,
+    )  # fmt: skip
+    query.awaitTermination()
+
+    jobs = place.spark.sparkContext.statusTracker().getJobIdsForGroup(str(query.runId))
+    assert len(jobs) == 2  # epochs
+
+
 @pytest.mark.thorough
 def test_it_gives_what_one_batch_gives(place, incoming):
     beside = place.beside("batch")

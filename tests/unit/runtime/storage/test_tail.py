@@ -246,6 +246,17 @@ def test_bytes_that_are_no_tail_are_told(bad):
         read_tail(bad)
 
 
+@pytest.mark.parametrize("change", [{0: 0}, {0: None}, {1: 7}, {6: "text"}, {8: "text"}])
+@pytest.mark.parametrize("position", [0, 1])
+def test_a_segment_with_a_field_that_cannot_be_is_told_wherever_it_stands(change, position):
+    form, first, schema, before, segments = msgpack.unpackb(GOOD)
+    fields = dict(enumerate([*segments[position], None])) | change
+    segments[position] = list(fields.values())
+
+    with pytest.raises(StoredDataError, match="The tail of the stream cannot be read"):
+        read_tail(msgpack.packb([form, first, schema, before, segments]))
+
+
 @pytest.mark.parametrize("field", [0, 6, 7])
 def test_a_damaged_segment_is_told(field):
     form, first, schema, before, (segment, *others) = msgpack.unpackb(GOOD)
