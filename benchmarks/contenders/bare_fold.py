@@ -70,7 +70,9 @@ class BareFoldParquet(BareFold):
         out = self.folder / "out"
         out.mkdir()
         messages = ordered(self.spark, self.log.path, self.partitions)
-        messages.mapInArrow(_FoldToFile(str(out)), "rows long").write.format("noop").mode("overwrite").save()
+        messages.mapInArrow(_FoldToFile(str(out)).run, "rows long").write.format("noop").mode(
+            "overwrite"
+        ).save()
 
 
 class _FoldToFile(NamedTuple):
@@ -78,7 +80,8 @@ class _FoldToFile(NamedTuple):
 
     folder: str
 
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Write the outcomes of a partition."""
         rows = 0
         path = f"{self.folder}/{uuid.uuid4().hex}.parquet"
         with parquet.ParquetWriter(path, _SCHEMA, compression="zstd") as writer:

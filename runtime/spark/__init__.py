@@ -1,25 +1,32 @@
-"""The Spark jobs: batches over logs and streams, their verification, and truncation of all streams of a table."""
+"""The Spark jobs: batches over logs and streams, their verification, and truncation of all streams of a table.
 
+What has a name here is imported when it is asked for: each new Python worker of Spark imports this package, and a
+worker needs none of what the driver does.
+"""
+
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from runtime.errors import MissingExtraError
 
 if TYPE_CHECKING:
-    from runtime.spark.publishing import PublishTo, publish
-
-try:
     from runtime.spark.batch import Batch, dead_letters, outputs, run_batch
     from runtime.spark.batch_options import BatchOptions
-    from runtime.spark.redrive import letters, redrive
+    from runtime.spark.publishing import PublishTo, publish
+    from runtime.spark.redrives import letters, redrive
     from runtime.spark.rounds import BatchResult
     from runtime.spark.schemas import OUTCOMES
     from runtime.spark.sessions.session import build_session
     from runtime.spark.sources import register_data_sources
     from runtime.spark.streaming.query import run_stream
     from runtime.spark.streaming.source import published_outputs
-    from runtime.spark.truncate import truncate
-    from runtime.spark.verify import Verification, VerifyOptions, verify
+    from runtime.spark.truncation import truncate
+    from runtime.spark.verification import Verification, VerifyOptions, verify
     from runtime.spark.workers.connection import TablePlace
+
+try:
+    for _package in ("pyspark", "pyarrow"):
+        import_module(_package)
 except ModuleNotFoundError as error:
     raise MissingExtraError(
         f"Batches on Spark need {error.name}: pip install 'consistent-messaging[spark]'."
@@ -48,12 +55,30 @@ __all__ = [
     "verify",
 ]
 
+# No module may have the name of something here: once imported, it would stand in its place.
+_MODULES = {
+    "batch": ("Batch", "dead_letters", "outputs", "run_batch"),
+    "batch_options": ("BatchOptions",),
+    "publishing": ("PublishTo", "publish"),
+    "redrives": ("letters", "redrive"),
+    "rounds": ("BatchResult",),
+    "schemas": ("OUTCOMES",),
+    "sessions.session": ("build_session",),
+    "sources": ("register_data_sources",),
+    "streaming.query": ("run_stream",),
+    "streaming.source": ("published_outputs",),
+    "truncation": ("truncate",),
+    "verification": ("Verification", "VerifyOptions", "verify"),
+    "workers.connection": ("TablePlace",),
+}
+_MODULE_OF = {name: f"{__name__}.{module}" for module, names in _MODULES.items() for name in names}
+
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401 - whatever has the name
-    """Load what needs an event loop when it is asked for: workers load this package, and most do without one."""
-    if name not in ("PublishTo", "publish"):
+    """Import the module that has what is asked for."""
+    if name not in _MODULE_OF:
         message = f"module {__name__!r} has no attribute {name!r}"
         raise AttributeError(message)
-    from runtime.spark import publishing  # noqa: PLC0415 - see above
-
-    return getattr(publishing, name)
+    found = getattr(import_module(_MODULE_OF[name]), name)
+    globals()[name] = found
+    return found

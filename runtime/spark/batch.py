@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Collection
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import partial
 from typing import Any
@@ -22,11 +24,13 @@ from runtime.spark.logs.inputs import describe_input
 from runtime.spark.logs.kept import keep_large
 from runtime.spark.logs.log import normalise
 from runtime.spark.logs.reading import Log, open_log, paths_of
-from runtime.spark.passes import unfinished
+from runtime.spark.logs.routing import route
+from runtime.spark.passes import Work, unfinished
 from runtime.spark.redriving import redrive_letters
-from runtime.spark.rounds import BatchResult, Rounds, new_batch_id
+from runtime.spark.rounds import BatchResult, Rounds, new_batch_id, partitions_of
 from runtime.spark.sessions.settings import job_settings
 from runtime.spark.workers.connection import TablePlace, check_reach, open_table
+from runtime.spark.workers.job import FoldJob
 
 
 def run_batch(
@@ -85,9 +89,13 @@ class Batch:
                 options.step("Keeping what is too large")
                 keep_large(given, options.limits, absolute_folder(options.keep_large), batch_id)
             log = normalise(given, options.source, options.limits)
-            what = describe_input(given, paths_of(messages))
-            rounds, types = self._rounds(), options.types_of(self.app)
-            return rounds.run(batch_id, str(what), lambda job: rounds.handle(job, log, types), what.messages)
+            types, partitions = options.types_of(self.app), partitions_of(self.spark, options)
+            # Java plans either on one core, which is most of the time that a small log takes.
+            with ThreadPoolExecutor(1, "planning") as beside:
+                planned = beside.submit(route, log, self.app, partitions, types=types)
+                what = describe_input(given, paths_of(messages))
+            first = partial(_handle, planned.result(), types)
+            return self._rounds().run(batch_id, str(what), first, what.messages)
 
     def sweep(self, older_than: timedelta = AT_ONCE, batch_id: str | None = None) -> BatchResult:
         """Publish outputs whose worker died and whose message will not be redelivered.
@@ -124,3 +132,8 @@ class Batch:
         check_reach(connection, self.spark)
         place = TablePlace(self.store, self.table)
         return Rounds(self.spark, self.app, place, self.out, self.options, connection)
+
+
+def _handle(routed: DataFrame, types: Collection[str] | None, job: FoldJob) -> Work:
+    """Return the work on the messages of a log, which may be of these types; None allows all."""
+    return Work(routed, replace(job, types=types).fold)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import secrets
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -67,6 +67,11 @@ def new_batch_id() -> str:
     return f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{secrets.token_hex(3)}"
 
 
+def partitions_of(spark: SparkSession, options: BatchOptions) -> int:
+    """Return how many partitions messages are shuffled to."""
+    return options.partitions or max(2, 2 * cores_of(spark))
+
+
 @dataclass(frozen=True)
 class Rounds:
     """Runs the rounds of batches of one app into one table, given by its place and a connection to it."""
@@ -86,7 +91,7 @@ class Rounds:
     @property
     def partitions(self) -> int:
         """How many partitions messages are shuffled to."""
-        return self.options.partitions or max(2, 2 * cores_of(self.spark))
+        return partitions_of(self.spark, self.options)
 
     def check_table(self) -> None:
         """Raise `UsageError` when the table was processed with another algorithm, or belongs to another app."""
@@ -122,11 +127,6 @@ class Rounds:
         self._folders(record).remove_staging()
         remove_notes(_notes_of(record))
         return record
-
-    def handle(self, job: FoldJob, messages: DataFrame, types: Collection[str] | None = None) -> Work:
-        """Return the work on messages in the one form of a log, which may be of these types; None allows all."""
-        routed = route(messages, self.app, self.partitions, types=types)
-        return Work(routed, replace(job, types=types).fold)
 
     def check_place(self) -> None:
         """Raise `UsageError` when outcomes cannot be written, or the workers cannot do their work."""
@@ -212,7 +212,9 @@ class Rounds:
         return not self.options.cascade or record.last_routable == 0
 
     def _next_round(self, record: BatchRecord) -> Round:
-        return lambda job: self.handle(job, self._outputs_of(record, record.rounds - 1))
+        return lambda job: Work(
+            route(self._outputs_of(record, record.rounds - 1), self.app, self.partitions), job.fold
+        )
 
     def _job(self, record: BatchRecord) -> FoldJob:
         options = self.options

@@ -151,7 +151,7 @@ def truncate(
     """
     screen = Screen(as_json)
     by = "" if _check(Place(store, table), rules, work, spark, screen) else " by the policies of the table"
-    from runtime.spark.truncate import truncate as cut
+    from runtime.spark.truncation import truncate as cut
 
     with spark.working("Stopped. All streams can be read: run it again to finish.") as (session, progress):
         progress.step(f"{'Looking through the streams' if work.dry_run else 'Cutting'}{by}")

@@ -85,8 +85,8 @@ def verify(
     are counted, and the exit code is 0. One query for each stream, more for versions that are not in its header.
     """
     loaded = load_app(app)
-    from runtime.spark.verify import VerifyOptions
-    from runtime.spark.verify import verify as compare
+    from runtime.spark.verification import VerifyOptions
+    from runtime.spark.verification import verify as compare
     from runtime.spark.workers.connection import check_scope
 
     options = {

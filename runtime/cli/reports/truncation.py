@@ -13,7 +13,7 @@ from runtime.algorithms.state_based.truncation_rules import HeldBy
 from runtime.cli.reports.tables import counted, make_table
 
 if TYPE_CHECKING:
-    from runtime.spark.truncate import TruncatedCount
+    from runtime.spark.truncation import TruncatedCount
 
 _COLUMNS = (
     "handler",

@@ -12,7 +12,7 @@ from runtime.algorithms.state_based.verification import Verdict
 from runtime.cli.reports.tables import counted, make_table
 
 if TYPE_CHECKING:
-    from runtime.spark.verify import FirstDifference, VerdictCount, Verification
+    from runtime.spark.verification import FirstDifference, VerdictCount, Verification
 
 _COLUMNS = ("handler", "type", "revision", "verdict", "deliveries", "streams")
 _DIFFERENT = ("handler", "business id", "version", "message", "type", "revision", "what differs")

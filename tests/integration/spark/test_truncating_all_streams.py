@@ -11,7 +11,7 @@ from runtime.archives.naming import files_that_name
 from runtime.batches.ledger import Ledger
 from runtime.errors import ArchiveError, UsageError
 from runtime.spark import truncate, verify
-from runtime.spark.truncate import TruncatedCount
+from runtime.spark.truncation import TruncatedCount
 from runtime.spark.workers.connection import open_table
 from runtime.storage.listing import versions
 from samples.shooting_range import app

@@ -5,7 +5,7 @@ import io
 from rich.console import Console
 
 from runtime.cli.reports.truncation import TruncationReport
-from runtime.spark.truncate import TruncatedCount
+from runtime.spark.truncation import TruncatedCount
 
 COUNTS = [
     TruncatedCount("Game", "handler", None, 5, 4, 40, 8, 12, 1000),

@@ -13,18 +13,19 @@ from runtime.spark.workers.job import FoldJob
 from samples.shooting_range import app
 
 NOT_NEEDED = {"aiohttp", "asyncio", "azure", "hypothesis", "rich", "tenacity", "typer"}
+OF_THE_DRIVER = {"batch", "logs", "redrives", "rounds", "sources", "streaming", "truncation", "verification"}
 WORKER = """
 import json, pickle, sys
 import pyspark.worker
 before = set(sys.modules)
 fold = pickle.loads(bytes.fromhex(sys.argv[1])).fold
 outcomes = list(fold([]))
-print(json.dumps(sorted({name.partition(".")[0] for name in set(sys.modules) - before})))
+print(json.dumps(sorted(set(sys.modules) - before)))
 """
 
 
 def imported(store: str) -> set[str]:
-    """Return the packages that a worker imports to fold a partition without messages."""
+    """Return the modules that a worker imports to fold a partition without messages."""
     job = pickle.dumps(FoldJob(app, store, "games", BatchContext("night"))).hex()
     done = subprocess.run([sys.executable, "-c", WORKER, job], capture_output=True, text=True, check=True)
     return set(json.loads(done.stdout))
@@ -34,4 +35,11 @@ def test_on_a_file_it_imports_neither_an_event_loop_nor_what_other_commands_and_
     found = imported(f"sqlite:///{tmp_path}/store.db")
 
     assert {"runtime", "handlers", "eventstore", "pydantic", "sqlite3", "samples"} <= found
-    assert found & NOT_NEEDED == set()
+    assert {name.partition(".")[0] for name in found} & NOT_NEEDED == set()
+
+
+def test_it_imports_nothing_of_what_the_driver_does(tmp_path):
+    found = imported(f"sqlite:///{tmp_path}/store.db")
+
+    assert "runtime.spark.workers.job" in found
+    assert found & {f"runtime.spark.{name}" for name in OF_THE_DRIVER} == set()
