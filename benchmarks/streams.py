@@ -148,7 +148,8 @@ def main(
         print(f"checkpoint: {size / epochs:,.0f} bytes for each epoch")
         if is_whole:
             seconds, processor = whole(spark, str(incoming), folder)
-            share, times = seconds / sum(mine), each[1] * epochs / processor
+            share = seconds / (statistics.fmean(taken) * epochs)
+            times = each[1] * epochs / processor
             print(
                 f"one batch: {seconds:.1f} s; the stream has {share:.2f} of its speed, goal {GOAL_SHARE}, with "
                 f"{times:.2f} times its processor time"
