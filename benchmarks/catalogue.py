@@ -73,6 +73,7 @@ _STREAMING = ("google.protobuf",)
 _ENTRIES = (
     Entry("consistent", "contenders.consistent:Consistent", "batch"),
     Entry("bare-fold", "contenders.bare_fold:BareFold", "batch"),
+    Entry("bare-fold-parquet", "contenders.bare_fold:BareFoldParquet", "batch"),
     Entry("consistent-replay", "contenders.consistent:ConsistentReplay", "batch"),
     Entry("consistent-verify", "contenders.consistent:ConsistentVerify", "batch"),
     Entry("streaming-ids", "peers.streaming:StreamingIds", "batch", _STREAMING),
@@ -97,6 +98,7 @@ CONTENDERS: Mapping[str, Entry] = {entry.name: entry for entry in _ENTRIES}
 
 COMPARISONS = (
     Comparison("consistent", "bare-fold", 0.7),
+    Comparison("consistent", "bare-fold-parquet", None),
     Comparison("consistent-replay", "consistent", 0.9),
     Comparison("consistent-verify", "consistent", None),
     Comparison("consistent-verify", "consistent-replay", None),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
 from operator import attrgetter
@@ -52,6 +53,15 @@ class Columnar(Sequence[R]):
     def columns(self) -> tuple[list[Any], ...]:
         """Return the columns, in the order of the fields of a row."""
         return _columns_of(type(self))(self)
+
+
+def pieces(joined: bytes, size: int) -> list[bytes]:
+    """Return values of equal size that were joined. Raises `ValueError` when the last one is shorter."""
+    count, rest = divmod(len(joined), size)
+    if rest:
+        message = f"{len(joined)} bytes are no values of {size} bytes"
+        raise ValueError(message)
+    return list(struct.unpack(f"{size}s" * count, joined))
 
 
 @cache

@@ -3,14 +3,19 @@
 The same log, shuffle and sort, then a bare `mapInArrow` that decodes each body with the same model, calls the
 same handler with a context, and writes an outcome for each message as Parquet. States and ids of handled messages
 are in memory while a stream is folded. Durable: nothing; a log that comes in two parts gives wrong states.
+
+This is what a user writes. `bare-fold-parquet` is the same fold with workers that write the Parquet files themselves,
+as those of a batch do, so that no outcome goes back to the JVM.
 """
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
+from pyarrow import parquet
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
@@ -53,6 +58,34 @@ class BareFold(SparkContender):
         """Read the states from the last row of each stream."""
         rows = self.spark.read.parquet(str(self.folder / "out")).where("final_state is not null")
         return {row["business_id"]: row["final_state"] for row in rows.collect()}
+
+
+class BareFoldParquet(BareFold):
+    """Fold a log without a store; the workers write the outcomes."""
+
+    durability = "none: states in memory; outcomes as Parquet, by the workers"
+
+    def work(self) -> None:
+        """Fold the log, a file for each partition."""
+        out = self.folder / "out"
+        out.mkdir()
+        messages = ordered(self.spark, self.log.path, self.partitions)
+        messages.mapInArrow(_FoldToFile(str(out)), "rows long").write.format("noop").mode("overwrite").save()
+
+
+class _FoldToFile(NamedTuple):
+    """Writes what `fold` gives to a file of a folder, and gives the number of rows."""
+
+    folder: str
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        rows = 0
+        path = f"{self.folder}/{uuid.uuid4().hex}.parquet"
+        with parquet.ParquetWriter(path, _SCHEMA, compression="zstd") as writer:
+            for outcomes in fold(batches):
+                writer.write_batch(outcomes)
+                rows += outcomes.num_rows
+        yield pa.RecordBatch.from_pydict({"rows": pa.array([rows], pa.int64())})
 
 
 def ordered(spark: SparkSession, log: str, partitions: int) -> DataFrame:

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import msgpack
 
 from handlers.unpacking import unpack
+from runtime.columnar import pieces
 
 MAX_LENGTH = 255
 UUID_PATTERN = (
@@ -49,8 +50,7 @@ def id_keys(canonical_ids: Sequence[str]) -> list[IdKey]:
     lines = "\n".join([*canonical_ids, ""])
     # Of the same length as lines of one id each, so that no id can be two lines.
     if len(lines) == len(canonical_ids) * (_CANONICAL_LENGTH + 1) and _CANONICAL_LINES.match(lines):
-        joined = bytes.fromhex(lines.replace("-", ""))
-        return [joined[at : at + _UUID_BYTES] for at in range(0, len(joined), _UUID_BYTES)]
+        return [*pieces(bytes.fromhex(lines.replace("-", "")), _UUID_BYTES)]
     return [id_key(each) for each in canonical_ids]
 
 
@@ -73,10 +73,7 @@ def pack_ids(keys: Sequence[IdKey]) -> bytes:
 def unpack_ids(data: bytes) -> list[IdKey]:
     """Return the ids of a run, in order. Raises `ValueError`, `TypeError` and what msgpack raises."""
     if data[:1] == _UUIDS_ONLY:
-        if len(data) % _UUID_BYTES != 1:
-            message = f"{len(data) - 1} bytes are no ids of {_UUID_BYTES} bytes"
-            raise ValueError(message)
-        return [data[at : at + _UUID_BYTES] for at in range(1, len(data), _UUID_BYTES)]
+        return [*pieces(data[1:], _UUID_BYTES)]
     ids = unpack(data[1:])
     if not isinstance(ids, list) or not set(map(type, ids)) <= {bytes, str}:
         message = "these are no message ids"

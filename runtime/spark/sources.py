@@ -20,6 +20,7 @@ from eventstore import KeyRange, connect
 from eventstore.connect import portable_url
 from handlers import App
 from runtime.errors import UsageError
+from runtime.spark.workers.garbage import rare_collections
 from runtime.tables.reading import scan, split
 from runtime.tables.requests import Kind, Request, moment
 from runtime.tables.wanted import Wanted
@@ -137,7 +138,8 @@ class Reader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Give the rows of a range."""
         assert isinstance(partition, Range)  # noqa: S101 - for the type checker: this reader made it
-        return scan(*self._place, self._request, partition.keys)
+        with rare_collections():
+            yield from scan(*self._place, self._request, partition.keys)
 
 
 _RELATIONS = {

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from operator import sub
 from typing import Any, NamedTuple
 
 import msgpack
 
 from handlers.unpacking import unpack
-from runtime.columnar import Columnar
+from runtime.columnar import Columnar, pieces
 from runtime.messages import fingerprint
 from runtime.messages.message_ids import IdKey
 from runtime.storage.damage import expect, expect_all
@@ -123,18 +124,18 @@ def unpack_columns(data: bytes, ids: list[IdKey]) -> Columns:
         raise ValueError(message)
     (_, schema, before, types, fingerprints, outputs, states, start, nows, enqueued, headers, captured, revisions,
      afters) = columns  # fmt: skip
-    count = len(ids)
+    count, start = len(ids), expect(start, int)
     versions = VersionColumns(
         ids,
         expect_all(types, str),
-        _digests(expect(fingerprints, bytes)),
-        [expect(start, int) + delta for delta in expect_all(nows, int)],
+        pieces(expect(fingerprints, bytes), DIGEST),
+        [start + delta for delta in expect_all(nows, int)],
         _undeltas(expect_all(enqueued, int, None)),
         _mappings(headers, str) or [None] * count,
         _mappings(captured, bytes) or [None] * count,
         expect_all(revisions, int),
-        _digests(expect(outputs, bytes)),
-        _digests(expect(states, bytes)),
+        pieces(expect(outputs, bytes), DIGEST),
+        pieces(expect(states, bytes), DIGEST),
         expect_all(afters, bytes, None),
     )
     lengths = {len(column) for column in versions.columns()}
@@ -156,12 +157,8 @@ def _deltas(moments: Sequence[int | None]) -> list[int | None]:
 
 
 def _undeltas(deltas: Sequence[int | None]) -> list[int | None]:
-    previous = 0
-    moments: list[int | None] = []
-    for delta in deltas:
-        previous += delta or 0
-        moments.append(None if delta is None else previous)
-    return moments
+    moments = accumulate(delta or 0 for delta in deltas)
+    return [None if delta is None else moment for delta, moment in zip(deltas, moments, strict=True)]
 
 
 def _unless_empty(values: list[Any]) -> list[Any] | None:
@@ -173,7 +170,3 @@ def _mappings(column: Any, kind: type) -> list[Any] | None:  # noqa: ANN401 - as
     for mapping in filter(None, expect_all(column, dict, None) if column else ()):
         expect_all(list(mapping), str), expect_all(list(mapping.values()), kind)
     return column or None
-
-
-def _digests(joined: bytes) -> list[bytes]:
-    return [joined[at : at + DIGEST] for at in range(0, len(joined), DIGEST)]

@@ -62,7 +62,7 @@ class ChangeFeed:
             "version": some.first - 1,
             "schema": some.run.schema,
             "changed": True,
-            "after": some.states([state])[0],
+            "after": some.read([state])[0],
         }
 
     def _has_begun(self, commit: Commit) -> bool:

@@ -66,17 +66,17 @@ class Decoded:
         return run_of(self.stream, self._event)
 
     @cached_property
-    def befores(self) -> Sequence[bytes]:
-        """The encoded state on which each version was made."""
-        return self.run.states_before()
+    def states(self) -> Sequence[Any]:
+        """The state before the first version and that after each, as values of their columns."""
+        return self.read([*self.run.states_before(), self.run.after])
 
-    @cached_property
-    def afters(self) -> Sequence[bytes]:
-        """The encoded state after each version."""
-        return [*self.befores[1:], self.run.after]
+    @property
+    def largest_state(self) -> int:
+        """How many bytes the largest of these states takes."""
+        return max(map(len, (self.run.before, *filter(None, self.run.versions.afters))))
 
-    def states(self, encoded: Sequence[bytes]) -> Sequence[Any]:
-        """Return encoded states as values of their column."""
+    def read(self, encoded: Sequence[bytes]) -> Sequence[Any]:
+        """Return encoded states as values of their columns."""
         return self._model.read(self.run.schema, encoded)
 
 
@@ -109,8 +109,8 @@ COLUMNS = {
     "changed": Column(
         pa.bool_(), RUN, lambda some: [after is not None for after in some.run.versions.afters]
     ),
-    "before": Column(TEXT, RUN, lambda some: some.states(some.befores)),
-    "after": Column(TEXT, RUN, lambda some: some.states(some.afters)),
+    "before": Column(TEXT, RUN, lambda some: some.states[:-1]),
+    "after": Column(TEXT, RUN, lambda some: some.states[1:]),
 }
 """The columns of a version: those of an export, with states and captured values as JSON."""
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import pyarrow as pa
+from pydantic_core import from_json
 
 from handlers import App, CodecError
 from handlers.app import HandlerDefinition
@@ -63,7 +64,7 @@ class ModelColumns:
 
     def _value(self, schema: int, state: bytes) -> Any:  # noqa: ANN401 - a struct
         try:
-            return self._kind.read(json.loads(self._codec.upcast(state, schema)))
+            return self._kind.read(from_json(self._codec.upcast(state, schema)))
         except (CodecError, ValueError, TypeError, KeyError) as error:
             raise StoredDataError(f"A state cannot be read as {self._name}: {error}") from error
 
@@ -144,11 +145,13 @@ def _struct(fields: Mapping[str, _Kind]) -> _Kind:
     def read(value: Any) -> Any:  # noqa: ANN401 - a JSON object
         return None if value is None else {name: kind.read(value.get(name)) for name, kind in fields.items()}
 
-    return _Kind(pa.struct([(name, kind.type) for name, kind in fields.items()]), read)
+    # Arrow takes the fields that it needs out of an object by itself.
+    is_plain = all(kind.read is _same for kind in fields.values())
+    return _Kind(pa.struct([(name, kind.type) for name, kind in fields.items()]), _same if is_plain else read)
 
 
 def _list(item: _Kind) -> _Kind:
     def read(value: Any) -> Any:  # noqa: ANN401 - a JSON array
         return None if value is None else [item.read(each) for each in value]
 
-    return _Kind(pa.list_(item.type), read)
+    return _Kind(pa.list_(item.type), _same if item.read is _same else read)

@@ -158,7 +158,7 @@ class _Reader:
             values[_OUTPUTS] = self._outputs.of(some)
         if len(positions) < some.count:
             values = {name: [each[position] for position in positions] for name, each in values.items()}
-        largest = self._states * max(map(len, (some.run.before, *some.afters))) if self._states else 0
+        largest = self._states * some.largest_state if self._states else 0
         yield from self._put(values, len(positions), largest)
 
     def _put(self, values: Mapping[str, Sequence[Any]], count: int, largest: int) -> Iterator[pa.RecordBatch]:

@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
+from pyarrow import parquet
+from pyarrow.dataset import dataset
 
+from samples.shooting_range.log import generate
 from tests.integration.cli.folder import Folder
 
 CLUSTER = "local-cluster[1,1,1024]"
 LARGER_CLUSTER = "local-cluster[2,1,1024]"
+FOUR_WORKERS = "local-cluster[4,1,1024]"
+
+Ended = tuple[str, str, int, tuple[tuple[str, str], ...]]
+"""Message id, status and version of an outcome, with ids and bodies of its outputs."""
 
 
 @pytest.mark.parametrize(
@@ -33,6 +42,49 @@ def test_the_app_is_found_by_the_workers_of_a_cluster(
     assert done.returncode == 0, done.stderr
     rows = json.loads(done.stdout)["outcomes"]
     assert sum(row["count"] for row in rows if row["status"] == "processed") == 9
+
+
+@pytest.mark.thorough
+def test_four_workers_on_a_network_store_do_what_two_threads_do_on_a_file(tmp_path: Path, azurite_url: str):
+    # Given a log in no order, with a duplicate for each tenth message
+    folder = Folder(tmp_path)
+    rows = list(generate(300, 6000, duplicates=0.1, shuffle=True))
+    parquet.write_table(pa.Table.from_pylist(rows), tmp_path / "games.parquet")
+
+    # When it is run by four workers on Azurite, twice, and by two threads on SQLite
+    once, again = (
+        _outcomes(folder, out, FOUR_WORKERS, store=azurite_url, table="four") for out in ("first", "second")
+    )
+    alone = _outcomes(folder, "alone", "local[2]", store="sqlite:///store.db", table="games")
+
+    # Then each message took effect once, in the same version, with the same outputs
+    assert once == alone
+    statuses = Counter(status for _, status, _, _ in once.elements())
+    assert statuses == {"processed": 6000, "duplicate": 600}
+    assert {status for _, status, _, _ in again} == {"duplicate"}
+    made = {
+        (message_id, version, outputs)
+        for message_id, status, version, outputs in once
+        if status == "processed"
+    }
+    assert {(message_id, version, outputs) for message_id, _, version, outputs in again if outputs} <= made
+
+
+def _outcomes(folder: Folder, out: str, master: str, *, store: str, table: str) -> Counter[Ended]:
+    """Run the log of games, and return how its deliveries ended."""
+    done = folder.consistent(
+        *("run", "--app", "samples.shooting_range:app", "--messages", "games.parquet", "--store", store),
+        *("--table", table, "--out", out, "--batch-id", out, "--master", master),
+    )
+    assert done.returncode == 0, done.stderr
+    rows = dataset(folder.path / out, partitioning="hive").to_table().to_pylist()
+    return Counter(
+        (
+            *(row[name] for name in ("message_id", "status", "version")),
+            tuple((output["message_id"], output["body"]) for output in row["outputs"]),
+        )
+        for row in rows
+    )
 
 
 @pytest.mark.thorough

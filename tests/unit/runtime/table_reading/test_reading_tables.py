@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from datetime import UTC, datetime
+from math import inf
 
 import pyarrow as pa
 import pytest
@@ -15,6 +16,7 @@ from runtime.batches.context import BatchContext
 from runtime.batches.ledger import Ledger
 from runtime.batches.settings import Claim, Owner
 from runtime.tables import read_batches, read_letters, read_state, read_versions
+from runtime.tables.models import ModelColumns
 from samples.shooting_range import app as shooting_range
 from tests.support.names import new_name
 from tests.unit.cli.stores import on_store, play
@@ -91,6 +93,29 @@ def test_lists_sets_and_numbers_of_a_model_have_types_of_their_own(diaries):
         "weight": "double",
     }
     assert found["after"].to_pylist() == [{"lines": ["line"], "words": ["line"], "weight": 0.0}]
+
+
+@pytest.mark.parametrize(
+    ("model", "state", "expected"),
+    [
+        (
+            shooting_range.handlers["ShootingRange"],
+            b'{"number_of_attempts":3,"wind":1}',
+            {"target_position": None, "number_of_attempts": 3},
+        ),
+        (
+            diary.app.handlers["Diary"],
+            b'{"lines":null,"weight":"Infinity","mood":[]}',
+            {"lines": None, "words": None, "weight": inf},
+        ),
+    ],
+)
+def test_fields_that_a_state_lacks_are_null_and_unknown_ones_are_left_out(model, state, expected):
+    columns = ModelColumns(model)
+
+    values = columns.read(1, [state])
+
+    assert pa.array(values, columns.type).to_pylist() == [expected]
 
 
 class Poured(Message):
