@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from benchmarks.streams import ours, plain, whole, write_files
@@ -23,3 +25,13 @@ def test_all_three_handle_the_same_messages_and_requests_do_not_grow(spark, tmp_
     )
     assert len(taken) == 3
     assert len(set(counted.requests[1:])) == 1
+
+
+def test_of_some_games_at_once_all_end_before_others_begin(tmp_path):
+    write_files(tmp_path / "incoming", epochs=2, size=100, at_once=2)
+
+    files = [path.read_text().splitlines() for path in sorted((tmp_path / "incoming").iterdir())]
+    games = [{json.loads(json.loads(line)["body"])["game_id"] for line in lines} for lines in files]
+    assert [len(lines) for lines in files] == [100, 100]
+    assert [len(each) for each in games] == [2, 2]
+    assert games[0].isdisjoint(games[1])

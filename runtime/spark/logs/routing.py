@@ -125,11 +125,12 @@ def _handlers(routes: _Routes) -> Column:
     for name, found in routes.items():
         types.setdefault(tuple(route.handler for route in found), []).append(name)
     is_theirs = sf.col("problem").isNull() & sf.col("wanted").isNull()
-    handlers = sf.array(sf.when(sf.col("problem").isNull(), sf.col("wanted")))
-    for all_of_type, names in types.items():
-        takes = is_theirs & sf.col("type").isin(names)
-        handlers = sf.when(takes, sf.array(*map(sf.lit, all_of_type))).otherwise(handlers)
-    return handlers
+    named = sf.array(sf.when(sf.col("problem").isNull(), sf.col("wanted")))
+    cases = [
+        (is_theirs & sf.col("type").isin(names), sf.array(*map(sf.lit, all_of_type)))
+        for all_of_type, names in types.items()
+    ]
+    return _first_of(cases, named)
 
 
 def _business_id(routes: _Routes, places: Sequence[Place]) -> Column:
@@ -138,10 +139,23 @@ def _business_id(routes: _Routes, places: Sequence[Place]) -> Column:
     for name, found in routes.items():
         for route in found:
             types.setdefault((route.handler, route.wire_path, route.key_kind), []).append(name)
-    business_id = sf.lit(None).cast("string")
+    cases = []
     for (handler, place, kind), names in types.items():
         key = sf.col(key_name(places.index(place)))
         takes = (sf.col("handler") == handler) & sf.col("type").isin(names) & (key != "")
-        found_id = canonical(key) if kind is KeyKind.UUID else key
-        business_id = sf.when(takes, found_id).otherwise(business_id)
-    return business_id
+        cases.append((takes, canonical(key) if kind is KeyKind.UUID else key))
+    return _first_of(cases, sf.lit(None).cast("string"))
+
+
+def _first_of(cases: Sequence[tuple[Column, Column]], otherwise: Column) -> Column:
+    """Return the value of the first condition that holds.
+
+    Spark writes code for a case inside another one again for each level, so they stand side by side.
+    """
+    if not cases:
+        return otherwise
+    (condition, value), *others = cases
+    column = sf.when(condition, value)
+    for condition, value in others:
+        column = column.when(condition, value)
+    return column.otherwise(otherwise)
