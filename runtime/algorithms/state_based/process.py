@@ -90,7 +90,7 @@ class StateBased:
         outcomes = Outcomes(deliveries.envelopes, self.handler.name, business_id)
         history: History | None = None
         retries = self.retries.start()
-        while waiting := deliveries[len(outcomes) :] if len(outcomes) else deliveries:
+        while waiting := deliveries[len(outcomes) :]:
             try:
                 history = history or await self.load(business_id, waiting)
                 folded = self.invoke(decider, history, waiting, seen)
