@@ -27,9 +27,6 @@ MAX_BYTES = 8 * 2**20
 
 SUFFIX = ".parquet"
 
-_REPEATED = ["type", "handler", "business_id", "status", "reason", "error", "outputs.list.element.type"]
-"""The columns in which values repeat; in all others a dictionary of values would take time and room for nothing."""
-
 Fold = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 """Gives the outcomes of a partition, in the columns of `ARROW_OUTCOME`."""
 
@@ -142,12 +139,7 @@ class PartFile:
             raise self._gone() from error
         # Without Arrow's own schema the file has what Spark would have written, and is read alike by all.
         self._writer = parquet.ParquetWriter(
-            self._stream,
-            ARROW_OUTCOME,
-            compression="zstd",
-            use_dictionary=_REPEATED,
-            write_page_checksum=True,
-            store_schema=False,
+            self._stream, ARROW_OUTCOME, compression="zstd", write_page_checksum=True, store_schema=False
         )
 
     def add(self, outcomes: pa.RecordBatch) -> None:
