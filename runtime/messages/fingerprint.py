@@ -50,7 +50,7 @@ def fingerprint(message_type: str, body: str | bytes, *, packed: bool = False) -
     # The values are normal as they are, as those of nearly all bodies.
     names = sorted(parsed)
     normal = parsed if names == list(parsed) else {name: parsed[name] for name in names}
-    return sha256(_msgpack.pack((message_type, normal))).digest()[:SIZE]  # as `digest` does, without a call
+    return digest((message_type, normal))
 
 
 def digest(value: object) -> bytes:

@@ -18,8 +18,6 @@ from runtime.storage.damage import expect, expect_all
 
 FORMAT = 2
 DIGEST = fingerprint.SIZE
-SIZE_BESIDE = 80
-"""About how many bytes a version takes before compression, without its type, state, headers and captured values."""
 
 
 class StateVersion(NamedTuple):
@@ -77,7 +75,7 @@ def size_beside_state(
     type_: str, headers: Mapping[str, str] | None, captured: Mapping[str, bytes] | None
 ) -> int:
     """Return about how many bytes a version takes before compression, without the state after it."""
-    size = SIZE_BESIDE + len(type_)
+    size = 80 + len(type_)
     if captured:
         size += sum(4 * len(name) + len(value) for name, value in captured.items())
     if headers:

@@ -95,14 +95,6 @@ class Run:
         """The ids of the messages that made the versions, in order."""
         return self.versions.message_ids
 
-    def commit_of(self, position: int) -> Commit:
-        """Return the commit of a version, by its position in the run."""
-        for commit in self.commits:
-            if position < commit.length:
-                return commit
-            position -= commit.length
-        raise IndexError(position)
-
     @property
     def after(self) -> bytes:
         """The encoded state after the last version."""

@@ -6,10 +6,12 @@ is to be noted of each is noted for all of them when it ends.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from handlers import Context
 from handlers.app import HandlerDefinition
+from handlers.documents import NewDocument
 from runtime.algorithms.invocation import HandlerFailedError, invoke_handler
 from runtime.algorithms.state_based.transaction import Transaction
 from runtime.batches.context import BatchContext
@@ -17,7 +19,7 @@ from runtime.clock import Clock
 from runtime.documents.names import object_folder
 from runtime.messages.outcome import Reason
 from runtime.storage import limits
-from runtime.storage.columns import SIZE_BESIDE, size_beside_state
+from runtime.storage.columns import size_beside_state
 from runtime.storage.new_versions import Made
 
 
@@ -46,34 +48,24 @@ class Handling:
         Ends before when the transaction has no room for more at once, when documents were made, and when a message
         makes no version: then returns why.
         """
-        handler, clock, business_id = self._handler, self._clock, self._business_id
-        name, draw_key, output_room = handler.name, handler.draw_key, self._output_room
+        handler, clock = self._handler, self._clock
         deliveries, envelopes = transaction.deliveries, transaction.deliveries.envelopes
         state, before, last_now = transaction.state, transaction.before, transaction.last_now
-        room, attempt = transaction.room(), transaction.attempt
+        room, number = transaction.room(), transaction.number
         made: list[Made] = []
         afters: list[bytes] = []
-        size, context, failure = 0, None, None
+        documents: Sequence[NewDocument] = ()
+        size, failure = 0, None
         rows = slice(first, min(end, first + room.versions))
         columns = (envelopes.message_ids, envelopes.types, envelopes.headers, deliveries.messages)
         for position, message_id, type_, headers, message in zip(
             range(rows.start, rows.stop), *(column[rows] for column in columns), strict=True
         ):
             now = max(clock(), last_now)
-            place = attempt and self._place(attempt, transaction.number + len(made) + 1)
-            context = Context(
-                name,
-                business_id,
-                message_id,
-                now,
-                headers,
-                place=place,
-                draw_key=draw_key,
-                room=output_room,
-            )
+            place = transaction.attempt and self._place(transaction.attempt, number + len(made) + 1)
+            context = self._context(message_id, now, headers, place)
             route = deliveries.routes[type_]
-            revision = route.newest
-            method = route.revisions[revision]
+            method = route.revisions[route.newest]
             try:
                 returned, after = invoke_handler(
                     handler, method, state, before, message=message, context=context
@@ -83,28 +75,41 @@ class Handling:
                 state = handler.codec.reread(before)
                 failure = Failure(position, error.reason, str(error))
                 break
-            captured = context.captured or None
-            beside = SIZE_BESIDE + len(type_)
-            if captured or headers:
-                beside = size_beside_state(type_, headers, captured)
-            largest = max(len(after), beside)
-            if largest > limits.MAX_STATE_BYTES:
-                problem = (
-                    f"The version would take {largest} bytes; up to {limits.MAX_STATE_BYTES} can be stored."
-                )
-                failure = Failure(position, Reason.STATE_TOO_LARGE, problem)
+            beside = size_beside_state(type_, headers, context.captured)
+            if max(len(after), beside) > limits.MAX_STATE_BYTES:
+                failure = _too_large(position, max(len(after), beside))
                 break
-            made.append((position, now, revision, captured, context.published))
+            made.append((position, now, route.newest, context.captured or None, context.published))
             afters.append(after)
             size += beside if after == before else beside + len(after)
-            state, before, last_now = returned, after, now
-            if context.documents or size >= room.size:
+            state, before, last_now, documents = returned, after, now, context.documents
+            if documents or size >= room.size:
                 break
         transaction.extend(made, afters, size, state)
-        if made and context and context.documents and failure is None:
-            transaction.add_documents(context.documents)
+        if documents:
+            transaction.add_documents(documents)
         return failure
+
+    def _context(
+        self, message_id: str, now: int, headers: Mapping[str, str] | None, place: str | None
+    ) -> Context:
+        name, draw_key = self._handler.name, self._handler.draw_key
+        return Context(
+            name,
+            self._business_id,
+            message_id,
+            now,
+            headers,
+            place=place,
+            draw_key=draw_key,
+            room=self._output_room,
+        )
 
     def _place(self, attempt: str, version: int) -> str:
         """Return what the names of the documents begin with that an attempt at a version makes."""
         return f"{object_folder(self._handler.name, self._business_id)}/{attempt}-{version}"
+
+
+def _too_large(position: int, size: int) -> Failure:
+    problem = f"The version would take {size} bytes; up to {limits.MAX_STATE_BYTES} can be stored."
+    return Failure(position, Reason.STATE_TOO_LARGE, problem)

@@ -89,15 +89,6 @@ def test_the_index_tells_without_the_states(run):
 
 
 @given(runs)
-def test_each_version_knows_its_commit(run):
-    expected = [commit for commit in run.commits for _ in range(commit.length)]
-
-    assert [run.commit_of(position) for position in range(len(run.versions))] == expected
-    with pytest.raises(IndexError):
-        run.commit_of(len(run.versions))
-
-
-@given(runs)
 def test_each_version_knows_the_state_it_was_made_on(run):
     states = run.states_before()
 
