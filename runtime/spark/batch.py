@@ -23,7 +23,7 @@ from runtime.spark.folders import absolute_folder
 from runtime.spark.logs.inputs import describe_input
 from runtime.spark.logs.kept import keep_large
 from runtime.spark.logs.log import normalise
-from runtime.spark.logs.reading import Log, open_log, paths_of
+from runtime.spark.logs.reading import Log, open_log
 from runtime.spark.logs.routing import route
 from runtime.spark.passes import Work, unfinished
 from runtime.spark.redriving import redrive_letters
@@ -87,13 +87,13 @@ class Batch:
             if options.keep_large is not None:
                 batch_id = batch_id or new_batch_id()
                 options.step("Keeping what is too large")
-                keep_large(given, options.limits, absolute_folder(options.keep_large), batch_id)
-            log = normalise(given, options.source, options.limits)
+                keep_large(given.rows, options.limits, absolute_folder(options.keep_large), batch_id)
+            log = normalise(given.rows, options.source, options.limits)
             types, partitions = options.types_of(self.app), partitions_of(self.spark, options)
-            # Java plans either on one core, which is most of the time that a small log takes.
+            # Java plans on one core, which is most of the time that a small log takes.
             with ThreadPoolExecutor(1, "planning") as beside:
                 planned = beside.submit(route, log, self.app, partitions, types=types)
-                what = describe_input(given, paths_of(messages))
+                what = describe_input(given)
             first = partial(_handle, planned.result(), types)
             return self._rounds().run(batch_id, str(what), first, what.messages)
 

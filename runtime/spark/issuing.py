@@ -31,7 +31,7 @@ from runtime.spark.beginning import Probe, check_workers
 from runtime.spark.folders import absolute_folder
 from runtime.spark.logs.inputs import describe_input
 from runtime.spark.logs.log import normalise
-from runtime.spark.logs.reading import Log, open_log, paths_of
+from runtime.spark.logs.reading import Log, open_log
 from runtime.spark.sessions.failures import failing_as
 from runtime.spark.sessions.settings import job_settings
 from runtime.spark.workers.concurrency import ConcurrencyLimit
@@ -77,13 +77,11 @@ def issue_tokens(
         check_reach(connection, spark)
         check_workers(spark, Probe(app, place.for_workers(), None))
         given = open_log(spark, messages, log_format, step)
-        log = normalise(given, source, limits)
+        log = normalise(given.rows, source, limits)
         folder = absolute_folder(out)
         _check_free(folder)
         step("Reading the log")
-        what = sha256(f"{describe_input(given, paths_of(messages))}; source={source}".encode()).hexdigest()[
-            :32
-        ]
+        what = sha256(f"{describe_input(given)}; source={source}".encode()).hexdigest()[:32]
         was_issued = connection.run(connection.table.get(ISSUED, what)) is not None
         named = log.where(sf.col("problem").isNull()).withColumn("headers", _with_token())
         with failing_as(BatchFailedError):

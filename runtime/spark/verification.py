@@ -200,7 +200,7 @@ class _Verifying:
     def run(self, messages: Log) -> Verification:
         """Verify the log, and with `cascade` what its replays publish."""
         options = self.options
-        given = open_log(self.spark, messages, options.log_format, options.step)
+        given = open_log(self.spark, messages, options.log_format, options.step).rows
         log = normalise(given, options.source, options.limits)
         connection = open_table(self.store, self.table, make=False)
         check_reach(connection, self.spark)

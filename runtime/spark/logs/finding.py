@@ -48,12 +48,18 @@ class Entry(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LogFiles:
-    """The format of a log, its files, whether it has folders that are no partitions, and what is passed over of it."""
+    """The format of a log, its files, whether it has folders that are no partitions, and what is passed over of it.
+
+    `within` are, for each file, the names of the folders from the log's own to it. `are_on_disk` says that this process
+    can read them all on the disks of this machine.
+    """
 
     format: str
     files: Sequence[Entry]
     is_nested: bool
     skipped: str | None
+    within: Sequence[tuple[str, ...]]
+    are_on_disk: bool
 
 
 def find_files(listing: Listing, paths: Sequence[str], format_: str | None = None) -> LogFiles:
@@ -80,7 +86,14 @@ def find_files(listing: Listing, paths: Sequence[str], format_: str | None = Non
         if chosen == "json" and len(found.files) == 1 and beginning.is_empty:
             raise LogError(f"The log at {found.where} holds no messages: its file is empty.")
         check_beginning(found.files[0].url, chosen, beginning)
-    return LogFiles(chosen, found.files, found.is_nested(chosen, one_root=len(roots) == 1), found.remark)
+    return LogFiles(
+        chosen,
+        found.files,
+        found.is_nested(chosen, one_root=len(roots) == 1),
+        found.remark,
+        found.within,
+        all(map(listing.is_on_disk, roots)),
+    )
 
 
 class Listing(Protocol):
@@ -98,6 +111,10 @@ class Listing(Protocol):
         """Return how a file begins, None where that cannot be told without reading all of it."""
         ...
 
+    def is_on_disk(self, file: Entry) -> bool:
+        """Say whether this process can read a file on the disks of this machine."""
+        ...
+
 
 class _Found:
     """What was found so far of the log at some paths."""
@@ -106,9 +123,9 @@ class _Found:
         self.where = where
         self.roots = roots
         self.files: list[Entry] = []
+        self.within: list[tuple[str, ...]] = []
         self.folders: list[tuple[Entry, tuple[str, ...]]] = []
         self.skipped: list[str] = []
-        self._placed: set[tuple[str, ...]] = set()
 
     def add(self, entry: Entry, within: tuple[str, ...]) -> None:
         """Take a file, or a folder to be looked into; `within` are the names from the log's own folder to it."""
@@ -124,7 +141,7 @@ class _Found:
             self.folders.append((entry, within))
         else:
             self.files.append(entry)
-            self._placed.add(within[:-1])
+            self.within.append(within[:-1])
 
     def format(self) -> str:
         """Return the format that the names of the log's folders or files say, Parquet when they say none."""
@@ -163,11 +180,17 @@ class _Found:
 
         Parquet in folders such as dt=2026-01-01 alone is read as partitions, whose names are columns.
         """
-        below = [folders for folders in self._placed if folders]
+        places = set(self.within)
+        below = [folders for folders in places if folders]
         if not below:
             return False
-        are_partitions = all("=" in name for folders in below for name in folders) and () not in self._placed
+        are_partitions = all("=" in name for folders in below for name in folders) and () not in places
         return not (format_ == "parquet" and are_partitions and one_root)
+
+
+def is_packed(name: str) -> bool:
+    """Say whether the name of a file says that it is compressed."""
+    return _PACKED.search(name.lower()) is not None
 
 
 def _suffix(name: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 from pyspark.sql import Column, DataFrame
@@ -10,32 +9,45 @@ from pyspark.sql import functions as sf
 from pyspark.sql.types import ArrayType, MapType, StructField, StructType
 
 from runtime.errors import LogError
+from runtime.spark.logs.contents import read_contents
+from runtime.spark.logs.reading import OpenedLog
 from runtime.spark.sessions.failures import failing_as
 
 
 class Input(NamedTuple):
-    """What tells a log from others: how many messages it has, and a checksum of them in any order."""
+    """What tells a log from others: how many messages it has, and what names them whatever their order."""
 
     messages: int
-    checksum: int
+    name: str
 
     def __str__(self) -> str:
-        return f"{self.messages} messages with checksum {self.checksum:016x}"
+        return f"{self.messages} messages with {self.name}"
 
 
-def describe_input(log: DataFrame, paths: Sequence[str] | None = None) -> Input:
+def describe_input(log: OpenedLog) -> Input:
     """Return what tells a log from others. Reads the log once.
 
-    Raises `LogError` for a log without messages, or whose files are damaged.
+    Files on the disks of this machine are known by a digest of their bytes; all others by a checksum of the messages,
+    which takes a Spark job. Raises `LogError` for a log without messages, or whose files are damaged.
     """
-    where = f" at {', '.join(paths)}" if paths else ""
-    checksum = sf.sum(sf.xxhash64(*map(_hashable, log.schema)).cast("decimal(20,0)"))
-    with failing_as(lambda sentence: LogError(f"The log{where} cannot be read: {sentence}")):
-        row = log.agg(sf.count("*").alias("count"), checksum.alias("checksum")).first()
-    if row is None or row["count"] == 0:
+    contents = None if log.files is None else read_contents(log.files)
+    where = f" at {', '.join(log.paths)}" if log.paths else ""
+    found = (
+        _of_rows(log.rows, where)
+        if contents is None
+        else Input(contents.messages, f"digest {contents.digest}")
+    )
+    if found.messages == 0:
         message = f"The log{where} holds no messages: there is nothing to run."
         raise LogError(message)
-    return Input(row["count"], int(row["checksum"]) % 2**64)
+    return found
+
+
+def _of_rows(log: DataFrame, where: str) -> Input:
+    checksum = sf.sum(sf.xxhash64(*map(_hashable, log.schema)).cast("decimal(20,0)"))
+    with failing_as(lambda sentence: LogError(f"The log{where} cannot be read: {sentence}")):
+        (row,) = log.agg(sf.count("*").alias("count"), checksum.alias("checksum")).collect()
+    return Input(row["count"], f"checksum {int(row['checksum'] or 0) % 2**64:016x}")
 
 
 def _hashable(field: StructField) -> Column:

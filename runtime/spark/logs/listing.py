@@ -42,6 +42,7 @@ class RootListing(Protocol):
     """What there is at one file or folder of a log."""
 
     root: Entry
+    is_on_disk: bool
 
     def entries(self, folder: Entry) -> Iterable[Entry]:
         """Give what is in a folder."""
@@ -78,6 +79,10 @@ class DiskListing:
         """Return how a file begins, None where that cannot be told without reading all of it."""
         return self._listing_of(file).beginning(file)
 
+    def is_on_disk(self, file: Entry) -> bool:
+        """Say whether this process can read a file on the disks of this machine."""
+        return self._listing_of(file).is_on_disk
+
     def _listing_of(self, entry: Entry) -> RootListing:
         return next(each for each in self._listings if entry.url.startswith(each.root.url))
 
@@ -97,6 +102,10 @@ class SessionListing(DiskListing):
         found = _of_disk(path) if _is_path(path) else _of_url(path)
         return found or [SparkListing(self._spark, path)]
 
+    def is_on_disk(self, file: Entry) -> bool:
+        """Say whether this process can read a file on the disks of this machine, and the session reads these too."""
+        return not self._has_other_disks() and super().is_on_disk(file)
+
     def _has_other_disks(self) -> bool:
         """Say whether a path may be one of another machine, or of a cluster's file system."""
         return _HADOOP_SETTINGS in os.environ or not is_local(master_of(self._spark))
@@ -109,6 +118,7 @@ class FolderListing:
         self._folder = folder
         self._check(folder.path)
         self.root = Entry(folder.path, is_folder=folder.is_folder())
+        self.is_on_disk = folder.is_local
 
     def entries(self, folder: Entry) -> Iterator[Entry]:
         """Give what is in a folder."""
@@ -146,6 +156,8 @@ class SparkListing:
 
     Costs a job. Raises `LogError` for a file system that is not there, or that Spark does not know.
     """
+
+    is_on_disk = False
 
     def __init__(self, spark: SparkSession, path: str) -> None:
         reader = spark.read.format("binaryFile").option("recursiveFileLookup", "true")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 from pyspark.errors import PySparkException
@@ -23,21 +23,29 @@ Log = DataFrame | str | Path | Sequence[str | Path] | Any
 _OBJECTS = ("body", "headers")
 
 
+class OpenedLog(NamedTuple):
+    """A log as a DataFrame, as it was given; of one that was given by paths, these and the files there."""
+
+    rows: DataFrame
+    paths: Sequence[str] = ()
+    files: LogFiles | None = None
+
+
 def open_log(
     spark: SparkSession, log: Log, format_: str | None = None, say: Callable[[str], None] = lambda _: None
-) -> DataFrame:
-    """Return a log as a DataFrame, in whatever form it is given; `say` is told what is not read of it.
+) -> OpenedLog:
+    """Open a log in whatever form it is given; `say` is told what is not read of it.
 
     Raises `LogError` when it cannot be read, and `UsageError` for what is no log at all.
     """
     if isinstance(log, DataFrame):
-        return log
-    paths = paths_of(log)
+        return OpenedLog(log)
+    paths = _paths_of(log)
     if paths is not None:
         files = find_files(SessionListing(spark), paths, format_)
         if files.skipped:
             say(f"Reading the log without {files.skipped}")
-        return _read(spark, paths, files, is_guessed=format_ is None)
+        return OpenedLog(_read(spark, paths, files, is_guessed=format_ is None), paths, files)
     if type(log).__module__.partition(".")[0] == "pandas":
         log = _of_pandas(log)
     elif not hasattr(log, "__arrow_c_stream__"):
@@ -46,7 +54,7 @@ def open_log(
             f"{type(log).__name__}."
         )
         raise UsageError(message)
-    return spark.createDataFrame(pa.table(log))
+    return OpenedLog(spark.createDataFrame(pa.table(log)))
 
 
 def read_log(spark: SparkSession, path: str, format_: str | None = None) -> DataFrame:
@@ -54,10 +62,10 @@ def read_log(spark: SparkSession, path: str, format_: str | None = None) -> Data
 
     Raises `LogError` when there is nothing there.
     """
-    return open_log(spark, path, format_)
+    return open_log(spark, path, format_).rows
 
 
-def paths_of(log: Log) -> Sequence[str] | None:
+def _paths_of(log: Log) -> Sequence[str] | None:
     """Return the paths of a log, None when it is given as a table."""
     if isinstance(log, str | Path):
         return [str(log)]

@@ -1,5 +1,6 @@
 """A batch runs once: its outcomes are written once, put in place whole, and never change."""
 
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -52,8 +53,10 @@ def test_the_outcomes_are_read_from_what_was_written(batch):
     assert batch.counter.calls("query") == calls == 10
 
 
-def test_running_it_again_returns_what_was_published(batch, tmp_path):
-    again = batch.run(wrap=CountCalls(str(tmp_path)))
+@pytest.mark.parametrize("is_copied", [False, True])
+def test_running_it_again_returns_what_was_published(batch, tmp_path, is_copied):
+    log = shutil.copy(batch.log, tmp_path / "copied.jsonl") if is_copied else batch.log
+    again = batch.run(messages=log, wrap=CountCalls(str(tmp_path)))
 
     # Nothing is handled, and the outcomes are those of the first time
     assert all_outcomes(again) == all_outcomes(batch.outcomes)

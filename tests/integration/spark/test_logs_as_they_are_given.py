@@ -23,7 +23,9 @@ def ids(spark, log, **options):
     """Return the ids of the messages of a log, and what is said of it."""
     said: list[str] = []
     rows = (
-        normalise(open_log(spark, log, say=said.append, **options)).select("message_id", "problem").collect()
+        normalise(open_log(spark, log, say=said.append, **options).rows)
+        .select("message_id", "problem")
+        .collect()
     )
     assert not [row["problem"] for row in rows if row["problem"]]
     return sorted(row["message_id"] for row in rows), said
@@ -77,7 +79,7 @@ def test_a_byte_order_mark_is_passed_over_at_the_beginning_of_a_file_only(spark,
         (tmp_path / name).mkdir()
         (tmp_path / name / f"log{suffix}").write_bytes(pack(content))
 
-    rows = {name: normalise(open_log(spark, tmp_path / name)).collect() for name in files}
+    rows = {name: normalise(open_log(spark, tmp_path / name).rows).collect() for name in files}
 
     problems = {name: [row["problem"] is not None for row in found] for name, found in rows.items()}
     assert problems == {
@@ -151,7 +153,7 @@ def test_bodies_that_are_structs_or_dicts(spark):
     frame = pd.DataFrame(columns)
 
     def read(log):
-        rows = normalise(open_log(spark, log)).orderBy("message_id").collect()
+        rows = normalise(open_log(spark, log).rows).orderBy("message_id").collect()
         return [json.loads(row["body"]) for row in rows], [row["headers"] for row in rows]
 
     assert read(frame) == (bodies, headers)
