@@ -2,9 +2,10 @@
 
 Files of messages are taken one by one, each as a micro-batch: by a plain `foreachBatch` that appends Parquet, and by
 `run_stream`. Printed are how long micro-batches take and, of ours, whether that, the requests of the driver to the
-store and its memory grow with the epochs: the first fifth of them is set beside the last. With `--whole` the same
-messages are run as one batch, too. What a session does first is left out: a tenth of the micro-batches. The time of the
-processor is that of the driver, Java and the workers together: it tells more than the clock where others work, too.
+store, its memory and Java's heap grow with the epochs: the first fifth of them is set beside the last. With `--whole`
+the same messages are run as one batch, too. What a session does first is left out: a tenth of the micro-batches. The
+time of the processor is that of the driver, Java and the workers together: it tells more than the clock where others
+work, too.
 """
 
 from __future__ import annotations
@@ -15,10 +16,10 @@ import resource
 import statistics
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from pyspark.sql import DataFrame, SparkSession
@@ -37,16 +38,18 @@ from samples.shooting_range.log import generate
 TABLE = "games"
 PER_GAME = 50
 GOAL_SECONDS, GOAL_SHARE = 0.3, 0.8
-_MEGABYTE = 1024
+_KILOBYTES, _BYTES = 2**10, 2**20
+"""How many make a megabyte."""
 
 
 @dataclass
 class Metered(MicroBatches):
-    """Micro-batches whose driver's requests to the store are counted, and whose driver's memory is looked at."""
+    """Micro-batches whose driver's requests to the store are counted, and its memory and Java's looked at."""
 
     requests: list[int] = field(default_factory=list, init=False)
     busy: list[float] = field(default_factory=list, init=False)
     megabytes: list[float] = field(default_factory=list, init=False)
+    heap: list[float] = field(default_factory=list, init=False)
 
     def __call__(self, messages: DataFrame, epoch: int) -> None:
         """Run a micro-batch, and take note of what it asked."""
@@ -57,7 +60,14 @@ class Metered(MicroBatches):
         connection.table = plain
         self.busy.append(processor_time())
         self.requests.append(counted.calls - counted.counts["barrier"])
-        self.megabytes.append(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / _MEGABYTE)
+        self.megabytes.append(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / _KILOBYTES)
+        self.heap.append(_heap_bytes(messages.sparkSession) / _BYTES)
+
+
+def _heap_bytes(spark: SparkSession) -> int:
+    """Return how much of its heap Java uses, what it has not collected yet included."""
+    jvm: Any = spark._jvm  # noqa: SLF001 - there is no public way to the JVM
+    return int(jvm.java.lang.management.ManagementFactory.getMemoryMXBean().getHeapMemoryUsage().getUsed())
 
 
 def write_files(folder: Path, epochs: int, size: int, at_once: int | None = None) -> None:
@@ -144,6 +154,7 @@ def main(
         _print_growth("seconds", taken)
         _print_growth("requests of the driver", counted.requests)
         _print_growth("memory of the driver, MB", counted.megabytes)
+        _print_growth("heap of Java, MB, at least", counted.heap, min)
         size = sum(path.stat().st_size for path in (folder / "checkpoint").rglob("*") if path.is_file())
         print(f"checkpoint: {size / epochs:,.0f} bytes for each epoch")
         if is_whole:
@@ -171,9 +182,11 @@ def _percentile(values: Sequence[float], share: int) -> float:
     return statistics.quantiles(values, n=100, method="inclusive")[share - 1]
 
 
-def _print_growth(name: str, values: Sequence[float]) -> None:
+def _print_growth(
+    name: str, values: Sequence[float], of: Callable[[Sequence[float]], float] = statistics.median
+) -> None:
     fifth = max(1, len(values) // 5)
-    first, last = statistics.median(values[:fifth]), statistics.median(values[-fifth:])
+    first, last = of(values[:fifth]), of(values[-fifth:])
     print(f"{name}: {first:.2f} in the first fifth of the epochs, {last:.2f} in the last")
 
 
