@@ -7,7 +7,7 @@ these disks, or is too much for one process, is left to Spark, and so is what Sp
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from hashlib import file_digest, sha256
 from pathlib import Path
@@ -50,9 +50,7 @@ def read_contents(files: LogFiles) -> Contents | None:
         ):
             return None
         messages = sum(map(count, paths))
-        digests = sorted(
-            [*_partitions(within), _digest(path)] for path, within in zip(paths, files.within, strict=True)
-        )
+        digests = sorted(zip(_partitions(files), map(_digest, paths), strict=True))
     except (OSError, pa.ArrowException):
         return None
     return Contents(messages, sha256(msgpack.packb(digests)).hexdigest()[:32])
@@ -65,18 +63,17 @@ def _fits_its_checksums(path: Path) -> bool:
     except FileNotFoundError:
         return True
     kind, size, expected = beside[:4], int.from_bytes(beside[4:8]), beside[8:]
+    if kind != _HADOOPS or not 0 < size <= _CHUNK:
+        return False
     with path.open("rb") as file:
         pieces = iter(partial(file.read, size), b"")
-        return (
-            kind == _HADOOPS
-            and size > 0
-            and b"".join(crc32(piece).to_bytes(4) for piece in pieces) == expected
-        )
+        return b"".join(crc32(piece).to_bytes(4) for piece in pieces) == expected
 
 
-def _partitions(within: tuple[str, ...]) -> list[str]:
-    """Return the folders of a file that are columns of a log of Parquet."""
-    return [name for name in within if "=" in name]
+def _partitions(files: LogFiles) -> Sequence[tuple[str, ...]]:
+    """Return for each file the names of its folders that are columns of the log."""
+    are_columns = files.format == "parquet" and not files.is_nested
+    return files.within if are_columns else [()] * len(files.files)
 
 
 def _digest(path: Path) -> str:

@@ -71,6 +71,12 @@ def test_partitions_are_columns_of_a_log_and_so_their_names_count(tmp_path):
     assert of("1/type=Start") == of("2/type=Start") != of("3/type=Fire")
 
 
+def test_folders_of_lines_are_no_columns(tmp_path):
+    for place in ("log/type=Start", "copied/type=Fire", "flat"):
+        written(tmp_path / place / "part-0.jsonl", LINE)
+    assert read(tmp_path / "log") == read(tmp_path / "copied") == read(tmp_path / "flat")
+
+
 @given(
     lines=st.lists(st.sampled_from([b"{}", b"x", b"", b" ", b"\t", b"\xff"])),
     ends=st.data(),
@@ -131,9 +137,10 @@ def test_packed_lines_are_left_to_spark(tmp_path):
         lambda crc: b"crd" + crc[3:],
         lambda crc: crc[:-1],
         lambda crc: crc[:4] + bytes(4) + crc[8:],
+        lambda crc: crc[:4] + b"\xff" + crc[5:],
         lambda _: b"",
     ],
-    ids=["another kind", "too short", "no bytes each", "empty"],
+    ids=["another kind", "too short", "of no bytes", "of too many bytes", "empty"],
 )
 def test_a_file_that_does_not_fit_the_checksums_beside_it_is_left_for_spark_to_tell(tmp_path, damaged):
     # Given a file with the checksums that Hadoop writes beside it, of 512 bytes each
