@@ -93,7 +93,7 @@ def normalise(log: DataFrame, source: str | None = None, limits: MessageLimits =
         "CASE WHEN problem IS NULL THEN entries END AS headers",
         "make_valid_utf8(handler) AS handler",
         f"coalesce({too_large(limits)}, problem) AS problem",
-        f"coalesce({note()}, make_valid_utf8(line)) AS line",
+        f"coalesce({note()}, CASE WHEN problem IS NOT NULL THEN make_valid_utf8(line) END) AS line",
     )
 
 
@@ -125,14 +125,9 @@ def _judge(log: DataFrame, source: str | None, limits: MessageLimits) -> _Judged
         _map(types["headers"]).alias("entries"),
     )
     checked = read.selectExpr("*", f"{first_of(_checks(types))} AS problem")
-    return _Judged(_with_line(checked, limits), types)
-
-
-def _with_line(checked: DataFrame, limits: MessageLimits) -> DataFrame:
-    """Keep the line of a row that is no message, or a note on it when it is too large; and of no other row."""
-    is_kept = f"problem IS NOT NULL AND {EXCESS} IS NULL"
-    kept = checked.withColumn("line", sf.expr(f"CASE WHEN {is_kept} THEN line END"))
-    return kept.withColumn(EXCESS, sf.expr(f"coalesce({EXCESS}, {measured_row(limits)})"))
+    # The line of a row that is no message is kept, unless that is too large.
+    excess = f"CASE WHEN {EXCESS} IS NOT NULL THEN {EXCESS} WHEN problem IS NOT NULL THEN {measured_row(limits)} END"
+    return _Judged(checked.withColumn(EXCESS, sf.expr(excess)), types)
 
 
 def _message_id(source: str | None) -> str:
