@@ -14,6 +14,8 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
 from pyspark.sql.types import BinaryType
 
+from runtime.spark.logs.sql import texts
+
 Place = tuple[str, ...]
 """The names of the fields, from the body down, of which the last one is a business id."""
 
@@ -37,22 +39,18 @@ def with_keys(messages: DataFrame, types: Mapping[Place, Collection[str]]) -> Da
 
     The columns are null for messages of other types than those that have a business id in that place.
     """
-    given = sf.nullif(sf.col("given"), sf.lit(""))
+    given = "nullif(given, '')"
     if isinstance(messages.schema["body"].dataType, BinaryType):
-        return messages.select("*", *(given.alias(key_name(number)) for number in range(len(types))))
+        return messages.selectExpr("*", *(f"{given} AS {key_name(number)}" for number in range(len(types))))
     # What is found is looked at twice, so it is a column of its own, or Spark would search for each use.
-    quick = [
-        sf.when(given.isNull() & sf.col("type").isin(list(names)), find(place)).alias(f"quick_{number}")
-        for number, (place, names) in enumerate(types.items())
-    ]
-    keys = [
-        sf.when(
-            sf.col("type").isin(list(names)), sf.coalesce(given, _found_or_read(f"quick_{number}", place))
-        )
-        for number, (place, names) in enumerate(types.items())
-    ]
-    named = [key.alias(key_name(number)) for number, key in enumerate(keys)]
-    return messages.select("*", *quick).select("*", *named)
+    quick, keys = [], []
+    for number, (place, names) in enumerate(types.items()):
+        is_one, found = f"type IN ({texts(names)})", f"quick_{number}"
+        quick.append(sf.when(sf.expr(f"{given} IS NULL AND {is_one}"), find(place)).alias(found))
+        found_or_read = sf.when(sf.expr(f"{found} != ''"), sf.col(found)).otherwise(read(place))
+        key = sf.when(sf.expr(is_one), sf.coalesce(sf.expr(given), found_or_read))
+        keys.append(key.alias(key_name(number)))
+    return messages.select("*", *quick).select("*", *keys)
 
 
 def key_name(number: int) -> str:
@@ -74,10 +72,6 @@ def read(place: Place) -> Column:
     for name in place:
         column = column.getField(name)
     return column
-
-
-def _found_or_read(found: str, place: Place) -> Column:
-    return sf.when(sf.col(found) != "", sf.col(found)).otherwise(read(place))
 
 
 def _object_with(place: Place) -> str:

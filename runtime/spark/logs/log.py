@@ -8,7 +8,9 @@ turned into NULL.
 from __future__ import annotations
 
 import secrets
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from typing import NamedTuple
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
@@ -32,6 +34,7 @@ from runtime.errors import LogError, UsageError
 from runtime.messages import message_ids
 from runtime.messages.limits import USUAL, MessageLimits
 from runtime.spark.logs.sizes import EXCESS, measured_row, note, too_large, with_excess, without_long_lines
+from runtime.spark.logs.sql import first_of, text
 from runtime.spark.schemas import OPTIONAL, REQUIRED
 
 _JSON_OPTIONS = {
@@ -62,6 +65,14 @@ _GIVEN = "as_given"
 _ZONE = r"(Z|[+-]\d{2}:?\d{2})\z"
 _LATEST = to_microseconds(datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC))
 _HEADERS = MapType(StringType(), StringType())
+_Types = Mapping[str, DataType]
+
+
+class _Judged(NamedTuple):
+    """The rows of a log with what was found of them, and of which types the columns are that a log has."""
+
+    rows: DataFrame
+    types: _Types
 
 
 def normalise(log: DataFrame, source: str | None = None, limits: MessageLimits = USUAL) -> DataFrame:
@@ -69,19 +80,20 @@ def normalise(log: DataFrame, source: str | None = None, limits: MessageLimits =
 
     Of a row that is too large only a note is left, with what names the message.
     """
-    judged = _judge(log, source, limits)
-    is_packed = isinstance(judged.schema["body"].dataType, BinaryType)
-    return judged.select(
-        _valid(sf.col("id")).alias("message_id"),
-        _valid(sf.col("type")).alias("type"),
-        sf.col("body") if is_packed else _valid(sf.col("body")).alias("body"),
-        _valid(sf.col("business_id")).alias("business_id"),
-        sf.col("number").alias("sequence"),
-        _storable(sf.col("time")).alias("enqueued_at"),
-        sf.when(sf.col("problem").isNull(), sf.col("map")).alias("headers"),
-        _valid(sf.col("handler")).alias("handler"),
-        sf.coalesce(too_large(limits), sf.col("problem")).alias("problem"),
-        sf.coalesce(note(), _valid(sf.col("line"))).alias("line"),
+    judged, types = _judge(log, source, limits)
+    is_packed = isinstance(types["body"], BinaryType)
+    return judged.selectExpr(
+        "make_valid_utf8(id) AS message_id",
+        "make_valid_utf8(type) AS type",
+        # bytes stay as they are
+        "body" if is_packed else "make_valid_utf8(body) AS body",
+        "make_valid_utf8(business_id) AS business_id",
+        "number AS sequence",
+        f"{_storable('instant')} AS enqueued_at",
+        "CASE WHEN problem IS NULL THEN entries END AS headers",
+        "make_valid_utf8(handler) AS handler",
+        f"coalesce({too_large(limits)}, problem) AS problem",
+        f"coalesce({note()}, CASE WHEN problem IS NOT NULL THEN make_valid_utf8(line) END) AS line",
     )
 
 
@@ -96,39 +108,37 @@ def large_rows(log: DataFrame, limits: MessageLimits) -> DataFrame:
 
 
 def _large(log: DataFrame, limits: MessageLimits) -> DataFrame:
-    return _judge(log, None, limits).where(sf.col(EXCESS).isNotNull())
+    return _judge(log, None, limits).rows.where(f"{EXCESS} IS NOT NULL")
 
 
-def _judge(log: DataFrame, source: str | None, limits: MessageLimits) -> DataFrame:
+def _judge(log: DataFrame, source: str | None, limits: MessageLimits) -> _Judged:
     """Add to each row what is read of it, and what is wrong with it; of one that is too large a note is left."""
     given = _parse_lines(log, limits) if log.columns == ["line"] else _check_columns(log)
-    parsed = with_excess(given, limits)
+    types = {field.name: field.dataType for field in given.schema}
+    parsed = with_excess(given, types, limits)
     # What takes long and is used twice is a column of its own, or Spark would compute it for each use.
     read = parsed.select(
         "*",
-        _message_id(source).alias("id"),
-        _number(parsed.schema["sequence"].dataType).alias("number"),
-        _time(parsed.schema["enqueued_at"].dataType).alias("time"),
-        _map(parsed.schema["headers"].dataType).alias("map"),
+        sf.expr(f"{_message_id(source)} AS id"),
+        sf.expr(f"{_number(types['sequence'])} AS number"),
+        sf.expr(f"{_time(types['enqueued_at'])} AS instant"),
+        _map(types["headers"]).alias("entries"),
     )
-    return _with_line(read.select("*", sf.coalesce(*_checks(parsed, limits)).alias("problem")), limits)
+    checked = read.selectExpr("*", f"{first_of(_checks(types))} AS problem")
+    # The line of a row that is no message is kept, unless that is too large.
+    excess = f"CASE WHEN {EXCESS} IS NOT NULL THEN {EXCESS} WHEN problem IS NOT NULL THEN {measured_row(limits)} END"
+    return _Judged(checked.withColumn(EXCESS, sf.expr(excess)), types)
 
 
-def _with_line(checked: DataFrame, limits: MessageLimits) -> DataFrame:
-    """Keep the line of a row that is no message, or a note on it when it is too large; and of no other row."""
-    is_kept = sf.col("problem").isNotNull() & sf.col(EXCESS).isNull()
-    kept = checked.withColumn("line", sf.when(is_kept, sf.col("line")))
-    return kept.withColumn(EXCESS, sf.coalesce(sf.col(EXCESS), measured_row(limits)))
-
-
-def _message_id(source: str | None) -> Column:
-    message_id = canonical(sf.col("message_id"))
+def _message_id(source: str | None) -> str:
+    message_id = canonical("message_id")
     if not source:
         return message_id
     check_source(source)
+    prefix = text(f"{source}:")
     # What was a dead letter of this log has the name before its id already.
-    named = sf.concat(sf.lit(f"{source}:"), message_id)
-    return sf.when(message_id.startswith(f"{source}:"), message_id).otherwise(named)
+    named = f"startswith({message_id}, {prefix})"
+    return first_of([(named, message_id)], f"concat({prefix}, {message_id})")
 
 
 def check_source(source: str) -> None:
@@ -141,83 +151,75 @@ def check_source(source: str) -> None:
         raise UsageError(message)
 
 
-def _checks(parsed: DataFrame, limits: MessageLimits) -> list[Column]:
-    """Return what is wrong with a row, in the order of what is told first, each null when it is not so."""
-    is_text = isinstance(parsed.schema["enqueued_at"].dataType, StringType)
+def _checks(types: _Types) -> Sequence[tuple[str, str]]:
+    """Return what may be wrong with a row that is not too large, and how that is told; what is told first is first."""
+    is_text = isinstance(types["enqueued_at"], StringType)
     untimely = "is no time like 2026-01-31T12:00:00Z" if is_text else "is not within the years 1601 to 9999"
     return [
-        too_large(limits),
-        *_unreadable(parsed),
+        *_unreadable(types),
         _required("message_id"),
-        sf.when(
-            sf.length("message_id") > message_ids.MAX_LENGTH,
-            sf.lit("message_id has more than 255 characters"),
+        (
+            f"length(message_id) > {message_ids.MAX_LENGTH}",
+            text("message_id has more than 255 characters"),
         ),
         _required("type"),
-        sf.when(sf.col("body").isNull(), sf.lit("body is missing")),
-        _lost("sequence", sf.col("number"), "is no 64-bit integer"),
-        _lost("enqueued_at", _storable(sf.col("time")), untimely),
-        _lost("headers", sf.col("map"), "is no object of texts"),
+        ("body IS NULL", text("body is missing")),
+        _lost("sequence", "number", "is no 64-bit integer"),
+        _lost("enqueued_at", _storable("instant"), untimely),
+        _lost("headers", "entries", "is no object of texts"),
     ]
 
 
-def canonical(column: Column) -> Column:
+def canonical(name: str) -> str:
     """Return a column in which a UUID in any spelling is in small letters with hyphens."""
-    pattern = message_ids.UUID_PATTERN + r"\z"
-    spelled = sf.lower(sf.regexp_replace(column, pattern, "$1-$2-$3-$4-$5"))
+    pattern, plain = (
+        text(each + r"\z") for each in (message_ids.UUID_PATTERN, message_ids.CANONICAL_PATTERN)
+    )
+    spelled = f"lower(regexp_replace({name}, {pattern}, '$1-$2-$3-$4-$5'))"
     # Most ids are canonical already, which the simpler pattern tells in a fraction of the time.
-    done = column.isNull() | column.rlike(message_ids.CANONICAL_PATTERN + r"\z")
-    return sf.when(done, column).when(column.rlike(pattern), spelled).otherwise(column)
+    done = f"{name} IS NULL OR {name} RLIKE {plain}"
+    return first_of([(done, name), (f"{name} RLIKE {pattern}", spelled)], name)
 
 
-def _unreadable(log: DataFrame) -> list[Column]:
+def _unreadable(types: _Types) -> Sequence[tuple[str, str]]:
     """Return checks for what cannot be read; bytes in another encoding would be changed on their way, or stop Spark."""
-    if "unparsed" in log.columns:
+    if "unparsed" in types:
         return [
-            sf.when(~sf.is_valid_utf8("line"), sf.lit("the line is not UTF-8")),
-            sf.when(sf.col("unparsed"), sf.lit("the line is not one JSON object")),
-            sf.when(_has_half("line"), sf.lit("the line has half a character, an unpaired surrogate")),
+            ("NOT is_valid_utf8(line)", text("the line is not UTF-8")),
+            ("unparsed", text("the line is not one JSON object")),
+            (_has_half("line"), text("the line has half a character, an unpaired surrogate")),
         ]
-    texts = [field.name for field in log.schema if isinstance(field.dataType, StringType)]
-    checks = [
-        sf.when(~sf.is_valid_utf8(name), sf.lit(f"{name} is not UTF-8"))
-        for name in texts
-        if name not in ("line", _GIVEN)
-    ]
-    if isinstance(log.schema["headers"].dataType, MapType):
-        joined = sf.concat(
-            sf.array_join(sf.map_keys("headers"), ""), sf.array_join(sf.map_values("headers"), "")
-        )
-        checks.append(sf.when(~sf.is_valid_utf8(joined), sf.lit("headers are not UTF-8")))
+    texts = [name for name, found in types.items() if isinstance(found, StringType) and name != "line"]
+    checks = [(f"NOT is_valid_utf8({name})", text(f"{name} is not UTF-8")) for name in texts]
+    if isinstance(types["headers"], MapType):
+        joined = "concat(array_join(map_keys(headers), ''), array_join(map_values(headers), ''))"
+        checks.append((f"NOT is_valid_utf8({joined})", text("headers are not UTF-8")))
     return checks
 
 
-def _has_half(name: str) -> Column:
+def _has_half(name: str) -> str:
     # Few lines have such an escape at all, and looking for a fixed text costs next to nothing.
-    escapes = sf.contains(name, sf.lit(r"\ud")) | sf.contains(name, sf.lit(r"\uD"))
-    return escapes & sf.regexp_replace(name, _BACKSLASH, "/").rlike(_HALF)
-
-
-def _valid(text: Column) -> Column:
-    return sf.make_valid_utf8(text)
+    escapes = " OR ".join(rf"contains({name}, {text(start)})" for start in (r"\ud", r"\uD"))
+    return f"({escapes}) AND regexp_replace({name}, {text(_BACKSLASH)}, '/') RLIKE {text(_HALF)}"
 
 
 def _parse_lines(log: DataFrame, limits: MessageLimits) -> DataFrame:
     # `from_json` stops after the first value. With the line inside an array, whatever else stands on it keeps the
     # parser from reaching the item that follows, or is an item too; and no line can foresee what marks the last one.
     end = f"line_ends_{secrets.token_hex(8)}"
-    wrapped = sf.concat(sf.lit("["), sf.col("line"), sf.lit(f'\n,{{"{end}":true}}]'))
+    mark = text(f'\n,{{"{end}":true}}]')
+    wrapped = sf.expr(f"concat('[', line, {mark})")
     schema = f"array<struct<{_FIELDS},{end}:boolean>>"
     items = sf.from_json(wrapped, schema, _JSON_OPTIONS)
     parsed = without_long_lines(log, limits).select("*", items.alias("items"))
-    is_one = (sf.size("items") == 2) & sf.col("items")[1][end]  # noqa: PLR2004 - the line, and the mark
-    envelope = sf.when(is_one, sf.col("items")[0].dropFields(end))
-    return parsed.select("line", EXCESS, envelope.alias("envelope")).select(
-        "envelope.*",
+    # the line, and the mark
+    envelope = f"CASE WHEN size(items) = 2 AND items[1].{end} THEN items[0] END AS envelope"
+    return parsed.selectExpr("line", EXCESS, envelope).selectExpr(
+        *(f"envelope.{name}" for name in (*REQUIRED, *OPTIONAL)),
         "line",
         EXCESS,
-        sf.col("line").alias(_GIVEN),
-        sf.col("envelope").isNull().alias("unparsed"),
+        f"line AS {_GIVEN}",
+        "envelope IS NULL AS unparsed",
     )
 
 
@@ -242,7 +244,8 @@ def _check_columns(log: DataFrame) -> DataFrame:
         message = "The log has bodies of msgpack bytes: it needs a column business_id, as Spark does not read those."
         raise LogError(message)
     given = [
-        sf.col(name) if name in log.columns else sf.lit(None).cast("string").alias(name) for name in OPTIONAL
+        sf.col(name) if name in log.columns else sf.expr(f"CAST(NULL AS STRING) AS {name}")
+        for name in OPTIONAL
     ]
     whole = sf.struct(*(sf.col(_quoted(name)) for name in log.columns))
     return log.select(*REQUIRED, *given, _line(log).alias("line"), whole.alias(_GIVEN))
@@ -268,47 +271,45 @@ def _check_type(log: DataFrame, name: str, allowed: tuple[type[DataType], ...], 
         raise LogError(message)
 
 
-def _required(name: str) -> Column:
-    return sf.when(sf.coalesce(sf.col(name), sf.lit("")) == "", sf.lit(f"{name} is missing"))
+def _required(name: str) -> tuple[str, str]:
+    return f"coalesce({name}, '') = ''", text(f"{name} is missing")
 
 
-def _number(found: DataType) -> Column:
+def _number(found: DataType) -> str:
     """Return sequence as a number, null where it is none."""
-    column = sf.col("sequence")
     if isinstance(found, LongType | IntegerType | ShortType | ByteType):
-        return column.cast("long")
+        return "CAST(sequence AS BIGINT)"
     if not isinstance(found, StringType):
         message = (
             f"The column sequence of the log is of type {found.simpleString()}; a 64-bit integer is expected."
         )
         raise LogError(message)
-    return sf.when(column.rlike(_NUMBER), column.try_cast("long"))
+    return f"CASE WHEN sequence RLIKE {text(_NUMBER)} THEN try_cast(sequence AS BIGINT) END"
 
 
-def _time(found: DataType) -> Column:
+def _time(found: DataType) -> str:
     """Return enqueued_at as a time, null where it is none; it may be one that cannot be stored."""
-    column = sf.col("enqueued_at")
     if isinstance(found, TimestampType):
-        return column
+        return "enqueued_at"
     if isinstance(found, TimestampNTZType):
-        return _in_utc(column.cast("string")).try_cast(TimestampType())
+        return _in_utc("CAST(enqueued_at AS STRING)")
     if not isinstance(found, StringType):
         message = (
             f"The column enqueued_at of the log is of type {found.simpleString()}; a timestamp is expected."
         )
         raise LogError(message)
-    return sf.when(column.rlike(_TIME), _in_utc(column).try_cast(TimestampType()))
+    return f"CASE WHEN enqueued_at RLIKE {text(_TIME)} THEN {_in_utc('enqueued_at')} END"
 
 
-def _storable(column: Column) -> Column:
+def _storable(name: str) -> str:
     """Return times that a store and a calendar can hold, null for others."""
-    micros = sf.unix_micros(column)
-    return sf.when((micros >= EARLIEST) & (micros <= _LATEST), column)
+    return f"CASE WHEN unix_micros({name}) >= {EARLIEST} AND unix_micros({name}) <= {_LATEST} THEN {name} END"
 
 
-def _in_utc(column: Column) -> Column:
-    """Return times as text with a zone, whatever the session's own is: UTC where they name none."""
-    return sf.when(column.rlike(_ZONE), column).otherwise(sf.concat(column, sf.lit("Z")))
+def _in_utc(written: str) -> str:
+    """Return times that are text, whatever the zone of the session: in UTC where they name none."""
+    zoned = first_of([(f"{written} RLIKE {text(_ZONE)}", written)], f"concat({written}, 'Z')")
+    return f"try_cast({zoned} AS TIMESTAMP_LTZ)"
 
 
 def _map(found: DataType) -> Column:
@@ -322,8 +323,6 @@ def _map(found: DataType) -> Column:
     return sf.from_json(column, _HEADERS, _JSON_OPTIONS)
 
 
-def _lost(name: str, value: Column, problem: str) -> Column:
-    given = sf.col(name)
-    return sf.when(
-        given.isNotNull() & value.isNull(), sf.concat(sf.lit(f"{name} {problem}: "), given.cast("string"))
-    )
+def _lost(name: str, value: str, problem: str) -> tuple[str, str]:
+    is_lost = f"{name} IS NOT NULL AND ({value}) IS NULL"
+    return is_lost, f"concat({text(f'{name} {problem}: ')}, CAST({name} AS STRING))"

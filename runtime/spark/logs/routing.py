@@ -18,6 +18,7 @@ from handlers import App
 from handlers.route import KeyKind, Route
 from runtime.spark.logs.keys import Place, key_name, with_keys
 from runtime.spark.logs.log import canonical
+from runtime.spark.logs.sql import first_of, text, texts
 
 _Routes = Mapping[str, Sequence[Route]]
 """The routes of messages of each type."""
@@ -37,6 +38,11 @@ _NULLS_LAST = ("position", "position_time", "sequence", "enqueued_at")
 _ORDER = (
     *("business_id", "handler", "spread", "position", "position_time"),
     *("message_id", "sequence", "enqueued_at", "type", "body", "headers", "given"),
+)
+
+_ROUTED = (
+    *("message_id", "type", "body", "given", "sequence", "enqueued_at", "headers_text AS headers"),
+    *("problem", "line", "handler", "business_id"),
 )
 
 FOLD_COLUMNS = (
@@ -98,7 +104,7 @@ def group(routed: DataFrame, partitions: int) -> DataFrame:
     shuffled = routed.repartition(partitions, *_STREAM)
     placed = shuffled.selectExpr("*", *_POSITION)
     order = [sf.col(name).asc_nulls_last() if name in _NULLS_LAST else sf.col(name) for name in _ORDER]
-    return placed.sortWithinPartitions(*order).select(*FOLD_COLUMNS)
+    return placed.sortWithinPartitions(*order).selectExpr(*FOLD_COLUMNS)
 
 
 def find_routes(messages: DataFrame, app: App, types: Collection[str] | None = None) -> DataFrame:
@@ -111,51 +117,38 @@ def find_routes(messages: DataFrame, app: App, types: Collection[str] | None = N
             places.setdefault(place, []).append(name)
     return (
         with_keys(messages.withColumnsRenamed({"business_id": "given", "handler": "wanted"}), places)
-        .select("*", sf.explode(_handlers(routes)).alias("handler"))
-        .withColumn("business_id", _business_id(routes, list(places)))
+        .selectExpr("*", f"explode({_handlers(routes)}) AS handler", "to_json(headers) AS headers_text")
+        .selectExpr("*", f"{_business_id(routes, list(places))} AS business_id")
         # Without a stream to belong to, a row may be folded anywhere: its id spreads such rows.
-        .withColumn("spread", sf.when(sf.col("business_id").isNull(), sf.coalesce("message_id", "line")))
-        .withColumn("headers", sf.to_json("headers"))
+        .selectExpr(*_ROUTED, "CASE WHEN business_id IS NULL THEN coalesce(message_id, line) END AS spread")
     )
 
 
-def _handlers(routes: _Routes) -> Column:
+def _handlers(routes: _Routes) -> str:
     """Return the handlers of a message, or the one that the log names; of one with a problem a null."""
     types: dict[tuple[str, ...], list[str]] = {}
     for name, found in routes.items():
         types.setdefault(tuple(route.handler for route in found), []).append(name)
-    is_theirs = sf.col("problem").isNull() & sf.col("wanted").isNull()
-    named = sf.array(sf.when(sf.col("problem").isNull(), sf.col("wanted")))
     cases = [
-        (is_theirs & sf.col("type").isin(names), sf.array(*map(sf.lit, all_of_type)))
+        (f"problem IS NULL AND wanted IS NULL AND type IN ({texts(names)})", f"array({texts(all_of_type)})")
         for all_of_type, names in types.items()
     ]
-    return _first_of(cases, named)
+    return first_of(cases, "array(CASE WHEN problem IS NULL THEN wanted END)")
 
 
-def _business_id(routes: _Routes, places: Sequence[Place]) -> Column:
+def _business_id(routes: _Routes, places: Sequence[Place]) -> str:
     """Return the business id that a handler takes a message for; null where it takes none. An empty one names none."""
-    types: dict[tuple[str, Place, KeyKind], list[str]] = {}
+    types: dict[tuple[Place, KeyKind], dict[str, list[str]]] = {}
     for name, found in routes.items():
         for route in found:
-            types.setdefault((route.handler, route.wire_path, route.key_kind), []).append(name)
+            takers = types.setdefault((route.wire_path, route.key_kind), {})
+            takers.setdefault(route.handler, []).append(name)
     cases = []
-    for (handler, place, kind), names in types.items():
-        key = sf.col(key_name(places.index(place)))
-        takes = (sf.col("handler") == handler) & sf.col("type").isin(names) & (key != "")
-        cases.append((takes, canonical(key) if kind is KeyKind.UUID else key))
-    return _first_of(cases, sf.lit(None).cast("string"))
-
-
-def _first_of(cases: Sequence[tuple[Column, Column]], otherwise: Column) -> Column:
-    """Return the value of the first condition that holds.
-
-    Spark writes code for a case inside another one again for each level, so they stand side by side.
-    """
-    if not cases:
-        return otherwise
-    (condition, value), *others = cases
-    column = sf.when(condition, value)
-    for condition, value in others:
-        column = column.when(condition, value)
-    return column.otherwise(otherwise)
+    # A business id that several handlers read in one way is spelled once for all of them: that is much code of Spark's.
+    for (place, kind), takers in types.items():
+        key = key_name(places.index(place))
+        takes = " OR ".join(
+            f"(handler = {text(handler)} AND type IN ({texts(names)}))" for handler, names in takers.items()
+        )
+        cases.append((f"{key} != '' AND ({takes})", canonical(key) if kind is KeyKind.UUID else key))
+    return first_of(cases, "CAST(NULL AS STRING)")

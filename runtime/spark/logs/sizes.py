@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as sf
-from pyspark.sql.types import BinaryType, MapType, StringType
+from collections.abc import Collection, Mapping
+
+from pyspark.sql import DataFrame
+from pyspark.sql.types import BinaryType, DataType, MapType, StringType
 
 from runtime.messages.limits import MessageLimits
 from runtime.messages.too_large import KEPT, NOTE, sentence
+from runtime.spark.logs.sql import first_of, text
 
 EXCESS = "excess"
 """A column with what is too large of a row, null for all others."""
@@ -15,82 +17,100 @@ EXCESS = "excess"
 _NAMES = ("message_id", "type", "business_id", "sequence", "enqueued_at", "handler")
 
 
+_PART, _CONTENT = "excess_part", "excess_content"
+"""Columns with the name and the content of what is too large, which are not kept."""
+
+
 def without_long_lines(log: DataFrame, limits: MessageLimits) -> DataFrame:
     """Take lines that are too large from a log of lines, and leave a note on them, first of all that is done.
 
     Each projection that such a line passed would keep a buffer of twice its size until the task ends.
     """
-    line = sf.col("line")
-    fitting = sf.when(sf.octet_length(line) <= limits.line, line)
-    return log.select(fitting.alias("line"), _measure("line", line, limits.line).alias(EXCESS))
-
-
-def with_excess(log: DataFrame, limits: MessageLimits) -> DataFrame:
-    """Add what is too large of each row: a part of its envelope; and take from such a row what is large."""
-    found = [sf.col(EXCESS)] if EXCESS in log.columns else []
-    measured = log.withColumn(EXCESS, sf.coalesce(*found, *_excesses(log, limits)))
-    fits = sf.col(EXCESS).isNull()
-    large = [name for name in ("body", "headers") if name in log.columns]
-    names = [name for name in _NAMES if isinstance(log.schema[name].dataType, StringType)]
-    return measured.withColumns(
-        {name: sf.when(fits, sf.col(name)) for name in large}
-        | {name: sf.when(fits | (sf.octet_length(name) < KEPT), sf.col(name)) for name in names}
+    return log.selectExpr(
+        f"CASE WHEN octet_length(line) <= {limits.line} THEN line END AS line",
+        f"CASE WHEN octet_length(line) > {limits.line} THEN {_measured(text('line'), 'line')} END AS {EXCESS}",
     )
 
 
-def measured_row(limits: MessageLimits) -> Column:
+def with_excess(log: DataFrame, types: Mapping[str, DataType], limits: MessageLimits) -> DataFrame:
+    """Add what is too large of each row: a part of its envelope; and take from such a row what is large.
+
+    `types` are those of the columns.
+    """
+    is_packed = isinstance(types["body"], BinaryType)
+    names = [name for name in _NAMES if isinstance(types[name], StringType)]
+    contents = {"body": "body", "headers": _headers(types["headers"])} | {name: name for name in names}
+    most = dict.fromkeys(contents, limits.headers) | {"body": limits.body}
+    # Measured is one part, whichever it is: the code that Spark writes for each would be most of a plan.
+    part = first_of((f"octet_length({contents[each]}) > {most[each]}", text(each)) for each in contents)
+    content = first_of(
+        (f"{_PART} = {text(each)}", _as_bytes(contents[each], is_packed=is_packed)) for each in contents
+    )
+    found = f"CASE WHEN {_PART} IS NOT NULL THEN {_measured(_PART, _CONTENT, is_packed=is_packed)} END"
+    measured = (
+        log.selectExpr("*", f"{part} AS {_PART}")
+        .selectExpr("*", f"{content} AS {_CONTENT}")
+        .selectExpr(
+            *(name for name in types if name != EXCESS),
+            f"coalesce({EXCESS}, {found}) AS {EXCESS}" if EXCESS in types else f"{found} AS {EXCESS}",
+        )
+    )
+    return measured.selectExpr(
+        *(_fitting(name, names) for name in types), *([] if EXCESS in types else [EXCESS])
+    )
+
+
+def measured_row(limits: MessageLimits) -> str:
     """Return what is too large of a row that is kept as a line of JSON, null when nothing is."""
-    return _measure("row", sf.col("line"), limits.line)
+    return f"CASE WHEN octet_length(line) > {limits.line} THEN {_measured(text('row'), 'line')} END"
 
 
-def too_large(limits: MessageLimits) -> Column:
+def too_large(limits: MessageLimits) -> str:
     """Return why a row is too large, null when it is not."""
-    excess = sf.col(EXCESS)
-    most = (
-        sf.when(excess.part.isin("line", "row"), limits.line)
-        .when(excess.part == "body", limits.body)
-        .otherwise(limits.headers)
+    most = first_of(
+        [
+            (f"{EXCESS}.part IN ('line', 'row')", f"{limits.line}"),
+            (f"{EXCESS}.part = 'body'", f"{limits.body}"),
+        ],
+        f"{limits.headers}",
     )
-    form = sentence("%s", "%,d", "%,d")
-    return sf.when(excess.isNotNull(), sf.format_string(form, excess.part, excess.bytes, most))
+    form = text(sentence("%s", "%,d", "%,d"))
+    return f"CASE WHEN {EXCESS} IS NOT NULL THEN format_string({form}, {EXCESS}.part, {EXCESS}.bytes, {most}) END"
 
 
-def note() -> Column:
+def note() -> str:
     """Return what is kept of a row that is too large, null for all others."""
-    excess = sf.col(EXCESS)
-    return sf.when(excess.isNotNull(), sf.to_json(sf.struct(excess.alias(NOTE))))
+    return f"CASE WHEN {EXCESS} IS NOT NULL THEN to_json(named_struct({text(NOTE)}, {EXCESS})) END"
 
 
-def _excesses(log: DataFrame, limits: MessageLimits) -> list[Column]:
-    names = [name for name in _NAMES if isinstance(log.schema[name].dataType, StringType)]
-    return [
-        _measure("body", sf.col("body"), limits.body, is_packed=_is_packed(log)),
-        _measure("headers", _headers(log), limits.headers),
-        *[_measure(name, sf.col(name), limits.headers) for name in names],
-    ]
+def _fitting(name: str, names: Collection[str]) -> str:
+    """Return a column, without what is large of a row that is too large."""
+    if name in ("body", "headers"):
+        return f"CASE WHEN {EXCESS} IS NULL THEN {name} END AS {name}"
+    if name in names:
+        return f"CASE WHEN {EXCESS} IS NULL OR octet_length({name}) < {KEPT} THEN {name} END AS {name}"
+    return name
 
 
-def _measure(part: str, content: Column, most: int, *, is_packed: bool = False) -> Column:
+def _measured(part: str, content: str, *, is_packed: bool = False) -> str:
     # So many characters first: all bytes of a text would be copied.
-    first = sf.substring(sf.substring(content, 1, KEPT).cast("binary"), 1, KEPT)
-    begins = sf.lower(sf.hex(first)) if is_packed else sf.make_valid_utf8(first.cast("string"))
-    measured = sf.struct(
-        sf.lit(part).alias("part"),
-        sf.octet_length(content).alias("bytes"),
-        sf.sha2(content, 256).alias("sha256"),
-        begins.alias("begins"),
+    first = f"substring(CAST(substring({content}, 1, {KEPT}) AS BINARY), 1, {KEPT})"
+    begins = f"make_valid_utf8(CAST({first} AS STRING))"
+    if is_packed:
+        begins = f"CASE WHEN {part} = 'body' THEN lower(hex({first})) ELSE {begins} END"
+    return (
+        f"named_struct('part', {part}, 'bytes', octet_length({content}), 'sha256', sha2({content}, 256), "
+        f"'begins', {begins})"
     )
-    return sf.when(sf.octet_length(content) > most, measured)
 
 
-def _headers(log: DataFrame) -> Column:
+def _as_bytes(content: str, *, is_packed: bool) -> str:
+    """Return a part as bytes where the body is bytes: each part that may be measured is of one type."""
+    return f"CAST({content} AS BINARY)" if is_packed else content
+
+
+def _headers(found: DataType) -> str:
     """Return the bytes of the headers; of a column of another type, which is no log's, nothing."""
-    found = log.schema["headers"].dataType
-    if not isinstance(found, MapType):
-        return sf.col("headers") if isinstance(found, StringType) else sf.lit(None).cast("string")
-    keys, values = sf.map_keys("headers"), sf.map_values("headers")
-    return sf.concat(sf.array_join(keys, ""), sf.array_join(values, ""))
-
-
-def _is_packed(log: DataFrame) -> bool:
-    return isinstance(log.schema["body"].dataType, BinaryType)
+    if isinstance(found, MapType):
+        return "concat(array_join(map_keys(headers), ''), array_join(map_values(headers), ''))"
+    return "headers" if isinstance(found, StringType) else "CAST(NULL AS STRING)"

@@ -22,6 +22,8 @@ SETTINGS = {
     "spark.sql.parquet.columnarReaderBatchSize": "64",
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     "spark.sql.sources.partitionColumnTypeInference.enabled": "false",
+    # How the texts are written that plans are made of.
+    "spark.sql.parser.escapedStringLiterals": "false",
     # Under these, messages would be lost, or the rows of a stream be on several workers.
     "parquet.page.verify-checksum.enabled": "true",
     "spark.sql.files.ignoreCorruptFiles": "false",
