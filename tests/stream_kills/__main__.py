@@ -3,7 +3,8 @@
 A stream over files, with a cascade, duplicates and a letter, in the middle of which the handlers change to a second
 revision. Drivers, Java and Python workers are sent SIGKILL; now and then the last entry of Spark's commit log is
 deleted; each restart has other numbers of cores and partitions. When the stream has ended, all rows of the table, all
-outcomes with their outputs and ids, and all files in OUT are compared with those of the stream undisturbed.
+outcomes with their outputs and ids, and all files in OUT are compared with those of the stream undisturbed, cut into
+the same epochs.
 
 It goes on where it was stopped: what was done is kept in a folder, by the seed, and the totals are written to
 docs/streaming.md. The exit code is 1 when something differs. The seed draws logs, victims and moments; what a process
@@ -17,6 +18,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import NamedTuple
@@ -26,11 +28,12 @@ from tests.faults.record import Record
 from tests.faults.trial import Trial
 from tests.model.pages import rewrite
 from tests.stream_kills.victims import DRIVER, EVERYTHING, JAVA, ROOT, WORKER, Driver
-from tests.stream_kills.world import FILES, Shape, World
+from tests.stream_kills.world import EACH_ALONE, FILES, Shape, World
 
 PAGE = ROOT / "docs" / "streaming.md"
 VICTIMS = (EVERYTHING, DRIVER, JAVA, WORKER, WORKER, WORKER, WORKER, WORKER)
 FORGOTTEN = "the last entry of the commit log, deleted"
+CUT_OTHERWISE = "a stream with two files in an epoch, as Spark planned after a kill"
 _AT_ONCE = 15
 """How many kills a stream gets, after which it is let to its end."""
 
@@ -67,8 +70,17 @@ class Disturbed:
         complaints = self._start().end()
         if complaints:
             self.trial.differences.append(complaints)
-        self.trial.differences += self._world.look().differences(self._expected.found)
+        self.trial.differences += self._world.look().differences(self._undisturbed())
         return self.trial
+
+    def _undisturbed(self) -> Found:
+        """Return what the stream ends in undisturbed, with epochs of the same files."""
+        cut = self._world.cut_by_spark()
+        if cut == EACH_ALONE:
+            return self._expected.found
+        self.trial.kills[CUT_OTHERWISE] += 1
+        folder = self._world.folder.with_name(f"{self._world.folder.name}-as-cut")
+        return undisturbed(replace(self._world, folder=folder, cut=cut)).found
 
     def _kill_until_it_ends(self) -> bool:
         """Start the stream and kill until it must be started again; say whether it is unfinished then."""
@@ -99,7 +111,7 @@ class Disturbed:
 
 def kills_of(done: Trial | Record) -> int:
     """Return how many times a process was killed, or all of them at once."""
-    return done.kills.total() - done.kills[FORGOTTEN]
+    return done.kills.total() - done.kills[FORGOTTEN] - done.kills[CUT_OTHERWISE]
 
 
 def undisturbed(world: World) -> Undisturbed:

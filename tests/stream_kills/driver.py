@@ -18,7 +18,7 @@ from runtime.spark.streaming.query import Stream
 from runtime.spark.streaming.source import open_source
 from tests.plugins.spark import QUICK
 from tests.stream_kills.apps import first, second
-from tests.stream_kills.world import NOW, OF_FIRST, Shape, World
+from tests.stream_kills.world import NOW, Shape, World
 
 
 def main(arguments: list[str]) -> None:
@@ -35,7 +35,7 @@ def main(arguments: list[str]) -> None:
         stream.run(open_source(spark, str(world.incoming), "json", max_files=1), "available-now")
 
     if list((world.folder / "later").iterdir()):
-        if len(list(world.incoming.iterdir())) == OF_FIRST:
+        if world.is_for_the_first:
             run(first)
         world.let_the_rest_come()
     run(second)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import pytest
 
 from tests.faults.compared import Found
-from tests.stream_kills.__main__ import main
-from tests.stream_kills.world import Shape, World
+from tests.stream_kills.__main__ import main, undisturbed
+from tests.stream_kills.victims import Driver
+from tests.stream_kills.world import EACH_ALONE, Shape, World
 
 
 @pytest.mark.thorough
@@ -16,6 +18,32 @@ def test_a_stream_that_is_killed_ends_as_one_that_is_not(capsys, tmp_path):
     assert main(["--kills", "1", "--seed", "2", "--results", str(tmp_path), "--dry"]) == 0
 
     assert "Nothing differs." in capsys.readouterr().out
+
+
+@pytest.mark.thorough
+def test_a_stream_is_compared_with_one_that_is_cut_into_the_same_epochs(tmp_path):
+    # Given a stream whose first driver died when Spark had chosen a file, and had not noted the epoch yet
+    world = World(tmp_path / "killed", Shape(seed=1))
+    world.begin()
+    chosen = world.checkpoint / "sources" / "0" / "0"
+    chosen.parent.mkdir(parents=True)
+    file = world.incoming / "0.jsonl"
+    taken = {
+        "path": file.as_uri(),
+        "timestamp": int(file.stat().st_mtime * 1000),
+        "batchId": 0,
+        "action": "add",
+    }
+    chosen.write_text(f"v1\n{json.dumps(taken)}")
+
+    # When it is started again, then the first epoch has two files, and nothing is lost
+    complaints = Driver(world, cores=2, partitions=2).end()
+    assert not complaints
+    cut = world.cut_by_spark()
+    assert cut == [[0, 1], *EACH_ALONE[2:]]
+    expected = undisturbed(World(tmp_path / "undisturbed", world.shape, cut)).found
+    assert expected.outcomes
+    assert not world.look().differences(expected)
 
 
 def test_an_outcome_that_is_lost_is_seen(tmp_path):

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import os
 import re
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from pathlib import Path
 from random import Random
 from typing import NamedTuple, Self
@@ -19,7 +21,13 @@ from tests.support.clocks import FrozenClock
 NOW = FrozenClock.at("2026-03-01T12:00:00")
 TABLE = "games"
 FILES, OF_FIRST = 10, 5
-"""How many files there are, each a micro-batch, and how many of them the first handlers get."""
+"""How many files of messages there are, and how many of them the first handlers get."""
+
+Cut = Sequence[Sequence[int]]
+"""The numbers of the files that each epoch has."""
+
+EACH_ALONE: Cut = [[number] for number in range(FILES)]
+"""How a stream is cut that is not disturbed: it takes one file at a time."""
 
 ALGORITHMS: tuple[AlgorithmName, ...] = ("state-based", "state-based", "outbox", "deduplication-store")
 """Which algorithms are tried, the first one as often as the others together."""
@@ -43,10 +51,14 @@ class Shape(NamedTuple):
 
 @dataclass(frozen=True)
 class World:
-    """A folder for a stream over a generated log, with duplicates in all files and a message that cannot be handled."""
+    """A folder for a stream over a generated log, with duplicates in all files and a message that cannot be handled.
+
+    Files that are to be in one epoch are written as one.
+    """
 
     folder: Path
     shape: Shape
+    cut: Cut = field(default_factory=lambda: EACH_ALONE)
 
     @property
     def place(self) -> TablePlace:
@@ -72,14 +84,18 @@ class World:
         """Write the files: those that the first handlers get, and those that come later."""
         rows = [_line(row) for row in generate(4, 160, duplicates=0.3, shuffle=True, seed=self.shape.seed)]
         rows.append(json.dumps({"message_id": "mislaid", "type": "Mislaid", "body": {}}))
-        for number in range(FILES):
-            folder = self.incoming if number < OF_FIRST else self.folder / "later"
+        for numbers in self.cut:
+            first = numbers[0]
+            folder = self.incoming if first < OF_FIRST else self.folder / "later"
             folder.mkdir(exist_ok=True, parents=True)
-            file = folder / f"{number}.jsonl"
-            file.write_text("\n".join(rows[number::FILES]))
-            os.utime(
-                file, (_BEGUN + number, _BEGUN + number)
-            )  # Spark takes files in the order of their times
+            file = folder / f"{first}.jsonl"
+            file.write_text("\n".join(row for number in numbers for row in rows[number::FILES]))
+            os.utime(file, (_BEGUN + first, _BEGUN + first))  # Spark takes files in the order of their times
+
+    @property
+    def is_for_the_first(self) -> bool:
+        """Whether none has come of the files that the second handlers get."""
+        return all(int(file.stem) < OF_FIRST for file in self.incoming.iterdir())
 
     def let_the_rest_come(self) -> None:
         """Move the files that come later to where they are taken from, those that are still away."""
@@ -102,6 +118,27 @@ class World:
 
     def _committed(self) -> list[int]:
         return [int(each.name) for each in (self.checkpoint / "commits").glob("*") if each.name.isdecimal()]
+
+    def cut_by_spark(self) -> Cut:
+        """Return the files of each epoch that Spark has planned.
+
+        A driver that dies when it has chosen the file of an epoch, and has not noted the epoch yet, leaves the file to
+        the one that is started next, which chooses another one, and plans an epoch of both.
+        """
+        chosen: dict[int, set[int]] = {}
+        for log in (self.checkpoint / "sources" / "0").glob("[0-9]*"):
+            for line in log.read_text().splitlines()[1:]:
+                entry = json.loads(line)
+                chosen.setdefault(entry["batchId"], set()).add(int(Path(entry["path"]).stem))
+        noted = (self.checkpoint / "offsets").glob("[0-9]*")
+        ends = [
+            json.loads(epoch.read_text().splitlines()[-1])["logOffset"]
+            for epoch in sorted(noted, key=lambda path: int(path.name))
+        ]
+        return [
+            sorted(file for offset in range(begin + 1, end + 1) for file in chosen[offset])
+            for begin, end in pairwise([-1, *ends])
+        ]
 
     def look(self) -> Found:
         """Return all rows of the table, all outcomes, and the files in which they are.
