@@ -14,6 +14,7 @@ from pyspark.sql import functions as sf
 
 from runtime.errors import LogError, UsageError
 from runtime.spark.logs.finding import LogFiles, find_files
+from runtime.spark.logs.footers import schema_of
 from runtime.spark.logs.listing import SessionListing, absolute_path
 from runtime.spark.sessions.failures import explain, is_of_spark
 
@@ -81,6 +82,8 @@ def _read(spark: SparkSession, paths: Sequence[str], files: LogFiles, *, is_gues
         if files.format == "json":
             lines = reader.text(places)
             return lines.where(sf.trim("value") != "").select(sf.col("value").alias("line"))
+        schema = schema_of(files)
+        reader = reader if schema is None else reader.schema(schema)
         return reader.format(files.format).load(places)
     except Exception as error:
         if not is_of_spark(error):

@@ -1,0 +1,96 @@
+"""The columns of a log of Parquet are found without Spark as Spark finds them, or else are left to Spark."""
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql.types import StructType
+
+from runtime.spark.logs import footers
+from runtime.spark.logs.finding import find_files
+from runtime.spark.logs.footers import schema_of
+from runtime.spark.logs.listing import DiskListing
+from runtime.spark.logs.reading import open_log
+
+_TIME = 1_767_225_600_000_000
+
+
+def found(path) -> StructType | None:
+    return schema_of(find_files(DiskListing(), [str(path)], "parquet"))
+
+
+def written(path, **columns: pa.Array):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(pa.table(columns), path)
+    return path
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        {"message_id": pa.array(["a"]), "body": pa.array([b"b"]), "sequence": pa.array([1])},
+        {"Type": pa.array(["a"], pa.large_string()), "body": pa.array([b"b"], pa.large_binary())},
+        {f"n{type_}": pa.array([1], type_) for type_ in (pa.int8(), pa.int16(), pa.int32(), pa.float32())},
+        {"a b.c`d": pa.array([True]), "é": pa.array([1.0])},
+        {"us": pa.array([_TIME], pa.timestamp("us", "UTC")), "ms": pa.array([1], pa.timestamp("ms", "UTC"))},
+        {"enqueued_at": pa.array([_TIME], pa.timestamp("us", "Europe/Berlin"))},
+        {"headers": pa.array([[("k", "v")]], pa.map_(pa.string(), pa.string()))},
+    ],
+)
+def test_spark_finds_the_same(spark, tmp_path, columns):
+    written(tmp_path / "log" / "a", **columns)
+    written(tmp_path / "log" / "b", **columns)
+    ours = found(tmp_path / "log")
+
+    assert ours is not None
+    assert ours == spark.read.parquet(str(tmp_path / "log")).schema
+    assert (
+        open_log(spark, tmp_path / "log").rows.collect()
+        == spark.read.parquet(str(tmp_path / "log")).collect()
+    )
+
+
+def test_spark_finds_the_same_in_what_it_has_written(spark, tmp_path):
+    log = spark.sql(
+        "select 'a' as message_id, 1L as sequence, timestamp '2026-01-01' as enqueued_at, map('k', 'v') as headers"
+    )
+    log.write.parquet(str(tmp_path / "log"))
+    assert found(tmp_path / "log") == spark.read.parquet(str(tmp_path / "log")).schema
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        pa.array([_TIME], pa.timestamp("us")),
+        pa.array([_TIME], pa.timestamp("ns", "UTC")),
+        pa.array([1], pa.uint32()),
+        pa.array([1], pa.decimal128(5)),
+        pa.array([[1]]),
+        pa.array([{"a": 1}]),
+        pa.array(["a"]).dictionary_encode(),
+        pa.array([[("k", [1])]], pa.map_(pa.string(), pa.list_(pa.int64()))),
+    ],
+    ids=lambda column: str(column.type),
+)
+def test_other_types_are_left_to_spark(tmp_path, column):
+    assert found(written(tmp_path / "log", message_id=pa.array(["a"]), column=column)) is None
+
+
+def test_files_that_differ_are_left_to_spark(tmp_path):
+    written(tmp_path / "log" / "a", message_id=pa.array(["a"]))
+    assert found(tmp_path / "log") is not None
+    written(tmp_path / "log" / "b", message_id=pa.array(["a"]), type=pa.array(["T"]))
+    assert found(tmp_path / "log") is None
+
+
+def test_partitions_names_that_differ_in_case_and_very_many_files_are_left_to_spark(tmp_path, monkeypatch):
+    written(tmp_path / "partitioned" / "dt=1" / "a", message_id=pa.array(["a"]))
+    assert found(tmp_path / "partitioned") is None
+    assert found(written(tmp_path / "log", id=pa.array(["a"]), ID=pa.array(["a"]))) is None
+    monkeypatch.setattr(footers, "MOST_FILES", 0)
+    assert found(written(tmp_path / "one", id=pa.array(["a"]))) is None
+
+
+def test_a_file_that_is_cut_short_is_left_to_spark(tmp_path):
+    log = written(tmp_path / "log", message_id=pa.array(["a"]))
+    log.write_bytes(log.read_bytes()[:-1])
+    assert found(log) is None
