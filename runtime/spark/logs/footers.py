@@ -10,7 +10,6 @@ from collections.abc import Mapping
 import pyarrow as pa
 from pyarrow import parquet
 from pyspark.sql.types import (
-    BinaryType,
     BooleanType,
     ByteType,
     DataType,
@@ -32,8 +31,6 @@ MOST_FILES = 100
 _TYPES: Mapping[pa.DataType, DataType] = {
     pa.string(): StringType(),
     pa.large_string(): StringType(),
-    pa.binary(): BinaryType(),
-    pa.large_binary(): BinaryType(),
     pa.bool_(): BooleanType(),
     pa.int8(): ByteType(),
     pa.int16(): ShortType(),
@@ -42,6 +39,8 @@ _TYPES: Mapping[pa.DataType, DataType] = {
     pa.float32(): FloatType(),
     pa.float64(): DoubleType(),
 }
+"""Bytes are not among them: a setting of the session says whether Spark reads them as text."""
+
 _UNITS = ("ms", "us")
 
 
