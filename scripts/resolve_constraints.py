@@ -81,6 +81,17 @@ def write_hashes() -> None:
         print(f"requirements/{name}.txt: {compiled.stdout.count('==')} packages")
 
 
+def missing_pins() -> list[str]:
+    """Return the pins of requirements that constraints.txt lacks: of packages that other versions of Python need."""
+    pin = re.compile(r"([a-z0-9-]+)==[^\\]+")
+    known = {
+        found[1] for found in map(pin.match, (ROOT / "constraints.txt").read_text().splitlines()) if found
+    }
+    files = [(ROOT / "requirements" / f"{name}.txt").read_text() for name in REQUIREMENTS]
+    found = [match for text in files for match in map(pin.match, text.splitlines()) if match]
+    return sorted({f"{match[0].rstrip()}\n" for match in found if match[1] not in known})
+
+
 def main() -> None:
     """Resolve, and replace constraints.txt and the requirements."""
     if sys.version_info[:2] != OLDEST_PYTHON:
@@ -92,8 +103,10 @@ def main() -> None:
         return
     pins = [f"{name}=={version}\n" for name, version in resolve() if name != "consistent-messaging"]
     (ROOT / "constraints.txt").write_text(HEADER + "".join(pins))
-    print(f"constraints.txt: {len(pins)} packages")
     write_hashes()
+    pins = sorted([*pins, *missing_pins()], key=lambda pin: pin.partition("==")[0])
+    (ROOT / "constraints.txt").write_text(HEADER + "".join(pins))
+    print(f"constraints.txt: {len(pins)} packages")
 
 
 if __name__ == "__main__":

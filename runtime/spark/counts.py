@@ -61,12 +61,16 @@ class Counts:
         self._slow: dict[int, str] = {}
 
     def close(self) -> None:
-        """Close the port."""
+        """Close the port, and forget what has come."""
         self._socket.close()
+        self._by_partition, self._slow = {}, {}
 
     def read(self) -> tuple[int, int]:
-        """Take what has come, and return how many messages and streams are done."""
-        with suppress(BlockingIOError):
+        """Take what has come, and return how many messages and streams are done; none once the port is closed.
+
+        It may be closed while another thread reads: an interrupt can come before a watch is known that must be ended.
+        """
+        with suppress(OSError):  # nothing has come, or the port is closed
             while True:
                 self._take(self._socket.recv(LAYOUT.size + MAX_ID_BYTES + 1))
         return (

@@ -26,7 +26,9 @@ def build_sdist(tree: Path) -> Path:
 def build_wheel(sdist: Path, folder: Path) -> Path:
     """Build the wheel from the source distribution."""
     with tarfile.open(sdist) as archive:
-        archive.extractall(folder, filter="data")
+        if hasattr(tarfile, "data_filter"):  # Python 3.11.4 and newer
+            archive.extraction_filter = tarfile.data_filter
+        archive.extractall(folder)
     return _build("wheel", folder / sdist.name.removesuffix(".tar.gz"))
 
 

@@ -57,6 +57,21 @@ def test_what_several_tasks_have_done_is_added_up(counts):
     assert counts.read() == (10, 2)
 
 
+def test_a_port_that_was_closed_tells_nothing(counts):
+    meter = Meter(counts.address, ALONE, partition=0)
+    meter.add(group("Shop", 3))
+    meter.tell()
+    meter.tell_of("m")
+    assert counts.read() == (3, 1)
+    assert counts.slow == "m"
+
+    # When an interrupt came before the thread that reads could be ended
+    counts.close()
+
+    assert counts.read() == (0, 0)
+    assert counts.slow is None
+
+
 def test_a_task_that_runs_twice_counts_once(counts):
     for messages in (5, 2):
         meter = Meter(counts.address, ALONE, partition=0)
