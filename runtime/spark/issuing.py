@@ -29,7 +29,7 @@ from runtime.retries import RetryPolicy, until_undisturbed
 from runtime.spark.batch_options import Step
 from runtime.spark.beginning import Probe, check_workers
 from runtime.spark.folders import absolute_folder
-from runtime.spark.logs.inputs import describe_input
+from runtime.spark.logs.inputs import describe_messages
 from runtime.spark.logs.log import normalise
 from runtime.spark.logs.reading import Log, open_log
 from runtime.spark.sessions.failures import failing_as
@@ -81,7 +81,8 @@ def issue_tokens(
         folder = absolute_folder(out)
         _check_free(folder)
         step("Reading the log")
-        what = sha256(f"{describe_input(given)}; source={source}".encode()).hexdigest()[:32]
+        # Tokens that are issued again are for messages to be processed again, so the same messages are the same log.
+        what = sha256(f"{describe_messages(given)}; source={source}".encode()).hexdigest()[:32]
         was_issued = connection.run(connection.table.get(ISSUED, what)) is not None
         named = log.where(sf.col("problem").isNull()).withColumn("headers", _with_token())
         with failing_as(BatchFailedError):

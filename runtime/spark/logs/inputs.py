@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column
 from pyspark.sql import functions as sf
 from pyspark.sql.types import ArrayType, MapType, StructField, StructType
 
@@ -27,27 +27,35 @@ class Input(NamedTuple):
 def describe_input(log: OpenedLog) -> Input:
     """Return what tells a log from others. Reads the log once.
 
-    Files on the disks of this machine are known by a digest of their bytes; all others by a checksum of the messages,
-    which takes a Spark job. Raises `LogError` for a log without messages, or whose files are damaged.
+    Files on the disks of this machine are known by a digest of their bytes; all others by their messages. Raises
+    `LogError` for a log without messages, or whose files are damaged.
     """
     contents = None if log.files is None else read_contents(log.files)
-    where = f" at {', '.join(log.paths)}" if log.paths else ""
-    found = (
-        _of_rows(log.rows, where)
-        if contents is None
-        else Input(contents.messages, f"digest {contents.digest}")
-    )
+    if contents is None:
+        return describe_messages(log)
+    return _unless_empty(log, Input(contents.messages, f"digest {contents.digest}"))
+
+
+def describe_messages(log: OpenedLog) -> Input:
+    """Return what tells a log from others that hold other messages, whatever files they are in. Costs a Spark job.
+
+    Raises `LogError` as `describe_input` does.
+    """
+    checksum = sf.sum(sf.xxhash64(*map(_hashable, log.rows.schema)).cast("decimal(20,0)"))
+    with failing_as(lambda sentence: LogError(f"The log{_where(log)} cannot be read: {sentence}")):
+        (row,) = log.rows.agg(sf.count("*").alias("count"), checksum.alias("checksum")).collect()
+    return _unless_empty(log, Input(row["count"], f"checksum {int(row['checksum'] or 0) % 2**64:016x}"))
+
+
+def _unless_empty(log: OpenedLog, found: Input) -> Input:
     if found.messages == 0:
-        message = f"The log{where} holds no messages: there is nothing to run."
+        message = f"The log{_where(log)} holds no messages: there is nothing to run."
         raise LogError(message)
     return found
 
 
-def _of_rows(log: DataFrame, where: str) -> Input:
-    checksum = sf.sum(sf.xxhash64(*map(_hashable, log.schema)).cast("decimal(20,0)"))
-    with failing_as(lambda sentence: LogError(f"The log{where} cannot be read: {sentence}")):
-        (row,) = log.agg(sf.count("*").alias("count"), checksum.alias("checksum")).collect()
-    return Input(row["count"], f"checksum {int(row['checksum'] or 0) % 2**64:016x}")
+def _where(log: OpenedLog) -> str:
+    return f" at {', '.join(log.paths)}" if log.paths else ""
 
 
 def _hashable(field: StructField) -> Column:
