@@ -20,11 +20,11 @@ def named(spark):
 @pytest.mark.parametrize(
     "data",
     [
-        b'{"message_id":"a"}\n{}\n',
+        pytest.param(b'{"message_id":"a"}\n{}\n', marks=pytest.mark.thorough),
         b"\n\n  \n{}\r\n\r\n{}\r{}",
         b"\xef\xbb\xbf{}\n\t\n\x00\n\xff\xfe\n\xe2\x80\xa8\n\x0b\n\x0c\n \x85 \n",
-        b"\xef\xbb\xbf\xef\xbb\xbf\n{}",
-        b"x" * 200_000 + b"\n \n" + b"y" * 2_000_000,
+        pytest.param(b"\xef\xbb\xbf\xef\xbb\xbf\n{}", marks=pytest.mark.thorough),
+        pytest.param(b"x" * 200_000 + b"\n \n" + b"y" * 2_000_000, marks=pytest.mark.thorough),
     ],
 )
 def test_its_messages_are_counted_as_spark_does(spark, named, tmp_path, data):
@@ -41,6 +41,7 @@ def test_rows_are_the_same_in_any_order_and_partitions(spark, named):
     assert given.name.startswith("checksum ")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("changed", [ROWS[:2], [*ROWS, ROWS[0]], [("d", *ROWS[0][1:]), *ROWS[1:]]])
 def test_other_rows_are_another_log(spark, named, changed):
     assert named(spark.createDataFrame(ROWS, SCHEMA)) != named(spark.createDataFrame(changed, SCHEMA))
