@@ -159,7 +159,8 @@ def main(
         _print_growth("seconds", taken)
         _print_growth("requests of the driver", counted.requests)
         _print_growth("memory of the driver, MB", counted.megabytes)
-        _print_growth("heap of Java, MB", counted.heap)
+        if len(counted.heap) > 1:
+            _print_growth("heap of Java, MB", counted.heap)
         size = sum(path.stat().st_size for path in (folder / "checkpoint").rglob("*") if path.is_file())
         print(f"checkpoint: {size / epochs:,.0f} bytes for each epoch")
         if is_whole:

@@ -16,7 +16,6 @@ EXCESS = "excess"
 
 _NAMES = ("message_id", "type", "business_id", "sequence", "enqueued_at", "handler")
 
-
 _PART, _CONTENT = "excess_part", "excess_content"
 """Columns with the name and the content of what is too large, which are not kept."""
 
