@@ -12,6 +12,7 @@ their text; an escaped character sorts after letters and digits, where `~` does.
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 from eventstore.errors import InvalidKeyError
 
@@ -23,6 +24,7 @@ PLAIN_CHARACTERS = "".join(
 )
 """The ASCII characters that are stored as they are, in order."""
 
+_REMEMBERED = 1024
 _SHOWN = 60
 _SHORT = MAX_KEY_UNITS // 2
 _ESCAPED_CHARACTERS = "/\\\\#?%',~\x00-\x1f\x7f-\x9f\u2028\u2029"
@@ -31,6 +33,7 @@ _ESCAPE = re.compile("~(?:u([0-9A-F]{4})|([0-9A-F]{2}))")
 _find_unclean = re.compile(f"[{_ESCAPED_CHARACTERS}\ud800-\udfff]").search
 
 
+@lru_cache(_REMEMBERED)
 def escape(key: str) -> str:
     """Return the key as it is stored. Raises `InvalidKeyError`."""
     if key and len(key) <= _SHORT and _find_unclean(key) is None:
@@ -40,6 +43,7 @@ def escape(key: str) -> str:
     return escape_bound(key)
 
 
+@lru_cache(_REMEMBERED)
 def escape_bound(key: str) -> str:
     """Return one end of a range of keys as it is stored; unlike a key it may be empty."""
     if len(key) <= _SHORT and _find_unclean(key) is None:

@@ -83,7 +83,7 @@ class Partition:
 
 
 def _fill(partition: Partition, table: Table, key: str, prefix: str) -> None:
-    if _LIKE_A_STREAM_ROW.search(prefix):
+    if prefix and _LIKE_A_STREAM_ROW.search(prefix):
         raise ValueError(
             f"The partition's prefix {prefix!r} is like the row keys of a stream, which begin with 'SS-'."
         )

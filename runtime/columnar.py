@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import cache
+from collections.abc import Iterable, Iterator, Sequence
 from operator import attrgetter
 from typing import Any, ClassVar, Self, TypeVar, overload
 
@@ -19,6 +18,12 @@ class Columnar(Sequence[R]):
 
     __slots__: tuple[str, ...] = ()
     row: ClassVar[Any]
+    _first: ClassVar[Any]
+    _all: ClassVar[Any]
+
+    def __init_subclass__(cls) -> None:
+        if cls.__slots__:
+            cls._first, cls._all = attrgetter(cls.__slots__[0]), attrgetter(*cls.__slots__)
 
     @classmethod
     def of(cls, rows: Iterable[R]) -> Self:
@@ -27,7 +32,7 @@ class Columnar(Sequence[R]):
         return cls(*map(list, columns))
 
     def __len__(self) -> int:
-        return len(self.columns()[0])
+        return len(self._first(self))
 
     @overload
     def __getitem__(self, index: int) -> R: ...
@@ -52,7 +57,8 @@ class Columnar(Sequence[R]):
 
     def columns(self) -> tuple[list[Any], ...]:
         """Return the columns, in the order of the fields of a row."""
-        return _columns_of(type(self))(self)
+        columns: tuple[list[Any], ...] = self._all(self)
+        return columns
 
 
 def pieces(joined: bytes, size: int) -> list[bytes]:
@@ -62,8 +68,3 @@ def pieces(joined: bytes, size: int) -> list[bytes]:
         message = f"{len(joined)} bytes are no values of {size} bytes"
         raise ValueError(message)
     return list(struct.unpack(f"{size}s" * count, joined))
-
-
-@cache
-def _columns_of(columnar: type[Columnar[Any]]) -> Callable[[Columnar[Any]], tuple[list[Any], ...]]:
-    return attrgetter(*columnar.__slots__)

@@ -54,16 +54,23 @@ def reading_row(what: str, row: Row) -> Iterator[None]:
         yield
 
 
-@contextmanager
-def placed(table: Table, stream: str = "") -> Iterator[None]:
+class placed:  # noqa: N801 - used as the functions beside it; a class, as each stream that is read enters some
     """Add table, store and stream to every `StoredDataError`, which damage that the event store finds becomes too."""
-    try:
-        yield
-    except StoredDataError as error:
-        raise _with_table(error.at(stream=stream), table) from error.__cause__
-    except DamagedRowError as error:
-        found = StoredDataError(f"{error}", error.row_key, error.partition_key)
-        raise _with_table(found, table) from error
+
+    __slots__ = ("_stream", "_table")
+
+    def __init__(self, table: Table, stream: str = "") -> None:
+        self._table = table
+        self._stream = stream
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, StoredDataError):
+            raise _with_table(error.at(stream=self._stream), self._table) from error.__cause__
+        if isinstance(error, DamagedRowError):
+            found = StoredDataError(f"{error}", error.row_key, error.partition_key)
+            raise _with_table(found, self._table) from error
 
 
 class Damaged:

@@ -62,11 +62,12 @@ async def load(table: Table, handler: HandlerDefinition, business_id: str, ids: 
     """Read the newest state of a stream, and the versions that messages with these ids have made.
 
     One range query that begins at the header tells which ids may be known; the header it read is the one on
-    which an append is conditional. Raises `StreamTruncatedError` when truncation took a run in between.
+    which an append is conditional. Raises `StreamTruncatedError` when truncation took a run in between, and
+    `StoredDataError`.
     """
-    history = await find_versions(table, handler.name, business_id, ids)
+    partition = stream_partition(table, handler.name, business_id)
+    history = await _find_versions(partition, ids)
     if history is None:
-        partition = stream_partition(table, handler.name, business_id)
         return History(Stream(partition), Head(handler.initial, handler.codec.version))
     if history.head.versions == 0:
         initial = history.head._replace(state=handler.initial, schema=handler.codec.version)

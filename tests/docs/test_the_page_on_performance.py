@@ -36,7 +36,9 @@ def test_its_table_has_what_such_games_cost():
         rates = [limit / each for each in rows]
         assert shown(f"messages/s of {label} of {limit:,} rows/s") == pytest.approx(rates, rel=0.03)
     # Two hashes of four bytes that are equal by chance cost a query: in about one game of 20,000 messages of twenty.
-    assert shown("requests for a million messages") == pytest.approx([each * 1_000_000 for each in requests], rel=0.06)
+    assert shown("requests for a million messages") == pytest.approx(
+        [each * 1_000_000 for each in requests], rel=0.06
+    )
 
 
 @pytest.mark.parametrize(("size", "versions"), [(1, 163), (50, 450)])
