@@ -11,6 +11,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 from runtime.spark.sessions.failures import unless_gone
 
+_OF_TEXTS = "spark.sql.parser.escapedStringLiterals"
+"""Is false unless somebody sets it, of which Spark warns each time."""
+
 SETTINGS = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.ansi.enabled": "true",
@@ -23,7 +26,7 @@ SETTINGS = {
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     "spark.sql.sources.partitionColumnTypeInference.enabled": "false",
     # How the texts are written that plans are made of.
-    "spark.sql.parser.escapedStringLiterals": "false",
+    _OF_TEXTS: "false",
     # Under these, messages would be lost, or the rows of a stream be on several workers.
     "parquet.page.verify-checksum.enabled": "true",
     "spark.sql.files.ignoreCorruptFiles": "false",
@@ -103,6 +106,8 @@ def _set(session: SparkSession, wanted: Mapping[str, str | None]) -> dict[str, s
     """Change the settings of a session that are others, and return what these were; None for one that is not set."""
     found = {name: session.conf.get(name, None) for name in wanted}
     before = {name: value for name, value in found.items() if value != wanted[name]}
+    if before.get(_OF_TEXTS, "true") is None:
+        del before[_OF_TEXTS]
     for name in before:
         value = wanted[name]
         if value is None:

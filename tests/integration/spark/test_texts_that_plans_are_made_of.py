@@ -40,6 +40,11 @@ def test_a_job_reads_texts_so_on_a_session_that_reads_them_otherwise(place):
     assert found == _HOSTILE
 
 
+def test_a_session_that_reads_them_so_is_left_alone(place):
+    with job_settings(place.spark):
+        assert place.spark.conf.get("spark.sql.parser.escapedStringLiterals", None) is None
+
+
 def test_the_first_case_that_holds_gives_the_value(place):
     cases = [("id = 1", "'one'"), ("id < 3", "'few'")]
     columns = [
