@@ -19,7 +19,7 @@ from runtime.errors import MissingExtraError, UsageError
 from runtime.spark.sessions.failures import explain
 from runtime.spark.sessions.java import JAVA_MISSING, find_java
 from runtime.spark.sessions.kinds import LOCAL, is_connect, is_local, master_of
-from runtime.spark.sessions.settings import SETTINGS
+from runtime.spark.sessions.settings import AT_START
 
 Session = SparkSession
 """What batches run on, for those who import no PySpark themselves."""
@@ -39,7 +39,7 @@ _SETTINGS = {
     "spark.python.sql.dataFrameDebugging.enabled": "false",
     **{
         name if name.startswith("spark.") else f"spark.hadoop.{name}": value
-        for name, value in SETTINGS.items()
+        for name, value in AT_START.items()
     },
 }
 _LOCAL_SETTINGS = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}

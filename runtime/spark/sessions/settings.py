@@ -34,6 +34,9 @@ SETTINGS = {
     "spark.sql.requireAllClusterKeysForDistribution": "false",
 }
 
+AT_START = {name: value for name, value in SETTINGS.items() if name != _OF_TEXTS}
+"""Those that a session of one's own has from its start."""
+
 _NAME = "consistent.messaging.session"
 """A setting that names a session while jobs are under way on it: two objects may stand for one session."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from runtime.spark.sessions.settings import SETTINGS, job_settings, keep_job_settings
+from runtime.spark.sessions.settings import AT_START, job_settings, keep_job_settings
 
 ZONE = "spark.sql.session.timeZone"
 
@@ -43,4 +43,4 @@ def test_a_copy_of_a_session_that_is_made_amid_a_job_gives_nothing_back_for_the_
 
     # Then the original has its own settings again, and those of the query stay
     assert original == {ZONE: "Asia/Tokyo"}
-    assert copied == SETTINGS
+    assert copied == AT_START
