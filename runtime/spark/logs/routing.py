@@ -26,19 +26,23 @@ _Routes = Mapping[str, Sequence[Route]]
 _STREAM = ("handler", "business_id", "spread")
 _SHARES = 1_000_000
 
-# As text, what is planned for each micro-batch costs the driver fewer calls into Java than as columns. Partitioned by
-# the columns of the shuffle and one more, the window needs no shuffle of its own. Business ids come first: Spark
-# compares eight bytes of the first column without a look at the row, and those of handlers hardly differ.
-_COPIES = (
-    "OVER (PARTITION BY business_id, message_id, handler, spread ORDER BY sequence NULLS LAST, enqueued_at NULLS LAST "
-    "ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING)"
+# As one text, what is planned for each micro-batch costs the driver a few calls into Java, where columns take some for
+# each of them. Partitioned by the columns of the shuffle and one more, the window needs no shuffle of its own. Business
+# ids come first: Spark compares eight bytes of the first column without a look at the row, and those of handlers hardly
+# differ.
+_GROUPED = """
+SELECT {columns} FROM (
+    SELECT *, first(sequence) OVER copies AS position, first(enqueued_at) OVER copies AS position_time
+    FROM (SELECT /*+ REPARTITION({partitions}, {stream}) */ * FROM {{routed}})
+    WINDOW copies AS (
+        PARTITION BY business_id, message_id, handler, spread ORDER BY sequence NULLS LAST, enqueued_at NULLS LAST
+        ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING
+    )
+    SORT BY
+        business_id, handler, spread, position NULLS LAST, position_time NULLS LAST,
+        message_id, sequence NULLS LAST, enqueued_at NULLS LAST, type, body, headers, given
 )
-_POSITION = (f"first(sequence) {_COPIES} AS position", f"first(enqueued_at) {_COPIES} AS position_time")
-_NULLS_LAST = ("position", "position_time", "sequence", "enqueued_at")
-_ORDER = (
-    *("business_id", "handler", "spread", "position", "position_time"),
-    *("message_id", "sequence", "enqueued_at", "type", "body", "headers", "given"),
-)
+"""
 
 _ROUTED = (
     *("message_id", "type", "body", "given", "sequence", "enqueued_at", "headers_text AS headers"),
@@ -101,10 +105,9 @@ def route(
 
 def group(routed: DataFrame, partitions: int) -> DataFrame:
     """Shuffle rows that have their routes to the partitions of their streams, and sort them there."""
-    shuffled = routed.repartition(partitions, *_STREAM)
-    placed = shuffled.selectExpr("*", *_POSITION)
-    order = [sf.col(name).asc_nulls_last() if name in _NULLS_LAST else sf.col(name) for name in _ORDER]
-    return placed.sortWithinPartitions(*order).selectExpr(*FOLD_COLUMNS)
+    columns, stream = ", ".join(FOLD_COLUMNS), ", ".join(_STREAM)
+    text_ = _GROUPED.format(columns=columns, partitions=partitions, stream=stream)
+    return routed.sparkSession.sql(text_, routed=routed)
 
 
 def find_routes(messages: DataFrame, app: App, types: Collection[str] | None = None) -> DataFrame:

@@ -7,9 +7,12 @@ from handlers import App, Context, Handler, Message, State, handles
 from runtime.spark.logs import log as log_module
 from runtime.spark.logs.log import normalise
 from runtime.spark.logs.reading import read_log
-from runtime.spark.logs.routing import route
+from runtime.spark.logs.routing import find_routes, group, route
 from samples.shooting_range import app
 from tests.support.logs import fire, generated, message_id, write_lines
+
+FORGET = "m\nd\n"
+"""How a command begins that lets Java forget an object, whenever Python has done so."""
 
 
 class Told(Message):
@@ -46,6 +49,25 @@ def test_messages_are_shuffled_once_and_split_no_stream(place):
     # a number of partitions given by name, which Spark neither coalesces nor splits
     assert origin == "REPARTITION_BY_NUM"
     assert routed.rdd.getNumPartitions() == 3
+
+
+def test_the_shuffle_is_planned_in_a_few_calls_into_java(place, monkeypatch):
+    log = generated(place.folder / "log.jsonl", games=1, messages=10)
+    routed = find_routes(normalise(read_log(place.spark, log)), app)
+    client, calls = place.spark.sparkContext._gateway._gateway_client, []
+    send = client.send_command
+
+    def counted(command, *given, **named):
+        calls.append(command)
+        return send(command, *given, **named)
+
+    monkeypatch.setattr(client, "send_command", counted)
+    group(routed, 3)
+    monkeypatch.undo()
+
+    assert len([command for command in calls if not command.startswith(FORGET)]) < 20, calls
+    # what the plan was named by is gone
+    assert place.spark.catalog.listTables() == []
 
 
 def test_what_takes_long_is_computed_once_for_a_row(place):
