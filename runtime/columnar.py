@@ -27,7 +27,7 @@ class Columnar(Sequence[R]):
         return cls(*map(list, columns))
 
     def __len__(self) -> int:
-        return len(self.columns()[0])
+        return len(getattr(self, self.__slots__[0]))
 
     @overload
     def __getitem__(self, index: int) -> R: ...

@@ -23,7 +23,7 @@ from runtime.messages.envelope import Envelope
 from runtime.messages.envelopes import Envelopes
 from runtime.messages.fingerprint import fingerprint
 from runtime.messages.limits import USUAL, MessageLimits
-from runtime.messages.message_ids import IdKey, canonical, id_keys
+from runtime.messages.message_ids import IdKey, canonical, id_key, id_keys
 from runtime.messages.outcome import Outcome, Reason, dead_letter, shortened
 from runtime.messages.too_large import find_excesses, find_notes, is_note
 
@@ -50,23 +50,24 @@ def prepare_all(
     envelopes: Envelopes,
     limits: MessageLimits = USUAL,
     *,
-    are_letters: bool = False,
+    letters: Sequence[int] | None = None,
 ) -> Deliveries:
     """Return the deliveries of one stream ready to be handled, or the dead letters that they are.
 
     `business_id` is the one by which they were routed, None when none was found in their bodies. Of one that is too
-    large the dead letter keeps a note only. In a redrive, when they `are_letters`, there may be notes among them.
+    large the dead letter keeps a note only. In a redrive, `letters` are the numbers of the letters that they are, and
+    there may be notes among them.
     """
     keys = id_keys(envelopes.message_ids)
     excesses = dict(find_excesses(envelopes, limits))
-    if are_letters:
+    if letters is not None:
         excesses |= find_notes(envelopes)
     parser = _Parser(handler, business_id, limits.error)
     unfit = parser.with_problems(envelopes, _problems(envelopes, keys))
     unfit |= {position: excess.of(handler.name, business_id) for position, excess in excesses.items()}
     with handler.parsing(parser.messages):
         parser.parse(envelopes, unfit)
-    return Deliveries(envelopes, keys, parser.messages, parser.fingerprints, handler.routes)
+    return Deliveries(envelopes, keys, parser.messages, parser.fingerprints, handler.routes, letters)
 
 
 def refused_for_size(
@@ -238,11 +239,8 @@ class _Parser:
 
 def _number_of_uuid(text: str | None) -> int | None:
     """Return the number of the UUID whose one spelling this is, None for any other text."""
-    try:
-        found = UUID(text or "")
-    except ValueError:
-        return None
-    return found.int if str(found) == text else None
+    key = id_key(text or "")
+    return int.from_bytes(key, "big") if isinstance(key, bytes) else None
 
 
 def _problems(envelopes: Envelopes, keys: Sequence[IdKey]) -> Mapping[int, str]:
@@ -251,7 +249,7 @@ def _problems(envelopes: Envelopes, keys: Sequence[IdKey]) -> Mapping[int, str]:
     is_clean = (
         not any(envelopes.headers)
         and min(dated, default=EARLIEST) >= EARLIEST
-        and all(isinstance(key, bytes) for key in keys)  # a UUID, and so valid text
+        and set(map(type, keys)) <= {bytes}  # UUIDs, and so valid text
     )
     if is_clean:
         return {}

@@ -90,7 +90,8 @@ class StateBased:
         outcomes = Outcomes(deliveries.envelopes, self.handler.name, business_id)
         history: History | None = None
         retries = self.retries.start()
-        while waiting := deliveries[len(outcomes) :]:
+        while len(outcomes) < len(deliveries):
+            waiting = deliveries[len(outcomes) :]
             try:
                 history = history or await self.load(business_id, waiting)
                 folded = self.invoke(decider, history, waiting, seen)

@@ -179,10 +179,9 @@ class _Stream:
         if handler is None:
             rows = zip(group.envelopes, group.problems, strict=True)
             return Outcomes.of([unroutable(*row, group.handler, types) for row in rows])
-        limits = self._kit.limits
-        are_letters = group.letters is not None
-        prepared = prepare_all(handler, group.business_id, group.envelopes, limits, are_letters=are_letters)
-        deliveries = replace(prepared, letters=group.letters)
+        deliveries = prepare_all(
+            handler, group.business_id, group.envelopes, self._kit.limits, letters=group.letters
+        )
         if group.business_id is None:
             found = [each for each in deliveries.messages if isinstance(each, Outcome)]
             return Outcomes.of([not_allowed(each.envelope, handler.name, types) or each for each in found])

@@ -285,7 +285,7 @@ def test_a_letter_whose_body_was_not_kept_says_so_when_it_is_redriven():
     note = Excess.of("body", "x" * 2_000_000).note
     envelopes = Envelopes.of([Envelope("m-1", "Said", note, "hall"), said()])
 
-    refused, ready = prepare_all(handler, "hall", envelopes, are_letters=True)
+    refused, ready = prepare_all(handler, "hall", envelopes, letters=[1, 2])
 
     assert isinstance(refused, Outcome)
     assert refused.reason is Reason.TOO_LARGE
