@@ -18,12 +18,11 @@ class Columnar(Sequence[R]):
 
     __slots__: tuple[str, ...] = ()
     row: ClassVar[Any]
-    _first: ClassVar[Any]
     _all: ClassVar[Any]
 
     def __init_subclass__(cls) -> None:
         if cls.__slots__:
-            cls._first, cls._all = attrgetter(cls.__slots__[0]), attrgetter(*cls.__slots__)
+            cls._all = attrgetter(*cls.__slots__)
 
     @classmethod
     def of(cls, rows: Iterable[R]) -> Self:
@@ -32,7 +31,7 @@ class Columnar(Sequence[R]):
         return cls(*map(list, columns))
 
     def __len__(self) -> int:
-        return len(self._first(self))
+        return len(getattr(self, self.__slots__[0]))
 
     @overload
     def __getitem__(self, index: int) -> R: ...

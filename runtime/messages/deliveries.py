@@ -35,7 +35,7 @@ Delivery = Prepared | Outcome
 _ALL = slice(0, None)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Deliveries(Sequence[Delivery]):
     """Deliveries that were parsed: for each the message in its body, or the dead letter that it is.
 

@@ -64,7 +64,7 @@ def id_text(key: IdKey) -> str:
 
 def pack_ids(keys: Sequence[IdKey]) -> bytes:
     """Return the bytes of the ids of a run, in order."""
-    if all(type(key) is bytes for key in keys):
+    if set(map(type, keys)) <= {bytes}:
         return _UUIDS_ONLY + b"".join(keys)  # type: ignore[arg-type] # just checked
     packed: bytes = msgpack.packb(list(keys))
     return _MIXED + packed

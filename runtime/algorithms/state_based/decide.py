@@ -61,7 +61,7 @@ class Decider:
         if transaction.head.refuses:
             self._refuse_all(transaction)
             return
-        position, count = 0, len(transaction.deliveries)
+        position, count = 0, len(transaction.deliveries.messages)
         looked_at = iter(self._to_look_at(transaction))
         end = -1
         while position < count and not transaction.is_full:

@@ -59,7 +59,7 @@ class Handling:
         rows = slice(first, min(end, first + room.versions))
         columns = (envelopes.message_ids, envelopes.types, envelopes.headers, deliveries.messages)
         for position, message_id, type_, headers, message in zip(
-            range(rows.start, rows.stop), *(column[rows] for column in columns), strict=True
+            range(rows.start, rows.stop), *[column[rows] for column in columns], strict=True
         ):
             now = max(clock(), last_now)
             place = transaction.attempt and self._place(transaction.attempt, number + len(made) + 1)

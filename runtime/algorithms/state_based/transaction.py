@@ -82,7 +82,7 @@ class Transaction:
         self._packer = Packer(deliveries, head, batch.batch_id, batch.number)
         self._positions: dict[IdKey, int] = {}
         self._has_found = history.has_found
-        self.may_find = self._has_found or len(set(deliveries.keys)) < len(deliveries)
+        self.may_find = self._has_found or len(set(deliveries.keys)) < len(deliveries.keys)
 
     def find(self, message_id: IdKey) -> Version | None:
         """Return the version that a message made, before or in this transaction."""

@@ -46,15 +46,15 @@ class Group:
     @property
     def size(self) -> int:
         """How many bytes it takes in memory, about."""
-        return self.text_bytes + DELIVERY_BYTES * len(self.envelopes)
+        return self.text_bytes + DELIVERY_BYTES * len(self.problems)
 
     def has_room(self, deliveries: int, text: int) -> bool:
         """Say whether so many more deliveries may be added, with so many bytes of text, one at a time."""
-        return len(self.envelopes) + deliveries <= MAX_DELIVERIES and self.text_bytes + text <= MAX_TEXT_BYTES
+        return len(self.problems) + deliveries <= MAX_DELIVERIES and self.text_bytes + text <= MAX_TEXT_BYTES
 
     def has_room_for(self, message_id: str) -> bool:
         """Say whether another delivery may be added. Copies of a message stay together as far as that goes."""
-        count = len(self.envelopes)
+        count = len(self.problems)
         if count < MAX_DELIVERIES and self.text_bytes < MAX_TEXT_BYTES:
             return True
         is_copy = self.envelopes.message_ids[-1] == message_id
@@ -131,7 +131,7 @@ class _Rows:
     def add_to(self, group: Group, first: int, end: int) -> None:
         """Add some rows to a group."""
         added = self.envelopes[first:end]
-        if group.envelopes:
+        if group.problems:
             group.envelopes.extend(added)
         else:
             group.envelopes = added

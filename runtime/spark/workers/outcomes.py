@@ -51,7 +51,7 @@ class OutcomeWriter:
         """Take outcomes of one stream."""
         for piece in _pieces(outcomes):
             self._collected.append(piece)
-            self._rows += len(piece.outcomes)
+            self._rows += len(piece.counts)
             self._bytes += piece.size
 
     def flush(self) -> pa.RecordBatch:
@@ -60,11 +60,11 @@ class OutcomeWriter:
         rows = size = 0
         while self._collected:
             piece = self._collected[0]
-            if taken and (rows + len(piece.outcomes) > MAX_ROWS or size + piece.size > MAX_BYTES):
+            if taken and (rows + len(piece.counts) > MAX_ROWS or size + piece.size > MAX_BYTES):
                 break
             self._collected.popleft()
             taken.append(piece)
-            rows += len(piece.outcomes)
+            rows += len(piece.counts)
             size += piece.size
         self._rows -= rows
         self._bytes -= size
@@ -81,7 +81,7 @@ def _to_arrow(pieces: Sequence[_Piece]) -> pa.RecordBatch:
     ids, types, handlers, business_ids, statuses, versions, counts, refused = columns
     outputs = Outputs()
     for outcomes, of_each, sent, _ in pieces:
-        count = len(outcomes)
+        count = len(of_each)
         refused += [(len(ids) + position, outcome) for position, outcome in outcomes.refused.items()]
         ids += outcomes.envelopes.message_ids[:count]
         types += outcomes.envelopes.types[:count]
@@ -111,15 +111,16 @@ def _to_arrow(pieces: Sequence[_Piece]) -> pa.RecordBatch:
 
 def _pieces(outcomes: Outcomes) -> Iterator[_Piece]:
     """Give outcomes in pieces of up to `MAX_ROWS` and `MAX_BYTES`; one alone may take more bytes."""
-    if len(outcomes) > MAX_ROWS:
-        for first in range(0, len(outcomes), MAX_ROWS):
+    count = len(outcomes)
+    if count > MAX_ROWS:
+        for first in range(0, count, MAX_ROWS):
             yield from _pieces(outcomes[first : first + MAX_ROWS])
         return
     piece = _piece(outcomes)
-    if len(outcomes) <= 1 or piece.size <= MAX_BYTES:
+    if count <= 1 or piece.size <= MAX_BYTES:
         yield piece
         return
-    middle = len(outcomes) // 2
+    middle = count // 2
     yield from _pieces(outcomes[:middle])
     yield from _pieces(outcomes[middle:])
 
