@@ -31,6 +31,7 @@ SETTINGS = {
     "parquet.page.verify-checksum.enabled": "true",
     "spark.sql.files.ignoreCorruptFiles": "false",
     "spark.sql.files.ignoreMissingFiles": "false",
+    "spark.sql.optimizer.disableHints": "false",
     "spark.sql.requireAllClusterKeysForDistribution": "false",
 }
 

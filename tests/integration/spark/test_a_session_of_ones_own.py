@@ -27,6 +27,7 @@ ODD = {
     "spark.sql.execution.arrow.useLargeVarTypes": "true",
     "spark.sql.sources.partitionColumnTypeInference.enabled": "true",
     "spark.sql.files.ignoreCorruptFiles": "true",
+    "spark.sql.optimizer.disableHints": "true",
     "spark.sql.requireAllClusterKeysForDistribution": "true",
 }
 

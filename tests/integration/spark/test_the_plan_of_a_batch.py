@@ -8,6 +8,7 @@ from runtime.spark.logs import log as log_module
 from runtime.spark.logs.log import normalise
 from runtime.spark.logs.reading import read_log
 from runtime.spark.logs.routing import find_routes, group, route
+from runtime.spark.sessions.settings import job_settings
 from samples.shooting_range import app
 from tests.support.logs import fire, generated, message_id, write_lines
 
@@ -49,6 +50,16 @@ def test_messages_are_shuffled_once_and_split_no_stream(place):
     # a number of partitions given by name, which Spark neither coalesces nor splits
     assert origin == "REPARTITION_BY_NUM"
     assert routed.rdd.getNumPartitions() == 3
+
+
+def test_a_session_without_hints_shuffles_all_the_same(place):
+    log = generated(place.folder / "log.jsonl", games=1, messages=10)
+    session = place.spark.newSession()
+    session.conf.set("spark.sql.optimizer.disableHints", "true")
+
+    with job_settings(session):
+        routed = route(normalise(read_log(session, log)), app, 3)
+        assert routed.rdd.getNumPartitions() == 3
 
 
 def test_the_shuffle_is_planned_in_a_few_calls_into_java(place, monkeypatch):
