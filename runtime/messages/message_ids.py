@@ -81,11 +81,8 @@ def unpack_ids(data: bytes) -> list[IdKey]:
     return ids
 
 
-def unpack_all_ids(packed: Sequence[bytes]) -> list[IdKey]:
-    """Return the ids of runs that follow one another, in order. Raises what `unpack_ids` does."""
-    size = 1 + _UUID_BYTES
-    joined = b"".join(packed)
-    # Many runs of one version, whose id is a UUID, are what a stream has that gets few messages at a time.
-    if set(map(len, packed)) == {size} and joined[::size] == _UUIDS_ONLY * len(packed):
-        return [joined[at : at + _UUID_BYTES] for at in range(1, len(joined), size)]
-    return [key for ids in packed for key in unpack_ids(ids)]
+def join_ids(packed: bytes, following: bytes) -> bytes:
+    """Return the bytes of the ids of two runs, of which one follows the other. Raises what `unpack_ids` does."""
+    if packed[:1] == following[:1] == _UUIDS_ONLY:
+        return packed + following[1:]
+    return pack_ids([*unpack_ids(packed), *unpack_ids(following)])

@@ -143,6 +143,12 @@ def unpack_columns(data: bytes, ids: list[IdKey]) -> Columns:
     return Columns(expect(schema, int), expect(before, bytes, None), versions)
 
 
+def count_columns(data: bytes) -> int:
+    """Return how many versions there are column by column. Raises one of `damage.UNREADABLE`."""
+    _, _, _, types, *_ = unpack(data, strict_map_key=False)
+    return len(expect(types, list))
+
+
 def _deltas(moments: Sequence[int | None]) -> list[int | None]:
     if None not in moments:
         return list(map(sub, moments, (0, *moments)))

@@ -17,7 +17,8 @@ from runtime.storage.columns import StateVersion
 from runtime.storage.head import Head
 from runtime.storage.new_versions import Made, columns_of
 from runtime.storage.run import Commit, Run
-from runtime.storage.tail import Segment, Tail
+from runtime.storage.segment import Segment
+from runtime.storage.tail import Tail
 
 
 class PackedRun(NamedTuple):

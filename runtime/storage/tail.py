@@ -1,113 +1,113 @@
 """The tail of a state stream: its newest versions, kept in the header until they are enough for a run.
 
 A few versions at a time would otherwise make a row each time. The tail is a list of segments, one for each commit,
-so that one can be added without reading the others: a segment's states are compressed with the state before it as
-dictionary. A tail that is full becomes a run.
+which stay packed until somebody asks for them: each load and each append of a stream costs the same, however many there
+are. A segment's states are compressed with the state before it as dictionary. A tail that is full becomes a run.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from itertools import accumulate, starmap
-from typing import Any, Final, NamedTuple
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Any, NamedTuple
+from zlib import crc32
 
 import msgpack
 
 from eventstore.partition import HEADER
 from handlers.unpacking import unpack
 from runtime.errors import StoredDataError
-from runtime.messages.message_ids import IdKey, pack_ids, unpack_all_ids
+from runtime.messages.message_ids import IdKey, join_ids, pack_ids, unpack_ids
 from runtime.storage import limits
-from runtime.storage.columns import VersionColumns, pack_columns, unpack_columns
-from runtime.storage.compression import compress, decompress
-from runtime.storage.damage import UNREADABLE, expect, expect_all, shown
-from runtime.storage.run import Commit, Run, RunIndex, dates
+from runtime.storage.columns import VersionColumns, unpack_columns
+from runtime.storage.compression import decompress
+from runtime.storage.damage import UNREADABLE, expect, shown
+from runtime.storage.run import Run, RunIndex
+from runtime.storage.segment import Segment, as_segments, read_segments
 
 NO_EVENT = 0
 """Stands for the tail where the version of an event is asked for."""
-_FORMAT = 1
-_INT: Final = (int,)
-_KINDS: Final = (_INT, (str, None), _INT, (int, None), (bool,), _INT, (bytes,), (bytes,), (int, None))
-"""The types of the fields of a segment."""
-
-
-class Segment(NamedTuple):
-    """Versions that were committed together, their ids apart from the rest. Times as in `RunIndex`.
-
-    `number` is that of the batch, as in `Commit`.
-    """
-
-    length: int
-    batch: str | None
-    written_at: int
-    newest: int | None
-    undated: bool
-    raw_bytes: int
-    ids: bytes
-    data: bytes
-    number: int | None = None
-
-    @property
-    def commit(self) -> Commit:
-        """The commit that its versions were stored in."""
-        return Commit(self.length, self.batch, self.written_at, self.number)
-
-    def packed(self) -> tuple[object, ...]:
-        """Return the fields as they are stored: without a number that is None, as older code wrote them."""
-        return self[:-1] if self.number is None else self
-
-    @property
-    def size(self) -> int:
-        """About how many bytes it takes."""
-        return len(self.ids) + len(self.data) + 32
-
-    @classmethod
-    def of(cls, versions: VersionColumns, schema: int, before: bytes, commit: Commit) -> Segment:
-        """Return the segment of some versions that follow the encoded state `before`."""
-        columns = pack_columns(schema, None, versions)
-        ids = pack_ids(versions.message_ids)
-        length, batch, written_at, number = commit
-        newest, undated = dates(versions.enqueued_at)
-        data = compress(columns, before)
-        return cls(length, batch, written_at, newest, undated, len(columns), ids, data, number)
+_FORMAT = 2
+_LISTED = 1
+"""The format of older code: a list of segments, each with its ids, and no checksum."""
+_NO_IDS = pack_ids([])
 
 
 @dataclass(frozen=True, slots=True)
 class Tail:
-    """The newest versions of a stream, from `first` on, in one schema version, and the state before them."""
+    """The newest versions of a stream, from `first` on, in one schema version, and the state before them.
+
+    `count` is how many versions there are, `raw_bytes` what they take before compression. `packed_ids` are those of
+    all, `packed` are the segments without them, `length` of them.
+    """
 
     first: int
     schema: int
     before: bytes
-    segments: tuple[Segment, ...] = ()
+    length: int = 0
+    count: int = 0
+    raw_bytes: int = 0
+    packed_ids: bytes = _NO_IDS
+    packed: bytes = b""
 
-    @property
-    def count(self) -> int:
-        """How many versions there are."""
-        return sum([segment.length for segment in self.segments])
+    @classmethod
+    def of(cls, first: int, schema: int, before: bytes, segments: Iterable[Segment]) -> Tail:
+        """Return a tail of segments. Raises one of `damage.UNREADABLE` for ids that are none."""
+        each = list(segments)
+        return cls(
+            first,
+            schema,
+            before,
+            len(each),
+            sum([segment.length for segment in each]),
+            sum([segment.raw_bytes for segment in each]),
+            pack_ids([key for segment in each for key in unpack_ids(segment.ids)]),
+            b"".join([segment.packed() for segment in each]),
+        )
 
     @property
     def size(self) -> int:
         """About how many bytes it takes beside the state before it."""
-        return sum([segment.size for segment in self.segments])
+        return len(self.packed_ids) + len(self.packed)
+
+    @property
+    def segments(self) -> Sequence[Segment]:
+        """The segments, unpacked now. Raises `StoredDataError`."""
+        try:
+            segments = read_segments(self.packed, self.length, self.packed_ids)
+        except UNREADABLE as error:
+            raise _corrupt(shown(error)) from error
+        counted = sum([segment.length for segment in segments])
+        if not counted == self.count == len(self.ids()):
+            raise _corrupt(f"its segments have {counted} versions and it has {self.count}")
+        return segments
 
     def takes(self, segment: Segment, schema: int) -> bool:
         """Say whether there is room for one more segment, in this schema version."""
         return (
             schema == self.schema
             and self.size + segment.size <= limits.MAX_TAIL_BYTES
-            and sum([each.raw_bytes for each in self.segments]) + segment.raw_bytes
-            <= limits.MAX_TAIL_RAW_BYTES
+            and self.raw_bytes + segment.raw_bytes <= limits.MAX_TAIL_RAW_BYTES
         )
 
     def plus(self, segment: Segment) -> Tail:
         """Return the tail with one more segment."""
-        return Tail(self.first, self.schema, self.before, (*self.segments, segment))
+        return Tail(
+            self.first,
+            self.schema,
+            self.before,
+            self.length + 1,
+            self.count + segment.length,
+            self.raw_bytes + segment.raw_bytes,
+            join_ids(self.packed_ids, segment.ids),
+            self.packed + segment.packed(),
+        )
 
     def ids(self) -> list[IdKey]:
         """Return the message ids, in order. Raises `StoredDataError`."""
         try:
-            ids = unpack_all_ids([segment.ids for segment in self.segments])
+            ids = unpack_ids(self.packed_ids)
         except UNREADABLE as error:
             raise _corrupt(shown(error)) from error
         if len(ids) != self.count:
@@ -115,7 +115,7 @@ class Tail:
         return ids
 
     def indexes(self) -> list[RunIndex]:
-        """Describe each segment as a run without an event, without its states."""
+        """Describe each segment as a run without an event, without its states. Raises `StoredDataError`."""
         indexes = []
         first = self.first
         for segment in self.segments:
@@ -128,59 +128,99 @@ class Tail:
 
     def from_version(self, first: int) -> Tail:
         """Return the tail without the segments before a version, with which one of them begins."""
-        run = self.run()
-        before = run.states_before()[first - self.first]
-        ends = accumulate((segment.length for segment in self.segments), initial=self.first)
-        kept = [segment for segment, start in zip(self.segments, ends, strict=False) if start >= first]
-        return replace(self, first=first, before=before, segments=tuple(kept))
+        segments = self.segments
+        before = self.run().states_before()[first - self.first]
+        ends = accumulate((segment.length for segment in segments), initial=self.first)
+        kept = [segment for segment, start in zip(segments, ends, strict=False) if start >= first]
+        return Tail.of(first, self.schema, before, kept)
 
     def run(self) -> Run:
         """Return the tail as a run. Raises `StoredDataError`."""
         versions = VersionColumns()
-        state = self.before
+        state, segments = self.before, self.segments
         ids = self.ids()
-        starts = accumulate((segment.length for segment in self.segments), initial=0)
-        for segment, start in zip(self.segments, starts, strict=False):
+        starts = accumulate((segment.length for segment in segments), initial=0)
+        for segment, start in zip(segments, starts, strict=False):
             try:
                 columns = unpack_columns(decompress(segment.data, state), ids[start : start + segment.length])
             except UNREADABLE as error:
                 raise _corrupt(shown(error)) from error
             versions.extend(columns.versions)
             state = columns.versions.after(state)
-        commits = [segment.commit for segment in self.segments]
+        commits = [segment.commit for segment in segments]
         return Run(self.first, self.schema, self.before, versions, commits)
 
     def pack(self) -> bytes:
-        """Return the tail as it is stored."""
-        segments = [segment.packed() for segment in self.segments]
-        packed: bytes = msgpack.packb((_FORMAT, self.first, self.schema, self.before, segments))
+        """Return the tail as it is stored, behind a checksum of it."""
+        fields = (
+            self.first,
+            self.schema,
+            self.before,
+            self.length,
+            self.count,
+            self.raw_bytes,
+            self.packed_ids,
+            self.packed,
+        )
+        body: bytes = msgpack.packb(fields)
+        packed: bytes = msgpack.packb((_FORMAT, crc32(body), body))
         return packed
 
 
+class StoredTail(NamedTuple):
+    """A tail as it was found: its checksum, and that of the bytes behind it. Older code wrote none: both are None."""
+
+    tail: Tail
+    checksum: int | None
+    found: int | None
+
+
 def read_tail(data: bytes) -> Tail:
-    """Return a tail as it was stored. Raises `StoredDataError`."""
+    """Return a tail as it was stored. Raises `StoredDataError`, whichever bit of it was changed."""
+    stored = read_stored(data)
+    if stored.checksum != stored.found:
+        raise _corrupt("its bytes are not those that its checksum was taken of")
+    return stored.tail
+
+
+def read_stored(data: bytes) -> StoredTail:
+    """Return a tail that may have been changed since it was stored, as far as it can be read.
+
+    Its segments are not looked at. Raises `StoredDataError`.
+    """
     try:
-        form, first, schema, before, segments = unpack(data)
-        tail = Tail(expect(first, int), expect(schema, int), expect(before, bytes), _segments(segments))
+        form, *fields = expect(unpack(data), list)
+        if form == _FORMAT:
+            checksum, body = fields
+            stored = StoredTail(_read_body(body), expect(checksum, int), crc32(body))
+        elif form == _LISTED:
+            stored = StoredTail(_read_listed(*fields), None, None)
+        else:
+            raise _corrupt(f"format {form} is unknown; this code reads formats {_LISTED} and {_FORMAT}")
     except UNREADABLE as error:
         raise _corrupt(shown(error)) from error
-    if form != _FORMAT:
-        raise _corrupt(f"format {form} is unknown; this code reads format {_FORMAT}")
-    if tail.first < 1 or not tail.segments:
-        raise _corrupt(f"it begins with version {tail.first} and has {len(tail.segments)} segments")
-    return tail
+    tail = stored.tail
+    if tail.first < 1 or tail.length < 1:
+        raise _corrupt(f"it begins with version {tail.first} and has {tail.length} segments")
+    return stored
 
 
-def _segments(stored: Any) -> tuple[Segment, ...]:  # noqa: ANN401 - as they were stored
-    """Return the segments, of which a tail may have hundreds: each field is checked for all of them at once."""
-    segments = tuple(starmap(Segment, expect(stored, list)))
-    for values, kinds in zip(zip(*segments, strict=True), _KINDS, strict=False):
-        expect_all(list(values), *kinds)
-    shortest = min([segment.length for segment in segments], default=1)
-    if shortest < 1:
-        message = f"a segment has {shortest} versions"
-        raise ValueError(message)
-    return segments
+def _read_body(body: Any) -> Tail:  # noqa: ANN401 - as it was stored
+    first, schema, before, length, count, raw_bytes, ids, packed = expect(unpack(expect(body, bytes)), list)
+    return Tail(
+        expect(first, int),
+        expect(schema, int),
+        expect(before, bytes),
+        expect(length, int),
+        expect(count, int),
+        expect(raw_bytes, int),
+        expect(ids, bytes),
+        expect(packed, bytes),
+    )
+
+
+def _read_listed(first: Any, schema: Any, before: Any, segments: Any) -> Tail:  # noqa: ANN401 - as it was stored
+    return Tail.of(expect(first, int), expect(schema, int), expect(before, bytes), as_segments(segments))
 
 
 def _corrupt(problem: str) -> StoredDataError:

@@ -19,7 +19,7 @@ from runtime.storage.checking.tails import sound_tail
 from runtime.storage.chunks import chunk_names, join, split
 from runtime.storage.damage import reading
 from runtime.storage.properties import INT32, INT64, number
-from runtime.storage.tail import Tail, read_tail
+from runtime.storage.tail import StoredTail, Tail, read_stored
 
 _TAIL = chunk_names("Tail", 2)
 _Expected = dict[str, Value | None]
@@ -88,19 +88,20 @@ def sound_header(stored: Properties, runs: StoredRuns) -> SoundHeader:
     if numbers.versions == 0 and not runs.places:
         return SoundHeader(numbers, (), stored)
     with reading("The tail of the stream", HEADER):
-        tail = read_tail(join(stored, _TAIL)) if _TAIL[0] in stored else None
+        found = read_stored(join(stored, _TAIL)) if _TAIL[0] in stored else None
+    tail = None if found is None else found.tail
     numbers, kept = _kept(numbers, tail, runs.places)
     end = runs.end_of(kept[-1].event) if kept else None
     if kept and end is None:
         raise LostRowsError(f"{VERSION} names no event of the newest")
     expected: _Expected = {}
     newest = end
-    if tail is not None:
-        first = kept[-1].last + 1 if kept else numbers.kept_from or tail.first
-        sound = replace(sound_tail(tail, end.state if end else None), first=first)
+    if found is not None:
+        first = kept[-1].last + 1 if kept else numbers.kept_from or found.tail.first
+        sound = sound_tail(found.tail, first, end.state if end else None)
         numbers = replace(numbers, versions=first + sound.count - 1)
         newest = _end_of(sound)
-        expected = _tail_properties(sound) if sound != tail else {}
+        expected = _tail_properties(sound) if _is_changed(found, sound) else {}
     if newest is None:
         raise LostRowsError(f"counts {numbers.versions} versions, and there are none")
     return _compared(stored, numbers, kept, {**expected, **numbers.properties(), **_newest(stored, newest)})
@@ -166,6 +167,15 @@ def _first(numbers: Numbers, places: list[Place], last: Place) -> Place:
     if first is None or first.event > last.event:
         raise LostRowsError.of_event(numbers.first_event)
     return first
+
+
+def _is_changed(found: StoredTail, sound: Tail) -> bool:
+    """Say whether a tail is not as it was stored, and by its checksum the sound one is. Raises `StoredDataError`."""
+    if found.checksum == found.found:
+        return found.tail != sound
+    if read_stored(sound.pack()).checksum != found.checksum:
+        raise StoredDataError("The tail of the stream is not what its checksum was taken of.", HEADER)
+    return True
 
 
 def _end_of(tail: Tail) -> End:

@@ -2,36 +2,46 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Sequence
 
-from runtime.messages.message_ids import unpack_ids
-from runtime.storage.columns import unpack_columns
+from runtime.messages.message_ids import IdKey, pack_ids, unpack_ids
+from runtime.storage.columns import count_columns, unpack_columns
 from runtime.storage.compression import decompress
 from runtime.storage.damage import reading
 from runtime.storage.run import dates
-from runtime.storage.tail import Segment, Tail
+from runtime.storage.segment import Segment, read_segments
+from runtime.storage.tail import Tail
 
 
-def sound_tail(tail: Tail, before: bytes | None) -> Tail:
+def sound_tail(tail: Tail, first: int, before: bytes | None) -> Tail:
     """Return a tail with the counts, times and schema version of its versions, made on the state `before` it.
 
-    `before` is None where no run tells. Raises `StoredDataError` for versions that cannot be read.
+    `first` is the number of the first of them; `before` is None where no run tells. Raises `StoredDataError` for
+    versions that cannot be read.
     """
-    state = tail.before if before is None else before
-    schema, segments = tail.schema, []
-    after = state
-    for segment in tail.segments:
-        with reading("The tail of the stream"):
-            sound, schema, after = _sound(segment, after)
-        segments.append(sound)
-    return replace(tail, schema=schema, before=state, segments=tuple(segments))
+    with reading("The tail of the stream"):
+        return _sound_tail(tail, first, tail.before if before is None else before)
 
 
-def _sound(segment: Segment, before: bytes) -> tuple[Segment, int, bytes]:
+def _sound_tail(tail: Tail, first: int, before: bytes) -> Tail:
+    schema, after, segments = tail.schema, before, []
+    keys = unpack_ids(tail.packed_ids)
+    for stored in read_segments(tail.packed, tail.length, tail.packed_ids):
+        data = decompress(stored.data, after)
+        ids, keys = keys[: count_columns(data)], keys[count_columns(data) :]
+        segment, schema, after = _sound(stored, data, ids, after)
+        segments.append(segment)
+    if keys:
+        message = f"{len(keys)} message ids have no version"
+        raise ValueError(message)
+    return Tail.of(first, schema, before, segments)
+
+
+def _sound(segment: Segment, data: bytes, ids: Sequence[IdKey], before: bytes) -> tuple[Segment, int, bytes]:
     """Return a segment with what its versions tell, their schema version, and the state after them."""
-    ids = unpack_ids(segment.ids)
-    data = decompress(segment.data, before)
-    columns = unpack_columns(data, ids)
+    columns = unpack_columns(data, [*ids])
     newest, undated = dates(columns.versions.enqueued_at)
-    sound = segment._replace(length=len(ids), newest=newest, undated=undated, raw_bytes=len(data))
+    sound = segment._replace(
+        length=len(ids), newest=newest, undated=undated, raw_bytes=len(data), ids=pack_ids(ids)
+    )
     return sound, columns.schema, columns.versions.after(before)

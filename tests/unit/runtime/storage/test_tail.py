@@ -1,24 +1,28 @@
 """The tail: newest versions in the header, segment by segment, until they are enough for a run."""
 
 import random
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import msgpack
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eventstore import Table
+from eventstore import Operation, Table, drive
 from handlers import App, Context, Handler, Message, State, handles
 from runtime.errors import StoredDataError
 from runtime.storage import limits
 from runtime.storage.columns import VersionColumns
 from runtime.storage.head import read_head
 from runtime.storage.run import Commit, Run
-from runtime.storage.tail import Segment, Tail, read_tail
+from runtime.storage.segment import Segment
+from runtime.storage.tail import Tail, read_tail
 from tests.unit.runtime.diary import delivery, ponder, write
 from tests.unit.runtime.indexes import check_index
 from tests.unit.runtime.runs import version
 from tests.unit.runtime.tables import memory_table, rows
+from tests.unit.runtime.tails import body_of, listed, with_body
 from tests.unit.runtime.worker import Worker, ends, made_by, outputs, stored
 
 LARGE = random.Random(1).randbytes(2000)
@@ -53,8 +57,11 @@ def test_a_tail_comes_back_as_the_run_that_it_is(commits, before):
     numbers = iter(range(1, 100))
     versions = [[version(next(numbers), after=after) for after in commit] for commit in commits]
 
-    back = read_tail(tail_of(*versions, before=before).pack())
+    made = tail_of(*versions, before=before)
 
+    back = read_tail(made.pack())
+
+    assert back == made == read_tail(listed(made))
     assert back.run() == Run(
         1,
         1,
@@ -71,9 +78,9 @@ def test_a_segment_of_a_batch_has_its_number_and_others_are_stored_as_before_the
     for number, commit in enumerate(commits, 1):
         tail = tail.plus(Segment.of(VersionColumns.of([version(number)]), 1, b"{}", commit))
 
-    stored_segments = msgpack.unpackb(tail.pack())[4]
-
-    assert [len(segment) for segment in stored_segments] == [8, 8, 9]
+    unpacker = msgpack.Unpacker()
+    unpacker.feed(msgpack.unpackb(body_of(tail))[-1])
+    assert [len(segment) for segment in unpacker] == [7, 7, 8]
     assert list(read_tail(tail.pack()).run().commits) == commits
     assert [index.commits for index in read_tail(tail.pack()).indexes()] == [[commit] for commit in commits]
     assert msgpack.unpackb(bytes(tail.run().event().properties["Commits"])) == [  # type: ignore[arg-type]
@@ -227,7 +234,18 @@ def test_a_duplicate_in_the_tail_gives_the_outputs_that_it_gave():
         assert outputs(again) == outputs(made)
 
 
-GOOD = tail_of([version(1, after=b"x")], [version(2)]).pack()
+TAIL = tail_of([version(1, after=b"x")], [version(2)])
+GOOD = TAIL.pack()
+FIRST, SCHEMA, BEFORE, LENGTH, COUNT, RAW_BYTES, IDS, SEGMENTS = range(8)
+
+
+@given(st.integers(0, len(GOOD) - 1), st.integers(0, 7))
+def test_one_changed_bit_is_told_wherever_it_stands(at, bit):
+    changed = bytearray(GOOD)
+    changed[at] ^= 1 << bit
+
+    with pytest.raises(StoredDataError, match="The tail of the stream cannot be read"):
+        read_tail(bytes(changed))
 
 
 @pytest.mark.parametrize(
@@ -236,8 +254,13 @@ GOOD = tail_of([version(1, after=b"x")], [version(2)]).pack()
         b"",
         b"\xc1",
         msgpack.packb(7),
+        msgpack.packb([]),
+        msgpack.packb([2, 7]),
+        with_body(b""),
+        with_body(msgpack.packb(7)),
         msgpack.packb([1, 1, 1, b"", [[1]]]),
-        msgpack.packb([2, *msgpack.unpackb(GOOD)[1:]]),
+        msgpack.packb([1, 1, 1, b"", []]),
+        msgpack.packb([3, *msgpack.unpackb(GOOD)[1:]]),
         GOOD[:-1],
     ],
 )
@@ -249,7 +272,7 @@ def test_bytes_that_are_no_tail_are_told(bad):
 @pytest.mark.parametrize("change", [{0: 0}, {0: None}, {1: 7}, {6: "text"}, {8: "text"}])
 @pytest.mark.parametrize("position", [0, 1])
 def test_a_segment_with_a_field_that_cannot_be_is_told_wherever_it_stands(change, position):
-    form, first, schema, before, segments = msgpack.unpackb(GOOD)
+    form, first, schema, before, segments = msgpack.unpackb(listed(TAIL))
     fields = dict(enumerate([*segments[position], None])) | change
     segments[position] = list(fields.values())
 
@@ -259,9 +282,55 @@ def test_a_segment_with_a_field_that_cannot_be_is_told_wherever_it_stands(change
 
 @pytest.mark.parametrize("field", [0, 6, 7])
 def test_a_damaged_segment_is_told(field):
-    form, first, schema, before, (segment, *others) = msgpack.unpackb(GOOD)
+    form, first, schema, before, (segment, *others) = msgpack.unpackb(listed(TAIL))
     segment[field] = {0: 2, 6: b"\x02\xc1", 7: b"no zstandard"}[field]
-    damaged = read_tail(msgpack.packb([form, first, schema, before, [segment, *others]]))
+    damaged = msgpack.packb([form, first, schema, before, [segment, *others]])
 
     with pytest.raises(StoredDataError, match="The tail of the stream cannot be read"):
-        damaged.run()
+        read_tail(damaged).run()
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        (FIRST, 0),
+        (SCHEMA, "1"),
+        (BEFORE, None),
+        (LENGTH, 0),
+        (LENGTH, 1),
+        (LENGTH, 3),
+        (LENGTH, 2**40),
+        (COUNT, 3),
+        (COUNT, True),
+        (IDS, b"\x02\xc1"),
+        (IDS, TAIL.packed_ids[:-16]),
+        (SEGMENTS, b""),
+        (SEGMENTS, TAIL.packed + b"\x07"),
+        (SEGMENTS, msgpack.packb([1]) * 2),
+    ],
+)
+def test_segments_that_do_not_agree_with_their_numbers_are_told_when_they_are_read(field, value):
+    fields = msgpack.unpackb(body_of(TAIL))
+    fields[field] = value
+
+    with pytest.raises(StoredDataError, match="The tail of the stream cannot be read"):
+        read_tail(with_body(msgpack.packb(fields))).run()
+
+
+def test_a_tail_of_older_code_goes_on():
+    table = memory_table()
+    Worker(table, batch="a").process(write("a"), write("b"))
+    Worker(table, batch="b").process(write("c"))
+    replace_header(table, lambda found: {**found, "Tail": listed(read_tail(found["Tail"]))})
+
+    again = Worker(table, batch="c").process(write("a"), write("d"))
+
+    assert ends(again) == ["duplicate", "processed"]
+    assert made_by(table) == ["a", "b", "c", "d"]
+    assert [found.batch for found in stored(table)] == ["a", "a", "b", "c"]
+    assert msgpack.unpackb(rows(table)["Diary-d-1", "SS-HEAD"]["Tail"])[0] == 2
+
+
+def replace_header(table: Table, change: Callable[[Mapping[str, Any]], Mapping[str, Any]]) -> None:
+    row = drive(table.get("Diary-d-1", "SS-HEAD"))
+    drive(table.transact("Diary-d-1", [Operation.replace("SS-HEAD", change(row.properties), row.etag)]))
