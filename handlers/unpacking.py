@@ -24,17 +24,21 @@ _TRUSTED_BYTES = 4 * 2**10
 def unpack(
     data: bytes,
     *,
+    most: int | None = None,
     ext_hook: Callable[[int, bytes], Any] = msgpack.ExtType,
     unicode_errors: str | None = None,
     strict_map_key: bool = True,
 ) -> Any:  # noqa: ANN401 - any value that msgpack knows
     """Return what `msgpack.unpackb` does for trusted data. Raises `ValueError`, `TypeError` and what msgpack raises.
 
+    `most` is how many items an array or map may have, of which there are few in data that says so: it is not looked
+    through before.
+
     Raises `msgpack.StackError`, which is a `ValueError`, for what is nested too deeply.
     """
     budget = _Budget()
-    limit = min(MAX_ITEMS, len(data))
-    if len(data) > _TRUSTED_BYTES:
+    limit = min(MAX_ITEMS, len(data)) if most is None else most
+    if len(data) > _TRUSTED_BYTES and most is None:
         unpacker = msgpack.Unpacker(
             max_buffer_size=len(data), max_array_len=limit, max_map_len=limit, unicode_errors=unicode_errors
         )

@@ -74,10 +74,7 @@ class SqliteTable(Table):
     ) -> Page:
         stored_key, low, high = escape(partition_key), escape_bound(first), escape_bound(last)
         bounds = (stored_key, low if continuation is None else continuation, high)
-        if select is None:
-            found = self._read(self._sql.query, bounds)
-        else:
-            found = self._project(self._sql.project, bounds, select)
+        found = self._read(self._sql.query, bounds) if select is None else self._project_first(bounds, select)
         rows = [
             Row(partition_key, unescape(key), str(etag), values, time)
             for key, etag, time, values in found[:PAGE_SIZE]
@@ -206,6 +203,30 @@ class SqliteTable(Table):
             raise self._file.explained(error) from error
         except _DAMAGED as error:
             raise self._damaged(bounds) from error
+
+    def _project_first(self, bounds: tuple[str, str, str], select: Sequence[str]) -> _Found:
+        """Read rows in one statement, if that gives all large properties that are asked for.
+
+        It gives those of the row with the lowest key, the header of a stream or the first of some events, unless they
+        are very large.
+        """
+        rows: _Found = []
+        try:
+            found = self._file.connection().statement.execute(self._sql.project_first, (bounds[1], *bounds))
+            for key, etag, time, small, along in found.fetchall():
+                properties, places = unpack_small(small)
+                large = along or b""
+                if places and large_bytes(places, select) > len(large):
+                    break
+                values = select_from(properties, places, large, select)
+                rows.append((key, etag, _as_datetime(time), values))
+            else:
+                return rows
+        except sqlite3.Error as error:
+            raise self._file.explained(error) from error
+        except _DAMAGED as error:
+            raise self._damaged(bounds) from error
+        return self._project(self._sql.project, bounds, select)
 
     def _project(self, sql: str, bounds: tuple[str, ...], select: Sequence[str]) -> _Found:
         connection = self._file.connection()

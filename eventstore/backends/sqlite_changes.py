@@ -46,7 +46,17 @@ class CheckedTransaction:
         )
 
     def attempt(self, connection: SqliteConnection, sql: Statements) -> TransactionResult:
-        """Do the same in a savepoint. When it is refused, undo it alone, and return the error."""
+        """Do the same. When it is refused, undo it alone, and return the error.
+
+        What is undone is what a savepoint stands before; a single operation has done nothing when it is refused.
+        """
+        if len(self.operations) == 1:
+            try:
+                return self.carry_out(connection, sql)
+            except sqlite3.Error:
+                raise
+            except Exception as error:  # noqa: BLE001 - as below
+                return error
         execute = connection.statement.execute
         execute("SAVEPOINT one")
         result: TransactionResult
@@ -77,7 +87,7 @@ class Changes:
     def carry_out(self, index: int, operation: Operation, row: str, properties: dict[str, Value]) -> str:
         """Change the row as the operation says, and return its new ETag.
 
-        Raises the `RowError` that tells why the operation is refused.
+        Raises the `RowError` that tells why the operation is refused; then nothing has changed.
         """
         verb = operation.verb
         if verb is Verb.INSERT:
@@ -103,6 +113,7 @@ class Changes:
         try:
             execute(self._sql.insert_key, (self._partition, row, row_id))
         except sqlite3.IntegrityError:
+            execute(self._sql.delete_row, (row_id,))
             raise RowExistsError(operation.row_key, index) from None
 
     def _update(self, etag: str | None, row: str, properties: dict[str, Value]) -> bool:

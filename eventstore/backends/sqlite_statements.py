@@ -19,6 +19,10 @@ BETWEEN_KEYS = "\t"
 """Stands between a partition key and a row key; within a stored key it is escaped."""
 
 
+_ALONG_BYTES = 64 * 2**10
+"""Up to here the large part of a first row is read along with the small one."""
+
+
 class Statements:
     """The SQL for one table of the store.
 
@@ -51,6 +55,10 @@ class Statements:
         )
         self.query = f"SELECT k.row, r.etag, r.time, r.small, r.large {joined} {in_range} {one_more}"
         self.project = f"SELECT k.row, r.etag, r.time, r.small, r.id {joined} {in_range} {one_more}"
+        large_of_first = f"CASE WHEN k.row = ? AND length(r.large) <= {_ALONG_BYTES} THEN r.large END"
+        self.project_first = (
+            f"SELECT k.row, r.etag, r.time, r.small, {large_of_first} {joined} {in_range} {one_more}"
+        )
         self.scan = (
             f"SELECT k.partition, r.etag, r.time, r.small, r.large {joined} {in_partitions} {one_more}"
         )
@@ -62,6 +70,7 @@ class Statements:
         self.last_partition = f"SELECT max(partition) FROM {keys}"
 
         self.insert_row = f"INSERT INTO {rows} (etag, time, small, large) VALUES (?, ?, ?, ?)"
+        self.delete_row = f"DELETE FROM {rows} WHERE id = ?"
         self.insert_key = f"INSERT INTO {keys} (partition, row, id) VALUES (?, ?, ?)"
         self.update = f"UPDATE {rows} SET etag = ?, time = ?, small = ?, large = ? WHERE id = {this_id}"
         self.update_if = f"{self.update} AND etag = ?"

@@ -31,6 +31,10 @@ NO_EVENT = 0
 _FORMAT = 2
 _LISTED = 1
 """The format of older code: a list of segments, each with its ids, and no checksum."""
+_THREE = msgpack.Packer().pack_array_header(3)
+"""Begins a tail of the newer format: a list of three."""
+_FIELDS = 8
+"""How many fields stand behind the checksum."""
 _NO_IDS = pack_ids([])
 
 
@@ -189,7 +193,8 @@ def read_stored(data: bytes) -> StoredTail:
     Its segments are not looked at. Raises `StoredDataError`.
     """
     try:
-        form, *fields = expect(unpack(data), list)
+        is_listed = data[:1] != _THREE
+        form, *fields = expect(unpack(data, most=None if is_listed else _FIELDS), list)
         if form == _FORMAT:
             checksum, body = fields
             stored = StoredTail(_read_body(body), expect(checksum, int), crc32(body))
@@ -206,7 +211,8 @@ def read_stored(data: bytes) -> StoredTail:
 
 
 def _read_body(body: Any) -> Tail:  # noqa: ANN401 - as it was stored
-    first, schema, before, length, count, raw_bytes, ids, packed = expect(unpack(expect(body, bytes)), list)
+    fields = expect(unpack(expect(body, bytes), most=_FIELDS), list)
+    first, schema, before, length, count, raw_bytes, ids, packed = fields
     return Tail(
         expect(first, int),
         expect(schema, int),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from eventstore.partition import HEADER
 from runtime.messages.message_ids import IdKey, pack_ids, unpack_ids
 from runtime.storage.columns import count_columns, unpack_columns
 from runtime.storage.compression import decompress
@@ -19,7 +20,7 @@ def sound_tail(tail: Tail, first: int, before: bytes | None) -> Tail:
     `first` is the number of the first of them; `before` is None where no run tells. Raises `StoredDataError` for
     versions that cannot be read.
     """
-    with reading("The tail of the stream"):
+    with reading("The tail of the stream", HEADER):
         return _sound_tail(tail, first, tail.before if before is None else before)
 
 

@@ -12,6 +12,7 @@ from eventstore import (
     Operation,
     Partition,
     PayloadTooLargeError,
+    RowError,
     StoreUnavailableError,
     StoreUrlError,
     Stream,
@@ -256,7 +257,7 @@ def test_a_damaged_row_is_an_error_and_not_a_wrong_value(store, table):
 
 
 def test_a_projected_read_leaves_large_properties_on_the_disk(table, monkeypatch):
-    insert(table, Small=b"x", Short=b"s" * 600, Middle=b"m" * 5000, Long=b"l" * 50000)
+    insert(table, Small=b"x", Short=b"s" * 600, Middle=b"m" * 5000, Long=b"l" * 65_000)
     read = []
     read_large = SqliteConnection.read_large
 
@@ -268,7 +269,51 @@ def test_a_projected_read_leaves_large_properties_on_the_disk(table, monkeypatch
     for select in (["Small"], ["Missing"], [], ["Short"], ["Middle", "Small"], ["Long"]):
         drive(table.query("p", "r", "r", select=select))
 
-    assert read == [600, 5600, 55600]
+    assert read == [600, 5600, 70_600]
+
+
+@pytest.mark.parametrize(
+    ("first", "others", "statements"),
+    [
+        ({"Small": b"x"}, {}, 1),
+        ({"Large": b"l" * 20_000}, {"Large": b"l" * 20_000, "Small": b"x"}, 1),
+        ({"Wanted": b"l" * 20_000}, {"Small": b"x"}, 1),
+        ({"Wanted": b"l" * 60_000, "Large": b"l" * 60_000}, {}, 4),
+        ({"Small": b"x"}, {"Wanted": b"l" * 600}, 4),
+    ],
+)
+def test_a_projected_read_takes_one_statement_where_that_gives_what_is_asked_for(
+    store, table, first, others, statements
+):
+    insert(table, "r-1", **first)
+    insert(table, "r-2", **others)
+    expected = {key: {"Wanted": row["Wanted"]} if "Wanted" in row else {} for key, row in
+                (("r-1", first), ("r-2", others))}  # fmt: skip
+    seen: list[str] = []
+    store._file.connection().set_trace_callback(seen.append)
+
+    page = drive(table.query("p", "r-1", "r-9", select=["Wanted"]))
+
+    assert {row.row_key: dict(row.properties) for row in page.rows} == expected
+    assert len(seen) == statements
+
+
+def test_what_is_refused_in_a_common_commit_leaves_nothing_in_the_file(store, table):
+    insert(table)
+    refused = [
+        [Operation.insert("r", {})],
+        [Operation.replace("r", {}, "7")],
+        [Operation.replace("s", {}, "7")],
+        [Operation.delete("r", "7")],
+        [Operation.insert("s", {}), Operation.insert("t", {}), Operation.insert("r", {})],
+    ]
+
+    results = drive(table.transact_each([("p", operations) for operations in refused]))
+
+    assert all(isinstance(result, RowError) for result in results)
+    connection = store._file.connection()
+    assert connection.execute("SELECT count(*) FROM games_keys").fetchone() == (1,)
+    assert connection.execute("SELECT count(*) FROM games_rows").fetchone() == (1,)
 
 
 def test_a_barrier_waits_for_the_disk_and_then_no_commit_does(store, table):

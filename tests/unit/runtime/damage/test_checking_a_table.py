@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
+import msgpack
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -9,10 +13,12 @@ from hypothesis import strategies as st
 from eventstore import Operation, drive
 from runtime.batches.context import BatchContext
 from runtime.cleanup.checking import check_table
+from runtime.errors import StoredDataError
 from runtime.storage.id_index import PREFIX
 from tests.unit.runtime.damage.damaged import (
     STREAM,
     WITH_RUNS,
+    Rows,
     changed,
     damage,
     small_segments,
@@ -98,6 +104,56 @@ def test_an_index_that_is_gone_is_made_anew():
 
     assert len(drive(check_table(table, repair=True)).repaired) == 1
     assert drive(check_table(table)).faults == []
+
+
+def tail_with(field: int, change: Callable[[Any], Any]) -> Rows:
+    """Return the sound rows, but for one field in the tail, whose checksum is as it was."""
+    form, checksum, body = msgpack.unpackb(sound()[STREAM, "SS-HEAD"]["Tail"])
+    fields = msgpack.unpackb(body)
+    fields[field] = change(fields[field])
+    tail = msgpack.packb((form, checksum, msgpack.packb(fields)))
+    return changed(sound(), (STREAM, "SS-HEAD"), "Tail", tail)
+
+
+def longer_by_one(segments: bytes) -> bytes:
+    """Return the only segment of a tail with one version more than it has."""
+    length, *others = msgpack.unpackb(segments)
+    packed: bytes = msgpack.packb([length + 1, *others])
+    return packed
+
+
+@pytest.mark.parametrize("field", [0, 1, 4, 5, 7])
+def test_a_tail_that_its_versions_tell_is_what_it_was_to_the_bit(field):
+    table = table_of(tail_with(field, longer_by_one if field == 7 else lambda number: number + 1))
+
+    checked = drive(check_table(table, repair=True))
+
+    assert {each.row for each in checked.repaired} == {"SS-HEAD"}
+    assert drive(check_table(table)).faults == []
+    assert rows(table) == sound()
+
+
+@pytest.mark.parametrize(
+    ("field", "change"),
+    [
+        (6, lambda ids: ids[:-1] + bytes([ids[-1] ^ 1])),
+        (7, lambda segments: segments.replace(b"\xa1b", b"\xa1c")),
+        (3, lambda length: length + 1),
+    ],
+    ids=["an id", "a batch", "the number of segments"],
+)
+def test_what_nothing_else_tells_of_a_tail_is_told_and_left_alone(field, change):
+    damaged_rows = tail_with(field, change)
+    table = table_of(damaged_rows)
+
+    checked = drive(check_table(table, repair=True))
+    with pytest.raises(StoredDataError, match="checksum"):
+        Worker(table, batch=BatchContext("later")).process(write("a"))
+
+    assert damaged_rows != sound()
+    assert {each.row for each in checked.faults} == {"SS-HEAD"}
+    assert checked.repaired == []
+    assert rows(table) == damaged_rows
 
 
 def test_nothing_is_written_without_being_asked_for_nor_where_runs_are_damaged():

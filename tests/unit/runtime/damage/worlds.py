@@ -14,10 +14,7 @@ from runtime.algorithms.state_based.truncation import truncate_stream
 from runtime.algorithms.state_based.truncation_rules import TruncationRules
 from runtime.batches.context import BatchContext
 from runtime.batches.open_batches import OpenBatches
-from runtime.errors import StoredDataError
 from runtime.messages.envelope import Envelope
-from runtime.storage.chunks import chunk_names, join
-from runtime.storage.tail import read_tail
 from tests.unit.runtime.damage.damaged import Rows, small_segments, table_of
 from tests.unit.runtime.diary import misbehave, ponder, write
 from tests.unit.runtime.patience import PATIENCE
@@ -27,7 +24,6 @@ from tests.unit.runtime.worker import DAY, NOW, ToldClock, Worker
 WORLDS = 24
 DIARIES = ("d-1", "d-2", "d-3")
 _RULES = TruncationRules.of(NOW + DAY, OpenBatches(), keep_last=3, allow_undated=True)
-_TAIL = chunk_names("Tail", 2)
 
 
 def _groups(seed: int, diary: str) -> list[list[Envelope]]:
@@ -157,23 +153,13 @@ def seen(found: Rows) -> dict[tuple[str, str], object]:
     """Return rows without what stands nowhere else, and without the keys of hashes, which are new in a new index."""
     return {
         (key, row): {
-            name: _seen(name, value, values)
+            name: value
             for name, value in values.items()
             if not any(row.startswith(kind) and name in names for kind, names in UNSEEN.items())
         }
         for (key, row), values in found.items()
         if not row.startswith("SS-IDX-")
     }
-
-
-def _seen(name: str, value: Any, values: Any) -> object:
-    if name not in _TAIL or not isinstance(value, bytes):
-        return value
-    try:
-        tail = read_tail(join(values, _TAIL))
-    except (StoredDataError, TypeError):
-        return value
-    return tail.first, tail.schema, [segment.data for segment in tail.segments]
 
 
 def is_whole_stream_gone(sound: Rows, found: Rows) -> bool:

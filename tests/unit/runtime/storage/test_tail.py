@@ -333,4 +333,5 @@ def test_a_tail_of_older_code_goes_on():
 
 def replace_header(table: Table, change: Callable[[Mapping[str, Any]], Mapping[str, Any]]) -> None:
     row = drive(table.get("Diary-d-1", "SS-HEAD"))
+    assert row is not None
     drive(table.transact("Diary-d-1", [Operation.replace("SS-HEAD", change(row.properties), row.etag)]))
