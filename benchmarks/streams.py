@@ -152,6 +152,9 @@ def main(
         print(
             f"more: p50 {more[0]:.3f} s, p99 {more[1]:.3f} s; goal at most {GOAL_SECONDS} s for 1,000 messages"
         )
+        fifth = max(1, len(taken) // 5)
+        at_the_end = statistics.median(taken[-fifth:]) - statistics.median(theirs[-fifth:])
+        print(f"more in the last fifth of the epochs, when Java has compiled most: p50 {at_the_end:.3f} s")
         each = [_of_each(seconds[warm:]) for seconds in (busy, counted.busy)]
         print(
             f"processor for each: {each[0]:.3f} s and {each[1]:.3f} s, {each[1] / each[0]:.2f} times as much"

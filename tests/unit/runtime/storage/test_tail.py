@@ -1,6 +1,7 @@
 """The tail: newest versions in the header, segment by segment, until they are enough for a run."""
 
 import random
+import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -144,6 +145,38 @@ def test_a_tail_that_is_full_becomes_a_run(monkeypatch: pytest.MonkeyPatch):
     assert made_by(table) == [f"m-{number}" for number in range(40)]
     assert [found.batch for found in stored(table)] == [str(number) for number in range(40)]
     assert (header(table) or tail_of()).count == 40 - sum(row["Count"] for row in runs)
+
+
+def calls(function: Callable[[], object]) -> int:
+    """Return how many functions are called, those written in C among them."""
+    counted = 0
+
+    def count(_frame: object, event: str, _of: object) -> None:
+        nonlocal counted
+        counted += event in ("call", "c_call")
+
+    sys.setprofile(count)
+    try:
+        function()
+    finally:
+        sys.setprofile(None)
+    return counted
+
+
+def test_what_is_added_to_a_tail_takes_as_many_calls_whatever_it_holds():
+    def go_on(number: int) -> bytes:
+        tail = read_tail(stored_of[number])
+        assert len(tail.ids()) == number
+        assert tail.takes(segment, 1)
+        return tail.plus(segment).pack()
+
+    segment = Segment.of(VersionColumns.of([version(1)]), 1, b"{}", Commit(1, "b", 7, 3))
+    stored_of = {number: Tail.of(1, 1, b"{}", [segment] * number).pack() for number in (1, 150)}
+
+    few, many = (calls(lambda number=number: go_on(number)) for number in (1, 150))
+
+    assert few == many
+    assert read_tail(go_on(150)).count == 151
 
 
 def test_a_large_commit_goes_past_the_tail():
