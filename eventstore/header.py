@@ -50,12 +50,12 @@ def header_operation(
 
 def stream_written(stream: StreamT, etag: str, version: int, own: Properties | None) -> StreamT:
     """Return the stream as it is after a write."""
-    written = replace(stream, etag=etag, version=version)
+    properties, partial = stream.properties, stream.partial
     if own is not None:
-        return replace(written, properties=own, partial=False)
-    if stream.etag is None and stream.properties is None:
-        return replace(written, properties=NO_PROPERTIES)
-    return written
+        properties, partial = own, False
+    elif stream.etag is None and properties is None:
+        properties = NO_PROPERTIES
+    return replace(stream, etag=etag, version=version, properties=properties, partial=partial)
 
 
 def is_header(row: Row) -> bool:

@@ -36,22 +36,29 @@ UNREADABLE = (
 _SHOWN = 200
 
 
-@contextmanager
-def reading(what: str, row: str = "", stream: str = "") -> Iterator[None]:
+class reading:  # noqa: N801 - used as the functions beside it; a class, as each stream that is read enters some
     """Raise `StoredDataError` in place of what reading a row raises; `what` begins the sentence."""
-    try:
-        yield
-    except StoredDataError as error:
-        raise error.at(row=row, stream=stream) from error.__cause__
-    except UNREADABLE as error:
-        raise StoredDataError(f"{what} cannot be read: {shown(error)}.", row, stream) from error
+
+    __slots__ = ("_row", "_stream", "_what")
+
+    def __init__(self, what: str, row: str = "", stream: str = "") -> None:
+        self._what = what
+        self._row = row
+        self._stream = stream
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, StoredDataError):
+            raise error.at(row=self._row, stream=self._stream) from error.__cause__
+        if isinstance(error, UNREADABLE):
+            problem = f"{self._what} cannot be read: {shown(error)}."
+            raise StoredDataError(problem, self._row, self._stream) from error
 
 
-@contextmanager
-def reading_row(what: str, row: Row) -> Iterator[None]:
+def reading_row(what: str, row: Row) -> reading:
     """Do the same for a row of a table."""
-    with reading(what, row.row_key, row.partition_key):
-        yield
+    return reading(what, row.row_key, row.partition_key)
 
 
 class placed:  # noqa: N801 - used as the functions beside it; a class, as each stream that is read enters some
