@@ -48,27 +48,25 @@ class CheckedTransaction:
     def attempt(self, connection: SqliteConnection, sql: Statements) -> TransactionResult:
         """Do the same. When it is refused, undo it alone, and return the error.
 
-        What is undone is what a savepoint stands before; a single operation has done nothing when it is refused.
+        Several operations are in a savepoint; one alone has changed nothing when it is refused.
         """
         if len(self.operations) == 1:
-            try:
-                return self.carry_out(connection, sql)
-            except sqlite3.Error:
-                raise
-            except Exception as error:  # noqa: BLE001 - as below
-                return error
+            return self._result(connection, sql)
         execute = connection.statement.execute
         execute("SAVEPOINT one")
-        result: TransactionResult
+        result = self._result(connection, sql)
+        if isinstance(result, Exception):
+            execute("ROLLBACK TO one")
+        execute("RELEASE one")
+        return result
+
+    def _result(self, connection: SqliteConnection, sql: Statements) -> TransactionResult:
         try:
-            result = self.carry_out(connection, sql)
+            return self.carry_out(connection, sql)
         except sqlite3.Error:
             raise
         except Exception as error:  # noqa: BLE001 - any error of this transaction is its result
-            execute("ROLLBACK TO one")
-            result = error
-        execute("RELEASE one")
-        return result
+            return error
 
 
 class Changes:
