@@ -110,7 +110,7 @@ class SqliteTable(Table):
             return checked.carry_out(connection, self._sql)
 
     async def transact_each(self, transactions: Sequence[Transaction]) -> list[TransactionResult]:
-        """Carry out several transactions in one of SQLite's, each in a savepoint of its own."""
+        """Carry out several transactions in one of SQLite's, each undone by itself when it is refused."""
         checked = [_checked(transaction) for transaction in transactions]
         with self._file.writing() as connection:
             return [

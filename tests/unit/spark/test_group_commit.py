@@ -87,7 +87,7 @@ def test_what_as_many_streams_append_as_are_under_way_is_one_commit(connection, 
 
     assert done == keys
     assert statements.count("COMMIT") == 3
-    assert statements.count("SAVEPOINT one") == 12
+    assert not statements.count("SAVEPOINT one"), "one operation alone needs none"
     assert table.counts == {"query": 12, "transact": 12}
 
 
