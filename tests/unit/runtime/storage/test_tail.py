@@ -3,6 +3,7 @@
 import random
 import sys
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import msgpack
@@ -173,7 +174,7 @@ def test_what_is_added_to_a_tail_takes_as_many_calls_whatever_it_holds():
     segment = Segment.of(VersionColumns.of([version(1)]), 1, b"{}", Commit(1, "b", 7, 3))
     stored_of = {number: Tail.of(1, 1, b"{}", [segment] * number).pack() for number in (1, 150)}
 
-    few, many = (calls(lambda number=number: go_on(number)) for number in (1, 150))
+    few, many = (calls(partial(go_on, number)) for number in (1, 150))
 
     assert few == many
     assert read_tail(go_on(150)).count == 151
