@@ -110,7 +110,7 @@ class ArchiveError(RuntimeFailure):
 
 
 class TargetError(RuntimeFailure):
-    """Raised when a target refuses what is published to it; what is out stays out, and the rest can be resumed."""
+    """Raised when a target refuses what is published to it; what was sent stays sent, and the rest can be resumed."""
 
 
 class TargetUnavailableError(TargetError):

@@ -66,8 +66,8 @@ class Processor:
     message, which costs one request, and the table gets no mark.
 
     With `acknowledge_every` the ledger of the table is told, once in such a time, that the outputs of all messages
-    handled until then are out, so that truncation may cut their versions: two or three requests when a time begins, and
-    two when it ends. Call `flush` when the consumer stops. Only the state-based algorithm needs it.
+    handled until then are published, so that truncation may cut their versions: two or three requests when a time
+    begins, and two when it ends. Call `flush` when the consumer stops. Only the state-based algorithm needs it.
 
     A message beyond `limits` is a dead letter, of which a note is kept only: keep it yourself. A handler that takes
     longer than `handler_timeout` makes a dead letter of its message (see `runtime.supervision.alarm.Alarm`).
@@ -185,7 +185,7 @@ class Processor:
         return await issue(self._tokens, message, handlers_of(self._app, message.type))
 
     async def flush(self) -> int:
-        """Note in the ledger that all outputs are out, when the consumer stops. Costs two requests.
+        """Note in the ledger that all outputs are published, when the consumer stops. Costs two requests.
 
         Returns how many times of `acknowledge_every` stay open, as messages of them are being handled or have failed:
         `consistent batches` shows them. Without `acknowledge_every` it does nothing.

@@ -19,7 +19,7 @@ HISTORY = range(200)
 NEW = range(200, 300)
 SILENT = range(300, 400)
 AGAIN = 20
-"""How many messages of each game come again, of the oldest and of the newest."""
+"""How many messages of each game are redelivered, of the oldest and of the newest."""
 
 GROWING = range(400)
 """The messages of the one game whose bytes are measured after each of them."""

@@ -24,7 +24,7 @@ class Duplicates(SizeBySize):
     most = 2.0
 
     def prepare(self) -> None:
-        """Store the messages that will come again."""
+        """Store the messages that will be redelivered."""
         folding = Folding(self.folder / "before.db", counted=False)
         expect(folding.fold(list(routed_batches(self._batch(0)))), Counter(processed=self._messages))
         folding.settle()

@@ -1,6 +1,6 @@
 """`dbos`: durable workflows of DBOS on SQLite, one message at a time.
 
-As its documentation has it: the message's id is the workflow's, so that a message that comes again finds its workflow
+As its documentation has it: the message's id is the workflow's, so that a redelivered message finds its workflow
 done; the state is in a table of a datasource, read and written by a transaction that is a step of the workflow.
 Durable: the workflow, its step and the state are committed with SQLite's defaults (a rollback journal, fsync of
 each commit). Only the newest state is kept; what was published is the workflow's recorded result.

@@ -55,7 +55,7 @@ class BatchContext:
         return batch is not None and batch == self.batch_id and number == self.number
 
     def is_finished(self, batch: str | None, number: int | None) -> bool:
-        """Say whether the outputs of a version's batch are out, or never will be; also when that is not known.
+        """Say whether the outputs of a version's batch are published, or never will be; also when that is not known.
 
         No batch publishes those of single messages.
         """

@@ -1,4 +1,4 @@
-"""Epochs: how a consumer of single messages says, late and in bulk, that their outputs are out.
+"""Epochs: how a consumer of single messages says, late and in bulk, that their outputs are published.
 
 An epoch is a batch that a consumer begins in the ledger for itself. Versions of the single messages that it handles
 record its number. Once all of them have published their outputs, and a new epoch has begun, the epoch is noted as
@@ -40,7 +40,7 @@ class Epoch:
 
     @property
     def is_done(self) -> bool:
-        """Whether all outputs of its versions are out."""
+        """Whether all outputs of its versions are published."""
         return not self.running and not self.failed
 
 
@@ -80,7 +80,7 @@ class Epochs:
         await self._end_former()
 
     def fail(self, epoch: Epoch, message: Hashable) -> None:
-        """Note that a message may have a version in an epoch whose outputs are not out.
+        """Note that a message may have a version in an epoch whose outputs are unpublished.
 
         The epoch can end once this consumer has handled the message to its end.
         """
@@ -112,6 +112,6 @@ class Epochs:
             try:
                 await self._ledger.publish(epoch.record)
             except (StoreUnavailableError, RetriesExhaustedError):
-                self._former.append(epoch)  # the outputs are out all the same; it is tried again later
+                self._former.append(epoch)  # the outputs are published all the same; it is tried again later
             except BatchRefusedError:
                 continue  # the operator has abandoned it

@@ -70,7 +70,7 @@ AcknowledgedAfter = Annotated[
         metavar="AGE",
         show_default=False,
         help="Promise that the queue has no single message any more that was handled longer ago: then its outputs are "
-        "out, and its version may be cut.",
+        "published, and its version may be cut.",
     ),
 ]
 Remote = Annotated[

@@ -71,7 +71,7 @@ class Publishing:
         return cls(to, batch_id, sending, options, open_target(to, options))
 
     def done_here(self, states: Place, out: str | None) -> Published:
-        """Publish what is not out yet, in this process. Raises `TargetError` when not all could be sent."""
+        """Publish what is unpublished, in this process. Raises `TargetError` when not all could be sent."""
         from runtime.publishing.runner import publish
 
         return self._here(states, f"Publishing batch {self.batch_id} to", out, publish)
@@ -95,7 +95,7 @@ class Publishing:
     def done_on(
         self, spark: Session, states: Place, out: str | None, progress: StepProgress | None = None
     ) -> Published:
-        """Publish what is not out yet, as tasks of Spark. Raises `TargetError` when not all could be sent."""
+        """Publish what is unpublished, as tasks of Spark. Raises `TargetError` when not all could be sent."""
         from runtime.spark.publishing import publish
 
         self._check_file(states)
@@ -169,7 +169,7 @@ class EpochPublishing:
     sending: Sending
 
     def __call__(self, spark: Session, batch_id: str, out: str) -> None:
-        """Publish what is not out yet of an epoch. Raises `TargetError` when not all could be sent."""
+        """Publish what is unpublished of an epoch. Raises `TargetError` when not all could be sent."""
         Publishing.check(self.to, batch_id, self.sending).done_on(spark, self.states, out)
 
 
@@ -178,7 +178,7 @@ def _resumable() -> Iterator[None]:
     try:
         yield
     except TargetError as error:
-        message = f"{error} What is out stays out, and the same command goes on with the rest."
+        message = f"{error} What was sent stays sent, and the same command goes on with the rest."
         raise type(error)(message) from error
 
 

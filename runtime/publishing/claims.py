@@ -89,8 +89,8 @@ class Claim:
         await self._change(refused, position=position, in_doubt=in_doubt)
 
     async def finish(self, position: int) -> None:
-        """Note that the slice is out. As `renew`."""
-        await self._change(position=position, in_doubt=0, is_out=True)
+        """Note that the slice is sent. As `renew`."""
+        await self._change(position=position, in_doubt=0, is_sent=True)
 
     async def release(self) -> None:
         """Leave the slice to others, unless one has claimed it. One request."""

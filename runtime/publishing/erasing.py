@@ -33,7 +33,7 @@ async def prune_publications(table: Table, clock: Clock) -> int:
         if await ledger.find(each.batch_id) is not None:
             continue
         slices = await publications.slices(each)
-        if not any(found.expires_at > clock() and not found.is_out for found in slices.values()):
+        if not any(found.expires_at > clock() and not found.is_sent for found in slices.values()):
             await _delete(table, list(map(Operation.delete, await _row_keys_of(table, each))))
             count += 1
     return count

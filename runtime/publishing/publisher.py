@@ -63,7 +63,7 @@ class Publisher(Protocol):
     """Sends slices, one after another."""
 
     async def open(self, name: SliceName) -> bool:
-        """Begin a slice. False when its marker is in the target: then it is out, and is not sent."""
+        """Begin a slice. False when its marker is in the target: then it was sent, and is not sent again."""
 
     async def send(self, outputs: Sequence[CommittedOutput]) -> Sequence[Refused]:
         """Send the next outputs of the slice, in order for each business id; return those that are refused for good.

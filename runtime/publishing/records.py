@@ -1,7 +1,7 @@
-"""What the table of a batch knows of its publications: which slices are out, and who is sending the others.
+"""What the table of a batch knows of its publications: which slices are sent, and who is sending the others.
 
 All rows are in one partition. A publication is one batch, sent to one target; it keeps the number of its slices. Each
-slice that was begun has a row: its lease, how many of its outputs are noted as sent, and whether it is out. An output
+slice that was begun has a row: its lease, how many of its outputs are noted as sent, and whether all are. An output
 that a target refused has a row of its own, a dead letter.
 """
 
@@ -83,7 +83,7 @@ class SliceRecord:
     first_at: int
     position: int = 0
     in_doubt: int = 0
-    is_out: bool = False
+    is_sent: bool = False
     etag: str = ""
 
 
@@ -211,7 +211,7 @@ def slice_properties(record: SliceRecord) -> dict[str, Value]:
         "FirstAt": to_datetime(record.first_at),
         "Position": Int64(record.position),
         "InDoubt": record.in_doubt,
-        "IsOut": record.is_out,
+        "IsSent": record.is_sent,
     }
 
 
@@ -226,7 +226,7 @@ def read_slice(row: Row) -> SliceRecord:
             first_at=to_microseconds(time(values, "FirstAt")),
             position=number(values, "Position"),
             in_doubt=number(values, "InDoubt"),
-            is_out=expect(values["IsOut"], bool),
+            is_sent=expect(values["IsSent"], bool),
             etag=row.etag,
         )
 

@@ -142,7 +142,7 @@ class _Again:
         return await self._attempt(publisher, output)
 
     async def _attempt(self, publisher: Publisher, output: CommittedOutput) -> str | None:
-        """Send an output as a slice of its own; return why it is refused, None when it is out."""
+        """Send an output as a slice of its own; return why it is refused, None when it was sent."""
         name = sha256(output.message_id.encode()).hexdigest()[:32]
         if not await publisher.open(SliceName(f"{self.publication.key}-again-{name}", 0)):
             return None

@@ -1,6 +1,6 @@
-"""The runner: publishes the slices of a batch that are not out yet, several at a time.
+"""The runner: publishes the slices of a batch that are not sent yet, several at a time.
 
-Killed at any point it is started again, and goes on with what is not out. Two runners share the slices between them,
+Killed at any point it is started again, and goes on with what is not sent. Two runners share the slices between them,
 in one process each, or as tasks of Spark (`runtime.spark.publishing`). What a target promises holds all the while; see
 `docs/publishing.md`.
 """
@@ -62,7 +62,7 @@ class Published:
 class Begun:
     """A publication that is under way: its slices that were begun, by number, and the outputs to be cut into slices.
 
-    When all slices are out there are no `outputs`: the outcomes were not looked at, and need not be there any more.
+    When all slices are sent there are no `outputs`: the outcomes were not looked at, and need not be there any more.
     """
 
     publication: Publication
@@ -71,11 +71,11 @@ class Begun:
 
     @property
     def waiting(self) -> list[int]:
-        """The numbers of the slices that are not out."""
+        """The numbers of the slices that are not sent."""
         return [
             each
             for each in range(self.publication.slices)
-            if each not in self.found or not self.found[each].is_out
+            if each not in self.found or not self.found[each].is_sent
         ]
 
     def taken_over(self, options: PublishOptions) -> frozenset[str]:
@@ -93,9 +93,9 @@ async def publish(
     clock: Clock = system_clock,
     show: Show | None = None,
 ) -> Published:
-    """Publish what is not out yet of a batch; return when all of it is.
+    """Publish what is unpublished of a batch; return when all of it is.
 
-    Reads the outcomes once, unless all is out. Costs two requests for each slice, and one more for each chunk that a
+    Reads the outcomes once, unless all is sent. Costs two requests for each slice, and one more for each chunk that a
     target without transactions takes. Raises `BatchRefusedError` for a batch that has not ended, `TargetError` when the
     target refuses or does not answer: the rest can be resumed.
     """
@@ -131,7 +131,7 @@ async def begin(
 
 
 class Runner:
-    """Sends those slices of a publication that are cut, as far as they are not out."""
+    """Sends those slices of a publication that are cut, as far as they are not sent."""
 
     def __init__(
         self,
@@ -152,7 +152,7 @@ class Runner:
         self._one_at_a_time = asyncio.Lock()
 
     async def run(self, dead: Collection[str] = ()) -> None:
-        """Send until the slices are out. Claims with the tokens `dead` are those of runners that run no more."""
+        """Send until the slices are sent. Claims with the tokens `dead` are those of runners that run no more."""
         target, concurrency = self.sender.target, self._options.concurrency
         await target.prepare(self.sender.cut.types)
         workers = min(concurrency, target.publishers or concurrency)
@@ -172,12 +172,12 @@ class Runner:
             await publisher.close()
 
     async def _claimed(self, dead: Collection[str]) -> AsyncGenerator[Claim, None]:
-        """Give slices that nobody else sends, until all are out; waits for those that others send."""
+        """Give slices that nobody else sends, until all are sent; waits for those that others send."""
         waits = 0
         while True:
             found = await self._found()
             waiting = [
-                each for each in self.sender.cut.numbers if each not in found or not found[each].is_out
+                each for each in self.sender.cut.numbers if each not in found or not found[each].is_sent
             ]
             if not waiting:
                 return
@@ -209,7 +209,7 @@ class Runner:
         age = timedelta(microseconds=self._claims.clock() - seen.first_at)
         if age > window:
             message = (
-                f"A slice that was begun at {to_datetime(seen.first_at):%Y-%m-%d %H:%M:%S} UTC is not out, and "
+                f"A slice that was begun at {to_datetime(seen.first_at):%Y-%m-%d %H:%M:%S} UTC is not sent, and "
                 f"{self.sender.target.name} recognises duplicates for {window} only: what was sent of it would arrive "
                 f"twice. If the receiver can take that, add --force."
             )

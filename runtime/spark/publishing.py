@@ -52,13 +52,13 @@ def publish(
     show: Show | None = None,
     wrap: Wrap | None = None,
 ) -> Published:
-    """Publish what is not out yet of a batch, by slices on all workers of a session; return when all of it is.
+    """Publish what is unpublished of a batch, by slices on all workers of a session; return when all of it is.
 
     `to` is the url of a target, or a function that workers call with `target` for one of your own. `out` is where the
     outcomes are, if not where the batch wrote them. Each task sends `options.concurrency` slices at once; the rate of
     requests is shared by the tasks. Costs what `runtime.publishing.runner.publish` does, and a shuffle of the outputs.
 
-    Raises `BatchRefusedError` for a batch that has not ended, `UsageError`, and `TargetError` when not all is out: the
+    Raises `BatchRefusedError` for a batch that has not ended, `UsageError`, and `TargetError` when not all is sent: the
     same call goes on with the rest.
     """
     options, of_target = options or PublishOptions(), target or TargetOptions(batch_id=batch_id)
@@ -106,7 +106,7 @@ class PublishTo:
         _maker(self.to)(self.target)
 
     def publish(self, place: TablePlace, spark: SparkSession, batch_id: str, out: str) -> None:
-        """Publish what is not out yet of a batch of a table."""
+        """Publish what is unpublished of a batch of a table."""
         target = replace(self.target, batch_id=batch_id)
         publish(
             spark,
@@ -125,7 +125,7 @@ def _maker(to: str | MakeTarget) -> MakeTarget:
 
 
 def _routed(spark: SparkSession, outputs: BatchOutputs, begun: Begun, tasks: int) -> DataFrame:
-    """Return the outputs of the slices that are not out, each slice in one of so many partitions."""
+    """Return the outputs of the slices that are not sent, each slice in one of so many partitions."""
     files = outputs.files()
     route = RouteJob(outputs, files, begun.publication.slices, begun.waiting)
     places = spark.range(0, len(files), 1, max(1, min(len(files), tasks)))
@@ -147,8 +147,8 @@ def _sent(routed: DataFrame, job: SendJob) -> list[dict[str, Any]]:
 
 
 def _showing(begun: Begun, show: Show | None) -> ShowDone | None:
-    """Return what shows how many outputs are sent, with those of the slices that are out already."""
+    """Return what shows how many outputs are sent, with those of the slices that are sent already."""
     if show is None:
         return None
-    before = sum(each.position for each in begun.found.values() if each.is_out)
+    before = sum(each.position for each in begun.found.values() if each.is_sent)
     return lambda done: show(before + done.messages, done.of)

@@ -91,7 +91,7 @@ class TruncationOptions:
 
     A version goes only when every rule given lets it: `older_than` (microseconds), `keep_last` (versions of each
     stream). It never goes when its batch is not published or abandoned, when it is in the newest run of its stream,
-    or, without `allow_young`, within a day; nor when it is of a single message whose outputs may not be out, unless
+    or, without `allow_young`, within a day; nor when it is of a single message whose outputs may be unpublished, unless
     the caller promises that messages handled `acknowledged_after` (microseconds) ago were acknowledged; nor when a
     letter waits that is not newer, unless letters are given up that were refused `give_up_letters_older_than`
     (microseconds) ago. `redelivery_window` (microseconds) is added to the horizon for logs whose broker stamps each

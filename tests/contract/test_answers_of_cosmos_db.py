@@ -1,7 +1,7 @@
 r"""What Cosmos DB's Table API answers otherwise than Azure Storage, played by a small HTTP server on this machine.
 
 The shapes are those of a Cosmos DB account: lines of the answer to a transaction that end with `\n` and others with
-`\r\n`, `RequestID` for `RequestId`, no `x-ms-error-code`, 429 and no hint when to come again, continuations that are
+`\r\n`, `RequestID` for `RequestId`, no `x-ms-error-code`, 429 and no hint when to retry, continuations that are
 JSON, rows in the order in which they were made.
 """
 
@@ -214,7 +214,7 @@ def test_a_throttled_transaction_is_unavailable(run, service, table):
         with pytest.raises(StoreUnavailableError) as raised:
             write(run, table)
         assert raised.value.outcome_unknown
-        # Nothing says when to come again: that is left to the caller.
+        # Nothing says when to retry: that is left to the caller.
         assert len(service.requests) == number
 
 

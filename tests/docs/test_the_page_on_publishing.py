@@ -53,7 +53,7 @@ def run(tmp_path, monkeypatch, capsys):
 def test_its_commands_publish_to_a_file(run, tmp_path):
     said = [run(line) for line in commands()]
 
-    ends = ("is out at sqlite:///", "is out at post:send", "There are no dead letters")
+    ends = ("is published to sqlite:///", "is published to post:send", "There are no dead letters")
     assert all(any(end in each for end in ends) for each in said if each)
     assert sum(each.count("Hit") for each in said) == 24
     with closing(sqlite3.connect(tmp_path / "published.db")) as file:

@@ -1,7 +1,7 @@
 """Overtaken: delayed calls that can never have an effect any more, whenever they land. They are forgotten at once.
 
-An ETag never comes again, so a call that has one which is no longer there will always be refused; and a message that is
-published is published, however often that is done.
+An ETag is never used twice, so a call that has one which is no longer there will always be refused; and a message that
+is published is published, however often that is done.
 """
 
 from __future__ import annotations

@@ -45,7 +45,7 @@ class Case(Protocol):
 
 @dataclass(frozen=True)
 class Counts:
-    """What is in a target: outputs that are lost, surplus effects, what came again and was recognised, and order."""
+    """What is in a target: outputs that are lost, surplus effects, what was sent again and recognised, and order."""
 
     lost: int = 0
     duplicates: int = 0

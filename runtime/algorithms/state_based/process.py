@@ -151,7 +151,7 @@ class StateBasedOneByOne:
     """Processes single messages of one handler, and publishes their outputs.
 
     Costs one query and one transaction for a new message, one or two queries for a duplicate. With `epochs` it is noted
-    in the ledger, late and in bulk, that the outputs are out.
+    in the ledger, late and in bulk, that the outputs are published.
     """
 
     def __init__(self, algorithm: StateBased, publish: Publish, epochs: Epochs | None = None) -> None:

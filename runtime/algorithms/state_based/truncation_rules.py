@@ -22,13 +22,13 @@ class HeldBy(StrEnum):
     """A hold among the policies of the table: the stream is not looked at."""
 
     OPEN_BATCH = "open_batch"
-    """Their batch is not published: their outputs may not be out yet."""
+    """Their batch is unpublished."""
 
     UNDATED = "undated"
     """They have no `enqueued_at`, and that is not allowed for."""
 
     UNACKNOWLEDGED = "unacknowledged"
-    """They are of single messages with outputs, of which nobody has said that they are out."""
+    """They are of single messages with outputs, of which nobody has said that they are published."""
 
     LETTER = "letter"
     """A letter waits that is not newer: redriven after they are cut, its message would be too late."""
@@ -42,7 +42,7 @@ class TruncationRules:
     """When a version may go. Times are microseconds.
 
     `cut_off` is the time before which both the version and its message must have been written and enqueued.
-    `keep_last` versions stay whatever their age. Versions of `open_batches` stay, as their outputs may not be out yet,
+    `keep_last` versions stay whatever their age. Versions of `open_batches` stay, as their outputs may be unpublished,
     and so do those of single messages with outputs, unless their consumer has acknowledged them or they were written
     before `acknowledged`, as the operator promises. Versions without `enqueued_at` go only when `allow_undated`.
 
@@ -81,7 +81,7 @@ class TruncationRules:
             raise UsageError(message)
         if older_than is not None and older_than < MINIMUM_AGE and not allow_young:
             message = (
-                "Versions younger than 24h are kept, as their messages may well be delivered again: give an "
+                "Versions younger than 24h are kept, as their messages may well be redelivered: give an "
                 "--older-than of 24h or more, or add --allow-young."
             )
             raise UsageError(message)

@@ -1,8 +1,8 @@
 """Outputs of single messages that may be unpublished, because their worker died after the append.
 
-The queue delivers such a message again, and its copy is replayed on the version before its own: while that is kept,
+The queue redelivers such a message, and its copy is replayed on the version before its own: while that is kept,
 nothing is lost. So versions of single messages go only when they have no outputs, or when their consumer or the
-operator says that these are out.
+operator says that these are published.
 """
 
 from __future__ import annotations

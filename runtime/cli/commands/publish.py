@@ -41,7 +41,7 @@ Redrive = Annotated[
     ),
 ]
 
-_STOPPED = "Stopped. What is out stays out, and the same command goes on with the rest."
+_STOPPED = "Stopped. What was sent stays sent, and the same command goes on with the rest."
 
 
 def publish(
@@ -68,7 +68,7 @@ def publish(
     that honour the Idempotency-Key, which is the id of the output. A MODULE:FUNCTION at most or at least once. Outputs
     of a business object are sent in order.
 
-    Stopped or killed at any moment, the same command goes on with what is not out; several at once share the work.
+    Stopped or killed at any moment, the same command goes on with what is not sent; several at once share the work.
     What a receiver refuses for good is a dead letter with its reason, and costs the others nothing: --letters lists
     these, --redrive sends them again. Reads the outcomes once; with --master or --remote they are read and sent by all
     workers of Spark, in place of this process.

@@ -37,7 +37,7 @@ from runtime.errors import UsageError
 AllowYoung = Annotated[
     bool,
     typer.Option(
-        "--allow-young", help="Cut versions younger than 24h too, whose messages may well come again."
+        "--allow-young", help="Cut versions younger than 24h too, whose messages may well be redelivered."
     ),
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Write nothing, and say what would be cut.")]
@@ -132,10 +132,10 @@ def truncate(
 
     A version goes only when every rule given lets it. The newest run of a stream stays, and so do versions of batches
     that are not published, and those younger than 24h. The newest state is never lost, but a message whose version
-    was cut can no longer be told from a new one: it is too_late when it comes again.
+    was cut can no longer be told from a new one: it is too_late when it is redelivered.
 
-    Versions of single messages with outputs stay until their consumer says that these are out (see docs/operations.md),
-    or you promise it with --acknowledged-after: longer ago than the queue keeps a message.
+    Versions of single messages with outputs stay until their consumer says that these are published (see
+    docs/operations.md), or you promise it with --acknowledged-after: longer ago than the queue keeps a message.
 
     A letter that waits holds its stream: versions are kept that are not older, so that a redrive is never too late.
     --give-up-letters-older-than is the way out.

@@ -1,1 +1,1 @@
-"""The demo: ShootingRange from message log to leader board, and what happens when everything is delivered again."""
+"""The demo: ShootingRange from message log to leader board, and what happens when everything is redelivered."""

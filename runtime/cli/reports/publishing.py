@@ -20,7 +20,7 @@ _SHOWN = 10
 
 @dataclass(frozen=True, slots=True)
 class PublishingReport:
-    """A batch of which all slices are out."""
+    """A batch of which all slices are sent."""
 
     batch_id: str
     published: Published
@@ -43,8 +43,8 @@ class PublishingReport:
         found = self.published
         total = counted(found.publication.slices, "slice")
         yield (
-            f"Batch {self.batch_id} is out at {found.publication.target}: {total}, of which {found.slices:,} were sent "
-            f"now, with {counted(found.outputs, 'output')}."
+            f"Batch {self.batch_id} is published to {found.publication.target}: {total}, of which "
+            f"{found.slices:,} were sent now, with {counted(found.outputs, 'output')}."
         )
         if found.refused:
             yield ""

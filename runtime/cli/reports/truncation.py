@@ -33,7 +33,7 @@ _HELD = {
     HeldBy.LETTER: ("by letters that wait: redrive or discard them, or add --give-up-letters-older-than AGE"),
     HeldBy.STREAM_DAMAGED: "as they are damaged (`consistent check` says where)",
     HeldBy.UNACKNOWLEDGED: (
-        "by single messages whose outputs may not be out: let consumers acknowledge (acknowledge_every), or "
+        "by single messages whose outputs may be unpublished: let consumers acknowledge (acknowledge_every), or "
         "promise with --acknowledged-after AGE that those handled longer ago were acknowledged"
     ),
 }

@@ -61,7 +61,7 @@ class FunctionPublisher:
         return [each for each in found if each is not None]
 
     async def commit(self) -> None:
-        """Nothing: what was given to the function is out."""
+        """Nothing: what was given to the function cannot be taken back."""
 
     async def roll_back(self) -> None:
         """Nothing: what was given to the function cannot be taken back."""

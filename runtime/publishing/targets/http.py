@@ -111,7 +111,7 @@ class HttpPublisher:
         return [each for some in found for each in some]
 
     async def commit(self) -> None:
-        """Nothing: what was answered is out."""
+        """Nothing: what was answered cannot be taken back."""
 
     async def roll_back(self) -> None:
         """Nothing: what was sent cannot be taken back."""

@@ -2,7 +2,7 @@
 
 A slice is one transaction of its outputs and a marker, which is a record in a topic of its own. The `transactional.id`
 is that of the slice: whoever begins it anew makes the broker end the transaction of a predecessor that died, and refuse
-one that still runs. Then the markers are read: a slice whose marker is committed is out, and is not sent.
+one that still runs. Then the markers are read: a slice whose marker is committed is not sent again.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ class Markers:
         self._known: set[str] = set()
 
     def have(self, name: str) -> bool:
-        """Say whether a slice is out.
+        """Say whether a slice was sent.
 
         Reads up to what any producer had sent when this was called. A transaction that is open there hides the
         markers behind it, so this waits until it has ended, by its producer or by its time-out.

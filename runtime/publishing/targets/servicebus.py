@@ -82,7 +82,7 @@ class ServiceBusPublisher:
         return refused
 
     async def commit(self) -> None:
-        """Nothing: what was sent is out."""
+        """Nothing: what was sent cannot be taken back."""
 
     async def roll_back(self) -> None:
         """Give back connections: the next attempt makes new ones."""

@@ -23,7 +23,7 @@ _COLUMNS = (
     "message_id", "type", "business_id", "handler", "body", "sequence", "enqueued_at", "headers", "batch_id",
 )  # fmt: skip
 _KEPT = ("message_id", "batch_id")
-"""What stays when an output comes again: `batch_id` is the batch that brought it first."""
+"""What stays when an output is sent again: `batch_id` is the batch that brought it first."""
 
 Row = tuple[object, ...]
 

@@ -21,7 +21,7 @@ from runtime.spark.streaming.placing import EpochPlaces
 from runtime.spark.workers.connection import Connection, TablePlace, open_table
 
 PublishEpoch = Callable[[SparkSession, str, str], None]
-"""Publishes what is not out yet of a batch whose outcomes are in a folder."""
+"""Publishes what is unpublished of a batch whose outcomes are in a folder."""
 
 
 def no_report(_: BatchRecord) -> None:

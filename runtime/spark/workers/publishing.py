@@ -1,7 +1,7 @@
 """What the workers of a publication do: route outputs to slices, and send the slices that come to a task.
 
 A task has some slices as a whole, and sends them as a runner of its own does: under a claim for each. So a task that
-is run again, or twice at the same time, waits for the claims of the other attempt, and goes on with what is not out.
+is run again, or twice at the same time, waits for the claims of the other attempt, and goes on with what is not sent.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class RouteJob:
     waiting: Sequence[int]
 
     def run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Read the files whose places in the list come in; leave out what is in slices that are out."""
+        """Read the files whose places in the list come in; leave out what is in slices that are sent."""
         places = (place for batch in batches for place in batch["id"].to_pylist())
         wanted = pa.array(self.waiting, pa.int32())
         for table in self.outputs.tables(self.files[place] for place in places):

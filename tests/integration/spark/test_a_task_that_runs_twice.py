@@ -1,4 +1,4 @@
-"""A task fails after its append and before its outcomes are out; Spark runs it again."""
+"""A task fails after its append and before its outcomes are written; Spark runs it again."""
 
 from tests.integration.spark.conftest import NIGHT
 from tests.support.faults import DieOnceAfterAppend

@@ -1,4 +1,4 @@
-"""A version whose outputs are not out yet must be replayed as it was, or the batch fails and says so."""
+"""A version whose outputs are unpublished must be replayed as it was, or the batch fails and says so."""
 
 from __future__ import annotations
 

@@ -78,7 +78,7 @@ def test_copies_under_the_old_and_the_new_name_are_duplicates(place):
     place.app = OLD
     first = place.run(write_lines(place.folder / "old.jsonl", shots("Fired", 1, 2)), cascade=True)
 
-    # When they come again under both names, with new ones under every name
+    # When they are redelivered under both names, with new ones under every name
     place.app = NEW
     again = [*shots("Fired", 1), *shots("Shot", 2), *shots("Shoot", 3), *shots("Shot", 4)]
     log = write_lines(place.folder / "new.jsonl", again)

@@ -63,7 +63,7 @@ def test_it_publishes_what_was_given_up_and_leaves_alone_what_may_go_on(place):
     batch = Batch(place.spark, app, place.store, place.table, place.out, options)
     swept = batch.sweep(batch_id="sweep")
 
-    # Then the outputs of the first and the last are out, were handled, and nothing of them is left
+    # Then the outputs of the first and the last are published, were handled, and nothing of them is left
     assert by_status(swept.outcomes) == {("ShootingRange", "duplicate"): 4, ("LeaderBoard", "processed"): 3}
     assert len(published(swept.outcomes)) == 3
     assert left(place.store, place.table).unfinished == 2

@@ -180,7 +180,7 @@ MISTAKES = (
         "DoneWhenAcknowledged",
     ),
     Mistake(
-        "an epoch ends before the outputs are out",
+        "an epoch ends before the outputs are published",
         _ended_before_published,
         CONSUMED,
         Bounds(1, crashes=1),

@@ -76,7 +76,7 @@ def _not_as_announced(view: View) -> str | None:
 
 
 def _seen_too_early(view: View) -> str | None:
-    """Say which document can be seen that no commit has announced, or cannot though its message is out."""
+    """Say which document can be seen that no commit has announced, or cannot though its message is published."""
     rows = _effects(view.snapshot)
     out = {_NAME + output.headers.get(DOCUMENT, "") for output in view.facts.published}
     committed = {_NAME + output.headers.get(DOCUMENT, "") for output in _committed(view.snapshot)}

@@ -58,7 +58,7 @@ def truncated_beside(
 
 
 def consume(message: Envelope, copies: int = 1) -> Job:
-    """Return the job of a consumer that handles one message, and notes in the ledger when its outputs are out."""
+    """Return the job of a consumer that handles one message, and notes in the ledger when its outputs are published."""
     return Job(message.message_id, partial(_consume, message), copies)
 
 

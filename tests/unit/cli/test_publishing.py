@@ -29,7 +29,7 @@ def test_a_batch_goes_to_a_file(consistent, batch, tmp_path):
         assert target.execute("SELECT count(*) FROM hits").fetchone() == (16,)
 
 
-def test_again_it_is_out_already(consistent, batch):
+def test_again_it_is_published_already(consistent, batch):
     consistent(*batch, "--to", "sqlite:///out.db")
 
     said = consistent(*batch, "--to", "sqlite:///out.db", "--json")

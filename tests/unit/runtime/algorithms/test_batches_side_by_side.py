@@ -89,7 +89,7 @@ def test_a_sweep_leaves_a_batch_alone_that_has_not_ended(died):
 
 
 def test_a_sweep_publishes_what_a_batch_has_left_that_was_abandoned(died):
-    # Given that the batch was given up, and its messages do not come again
+    # Given that the batch was given up, and its messages are not redelivered
     world = died.world
     sweep = Batch(world, "sweep", open_batches=OpenBatches())
 

@@ -54,7 +54,7 @@ def test_two_lost_answers_in_a_row_change_nothing(algorithm):
             world = begun(algorithm)
             with suppress(
                 StoreUnavailableError
-            ):  # a lost barrier is not made up for: the message comes again
+            ):  # a lost barrier is not made up for: the message is redelivered
                 shoot(world, before=At(later, lose_answer), after=At(number, lose_answer))
             finish(world)
             assert_one_hit(world)

@@ -156,7 +156,7 @@ def test_copies_with_different_tokens_of_a_message_that_is_not_finished_leave_no
     drive(TokenStore(world.other).issue([Token("second", "other", "ShootingRange")]))
     second = SHOT._replace(headers={"token": "second/other"})
 
-    # When that one is processed, with a crash, and both come again
+    # When that one is processed, with a crash, and both are redelivered
     with pytest.raises(CrashError):
         drive(world.process(second, before=At(crashed, crash)))
     assert ends(world.deliver(second, SHOT)) == ["duplicate", "duplicate"]

@@ -103,7 +103,7 @@ def test_truncation_cuts_all_but_what_the_batch_that_died_has_written(diaries: T
     rules = TruncationRules.of(NOW, open_batches, older_than=DAY)
     assert open_batches == OPENED
 
-    # By default the single message stays too, as nobody says that its outputs are out
+    # By default the single message stays too, as nobody says that its outputs are published
     drive(truncate_stream(diaries, "Diary-d-1", rules, PATIENCE))
     assert made_by(diaries) == ["f", "g", "h", "newest"]
 

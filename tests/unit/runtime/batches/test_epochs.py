@@ -1,4 +1,4 @@
-"""Epochs: a consumer says late and in bulk that the outputs of single messages are out, and never too early."""
+"""Epochs: a consumer says late and in bulk that the outputs of single messages are published, and never too early."""
 
 import asyncio
 from datetime import timedelta
@@ -119,7 +119,7 @@ def test_a_consumer_that_died_leaves_its_epoch_open_until_it_is_abandoned():
     (outcome,) = drive(other.processor.process(message("lost")))
     assert outcome.outputs
 
-    # ... until the operator knows that everything was delivered again
+    # ... until the operator knows that everything was redelivered
     (dead,) = [each for each in drive(Ledger(table, ToldClock()).batches(9)) if each.number == 1]
     drive(Ledger(table, ToldClock()).abandon(dead.batch_id))
     assert truncate(table).versions == 3

@@ -234,7 +234,7 @@ def test_a_published_batch_cannot_be_abandoned(driver: Driver):
 
 
 def test_a_batch_that_is_published_while_it_is_being_abandoned_cannot_be(driver: Driver, table: Table):
-    # What is out cannot be taken back, so nobody must believe that it was.
+    # What is published cannot be taken back, so nobody must believe that it was.
     record = driver.begin()
 
     def publish(name: str, *_: object):

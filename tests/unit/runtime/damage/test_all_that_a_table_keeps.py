@@ -45,7 +45,7 @@ TOLD_ONCE: dict[str, set[str]] = {
     },
     r"_publishing .*": {
         "Target", "Slices", "StartedAt", "Type", "BusinessId", "Handler", "Why", "Holder", "Token",
-        "ExpiresAt", "FirstAt", "Position", "InDoubt", "IsOut",
+        "ExpiresAt", "FirstAt", "Position", "InDoubt", "IsSent",
     },
     r"deliveries\..*": {"Value", "Holder", "ExpiresAt", "Key", "End", "At", "Why"},
     r"effects\..*": {"Owner", "Published", "Content"},

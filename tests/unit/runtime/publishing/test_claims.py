@@ -89,7 +89,7 @@ def test_an_answer_that_was_lost_is_no_loss(runners):
 
     drive(claim.finish(7))
 
-    assert (runners.found().position, runners.found().is_out) == (7, True)
+    assert (runners.found().position, runners.found().is_sent) == (7, True)
 
 
 def test_refused_outputs_are_kept_once(runners):

@@ -34,7 +34,7 @@ def test_each_output_is_in_the_table_of_its_type(batch, file):
     assert len(query(file, "SELECT * FROM consistent_slices")) == 3
 
 
-def test_what_is_out_is_not_sent_again(batch, file):
+def test_what_was_sent_is_not_sent_again(batch, file):
     batch.publish(f"sqlite:///{file}")
     query_before = query(file, 'SELECT * FROM "Hit"')
 

@@ -59,7 +59,7 @@ class Task:
 
     def out(self):
         found = self.on_table(lambda table: Publications(table, system_clock).slices(self.begun.publication))
-        return [found[number].is_out for number in range(SLICES)]
+        return [found[number].is_sent for number in range(SLICES)]
 
 
 def slowly(sent, output):
@@ -90,7 +90,7 @@ def test_a_task_that_runs_twice_at_the_same_time_sends_each_output_once(batch):
     assert task.out() == [True] * SLICES
 
 
-def test_a_slice_without_outputs_is_out_too(make):
+def test_a_slice_without_outputs_is_sent_too(make):
     task = Task(make(1, 2), print)
 
     (row,) = task.run()

@@ -37,7 +37,7 @@ def test_a_replay_in_another_process_gives_the_same_bytes(tmp_path: Path):
     folder.mkdir()
     surroundings, *first = run_python(PROGRAM, store, "0", hash_seed=1).splitlines()
 
-    # When they come again, days later, to processes that differ in all that a handler must not depend on
+    # When they are redelivered, days later, to processes that differ in all that a handler must not depend on
     others = [
         run_python(
             PROGRAM, store, "3", hash_seed=2, folder=folder, time_zone="Pacific/Auckland"

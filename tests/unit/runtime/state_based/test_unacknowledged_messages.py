@@ -1,4 +1,4 @@
-"""Versions of single messages whose outputs may be unpublished are kept, until somebody says that they are out."""
+"""Versions of single messages whose outputs may be unpublished are kept, until somebody says otherwise."""
 
 from typing import Any
 

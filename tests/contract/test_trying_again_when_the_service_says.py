@@ -1,4 +1,4 @@
-"""A service that is asked too often says when to come again: the call waits that long, and then succeeds."""
+"""A service that is asked too often says when to retry: the call waits that long, and then succeeds."""
 
 from __future__ import annotations
 
