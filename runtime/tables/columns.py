@@ -24,6 +24,9 @@ Makers = Mapping[str, Callable[[Sequence[Any]], pa.Array]]
 
 _NONE: Makers = MappingProxyType({})
 
+_UNFIT = (pa.ArrowException, OverflowError, TypeError)
+"""What Arrow raises for a value that is not of the type of its column."""
+
 
 def chosen(columns: Columns, names: Sequence[str] | None) -> dict[str, pa.DataType]:
     """Return the columns that are asked for, all for None. Raises `UsageError` for one that is not there."""
@@ -38,18 +41,38 @@ def chosen(columns: Columns, names: Sequence[str] | None) -> dict[str, pa.DataTy
 def to_batch(
     columns: Columns, values: Mapping[str, Sequence[Any]], count: int, makers: Makers = _NONE
 ) -> pa.RecordBatch:
-    """Return some rows, given column by column; times are in microseconds since 1970 UTC."""
+    """Return some rows, given column by column; times are in microseconds since 1970 UTC.
+
+    Raises `UsageError` for a state that the columns of its model cannot hold.
+    """
     if not columns:
         return pa.RecordBatch.from_struct_array(pa.array([{}] * count, pa.struct([])))
     arrays = [
-        makers[name](values[name]) if name in makers else _array(values[name], type_)
+        makers[name](values[name]) if name in makers else _array(name, type_, values)
         for name, type_ in columns.items()
     ]
     return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(list(columns.items())))
 
 
-def _array(values: Sequence[Any], type_: pa.DataType) -> pa.Array:
-    return pa.array(values, pa.int64()).cast(TIME) if type_ == TIME else pa.array(values, type_)
+def _array(name: str, type_: pa.DataType, values: Mapping[str, Sequence[Any]]) -> pa.Array:
+    if type_ == TIME:
+        return pa.array(values[name], pa.int64()).cast(TIME)
+    try:
+        return pa.array(values[name], type_)
+    except _UNFIT as error:
+        raise UsageError(_unfit(name, type_, values)) from error
+
+
+def _unfit(name: str, type_: pa.DataType, values: Mapping[str, Sequence[Any]]) -> str:
+    """Say which value a column cannot hold: an integer of a model may have more than 64 bits."""
+    for position, value in enumerate(values[name]):
+        try:
+            pa.scalar(value, type_)
+        except _UNFIT as error:
+            parts = [values[each][position] for each in ("handler", "business_id") if each in values]
+            of = f" of {'-'.join(parts)}" if parts else ""
+            return f"A state{of} cannot be columns: {error}. Leave the app out, and states are JSON."
+    return f"The column {name} cannot be made."
 
 
 class Buffer:

@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from eventstore import PAGE_SIZE, KeyRange, Partition, Stream, Table
+from runtime.errors import StoredDataError
 from runtime.retries import RetryPolicy, until_undisturbed
 from runtime.storage.head import HEAD_PROPERTIES
 from runtime.storage.run import Run
@@ -61,13 +62,20 @@ async def states(
     buffer = Buffer(columns)
     async for row in _rows(table, wanted, as_of, keys, with_state="state" in columns):
         if row["now"] is None or wanted.has(row["now"]):
-            state = row["state"]
-            values = {**row, "state": model.read(row["schema"], [state])[0]}
-            buffer.add({name: [values[name]] for name in columns}, 1, len(state or b""))
+            values = {**row, "state": _shown(row, model)}
+            buffer.add({name: [values[name]] for name in columns}, 1, len(row["state"] or b""))
         if buffer.is_full:
             yield buffer.take()
     if buffer.rows:
         yield buffer.take()
+
+
+def _shown(row: Mapping[str, Any], model: StateColumns) -> Any:  # noqa: ANN401 - a text or a struct
+    try:
+        return model.read(row["schema"], [row["state"]])[0]
+    except StoredDataError as error:
+        key = f"{row['handler']}-{row['business_id']}"
+        raise StoredDataError(f"The stream {key} cannot be read: {error}") from error
 
 
 async def _rows(

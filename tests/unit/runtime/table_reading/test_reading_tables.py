@@ -15,6 +15,7 @@ from runtime import TableSettings, UsageError
 from runtime.batches.context import BatchContext
 from runtime.batches.ledger import Ledger
 from runtime.batches.settings import Claim, Owner
+from runtime.errors import StoredDataError
 from runtime.tables import read_batches, read_letters, read_state, read_versions
 from runtime.tables.models import ModelColumns
 from samples.shooting_range import app as shooting_range
@@ -157,6 +158,56 @@ def test_older_states_are_upcast_to_the_model():
 
     assert found["state"].to_pylist() == [{"millilitres": 2000}]
     assert read_state(url, "states")["state"].to_pylist() == ['{"litres":2}']
+
+
+class NeverStored(State, version=2, upcasters={1: lambda old: {"pints": old["gills"] * 4}}):
+    """What no code has stored."""
+
+    pints: int = 0
+
+
+class CupOfOthers(Handler[NeverStored], name="Cup"):
+    @handles(by="cup")
+    def pour(self, state: NeverStored, message: Poured, context: Context) -> NeverStored:
+        return state
+
+
+@pytest.mark.parametrize("read", [read_state, read_versions])
+def test_a_state_that_the_model_does_not_understand_is_named(read):
+    url = f"memory:{new_name()}"
+    table = drive(connect(url).table("states"))
+    Worker(table, App(CupOld), business_id="c").process(diary.delivery("m", "Poured", {"cup": "c"}))
+
+    with pytest.raises(StoredDataError, match=r"The stream Cup-c cannot be read: .* as NeverStored"):
+        read(url, "states", handler="Cup", app=App(CupOfOthers))
+
+
+class Grains(State):
+    """Twice as many on each square of the chessboard."""
+
+    on_square: int = 2**62
+
+
+class Chessboard(Handler[Grains]):
+    @handles(by="cup")
+    def double(self, state: Grains, message: Poured, context: Context) -> Grains:
+        return Grains(on_square=state.on_square * 2)
+
+
+@pytest.mark.parametrize("read", [read_state, read_versions])
+@pytest.mark.parametrize("columns", [None, ["business_id"], []])
+def test_a_state_that_its_columns_cannot_hold_is_named(read, columns):
+    url, app = f"memory:{new_name()}", App(Chessboard)
+    table = drive(connect(url).table("states"))
+    Worker(table, app, business_id="c").process(diary.delivery("m", "Poured", {"cup": "c"}))
+    state = "state" if read is read_state else "after"
+    wanted = None if columns is None else [*columns, state]
+
+    with pytest.raises(UsageError, match=r"cannot be columns.* Leave the app out") as raised:
+        read(url, "states", handler="Chessboard", app=app, columns=wanted)
+
+    assert ("c cannot be" in str(raised.value)) is (columns != [])
+    assert read(url, "states", columns=wanted)[state].to_pylist() == [f'{{"on_square":{2**63}}}']
 
 
 @pytest.mark.parametrize(
