@@ -81,10 +81,19 @@ class FoundVersions:
         return self._tail.run()
 
 
+class NewestState(NamedTuple):
+    """The newest state of a stream, encoded in the schema version of the code that is to read it."""
+
+    encoded: bytes = b""
+    schema: int = 1
+
+
 class History(NamedTuple):
     """What is known of a stream: as it was loaded, and what was appended to it since.
 
-    `head` and `index_rows` belong to the `stream` value, on which the next append is conditional. `found` are the
+    `head` and `index_rows` belong to the `stream` value, on which the next append is conditional. The head is as it is
+    stored; `newest` is its state after the upcasters, wherever it is stored, and empty when the stream was read without
+    it: only the next version may store a state in a later schema version. `found` are the
     versions of the messages that it was loaded for; `appended` are the versions appended since, by message, as far as
     more copies of their messages wait. `letters` are the deliveries that were refused.
     """
@@ -95,6 +104,7 @@ class History(NamedTuple):
     found: FoundVersions = FoundVersions()
     appended: Mapping[IdKey, Version] = MappingProxyType({})
     letters: Letters = NO_LETTERS
+    newest: NewestState = NewestState()
 
     @property
     def has_found(self) -> bool:

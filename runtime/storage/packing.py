@@ -15,6 +15,7 @@ from runtime.messages.message_ids import IdKey, pack_ids
 from runtime.storage import limits
 from runtime.storage.columns import StateVersion
 from runtime.storage.head import Head
+from runtime.storage.history import NewestState
 from runtime.storage.new_versions import Made, columns_of
 from runtime.storage.run import Commit, Run
 from runtime.storage.segment import Segment
@@ -47,19 +48,21 @@ class Packed(NamedTuple):
 
 
 class Packer:
-    """Packs the versions that follow a `head`, which some `deliveries` make in one batch.
+    """Packs the versions that follow a `head` and its `newest` state, which some `deliveries` make in one batch.
 
     The versions added since a run was last closed are open: from index `_begin` on, taking `_open_bytes` raw. `is_full`
     says that what is packed may leave no room for another run, or takes too much memory.
     """
 
-    def __init__(self, deliveries: Deliveries, head: Head, batch: str | None, number: int | None) -> None:
+    def __init__(
+        self, deliveries: Deliveries, head: Head, newest: NewestState, batch: str | None, number: int | None
+    ) -> None:
         self._deliveries = deliveries
         self._tail = head.tail
         self._first = head.versions + 1
         self._made: list[Made] = []
-        self._states = [head.state or b""]
-        self._schema = head.schema
+        self._states = [newest.encoded]
+        self._schema = newest.schema
         self._batch = batch
         self._number = number
         self._begin = 0

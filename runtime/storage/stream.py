@@ -20,7 +20,7 @@ from runtime.messages.message_ids import IdKey
 from runtime.storage import id_index, letters
 from runtime.storage.damage import placed, reading
 from runtime.storage.head import HEAD_PROPERTIES, Head, read_head
-from runtime.storage.history import FoundVersions, History
+from runtime.storage.history import FoundVersions, History, NewestState
 from runtime.storage.id_index import IndexRow, candidates, index_changes, key_after, read_index_row
 from runtime.storage.letters import Letter
 from runtime.storage.packing import PackedRun
@@ -66,17 +66,16 @@ async def load(table: Table, handler: HandlerDefinition, business_id: str, ids: 
     `StoredDataError`.
     """
     partition = stream_partition(table, handler.name, business_id)
+    codec = handler.codec
     history = await _find_versions(partition, ids)
     if history is None:
-        return History(Stream(partition), Head(handler.initial, handler.codec.version))
+        history = History(Stream(partition), Head(None, codec.version))
     if history.head.versions == 0:
-        initial = history.head._replace(state=handler.initial, schema=handler.codec.version)
-        return history._replace(head=initial)
-    head = await _with_state(history)
-    if head.schema == handler.codec.version:
-        return history if head is history.head else history._replace(head=head)
-    state = handler.codec.upcast(head.state or b"", head.schema)
-    return history._replace(head=head._replace(state=state, schema=handler.codec.version))
+        return history._replace(newest=NewestState(handler.initial, codec.version))
+    newest = await _newest(history)
+    if newest.schema != codec.version:
+        newest = NewestState(codec.upcast(newest.encoded, newest.schema), codec.version)
+    return history._replace(newest=newest)
 
 
 async def find_versions(
@@ -118,9 +117,12 @@ async def append(history: History, new: Append, beside: Sequence[Include] = ()) 
         history.letters.changed(new.letters) if new.letters is not None else (history.letters, [])
     )
     includes = [*includes, *beside]
+    newest = history.newest
+    if new.head.versions > history.head.versions:
+        newest = NewestState(new.head.state or b"", new.head.schema)
     if not new.runs:
         stream = await _write_header(stream, properties, includes)
-        return history._replace(stream=stream, head=new.head, letters=kept)
+        return history._replace(stream=stream, head=new.head, newest=newest, letters=kept)
     key = key_after(history.index_rows)
     indexed = [
         IndexRow.of(run.first, event, run.ids, key) for event, run in enumerate(new.runs, stream.version + 1)
@@ -128,7 +130,9 @@ async def append(history: History, new: Append, beside: Sequence[Include] = ()) 
     index, changes = index_changes(history.index_rows, indexed, new.head.kept_from)
     events = [run.event for run in new.runs]
     written = await Stream.write(stream, *events, properties=properties, includes=[*changes, *includes])
-    return history._replace(stream=written.stream, head=new.head, index_rows=index, letters=kept)
+    return history._replace(
+        stream=written.stream, head=new.head, newest=newest, index_rows=index, letters=kept
+    )
 
 
 async def _write_header(stream: Stream, properties: Properties, includes: Sequence[Include]) -> Stream:
@@ -137,16 +141,18 @@ async def _write_header(stream: Stream, properties: Properties, includes: Sequen
     return await Stream.set_properties(stream, properties, includes)
 
 
-async def _with_state(history: History) -> Head:
-    """Return the head with the newest state, which is read from the newest run when the header does not hold it."""
+async def _newest(history: History) -> NewestState:
+    """Return the newest state as it is stored: in the header, in the tail, or else in the newest run."""
     head, newest = history.head, history.stream.version
     if head.state is not None:
-        return head
+        return NewestState(head.state, head.schema)
+    if head.tail is not None:
+        return NewestState(head.tail.run().after, head.tail.schema)
     event = history.found.event(newest)
     if event is None:
         (event,) = await _read_runs(history.stream, [newest])
     run = read_run(event)
-    return head._replace(state=run.after, schema=run.schema)
+    return NewestState(run.after, run.schema)
 
 
 async def _read_runs(stream: Stream, needed: Collection[int]) -> list[RecordedEvent]:

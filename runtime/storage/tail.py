@@ -183,7 +183,7 @@ def read_tail(data: bytes) -> Tail:
     """Return a tail as it was stored. Raises `StoredDataError`, whichever bit of it was changed."""
     stored = read_stored(data)
     if stored.checksum != stored.found:
-        raise _corrupt("its bytes are not those that its checksum was taken of")
+        raise changed_tail()
     return stored.tail
 
 
@@ -197,7 +197,7 @@ def read_stored(data: bytes) -> StoredTail:
         form, *fields = expect(unpack(data, most=None if is_listed else _FIELDS), list)
         if form == _FORMAT:
             checksum, body = fields
-            stored = StoredTail(_read_body(body), expect(checksum, int), crc32(body))
+            stored = _read_summed(expect(checksum, int), expect(body, bytes))
         elif form == _LISTED:
             stored = StoredTail(_read_listed(*fields), None, None)
         else:
@@ -210,8 +210,18 @@ def read_stored(data: bytes) -> StoredTail:
     return stored
 
 
-def _read_body(body: Any) -> Tail:  # noqa: ANN401 - as it was stored
-    fields = expect(unpack(expect(body, bytes), most=_FIELDS), list)
+def _read_summed(checksum: int, body: bytes) -> StoredTail:
+    found = crc32(body)
+    try:
+        return StoredTail(_read_body(body), checksum, found)
+    except UNREADABLE as error:
+        if checksum != found:
+            raise changed_tail() from error
+        raise
+
+
+def _read_body(body: bytes) -> Tail:
+    fields = expect(unpack(body, most=_FIELDS), list)
     first, schema, before, length, count, raw_bytes, ids, packed = fields
     return Tail(
         expect(first, int),
@@ -227,6 +237,11 @@ def _read_body(body: Any) -> Tail:  # noqa: ANN401 - as it was stored
 
 def _read_listed(first: Any, schema: Any, before: Any, segments: Any) -> Tail:  # noqa: ANN401 - as it was stored
     return Tail.of(expect(first, int), expect(schema, int), expect(before, bytes), as_segments(segments))
+
+
+def changed_tail() -> StoredDataError:
+    """Return the error for a tail that was changed since it was stored."""
+    return _corrupt("its bytes are not those that its checksum was taken of")
 
 
 def _corrupt(problem: str) -> StoredDataError:

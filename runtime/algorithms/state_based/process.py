@@ -114,7 +114,7 @@ class StateBased:
 
         Pure but for the clock, the id of this attempt, and for what handlers capture.
         """
-        state = read_state(self.handler.codec, history.head.state or b"")
+        state = read_state(self.handler.codec, history.newest.encoded)
         attempt = None if self.documents is None else self.documents.new_id()
         transaction = Transaction(history, deliveries, seen, state, self.batch, attempt=attempt)
         decider.decide(transaction)

@@ -62,13 +62,13 @@ class Transaction:
         *,
         attempt: str | None = None,
     ) -> None:
-        head = history.head
+        head, newest = history.head, history.newest
         self.head = head
         self.refusals = Refusals(history.letters, batch, deliveries.letters)
         self.deliveries = deliveries
         self.seen = seen
         self.state = state
-        self.before = head.state or b""
+        self.before = newest.encoded
         self.number = head.versions
         self.last_now = head.last_now
         self.delivered = set(seen.delivered)
@@ -79,7 +79,7 @@ class Transaction:
         self._history = history
         self._batch = batch
         self.is_full = False
-        self._packer = Packer(deliveries, head, batch.batch_id, batch.number)
+        self._packer = Packer(deliveries, head, newest, batch.batch_id, batch.number)
         self._positions: dict[IdKey, int] = {}
         self._has_found = history.has_found
         self.may_find = self._has_found or len(set(deliveries.keys)) < len(deliveries.keys)
@@ -183,7 +183,13 @@ class Transaction:
         stored = packed.last - self.head.versions
         _, last_now, *_ = self._packer.made(stored - 1)
         state = self._packer.after(stored - 1)
-        head = self.head._replace(state=state, versions=packed.last, last_now=last_now, tail=packed.tail)
+        head = self.head._replace(
+            state=state,
+            schema=self._history.newest.schema,
+            versions=packed.last,
+            last_now=last_now,
+            tail=packed.tail,
+        )
         is_whole = stored == len(self._positions)
         decided = len(self.outcomes) if is_whole else self._packer.made(stored)[0]
         return self._folded(self._append(head, packed.runs, decided), stored, decided)
@@ -223,5 +229,11 @@ class Transaction:
         number = self.head.versions + 1 + position
         batch = self._batch
         return Version(
-            number, record, before, after, self.head.schema, batch.batch_id, batch_number=batch.number
+            number,
+            record,
+            before,
+            after,
+            self._history.newest.schema,
+            batch.batch_id,
+            batch_number=batch.number,
         )

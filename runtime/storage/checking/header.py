@@ -19,7 +19,7 @@ from runtime.storage.checking.tails import sound_tail
 from runtime.storage.chunks import chunk_names, join, split
 from runtime.storage.damage import reading
 from runtime.storage.properties import INT32, INT64, number
-from runtime.storage.tail import StoredTail, Tail, read_stored
+from runtime.storage.tail import StoredTail, Tail, changed_tail, read_stored
 
 _TAIL = chunk_names("Tail", 2)
 _Expected = dict[str, Value | None]
@@ -98,7 +98,7 @@ def sound_header(stored: Properties, runs: StoredRuns) -> SoundHeader:
     newest = end
     if found is not None:
         first = kept[-1].last + 1 if kept else numbers.kept_from or found.tail.first
-        sound = sound_tail(found.tail, first, end.state if end else None)
+        sound = _sound(found, first, end)
         numbers = replace(numbers, versions=first + sound.count - 1)
         newest = _end_of(sound)
         expected = _tail_properties(sound) if _is_changed(found, sound) else {}
@@ -169,13 +169,21 @@ def _first(numbers: Numbers, places: list[Place], last: Place) -> Place:
     return first
 
 
-def _is_changed(found: StoredTail, sound: Tail) -> bool:
-    """Say whether a tail is not as it was stored, and by its checksum the sound one is. Raises `StoredDataError`."""
+def _sound(found: StoredTail, first: int, end: End | None) -> Tail:
+    """Return the tail as it should be, which by its checksum was stored. Raises `StoredDataError`."""
     if found.checksum == found.found:
-        return found.tail != sound
+        return sound_tail(found.tail, first, end)
+    try:
+        sound = sound_tail(found.tail, first, end)
+    except StoredDataError as error:
+        raise changed_tail() from error
     if read_stored(sound.pack()).checksum != found.checksum:
-        raise StoredDataError("The tail of the stream is not what its checksum was taken of.", HEADER)
-    return True
+        raise changed_tail()
+    return sound
+
+
+def _is_changed(found: StoredTail, sound: Tail) -> bool:
+    return found.checksum != found.found or found.tail != sound
 
 
 def _end_of(tail: Tail) -> End:
@@ -188,16 +196,14 @@ def _end_of(tail: Tail) -> End:
 def _newest(stored: Properties, end: End) -> _Expected:
     """Return what the newest version tells: when it was made, and the state.
 
-    A header may have the state in a later schema version than the newest version, which only its handler can tell.
+    Earlier code stored the state in a later schema version than that of the newest version, which only its handler can
+    tell, or left it out when it was too large then. What reads it takes that of the newest version.
     """
     expected: _Expected = {"LastNow": to_datetime(end.now)}
     schema, state = _number(stored, "StateSchema", most=INT32), stored.get("State")
-    is_later = schema is not None and schema > end.schema
-    if is_later and isinstance(state, bytes):
+    if schema is not None and schema > end.schema and isinstance(state, bytes | None):
         return expected
     fits = len(end.state) <= limits.MAX_HEAD_STATE_BYTES
-    if is_later and not fits:
-        return expected
     return {**expected, "StateSchema": end.schema, "State": end.state if fits else None}
 
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from eventstore.partition import HEADER
 from runtime.messages.message_ids import IdKey, pack_ids, unpack_ids
+from runtime.storage.checking.runs import End
 from runtime.storage.columns import count_columns, unpack_columns
 from runtime.storage.compression import decompress
 from runtime.storage.damage import reading
@@ -14,14 +15,19 @@ from runtime.storage.segment import Segment, read_segments
 from runtime.storage.tail import Tail
 
 
-def sound_tail(tail: Tail, first: int, before: bytes | None) -> Tail:
-    """Return a tail with the counts, times and schema version of its versions, made on the state `before` it.
+def sound_tail(tail: Tail, first: int, end: End | None) -> Tail:
+    """Return a tail with the counts, times and schema version of its versions, on the state after the run before it.
 
-    `first` is the number of the first of them; `before` is None where no run tells. Raises `StoredDataError` for
-    versions that cannot be read.
+    `first` is the number of the first of them; `end` is None where no run stands before it. A run in another schema
+    version does not tell the state, which went through the upcasters. Raises `StoredDataError` for versions that cannot
+    be read.
     """
     with reading("The tail of the stream", HEADER):
-        return _sound_tail(tail, first, tail.before if before is None else before)
+        if end is not None and end.schema == tail.schema:
+            sound = _sound_tail(tail, first, end.state)
+            if sound.schema == end.schema:
+                return sound
+        return _sound_tail(tail, first, tail.before)
 
 
 def _sound_tail(tail: Tail, first: int, before: bytes) -> Tail:

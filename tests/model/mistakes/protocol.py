@@ -43,7 +43,7 @@ def _record_only_changes(patch: pytest.MonkeyPatch) -> None:
     store: Any = StateBased.store
 
     async def store_changes(self: Any, history: Any, folded: Any) -> Any:
-        if folded.append is None or folded.append.head.state == history.head.state:
+        if folded.append is None or folded.append.head.state == history.newest.encoded:
             return history
         return await store(self, history, folded)
 

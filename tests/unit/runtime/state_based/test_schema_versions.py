@@ -1,11 +1,17 @@
 """States that older code stored are brought to today's schema, when a stream is loaded and when it is replayed."""
 
+import json
+
 import pytest
 
+from eventstore import drive
 from handlers import App, CodecError, Context, Handler, Message, State, handles
 from runtime.batches.context import BatchContext
 from runtime.batches.open_batches import OpenBatches
+from runtime.cleanup.checking import check_table
 from runtime.errors import ReplayFailedError
+from runtime.storage import limits
+from tests.unit.runtime.damage.damaged import changed, table_of
 from tests.unit.runtime.diary import delivery
 from tests.unit.runtime.tables import contents, memory_table, rows
 from tests.unit.runtime.worker import Worker, ends, outputs, stored
@@ -110,6 +116,81 @@ def test_a_run_that_older_code_stored_is_upcast_when_it_is_replayed():
     again = worker(table, NEW, "other").process(*rang("a", "b", "c"))
 
     assert ends(again) == ["duplicate"] * 3
+    assert outputs(again) == outputs(first)
+    assert contents(table) == before
+
+
+class AlloyedData(State, version=2, upcasters={1: lambda fields: {**fields, "metal": "bronze" * METAL}}):
+    count: int = 0
+    name: str = ""
+    metal: str = ""
+
+
+class AlloyedBell(Handler[AlloyedData], name="Bell"):
+    @handles(by="tower")
+    def rang(self, state: AlloyedData, message: Rang, context: Context) -> AlloyedData:
+        return state.model_copy(update={"count": state.count + 1})
+
+
+class CrackedBell(Handler[AlloyedData], name="Bell"):
+    @handles(by="tower")
+    def rang(self, state: AlloyedData, message: Rang, context: Context) -> AlloyedData:
+        raise ValueError("cracked")
+
+
+METAL = 8_000
+"""So often the new field makes a state too large for the header, that was in it in the older schema version."""
+
+
+@pytest.mark.parametrize("in_runs", [0, 2])
+def test_a_letter_changes_nothing_of_a_state_that_is_too_large_once_it_is_upcast(
+    in_runs, monkeypatch: pytest.MonkeyPatch
+):
+    # The header is written with the letter. Without the state, the newest would be sought in a run, and is in the tail.
+    table, new = memory_table(), App(AlloyedBell)
+    monkeypatch.setattr(limits, "MAX_TAIL_BYTES", 1 if in_runs else 2**14)
+    worker(table, OLD).process(*rang("a"))
+    worker(table, OLD).process(*rang("b"))
+    before = rows(table)["Bell-east", "SS-HEAD"]
+
+    refused = worker(table, App(CrackedBell)).process(*rang("bad"))
+    after = rows(table)["Bell-east", "SS-HEAD"]
+    checked = drive(check_table(table))
+    worker(table, new).process(*rang("c"))
+
+    assert ends(refused) == ["handler_error"]
+    assert after == {**before, **{name: after[name] for name in ("Letters", "LettersUndated")}}
+    assert checked.faults == []
+    counts = [json.loads(each.after)["count"] for each in stored(table, "Bell", "east")]
+    assert counts == [1, 2, 3]
+    assert drive(check_table(table)).faults == []
+
+
+def test_a_header_without_its_state_has_that_of_the_tail():
+    # Earlier code wrote such headers with the letter of a state that was too large once it was upcast.
+    table = memory_table()
+    worker(table, OLD).process(*rang("a", "b"))
+    place = "Bell-east", "SS-HEAD"
+    table = table_of(changed(changed(rows(table), place, "State", None), place, "StateSchema", 2))
+
+    checked = drive(check_table(table))
+    (outcome,) = worker(table, NEW).process(*rang("c"))
+
+    assert checked.faults == []
+    assert outcome.outputs[0].body == '{"rings":3}'
+
+
+def test_the_state_before_a_tail_is_not_that_of_a_run_in_an_older_schema_version():
+    table = memory_table()
+    worker(table, OLD).process(*rang("a"))
+    first = worker(table, NEW).process(*rang("b"))
+    before = contents(table)
+
+    checked = drive(check_table(table, repair=True))
+    again = worker(table, NEW, "other").process(*rang("b"))
+
+    assert (checked.faults, checked.repaired) == ([], [])
+    assert ends(again) == ["duplicate"]
     assert outputs(again) == outputs(first)
     assert contents(table) == before
 
