@@ -130,7 +130,10 @@ class Planned:
 
     def plan(self, epoch: int) -> None:
         """Write what Spark writes before it hands an epoch over, and delete what it deletes."""
-        name = f"file:///incoming/{epoch:06}.jsonl"
+        incoming = self.written.folder.parent / "incoming"
+        incoming.mkdir(exist_ok=True)
+        (incoming / f"{epoch:06}.jsonl").touch()
+        name = (incoming / f"{epoch:06}.jsonl").as_uri()
         self._files.append((epoch, name))
         self.written.plan_files(epoch, name)
         if epoch % _SPARK_COMPACTS == _SPARK_COMPACTS - 1:

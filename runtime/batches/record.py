@@ -16,6 +16,9 @@ from runtime.storage.properties import INT32, number, text, time
 
 STATE_BASED = "state-based"
 
+EPOCH = "epoch "
+"""Begins what describes the input of a micro-batch."""
+
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _COUNT = "Count_"
 _FORMERLY = re.compile(
@@ -63,6 +66,11 @@ class BatchRecord:
     def key(self) -> BatchKey:
         """What versions and entries of the batch record."""
         return BatchKey(self.batch_id, self.number)
+
+    @property
+    def is_epoch(self) -> bool:
+        """Whether it is a micro-batch of a stream."""
+        return self.input.startswith(EPOCH)
 
     @property
     def is_finished(self) -> bool:

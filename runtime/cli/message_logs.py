@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 
 from runtime.errors import LogError, UsageError
@@ -27,11 +28,25 @@ def check_log(path: str, master: str, format_: str | None) -> int | None:
     return sum(Path(file.url).stat().st_size for file in files)
 
 
-def check_source(folder: str, master: str) -> None:
-    """Raise `LogError` when the folder of a stream is none, as far as that can be told without Spark."""
-    is_pattern = any(sign in folder for sign in _PATTERN_SIGNS)
-    if _is_here(folder, master) and not is_pattern and not Path(folder).is_dir():
+def check_source(folder: str, master: str, written: Mapping[str, str]) -> None:
+    """Raise `LogError` when the folder of a stream is none, as far as that can be told without Spark.
+
+    `written` are the folders that the stream writes to, by their options: none of them may be in the source.
+    """
+    if any(sign in folder for sign in _PATTERN_SIGNS):
+        raise LogError(
+            f"--source names one folder, and {folder} has one of {' '.join(_PATTERN_SIGNS)}, a pattern to Spark."
+        )
+    if not _is_here(folder, master):
+        return
+    if not Path(folder).is_dir():
         raise LogError(f"There is no folder {folder}: --source names the one that files come into.")
+    for option, other in written.items():
+        if ":" not in other and Path(other).resolve().is_relative_to(Path(folder).resolve()):
+            raise LogError(
+                f"{option} {other} is in the folder of --source, {folder}, all of whose files are messages: choose "
+                f"another {option}."
+            )
 
 
 def _is_here(path: str, master: str) -> bool:

@@ -15,7 +15,7 @@ import secrets
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -74,7 +74,10 @@ def partitions_of(spark: SparkSession, options: BatchOptions) -> int:
 
 @dataclass(frozen=True)
 class Rounds:
-    """Runs the rounds of batches of one app into one table, given by its place and a connection to it."""
+    """Runs the rounds of batches of one app into one table, given by its place and a connection to it.
+
+    `again` says what the user does to go on with a batch that has failed.
+    """
 
     spark: SparkSession
     app: App
@@ -82,6 +85,7 @@ class Rounds:
     out: str
     options: BatchOptions
     connection: Connection
+    again: str = field(default="run it again with its id", kw_only=True)
 
     @property
     def ledger(self) -> Ledger:
@@ -157,8 +161,9 @@ class Rounds:
             number = record.rounds
             if number >= self.options.max_rounds:
                 message = (
-                    f"The cascade of batch {record.batch_id} has not ended after {number} rounds. Run it again with "
-                    f"its id and a higher --max-rounds, or look for handlers that answer each other for ever."
+                    f"The cascade of batch {record.batch_id} has not ended after {number} rounds. Nothing is lost: "
+                    f"{self.again}, now with a higher --max-rounds, or look for handlers that answer each other for "
+                    f"ever."
                 )
                 raise BatchFailedError(message)
             self._check_outputs(record, began_with)
@@ -175,6 +180,9 @@ class Rounds:
             self._finish(record)
         return record
 
+    def _how_to_resume(self, record: BatchRecord) -> str:
+        return f"Batch {record.batch_id} has failed, and nothing is lost: {self.again}."
+
     def _check_outputs(self, record: BatchRecord, began_with: int | None) -> None:
         """Raise `BatchFailedError` when a cascade has grown to more outputs than it may have."""
         if not record.rounds:
@@ -186,7 +194,7 @@ class Rounds:
         if published > most * began_with:
             message = (
                 f"The cascade of batch {record.batch_id} has published {published:,} messages for the {began_with:,} "
-                f"that it began with, more than {most:,} for each. Nothing is lost: run it again with its id and a "
+                f"that it began with, more than {most:,} for each. Nothing is lost: {self.again}, now with a "
                 f"higher --max-outputs, or look for handlers that answer each other with more and more messages."
             )
             raise BatchFailedError(message)
@@ -201,8 +209,8 @@ class Rounds:
             folders.hold_back()
             message = (
                 f"Batch {record.batch_id} is held back: {total[Status.DEAD_LETTER]:,} of its deliveries are dead "
-                f"letters, more than {limit}. Nothing is published. Its outcomes are in {record.out}; run it again "
-                f"with its id and a higher limit to publish it, or abandon it."
+                f"letters, more than {limit}. Nothing is published. Its outcomes are in {record.out}; {self.again}, "
+                f"now with a higher limit, to publish it, or abandon it."
             )
             raise BatchHeldBackError(message)
 
@@ -264,7 +272,7 @@ class Rounds:
         self.options.step(f"Round {number}: handling messages")
         extent = Extent(messages)
         with (
-            failing_as(BatchFailedError, record.batch_id),
+            failing_as(BatchFailedError, self._how_to_resume(record)),
             counted(self.spark, extent, self.options.progress) as counts,
         ):
             work = round_(replace(self._job(record), counts=counts))
@@ -294,7 +302,7 @@ class Rounds:
             return
         number = record.rounds - 1
         self.options.step(f"Round {number}: finishing messages")
-        with failing_as(BatchFailedError, record.batch_id):
+        with failing_as(BatchFailedError, self._how_to_resume(record)):
             finish(self._folders(record).outcomes(number), self._job(record), self.partitions)
 
     def _outputs_of(self, record: BatchRecord, number: int) -> DataFrame:

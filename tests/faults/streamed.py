@@ -37,7 +37,7 @@ QUERY = "shots"
 class MicroBatchesWithoutSpark(MicroBatches):
     """Micro-batches whose messages are in a list."""
 
-    def _prepare_once(self, rounds: Rounds) -> None:
+    def _prepare_once(self, rounds: Rounds, epoch: int) -> None:
         if not self._is_prepared:
             rounds.check_table()
             self._is_prepared = True
@@ -67,6 +67,7 @@ class Streamed(World):
         """Make its folders, its table and its checkpoint. Call it in a child."""
         super().begin()
         self.out.mkdir(parents=True)
+        (self.folder / "incoming").mkdir()
         (WrittenCheckpoint.begun(self.folder / "checkpoint").folder / "commits").mkdir()
 
     def drive(self, wrap: Wrap) -> None:
@@ -89,7 +90,9 @@ class Streamed(World):
         work = MicroBatchesWithoutSpark(app, self.place, admission, places, options)
         for epoch in range(begin, end):
             self.marks.phase = Phase.BEGINNING
-            self._written.plan_files(epoch, f"file:///incoming/{epoch}.jsonl")
+            file = self.folder / "incoming" / f"{epoch}.jsonl"
+            file.touch()
+            self._written.plan_files(epoch, file.as_uri())
             work(cast("Any", self._messages(epoch)), epoch)
             (self._written.folder / "commits" / str(epoch)).touch()
         if begin < end:

@@ -140,8 +140,10 @@ def _rounds(record: BatchRecord) -> str:
 
 
 def _how_to_go_on(record: BatchRecord) -> str:
+    again = f"run its log again with --batch-id {record.batch_id} --out {quote(record.out)}"
+    if record.is_epoch:
+        again = "start its query again"
     return (
-        f"Batch {record.batch_id} has not ended. If nobody is running it, run its log again with "
-        f"--batch-id {record.batch_id} --out {quote(record.out)} to go on, or give it up:\n"
+        f"Batch {record.batch_id} has not ended. If nobody is running it, {again} to go on, or give it up:\n"
         f"  {command_with('--abandon', record.batch_id)}"
     )

@@ -31,7 +31,7 @@ from runtime.cli.options import (
     OnDifference,
     OnError,
 )
-from runtime.cli.places import check_out
+from runtime.cli.places import check_folder, check_out
 from runtime.cli.publishing import EpochPublishing, Publishing
 from runtime.cli.publishing_options import PublishChoices
 from runtime.cli.reports.tables import counted
@@ -60,7 +60,8 @@ SourceFolder = Annotated[
         "--source",
         metavar="DIR",
         show_default=False,
-        help="The folder that files with messages come into; each is to be complete when it appears there.",
+        help="The folder that files with messages come into, or into folders in it; each is to be complete when it "
+        "appears there, and to stay until its epoch is published.",
     ),
 ]
 FormatOption = Annotated[
@@ -193,8 +194,10 @@ def stream(
         draws=None if draws is None else draws.value,
     )
     options.types_of(loaded)
-    check_source(choices.source, batch.spark.place)
+    written = {"--out": batch.out, "--checkpoint": choices.checkpoint}
+    check_source(choices.source, batch.spark.place, written)
     check_out(batch.out, batch.spark.place)
+    check_folder(choices.checkpoint, batch.spark.place, "The checkpoint", "--checkpoint")
     check_batch(loaded, batch.states, options, None, batch.out, must_exist=False)
     screen = Screen()
     publisher = _publisher(publishing, batch, choices)

@@ -23,14 +23,14 @@ def is_of_spark(error: BaseException) -> bool:
 
 
 @contextmanager
-def failing_as(failure: Callable[[str], Exception], batch_id: str | None = None) -> Iterator[None]:
-    """Raise a failure, made of one sentence, in place of what Spark raises in the block."""
+def failing_as(failure: Callable[[str], Exception], what_to_do: str = "") -> Iterator[None]:
+    """Raise a failure, made of one sentence and what to do, in place of what Spark raises in the block."""
     try:
         yield
     except Exception as error:
         if not is_of_spark(error):
             raise
-        raise failure(explain(error, batch_id)) from error
+        raise failure(explain(error, what_to_do)) from error
 
 
 @contextmanager
@@ -43,10 +43,10 @@ def unless_gone() -> Iterator[None]:
             raise
 
 
-def explain(error: Exception, batch_id: str | None = None) -> str:
-    """Return what stopped a Spark job: the last of our own errors in its text, else the first line of it."""
-    resume = f" Nothing is lost: run batch {batch_id} again with its id." if batch_id else ""
-    return f"{_sentence(_cause(_CALLING.sub('', str(error), count=1)))}{resume}"
+def explain(error: Exception, what_to_do: str = "") -> str:
+    """Return what stopped a Spark job, and what to do: the last of our own errors in its text, else its first line."""
+    cause = _sentence(_cause(_CALLING.sub("", str(error), count=1)))
+    return f"{cause} {what_to_do}".rstrip()
 
 
 def _sentence(text: str) -> str:

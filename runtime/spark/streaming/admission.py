@@ -12,15 +12,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from eventstore import connect
-from runtime.batches.record import BatchRecord
+from runtime.batches.record import EPOCH, BatchRecord
 from runtime.errors import BatchRefusedError
 from runtime.spark.rounds import Rounds
-from runtime.spark.streaming.checkpoint import Checkpoint, Content, Owner
-
-_WHAT_TO_DO = (
-    "Nothing was handled. Go on with the checkpoint that the query had, or give query and checkpoint new names: "
-    "messages that were handled before are duplicates then, and change nothing."
-)
+from runtime.spark.streaming.checkpoint import WHAT_TO_DO, Checkpoint, Content, Owner, Planned
 
 
 @dataclass
@@ -37,7 +32,31 @@ class Admission:
 
     def what(self, epoch: int, content: Content) -> str:
         """Return what the ledger calls the input of an epoch."""
-        return f"epoch {epoch} of the query {self.query}, {content}"
+        return f"{EPOCH}{epoch} of the query {self.query}, {content}"
+
+    def check_start(self) -> None:
+        """Look at the checkpoint before Spark does, which would stop the query that it belongs to.
+
+        Raises `BatchRefusedError` when that is another one, or the checkpoint lacks what its last epoch needs, and
+        `UsageError` when it is no folder.
+        """
+        self.checkpoint.check_is_folder()
+        self._check_owner(self.checkpoint.owner())
+        last = self.checkpoint.last_epoch()
+        if last is not None:
+            self.checkpoint.planned(last)
+
+    def check_files(self, epoch: int, planned: Planned) -> None:
+        """Raise `BatchRefusedError` when files of an epoch are gone: Spark would pass over them without a word."""
+        gone = self.checkpoint.gone(planned.files)
+        if gone:
+            others = f" and {len(gone) - 1:,} others are" if len(gone) > 1 else " is"
+            message = (
+                f"Epoch {epoch} of the query {self.query} reads files that are not there any more: {gone[0]}{others} "
+                f"gone. Nothing was handled. Put back what is gone, and start the query again; a file of that name "
+                f"without messages gives up those that were in it."
+            )
+            raise BatchRefusedError(message)
 
     def find(self, rounds: Rounds, epoch: int, content: Content) -> BatchRecord | None:
         """Return what the ledger has of an epoch, None when it may begin. Costs a request.
@@ -57,7 +76,7 @@ class Admission:
             message = (
                 f"Epoch {epoch} of the query {self.query} had other content before: its checkpoint "
                 f"{self.checkpoint.url} was deleted, restored from a backup, or is that of another query. "
-                f"{_WHAT_TO_DO} The ledger has: {found.input}. Now it is: {now}."
+                f"{WHAT_TO_DO} The ledger has: {found.input}. Now it is: {now}."
             )
             raise BatchRefusedError(message)
 
@@ -68,8 +87,7 @@ class Admission:
         """
         us = Owner(self.query, connect(rounds.place.store).url, rounds.place.table)
         owner = self.checkpoint.owner()
-        if owner is not None and owner.query != us.query:
-            raise self._not_ours(f"is that of the query {owner.query}", epoch)
+        self._check_owner(owner)
         if epoch:
             before = rounds.find(self.batch_id(epoch - 1))
             if before is None:
@@ -80,10 +98,14 @@ class Admission:
         if owner != us:
             self.checkpoint.claim(us)
 
-    def _not_ours(self, why: str, epoch: int) -> BatchRefusedError:
+    def _check_owner(self, owner: Owner | None) -> None:
+        if owner is not None and owner.query != self.query:
+            raise self._not_ours(f"is that of the query {owner.query}")
+
+    def _not_ours(self, why: str, epoch: int | None = None) -> BatchRefusedError:
+        where = "" if epoch is None else f" with epoch {epoch}"
         return BatchRefusedError(
-            f"The query {self.query} cannot go on with epoch {epoch}: its checkpoint {self.checkpoint.url} {why}. "
-            f"{_WHAT_TO_DO}"
+            f"The query {self.query} cannot go on{where}: its checkpoint {self.checkpoint.url} {why}. {WHAT_TO_DO}"
         )
 
 

@@ -14,16 +14,25 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any, NamedTuple
+from urllib.parse import unquote, urlsplit
 from uuid import uuid4
 
-from runtime.errors import UsageError
+from runtime.errors import BatchRefusedError, UsageError
 from runtime.file_systems import Folder, open_folder
+from runtime.urls import path_and_options
 
 _VERSION = "v1"
 _NOTHING_READ = "-"
 _COMPACT = ".compact"
 _OWNER = "consistent-query.json"
 _DIGITS = 32
+_DISKS = ("", "file")
+
+WHAT_TO_DO = (
+    "Nothing was handled. Go on with the checkpoint that the query had, or give query and checkpoint new names: "
+    "messages that were handled before are duplicates then, and change nothing."
+)
+"""Ends what is said of a checkpoint with which a query cannot go on."""
 
 
 class Content(NamedTuple):
@@ -34,6 +43,13 @@ class Content(NamedTuple):
 
     def __str__(self) -> str:
         return f"checkpoint {self.checkpoint} with offsets {self.offsets}"
+
+
+class Planned(NamedTuple):
+    """A micro-batch that Spark has planned: what identifies it, and the urls of its files, where it is of files."""
+
+    content: Content
+    files: Sequence[str]
 
 
 class Owner(NamedTuple):
@@ -50,11 +66,11 @@ class Checkpoint:
 
     url: str
 
-    def content(self, epoch: int) -> Content:
-        """Return what identifies the micro-batch of an epoch that Spark has planned.
+    def planned(self, epoch: int) -> Planned:
+        """Return the micro-batch of an epoch that Spark has planned.
 
         Reads the offsets of two epochs and the names of the files between them, not the messages. Raises `UsageError`
-        for a checkpoint in a form that is not known.
+        for a checkpoint in a form that is not known, and `BatchRefusedError` for one that lacks what it should have.
         """
         after = self._offsets(epoch)
         before = self._offsets(epoch - 1) if epoch else [_NOTHING_READ] * len(after)
@@ -64,14 +80,46 @@ class Checkpoint:
             for source, ends in enumerate(zip(before, after, strict=False))
         ]
         text = json.dumps([before, after, files])
-        return Content(self._id(), sha256(text.encode()).hexdigest()[:_DIGITS])
+        content = Content(self._id(), sha256(text.encode()).hexdigest()[:_DIGITS])
+        return Planned(content, [path for each in files for path, _ in each])
+
+    def last_epoch(self) -> int | None:
+        """Return the last epoch that Spark has planned, None before the first."""
+        names = self._folder().sub("offsets").names()
+        return max((int(name) for name in names if name.isdecimal()), default=None)
+
+    def gone(self, files: Sequence[str]) -> list[str]:
+        """Return those of some files that are not there any more. A request for each.
+
+        Looks only on the disks of this machine and on the file system of the checkpoint: with others Spark may have
+        credentials that this process has not.
+        """
+        path, options = path_and_options(self.url)
+        options_of = {**dict.fromkeys(_DISKS, ""), urlsplit(path).scheme: options}
+        return [
+            unquote(url)
+            for url in files
+            if urlsplit(url).scheme in options_of
+            and not open_folder(unquote(url) + options_of[urlsplit(url).scheme]).exists()
+        ]
+
+    def check_is_folder(self) -> None:
+        """Raise `UsageError` when a file is where the checkpoint should be."""
+        folder = self._folder()
+        if folder.exists() and not folder.is_folder():
+            raise UsageError(
+                f"The checkpoint {self.url} is a file: it is to be a folder, of this query alone."
+            )
 
     def owner(self) -> Owner | None:
         """Return which query the checkpoint belongs to, None when none has said so."""
         folder = self._folder()
         if _OWNER not in folder.sizes():
             return None
-        return Owner(**json.loads(_read(folder, _OWNER)))
+        try:
+            return Owner(**json.loads(_read(folder, _OWNER)))
+        except (ValueError, TypeError) as error:
+            raise self._lacks(f"Its {_OWNER} cannot be read.") from error
 
     def claim(self, owner: Owner) -> None:
         """Note which query the checkpoint belongs to. Spark pays no attention to the file."""
@@ -87,10 +135,24 @@ class Checkpoint:
         return open_folder(self.url)
 
     def _id(self) -> str:
-        return str(json.loads(_read(self._folder(), "metadata"))["id"])
+        return str(json.loads(self._read("metadata"))["id"])
+
+    def _read(self, *names: str) -> str:
+        folder = self._folder()
+        for name in names[:-1]:
+            folder = folder.sub(name)
+        try:
+            return _read(folder, names[-1])
+        except FileNotFoundError as error:
+            raise self._lacks(f"It lacks {'/'.join(names)}.") from error
+
+    def _lacks(self, problem: str) -> BatchRefusedError:
+        return BatchRefusedError(
+            f"The checkpoint {self.url} was deleted or restored in part, or is damaged. {problem} {WHAT_TO_DO}"
+        )
 
     def _offsets(self, epoch: int) -> list[str]:
-        version, _, *sources = _read(self._folder().sub("offsets"), str(epoch)).splitlines()
+        version, _, *sources = self._read("offsets", str(epoch)).splitlines()
         if version != _VERSION:
             message = (
                 f"The checkpoint {self.url} has offsets in the form {version}, of which only {_VERSION} is known: run "
@@ -106,20 +168,26 @@ class Checkpoint:
             has_number = (
                 f'"batchId":{number}'  # a list that repeats others has a line for each file there ever was
             )
-            for line in _list_of_files(lists, number):
+            lines = _list_of_files(lists, number)
+            if lines is None:
+                raise self._lacks(f"It lacks sources/{source}/{number}, a list of files.")
+            for line in lines:
                 file = json.loads(line) if has_number in line else {}
                 if file.get("batchId") == number:
                     yield file["path"], file["timestamp"]
 
 
-def _list_of_files(lists: Folder, number: int) -> Sequence[str]:
-    """Return the lines that have a list: its own, or, where Spark has deleted that, the first that repeat it."""
+def _list_of_files(lists: Folder, number: int) -> Sequence[str] | None:
+    """Return the lines that have a list: its own, or, where Spark has deleted that, the first that repeat it.
+
+    None when there are neither.
+    """
     for name in (str(number), f"{number}{_COMPACT}"):
         if lists.sub(name).exists():
             return _read(lists, name).splitlines()
     compacted = (name.removesuffix(_COMPACT) for name in lists.names() if name.endswith(_COMPACT))
     later = [int(name) for name in compacted if name.isdecimal() and int(name) > number]
-    return _read(lists, f"{min(later)}{_COMPACT}").splitlines() if later else ()
+    return _read(lists, f"{min(later)}{_COMPACT}").splitlines() if later else None
 
 
 def _numbers(before: str, after: str) -> tuple[int, int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
@@ -19,6 +20,8 @@ from runtime.spark.sessions.settings import keep_job_settings
 from runtime.spark.streaming.admission import Admission
 from runtime.spark.streaming.placing import EpochPlaces
 from runtime.spark.workers.connection import Connection, TablePlace, open_table
+
+_START_AGAIN = "start the query again"
 
 PublishEpoch = Callable[[SparkSession, str, str], None]
 """Publishes what is unpublished of a batch whose outcomes are in a folder."""
@@ -57,8 +60,11 @@ class MicroBatches:
 
     def show_rest(self) -> None:
         """Put in OUT the published epochs that wait to be merged: once the query has ended, no others will come."""
+        self._show_all(self.places)
+
+    def _show_all(self, places: EpochPlaces, end: float = math.inf) -> None:
         ledger = Ledger(self._open().table, self.options.clock)
-        self.places.show_all(lambda epoch: self._is_published(ledger, epoch))
+        places.show_all(lambda epoch: epoch < end and self._is_published(ledger, epoch))
 
     def _is_published(self, ledger: Ledger, epoch: int) -> bool:
         found = self._open().run(ledger.find(self.admission.batch_id(epoch)))
@@ -69,25 +75,38 @@ class MicroBatches:
 
     def _run(self, messages: DataFrame, epoch: int) -> None:
         rounds = self._rounds(messages)
-        self._prepare_once(rounds)
-        content = self.admission.checkpoint.content(epoch)
-        record = self.admission.find(rounds, epoch, content)
+        self._prepare_once(rounds, epoch)
+        planned = self.admission.checkpoint.planned(epoch)
+        record = self.admission.find(rounds, epoch, planned.content)
         if record is None:
             self.places.check_unused(epoch)
+        elif record.status is BatchStatus.ABANDONED:
+            self.show_rest()  # nothing comes after it that would
+        if record is None or not (record.is_finished or record.rounds):
+            self.admission.check_files(epoch, planned)
         if record is None or record.status is not BatchStatus.PUBLISHED:
-            record = self._handle(rounds, messages, epoch, self.admission.what(epoch, content))
-        if self.publish is not None:
-            self.publish(messages.sparkSession, record.batch_id, self.places.place_of(epoch))
+            record = self._handle(rounds, messages, epoch, self.admission.what(epoch, planned.content))
+        place = self.places.place_of(epoch)
+        if self.publish is not None and place is not None:
+            self.publish(messages.sparkSession, record.batch_id, place)
         self.places.show(epoch)
         self.done(record)
 
-    def _prepare_once(self, rounds: Rounds) -> None:
+    def _prepare_once(self, rounds: Rounds, epoch: int) -> None:
         """Look, before the first epoch after a start, at what is the same for all others."""
         if not self._is_prepared:
             keep_job_settings(rounds.spark)
             rounds.check_table()
             rounds.check_place()
+            self._show_elsewhere(rounds, epoch)
             self._is_prepared = True
+
+    def _show_elsewhere(self, rounds: Rounds, epoch: int) -> None:
+        """Put in place what waits to be merged in the OUT that the query had before this start, if it had another."""
+        before = rounds.find(self.admission.batch_id(epoch - 1)) if epoch else None
+        places = None if before is None else self.places.where(before.out)
+        if places is not None:
+            self._show_all(places, epoch)
 
     def _handle(self, rounds: Rounds, messages: DataFrame, epoch: int, what: str) -> BatchRecord:
         record = rounds.enter(self.admission.batch_id(epoch), what)
@@ -102,4 +121,6 @@ class MicroBatches:
         # A task costs more than the few messages of a micro-batch: each core has one of them.
         self._partitions = self._partitions or self.options.partitions or cores_of(spark)
         options = replace(self.options, partitions=self._partitions)
-        return Rounds(spark, self.app, self.place, self.places.working, options, self._open())
+        return Rounds(
+            spark, self.app, self.place, self.places.working, options, self._open(), again=_START_AGAIN
+        )

@@ -19,11 +19,11 @@ from uuid import uuid4
 
 from pyarrow import parquet
 
-from runtime.errors import UsageError
+from runtime.errors import BatchRefusedError, UsageError
 from runtime.file_systems import Folder, open_folder
-from runtime.spark.folders import check_unused, of_another
 from runtime.spark.schemas import ARROW_OUTCOME
 from runtime.spark.workers.parts import SUFFIX, PartFile
+from runtime.urls import within
 
 _HIDDEN = "_epochs"
 _MERGED = "_batch-merged"
@@ -63,15 +63,26 @@ class EpochPlaces:
     def check_unused(self, epoch: int) -> None:
         """Raise `BatchRefusedError` when OUT has outcomes of an epoch that the ledger does not have."""
         batch_id = f"{self.query}-{epoch}"
-        for folder in {self.out, self.working}:
-            check_unused(folder, batch_id)
-        if any(epoch in span for span in self._spans()):
-            raise of_another(self.out, batch_id)
+        folders = [within(folder, f"batch_id={batch_id}") for folder in {self.out, self.working}]
+        if self._is_merged(epoch) or any(open_folder(folder).names() for folder in folders):
+            message = (
+                f"{self.out} holds outcomes of epoch {epoch} of the query {self.query}, which the ledger does not "
+                f"have: they are from another store, or were pruned. Nothing was handled. Give query and checkpoint "
+                f"new names: messages that were handled before are duplicates then, and change nothing."
+            )
+            raise BatchRefusedError(message)
 
-    def place_of(self, epoch: int) -> str:
-        """Return the folder that has those of an epoch: OUT, once they were put there."""
+    def place_of(self, epoch: int) -> str | None:
+        """Return the folder that has those of an epoch: OUT, once they were put there; None when they were merged."""
         is_waiting = self._folder().sub(f"batch_id={self.query}-{epoch}").exists()
-        return self.working if is_waiting else self.out
+        if is_waiting:
+            return self.working
+        return None if self._is_merged(epoch) else self.out
+
+    def where(self, working: str) -> EpochPlaces | None:
+        """Return the places of the query in another OUT, where its epochs were written before; None when it is this."""
+        out = working.removesuffix(f"/{_HIDDEN}")
+        return None if out in (working, self.out) else EpochPlaces(out, self.query)
 
     def show(self, epoch: int) -> None:
         """Put the outcomes of a published epoch in OUT, with those of the epochs before it, when enough wait."""
@@ -118,7 +129,7 @@ class EpochPlaces:
             return
         self._is_tidy = True
         for each in self._waiting():
-            if any(each.epoch in span for span in self._spans()):
+            if self._is_merged(each.epoch):
                 each.folder.delete()
         left = re.compile(rf"_merging-{re.escape(self.query)}-[0-9a-f]{{32}}")
         for name in filter(left.fullmatch, self._folder().names()):
@@ -130,6 +141,9 @@ class EpochPlaces:
         folder = self._folder()
         found = ((pattern.fullmatch(name), folder.sub(name)) for name in folder.names())
         return sorted(Waiting(int(match[1]), each) for match, each in found if match)
+
+    def _is_merged(self, epoch: int) -> bool:
+        return any(epoch in span for span in self._spans())
 
     def _spans(self) -> Sequence[range]:
         """Return the epochs of each merged folder that a driver before this one has put in OUT."""

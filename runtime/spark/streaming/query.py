@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
+from threading import Lock
 from typing import TYPE_CHECKING, Any, Literal
 
 from pyspark.sql import DataFrame
@@ -30,6 +31,8 @@ from runtime.spark.workers.connection import TablePlace, check_reach, open_table
 
 if TYPE_CHECKING:
     from runtime.spark.publishing import PublishTo
+
+AVAILABLE_NOW = "available-now"
 
 Trigger = timedelta | Literal["available-now"] | None
 """How often micro-batches begin: at this interval, one after another, or until all that is there is handled."""
@@ -63,8 +66,8 @@ def run_stream(
     A query that stopped goes on where it was when it is started again with its name and checkpoint: with other handlers
     of the same names, other parallelism or another session too. Costs a micro-batch what it costs a batch.
 
-    Raises `UsageError` for what cannot be run, as on a session of Spark Connect. Spark reports what stops the query
-    later: `query.exception()`.
+    Raises `UsageError` for what cannot be run, as on a session of Spark Connect, and `BatchRefusedError` for the
+    checkpoint of another query. Spark reports what stops the query later: `query.exception()`.
     """
     place = TablePlace(store, table)
     stream = Stream(
@@ -120,7 +123,9 @@ class Stream:
         if not df.isStreaming:
             message = "This DataFrame is no stream: make it with spark.readStream, or run it as a batch."
             raise UsageError(message)
+        when = _triggered(trigger)
         check_reach(open_table(self.place.store, self.place.table, self.options.other_table), spark)
+        self.work.admission.check_start()
         with job_settings(spark):  # of which the query has a copy
             log = normalise(df, self.options.source, self.options.limits)
             routed = find_routes(log, self.app, self.options.types_of(self.app))
@@ -128,18 +133,14 @@ class Stream:
             writer = writer.option("checkpointLocation", self.work.admission.checkpoint.url).foreachBatch(
                 self.work
             )
-            if trigger == "available-now":
-                writer = writer.trigger(availableNow=True)
-            elif isinstance(trigger, timedelta):
-                writer = writer.trigger(
-                    processingTime=f"{trigger / timedelta(milliseconds=1):.0f} milliseconds"
-                )
-            return writer.start()
+            if when:
+                writer = writer.trigger(**when)
+            return RunningStream(writer.start(), self.work.show_rest if trigger == AVAILABLE_NOW else None)
 
     def run(self, df: DataFrame, trigger: Trigger = None) -> None:
         """Start the query, wait until it ends, and stop it when something else ends the waiting, such as Ctrl-C.
 
-        What waits to be compacted is put in place when the query has ended by itself. Raises what stopped it.
+        Raises what stopped it.
         """
         query = self.start(df, trigger)
         try:
@@ -155,7 +156,49 @@ class Stream:
         if failure is not None:
             message = f"The query {self.query} was stopped: {explain(failure)}"
             raise BatchFailedError(message)
-        self.work.show_rest()
+
+
+class RunningStream(StreamingQuery):
+    """Spark's query, which does something more when it has ended by itself: before anyone is told that it has.
+
+    With the trigger `"available-now"` what waits to be merged is put in OUT then, as no others will come.
+    """
+
+    def __init__(self, query: StreamingQuery, at_end: Callable[[], None] | None) -> None:
+        vars(self).update(vars(query))
+        self._at_end = at_end
+        self._ending = Lock()
+
+    @property
+    def isActive(self) -> bool:  # noqa: N802 - the name is Spark's
+        """Whether the query runs."""
+        return super().isActive or self._end()
+
+    def awaitTermination(self, timeout: int | None = None) -> bool | None:  # noqa: N802 - the name is Spark's
+        """Wait until the query has ended, or for so many seconds; return whether it has, if a time is given."""
+        has_ended = super().awaitTermination(timeout)
+        if has_ended is not False:
+            self._end()
+        return has_ended
+
+    def _end(self) -> bool:
+        with self._ending:
+            at_end, self._at_end = self._at_end, None
+            if at_end is not None and self.exception() is None:
+                at_end()
+        return False
+
+
+def _triggered(trigger: Trigger) -> Mapping[str, Any]:
+    """Return what Spark is told of a trigger. Raises `UsageError` for what is none."""
+    if trigger is None:
+        return {}
+    if trigger == AVAILABLE_NOW:
+        return {"availableNow": True}
+    if isinstance(trigger, timedelta) and trigger >= timedelta():
+        return {"processingTime": f"{trigger / timedelta(milliseconds=1):.0f} milliseconds"}
+    message = f'A trigger is None, a timedelta, or "{AVAILABLE_NOW}", not {trigger!r}.'
+    raise UsageError(message)
 
 
 def _publisher(publish: str | PublishTo, place: TablePlace) -> PublishEpoch:

@@ -11,6 +11,9 @@ from runtime.errors import LogError
 from runtime.spark.schemas import OUTCOMES
 from runtime.spark.sessions.failures import failing_as
 
+_ANY_AGE = "36500d"
+"""Spark never reads files that are older than this beside the newest one: by default a week, and without a word."""
+
 SourceFormat = Literal["json", "parquet", "outcomes"]
 
 
@@ -25,12 +28,15 @@ def published_outputs(outcomes: DataFrame) -> DataFrame:
 def open_source(
     spark: SparkSession, folder: str, format_: SourceFormat, max_files: int | None = None
 ) -> DataFrame:
-    """Return the messages of the files that come into a folder: JSON lines, Parquet, or outcomes of another stream.
+    """Return the messages of the files that come into a folder, or into folders in it.
 
+    They are JSON lines, Parquet, or outcomes of another stream, whatever their age.
     `max_files` is how many files a micro-batch takes at most. Raises `LogError` when the folder is not there, or has no
     Parquet file yet, whose columns would be those of all.
     """
-    reader = spark.readStream
+    reader = spark.readStream.option("maxFileAge", _ANY_AGE)
+    if format_ != "outcomes":
+        reader = reader.option("recursiveFileLookup", True)
     if max_files is not None:
         reader = reader.option("maxFilesPerTrigger", max_files)
     where = f"The folder {folder} cannot be read as a stream of {format_} files"
@@ -40,4 +46,5 @@ def open_source(
             return lines.where(sf.trim("value") != "").select(sf.col("value").alias("line"))
         if format_ == "outcomes":
             return published_outputs(reader.schema(OUTCOMES).parquet(folder))
-        return reader.schema(spark.read.parquet(folder).schema).parquet(folder)
+        schema = spark.read.option("recursiveFileLookup", True).parquet(folder).schema
+        return reader.schema(schema).parquet(folder)

@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 from pyspark.errors import StreamingQueryException
 
+from runtime.batches.ledger import Ledger
+from runtime.clock import system_clock
 from runtime.publishing.publisher import Promise
 from runtime.publishing.runner import PublishOptions
 from runtime.publishing.targets.function import FunctionTarget
@@ -20,7 +22,7 @@ from runtime.spark import PublishTo, published_outputs, run_stream
 from runtime.spark.sessions.kinds import cores_of
 from runtime.spark.streaming.query import Stream
 from runtime.spark.streaming.source import open_source
-from runtime.spark.workers.connection import TablePlace
+from runtime.spark.workers.connection import TablePlace, open_table
 from tests.support.logs import GAME, generated
 from tests.support.outcomes import all_outcomes, heads, published
 from tests.support.streaming import outcomes, put, stream
@@ -83,6 +85,70 @@ def test_a_micro_batch_is_one_job(place, incoming):
 
     jobs = place.spark.sparkContext.statusTracker().getJobIdsForGroup(str(query.runId))
     assert len(jobs) == 2  # epochs
+
+
+def put_bad(folder, number):
+    """Write a file with a message that nobody knows."""
+    line = (folder / "0.jsonl").read_text().partition("\n")[0]
+    put(folder, number, json.dumps({**json.loads(line), "message_id": f"bad-{number}", "type": "Unknown"}))
+
+
+def test_files_of_any_age_in_any_folder_are_read_and_never_passed_over(place, incoming):
+    # Given a stream over a file in a folder within the source, and then an old file, whose epoch is held back
+    (incoming / "day=1").mkdir()
+    (incoming / "1.jsonl").rename(incoming / "day=1" / "a b%20\u00fc#.jsonl")
+    assert stream(place, incoming) == [0, 1]
+    put_bad(incoming, -99 * 86_400)
+    (old,) = incoming.glob("-*.jsonl")
+    with pytest.raises(StreamingQueryException, match="is held back"):
+        stream(place, incoming, max_dead_letters=0)
+
+    # When the file is gone, the query does not go on without it
+    old.rename(place.folder / "aside")
+    with pytest.raises(StreamingQueryException, match=f"{old.name} is gone. Nothing was handled"):
+        stream(place, incoming)
+    (place.folder / "aside").rename(old)
+
+    # Then it goes on with it
+    assert stream(place, incoming) == [2]
+    assert outcomes(place).where("type = 'Unknown'").count() == 1
+
+
+@pytest.mark.thorough
+def test_epochs_that_wait_to_be_merged_are_put_in_out_once_no_others_come(place, incoming):
+    def seen(out=place.out):
+        return {path.name.removeprefix("batch_id=shots-") for path in Path(out).glob("batch_id=*")}
+
+    # Given a query that has ended by itself
+    spread(place.folder / "log.jsonl", incoming, 5)
+    stream(place, incoming, compact_after=3)
+    assert seen() == {"0..2", "3..4"}
+
+    # When it goes on, is stopped while an epoch waits, and has another OUT then
+    put(incoming, 5, (incoming / "0.jsonl").read_text())
+    put_bad(incoming, 6)
+    with pytest.raises(
+        StreamingQueryException, match=r"is held back.*start the query again, now with a higher"
+    ):
+        stream(place, incoming, compact_after=4, max_dead_letters=0)
+    assert seen() == {"0..2", "3..4"}
+    other = str(place.folder / "other")
+    stream(place, incoming, compact_after=4, out=other)
+    assert (seen(), seen(other)) == ({"0..2", "3..4", "5"}, {"6"})
+
+    # And when an epoch is abandoned while the one before waits
+    put(incoming, 7, (incoming / "0.jsonl").read_text())
+    put_bad(incoming, 8)
+    with pytest.raises(StreamingQueryException, match="is held back"):
+        stream(place, incoming, compact_after=4, out=other, max_dead_letters=0)
+    assert seen(other) == {"6"}
+    connection = open_table(place.store, place.table, None)
+    connection.run(Ledger(connection.table, system_clock).abandon("shots-8"))
+    with pytest.raises(StreamingQueryException, match="shots-8 was abandoned"):
+        stream(place, incoming, compact_after=4, out=other)
+
+    # Then readers see all that is published
+    assert seen(other) == {"6", "7"}
 
 
 @pytest.mark.thorough

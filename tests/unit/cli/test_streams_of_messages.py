@@ -3,7 +3,7 @@
 import pytest
 
 GIVEN = {
-    "--app": "samples.shooting_range:app", "--source": ".", "--format": "json", "--store": "sqlite:///store.db",
+    "--app": "samples.shooting_range:app", "--source": "incoming", "--format": "json", "--store": "sqlite:///store.db",
     "--table": "games", "--out": "out", "--query": "shots", "--checkpoint": "checkpoint",
 }  # fmt: skip
 
@@ -12,6 +12,10 @@ GIVEN = {
     ("option", "value", "sentence"),
     [
         ("--source", "nowhere", "There is no folder nowhere: --source names the one that files come into."),
+        ("--source", "incoming*", "a pattern to Spark"),
+        ("--out", "incoming/out", "--out incoming/out is in the folder of --source, incoming"),
+        ("--checkpoint", "incoming/c", "choose another --checkpoint"),
+        ("--checkpoint", "file/c", "The checkpoint cannot be written to file/c: "),
         ("--trigger", "5s", "leave it or --available-now out"),
         ("--trigger", "soon", "'soon' is no duration"),
         ("--query", "a b", "is not usable"),
@@ -25,6 +29,8 @@ GIVEN = {
 )
 def test_it_says_what_to_change(consistent, tmp_path, monkeypatch, option, value, sentence):
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "incoming").mkdir()
+    (tmp_path / "file").touch()
     words = [word for pair in {**GIVEN, option: value}.items() for word in pair]
 
     said = consistent("stream", *words, "--available-now")

@@ -201,7 +201,10 @@ def test_an_epoch_that_the_ledger_does_not_know_is_refused_a_folder_that_has_its
         places.show(epoch)
 
     for epoch in range(2):
-        with pytest.raises(BatchRefusedError, match=f"another batch with the id shots-{epoch}"):
+        with pytest.raises(
+            BatchRefusedError,
+            match=f"epoch {epoch} of the query shots, which the ledger does not have",
+        ):
             EpochPlaces(out, "shots").check_unused(epoch)
     EpochPlaces(out, "shots").check_unused(2)
 

@@ -1,13 +1,16 @@
 """What cannot be run as a stream is refused before Spark starts anything."""
 
+from datetime import timedelta
 from types import SimpleNamespace
 
 import pytest
 
 from runtime.errors import BatchRefusedError, UsageError
+from runtime.spark.streaming.checkpoint import Owner
 from runtime.spark.streaming.query import Stream
 from runtime.spark.workers.connection import TablePlace
 from samples.shooting_range import app
+from tests.support.checkpoints import WrittenCheckpoint
 
 RemoteSession = type("SparkSession", (), {"__module__": "pyspark.sql.connect.session"})
 
@@ -43,3 +46,28 @@ def test_no_epochs_to_compact(tmp_path):
 def test_a_folder_that_spark_would_read_as_a_pattern(tmp_path):
     with pytest.raises(UsageError, match="a pattern to Spark"):
         Stream(app, TablePlace("memory:", "games"), "out[1]", "shots", str(tmp_path / "checkpoint"))
+
+
+@pytest.mark.parametrize("trigger", ["available_now", "5 seconds", 5, timedelta(seconds=-1)])
+def test_a_trigger_that_is_none(tmp_path, trigger):
+    df = SimpleNamespace(isStreaming=True, sparkSession=None)
+
+    with pytest.raises(UsageError, match='A trigger is None, a timedelta, or "available-now", not '):
+        stream(tmp_path).start(df, trigger)
+
+
+def test_the_checkpoint_of_another_query(tmp_path):
+    new = stream(tmp_path)
+    checkpoint = WrittenCheckpoint.begun(tmp_path / "checkpoint").read
+    new.work.admission.check_start()
+    checkpoint.claim(Owner("board", "sqlite:///store.db", "games"))
+
+    with pytest.raises(BatchRefusedError, match="is that of the query board"):
+        new.work.admission.check_start()
+
+
+def test_a_checkpoint_that_is_a_file(tmp_path):
+    (tmp_path / "checkpoint").touch()
+
+    with pytest.raises(UsageError, match="checkpoint is a file: it is to be a folder"):
+        stream(tmp_path).work.admission.check_start()

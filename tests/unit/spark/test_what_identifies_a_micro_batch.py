@@ -2,7 +2,7 @@
 
 import pytest
 
-from runtime.errors import UsageError
+from runtime.errors import BatchRefusedError, UsageError
 from runtime.spark.streaming.checkpoint import Owner
 from tests.support.checkpoints import WrittenCheckpoint
 
@@ -18,11 +18,11 @@ def another(tmp_path, id_="4021d5cb"):
 
 def test_an_epoch_that_spark_hands_over_again_is_the_same(written):
     written.plan(0, {"topic": {"0": 10}})
-    before = written.read.content(0)
+    before = written.read.planned(0).content
     written.plan(1, {"topic": {"0": 20}})
 
-    assert written.read.content(0) == before
-    assert written.read.content(1) != before
+    assert written.read.planned(0).content == before
+    assert written.read.planned(1).content != before
 
 
 def test_settings_such_as_the_parallelism_do_not_count(written, tmp_path):
@@ -30,7 +30,7 @@ def test_settings_such_as_the_parallelism_do_not_count(written, tmp_path):
     other = another(tmp_path)
     other.plan(0, {"topic": {"0": 10}}, watermark=2)
 
-    assert written.read.content(0) == other.read.content(0)
+    assert written.read.planned(0).content == other.read.planned(0).content
 
 
 @pytest.mark.parametrize("end", [{"topic": {"0": 11}}, "12", "-"])
@@ -39,7 +39,7 @@ def test_other_offsets_are_other_content(written, tmp_path, end):
     other = another(tmp_path)
     other.plan(0, end)
 
-    assert written.read.content(0) != other.read.content(0)
+    assert written.read.planned(0).content != other.read.planned(0).content
 
 
 def test_another_begin_is_other_content(written, tmp_path):
@@ -48,7 +48,7 @@ def test_another_begin_is_other_content(written, tmp_path):
         each.plan(0, {"topic": {"0": begin}})
         each.plan(1, {"topic": {"0": 10}})
 
-    assert written.read.content(1) != other.read.content(1)
+    assert written.read.planned(1).content != other.read.planned(1).content
 
 
 def test_the_same_offsets_in_a_checkpoint_made_anew_are_other_content(written, tmp_path):
@@ -56,7 +56,7 @@ def test_the_same_offsets_in_a_checkpoint_made_anew_are_other_content(written, t
     for each in (written, other):
         each.plan(0, {"topic": {"0": 10}})
 
-    assert written.read.content(0) != other.read.content(0)
+    assert written.read.planned(0).content != other.read.planned(0).content
 
 
 def test_other_files_under_the_same_number_are_other_content(written, tmp_path):
@@ -64,25 +64,25 @@ def test_other_files_under_the_same_number_are_other_content(written, tmp_path):
     other = another(tmp_path)
     other.plan_files(0, "a.jsonl", "c.jsonl")
 
-    assert written.read.content(0) != other.read.content(0)
+    assert written.read.planned(0).content != other.read.planned(0).content
 
 
 def test_files_that_were_listed_with_those_before_are_the_same(written):
     # Given an epoch over files
     written.plan_files(0, "a.jsonl")
     written.plan_files(1, "b.jsonl", "c.jsonl")
-    before = written.read.content(1)
+    before = written.read.planned(1).content
 
     # When Spark compacts the lists, and deletes the single ones
     written.list_files("2.compact", [(1, "c.jsonl"), (0, "a.jsonl"), (1, "b.jsonl"), (2, "d.jsonl")])
     written.unlist_files("1")
 
     # Then its content is the same, and that of the epoch whose list this is has the new file only
-    assert written.read.content(1) == before
+    assert written.read.planned(1).content == before
     written.plan(2, {"logOffset": 2})
-    compacted = written.read.content(2)
+    compacted = written.read.planned(2).content
     written.list_files("2", [(2, "d.jsonl")])
-    assert written.read.content(2) == compacted
+    assert written.read.planned(2).content == compacted
 
 
 def test_an_epoch_over_several_lists_of_files_has_the_files_of_all(written, tmp_path):
@@ -92,14 +92,14 @@ def test_an_epoch_over_several_lists_of_files_has_the_files_of_all(written, tmp_
         each.list_files("1", [(1, "a.jsonl")])
         each.plan(0, {"logOffset": 1})
 
-    assert written.read.content(0) != other.read.content(0)
+    assert written.read.planned(0).content != other.read.planned(0).content
 
 
 def test_a_form_that_is_not_known_is_refused(written):
     written.plan(0, "{}", version="v2")
 
     with pytest.raises(UsageError, match="in the form v2, of which only v1 is known"):
-        written.read.content(0)
+        written.read.planned(0)
 
 
 def test_a_checkpoint_says_whose_it_is(written):
@@ -110,3 +110,39 @@ def test_a_checkpoint_says_whose_it_is(written):
 
     assert written.read.owner() == Owner("shots", "sqlite:///moved.db", "games")
     assert not list(written.folder.glob("_claimed*"))
+
+
+def test_a_list_of_files_that_is_gone_is_told(written):
+    written.plan_files(0, "a.jsonl")
+    written.unlist_files("0")
+
+    with pytest.raises(BatchRefusedError, match="It lacks sources/0/0, a list of files"):
+        written.read.planned(0)
+
+
+@pytest.mark.parametrize("name", ["metadata", "offsets/0"])
+def test_a_file_of_the_checkpoint_that_is_gone_is_told(written, name):
+    written.plan_files(0, "a.jsonl")
+    written.plan_files(1, "b.jsonl")
+    (written.folder / name).unlink()
+
+    with pytest.raises(BatchRefusedError, match=f"It lacks {name}"):
+        written.read.planned(1)
+
+
+@pytest.mark.parametrize("content", ["", "[]", '{"query": "shots"}'])
+def test_a_note_of_the_owner_that_cannot_be_read_is_told(written, content):
+    (written.folder / "consistent-query.json").write_text(content)
+
+    with pytest.raises(BatchRefusedError, match=r"Its .* cannot be read"):
+        written.read.owner()
+
+
+def test_files_that_are_gone(written, tmp_path):
+    here = tmp_path / "a b%20\u00fc#1.jsonl"
+    here.touch()
+    elsewhere = "dbfs:/x.jsonl", "s3a://bucket/x.jsonl"
+
+    found = written.read.gone([here.as_uri(), (tmp_path / "b c.jsonl").as_uri(), *elsewhere])
+
+    assert found == [f"file://{tmp_path}/b c.jsonl"]

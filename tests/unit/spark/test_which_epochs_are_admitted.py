@@ -42,7 +42,7 @@ def started(written, query="shots"):
 
 def run(admission, rounds, epoch, *, publish=True):
     """Admit an epoch and note in the ledger that it was begun, and published; return what the ledger had of it."""
-    content = admission.checkpoint.content(epoch)
+    content = admission.checkpoint.planned(epoch).content
     found = admission.find(rounds, epoch, content)
     if found is None:
         input_ = f"{admission.what(epoch, content)}; handlers A; cascade=False"
