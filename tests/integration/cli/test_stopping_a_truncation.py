@@ -97,7 +97,21 @@ class Running:
         else:
             self._process.send_signal(sent)
         _, said = self._process.communicate(timeout=120)
+        while self._is_at_work():  # workers of a driver that was killed finish what they are about
+            assert time.monotonic() < until
+            threading.Event().wait(0.1)
         return self._process.returncode, said
+
+    def _is_at_work(self) -> bool:
+        """Say whether a process is left of the session that the truncation began."""
+        return any(_session_of(each) == self._process.pid for each in Path("/proc").glob("[0-9]*"))
+
+
+def _session_of(process: Path) -> int | None:
+    try:
+        return os.getsid(int(process.name))
+    except ProcessLookupError:
+        return None
 
 
 @pytest.mark.thorough
