@@ -102,7 +102,7 @@ class TableSource(DataSource):
             Wanted(options.get("handler"), options.get("businessId"), since, until),
             moment(options.get("asOf")),
             options.get("batchId"),
-            (options.get("readChangeFeed") or "false").lower() == "true",
+            _flag("readChangeFeed", options.get("readChangeFeed")),
             options.get("changeStartBatchId"),
             options.get("changeEndBatchId"),
             _app(options.get("app")),
@@ -113,6 +113,13 @@ class TableSource(DataSource):
             if columns is None
             else request.with_columns([name.strip() for name in columns.split(",")])
         )
+
+
+def _flag(name: str, given: str | None) -> bool:
+    known = {"true": True, "false": False, "": False}
+    if (given or "").lower() not in known:
+        raise UsageError(f"The option {name} is {given!r}: give true or false.")
+    return known[(given or "").lower()]
 
 
 class Range(InputPartition):

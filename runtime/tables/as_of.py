@@ -23,6 +23,9 @@ class AsOf(Protocol):
     def last(self, run: Run) -> int | None:
         """Return the position of the last version in a run that was there, None when none was."""
 
+    def has_time(self, moment: int) -> bool:
+        """Say whether a time in microseconds since 1970 UTC was past, or was this one."""
+
 
 @dataclass(frozen=True, slots=True)
 class AsOfTime:
@@ -38,6 +41,10 @@ class AsOfTime:
         """Return the position of the last version that was made until then."""
         count = bisect_right(run.versions.nows, self.moment)
         return count - 1 if count else None
+
+    def has_time(self, moment: int) -> bool:
+        """Say whether a time was past, or was this one."""
+        return moment <= self.moment
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +81,10 @@ class AsOfBatch:
                 return end - 1
             end -= commit.length
         return None
+
+    def has_time(self, moment: int) -> bool:
+        """Say whether a time was past when the batch ended, or was its end."""
+        return moment <= self.ended
 
 
 async def end_of_batch(table: Table, batch_id: str) -> AsOfBatch:

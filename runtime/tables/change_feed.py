@@ -51,8 +51,12 @@ class ChangeFeed:
         return [INSERT if some.first + position == 1 else UPDATE for position in range(some.count)]
 
     def snapshot(self, some: Decoded) -> Mapping[str, Any] | None:
-        """Return what the versions came to that were cut before the first part of a stream; None if none were."""
-        if some.first == 1 or self.start is not None:
+        """Return what the versions came to that were cut before the first part of a stream.
+
+        None if none were, and where the end of the feed lies among them: then it is not known.
+        """
+        is_known = self.end is None or self.end.has(some.commits[0])
+        if some.first == 1 or self.start is not None or not is_known:
             return None
         state = some.run.before
         return {

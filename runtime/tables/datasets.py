@@ -42,6 +42,10 @@ class TableDataset(ds.Dataset):  # type: ignore[misc] # Arrow has no types
         """The columns."""
         return self._request.schema
 
+    def check(self) -> None:
+        """Raise `UsageError` when the columns are not those of one handler's model."""
+        self._request.with_columns(())
+
     def scanner(
         self,
         columns: Sequence[str] | None = None,

@@ -12,6 +12,7 @@ from pydantic_core import from_json
 from handlers import App, CodecError
 from handlers.app import HandlerDefinition
 from runtime.errors import StoredDataError, UsageError
+from runtime.storage.damage import shown
 
 
 class StateColumns(Protocol):
@@ -65,7 +66,7 @@ class ModelColumns:
     def _value(self, schema: int, state: bytes) -> Any:  # noqa: ANN401 - a struct
         try:
             return self._kind.read(from_json(self._codec.upcast(state, schema)))
-        except (CodecError, ValueError, TypeError, KeyError) as error:
+        except (CodecError, ValueError, TypeError, LookupError, AttributeError, ArithmeticError) as error:
             raise StoredDataError(f"A state cannot be read as {self._name}: {error}") from error
 
 
@@ -94,6 +95,13 @@ def _same(value: Any) -> Any:  # noqa: ANN401 - any JSON value
     return value
 
 
+def _integer(value: Any) -> Any:  # noqa: ANN401 - any JSON value
+    """Return a value that is no real number, of which Arrow would take the whole part."""
+    if isinstance(value, float):
+        raise TypeError(f"{value} is no integer")
+    return value
+
+
 def _text(value: Any) -> str | None:  # noqa: ANN401 - any JSON value
     return value if value is None or isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
@@ -102,8 +110,9 @@ def _real(value: Any) -> float | None:  # noqa: ANN401 - a JSON number, or the n
     return None if value is None else float(value)
 
 
+_CALLED: Mapping[type, str] = {dict: "fields", list: "a list"}
 _SIMPLE = {
-    "integer": _Kind(pa.int64(), _same),
+    "integer": _Kind(pa.int64(), _integer),
     "number": _Kind(pa.float64(), _real),
     "boolean": _Kind(pa.bool_(), _same),
     "string": _Kind(pa.string(), _same),
@@ -142,16 +151,38 @@ class _Schema:
 
 
 def _struct(fields: Mapping[str, _Kind]) -> _Kind:
-    def read(value: Any) -> Any:  # noqa: ANN401 - a JSON object
-        return None if value is None else {name: kind.read(value.get(name)) for name, kind in fields.items()}
+    integers = [name for name, kind in fields.items() if kind.read is _integer]
 
-    # Arrow takes the fields that it needs out of an object by itself.
-    is_plain = all(kind.read is _same for kind in fields.values())
-    return _Kind(pa.struct([(name, kind.type) for name, kind in fields.items()]), _same if is_plain else read)
+    def read(value: Any) -> Any:  # noqa: ANN401 - a JSON object
+        if value is None:
+            return None
+        of_object = _expected(value, dict)
+        return {name: kind.read(of_object.get(name)) for name, kind in fields.items()}
+
+    def read_plain(value: Any) -> Any:  # noqa: ANN401 - a JSON object
+        """Return the object: Arrow takes the fields that it needs out of it by itself."""
+        if value is not None and float in map(type, _expected(value, dict).values()):
+            for name in integers:
+                _integer(value.get(name))
+        return value
+
+    is_plain = all(kind.read in (_same, _integer) for kind in fields.values())
+    return _Kind(
+        pa.struct([(name, kind.type) for name, kind in fields.items()]), read_plain if is_plain else read
+    )
 
 
 def _list(item: _Kind) -> _Kind:
     def read(value: Any) -> Any:  # noqa: ANN401 - a JSON array
-        return None if value is None else [item.read(each) for each in value]
+        if value is None:
+            return None
+        of_array = _expected(value, list)
+        return of_array if item.read is _same else [item.read(each) for each in of_array]
 
-    return _Kind(pa.list_(item.type), _same if item.read is _same else read)
+    return _Kind(pa.list_(item.type), read)
+
+
+def _expected(value: Any, kind: type) -> Any:  # noqa: ANN401 - any JSON value
+    if type(value) is not kind:
+        raise TypeError(f"{shown(value)} stands where the model has {_CALLED[kind]}")
+    return value

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from eventstore import KeyRange
 from handlers import App
+from runtime.errors import UsageError
 from runtime.messages.envelope import Envelope
 from runtime.tables.outputs import outputs_by
 from runtime.tables.requests import Kind, Request, moment
@@ -119,4 +120,6 @@ def _open(store: str) -> BlockingStore:
 
 
 def _names(columns: Sequence[str] | None) -> tuple[str, ...] | None:
+    if isinstance(columns, str):
+        raise UsageError(f"The columns are to be a list of names, such as [{columns!r}].")
     return None if columns is None else tuple(columns)

@@ -61,6 +61,8 @@ class Request:
     outputs: Outputs | None = None
 
     def __post_init__(self) -> None:
+        if self.app is not None and not isinstance(self.app, App):
+            raise UsageError(f"The app is to be an App, not {self.app!r}.")
         if self.as_of is not None and self.batch_id is not None:
             raise UsageError("Give a time or a batch to read states as of, not both.")
         if not self.change_feed and (self.change_start, self.change_end) != (None, None):
@@ -156,6 +158,8 @@ def moment(value: datetime | str | None) -> int | None:
     """
     if value is None:
         return None
+    if not isinstance(value, str | datetime):
+        raise UsageError(f"{value!r} is no time: give a datetime, or text as 2026-03-01T12:00:00Z.")
     try:
         read = datetime.fromisoformat(value) if isinstance(value, str) else value
     except ValueError as error:

@@ -19,6 +19,10 @@ class Answer(NamedTuple):
     rows: Sequence[Sequence[Any]]
 
 
+_SETTINGS = "set TimeZone = 'UTC'; set python_enable_replacements = false"
+"""Times are in UTC wherever the machine is, and variables of this module are no tables."""
+
+
 def query(store: str, table: str, statement: str, requests: Mapping[Kind, Request]) -> Answer:
     """Return what a statement gives: it reads the tables that it names, and of those what it asks for.
 
@@ -27,7 +31,10 @@ def query(store: str, table: str, statement: str, requests: Mapping[Kind, Reques
     """
     duckdb = _engine()
     datasets = {kind: TableDataset(store, table, request) for kind, request in requests.items()}
+    for dataset in datasets.values():
+        dataset.check()
     with duckdb.connect() as connection:
+        connection.execute(_SETTINGS)
         for kind, dataset in datasets.items():
             connection.register(kind.value, dataset)
         try:
@@ -46,7 +53,12 @@ def _answer(found: pa.Table) -> Answer:
 
 
 def _values(column: pa.ChunkedArray) -> list[Any]:
-    values: list[Any] = column.to_pylist()
+    try:
+        values: list[Any] = column.to_pylist()
+    except (OverflowError, ValueError) as error:
+        raise UsageError(
+            f"The statement gives a {column.type} that this command cannot show: cast it to varchar."
+        ) from error
     if not pa.types.is_map(column.type):
         return values
     return [None if value is None else dict(value) for value in values]
@@ -56,6 +68,8 @@ def _engine() -> Any:  # noqa: ANN401 - a module without types
     try:
         import duckdb  # noqa: PLC0415 - an extra brings it
     except ModuleNotFoundError as error:
+        if error.name != "duckdb":
+            raise
         raise MissingExtraError("SQL needs duckdb: pip install 'consistent-messaging[sql]'.") from error
     return duckdb
 

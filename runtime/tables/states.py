@@ -148,6 +148,8 @@ class _Past:
         head = self.stream.head
         if self._found is not None:
             return [_facts(self.stream, **self._found)]
+        if head.tombstone is not None and self._as_of.has_time(head.tombstone.at):
+            return [_facts(self.stream, version=0)]
         if head.kept_from == 1 and head.tombstone is None:
             return []
         known_from = self._known_from

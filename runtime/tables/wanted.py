@@ -10,6 +10,8 @@ from runtime.messages.message_ids import canonical
 from runtime.tables.streams import StreamHead, head_at, heads
 
 ALL = KeyRange()
+_HYPHEN = "-"
+"""Stands in a key between handler and business id."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +29,12 @@ class Wanted:
 
     @property
     def keys(self) -> Sequence[str] | None:
-        """The partition keys of the one stream that is meant, by the spellings of its business id; None for many."""
+        """The partition keys of the one stream that is meant, by the spellings of its business id; None for many.
+
+        A name with a hyphen is of no handler: it would begin keys of another one.
+        """
+        if self.handler is not None and _HYPHEN in self.handler:
+            return []
         if self.handler is None or self.business_id is None:
             return None
         spellings = dict.fromkeys([self.business_id, canonical(self.business_id)])

@@ -7,6 +7,7 @@ import json
 import sys
 from collections.abc import Iterable, Sequence
 from datetime import datetime
+from math import isfinite
 from typing import Annotated, Any
 
 import typer
@@ -111,6 +112,8 @@ def _plain(value: Any) -> Any:  # noqa: ANN401 - a value of a column, and of JSO
             return {str(name): _plain(item) for name, item in value.items()}
         case list() | tuple():
             return [_plain(item) for item in value]
+        case float() if not isfinite(value):
+            return None  # JSON has no such number
         case None | bool() | int() | float() | str():
             return value
     return str(value)

@@ -15,6 +15,7 @@ from runtime.tables.datasets import conditions_in
 from runtime.tables.reading import scan
 from tests.support.logs import GAME
 
+APP = ["--app", "samples.shooting_range:app"]
 ON_STORE = ["--store", "sqlite:///store.db", "--table", "games"]
 COUNT = "select handler, count(*) as versions from versions group by 1 order by 1"
 
@@ -106,6 +107,21 @@ def test_values_that_json_has_not_are_texts(consistent, store):
     assert (map_, nothing) == ({"a": 1}, None)
 
 
+def test_numbers_that_json_has_not_are_null(consistent, store):
+    statement = "select 'nan'::double, [1, '-inf'::double]"
+
+    assert consistent("sql", statement, *ON_STORE, "--json").document["rows"] == [[None, [1, None]]]
+
+
+def test_times_are_in_utc_wherever_the_machine_is(consistent, store, monkeypatch):
+    monkeypatch.setenv("TZ", "America/New_York")
+    statement = "select count(*), max(now)::varchar from versions where now < '2026-03-01 12:00:01'"
+
+    ((count, newest),) = consistent("sql", statement, *ON_STORE, "--json").document["rows"]
+
+    assert (count, newest) == (6, "2026-03-01 12:00:00+00")
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "sentence"),
     [
@@ -124,7 +140,15 @@ def test_values_that_json_has_not_are_texts(consistent, store):
             2,
             "'noon' is no time: write it as 2026-03-01T12:00:00Z.",
         ),
-        (["select * from state", *ON_STORE, "--batch-id", "b"], 2, "There is no batch b:"),
+        (["select * from state", *ON_STORE, "--batch-id", "b"], 1, "There is no batch b:"),
+        (
+            ["select * from datasets", *ON_STORE],
+            2,
+            "The statement cannot be run: Catalog Error: Table with name",
+        ),
+        (["select 'infinity'::timestamp", *ON_STORE], 2, "The statement gives a timestamp"),
+        (["select 1", *ON_STORE, *APP], 2, "With an app, say which handler's states are meant"),
+        (["select 1", *ON_STORE, *APP, "--handler", "X"], 2, "The app has no handler X"),
         (["select 1", *ON_STORE, "--json", "--csv"], 2, "Give --json or --csv, not both."),
         (["select 1", "--store", "sqlite:///none.db", "--table", "games"], 1, "There is no store at "),
     ],
@@ -132,6 +156,7 @@ def test_values_that_json_has_not_are_texts(consistent, store):
 def test_a_query_that_cannot_be_answered_is_one_sentence(consistent, store, arguments, code, sentence):
     said = consistent("sql", *arguments)
 
+    assert said.code == code
     assert said.err.startswith(f"Error: {sentence}")
     assert len(said.err.splitlines()) == 1
     assert said.out == ""

@@ -149,6 +149,23 @@ class CupNew(Handler[New], name="Cup"):
         return New(millilitres=state.millilitres + 1)
 
 
+@pytest.mark.parametrize(
+    "state",
+    [
+        b"[]", b"7", b'{"number_of_attempts":1.5}', b'{"number_of_attempts":1e999}',
+    ],
+)  # fmt: skip
+def test_what_is_no_state_of_the_model_is_not_taken_for_one(state):
+    with pytest.raises(StoredDataError, match="A state cannot be read as"):
+        ModelColumns(shooting_range.handlers["ShootingRange"]).read(1, [state])
+
+
+@pytest.mark.parametrize("lines", ['"abc"', '{"a":1}', "7"])
+def test_what_is_no_list_is_not_taken_for_one(lines):
+    with pytest.raises(StoredDataError, match="stands where the model has a list"):
+        ModelColumns(diary.app.handlers["Diary"]).read(1, [b'{"lines":%s}' % lines.encode()])
+
+
 def test_older_states_are_upcast_to_the_model():
     url = f"memory:{new_name()}"
     table = drive(connect(url).table("states"))
@@ -223,11 +240,21 @@ def test_a_state_that_its_columns_cannot_hold_is_named(read, columns):
         (lambda url: read_state(url, "games", app=shooting_range), "say which handler's states are meant"),
         (lambda url: read_state(url, "games", handler="X", app=shooting_range), "The app has no handler X"),
         (lambda url: read_versions(url, "games", change_end_batch_id="b"), "go with the change feed"),
+        (lambda url: read_state(url, "games", as_of=7), "7 is no time"),
+        (lambda url: read_state(url, "games", app="module:app"), "is to be an App, not 'module:app'"),
+        (lambda url: read_state(url, "games", columns="state"), "a list of names, such as .'state'."),
     ],
 )
 def test_what_is_asked_for_wrongly_is_refused(games, read, sentence):
     with pytest.raises(UsageError, match=sentence):
         read(games)
+
+
+def test_a_name_with_a_hyphen_is_of_no_handler(games):
+    (first, *_) = read_state(games, "games", handler="ShootingRange")["business_id"].to_pylist()
+
+    for read in (read_state, read_versions):
+        assert read(games, "games", handler=f"ShootingRange-{first.partition('-')[0]}").num_rows == 0
 
 
 def test_a_table_that_is_not_there_is_not_made(tmp_path):

@@ -128,6 +128,7 @@ def test_states_as_of_each_batch_and_the_feed_up_to_it_are_those_at_its_end(new_
         assert world.remembered(known(rows)) == expected
         feed = read_versions(store, TABLE, read_change_feed=True, change_end_batch_id=snapshot.batch)
         summed = {row["business_id"]: row["after"].encode() for row in feed.to_pylist()}
+        assert not set(summed) & set(unknown(rows))
         assert {diary: summed[diary] for diary in expected} == {
             diary: state for diary, (_, state) in expected.items()
         }
