@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
@@ -89,6 +89,11 @@ class Folder:
     def paths(self) -> list[tuple[str, bool]]:
         """Return the paths of what is in it, and whether each is of a folder; nothing when it is not there."""
         return [(found.path, found.type == FileType.Directory) for found in self._list()]
+
+    def missing(self, names: Sequence[str]) -> list[str]:
+        """Return those of some files in it that are not there."""
+        found = self.files.get_file_info([self.path_of(name) for name in names])
+        return [name for name, each in zip(names, found, strict=True) if each.type == FileType.NotFound]
 
     def is_folder(self) -> bool:
         """Say whether there is a folder of this name."""

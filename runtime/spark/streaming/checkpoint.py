@@ -10,6 +10,7 @@ when the checkpoint is made.
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
@@ -89,18 +90,21 @@ class Checkpoint:
         return max((int(name) for name in names if name.isdecimal()), default=None)
 
     def gone(self, files: Sequence[str]) -> list[str]:
-        """Return those of some files that are not there any more. A request for each.
+        """Return those of some files that are not there any more.
 
-        Looks only on the disks of this machine and on the file system of the checkpoint: with others Spark may have
-        credentials that this process has not.
+        Costs a request for each on an object store, several at once. Looks only on the disks of this machine and on the
+        file system of the checkpoint: with others Spark may have credentials that this process has not.
         """
         path, options = path_and_options(self.url)
         options_of = {**dict.fromkeys(_DISKS, ""), urlsplit(path).scheme: options}
+        names_in: defaultdict[str, list[str]] = defaultdict(list)
+        for scheme, host, name, *_ in map(urlsplit, files):
+            if scheme in options_of:
+                names_in[f"{scheme or 'file'}://{host}"].append(unquote(name).lstrip("/"))
         return [
-            unquote(url)
-            for url in files
-            if urlsplit(url).scheme in options_of
-            and not open_folder(unquote(url) + options_of[urlsplit(url).scheme]).exists()
+            f"{root}/{name}"
+            for root, names in names_in.items()
+            for name in open_folder(root + options_of[urlsplit(root).scheme]).missing(names)
         ]
 
     def check_is_folder(self) -> None:

@@ -86,8 +86,7 @@ class MicroBatches:
             self.admission.check_files(epoch, planned)
         if record is None or record.status is not BatchStatus.PUBLISHED:
             record = self._handle(rounds, messages, epoch, self.admission.what(epoch, planned.content))
-        place = self.places.place_of(epoch)
-        if self.publish is not None and place is not None:
+        if self.publish is not None and (place := self.places.place_of(epoch)) is not None:
             self.publish(messages.sparkSession, record.batch_id, place)
         self.places.show(epoch)
         self.done(record)
