@@ -240,8 +240,11 @@ def test_a_state_that_its_columns_cannot_hold_is_named(read, columns):
         (lambda url: read_state(url, "games", app=shooting_range), "say which handler's states are meant"),
         (lambda url: read_state(url, "games", handler="X", app=shooting_range), "The app has no handler X"),
         (lambda url: read_versions(url, "games", change_end_batch_id="b"), "go with the change feed"),
-        (lambda url: read_state(url, "games", as_of=7), "7 is no time"),
-        (lambda url: read_state(url, "games", app="module:app"), "is to be an App, not 'module:app'"),
+        (lambda url: read_state(url, "games", as_of=7), "7 is no time"),  # type: ignore[arg-type]
+        (
+            lambda url: read_state(url, "games", app="module:app"),  # type: ignore[arg-type]
+            "is to be an App, not 'module:app'",
+        ),
         (lambda url: read_state(url, "games", columns="state"), "a list of names, such as .'state'."),
     ],
 )
