@@ -94,7 +94,8 @@ def test_a_batch_can_be_told_to_fail_where_a_duplicate_differs(place):
     file.write_text("no")
 
     with pytest.raises(
-        BatchFailedError, match=r"of Untrue-k was redelivered. .*Said is published.* run batch day again"
+        BatchFailedError,
+        match=r"of Untrue-k was redelivered. .*Said is published.* Batch day has failed, and .* run it again",
     ):
         place.run(log, batch_id="day", on_difference="fail")
 

@@ -154,8 +154,8 @@ def _unpacked(data: bytes) -> tuple[Any, bool] | None:
         try:
             raw = zstandard.ZstdDecompressor().decompress(data) if is_compressed else data
             return msgpack.unpackb(raw, strict_map_key=False, unicode_errors="surrogatepass"), is_compressed
-        except (zstandard.ZstdError, ValueError, msgpack.UnpackException):
-            continue
+        except (zstandard.ZstdError, ValueError, TypeError, msgpack.UnpackException):
+            continue  # a TypeError: a map whose key is a list or a map
     return None
 
 
