@@ -41,7 +41,7 @@ class Codec(Generic[M]):
     second look, None when the type is not plain.
     """
 
-    __slots__ = ("_fields", "_serialize", "_sorted", "decode", "model_type", "plain")
+    __slots__ = ("_fields", "_sorted", "decode", "model_type", "plain", "serialize")
 
     def __init__(self, model_type: type[M]) -> None:
         self.model_type = model_type
@@ -49,7 +49,7 @@ class Codec(Generic[M]):
         self._sorted = holds_frozenset(model_type)
         self.plain = find_plain(model_type)
         self.decode: Callable[[bytes | str], M] = model_type.__pydantic_validator__.validate_json
-        self._serialize = model_type.__pydantic_serializer__.to_json
+        self.serialize = model_type.__pydantic_serializer__.to_json
 
     def encode(self, model: M) -> bytes:
         """Return the JSON of a model: fields in declared order, sets sorted by the bytes of their members.
@@ -64,7 +64,7 @@ class Codec(Generic[M]):
         try:
             if self._sorted:
                 return to_json(_sorted(model), bytes_mode="base64", inf_nan_mode="constants")
-            return self._serialize(model, by_alias=True, warnings=False)
+            return self.serialize(model, by_alias=True, warnings=False)
         except KeyError as error:
             raise CodecError(
                 f"A model in {self.model_type.__name__} has no field {error.args[0]}."

@@ -8,7 +8,7 @@ a list of what is known to be harmless: whatever is not on the list makes a mode
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from operator import contains, is_
 from types import NoneType
 from typing import Any
@@ -42,6 +42,11 @@ class Plain:
         self._shapes: set[tuple[object, ...]] = set()
         has_integers = any(int in kinds for kinds in types.values())
         self._max_bytes = _MAX_BYTES_WITH_INTEGERS if has_integers else None
+
+    @property
+    def shape(self) -> tuple[tuple[str, ...], tuple[frozenset[type], ...], Set[str], int | None]:
+        """The names of the fields in order, the types of each, the names as a set, and how long an encoded model may be."""
+        return self._names, tuple(self._types), self._fields, self._max_bytes
 
     def survives(self, model: BaseModel, encoded: bytes) -> bool:
         """Say whether decoding the encoded model gives an equal one, whose encoding gives the same bytes.

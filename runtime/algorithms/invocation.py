@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from pydantic import ValidationError
 
@@ -75,34 +76,50 @@ def invoke_handler(
     Raises `HandlerFailedError` for whatever the handler raises, for a result that is no valid state, and when
     the state that was passed in is another one after the call.
     """
-    codec, plain = handler.codec, handler.codec.plain
     values = list(state.__dict__.values())
     try:
         returned = method(state, message, context)
-        if context.exceeded is not None:
-            raise context.exceeded  # noqa: TRY301 - as below
-        if type(returned) is not handler.state_type:
-            raise CodecError(_no_result(method, handler, returned))  # noqa: TRY301 - told as all other errors are
-        if plain is not None:
-            if not plain.is_unchanged(state, values):
-                raise _changed(handler)  # noqa: TRY301 - as above
-            if returned is state:
-                return state, before
-            after = codec.encode(returned)
-            if plain.survives(returned, after):
-                return returned, after
-        else:
-            after = codec.encode(returned)
-            if (after if returned is state else codec.encode(state)) != before:
-                raise _changed(handler)  # noqa: TRY301 - as above
-        return (codec.reread(before), before) if after == before else codec.canonical(after)
+        return settle(handler, method, state, values, before, returned, context)
     except BaseException as error:
         if is_from_outside(error):
             raise
-        raise _failure(error) from error
+        raise failure_of(error) from error
 
 
-def _failure(error: BaseException) -> HandlerFailedError:
+def settle(
+    handler: HandlerDefinition,
+    method: Method,
+    state: State,
+    values: list[Any],
+    before: bytes,
+    returned: Any,  # noqa: ANN401 - what the user's code returned
+    context: Context,
+) -> tuple[State, bytes]:
+    """Return the next state, as a replay will read it, and its bytes, once a method has returned something.
+
+    `values` are those that the fields of its input `state` had. Raises whatever is wrong with what it did.
+    """
+    codec, plain = handler.codec, handler.codec.plain
+    if context.exceeded is not None:
+        raise context.exceeded
+    if type(returned) is not handler.state_type:
+        raise CodecError(_no_result(method, handler, returned))
+    if plain is not None:
+        if not plain.is_unchanged(state, values):
+            raise _changed(handler)
+        if returned is state:
+            return state, before
+        after = codec.encode(returned)
+        if plain.survives(returned, after):
+            return returned, after
+    else:
+        after = codec.encode(returned)
+        if (after if returned is state else codec.encode(state)) != before:
+            raise _changed(handler)
+    return (codec.reread(before), before) if after == before else codec.canonical(after)
+
+
+def failure_of(error: BaseException) -> HandlerFailedError:
     """Return what is to be told of an error that a call raised."""
     match error:
         case OutputsTooLargeError():

@@ -14,6 +14,16 @@ def digest_state(encoded: bytes) -> bytes:
     return sha256(encoded).digest()[:SIZE]
 
 
+def digests_of_states(encoded: Sequence[bytes]) -> list[bytes]:
+    """Return the digests of encoded states."""
+    return [digest_state(each) for each in encoded]
+
+
+def digests_of_outputs(published: Sequence[Sequence[Published]]) -> list[bytes]:
+    """Return the digests of what messages published."""
+    return [digest_outputs(each) for each in published]
+
+
 def digest_outputs(published: Sequence[Published]) -> bytes:
     """Return the digest of outputs: their ids, types, bodies and headers, in order."""
     if not published:

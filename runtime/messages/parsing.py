@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
+from functools import partial
 from operator import attrgetter
-from typing import Any, NamedTuple
+from typing import Any
 from uuid import UUID
 
 from pydantic import ValidationError
@@ -21,7 +23,7 @@ from runtime.clock import EARLIEST
 from runtime.messages.deliveries import Deliveries, Delivery
 from runtime.messages.envelope import Envelope
 from runtime.messages.envelopes import Envelopes
-from runtime.messages.fingerprint import fingerprint
+from runtime.messages.fingerprint import fingerprint, fingerprints
 from runtime.messages.limits import USUAL, MessageLimits
 from runtime.messages.message_ids import IdKey, canonical, id_key, id_keys
 from runtime.messages.outcome import Outcome, Reason, dead_letter, shortened
@@ -65,7 +67,7 @@ def prepare_all(
     parser = _Parser(handler, business_id, limits.error)
     unfit = parser.with_problems(envelopes, _problems(envelopes, keys))
     unfit |= {position: excess.of(handler.name, business_id) for position, excess in excesses.items()}
-    with handler.parsing(parser.messages):
+    with handler.parsing(parser.parsed):
         parser.parse(envelopes, unfit)
     return Deliveries(envelopes, keys, parser.messages, parser.fingerprints, handler.routes, letters)
 
@@ -144,27 +146,20 @@ class _RefusedError(Exception):
         return dead_letter(envelope, *self.args, length=length)
 
 
-class _Way(NamedTuple):
-    """A route, with the codec of its messages, and what gives the business id in one."""
-
-    route: Route
-    decode: Callable[[str], Message]
-    business_id: Callable[[Message], Any]
-
-
 class _Parser:
-    """Parses the deliveries of one stream.
+    """Parses the deliveries of one stream: all bodies of a type by one call, which ends at those that have a problem.
 
-    `messages` are those in the bodies, or the dead letters that deliveries are; these have no fingerprint.
+    `messages` are those in the bodies, or the dead letters that deliveries are; these have no fingerprint. `parsed`
+    grows by one with each body that was read.
     """
 
     def __init__(self, handler: HandlerDefinition, business_id: str | None, error_length: int) -> None:
-        self.messages: list[Message | Outcome] = []
-        self.fingerprints: list[bytes] = []
+        self.messages: list[Any] = []
+        self.fingerprints: list[Any] = []
+        self.parsed: list[Message | Outcome] = []
         self._handler = handler
         self._business_id = business_id
         self._error_length = error_length
-        self._ways: dict[str, _Way] = {}
 
     def with_problems(self, envelopes: Envelopes, problems: Mapping[int, str]) -> dict[int, Outcome]:
         """Return, by position, the dead letters that deliveries of known types are whose envelopes have problems."""
@@ -178,38 +173,86 @@ class _Parser:
 
     def parse(self, envelopes: Envelopes, unfit: Mapping[int, Outcome]) -> None:
         """Parse the bodies of all deliveries but those that are unfit, which are dead letters already."""
-        ways, messages, fingerprints = self._ways, self.messages, self.fingerprints
-        # A UUID is compared by its number: writing it as text takes longer.
-        business_id, number = self._business_id or None, _number_of_uuid(self._business_id)
-        for position, (type_, body) in enumerate(zip(envelopes.types, envelopes.bodies, strict=True)):
-            message: Message | Outcome
-            if position in unfit:
-                message, digest = unfit[position], b""
-            else:
-                try:
-                    route, decode, id_in = ways.get(type_) or self._find_way(type_)
-                    if type(body) is str:
-                        message, digest = decode(body), fingerprint(type_, body)
-                    else:
-                        message, digest = read_body(route, body), fingerprint(type_, body, packed=True)
-                    found = id_in(message)
-                    if not (found.int == number if type(found) is UUID else str(found) == business_id):
-                        raise self._of_another_stream(route, message)  # noqa: TRY301 - told as all others are
-                except BaseException as error:  # a message's own validators may raise anything
-                    if is_from_outside(error):
-                        raise
-                    refused = self._refusal(type_, error)
-                    message, digest = refused.of(envelopes[position], self._error_length), b""
-            fingerprints.append(digest)
-            messages.append(message)
+        messages = self.messages = [None] * len(envelopes)
+        self.fingerprints = fingerprints(envelopes.types, envelopes.bodies)
+        for position, outcome in unfit.items():
+            messages[position] = outcome
+        places = _places_by_type(envelopes.types, unfit)
+        for type_, places_of_type in places.items():
+            read = self._read(type_, places_of_type, envelopes)
+            for position, message in zip(places_of_type, read, strict=True):
+                messages[position] = message
+        if None in self.fingerprints:
+            self._add_fingerprints(envelopes)
+        for type_, places_of_type in places.items():
+            self._refuse_others(type_, places_of_type, envelopes)
+        if Outcome in map(type, messages):
+            of_dead_letters = (place for place, each in enumerate(messages) if type(each) is Outcome)
+            for position in of_dead_letters:
+                self.fingerprints[position] = b""
 
-    def _find_way(self, type_: str) -> _Way:
+    def _read(
+        self, type_: str, places: Sequence[int], envelopes: Envelopes
+    ) -> Sequence[Message | Outcome]:
+        """Return the messages in the bodies of one type, and dead letters in place of those that cannot be read."""
+        first, end = len(self.parsed), len(self.parsed) + len(places)
         route = self._handler.routes.get(type_)
         if route is None:
-            raise self._refused(Reason.UNKNOWN_TYPE, f"{self._handler.name} does not handle {type_}.")
-        decode, id_in = message_codec(route.message_type).decode, attrgetter(".".join(route.path))
-        way = self._ways[type_] = _Way(route, decode, id_in)
-        return way
+            error = self._refused(Reason.UNKNOWN_TYPE, f"{self._handler.name} does not handle {type_}.")
+            self.parsed += [error.of(envelopes[place], self._error_length) for place in places]
+            return self.parsed[first:]
+        bodies = [envelopes.bodies[place] for place in places]
+        has_bytes = bytes in map(type, bodies)
+        decode: Any = partial(read_body, route) if has_bytes else message_codec(route.message_type).decode
+        waiting = iter(bodies)
+        while len(self.parsed) < end:
+            error: BaseException = StopIteration()  # which ends this quietly, if a validator raises it
+            try:
+                self.parsed.extend(map(decode, waiting))
+            except BaseException as raised:  # a message's own validators may raise anything
+                error = raised
+            if len(self.parsed) < end:
+                place = places[len(self.parsed) - first]
+                self.parsed.append(self._dead_letter(type_, error, envelopes[place]))
+        return self.parsed[first:]
+
+    def _add_fingerprints(self, envelopes: Envelopes) -> None:
+        """Compute the fingerprints one by one that were not computed together."""
+        for position, digest in enumerate(self.fingerprints):
+            if digest is None and type(self.messages[position]) is not Outcome:
+                type_, body = envelopes.types[position], envelopes.bodies[position]
+                try:
+                    self.fingerprints[position] = fingerprint(type_, body, packed=isinstance(body, bytes))
+                except BaseException as error:  # the body may hold anything
+                    self.messages[position] = self._dead_letter(type_, error, envelopes[position])
+
+    def _refuse_others(self, type_: str, places: Sequence[int], envelopes: Envelopes) -> None:
+        """Put dead letters in place of messages of one type that are of another stream."""
+        route = self._handler.routes.get(type_)
+        if route is None:
+            return
+        messages = [self.messages[place] for place in places]
+        id_in = attrgetter(".".join(route.path))
+        ids = [id_in(each) for each in messages if type(each) is not Outcome]
+        if self._are_ours(ids):
+            return
+        for place, message in zip(places, messages, strict=True):
+            if type(message) is not Outcome and not self._are_ours([id_in(message)]):
+                refused = self._of_another_stream(route, message)
+                self.messages[place] = refused.of(envelopes[place], self._error_length)
+
+    def _are_ours(self, ids: Sequence[Any]) -> bool:
+        """Say whether all business ids are the one that the deliveries were routed by."""
+        if set(map(type, ids)) <= {UUID}:
+            # A UUID is compared by its number: writing it as text takes longer.
+            return {each.int for each in ids} <= {_number_of_uuid(self._business_id)}
+        return set(map(str, ids)) <= {self._business_id or None}
+
+    def _dead_letter(self, type_: str, error: BaseException, envelope: Envelope) -> Outcome:
+        """Return the dead letter that a delivery is whose body raised an error, unless it came from outside."""
+        if is_from_outside(error):
+            raise error
+        return self._refusal(type_, error).of(envelope, self._error_length)
 
     def _refusal(self, type_: str, error: BaseException) -> _RefusedError:
         """Return what is to be told of an error that a body raised."""
@@ -235,6 +278,16 @@ class _Parser:
 
     def _refused(self, reason: Reason, problem: str) -> _RefusedError:
         return _RefusedError(reason, problem, self._handler.name, self._business_id)
+
+
+def _places_by_type(types: Sequence[str], unfit: Collection[int]) -> Mapping[str, Sequence[int]]:
+    """Return the positions of the deliveries of each type, but for those that are unfit."""
+    found: defaultdict[str, list[int]] = defaultdict(list)
+    for position, type_ in enumerate(types):
+        found[type_].append(position)
+    if unfit:
+        return {type_: [place for place in places if place not in unfit] for type_, places in found.items()}
+    return found
 
 
 def _number_of_uuid(text: str | None) -> int | None:

@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from handlers import CodecError
+from handlers import CodecError, Published
 from handlers.app import HandlerDefinition
 from runtime.algorithms.invocation import HandlerFailedError
 from runtime.algorithms.refusals import decided_before
 from runtime.algorithms.state_based.difference import Difference
 from runtime.algorithms.state_based.handling import Handling
-from runtime.algorithms.state_based.replay import Replayer, find_difference
+from runtime.algorithms.state_based.replay import Copy, Replayed, Replayer, find_difference, meets_digests
 from runtime.algorithms.state_based.transaction import Transaction
 from runtime.batches.context import FORGOTTEN, HELD_BACK, BatchContext
 from runtime.clock import Clock, shown_time
@@ -29,6 +29,10 @@ from runtime.storage.version import Version
 
 FUTURE_TOLERANCE = 3600 * 1_000_000
 """How far ahead of the clock, in microseconds, a message may say that it was enqueued."""
+
+
+_IN_A_ROW = 512
+"""How many duplicates are replayed before they are compared."""
 
 
 class Known(NamedTuple):
@@ -68,8 +72,8 @@ class Decider:
             while end < position:
                 end = next(looked_at, count)
             if position == end or transaction.dead_letter:
-                self._decide_on(position, transaction)
-                position += 1
+                self._decide_on_some(position, transaction)
+                position = len(transaction.outcomes)
             else:
                 self._handle(position, end, transaction)
                 position = len(transaction.outcomes)
@@ -83,6 +87,28 @@ class Decider:
         if Outcome not in map(type, messages):
             return known
         return sorted({*known, *(place for place, each in enumerate(messages) if type(each) is Outcome)})
+
+    def _decide_on_some(self, position: int, transaction: Transaction) -> None:
+        """Decide on a delivery that may be anything, and on those after it that are copies of known messages as it is."""
+        known = [] if self._batch.is_redrive else self._copies_from(position, transaction)
+        if known:
+            self._replay_all(known, transaction)
+        if len(transaction.outcomes) == position:
+            self._decide_on(position, transaction)
+
+    def _copies_from(self, position: int, transaction: Transaction) -> list[Known]:
+        """Return the deliveries in a row, from a position on, that are plainly copies of known messages."""
+        deliveries, found = transaction.deliveries, []
+        for place in range(position, min(position + _IN_A_ROW, len(deliveries))):
+            version = transaction.find(deliveries.keys[place])
+            if (
+                version is None
+                or version.record.fingerprint != deliveries.fingerprints[place]
+                or type(deliveries.messages[place]) is Outcome
+            ):
+                break
+            found.append(Known(place, version))
+        return found
 
     def _decide_on(self, position: int, transaction: Transaction) -> None:
         """Decide on a delivery that may be anything."""
@@ -119,33 +145,55 @@ class Decider:
 
     def _replay(self, known: Known, transaction: Transaction) -> None:
         """Handle a known message again on the version before its own, and compare. Nothing is added."""
-        position, version = known
-        deliveries, record = transaction.deliveries, version.record
-        envelopes, key = deliveries.envelopes, deliveries.keys[position]
-        message_id, route = envelopes.message_ids[position], deliveries.routes[envelopes.types[position]]
         if not self._is_copy(known, transaction):
-            self._refuse(position, self._id_reused(known, transaction), transaction)
+            self._refuse(known.position, self._id_reused(known, transaction), transaction)
             return
         try:
-            message: Any = deliveries.messages[position]
-            replayed = self._replayer.replay(message_id, route, message, version)
-            difference = find_difference(
-                self._handler, replayed, version, lambda: _first_outputs(known, transaction)
-            )
+            replayed = self._replayer.replay(*_copy(known, transaction))
+            self._compare(known, replayed, transaction)
         except (HandlerFailedError, CodecError) as error:
-            refused = self._without_outputs(known, transaction, Reason.REPLAY_FAILED, str(error))
-            self._refuse(position, refused, transaction)
+            self._refuse_failed(known, error, transaction)
+
+    def _replay_all(self, known: Sequence[Known], transaction: Transaction) -> None:
+        """Do the same for copies of known messages in a row, up to the first that fails."""
+        replays = self._replayer.replay_all([_copy(each, transaction) for each in known])
+        matches = meets_digests(replays, [each.version for each in known])
+        for each, after, published, is_same in zip(
+            known, replays.afters, replays.published, matches, strict=False
+        ):
+            if is_same:
+                self._conclude(each, published, transaction)
+            else:
+                self._compare(each, Replayed(after, published), transaction)
+        if replays.error is not None:
+            self._refuse_failed(known[len(replays.afters)], replays.error, transaction)
+
+    def _refuse_failed(self, known: Known, error: Exception, transaction: Transaction) -> None:
+        refused = self._without_outputs(known, transaction, Reason.REPLAY_FAILED, str(error))
+        self._refuse(known.position, refused, transaction)
+
+    def _compare(self, known: Known, replayed: Replayed, transaction: Transaction) -> None:
+        """Conclude a duplicate, if its replay is as its message was handled first, else refuse it. Raises `CodecError`."""
+        position, version = known
+        difference = find_difference(
+            self._handler, replayed, version, lambda: _first_outputs(known, transaction)
+        )
+        if difference is None:
+            self._conclude(known, replayed.published, transaction)
             return
-        if difference is not None:
-            self._fail_if_asked(envelopes[position], difference)
-            refused = self._without_outputs(known, transaction, Reason.NONDETERMINISTIC, str(difference))
-            self._refuse(position, refused, transaction)
-            return
+        self._fail_if_asked(transaction.deliveries.envelopes[position], difference)
+        refused = self._without_outputs(known, transaction, Reason.NONDETERMINISTIC, str(difference))
+        self._refuse(position, refused, transaction)
+
+    def _conclude(self, known: Known, published: Sequence[Published], transaction: Transaction) -> None:
+        """Conclude a duplicate whose replay is as its message was handled first."""
+        position, version = known
+        key = transaction.deliveries.keys[position]
         is_first = key not in transaction.delivered
         is_ours = self._batch.is_ours(version.batch, version.batch_number)
         status = Status.PROCESSED if is_first and is_ours else Status.DUPLICATE
-        published = replayed.published if is_first else ()
-        transaction.conclude(key, status, version.number, record.now, published)
+        published = published if is_first else ()
+        transaction.conclude(key, status, version.number, version.record.now, published)
 
     def _id_reused(self, known: Known, transaction: Transaction) -> Outcome:
         """Return the outcome of another message under a known id, which may have been refused before that was known."""
@@ -242,6 +290,13 @@ class Decider:
     def _dead_letter(self, envelope: Envelope, reason: Reason, error: str) -> Outcome:
         length = self._batch.limits.error
         return dead_letter(envelope, reason, error, self._handler.name, self._business_id, length=length)
+
+
+def _copy(known: Known, transaction: Transaction) -> Copy:
+    position, version = known
+    deliveries, envelopes = transaction.deliveries, transaction.deliveries.envelopes
+    message: Any = deliveries.messages[position]
+    return Copy(envelopes.message_ids[position], deliveries.routes[envelopes.types[position]], message, version)
 
 
 def _first_outputs(known: Known, transaction: Transaction) -> Sequence[Output] | None:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from handlers import Context, Message, Published, State
+from handlers import CodecError, Context, Message, Published
 from handlers.app import HandlerDefinition
 from handlers.route import Route
-from runtime.algorithms.invocation import HandlerFailedError, invoke_handler
+from runtime.algorithms.invocation import HandlerFailedError, failure_of, invoke_handler
+from runtime.algorithms.state_based.chain import Chain, Known, Replays
 from runtime.algorithms.state_based.difference import Difference, compare_outputs, compare_states
-from runtime.messages.digests import digest_outputs, digest_state
+from runtime.blame import is_from_outside
+from runtime.messages.digests import digest_outputs, digest_state, digests_of_outputs, digests_of_states
 from runtime.messages.outcome import Output
 from runtime.storage.version import Version
 
@@ -32,13 +34,49 @@ class Replayed(NamedTuple):
     published: Sequence[Published]
 
 
+class Copy(NamedTuple):
+    """A copy of a message that made a version."""
+
+    message_id: str
+    route: Route
+    message: Message
+    version: Version
+
+
 class Replayer:
     """Handles known messages of one stream again."""
 
     def __init__(self, handler: HandlerDefinition, business_id: str) -> None:
         self._handler = handler
         self._business_id = business_id
-        self._newest: tuple[bytes, State] | None = None
+        self._chain = Chain(handler, business_id)
+
+    def replay_all(self, copies: Sequence[Copy]) -> Replays:
+        """Handle known messages in a row, as `replay` does, up to the first whose replay fails.
+
+        Ends before a version of another schema version or revision than today's code makes: `replay` knows these.
+        """
+        replays = Replays()
+        try:
+            self._chain.replay(replays, list(self._ready(copies)))
+        except CodecError as error:
+            replays.error = failure_of(error) if replays.is_calling else error
+        except BaseException as error:
+            if not replays.is_calling or is_from_outside(error):
+                raise
+            replays.error = failure_of(error)
+        return replays
+
+    def _ready(self, copies: Iterable[Copy]) -> Iterator[Known]:
+        """Give what replays need, up to the first of a version that today's code did not make as it is."""
+        for message_id, route, message, version in copies:
+            record = version.record
+            method = route.revisions.get(record.revision)
+            if method is None or version.schema != self._handler.codec.version:
+                return
+            yield Known(
+                message_id, method, message, record.now, record.headers, record.captured, version.before
+            )
 
     def replay(self, message_id: str, route: Route, message: Message, known: Version) -> Replayed:
         """Handle a known message as it was handled first: same state, clock, captured values, revision.
@@ -60,22 +98,19 @@ class Replayer:
             recorded=record.captured or {},
             draw_key=handler.draw_key,
         )
-        state, after = invoke_handler(
-            handler, method, self._take(before), before, message=message, context=context
+        _, after = invoke_handler(
+            handler, method, handler.codec.reread(before), before, message=message, context=context
         )
-        self._newest = (after, state)
         return Replayed(after, context.published)
 
-    def _take(self, encoded: bytes) -> State:
-        """Return the model of an encoded state: that of the replay before, if it is plain and has the same bytes.
 
-        Duplicates mostly come in the order of their versions. A model is used once: a handler that fails may have
-        changed it.
-        """
-        codec, newest, self._newest = self._handler.codec, self._newest, None
-        if newest is not None and codec.plain is not None and newest[0] == encoded:
-            return newest[1]
-        return codec.reread(encoded)
+def meets_digests(
+    replays: Replays, versions: Sequence[Version]
+) -> Iterator[bool]:
+    """Say of each replay whether it meets the digests of its version."""
+    states, outputs = digests_of_states(replays.afters), digests_of_outputs(replays.published)
+    for state, output, version in zip(states, outputs, versions, strict=False):
+        yield state == version.record.state_digest and output == version.record.outputs_digest
 
 
 def find_difference(
