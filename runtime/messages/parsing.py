@@ -198,8 +198,8 @@ class _Parser:
         first, end = len(self.parsed), len(self.parsed) + len(places)
         route = self._handler.routes.get(type_)
         if route is None:
-            error = self._refused(Reason.UNKNOWN_TYPE, f"{self._handler.name} does not handle {type_}.")
-            self.parsed += [error.of(envelopes[place], self._error_length) for place in places]
+            unknown = self._refused(Reason.UNKNOWN_TYPE, f"{self._handler.name} does not handle {type_}.")
+            self.parsed += [unknown.of(envelopes[place], self._error_length) for place in places]
             return self.parsed[first:]
         bodies = [envelopes.bodies[place] for place in places]
         has_bytes = bytes in map(type, bodies)
@@ -209,7 +209,7 @@ class _Parser:
             error: BaseException = StopIteration()  # which ends this quietly, if a validator raises it
             try:
                 self.parsed.extend(map(decode, waiting))
-            except BaseException as raised:  # a message's own validators may raise anything
+            except BaseException as raised:  # noqa: BLE001 - a message's own validators may raise anything
                 error = raised
             if len(self.parsed) < end:
                 place = places[len(self.parsed) - first]
@@ -223,7 +223,7 @@ class _Parser:
                 type_, body = envelopes.types[position], envelopes.bodies[position]
                 try:
                     self.fingerprints[position] = fingerprint(type_, body, packed=isinstance(body, bytes))
-                except BaseException as error:  # the body may hold anything
+                except BaseException as error:  # noqa: BLE001 - the body may hold anything
                     self.messages[position] = self._dead_letter(type_, error, envelopes[position])
 
     def _refuse_others(self, type_: str, places: Sequence[int], envelopes: Envelopes) -> None:

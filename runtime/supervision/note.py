@@ -11,12 +11,14 @@ import mmap
 import time
 import uuid
 from contextlib import suppress
+from struct import Struct
 from typing import Self
 
 from runtime.file_systems import open_folder
 from runtime.supervision.keeper import FOLDER_AT, HEAD, kept_memory
 
 _NOTHING = bytes(HEAD)
+_length = Struct("<H").pack
 _SECONDS_TO_WAIT = 3.0
 _EVERY_SECONDS = 0.1
 
@@ -40,9 +42,9 @@ class Note:
         self.clear()
 
     def write(self, message_id: str) -> None:
-        """Say which message is being handled."""
+        """Say which message is being handled, until another one is or this is cleared."""
         text = message_id.encode("utf-8", "surrogatepass")[: FOLDER_AT - HEAD]
-        self._memory[: HEAD + len(text)] = len(text).to_bytes(HEAD, "little") + text
+        self._memory[: HEAD + len(text)] = _length(len(text)) + text
 
     def clear(self) -> None:
         """Say that none is."""

@@ -14,6 +14,7 @@ from handlers import Context, Message, Published, State
 from handlers.app import HandlerDefinition
 from handlers.context import OutputRoom
 from handlers.documents import NewDocument
+from handlers.plain import Plain
 from handlers.route import Method
 from runtime.algorithms.invocation import settle
 from runtime.clock import Clock, system_clock
@@ -119,7 +120,8 @@ class Chain:
         self._clock = clock
         self._room = room
         self._ways = _ways(handler)
-        self._native = None if _chain is None or handler.codec.plain is None else self._parts()
+        plain = handler.codec.plain
+        self._native = None if _chain is None or plain is None else self._parts(plain)
 
     def handle(self, progress: Progress, rows: Rows, size: int, place: str | None = None) -> None:
         """Handle messages until there are no more, their versions take `size` bytes, or one has made documents.
@@ -197,9 +199,9 @@ class Chain:
             replays.afters.append(after)
             replays.published.append(context.published)
 
-    def _parts(self) -> tuple[Any, ...]:
+    def _parts(self, plain: Plain) -> tuple[Any, ...]:
         """Return what the loop in C needs to know, which does not know these classes."""
-        handler, codec, plain = self._handler, self._handler.codec, self._handler.codec.plain
+        handler, codec = self._handler, self._handler.codec
         names, types, fields, max_bytes = plain.shape
         about = handler.name, self._business_id, self._clock, self._ways, handler.draw_key, self._room
         of_states = handler.state_type, names, types, fields, max_bytes, codec.serialize

@@ -16,7 +16,14 @@ from runtime.algorithms.invocation import HandlerFailedError
 from runtime.algorithms.refusals import decided_before
 from runtime.algorithms.state_based.difference import Difference
 from runtime.algorithms.state_based.handling import Handling
-from runtime.algorithms.state_based.replay import Copy, Replayed, Replayer, find_difference, meets_digests
+from runtime.algorithms.state_based.replay import (
+    IN_A_ROW,
+    Copy,
+    Replayed,
+    Replayer,
+    find_difference,
+    meets_digests,
+)
 from runtime.algorithms.state_based.transaction import Transaction
 from runtime.batches.context import FORGOTTEN, HELD_BACK, BatchContext
 from runtime.clock import Clock, shown_time
@@ -29,10 +36,6 @@ from runtime.storage.version import Version
 
 FUTURE_TOLERANCE = 3600 * 1_000_000
 """How far ahead of the clock, in microseconds, a message may say that it was enqueued."""
-
-
-_IN_A_ROW = 512
-"""How many duplicates are replayed before they are compared."""
 
 
 class Known(NamedTuple):
@@ -99,7 +102,7 @@ class Decider:
     def _copies_from(self, position: int, transaction: Transaction) -> list[Known]:
         """Return the deliveries in a row, from a position on, that are plainly copies of known messages."""
         deliveries, found = transaction.deliveries, []
-        for place in range(position, min(position + _IN_A_ROW, len(deliveries))):
+        for place in range(position, min(position + IN_A_ROW, len(deliveries))):
             version = transaction.find(deliveries.keys[place])
             if (
                 version is None

@@ -16,6 +16,9 @@ from runtime.messages.digests import digest_outputs, digest_state, digests_of_ou
 from runtime.messages.outcome import Output
 from runtime.storage.version import Version
 
+IN_A_ROW = 512
+"""How many duplicates are replayed before they are compared: their outputs are in memory."""
+
 FirstOutputs = Callable[[], Sequence[Output] | None]
 """Returns the outputs of a message's first delivery, None when they are not in memory."""
 

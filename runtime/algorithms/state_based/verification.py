@@ -6,7 +6,7 @@ with, and are counted as such.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import partial
@@ -15,7 +15,15 @@ from eventstore import InvalidKeyError, Table
 from handlers import CodecError
 from handlers.app import HandlerDefinition
 from runtime.algorithms.invocation import HandlerFailedError
-from runtime.algorithms.state_based.replay import Replayer, RevisionGoneError, find_difference
+from runtime.algorithms.state_based.replay import (
+    IN_A_ROW,
+    Copy,
+    Replayed,
+    Replayer,
+    RevisionGoneError,
+    find_difference,
+    meets_digests,
+)
 from runtime.messages.copies import has_fingerprint, is_copy
 from runtime.messages.deliveries import Delivery, Prepared
 from runtime.messages.message_ids import IdKey, id_key
@@ -164,17 +172,46 @@ class Verifier:
         self, head: Head, known: Mapping[IdKey, Version], business_id: str, deliveries: Sequence[Delivery]
     ) -> Iterator[Finding]:
         replayer = Replayer(self._handler, business_id)
-        for delivery in deliveries:
-            key = _key(delivery)
-            version = None if key is None else known.get(key)
-            if version is not None:
-                yield self._compared(replayer, delivery, business_id, version)
-            elif isinstance(delivery, Prepared) and head.is_too_late(delivery.envelope.enqueued_at):
-                yield self._finding(delivery, business_id, Verdict.NOT_KEPT)
-            else:
-                yield self._unknown(delivery, business_id)
+        versions = [None if key is None else known.get(key) for key in map(_key, deliveries)]
+        position = 0
+        while position < len(deliveries):
+            copies = list(_copies(deliveries, versions, range(position, len(deliveries))[:IN_A_ROW]))
+            found = self._of_copies(replayer, business_id, copies)
+            if not found:
+                delivery, version = deliveries[position], versions[position]
+                found = [self._of_any(replayer, head, business_id, delivery, version)]
+            yield from found
+            position += len(found)
 
-    def _compared(self, replayer: Replayer, delivery: Delivery, business_id: str, known: Version) -> Finding:
+    def _of_copies(
+        self, replayer: Replayer, business_id: str, copies: Sequence[tuple[Prepared, Version]]
+    ) -> list[Finding]:
+        """Return the findings on copies of known messages in a row, up to the first whose replay fails."""
+        replays = replayer.replay_all(
+            [Copy(each.envelope.message_id, each.route, each.message, version) for each, version in copies]
+        )
+        matches = meets_digests(replays, [version for _, version in copies])
+        replayed = map(Replayed, replays.afters, replays.published)
+        found = [
+            self._compared(delivery, business_id, version, each, is_same=is_same)
+            for (delivery, version), each, is_same in zip(copies, replayed, matches, strict=False)
+        ]
+        if replays.error is not None:
+            found.append(self._failed(*copies[len(found)], business_id, replays.error))
+        return found
+
+    def _of_any(
+        self,
+        replayer: Replayer,
+        head: Head,
+        business_id: str,
+        delivery: Delivery,
+        known: Version | None,
+    ) -> Finding:
+        if known is None:
+            if isinstance(delivery, Prepared) and head.is_too_late(delivery.envelope.enqueued_at):
+                return self._finding(delivery, business_id, Verdict.NOT_KEPT)
+            return self._unknown(delivery, business_id)
         if not self._has_made(delivery, known):
             error = f"Version {known.number} was made by another message with this id."
             return self._finding(delivery, business_id, Verdict.ID_REUSED, known, error=error)
@@ -182,16 +219,32 @@ class Verifier:
             return self._finding(delivery, business_id, Verdict.REFUSED, known, error=delivery.error)
         try:
             replayed = replayer.replay(delivery.envelope.message_id, delivery.route, delivery.message, known)
-            difference = find_difference(self._handler, replayed, known)
-        except RevisionGoneError as error:
-            return self._finding(delivery, business_id, Verdict.REVISION_GONE, known, error=str(error))
-        except HandlerFailedError as error:
-            # A state of another shape would look as if the handler had changed it.
-            unreadable = self._unreadable(known.before, known.schema)
-            verdict = Verdict.REPLAY_FAILED if unreadable is None else Verdict.STATE_UNREADABLE
-            return self._finding(delivery, business_id, verdict, known, error=unreadable or str(error))
+        except (HandlerFailedError, CodecError) as error:
+            return self._failed(delivery, known, business_id, error)
+        return self._compared(delivery, business_id, known, replayed)
+
+    def _failed(self, delivery: Delivery, known: Version, business_id: str, error: Exception) -> Finding:
+        """Return the finding on a message whose replay failed."""
+        match error:
+            case RevisionGoneError():
+                verdict, problem = Verdict.REVISION_GONE, str(error)
+            case HandlerFailedError():
+                # A state of another shape would look as if the handler had changed it.
+                unreadable = self._unreadable(known.before, known.schema)
+                verdict = Verdict.REPLAY_FAILED if unreadable is None else Verdict.STATE_UNREADABLE
+                problem = unreadable or str(error)
+            case _:
+                verdict, problem = Verdict.STATE_UNREADABLE, str(error)
+        return self._finding(delivery, business_id, verdict, known, error=problem)
+
+    def _compared(
+        self, delivery: Delivery, business_id: str, known: Version, replayed: Replayed, *, is_same: bool = False
+    ) -> Finding:
+        """Return the finding on a message that was replayed; `is_same` says that it is known to be as it was."""
+        try:
+            difference = None if is_same else find_difference(self._handler, replayed, known)
         except CodecError as error:
-            return self._finding(delivery, business_id, Verdict.STATE_UNREADABLE, known, error=str(error))
+            return self._failed(delivery, known, business_id, error)
         found = self._finding(delivery, business_id, Verdict.MATCH, known)
         if difference is not None:
             return replace(
@@ -236,6 +289,20 @@ class Verifier:
             None if known is None else known.record.revision,
             error,
         )
+
+
+def _copies(
+    deliveries: Sequence[Delivery], versions: Sequence[Version | None], positions: Iterable[int]
+) -> Iterator[tuple[Prepared, Version]]:
+    """Give deliveries as long as they are plainly copies of messages that made versions."""
+    for position in positions:
+        version = versions[position]
+        if version is None:
+            return
+        delivery = deliveries[position]
+        if isinstance(delivery, Outcome) or delivery.fingerprint != version.record.fingerprint:
+            return
+        yield delivery, version
 
 
 def _key(delivery: Delivery) -> IdKey | None:
