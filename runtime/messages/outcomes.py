@@ -11,18 +11,14 @@ from runtime.messages.envelopes import Envelopes
 from runtime.messages.outcome import Outcome, Status
 from runtime.messages.outputs import Outputs, outputs_of, outputs_of_all
 
-End = tuple[Status, int | None, int, Sequence[Published]]
-"""How a delivery ended: its status, the version that its message made and when, and what it published."""
-
-
 class Outcomes(Sequence[Outcome]):
-    """The ends of deliveries, in their order: of the first ones, while there are fewer outcomes than `envelopes`.
+    """How deliveries ended, in their order: the first ones, while there are fewer outcomes than `envelopes`.
 
-    `refused` has the outcomes, by position, that say more than their ends do, such as dead letters. As a sequence it
+    For each there is its status, the version that its message made and when, and what it published. `refused` has the outcomes, by position, that say more than their ends do, such as dead letters. As a sequence it
     gives the outcomes one by one, each made when it is asked for.
     """
 
-    __slots__ = ("business_id", "ends", "envelopes", "handler", "refused")
+    __slots__ = ("business_id", "envelopes", "handler", "nows", "published", "refused", "statuses", "versions")
 
     def __init__(
         self, envelopes: Envelopes, handler: str | None = None, business_id: str | None = None
@@ -30,7 +26,10 @@ class Outcomes(Sequence[Outcome]):
         self.envelopes = envelopes
         self.handler = handler
         self.business_id = business_id
-        self.ends: list[End] = []
+        self.statuses: list[Status] = []
+        self.versions: list[int | None] = []
+        self.nows: list[int] = []
+        self.published: list[Sequence[Published]] = []
         self.refused: dict[int, Outcome] = {}
 
     @classmethod
@@ -43,32 +42,44 @@ class Outcomes(Sequence[Outcome]):
             found.refuse(outcome)
         return found
 
+    def processed(self, first: int, nows: Sequence[int], published: Sequence[Sequence[Published]]) -> None:
+        """Add the outcomes of the next deliveries, which made versions from number `first` on."""
+        self.statuses += [Status.PROCESSED] * len(nows)
+        self.versions += range(first, first + len(nows))
+        self.nows += nows
+        self.published += published
+
+    def conclude(self, status: Status, version: int | None, now: int, published: Sequence[Published]) -> None:
+        """Add the outcome of the next delivery."""
+        self.statuses.append(status)
+        self.versions.append(version)
+        self.nows.append(now)
+        self.published.append(published)
+
     def refuse(self, outcome: Outcome) -> None:
         """Add the outcome of the next delivery as it is."""
-        self.refused[len(self.ends)] = outcome
-        self.ends.append((outcome.status, outcome.version, 0, ()))
+        self.refused[len(self)] = outcome
+        self.conclude(outcome.status, outcome.version, 0, ())
 
     def outputs(self) -> tuple[list[int], Outputs]:
         """Return how many outputs each outcome has, and all of them, column by column."""
         if any(outcome.outputs for outcome in self.refused.values()):
             rows = [outcome.outputs for outcome in self]
             return [len(outputs) for outputs in rows], Outputs.of(chain.from_iterable(rows))
-        counts = [len(published) for _, _, _, published in self.ends]
-        sent = [end for end in self.ends if end[3]]
-        if not sent:
-            return counts, Outputs()
-        _, versions, nows, published = zip(*sent, strict=True)
-        return counts, outputs_of_all(published, versions, nows)
+        return outputs_of_all(self.published, self.versions, self.nows)
 
     def __iadd__(self, other: Outcomes) -> Self:
         """Add outcomes of the next deliveries."""
-        first = len(self.ends)
+        first = len(self)
         self.refused.update({first + position: outcome for position, outcome in other.refused.items()})
-        self.ends += other.ends
+        self.statuses += other.statuses
+        self.versions += other.versions
+        self.nows += other.nows
+        self.published += other.published
         return self
 
     def __len__(self) -> int:
-        return len(self.ends)
+        return len(self.statuses)
 
     @overload
     def __getitem__(self, index: int) -> Outcome: ...
@@ -83,8 +94,9 @@ class Outcomes(Sequence[Outcome]):
         refused = self.refused.get(position)
         if refused is not None:
             return refused
-        status, version, now, published = self.ends[position]
-        envelope, outputs = self.envelopes[position], outputs_of(published, version or 0, now)
+        version = self.versions[position]
+        outputs = outputs_of(self.published[position], version or 0, self.nows[position])
+        envelope, status = self.envelopes[position], self.statuses[position]
         return Outcome(envelope, self.handler, self.business_id, status, None, None, version, outputs)
 
     def __iter__(self) -> Iterator[Outcome]:
@@ -97,7 +109,8 @@ class Outcomes(Sequence[Outcome]):
 
     def _slice(self, rows: slice) -> Outcomes:
         found = Outcomes(self.envelopes[rows], self.handler, self.business_id)
-        found.ends = self.ends[rows]
+        found.statuses, found.versions = self.statuses[rows], self.versions[rows]
+        found.nows, found.published = self.nows[rows], self.published[rows]
         places = enumerate(range(len(self))[rows])
         found.refused = {
             place: self.refused[position] for place, position in places if position in self.refused

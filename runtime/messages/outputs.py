@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain, repeat
+from itertools import chain, compress, repeat
 from operator import add
 
 from handlers import Published
@@ -38,12 +38,21 @@ def outputs_of(published: Sequence[Published], version: int, now: int) -> tuple[
 
 
 def outputs_of_all(
-    published: Sequence[Sequence[Published]], versions: Sequence[int], nows: Sequence[int]
-) -> Outputs:
-    """Return what `outputs_of` does for each of some versions, one after another, column by column."""
-    message_ids, types, bodies, headers = zip(*chain.from_iterable(published), strict=True)
-    counts = [len(each) for each in published]
-    firsts = [version << OUTPUT_INDEX_BITS for version in versions]
-    sequences = chain.from_iterable(map(range, firsts, map(add, firsts, counts)))
-    times = chain.from_iterable(map(repeat, nows, counts))
-    return Outputs(list(message_ids), list(types), list(bodies), list(sequences), list(times), list(headers))
+    published: Sequence[Sequence[Published]], versions: Sequence[int | None], nows: Sequence[int]
+) -> tuple[list[int], Outputs]:
+    """Return how many outputs each of some messages has, and what `outputs_of` gives for each, column by column.
+
+    A version is None only where nothing is published.
+    """
+    counts = list(map(len, published))
+    flat = list(chain.from_iterable(published))
+    if not flat:
+        return counts, Outputs()
+    message_ids, types, bodies, headers = map(list, zip(*flat, strict=True))
+    sequences = [(version or 0) << OUTPUT_INDEX_BITS for version in compress(versions, counts)]
+    times = list(compress(nows, counts))
+    if len(flat) > len(sequences):
+        several = list(filter(None, counts))
+        sequences = list(chain.from_iterable(map(range, sequences, map(add, sequences, several))))
+        times = list(chain.from_iterable(map(repeat, times, several)))
+    return counts, Outputs(message_ids, types, bodies, sequences, times, headers)

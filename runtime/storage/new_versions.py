@@ -1,27 +1,47 @@
 """New versions: what handlers made of messages, from then on until it is stored.
 
-While handlers run a version is one tuple. Its record has the rest from the delivery of its message, and digests; that
+While handlers run a version is a row of `MadeColumns`. Its record has the rest from the delivery of its message, and digests; that
 is made for many versions at once.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 from handlers import Published
+from runtime.columnar import Columnar
 from runtime.messages.deliveries import Deliveries
-from runtime.messages.digests import digest_outputs, digest_state
+from runtime.messages.digests import digests_of_outputs, digests_of_states
 from runtime.storage.columns import VersionColumns
 
-Made = tuple[int, int, int, Mapping[str, bytes] | None, Sequence[Published]]
-"""What a handler made: the position of the delivery, the time, the revision, what was captured and published."""
+class Made(NamedTuple):
+    """What a handler made of the delivery at a position: when, by which revision, what was captured and published."""
+
+    position: int
+    now: int
+    revision: int
+    captured: Mapping[str, bytes] | None
+    published: Sequence[Published]
 
 
-def columns_of(deliveries: Deliveries, made: Sequence[Made], states: Sequence[bytes]) -> VersionColumns:
+@dataclass(slots=True)
+class MadeColumns(Columnar[Made]):
+    """What handlers made, column by column: each list has one field of `Made` for all of them."""
+
+    row = Made
+
+    positions: list[int] = field(default_factory=list)
+    nows: list[int] = field(default_factory=list)
+    revisions: list[int] = field(default_factory=list)
+    captured: list[Mapping[str, bytes] | None] = field(default_factory=list)
+    published: list[Sequence[Published]] = field(default_factory=list)
+
+
+def columns_of(deliveries: Deliveries, made: MadeColumns, states: Sequence[bytes]) -> VersionColumns:
     """Return the records of consecutive versions; `states` are the encoded states before each and after the last."""
-    positions, nows, revisions, captured, published = zip(*made, strict=True)
     envelopes = deliveries.envelopes
     given = (
         deliveries.keys,
@@ -30,18 +50,18 @@ def columns_of(deliveries: Deliveries, made: Sequence[Made], states: Sequence[by
         envelopes.enqueued_at,
         envelopes.headers,
     )
-    keys, types, fingerprints, enqueued_at, headers = (_at(positions, column) for column in given)
+    keys, types, fingerprints, enqueued_at, headers = (_at(made.positions, column) for column in given)
     return VersionColumns(
         keys,
         types,
         fingerprints,
-        list(nows),
+        list(made.nows),
         enqueued_at,
         [dict(each) if each else None for each in headers],
-        list(captured),
-        list(revisions),
-        [digest_outputs(each) for each in published],
-        [digest_state(after) for after in states[1:]],
+        list(made.captured),
+        list(made.revisions),
+        digests_of_outputs(made.published),
+        digests_of_states(states[1:]),
         [None if after == before else after for before, after in pairwise(states)],
     )
 

@@ -16,7 +16,7 @@ from runtime.storage import limits
 from runtime.storage.columns import StateVersion
 from runtime.storage.head import Head
 from runtime.storage.history import NewestState
-from runtime.storage.new_versions import Made, columns_of
+from runtime.storage.new_versions import Made, MadeColumns, columns_of
 from runtime.storage.run import Commit, Run
 from runtime.storage.segment import Segment
 from runtime.storage.tail import Tail
@@ -60,7 +60,7 @@ class Packer:
         self._deliveries = deliveries
         self._tail = head.tail
         self._first = head.versions + 1
-        self._made: list[Made] = []
+        self._made = MadeColumns()
         self._states = [newest.encoded]
         self._schema = newest.schema
         self._batch = batch
@@ -77,16 +77,15 @@ class Packer:
         """Return how much may be added at once; closes a run that takes no more."""
         open_ = len(self._made) - self._begin
         if open_ >= limits.MAX_RUN_VERSIONS or self._open_bytes >= limits.MAX_RUN_RAW_BYTES:
-            _, now, *_ = self._made[-1]
-            self._close(now)
+            self._close(self._made.nows[-1])
             open_ = 0
         in_run = limits.MAX_RUN_RAW_BYTES - self._open_bytes
         in_memory = limits.MAX_TRANSACTION_RAW_BYTES - self._closed_bytes - self._open_bytes
         return Room(0 if self.is_full else limits.MAX_RUN_VERSIONS - open_, min(in_run, in_memory))
 
-    def extend(self, made: Sequence[Made], afters: Sequence[bytes], size: int) -> None:
+    def extend(self, made: MadeColumns, afters: Sequence[bytes], size: int) -> None:
         """Add the next versions, with the encoded states after them; together they take `size` bytes raw."""
-        self._made += made
+        self._made.extend(made)
         self._states += afters
         self._open_bytes += size
         if self._closed_bytes + self._open_bytes >= limits.MAX_TRANSACTION_RAW_BYTES:
@@ -95,7 +94,7 @@ class Packer:
     def version(self, index: int) -> tuple[StateVersion, bytes, bytes]:
         """Return the version at an index, from 0, with the encoded states before and after it."""
         before, after = states = self._states[index : index + 2]
-        (record,) = columns_of(self._deliveries, [self._made[index]], states)
+        (record,) = columns_of(self._deliveries, self._made[index : index + 1], states)
         return record, before, after
 
     def made(self, index: int) -> Made:

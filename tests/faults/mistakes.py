@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 from unittest.mock import patch
 
+from handlers import Published
 from runtime.algorithms.outbox.outbox_batch import OutboxBatch
 from runtime.algorithms.state_based.decide import Decider, Known
 from runtime.algorithms.state_based.transaction import Transaction
@@ -16,13 +17,14 @@ from runtime.spark.folders import BatchFolders
 
 Plant = Callable[[], Any]
 
-_replay, _process = Decider._replay, OutboxBatch.process
+_conclude, _process = Decider._conclude, OutboxBatch.process
 
 
-def _replay_without_outputs(decider: Decider, known: Known, transaction: Transaction) -> None:
-    _replay(decider, known, transaction)
-    ends = transaction.outcomes.ends
-    ends[-1] = (*ends[-1][:-1], ())
+def _replay_without_outputs(
+    decider: Decider, known: Known, published: Sequence[Published], transaction: Transaction
+) -> None:
+    _conclude(decider, known, published, transaction)
+    transaction.outcomes.published[-1] = ()
 
 
 async def _finish_at_once(batch: OutboxBatch, business_id: str, *given: Any) -> list[Outcome]:
@@ -36,7 +38,7 @@ def _nothing(_: BatchFolders) -> None: ...
 
 
 MISTAKES: Mapping[str, Plant] = {
-    "a replay gives no outputs": lambda: patch.object(Decider, "_replay", _replay_without_outputs),
+    "a replay gives no outputs": lambda: patch.object(Decider, "_conclude", _replay_without_outputs),
     "the first pass finishes messages": lambda: patch.object(OutboxBatch, "process", _finish_at_once),
     "attempts are not swept up": lambda: patch.object(BatchFolders, "remove_staging", _nothing),
 }

@@ -33,7 +33,7 @@ typedef struct {
 /* Where the loop stands; references are its own. */
 typedef struct {
     PyObject *state, *before, *last_now;
-    PyObject *made, *afters;
+    PyObject *positions, *nows, *revisions, *captured, *published, *afters;
     Py_ssize_t size;
 } Chain;
 
@@ -201,13 +201,13 @@ static int note(Chain *chain, Py_ssize_t position, PyObject *now, PyObject *revi
     int is_same = PyObject_RichCompareBool(link->after, chain->before, Py_EQ);
     if (is_captured < 0 || is_same < 0)
         return -1;
-    PyObject *made =
-        Py_BuildValue("nOOOO", position, now, revision, is_captured ? captured : Py_None, link->published);
-    if (made == NULL)
-        return -1;
-    int failed = PyList_Append(chain->made, made);
-    Py_DECREF(made);
-    if (failed || PyList_Append(chain->afters, link->after))
+    PyObject *at = PyLong_FromSsize_t(position);
+    int failed = at == NULL || PyList_Append(chain->positions, at) || PyList_Append(chain->nows, now)
+                 || PyList_Append(chain->revisions, revision)
+                 || PyList_Append(chain->captured, is_captured ? captured : Py_None)
+                 || PyList_Append(chain->published, link->published) || PyList_Append(chain->afters, link->after);
+    Py_XDECREF(at);
+    if (failed)
         return -1;
     chain->size += is_same ? beside : beside + PyBytes_GET_SIZE(link->after);
     Py_SETREF(chain->last_now, Py_NewRef(now));
@@ -301,8 +301,7 @@ static int handle_one(const Names *names, const Parts *parts, const Columns *col
 }
 
 /* Replay a message on the state before its version: 0, or -1 for an error. */
-static int replay_one(const Names *names, const Parts *parts, Chain *chain, PyObject *known, PyObject *published,
-                      int *is_calling)
+static int replay_one(const Names *names, const Parts *parts, Chain *chain, PyObject *known, int *is_calling)
 {
     PyObject *message_id, *method, *message, *now, *headers, *captured, *before;
     if (!PyArg_ParseTuple(known, "OOOOOOS", &message_id, &method, &message, &now, &headers, &captured, &before))
@@ -323,7 +322,7 @@ static int replay_one(const Names *names, const Parts *parts, Chain *chain, PyOb
         recorded == NULL ? NULL : PyObject_Vectorcall(parts->context_type, given, 5, names->replay_keywords);
     Link link = {0};
     int result = context == NULL ? -1 : call(names, parts, chain, method, message, context, &link, is_calling);
-    if (result == 0 && (PyList_Append(chain->afters, link.after) || PyList_Append(published, link.published)))
+    if (result == 0 && (PyList_Append(chain->afters, link.after) || PyList_Append(chain->published, link.published)))
         result = -1;
     if (result == 0)
         follow(chain, &link);
@@ -368,69 +367,79 @@ static int take_parts(PyObject *tuple, Parts *parts)
     return 0;
 }
 
+/* Take an attribute: 0, or -1 when there is none. */
+static int take(PyObject *of, const char *name, PyObject **taken)
+{
+    *taken = PyObject_GetAttrString(of, name);
+    return *taken == NULL ? -1 : 0;
+}
+
+/* Take an attribute that is a list. */
+static int take_list(PyObject *of, const char *name, PyObject **taken)
+{
+    if (take(of, name, taken))
+        return -1;
+    if (PyList_Check(*taken))
+        return 0;
+    PyErr_Format(PyExc_TypeError, "%s is no list", name);
+    return -1;
+}
+
+static void leave(Chain *chain)
+{
+    PyObject *all[] = {chain->state, chain->before, chain->last_now, chain->positions, chain->nows,
+                       chain->revisions, chain->captured, chain->published, chain->afters};
+    for (size_t index = 0; index < sizeof(all) / sizeof(all[0]); index++)
+        Py_XDECREF(all[index]);
+}
+
 static PyObject *handle(PyObject *module, PyObject *args)
 {
-    PyObject *tuple, *progress, *made = NULL, *afters = NULL;
+    PyObject *tuple, *progress, *made = NULL;
     Py_ssize_t room, max_state, first, end;
     Columns columns;
-    if (!PyArg_ParseTuple(args, "OO(O!O!O!O!nn)nn", &tuple, &progress, &PyList_Type,
-                          &columns.message_ids, &PyList_Type, &columns.types, &PyList_Type, &columns.headers,
-                          &PyList_Type, &columns.messages, &first, &end, &room, &max_state))
-        return NULL;
     Parts parts;
-    if (!take_parts(tuple, &parts))
+    if (!PyArg_ParseTuple(args, "OO(O!O!O!O!nn)nn", &tuple, &progress, &PyList_Type, &columns.message_ids,
+                          &PyList_Type, &columns.types, &PyList_Type, &columns.headers, &PyList_Type,
+                          &columns.messages, &first, &end, &room, &max_state)
+        || !take_parts(tuple, &parts))
         return NULL;
     const Names *names = names_of(module);
     Chain chain = {0};
-    int is_calling = 0;
-    chain.state = PyObject_GetAttr(progress, names->state);
-    chain.before = PyObject_GetAttr(progress, names->before);
-    chain.last_now = PyObject_GetAttr(progress, names->last_now);
-    made = PyObject_GetAttrString(progress, "made");
-    afters = PyObject_GetAttrString(progress, "afters");
-    int result = chain.state && chain.before && chain.last_now && made && afters ? 1 : -1;
-    if (result > 0) {
-        chain.made = made;
-        chain.afters = afters;
+    int is_calling = 0, result = -1;
+    if (!take(progress, "state", &chain.state) && !take(progress, "before", &chain.before)
+        && !take(progress, "last_now", &chain.last_now) && !take(progress, "made", &made)
+        && !take_list(made, "positions", &chain.positions) && !take_list(made, "nows", &chain.nows)
+        && !take_list(made, "revisions", &chain.revisions) && !take_list(made, "captured", &chain.captured)
+        && !take_list(made, "published", &chain.published) && !take_list(progress, "afters", &chain.afters)) {
+        result = 1;
         for (Py_ssize_t position = first; result > 0 && position < end; position++)
             result = handle_one(names, &parts, &columns, &chain, position, room, max_state, progress, &is_calling);
         result = tell(names, progress, &chain, is_calling);
     }
-    Py_XDECREF(chain.state);
-    Py_XDECREF(chain.before);
-    Py_XDECREF(chain.last_now);
     Py_XDECREF(made);
-    Py_XDECREF(afters);
-    if (result < 0)
-        return NULL;
-    Py_RETURN_NONE;
+    leave(&chain);
+    return result < 0 ? NULL : Py_NewRef(Py_None);
 }
 
 static PyObject *replay(PyObject *module, PyObject *args)
 {
     PyObject *tuple, *replays, *known;
-    if (!PyArg_ParseTuple(args, "OOO!", &tuple, &replays, &PyList_Type, &known))
-        return NULL;
     Parts parts;
-    if (!take_parts(tuple, &parts))
+    if (!PyArg_ParseTuple(args, "OOO!", &tuple, &replays, &PyList_Type, &known) || !take_parts(tuple, &parts))
         return NULL;
     const Names *names = names_of(module);
-    Chain chain = {.state = PyObject_GetAttr(replays, names->state), .before = PyObject_GetAttr(replays, names->before)};
-    PyObject *afters = PyObject_GetAttrString(replays, "afters");
-    PyObject *published = PyObject_GetAttr(replays, names->published);
-    int is_calling = 0, result = chain.state && chain.before && afters && published ? 0 : -1;
-    chain.afters = afters;
-    for (Py_ssize_t index = 0; result == 0 && index < PyList_GET_SIZE(known); index++)
-        result = replay_one(names, &parts, &chain, PyList_GET_ITEM(known, index), published, &is_calling);
-    if (chain.state && chain.before)
+    Chain chain = {0};
+    int is_calling = 0, result = -1;
+    if (!take(replays, "state", &chain.state) && !take(replays, "before", &chain.before)
+        && !take_list(replays, "published", &chain.published) && !take_list(replays, "afters", &chain.afters)) {
+        result = 0;
+        for (Py_ssize_t index = 0; result == 0 && index < PyList_GET_SIZE(known); index++)
+            result = replay_one(names, &parts, &chain, PyList_GET_ITEM(known, index), &is_calling);
         result = tell(names, replays, &chain, is_calling);
-    Py_XDECREF(chain.state);
-    Py_XDECREF(chain.before);
-    Py_XDECREF(afters);
-    Py_XDECREF(published);
-    if (result < 0)
-        return NULL;
-    Py_RETURN_NONE;
+    }
+    leave(&chain);
+    return result < 0 ? NULL : Py_NewRef(Py_None);
 }
 
 static int prepare(PyObject *module)

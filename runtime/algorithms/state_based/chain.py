@@ -21,7 +21,7 @@ from runtime.clock import Clock, system_clock
 from runtime.messages.outcome import Outcome
 from runtime.storage import limits
 from runtime.storage.columns import size_beside_state
-from runtime.storage.new_versions import Made
+from runtime.storage.new_versions import MadeColumns
 
 try:
     from runtime.algorithms.state_based import _chain
@@ -80,7 +80,7 @@ class Progress:
         self.before = before
         self.last_now = last_now
         self.number = number
-        self.made: list[Made] = []
+        self.made = MadeColumns()
         self.afters: list[bytes] = []
         self.size = 0
         self.documents: Sequence[NewDocument] = ()
@@ -160,7 +160,11 @@ class Chain:
             if max(len(after), beside) > limits.MAX_STATE_BYTES:
                 progress.excess = max(len(after), beside)
                 return
-            made.append((position, now, revision, context.captured or None, context.published))
+            made.positions.append(position)
+            made.nows.append(now)
+            made.revisions.append(revision)
+            made.captured.append(context.captured or None)
+            made.published.append(context.published)
             afters.append(after)
             progress.size += beside if after == before else beside + len(after)
             progress.state, progress.before, progress.last_now = returned, after, now

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from itertools import count, repeat
+from itertools import count
 from typing import NamedTuple
 
 from handlers import Published, State
@@ -19,7 +19,7 @@ from runtime.messages.outputs import outputs_of
 from runtime.storage import limits
 from runtime.storage.head import Head
 from runtime.storage.history import History
-from runtime.storage.new_versions import Made
+from runtime.storage.new_versions import MadeColumns
 from runtime.storage.packing import PackedRun, Packer, Room
 from runtime.storage.stream import Append
 from runtime.storage.version import Version
@@ -108,7 +108,7 @@ class Transaction:
         self.is_full = self.is_full or self._packer.is_full
         return room
 
-    def extend(self, made: Sequence[Made], afters: Sequence[bytes], size: int, state: State) -> None:
+    def extend(self, made: MadeColumns, afters: Sequence[bytes], size: int, state: State) -> None:
         """Add the versions of the next deliveries, make `state` the newest, and conclude the deliveries.
 
         `afters` are the encoded states, `size` the bytes that the versions take, beside states that are as they were.
@@ -116,18 +116,17 @@ class Transaction:
         self.state = state
         if not made:
             return
-        positions, nows, _, _, published = zip(*made, strict=True)
-        keys = self.deliveries.keys[positions[0] : positions[-1] + 1]
+        first, end = made.positions[0], made.positions[-1] + 1
+        keys = self.deliveries.keys[first:end]
         self._positions.update(zip(keys, count(len(self._positions)), strict=False))
         self._packer.extend(made, afters, size)
         self.is_full = self.is_full or self._packer.is_full
-        numbers = count(self.number + 1)
-        self.outcomes.ends += zip(repeat(Status.PROCESSED), numbers, nows, published, strict=False)
+        self.outcomes.processed(self.number + 1, made.nows, made.published)
         self.number += len(made)
-        self.last_now, self.before = nows[-1], afters[-1]
+        self.last_now, self.before = made.nows[-1], afters[-1]
         self.delivered.update(keys)
         if self.refusals.kept:
-            self._remove_letters(positions[0], positions[-1] + 1)
+            self._remove_letters(first, end)
 
     def add_documents(self, documents: Sequence[NewDocument]) -> None:
         """Add the documents that the newest version refers to."""
@@ -143,7 +142,7 @@ class Transaction:
         self, key: IdKey, status: Status, number: int, now: int, published: Sequence[Published]
     ) -> None:
         """Add the outcome of the next delivery, whose message made version `number` before."""
-        self.outcomes.ends.append((status, number, now, published))
+        self.outcomes.conclude(status, number, now, published)
         self.delivered.add(key)
         if self.refusals.kept:
             self._remove_letters(len(self.outcomes) - 1, len(self.outcomes))
@@ -166,12 +165,11 @@ class Transaction:
 
     def outputs_of(self, number: int) -> Sequence[Output] | None:
         """Return the outputs of a version's first delivery, None when that was not in this transaction."""
-        ends = (end for end in self.outcomes.ends if end[1] == number)
-        first = next(ends, None)
-        if first is None:
+        outcomes = self.outcomes
+        if number not in outcomes.versions:
             return None
-        _, _, now, published = first
-        return outputs_of(published, number, now)
+        first = outcomes.versions.index(number)
+        return outputs_of(outcomes.published[first], number, outcomes.nows[first])
 
     def seal(self, written_at: int) -> Folded:
         """Return the longest prefix that one commit holds, and the outcomes up to the first version left out."""
@@ -181,7 +179,7 @@ class Transaction:
             return self._folded(None if append.letters is None else append, 0, decided)
         packed = self._packer.pack(written_at)
         stored = packed.last - self.head.versions
-        _, last_now, *_ = self._packer.made(stored - 1)
+        last_now = self._packer.made(stored - 1).now
         state = self._packer.after(stored - 1)
         head = self.head._replace(
             state=state,
@@ -191,7 +189,7 @@ class Transaction:
             tail=packed.tail,
         )
         is_whole = stored == len(self._positions)
-        decided = len(self.outcomes) if is_whole else self._packer.made(stored)[0]
+        decided = len(self.outcomes) if is_whole else self._packer.made(stored).position
         return self._folded(self._append(head, packed.runs, decided), stored, decided)
 
     def _append(self, head: Head, runs: Sequence[PackedRun], decided: int) -> Append:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import Any, NamedTuple
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from runtime.messages.outcome import Outcome, Reason, Status
 from runtime.messages.outcomes import Outcomes
@@ -77,36 +78,56 @@ def to_arrow(collected: Sequence[Outcomes]) -> pa.RecordBatch:
 
 
 def _to_arrow(pieces: Sequence[_Piece]) -> pa.RecordBatch:
-    columns: list[list[Any]] = [[] for _ in range(8)]
-    ids, types, handlers, business_ids, statuses, versions, counts, refused = columns
+    columns: list[list[Any]] = [[] for _ in range(6)]
+    ids, types, statuses, versions, counts, refused = columns
     outputs = Outputs()
     for outcomes, of_each, sent, _ in pieces:
         count = len(of_each)
         refused += [(len(ids) + position, outcome) for position, outcome in outcomes.refused.items()]
         ids += outcomes.envelopes.message_ids[:count]
         types += outcomes.envelopes.types[:count]
-        handlers += [outcomes.handler] * count
-        business_ids += [outcomes.business_id] * count
-        statuses += [status for status, _, _, _ in outcomes.ends]
-        versions += [version for _, version, _, _ in outcomes.ends]
+        statuses += outcomes.statuses
+        versions += outcomes.versions
         counts += of_each
         outputs.extend(sent)
-    beside: list[list[str | None]] = [[None] * len(ids) for _ in range(3)]
-    reasons, errors, delivered = beside
-    for row, outcome in refused:
-        handlers[row], business_ids[row] = outcome.handler, outcome.business_id
-        reasons[row], errors[row], delivered[row] = outcome.reason, outcome.error, _delivery(outcome)
-    texts = [
-        pa.array(column, _STRING)
-        for column in (ids, types, handlers, business_ids, statuses, reasons, errors)
-    ]
+    ends = list(accumulate(len(piece.counts) for piece in pieces))
+    handlers = _repeated([piece.outcomes.handler for piece in pieces], ends)
+    business_ids = _repeated([piece.outcomes.business_id for piece in pieces], ends)
+    nothing = pa.nulls(len(ids), _STRING)
     arrays = [
-        *texts,
+        pa.array(ids, _STRING),
+        pa.array(types, _STRING),
+        _with(handlers, [(row, each.handler) for row, each in refused]),
+        _with(business_ids, [(row, each.business_id) for row, each in refused]),
+        pa.array(statuses, _STRING),
+        _with(nothing, [(row, each.reason) for row, each in refused]),
+        _with(nothing, [(row, each.error) for row, each in refused]),
         pa.array(versions, pa.int64()),
         outputs_array(counts, outputs),
-        pa.array(delivered, _STRING),
+        _with(nothing, [(row, _delivery(each)) for row, each in refused]),
     ]
     return pa.RecordBatch.from_arrays(arrays, names=_NAMES)
+
+
+def _repeated(values: Sequence[str | None], ends: Sequence[int]) -> pa.Array:
+    """Return a column that has each value up to the row before its end."""
+    if not ends or not ends[-1]:
+        return pa.array([], _STRING)
+    runs = [(end, value) for (before, end), value in zip(pairwise([0, *ends]), values, strict=True) if end > before]
+    encoded = pa.RunEndEncodedArray.from_arrays(
+        pa.array([end for end, _ in runs], pa.int32()), pa.array([value for _, value in runs], _STRING)
+    )
+    return pc.run_end_decode(encoded)
+
+
+def _with(column: pa.Array, values: Sequence[tuple[int, str | None]]) -> pa.Array:
+    """Return a column with other values in some rows."""
+    if not values:
+        return column
+    changed = column.to_pylist()
+    for row, value in values:
+        changed[row] = value
+    return pa.array(changed, _STRING)
 
 
 def _pieces(outcomes: Outcomes) -> Iterator[_Piece]:

@@ -184,7 +184,7 @@ INDENTED = (
         (json.dumps(MESSAGE, indent=2), "json", INDENTED),
         ("\n".join([json.dumps(MESSAGE, indent=2)] * 2), "json", INDENTED),
         (json.dumps(MESSAGE).encode("utf-16"), "json", "is UTF-16: write it as UTF-8."),
-        (gzip.compress(b"{}"), "json", "is compressed by gzip: give it a name that ends in .gz."),
+        (gzip.compress(b"{}", mtime=0), "json", "is compressed by gzip: give it a name that ends in .gz."),
         (b"PK\x03\x04", "json", "or a workbook of Excel: write its rows as JSON lines."),
         ("\n \n", "json", "holds no messages: its file is empty."),
         (b"", "parquet", "is empty, and so no Parquet."),
