@@ -8,10 +8,11 @@ a list of what is known to be harmless: whatever is not on the list makes a mode
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Set
+from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 from operator import contains, is_
 from types import NoneType
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic import BaseModel
 
@@ -30,6 +31,15 @@ _MAX_BYTES_WITH_INTEGERS = 4000
 _MAX_REMEMBERED = 1000
 
 
+class Shape(NamedTuple):
+    """The names of a plain model's fields in order, the types of each, and how long an encoded one may be at most."""
+
+    names: tuple[str, ...]
+    types: tuple[frozenset[type], ...]
+    fields: AbstractSet[str]
+    max_bytes: int | None
+
+
 class Plain:
     """What makes an instance of a plain model one that needs no second look."""
 
@@ -44,9 +54,9 @@ class Plain:
         self._max_bytes = _MAX_BYTES_WITH_INTEGERS if has_integers else None
 
     @property
-    def shape(self) -> tuple[tuple[str, ...], tuple[frozenset[type], ...], Set[str], int | None]:
-        """The names of the fields in order, the types of each, the names as a set, and how long an encoded model may be."""
-        return self._names, tuple(self._types), self._fields, self._max_bytes
+    def shape(self) -> Shape:
+        """What these instances have in common."""
+        return Shape(self._names, tuple(self._types), self._fields, self._max_bytes)
 
     def survives(self, model: BaseModel, encoded: bytes) -> bool:
         """Say whether decoding the encoded model gives an equal one, whose encoding gives the same bytes.

@@ -11,6 +11,7 @@ from runtime.messages.envelopes import Envelopes
 from runtime.messages.outcome import Outcome, Status
 from runtime.messages.outputs import Outputs, outputs_of, outputs_of_all
 
+
 class Outcomes(Sequence[Outcome]):
     """How deliveries ended, in their order: the first ones, while there are fewer outcomes than `envelopes`.
 
@@ -18,7 +19,16 @@ class Outcomes(Sequence[Outcome]):
     gives the outcomes one by one, each made when it is asked for.
     """
 
-    __slots__ = ("business_id", "envelopes", "handler", "nows", "published", "refused", "statuses", "versions")
+    __slots__ = (
+        "business_id",
+        "envelopes",
+        "handler",
+        "nows",
+        "published",
+        "refused",
+        "statuses",
+        "versions",
+    )
 
     def __init__(
         self, envelopes: Envelopes, handler: str | None = None, business_id: str | None = None

@@ -191,9 +191,7 @@ class _Parser:
             for position in of_dead_letters:
                 self.fingerprints[position] = b""
 
-    def _read(
-        self, type_: str, places: Sequence[int], envelopes: Envelopes
-    ) -> Sequence[Message | Outcome]:
+    def _read(self, type_: str, places: Sequence[int], envelopes: Envelopes) -> Sequence[Message | Outcome]:
         """Return the messages in the bodies of one type, and dead letters in place of those that cannot be read."""
         first, end = len(self.parsed), len(self.parsed) + len(places)
         route = self._handler.routes.get(type_)

@@ -17,6 +17,7 @@ from runtime.messages.deliveries import Deliveries
 from runtime.messages.digests import digests_of_outputs, digests_of_states
 from runtime.storage.columns import VersionColumns
 
+
 class Made(NamedTuple):
     """What a handler made of the delivery at a position: when, by which revision, what was captured and published."""
 

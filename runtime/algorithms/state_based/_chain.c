@@ -459,8 +459,18 @@ static int prepare(PyObject *module)
     names->size = PyUnicode_InternFromString("size");
     names->excess = PyUnicode_InternFromString("excess");
     names->is_calling = PyUnicode_InternFromString("is_calling");
-    return PyErr_Occurred() ? -1 : 0;
+    return PyErr_Occurred() ? -1 : PyModule_AddIntMacro(module, MAX_FIELDS);
 }
+
+static int clear(PyObject *module)
+{
+    Names *names = names_of(module);
+    for (size_t index = 0; names != NULL && index < sizeof(Names) / sizeof(PyObject *); index++)
+        Py_CLEAR(((PyObject **)names)[index]);
+    return 0;
+}
+
+static void release(void *module) { clear(module); }
 
 static PyMethodDef methods[] = {
     {"handle", handle, METH_VARARGS, "Handle messages as `Chain.handle` does."},
@@ -479,6 +489,8 @@ static struct PyModuleDef definition = {
     .m_size = sizeof(Names),
     .m_methods = methods,
     .m_slots = slots,
+    .m_clear = clear,
+    .m_free = release,
 };
 
 PyMODINIT_FUNC PyInit__chain(void) { return PyModuleDef_Init(&definition); }

@@ -14,6 +14,7 @@ from handlers import Context, Message, Published, State
 from handlers.app import HandlerDefinition
 from handlers.context import OutputRoom
 from handlers.documents import NewDocument
+from handlers.native import find_native
 from handlers.plain import Plain
 from handlers.route import Method
 from runtime.algorithms.invocation import settle
@@ -23,10 +24,7 @@ from runtime.storage import limits
 from runtime.storage.columns import size_beside_state
 from runtime.storage.new_versions import MadeColumns
 
-try:
-    from runtime.algorithms.state_based import _chain
-except ImportError:
-    _chain = None  # type: ignore[assignment]
+_native = find_native("runtime.algorithms.state_based._chain")
 
 
 class Rows(NamedTuple):
@@ -41,7 +39,7 @@ class Rows(NamedTuple):
 
 
 class Way(NamedTuple):
-    """How messages of one type are handled: by which method, its revision, and what a version takes beside its state."""
+    """How messages of a type are handled: by which method, its revision, and what a version takes beside its state."""
 
     method: Method
     revision: int
@@ -64,12 +62,11 @@ class Known(NamedTuple):
 
 
 class Progress:
-    """How far a chain is: the newest `state`, its encoded bytes `before`, when it was made, and its version's `number`.
+    """How far a chain is: the newest `state`, its encoded bytes `before`, when it was made, its version's `number`.
 
-    `made` and `afters` are the versions made since, and the encoded states after them; they take `size` bytes raw, beside states
-    that are as they were. `documents` are those of the last message, and `excess` is the size of a version that is too
-    large to be stored. `is_calling` says that a handler is running, or that what it did is being looked at: an error is
-    the user's then.
+    `made` and `afters` are the versions made since, and the encoded states after them; they take `size` bytes raw.
+    `documents` are those of the last message, and `excess` is the size of a version that is too large to be stored.
+    `is_calling` says that a handler is running, or that what it did is being looked at: an error is the user's then.
     """
 
     __slots__ = ("afters", "before", "documents", "excess", "is_calling", "last_now", "made", "number",
@@ -89,7 +86,7 @@ class Progress:
 
 
 class Replays:
-    """What replays gave: the encoded states after them, and what was published; the last `state`, and its bytes `before`.
+    """What replays gave: the encoded states after them, what was published; the last `state`, and its bytes `before`.
 
     `error` says why the next one failed, None when none did; `is_calling` is that of `Progress`.
     """
@@ -121,7 +118,8 @@ class Chain:
         self._room = room
         self._ways = _ways(handler)
         plain = handler.codec.plain
-        self._native = None if _chain is None or plain is None else self._parts(plain)
+        is_native = _native is not None and plain is not None and len(plain.shape.names) <= _native.MAX_FIELDS
+        self._parts = self._parts_of(plain) if is_native else None
 
     def handle(self, progress: Progress, rows: Rows, size: int, place: str | None = None) -> None:
         """Handle messages until there are no more, their versions take `size` bytes, or one has made documents.
@@ -129,8 +127,8 @@ class Chain:
         `place` begins the names of their documents, None when there is no store for them. Ends too before a version that
         is too large. Raises what a handler raises, and what is wrong with what it returns.
         """
-        if self._native is not None and place is None:
-            _chain.handle(self._native, progress, rows, size, limits.MAX_STATE_BYTES)
+        if self._parts is not None and place is None:
+            _native.handle(self._parts, progress, rows, size, limits.MAX_STATE_BYTES)
             return
         handler, clock, ways = self._handler, self._clock, self._ways
         made, afters = progress.made, progress.afters
@@ -175,10 +173,11 @@ class Chain:
     def replay(self, replays: Replays, known: Sequence[Known]) -> None:
         """Handle messages as they were handled first, each on the state before its own version.
 
-        Raises what a handler raises, what is wrong with what it returns, and `CodecError` for a state that cannot be read.
+        Raises what a handler raises, what is wrong with what it returns, and `CodecError` for a state that cannot be
+        read.
         """
-        if self._native is not None:
-            _chain.replay(self._native, replays, known)
+        if self._parts is not None:
+            _native.replay(self._parts, replays, known)
             return
         handler = self._handler
         for message_id, method, message, now, headers, captured, before in known:
@@ -203,12 +202,11 @@ class Chain:
             replays.afters.append(after)
             replays.published.append(context.published)
 
-    def _parts(self, plain: Plain) -> tuple[Any, ...]:
+    def _parts_of(self, plain: Plain) -> tuple[Any, ...]:
         """Return what the loop in C needs to know, which does not know these classes."""
         handler, codec = self._handler, self._handler.codec
-        names, types, fields, max_bytes = plain.shape
         about = handler.name, self._business_id, self._clock, self._ways, handler.draw_key, self._room
-        of_states = handler.state_type, names, types, fields, max_bytes, codec.serialize
+        of_states = handler.state_type, *plain.shape, codec.serialize
         return (Context, *about, *of_states, codec.reread, partial(settle, handler), size_beside_state)
 
 

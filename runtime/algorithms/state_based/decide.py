@@ -299,7 +299,9 @@ def _copy(known: Known, transaction: Transaction) -> Copy:
     position, version = known
     deliveries, envelopes = transaction.deliveries, transaction.deliveries.envelopes
     message: Any = deliveries.messages[position]
-    return Copy(envelopes.message_ids[position], deliveries.routes[envelopes.types[position]], message, version)
+    return Copy(
+        envelopes.message_ids[position], deliveries.routes[envelopes.types[position]], message, version
+    )
 
 
 def _first_outputs(known: Known, transaction: Transaction) -> Sequence[Output] | None:

@@ -56,7 +56,9 @@ class Handling:
         progress = Progress(transaction.state, transaction.before, transaction.last_now, transaction.number)
         failure = None
         try:
-            self._chain.handle(progress, rows, room.size, transaction.attempt and self._place(transaction.attempt))
+            self._chain.handle(
+                progress, rows, room.size, transaction.attempt and self._place(transaction.attempt)
+            )
         except BaseException as error:
             if not progress.is_calling or is_from_outside(error):
                 raise

@@ -107,9 +107,7 @@ class Replayer:
         return Replayed(after, context.published)
 
 
-def meets_digests(
-    replays: Replays, versions: Sequence[Version]
-) -> Iterator[bool]:
+def meets_digests(replays: Replays, versions: Sequence[Version]) -> Iterator[bool]:
     """Say of each replay whether it meets the digests of its version."""
     states, outputs = digests_of_states(replays.afters), digests_of_outputs(replays.published)
     for state, output, version in zip(states, outputs, versions, strict=False):

@@ -238,7 +238,13 @@ class Verifier:
         return self._finding(delivery, business_id, verdict, known, error=problem)
 
     def _compared(
-        self, delivery: Delivery, business_id: str, known: Version, replayed: Replayed, *, is_same: bool = False
+        self,
+        delivery: Delivery,
+        business_id: str,
+        known: Version,
+        replayed: Replayed,
+        *,
+        is_same: bool = False,
     ) -> Finding:
         """Return the finding on a message that was replayed; `is_same` says that it is known to be as it was."""
         try:

@@ -113,7 +113,11 @@ def _repeated(values: Sequence[str | None], ends: Sequence[int]) -> pa.Array:
     """Return a column that has each value up to the row before its end."""
     if not ends or not ends[-1]:
         return pa.array([], _STRING)
-    runs = [(end, value) for (before, end), value in zip(pairwise([0, *ends]), values, strict=True) if end > before]
+    runs = [
+        (end, value)
+        for (before, end), value in zip(pairwise([0, *ends]), values, strict=True)
+        if end > before
+    ]
     encoded = pa.RunEndEncodedArray.from_arrays(
         pa.array([end for end, _ in runs], pa.int32()), pa.array([value for _, value in runs], _STRING)
     )

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from runtime.algorithms.state_based import process as state_based
-from runtime.algorithms.state_based.decide import Decider
 from runtime.algorithms.state_based.transaction import Transaction
 from tests.model.mistakes.mistake import Mistake
+from tests.model.mistakes.replays import replay_with_other_versions
 from tests.model.scenarios.batches import ATTEMPTS, BATCHES, IN_PARTS
 from tests.model.world import Bounds
 
@@ -17,12 +17,7 @@ StateBased: Any = state_based.StateBased
 
 
 def _batches_are_not_told_apart(patch: pytest.MonkeyPatch) -> None:
-    replay: Any = Decider._replay
-
-    def replay_of_no_batch(self: Any, known: Any, transaction: Any) -> None:
-        replay(self, known._replace(version=known.version._replace(batch=None)), transaction)
-
-    patch.setattr(Decider, "_replay", replay_of_no_batch)
+    replay_with_other_versions(patch, lambda version, _: version._replace(batch=None))
 
 
 def _what_was_refused_is_kept(patch: pytest.MonkeyPatch) -> None:

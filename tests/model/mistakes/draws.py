@@ -12,9 +12,9 @@ from handlers import Context
 from handlers.context import _pack
 from handlers.draws import Seed
 from runtime.algorithms.state_based import decide
-from runtime.algorithms.state_based.decide import Decider
 from runtime.algorithms.state_based.replay import Replayer
 from tests.model.mistakes.mistake import Mistake
+from tests.model.mistakes.replays import replay_with_other_versions
 from tests.model.processes import Dependencies
 from tests.model.scenarios.state_based import StateBasedScenario, deliver, messages
 from tests.model.scribe import two_handlers, write
@@ -37,12 +37,19 @@ def _random_of_the_process(patch: pytest.MonkeyPatch) -> None:
 
 def _time_of_the_process(patch: pytest.MonkeyPatch) -> None:
     replay: Any = Replayer.replay
+    replay_all: Any = Replayer.replay_all
 
-    def at_another_time(self: Any, message_id: str, route: Any, message: Any, known: Any) -> Any:
-        record = known.record._replace(now=Dependencies.process.clock())
-        return replay(self, message_id, route, message, known._replace(record=record))
+    def at_another_time(known: Any) -> Any:
+        return known._replace(record=known.record._replace(now=Dependencies.process.clock()))
 
-    patch.setattr(Replayer, "replay", at_another_time)
+    def one_at_another_time(self: Any, message_id: str, route: Any, message: Any, known: Any) -> Any:
+        return replay(self, message_id, route, message, at_another_time(known))
+
+    def all_at_another_time(self: Any, copies: Any) -> Any:
+        return replay_all(self, [copy._replace(version=at_another_time(copy.version)) for copy in copies])
+
+    patch.setattr(Replayer, "replay", one_at_another_time)
+    patch.setattr(Replayer, "replay_all", all_at_another_time)
 
 
 def _capture_anew(patch: pytest.MonkeyPatch) -> None:
@@ -54,13 +61,9 @@ def _capture_anew(patch: pytest.MonkeyPatch) -> None:
 
 
 def _latest_state(patch: pytest.MonkeyPatch) -> None:
-    replay_known: Any = Decider._replay
-
-    def on_the_latest_state(self: Any, known: Any, transaction: Any) -> None:
-        version = known.version._replace(before=transaction.before)
-        replay_known(self, known._replace(version=version), transaction)
-
-    patch.setattr(Decider, "_replay", on_the_latest_state)
+    replay_with_other_versions(
+        patch, lambda version, transaction: version._replace(before=transaction.before)
+    )
 
 
 def _ids_of_the_message_alone(patch: pytest.MonkeyPatch) -> None:
