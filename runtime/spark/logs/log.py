@@ -125,6 +125,10 @@ def _judge(log: DataFrame, source: str | None, limits: MessageLimits) -> _Judged
         _map(types["headers"]).alias("entries"),
     )
     checked = read.selectExpr("*", f"{first_of(_checks(types))} AS problem")
+    if "line" not in types:
+        # Written for a row that is no message only: writing each would take longer than all that is read of it.
+        is_kept = sf.expr(f"problem IS NOT NULL AND {EXCESS} IS NULL")
+        checked = checked.withColumn("line", sf.when(is_kept, _line(types)))
     # The line of a row that is no message is kept, unless that is too large.
     excess = f"CASE WHEN {EXCESS} IS NOT NULL THEN {EXCESS} WHEN problem IS NOT NULL THEN {measured_row(limits)} END"
     return _Judged(checked.withColumn(EXCESS, sf.expr(excess)), types)
@@ -248,14 +252,14 @@ def _check_columns(log: DataFrame) -> DataFrame:
         for name in OPTIONAL
     ]
     whole = sf.struct(*(sf.col(_quoted(name)) for name in log.columns))
-    return log.select(*REQUIRED, *given, _line(log).alias("line"), whole.alias(_GIVEN))
+    return log.select(*REQUIRED, *given, whole.alias(_GIVEN))
 
 
-def _line(log: DataFrame) -> Column:
+def _line(types: _Types) -> Column:
     """Return rows as JSON lines, from which they can be read as they were; a msgpack body in hexadecimal digits."""
-    columns = {name: sf.col(_quoted(name)) for name in log.columns}
-    if isinstance(log.schema["body"].dataType, BinaryType):
-        columns["body"] = sf.lower(sf.hex("body"))
+    columns = {name: sf.col(f"{_GIVEN}.{_quoted(name)}") for name in types[_GIVEN].fieldNames()}
+    if isinstance(types["body"], BinaryType):
+        columns["body"] = sf.lower(sf.hex(columns["body"]))
     return sf.to_json(sf.struct(*(column.alias(name) for name, column in columns.items())), _TIMES)
 
 
