@@ -15,8 +15,9 @@ from runtime.messages.outputs import Outputs, outputs_of, outputs_of_all
 class Outcomes(Sequence[Outcome]):
     """How deliveries ended, in their order: the first ones, while there are fewer outcomes than `envelopes`.
 
-    For each there is its status, the version that its message made and when, and what it published. `refused` has the outcomes, by position, that say more than their ends do, such as dead letters. As a sequence it
-    gives the outcomes one by one, each made when it is asked for.
+    For each there is its status, the version that its message made and when, and what it published. `refused` has the
+    outcomes, by position, that say more than that, such as dead letters. As a sequence it gives the outcomes one by
+    one, each made when it is asked for.
     """
 
     __slots__ = (

@@ -1,7 +1,7 @@
 """New versions: what handlers made of messages, from then on until it is stored.
 
-While handlers run a version is a row of `MadeColumns`. Its record has the rest from the delivery of its message, and digests; that
-is made for many versions at once.
+While handlers run a version is a row of `MadeColumns`. Its record has the rest from the delivery of its message, and
+digests; that is made for many versions at once.
 """
 
 from __future__ import annotations

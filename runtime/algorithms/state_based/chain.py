@@ -118,14 +118,13 @@ class Chain:
         self._room = room
         self._ways = _ways(handler)
         plain = handler.codec.plain
-        is_native = _native is not None and plain is not None and len(plain.shape.names) <= _native.MAX_FIELDS
-        self._parts = self._parts_of(plain) if is_native else None
+        self._parts = None if plain is None or not _takes(plain) else self._parts_of(plain)
 
     def handle(self, progress: Progress, rows: Rows, size: int, place: str | None = None) -> None:
         """Handle messages until there are no more, their versions take `size` bytes, or one has made documents.
 
-        `place` begins the names of their documents, None when there is no store for them. Ends too before a version that
-        is too large. Raises what a handler raises, and what is wrong with what it returns.
+        `place` begins the names of their documents, None when there is no store for them. Ends too before a version
+        that is too large. Raises what a handler raises, and what is wrong with what it returns.
         """
         if self._parts is not None and place is None:
             _native.handle(self._parts, progress, rows, size, limits.MAX_STATE_BYTES)
@@ -208,6 +207,11 @@ class Chain:
         about = handler.name, self._business_id, self._clock, self._ways, handler.draw_key, self._room
         of_states = handler.state_type, *plain.shape, codec.serialize
         return (Context, *about, *of_states, codec.reread, partial(settle, handler), size_beside_state)
+
+
+def _takes(plain: Plain) -> bool:
+    """Say whether there is a loop in C, and it takes states of so many fields."""
+    return _native is not None and len(plain.shape.names) <= _native.MAX_FIELDS
 
 
 @lru_cache(maxsize=64)

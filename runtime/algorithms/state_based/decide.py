@@ -92,7 +92,7 @@ class Decider:
         return sorted({*known, *(place for place, each in enumerate(messages) if type(each) is Outcome)})
 
     def _decide_on_some(self, position: int, transaction: Transaction) -> None:
-        """Decide on a delivery that may be anything, and on those after it that are copies of known messages as it is."""
+        """Decide on a delivery that may be anything, and on those after it that are plain copies as it is."""
         known = [] if self._batch.is_redrive else self._copies_from(position, transaction)
         if known:
             self._replay_all(known, transaction)
@@ -176,7 +176,7 @@ class Decider:
         self._refuse(known.position, refused, transaction)
 
     def _compare(self, known: Known, replayed: Replayed, transaction: Transaction) -> None:
-        """Conclude a duplicate, if its replay is as its message was handled first, else refuse it. Raises `CodecError`."""
+        """Conclude a duplicate if its replay is as its message was handled first, or refuse it. Raises `CodecError`."""
         position, version = known
         difference = find_difference(
             self._handler, replayed, version, lambda: _first_outputs(known, transaction)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
@@ -257,7 +257,8 @@ def _check_columns(log: DataFrame) -> DataFrame:
 
 def _line(types: _Types) -> Column:
     """Return rows as JSON lines, from which they can be read as they were; a msgpack body in hexadecimal digits."""
-    columns = {name: sf.col(f"{_GIVEN}.{_quoted(name)}") for name in types[_GIVEN].fieldNames()}
+    given: Any = types[_GIVEN]
+    columns = {name: sf.col(f"{_GIVEN}.{_quoted(name)}") for name in given.names}
     if isinstance(types["body"], BinaryType):
         columns["body"] = sf.lower(sf.hex(columns["body"]))
     return sf.to_json(sf.struct(*(column.alias(name) for name, column in columns.items())), _TIMES)
