@@ -6,29 +6,37 @@
 
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
+#include <stddef.h>
 
 #define MAX_FIELDS 64
 
-/* What `Chain._parts` gives, in its order: references are borrowed from that tuple. */
+/* What `Chain._parts` gives, in its order: references are borrowed from that tuple. `longest` is `max_bytes` as a
+   number. */
 typedef struct {
     PyObject *context_type;
     PyObject *handler, *business_id, *clock, *ways, *draw_key, *room;
     PyObject *state_type, *names, *types, *fields, *max_bytes, *serialize, *reread;
     PyObject *settle, *size_beside_state;
+    Py_ssize_t longest;
 } Parts;
 
-#define PARTS ((Py_ssize_t)(sizeof(Parts) / sizeof(PyObject *)))
+#define PARTS ((Py_ssize_t)(offsetof(Parts, longest) / sizeof(PyObject *)))
 
 /* The columns of `Rows`, borrowed as well. */
 typedef struct {
     PyObject *message_ids, *types, *headers, *messages;
 } Columns;
 
-/* How a message is handled, borrowed too; a run ends when its versions take `room` bytes. */
+/* A message and how it is handled: references are borrowed from what the caller holds meanwhile. */
 typedef struct {
-    PyObject *type, *headers, *method, *revision;
-    Py_ssize_t size, room, max_state;
+    PyObject *message_id, *type, *headers, *message, *method, *revision;
+    Py_ssize_t size;
 } Way;
+
+/* The bounds of a run: it ends when its versions take `room` bytes, and before one with a larger part than `most`. */
+typedef struct {
+    Py_ssize_t room, most;
+} Bounds;
 
 /* Where the loop stands; references are its own. */
 typedef struct {
@@ -37,9 +45,17 @@ typedef struct {
     Py_ssize_t size;
 } Chain;
 
+/* The state that a message is handled on: the values that its fields have before the call, and its encoded bytes.
+   References to values are its own, the others are borrowed. */
+typedef struct {
+    PyObject *state, *before;
+    PyObject *values[MAX_FIELDS];
+    Py_ssize_t count;
+} Input;
+
 /* What one message came to; references are its own. */
 typedef struct {
-    PyObject *returned, *after, *published;
+    PyObject *returned, *after, *captured, *published, *documents;
 } Link;
 
 typedef struct {
@@ -50,89 +66,104 @@ typedef struct {
 
 static Names *names_of(PyObject *module) { return PyModule_GetState(module); }
 
-/* Whether a model has the fields of its type in their order, all of them set. With `values` each must be the very one
-   that it was; without, each must have exactly a type of its field. -1 stands for an error. */
-static int is_plain(const Names *names, const Parts *parts, PyObject *model, PyObject **values)
+/* Whether a value is exactly of a type that its field has. No other type's hash is asked for, which may be anything. */
+static int is_of(PyObject *value, PyObject *types)
 {
-    Py_ssize_t count = PyTuple_GET_SIZE(parts->names), index = 0, at = 0;
-    PyObject *fields = PyObject_GenericGetDict(model, NULL), *name, *value;
-    if (fields == NULL)
-        return -1;
-    int found = PyDict_GET_SIZE(fields) == count;
-    while (found > 0 && PyDict_Next(fields, &at, &name, &value)) {
-        PyObject *expected = PyTuple_GET_ITEM(parts->names, index);
-        found = name == expected ? 1 : PyObject_RichCompareBool(name, expected, Py_EQ);
-        if (found > 0)
-            found = values != NULL
-                        ? value == values[index]
-                        : PySet_Contains(PyTuple_GET_ITEM(parts->types, index), (PyObject *)Py_TYPE(value));
-        index++;
-    }
-    Py_DECREF(fields);
-    if (found <= 0)
-        return found;
+    PyTypeObject *type = Py_TYPE(value);
+    if (type != &PyUnicode_Type && type != &PyLong_Type && type != &PyFloat_Type && type != &PyBool_Type
+        && value != Py_None)
+        return 0;
+    return PySet_Contains(types, (PyObject *)type);
+}
+
+/* Whether a model has the fields of its type in their order, all of them set. With `values` each must be the very one
+   that it was; without, each must have exactly a type of its field. -1 stands for an error.
+
+   Only the first comparison may run code of the user's, so that nothing is changed once the fields are looked at. */
+static int is_plain(const Names *names, const Parts *parts, PyObject *model, PyObject *const *values)
+{
     PyObject *set = PyObject_GetAttr(model, names->fields_set);
     if (set == NULL)
         return -1;
-    found = PyObject_RichCompareBool(set, parts->fields, Py_EQ);
+    int found = PyAnySet_CheckExact(set) ? PyObject_RichCompareBool(set, parts->fields, Py_EQ) : 0;
     Py_DECREF(set);
+    if (found <= 0)
+        return found;
+    PyObject *fields = PyObject_GenericGetDict(model, NULL), *name, *value;
+    if (fields == NULL)
+        return -1;
+    Py_ssize_t index = 0, at = 0;
+    found = PyDict_CheckExact(fields) && PyDict_GET_SIZE(fields) == PyTuple_GET_SIZE(parts->names);
+    while (found > 0 && PyDict_Next(fields, &at, &name, &value)) {
+        PyObject *expected = PyTuple_GET_ITEM(parts->names, index);
+        if (name != expected)
+            found = PyUnicode_CheckExact(name) ? PyObject_RichCompareBool(name, expected, Py_EQ) : 0;
+        if (found > 0)
+            found = values != NULL ? value == values[index] : is_of(value, PyTuple_GET_ITEM(parts->types, index));
+        index++;
+    }
+    Py_DECREF(fields);
     return found;
 }
 
-/* Take the values that the fields of a state have, to compare them after the call: how many there are, -1 for an error. */
-static Py_ssize_t take_values(PyObject *state, PyObject **values)
+/* Take the values that the fields of the input state have, to compare them after the call: 0, or -1 for an error. What
+   is beyond those of a plain state is left out. */
+static int take_values(Input *input)
 {
-    PyObject *fields = PyObject_GenericGetDict(state, NULL), *name, *value;
+    PyObject *fields = PyObject_GenericGetDict(input->state, NULL), *name, *value;
     if (fields == NULL)
         return -1;
-    Py_ssize_t count = 0, at = 0;
-    while (count < MAX_FIELDS && PyDict_Next(fields, &at, &name, &value))
-        values[count++] = Py_NewRef(value);
+    Py_ssize_t at = 0;
+    int result = 0;
+    if (PyDict_CheckExact(fields)) {
+        while (input->count < MAX_FIELDS && PyDict_Next(fields, &at, &name, &value))
+            input->values[input->count++] = Py_NewRef(value);
+    }
+    else {
+        PyObject *list = PyMapping_Values(fields); /* which asks a dict with methods of its own */
+        for (; list != NULL && input->count < Py_MIN(MAX_FIELDS, PyList_GET_SIZE(list)); input->count++)
+            input->values[input->count] = Py_NewRef(PyList_GET_ITEM(list, input->count));
+        result = list == NULL ? -1 : 0;
+        Py_XDECREF(list);
+    }
     Py_DECREF(fields);
-    return count;
+    return result;
 }
 
 /* Encode what a handler returned, if it is plainly what it should be: 1 with the bytes in `after`, else 0, or -1. */
-static int encode(const Names *names, const Parts *parts, const Chain *chain, PyObject *returned, PyObject **values,
-                  PyObject **after)
+static int encode(const Names *names, const Parts *parts, const Input *input, Link *link)
 {
-    if ((PyObject *)Py_TYPE(returned) != parts->state_type)
+    if ((PyObject *)Py_TYPE(link->returned) != parts->state_type || input->count != PyTuple_GET_SIZE(parts->names))
         return 0;
-    int plain = is_plain(names, parts, chain->state, values);
+    int plain = is_plain(names, parts, input->state, input->values);
     if (plain <= 0)
         return plain;
-    if (returned == chain->state) {
-        *after = Py_NewRef(chain->before);
+    if (link->returned == input->state) {
+        link->after = Py_NewRef(input->before);
         return 1;
     }
-    plain = is_plain(names, parts, returned, NULL);
+    plain = is_plain(names, parts, link->returned, NULL);
     if (plain <= 0)
         return plain;
-    PyObject *given[] = {returned, Py_True, Py_False};
-    *after = PyObject_Vectorcall(parts->serialize, given, 1, names->serialize_keywords);
-    if (*after == NULL) {
-        if (!PyErr_ExceptionMatches(PyExc_Exception))
-            return -1;
-        PyErr_Clear(); /* what is wrong is told by who settles it */
-        return 0;
-    }
-    if (PyBytes_Check(*after)
-        && (parts->max_bytes == Py_None || PyBytes_GET_SIZE(*after) <= PyLong_AsSsize_t(parts->max_bytes)))
+    PyObject *given[] = {link->returned, Py_True, Py_False};
+    link->after = PyObject_Vectorcall(parts->serialize, given, 1, names->serialize_keywords);
+    if (link->after == NULL)
+        return -1;
+    if (PyBytes_Check(link->after) && PyBytes_GET_SIZE(link->after) <= parts->longest)
         return 1;
-    Py_CLEAR(*after);
+    Py_CLEAR(link->after);
     return 0;
 }
 
 /* Have what a handler did settled by Python. */
-static int settle(const Parts *parts, const Chain *chain, PyObject *method, PyObject **values, Py_ssize_t count,
-                  PyObject *context, Link *link)
+static int settle(const Parts *parts, const Input *input, PyObject *method, PyObject *context, Link *link)
 {
-    PyObject *list = PyList_New(count);
+    PyObject *list = PyList_New(input->count);
     if (list == NULL)
         return -1;
-    for (Py_ssize_t index = 0; index < count; index++)
-        PyList_SET_ITEM(list, index, Py_NewRef(values[index]));
-    PyObject *given[] = {method, chain->state, list, chain->before, link->returned, context};
+    for (Py_ssize_t index = 0; index < input->count; index++)
+        PyList_SET_ITEM(list, index, Py_NewRef(input->values[index]));
+    PyObject *given[] = {method, input->state, list, input->before, link->returned, context};
     PyObject *settled = PyObject_Vectorcall(parts->settle, given, 6, NULL);
     Py_DECREF(list);
     if (settled == NULL)
@@ -147,43 +178,54 @@ static int settle(const Parts *parts, const Chain *chain, PyObject *method, PyOb
     return parsed ? 0 : -1;
 }
 
-/* Call a method for a message, and look at what it did. `is_calling` says whether an error is the user's. */
-static int call(const Names *names, const Parts *parts, const Chain *chain, PyObject *method, PyObject *message,
-                PyObject *context, Link *link, int *is_calling)
+/* Look at what a method did once it has returned something: 0, or -1 for an error, which is the user's. */
+static int look(const Names *names, const Parts *parts, const Input *input, PyObject *method, PyObject *context,
+                Link *link)
 {
-    PyObject *values[MAX_FIELDS], *exceeded = NULL;
-    Py_ssize_t count = take_values(chain->state, values);
-    if (count < 0)
+    PyObject *exceeded = PyObject_GetAttr(context, names->exceeded);
+    if (exceeded == NULL)
         return -1;
-    *is_calling = 1;
-    PyObject *given[] = {chain->state, message, context};
-    link->returned = PyObject_Vectorcall(method, given, 3, NULL);
-    if (link->returned != NULL)
-        exceeded = PyObject_GetAttr(context, names->exceeded);
-    int result = exceeded == NULL ? -1 : 0;
-    if (exceeded == Py_None)
-        result = encode(names, parts, chain, link->returned, values, &link->after);
-    if (result == 0)
-        result = settle(parts, chain, method, values, count, context, link);
-    if (result >= 0) {
-        link->published = PyObject_GetAttr(context, names->published);
-        result = link->published == NULL ? -1 : 0;
+    int result = exceeded == Py_None ? encode(names, parts, input, link) : 0;
+    Py_DECREF(exceeded);
+    if (result < 0 && PyErr_ExceptionMatches(PyExc_Exception)) {
+        PyErr_Clear(); /* what is wrong is told by who settles it */
+        result = 0;
     }
-    *is_calling = result < 0;
-    Py_XDECREF(exceeded);
-    while (count > 0)
-        Py_DECREF(values[--count]);
+    if (result == 0)
+        result = settle(parts, input, method, context, link);
+    if (result >= 0)
+        link->published = PyObject_GetAttr(context, names->published);
+    return link->published == NULL ? -1 : 0;
+}
+
+/* Call a method for a message, and look at what it did. `is_calling` says whether an error is the user's. */
+static int call(const Names *names, const Parts *parts, PyObject *state, PyObject *before, PyObject *method,
+                PyObject *message, PyObject *context, Link *link, int *is_calling)
+{
+    Input input;
+    input.state = state;
+    input.before = before;
+    input.count = 0;
+    int result = take_values(&input);
+    if (result == 0) {
+        PyObject *given[] = {state, message, context};
+        link->returned = PyObject_Vectorcall(method, given, 3, NULL);
+        result = link->returned == NULL ? -1 : look(names, parts, &input, method, context, link);
+        *is_calling = result < 0;
+    }
+    while (input.count > 0)
+        Py_DECREF(input.values[--input.count]);
     return result;
 }
 
 /* Return how many bytes a version takes beside its state, -1 for an error. */
 static Py_ssize_t size_beside(const Parts *parts, const Way *way, PyObject *captured)
 {
-    int has_headers = PyObject_IsTrue(way->headers), has_captured = PyObject_IsTrue(captured);
-    if (has_headers < 0 || has_captured < 0)
-        return -1;
-    if (!has_headers && !has_captured)
-        return way->size;
+    int is_more = PyObject_IsTrue(way->headers);
+    if (is_more == 0)
+        is_more = PyObject_IsTrue(captured);
+    if (is_more <= 0)
+        return is_more < 0 ? -1 : way->size;
     PyObject *given[] = {way->type, way->headers, captured};
     PyObject *size = PyObject_Vectorcall(parts->size_beside_state, given, 3, NULL);
     if (size == NULL)
@@ -193,18 +235,16 @@ static Py_ssize_t size_beside(const Parts *parts, const Way *way, PyObject *capt
     return found;
 }
 
-/* Note the version that a message made, and go on from there. */
-static int note(Chain *chain, Py_ssize_t position, PyObject *now, PyObject *revision, PyObject *captured,
-                Py_ssize_t beside, const Link *link)
+/* Note the version that a message made. */
+static int note(Chain *chain, Py_ssize_t position, PyObject *now, PyObject *revision, Py_ssize_t beside,
+                const Link *link)
 {
-    int is_captured = PyObject_IsTrue(captured);
-    int is_same = PyObject_RichCompareBool(link->after, chain->before, Py_EQ);
-    if (is_captured < 0 || is_same < 0)
-        return -1;
-    PyObject *at = PyLong_FromSsize_t(position);
+    int is_captured = PyObject_IsTrue(link->captured);
+    int is_same = is_captured < 0 ? -1 : PyObject_RichCompareBool(link->after, chain->before, Py_EQ);
+    PyObject *at = is_same < 0 ? NULL : PyLong_FromSsize_t(position);
     int failed = at == NULL || PyList_Append(chain->positions, at) || PyList_Append(chain->nows, now)
                  || PyList_Append(chain->revisions, revision)
-                 || PyList_Append(chain->captured, is_captured ? captured : Py_None)
+                 || PyList_Append(chain->captured, is_captured ? link->captured : Py_None)
                  || PyList_Append(chain->published, link->published) || PyList_Append(chain->afters, link->after);
     Py_XDECREF(at);
     if (failed)
@@ -225,14 +265,16 @@ static void forget(Link *link)
 {
     Py_XDECREF(link->returned);
     Py_XDECREF(link->after);
+    Py_XDECREF(link->captured);
     Py_XDECREF(link->published);
+    Py_XDECREF(link->documents);
 }
 
 /* Return what the clock says, or when the newest version was made, if that is later. */
 static PyObject *time_of(const Parts *parts, const Chain *chain)
 {
     PyObject *now = PyObject_CallNoArgs(parts->clock);
-    int is_earlier = now == NULL ? -1 : PyObject_RichCompareBool(now, chain->last_now, Py_LT);
+    int is_earlier = now == NULL ? -1 : PyObject_RichCompareBool(chain->last_now, now, Py_GT);
     if (is_earlier > 0)
         Py_SETREF(now, Py_NewRef(chain->last_now));
     if (is_earlier < 0)
@@ -241,94 +283,128 @@ static PyObject *time_of(const Parts *parts, const Chain *chain)
 }
 
 /* Keep the version that a call made: 1 to go on, 0 when the run ends, -1 for an error. */
-static int keep(const Names *names, const Parts *parts, const Way *way, Chain *chain, Py_ssize_t position,
-                PyObject *now, PyObject *context, const Link *link, PyObject *progress)
+static int keep(const Names *names, const Parts *parts, const Way *way, const Bounds *bounds, Chain *chain,
+                Py_ssize_t position, PyObject *now, const Link *link, PyObject *progress)
 {
-    PyObject *captured = PyObject_GetAttr(context, names->captured);
-    PyObject *documents = PyObject_GetAttr(context, names->documents);
-    int result = -1, is_documented = documents == NULL ? -1 : PyObject_IsTrue(documents);
-    Py_ssize_t beside = captured == NULL ? -1 : size_beside(parts, way, captured);
-    if (is_documented >= 0 && beside >= 0) {
-        Py_ssize_t largest = Py_MAX(beside, PyBytes_GET_SIZE(link->after));
-        if (largest > way->max_state) {
-            PyObject *excess = PyLong_FromSsize_t(largest);
-            result = excess == NULL || PyObject_SetAttr(progress, names->excess, excess) ? -1 : 0;
-            Py_XDECREF(excess);
-        }
-        else if (note(chain, position, now, way->revision, captured, beside, link) == 0) {
-            follow(chain, link);
-            result = is_documented ? PyObject_SetAttr(progress, names->documents, documents) : chain->size < way->room;
-        }
+    Py_ssize_t beside = size_beside(parts, way, link->captured);
+    if (beside < 0)
+        return -1;
+    Py_ssize_t largest = Py_MAX(beside, PyBytes_GET_SIZE(link->after));
+    if (largest > bounds->most) {
+        PyObject *excess = PyLong_FromSsize_t(largest);
+        int failed = excess == NULL || PyObject_SetAttr(progress, names->excess, excess);
+        Py_XDECREF(excess);
+        return failed ? -1 : 0;
     }
-    Py_XDECREF(captured);
-    Py_XDECREF(documents);
-    return result;
+    if (note(chain, position, now, way->revision, beside, link))
+        return -1;
+    follow(chain, link);
+    int is_last = PyObject_IsTrue(link->documents);
+    if (is_last < 0 || (!is_last && chain->size < bounds->room))
+        return is_last < 0 ? -1 : 1;
+    return PyObject_SetAttr(progress, names->documents, link->documents) ? -1 : 0;
 }
 
-/* Handle the message at a position: 1 to go on, 0 when the run ends, -1 for an error. */
-static int handle_one(const Names *names, const Parts *parts, const Columns *columns, Chain *chain,
-                      Py_ssize_t position, Py_ssize_t room, Py_ssize_t max_state, PyObject *progress, int *is_calling)
+/* Handle a message: 1 to go on, 0 when the run ends, -1 for an error. */
+static int handle_message(const Names *names, const Parts *parts, const Way *way, const Bounds *bounds, Chain *chain,
+                          Py_ssize_t position, PyObject *progress, int *is_calling)
 {
-    Way way = {.room = room, .max_state = max_state};
-    PyObject *message_id = PyList_GetItem(columns->message_ids, position);
-    PyObject *message = PyList_GetItem(columns->messages, position);
-    way.type = PyList_GetItem(columns->types, position);
-    way.headers = PyList_GetItem(columns->headers, position);
-    if (message_id == NULL || message == NULL || way.type == NULL || way.headers == NULL)
-        return -1;
-    PyObject *found = PyDict_GetItemWithError(parts->ways, way.type);
-    if (found == NULL) {
-        if (!PyErr_Occurred())
-            PyErr_SetObject(PyExc_KeyError, way.type);
-        return -1;
-    }
-    if (!PyArg_ParseTuple(found, "OOn", &way.method, &way.revision, &way.size))
-        return -1;
     PyObject *now = time_of(parts, chain);
     if (now == NULL)
         return -1;
-    PyObject *given[] = {parts->handler, parts->business_id, message_id, now, way.headers,
+    PyObject *given[] = {parts->handler, parts->business_id, way->message_id, now, way->headers,
                          parts->draw_key, parts->room};
     PyObject *context = PyObject_Vectorcall(parts->context_type, given, 5, names->context_keywords);
     Link link = {0};
-    int result = context == NULL ? -1 : call(names, parts, chain, way.method, message, context, &link, is_calling);
+    int result = context == NULL ? -1
+                                 : call(names, parts, chain->state, chain->before, way->method, way->message, context,
+                                        &link, is_calling);
+    if (result == 0 && (link.captured = PyObject_GetAttr(context, names->captured)) != NULL)
+        link.documents = PyObject_GetAttr(context, names->documents);
+    if (result == 0 && link.documents == NULL) {
+        *is_calling = 1; /* as it was the handler that has deleted them */
+        result = -1;
+    }
     if (result == 0)
-        result = keep(names, parts, &way, chain, position, now, context, &link, progress);
+        result = keep(names, parts, way, bounds, chain, position, now, &link, progress);
     forget(&link);
     Py_XDECREF(context);
     Py_DECREF(now);
     return result;
 }
 
-/* Replay a message on the state before its version: 0, or -1 for an error. */
+/* Take the cell of a column at a position, NULL for an error. */
+static PyObject *cell(PyObject *column, Py_ssize_t position)
+{
+    PyObject *found = PyList_GetItem(column, position);
+    return Py_XNewRef(found);
+}
+
+/* Handle the message at a position, as `handle_message` does; what it needs is held meanwhile. */
+static int handle_one(const Names *names, const Parts *parts, const Columns *columns, const Bounds *bounds,
+                      Chain *chain, Py_ssize_t position, PyObject *progress, int *is_calling)
+{
+    Way way = {0};
+    PyObject *found = NULL;
+    int result = -1;
+    if ((way.message_id = cell(columns->message_ids, position)) != NULL
+        && (way.type = cell(columns->types, position)) != NULL
+        && (way.headers = cell(columns->headers, position)) != NULL
+        && (way.message = cell(columns->messages, position)) != NULL) {
+        found = Py_XNewRef(PyDict_GetItemWithError(parts->ways, way.type));
+        if (found == NULL && !PyErr_Occurred())
+            PyErr_SetObject(PyExc_KeyError, way.type);
+        if (found != NULL && PyArg_ParseTuple(found, "OOn", &way.method, &way.revision, &way.size))
+            result = handle_message(names, parts, &way, bounds, chain, position, progress, is_calling);
+    }
+    Py_XDECREF(found);
+    Py_XDECREF(way.message_id);
+    Py_XDECREF(way.type);
+    Py_XDECREF(way.headers);
+    Py_XDECREF(way.message);
+    return result;
+}
+
+/* Replay a message on the state before its version, encoded in `before`: 0, or -1 for an error. */
+static int replay_on(const Names *names, const Parts *parts, PyObject *state, PyObject *before, Chain *chain,
+                     const Way *way, PyObject *now, PyObject *captured, int *is_calling)
+{
+    PyObject *recorded = captured == Py_None ? PyDict_New() : Py_NewRef(captured);
+    PyObject *given[] = {parts->handler, parts->business_id, way->message_id, now, way->headers,
+                         recorded, parts->draw_key};
+    PyObject *context =
+        recorded == NULL ? NULL : PyObject_Vectorcall(parts->context_type, given, 5, names->replay_keywords);
+    Link link = {0};
+    int result = context == NULL
+                     ? -1
+                     : call(names, parts, state, before, way->method, way->message, context, &link, is_calling);
+    if (result == 0) {
+        follow(chain, &link);
+        if (PyList_Append(chain->afters, link.after) || PyList_Append(chain->published, link.published))
+            result = -1;
+    }
+    forget(&link);
+    Py_XDECREF(context);
+    Py_XDECREF(recorded);
+    return result;
+}
+
+/* Replay a message as `replay_on` does, on the state that the one before left, if it was that one. */
 static int replay_one(const Names *names, const Parts *parts, Chain *chain, PyObject *known, int *is_calling)
 {
-    PyObject *message_id, *method, *message, *now, *headers, *captured, *before;
-    if (!PyArg_ParseTuple(known, "OOOOOOS", &message_id, &method, &message, &now, &headers, &captured, &before))
+    Way way = {0};
+    PyObject *now, *captured, *before;
+    if (!PyArg_ParseTuple(known, "OOOOOOS", &way.message_id, &way.method, &way.message, &now, &way.headers, &captured,
+                          &before))
         return -1;
     int is_next = chain->state == Py_None ? 0 : PyObject_RichCompareBool(chain->before, before, Py_EQ);
     if (is_next < 0)
         return -1;
-    if (!is_next) {
-        Link read = {.returned = PyObject_CallOneArg(parts->reread, before), .after = before};
-        if (read.returned == NULL)
-            return -1;
-        follow(chain, &read);
-        Py_DECREF(read.returned);
-    }
-    PyObject *recorded = captured == Py_None ? PyDict_New() : Py_NewRef(captured);
-    PyObject *given[] = {parts->handler, parts->business_id, message_id, now, headers, recorded, parts->draw_key};
-    PyObject *context =
-        recorded == NULL ? NULL : PyObject_Vectorcall(parts->context_type, given, 5, names->replay_keywords);
-    Link link = {0};
-    int result = context == NULL ? -1 : call(names, parts, chain, method, message, context, &link, is_calling);
-    if (result == 0 && (PyList_Append(chain->afters, link.after) || PyList_Append(chain->published, link.published)))
-        result = -1;
-    if (result == 0)
-        follow(chain, &link);
-    forget(&link);
-    Py_XDECREF(context);
-    Py_XDECREF(recorded);
+    PyObject *state = is_next ? Py_NewRef(chain->state) : PyObject_CallOneArg(parts->reread, before);
+    if (state == NULL)
+        return -1;
+    int result = replay_on(names, parts, state, before, chain, &way, now, captured, is_calling);
+    Py_DECREF(state);
     return result;
 }
 
@@ -359,12 +435,14 @@ static int take_parts(PyObject *tuple, Parts *parts)
     }
     for (Py_ssize_t index = 0; index < PARTS; index++)
         ((PyObject **)parts)[index] = PyTuple_GET_ITEM(tuple, index);
-    if (PyTuple_Check(parts->names) && PyTuple_Check(parts->types) && PyDict_Check(parts->ways)
-        && PyTuple_GET_SIZE(parts->names) <= MAX_FIELDS
-        && PyTuple_GET_SIZE(parts->names) == PyTuple_GET_SIZE(parts->types))
-        return 1;
-    PyErr_Format(PyExc_TypeError, "expected names and types of up to %d fields, and ways", MAX_FIELDS);
-    return 0;
+    if (!PyTuple_Check(parts->names) || !PyTuple_Check(parts->types) || !PyDict_Check(parts->ways)
+        || PyTuple_GET_SIZE(parts->names) > MAX_FIELDS
+        || PyTuple_GET_SIZE(parts->names) != PyTuple_GET_SIZE(parts->types)) {
+        PyErr_Format(PyExc_TypeError, "expected names and types of up to %d fields, and ways", MAX_FIELDS);
+        return 0;
+    }
+    parts->longest = parts->max_bytes == Py_None ? PY_SSIZE_T_MAX : PyLong_AsSsize_t(parts->max_bytes);
+    return parts->longest != -1 || !PyErr_Occurred();
 }
 
 /* Take an attribute: 0, or -1 when there is none. */
@@ -374,15 +452,26 @@ static int take(PyObject *of, const char *name, PyObject **taken)
     return *taken == NULL ? -1 : 0;
 }
 
-/* Take an attribute that is a list. */
-static int take_list(PyObject *of, const char *name, PyObject **taken)
+/* Take an attribute that is a list, or bytes. */
+static int take_a(PyTypeObject *type, PyObject *of, const char *name, PyObject **taken)
 {
     if (take(of, name, taken))
         return -1;
-    if (PyList_Check(*taken))
+    if (PyObject_TypeCheck(*taken, type))
         return 0;
-    PyErr_Format(PyExc_TypeError, "%s is no list", name);
+    PyErr_Format(PyExc_TypeError, "%s is no %s", name, type->tp_name);
     return -1;
+}
+
+/* Take an attribute that is a size. */
+static int take_size(PyObject *of, const char *name, Py_ssize_t *taken)
+{
+    PyObject *size;
+    if (take(of, name, &size))
+        return -1;
+    *taken = PyLong_AsSsize_t(size);
+    Py_DECREF(size);
+    return *taken == -1 && PyErr_Occurred() ? -1 : 0;
 }
 
 static void leave(Chain *chain)
@@ -396,25 +485,29 @@ static void leave(Chain *chain)
 static PyObject *handle(PyObject *module, PyObject *args)
 {
     PyObject *tuple, *progress, *made = NULL;
-    Py_ssize_t room, max_state, first, end;
+    Py_ssize_t first, end;
     Columns columns;
+    Bounds bounds;
     Parts parts;
     if (!PyArg_ParseTuple(args, "OO(O!O!O!O!nn)nn", &tuple, &progress, &PyList_Type, &columns.message_ids,
                           &PyList_Type, &columns.types, &PyList_Type, &columns.headers, &PyList_Type,
-                          &columns.messages, &first, &end, &room, &max_state)
+                          &columns.messages, &first, &end, &bounds.room, &bounds.most)
         || !take_parts(tuple, &parts))
         return NULL;
     const Names *names = names_of(module);
     Chain chain = {0};
     int is_calling = 0, result = -1;
-    if (!take(progress, "state", &chain.state) && !take(progress, "before", &chain.before)
-        && !take(progress, "last_now", &chain.last_now) && !take(progress, "made", &made)
-        && !take_list(made, "positions", &chain.positions) && !take_list(made, "nows", &chain.nows)
-        && !take_list(made, "revisions", &chain.revisions) && !take_list(made, "captured", &chain.captured)
-        && !take_list(made, "published", &chain.published) && !take_list(progress, "afters", &chain.afters)) {
+    if (!take(progress, "state", &chain.state) && !take_a(&PyBytes_Type, progress, "before", &chain.before)
+        && !take(progress, "last_now", &chain.last_now) && !take_size(progress, "size", &chain.size)
+        && !take(progress, "made", &made) && !take_a(&PyList_Type, made, "positions", &chain.positions)
+        && !take_a(&PyList_Type, made, "nows", &chain.nows)
+        && !take_a(&PyList_Type, made, "revisions", &chain.revisions)
+        && !take_a(&PyList_Type, made, "captured", &chain.captured)
+        && !take_a(&PyList_Type, made, "published", &chain.published)
+        && !take_a(&PyList_Type, progress, "afters", &chain.afters)) {
         result = 1;
         for (Py_ssize_t position = first; result > 0 && position < end; position++)
-            result = handle_one(names, &parts, &columns, &chain, position, room, max_state, progress, &is_calling);
+            result = handle_one(names, &parts, &columns, &bounds, &chain, position, progress, &is_calling);
         result = tell(names, progress, &chain, is_calling);
     }
     Py_XDECREF(made);
@@ -432,10 +525,14 @@ static PyObject *replay(PyObject *module, PyObject *args)
     Chain chain = {0};
     int is_calling = 0, result = -1;
     if (!take(replays, "state", &chain.state) && !take(replays, "before", &chain.before)
-        && !take_list(replays, "published", &chain.published) && !take_list(replays, "afters", &chain.afters)) {
+        && !take_a(&PyList_Type, replays, "published", &chain.published)
+        && !take_a(&PyList_Type, replays, "afters", &chain.afters)) {
         result = 0;
-        for (Py_ssize_t index = 0; result == 0 && index < PyList_GET_SIZE(known); index++)
-            result = replay_one(names, &parts, &chain, PyList_GET_ITEM(known, index), &is_calling);
+        for (Py_ssize_t index = 0; result == 0 && index < PyList_GET_SIZE(known); index++) {
+            PyObject *each = Py_NewRef(PyList_GET_ITEM(known, index));
+            result = replay_one(names, &parts, &chain, each, &is_calling);
+            Py_DECREF(each);
+        }
         result = tell(names, replays, &chain, is_calling);
     }
     leave(&chain);
@@ -462,15 +559,13 @@ static int prepare(PyObject *module)
     return PyErr_Occurred() ? -1 : PyModule_AddIntMacro(module, MAX_FIELDS);
 }
 
-static int clear(PyObject *module)
+/* There is nothing to traverse or clear before: no name leads back to the module. */
+static void release(void *module)
 {
     Names *names = names_of(module);
     for (size_t index = 0; names != NULL && index < sizeof(Names) / sizeof(PyObject *); index++)
         Py_CLEAR(((PyObject **)names)[index]);
-    return 0;
 }
-
-static void release(void *module) { clear(module); }
 
 static PyMethodDef methods[] = {
     {"handle", handle, METH_VARARGS, "Handle messages as `Chain.handle` does."},
@@ -489,7 +584,6 @@ static struct PyModuleDef definition = {
     .m_size = sizeof(Names),
     .m_methods = methods,
     .m_slots = slots,
-    .m_clear = clear,
     .m_free = release,
 };
 

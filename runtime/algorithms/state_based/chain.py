@@ -151,22 +151,23 @@ class Chain:
             progress.is_calling = True
             returned = method(state, message, context)
             returned, after = settle(handler, method, state, values, before, returned, context)
+            published, captured, documents = context.published, context.captured, context.documents
             progress.is_calling = False
-            if headers or context.captured:
-                beside = size_beside_state(type_, headers, context.captured)
+            if headers or captured:
+                beside = size_beside_state(type_, headers, captured)
             if max(len(after), beside) > limits.MAX_STATE_BYTES:
                 progress.excess = max(len(after), beside)
                 return
             made.positions.append(position)
             made.nows.append(now)
             made.revisions.append(revision)
-            made.captured.append(context.captured or None)
-            made.published.append(context.published)
+            made.captured.append(captured or None)
+            made.published.append(published)
             afters.append(after)
             progress.size += beside if after == before else beside + len(after)
             progress.state, progress.before, progress.last_now = returned, after, now
-            if context.documents or progress.size >= size:
-                progress.documents = context.documents
+            if documents or progress.size >= size:
+                progress.documents = documents
                 return
 
     def replay(self, replays: Replays, known: Sequence[Known]) -> None:
@@ -195,11 +196,12 @@ class Chain:
             values = list(state.__dict__.values())
             replays.is_calling = True
             returned = method(state, message, context)
-            replays.state, after = settle(handler, method, state, values, before, returned, context)
+            returned, after = settle(handler, method, state, values, before, returned, context)
+            published = context.published
             replays.is_calling = False
-            replays.before = after
+            replays.state, replays.before = returned, after
             replays.afters.append(after)
-            replays.published.append(context.published)
+            replays.published.append(published)
 
     def _parts_of(self, plain: Plain) -> tuple[Any, ...]:
         """Return what the loop in C needs to know, which does not know these classes."""
