@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 
 import pytest
@@ -9,6 +10,8 @@ from pydantic import StrictInt
 from pyspark.sql import DataFrame
 
 from handlers import App, Context, Handler, Message, State, handles
+from runtime.messages import message_ids
+from runtime.spark.logs.log import canonical
 from tests.integration.spark.conftest import Place
 from tests.support.logs import GAME, message_id, row, start, write_lines
 from tests.support.outcomes import heads, statuses
@@ -64,6 +67,26 @@ def test_every_spelling_of_a_message_id_is_the_same_message(place):
 
     # When a batch runs, then it was processed once
     assert statuses(place.run(log)) == {GAME: ["duplicate", "duplicate", "duplicate", "processed"]}
+
+
+def test_java_spells_ids_as_python_does(spark):
+    # Given a UUID in all spellings that there are, and texts that are nearly one
+    plain = ("0123abcd", "0123", "4567", "89ab", "cdef01234567")
+    written = {
+        start + "".join(itertools.chain.from_iterable(zip(plain, (*hyphens, ""), strict=True))) + end
+        for hyphens in itertools.product(("", "-"), repeat=4)
+        for start, end in itertools.product(("", "{", "urn:uuid:", "urn:uuid:{"), ("", "}"))
+    }
+    written |= {text[:place] + other + text[place + 1 :] for text in list(written) for place in (0, 8, 23, 35)
+                for other in ("g", "-", "", "{", "}", "é", "É")}  # fmt: skip
+    written |= {text.upper() for text in written} | {text + "\n" for text in written}
+
+    # When Java spells them, then each is as Python spells it
+    ids = spark.createDataFrame([(text,) for text in sorted(written)], "id string")
+    spelled = {
+        row.id: row.spelled for row in ids.selectExpr("id", f"{canonical('id')} AS spelled").collect()
+    }
+    assert spelled == {text: message_ids.canonical(text) for text in written}
 
 
 NAMES = ["a/b", "a\\b", "a#b", "a?b", "a%2Fb", "a~2Fb", "a|b", "a\tb", "ä€😀", " ", "\u0000", "x'y\"z"]
