@@ -118,14 +118,15 @@ class Chain:
         self._room = room
         self._ways = _ways(handler)
         plain = handler.codec.plain
-        is_native = _native is not None and plain is not None and len(plain.shape.names) <= _native.MAX_FIELDS
-        self._parts = self._parts_of(plain) if is_native else None
+        self._parts: tuple[Any, ...] | None = None
+        if _native is not None and plain is not None and len(plain.shape.names) <= _native.MAX_FIELDS:
+            self._parts = self._parts_of(plain)
 
     def handle(self, progress: Progress, rows: Rows, size: int, place: str | None = None) -> None:
         """Handle messages until there are no more, their versions take `size` bytes, or one has made documents.
 
-        `place` begins the names of their documents, None when there is no store for them. Ends too before a version that
-        is too large. Raises what a handler raises, and what is wrong with what it returns.
+        `place` begins the names of their documents, None when there is no store for them. Ends too before a version
+        that is too large. Raises what a handler raises, and what is wrong with what it returns.
         """
         if self._parts is not None and place is None:
             _native.handle(self._parts, progress, rows, size, limits.MAX_STATE_BYTES)

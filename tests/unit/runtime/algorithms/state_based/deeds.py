@@ -18,6 +18,9 @@ LONG = 5000
 
 Deed = Callable[[Any, int, Context], Any]
 
+_SEVEN: Any = 7
+_NOTHING: dict[str, Thing] = {}
+
 
 class Thing(State):
     """A plain state with all that a plain one may have."""
@@ -58,7 +61,8 @@ class Doer(Handler[Thing]):
 
     @handles(by="id", revision=3)
     def do(self, state: Thing, message: Do, context: Context) -> Thing:
-        return done(DEEDS[message.deed], state, message.number, context)
+        returned: Thing = done(DEEDS[message.deed], state, message.number, context)
+        return returned
 
     @handles(by="id", revision=2)
     def do_as_before(self, state: Thing, message: Do, context: Context) -> Thing:
@@ -121,17 +125,17 @@ class Incomparable(set[str]):
     def __eq__(self, other: object) -> bool:
         raise LookupError("not to be compared")
 
-    __hash__ = None  # type: ignore[assignment] # as that of a set
+    __hash__ = None
 
 
 class Interrupting(set[str]):
     def __eq__(self, other: object) -> bool:
         raise CallTimedOutError("while it was compared")
 
-    __hash__ = None  # type: ignore[assignment] # as that of a set
+    __hash__ = None
 
 
-class Unprintable(Exception):
+class UnprintableError(Exception):
     def __str__(self) -> str:
         raise ValueError("no text")
 
@@ -275,7 +279,9 @@ def _capture_twice(state: Thing, number: int, context: Context) -> Thing:
 
 def _publish(state: Thing, number: int, context: Context) -> Thing:
     for place in range(abs(number) % 5):
-        context.publish(Told(id=str(place), text=state.name[:9]), headers={"place": str(place)} if place else None)
+        context.publish(
+            Told(id=str(place), text=state.name[:9]), headers={"place": str(place)} if place else None
+        )
     return state
 
 
@@ -333,7 +339,9 @@ FINE: dict[str, Deed] = {
     "large integer": lambda state, number, _: state.model_copy(update={"count": number * 10**200}),
     "make anew": lambda _, number, __: Thing(count=number),
     "make anew with all": lambda _, number, __: without_many(Thing(count=number)),
-    "long text": lambda state, number, _: state.model_copy(update={"name": "n" * (3000 + 20 * (number % 99))}),
+    "long text": lambda state, number, _: state.model_copy(
+        update={"name": "n" * (3000 + 20 * (number % 99))}
+    ),
     "very long text": lambda state, *_: state.model_copy(update={"name": "n" * 20_000}),
     "draw": _draw,
     "capture": _capture,
@@ -355,9 +363,13 @@ ODD: dict[str, Deed] = {
     "another order": lambda state, *_: with_dict(state, dict(reversed(state.__dict__.items()))),
     "an ordered dict": lambda state, *_: _ordered(state),
     "an equal dict": lambda state, *_: with_dict(state, dict(state.__dict__)),
-    "a name of another type": lambda state, *_: with_dict(state, {Text(k): v for k, v in state.__dict__.items()}),
+    "a name of another type": lambda state, *_: with_dict(
+        state, {Text(k): v for k, v in state.__dict__.items()}
+    ),
     "a name that empties the dict": lambda state, *_: _clearing(state),
-    "a name that is no text": lambda state, *_: with_dict(state, {**without(state, "most").__dict__, 7: None}),
+    "a name that is no text": lambda state, *_: with_dict(
+        state, {**without(state, "most").__dict__, _SEVEN: None}
+    ),
     "some fields set": lambda state, *_: with_fields_set(state, {"count"}),
     "more fields set": lambda state, *_: with_fields_set(state, {*Thing.model_fields, "other"}),
     "fields set for ever": lambda state, *_: with_fields_set(state, frozenset(Thing.model_fields)),
@@ -367,7 +379,9 @@ ODD: dict[str, Deed] = {
     ),
     "fields set that time out": lambda state, *_: with_fields_set(state, Interrupting(Thing.model_fields)),
     "no fields set": lambda state, *_: without_fields_set(state.model_copy()),
-    "no fields set and a lone surrogate": lambda state, *_: without_fields_set(with_values(state, name="\ud800")),
+    "no fields set and a lone surrogate": lambda state, *_: without_fields_set(
+        with_values(state, name="\ud800")
+    ),
     "bool for int": lambda state, *_: with_values(state, count=True),
     "int for float": lambda state, number, _: with_values(state, share=number),
     "int for bool": lambda state, *_: with_values(state, is_open=1),
@@ -403,17 +417,15 @@ ODD: dict[str, Deed] = {
     "grow": _grow,
     "grow and shrink": _grow_and_shrink,
     "swap the dict": _swap,
-    "swap for an ordered dict": lambda state, *_: (
-        object.__setattr__(state, "__dict__", OrderedDict(state.__dict__)) or state
-    ),
+    "swap for an ordered dict": lambda state, *_: _set(state, "__dict__", OrderedDict(state.__dict__)),
     "empty the dict": _empty,
     "drop the dict": _drop,
     "add and take back": _add_and_take_back,
     "reorder": _reorder,
     "fail": _raise(ValueError("failed")),
     "fail for want of memory": _raise(MemoryError()),
-    "fail without a text": _raise(Unprintable()),
-    "fail with a trace": lambda *_: {}["key"],
+    "fail without a text": _raise(UnprintableError()),
+    "fail with a trace": lambda *_: _NOTHING["key"],
     "interrupt": _raise(KeyboardInterrupt()),
     "be interrupted": lambda *_: signal.raise_signal(signal.SIGINT),
     "exit": _raise(SystemExit(3)),

@@ -11,7 +11,6 @@ import pytest
 
 from handlers import App
 from handlers.app import HandlerDefinition
-from handlers.context import OutputRoom
 from handlers.native import PURE_PYTHON
 from runtime.algorithms.invocation import failure_of
 from runtime.algorithms.state_based import chain as chains
@@ -21,7 +20,8 @@ from runtime.clock import Clock
 from tests.unit.runtime.algorithms.state_based.deeds import Do, Doer, Seen, Undo
 
 needs_native = pytest.mark.skipif(
-    os.environ.get(PURE_PYTHON, "0") not in {"", "0"}, reason=f"{PURE_PYTHON} is set: the loop in C is not wanted"
+    os.environ.get(PURE_PYTHON, "0") not in {"", "0"},
+    reason=f"{PURE_PYTHON} is set: the loop in C is not wanted",
 )
 HANDLER = App(Doer).handlers["Doer"]
 EMPTY = HANDLER.initial
@@ -35,7 +35,7 @@ def native_module() -> Any:
     return chains._native
 
 
-def both(handler: HandlerDefinition = HANDLER, **settings: Any) -> tuple[Callable[[Clock], Chain], ...]:
+def both(handler: HandlerDefinition = HANDLER, **settings: Any) -> tuple[Callable[[Clock], Any], ...]:
     """Return what makes a chain that runs in C, and one that runs in Python."""
     native_module()
 
@@ -59,11 +59,12 @@ def row(deed: str, number: int = 1, headers: dict[str, str] | None = None, type_
 
 def rows_of(rows: Sequence[Row], first: int = 0, end: int | None = None) -> Rows:
     """Return rows as columns."""
-    columns = [list(column) for column in zip(*rows, strict=True)] or [[], [], [], []]
-    return Rows(*columns, first, len(rows) if end is None else end)
+    columns: Any = [list(column) for column in zip(*rows, strict=True)] or [[], [], [], []]
+    message_ids, types, headers, messages = columns
+    return Rows(message_ids, types, headers, messages, first, len(rows) if end is None else end)
 
 
-def begin(before: bytes = EMPTY, last_now: int = 0, handler: HandlerDefinition = HANDLER) -> Progress:
+def begin(before: bytes = EMPTY, last_now: int = 0, handler: HandlerDefinition = HANDLER) -> Any:
     return Progress(handler.codec.reread(before), before, last_now, 7)
 
 
@@ -97,7 +98,13 @@ def shown_progress(progress: Progress) -> tuple[object, ...]:
     return (
         *(shown(progress.state), progress.before, progress.last_now, progress.number, progress.size),
         *(progress.excess, progress.is_calling, repr(progress.documents), repr(progress.afters)),
-        *(made.positions, list(map(repr, made.nows)), made.revisions, list(map(repr, made.captured)), made.published),
+        *(
+            made.positions,
+            list(map(repr, made.nows)),
+            made.revisions,
+            list(map(repr, made.captured)),
+            made.published,
+        ),
     )
 
 

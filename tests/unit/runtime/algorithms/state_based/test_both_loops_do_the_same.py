@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgpack
 import pytest
 from hypothesis import given
@@ -38,7 +40,8 @@ numbers = st.sampled_from([0, 1, 1, 2, -3, 10**6, 2**64])
 rows = st.builds(row, deeds, numbers, headers, st.sampled_from(["Do", "Do", "Do", "Make", "Undo", "Unknown"]))
 times = st.lists(
     st.one_of(
-        st.integers(0, 9), st.sampled_from([True, 2.5, float("nan"), "noon", None, OSError("no time"), SystemExit()])
+        st.integers(0, 9),
+        st.sampled_from([True, 2.5, float("nan"), "noon", None, OSError("no time"), SystemExit()]),
     ),
     min_size=1,
     max_size=4,
@@ -76,7 +79,9 @@ def test_a_deed_that_is_replayed_comes_to_the_same_in_both_loops(deed):
 @pytest.mark.parametrize("second", ["add", "return the input", "change and fail", "set past the guard"])
 def test_what_follows_a_deed_comes_to_the_same(first, second):
     native, python = (
-        handle_all(make(clock_of([1])), rows_of([row(first, 4), row(second), row(first, 4)]), EVERYTHING, begin())
+        handle_all(
+            make(clock_of([1])), rows_of([row(first, 4), row(second), row(first, 4)]), EVERYTHING, begin()
+        )
         for make in both()
     )
 
@@ -94,7 +99,8 @@ def test_messages_in_a_row_come_to_the_same_in_both_loops(given_rows, given_time
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(limits, "MAX_STATE_BYTES", largest)
         native, python = (
-            handle_all(make(clock_of(given_times)), rows_of(given_rows), size, begin()) for make in both(room=room)
+            handle_all(make(clock_of(given_times)), rows_of(given_rows), size, begin())
+            for make in both(room=room)
         )
 
     assert native == python
@@ -168,14 +174,16 @@ def test_a_replay_that_fails_leaves_the_state_of_the_last_that_did_not():
     ]
 
     for make in both():
-        replays = Replays()
+        replays: Any = Replays()
         with pytest.raises(ValueError, match="changed"):
             make(clock_of([1])).replay(replays, known)
 
         assert (replays.state.count, replays.before, replays.is_calling) == (1, ONE, True)
 
 
-@pytest.mark.parametrize("deed", ["delete what was published", "delete what was captured", "delete the documents"])
+@pytest.mark.parametrize(
+    "deed", ["delete what was published", "delete what was captured", "delete the documents"]
+)
 def test_an_output_that_a_handler_deletes_is_its_error(deed):
     for make in both():
         progress = begin()
@@ -190,7 +198,9 @@ def test_an_unknown_type_is_no_error_of_the_handler():
     for make in both():
         progress = begin()
         with pytest.raises(KeyError, match="Unknown"):
-            make(clock_of([1])).handle(progress, rows_of([row("add"), row("add", type_="Unknown")]), EVERYTHING)
+            make(clock_of([1])).handle(
+                progress, rows_of([row("add"), row("add", type_="Unknown")]), EVERYTHING
+            )
 
         assert (progress.is_calling, len(progress.made), progress.state.count) == (False, 1, 1)
 
