@@ -121,6 +121,32 @@ class Unhashed(metaclass=Hashed):
     pass
 
 
+class ClearingHash(type):
+    """The type of types that empty a dict when their hash is asked for."""
+
+    fields: dict[str, Any]
+
+    def __hash__(cls) -> int:
+        cls.fields.clear()
+        return 1
+
+
+class TimesOutOnce(str):
+    """A name that is equal to that of a field, but raises when it is compared first."""
+
+    __slots__ = ("is_known",)
+    is_known: bool
+
+    def __eq__(self, other: object) -> bool:
+        if not self.is_known:
+            self.is_known = True
+            raise CallTimedOutError("while it was compared")
+        return str.__eq__(self, other)
+
+    def __hash__(self) -> int:
+        return str.__hash__(self)
+
+
 class Incomparable(set[str]):
     def __eq__(self, other: object) -> bool:
         raise LookupError("not to be compared")
@@ -176,20 +202,40 @@ def without_fields_set(state: Thing) -> Thing:
 
 
 def _ordered(state: Thing) -> Thing:
+    """Return a state whose fields are in order for who asks the dict, but not in memory."""
+    fields = OrderedDict(reversed(state.__dict__.items()))
+    for name in Thing.model_fields:
+        fields.move_to_end(name)
+    return with_dict(state, fields)
+
+
+def _disordered(state: Thing) -> Thing:
     fields = OrderedDict(state.__dict__)
     fields.move_to_end("count")
-    fields.move_to_end("most", last=False)
-    for name in list(Thing.model_fields):  # in order for who asks, but not in memory
-        fields.move_to_end(name)
     return with_dict(state, fields)
 
 
 def _clearing(state: Thing) -> Thing:
     name = Clearing("count")
     rest = {key: value for key, value in state.__dict__.items() if key != "count"}
-    fields = {name: object.__new__(Loud), **rest}
+    fields = {name: Loud(10**30), **rest}
     name.fields = fields
     return with_dict(state, fields)
+
+
+def _clearing_hash(state: Thing) -> Thing:
+    copy = state.model_copy()
+    kind = ClearingHash("Kind", (), {"fields": copy.__dict__})
+    copy.__dict__["most"] = kind()
+    return copy
+
+
+def _timing_out_once(state: Thing) -> Thing:
+    name = TimesOutOnce("count")
+    name.is_known = True
+    fields_set = {*Thing.model_fields} - {"count"} | {name}
+    name.is_known = False
+    return with_fields_set(state, fields_set)
 
 
 def _set(state: Thing, name: str, value: object) -> Thing:
@@ -354,6 +400,9 @@ ODD: dict[str, Deed] = {
     "return the context": lambda _, __, context: context,
     "return another state": lambda *_: Other(),
     "return a special state": lambda *_: Special(count=1),
+    "return a special state with all set": lambda state, *_: Special.model_construct(
+        set(Thing.model_fields), **state.__dict__
+    ),
     "leave a field out": lambda state, *_: without(state, "name"),
     "leave the last field out": lambda state, *_: without(state, "most"),
     "leave all out": lambda *_: Thing.model_construct(set(Thing.model_fields)).model_copy(),
@@ -362,6 +411,9 @@ ODD: dict[str, Deed] = {
     "add 70 fields": lambda state, *_: with_values(state, **{f"more_{place}": 1 for place in range(70)}),
     "another order": lambda state, *_: with_dict(state, dict(reversed(state.__dict__.items()))),
     "an ordered dict": lambda state, *_: _ordered(state),
+    "a disordered dict": lambda state, *_: _disordered(state),
+    "fields set that time out once": lambda state, *_: _timing_out_once(state),
+    "a type whose hash empties the dict": lambda state, *_: _clearing_hash(state),
     "an equal dict": lambda state, *_: with_dict(state, dict(state.__dict__)),
     "a name of another type": lambda state, *_: with_dict(
         state, {Text(k): v for k, v in state.__dict__.items()}

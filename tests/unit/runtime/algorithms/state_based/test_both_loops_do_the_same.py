@@ -75,6 +75,47 @@ def test_a_deed_that_is_replayed_comes_to_the_same_in_both_loops(deed):
     assert first_native == first_python
 
 
+@pytest.mark.parametrize("before", [EMPTY, ONE, b""])
+def test_a_replay_without_records_captures_nothing_in_both_loops(before):
+    known = [Known("m", METHOD, Do(id="the one", deed="capture"), 1, None, None, before)]
+
+    native, python = (replay_all(make(clock_of([0])), known) for make in both())
+
+    assert native == python
+
+
+@pytest.mark.parametrize("more", [-1, 0, 1])
+@pytest.mark.parametrize("deed", ["very long text", "capture"])
+def test_a_version_is_too_large_from_the_same_byte_on(monkeypatch, deed, more):
+    # Given the size of a version, of which the state or what is beside it is the larger part
+    given_rows = rows_of([row("add"), row(deed, 1, {"a": "b" * 99})])
+    progress = begin()
+    both()[1](clock_of([1])).handle(progress, given_rows, EVERYTHING)
+    largest = max(len(progress.afters[1]), 82 + 4 * (1 + 99) + (5 if deed == "capture" else 0))
+    monkeypatch.setattr(limits, "MAX_STATE_BYTES", largest + more)
+
+    seen = [begin(), begin()]
+    for make, each in zip(both(), seen, strict=True):
+        make(clock_of([1])).handle(each, given_rows, EVERYTHING)
+
+    assert shown_progress(seen[0]) == shown_progress(seen[1])
+    assert [each.excess for each in seen] == [largest if more < 0 else 0] * 2
+
+
+@pytest.mark.parametrize(("more", "handled"), [(-1, 2), (0, 2), (1, 3)])
+def test_a_run_ends_at_the_same_byte(more, handled):
+    given_rows = rows_of([row("add"), row("copy"), row("add")])
+    progress = begin()
+    both()[1](clock_of([1])).handle(progress, given_rows._replace(end=2), EVERYTHING)
+
+    seen = [begin(), begin()]
+    for make, each in zip(both(), seen, strict=True):
+        make(clock_of([1])).handle(each, given_rows, progress.size + more)
+
+    assert shown_progress(seen[0]) == shown_progress(seen[1])
+    assert len(seen[0].made) == handled
+
+
 @pytest.mark.parametrize("first", FINE)
 @pytest.mark.parametrize("second", ["add", "return the input", "change and fail", "set past the guard"])
 def test_what_follows_a_deed_comes_to_the_same(first, second):
@@ -148,19 +189,24 @@ def test_sizes_add_up_over_calls_that_go_on_with_one_progress():
     assert seen[0].size > 500
 
 
-def test_the_input_state_is_compared_even_if_it_lacked_a_field_before_the_call():
-    # Given a state from which somebody takes a field between two calls, which the next one adds again
+@pytest.mark.parametrize("change", ["take away", "add many", "add many and in the call", "reorder"])
+def test_a_state_that_somebody_changes_between_two_calls_comes_to_the_same(change):
     def run(make):
         progress = begin()
 
         def clock() -> int:
-            progress.state.__dict__.pop("most")
+            fields = progress.state.__dict__
+            if change.startswith("add many"):
+                fields.update({f"much_{place}": place for place in range(90)})
+            else:
+                most = fields.pop("most", None)
+            if change == "reorder":
+                object.__setattr__(progress.state, "__dict__", {"most": most, **fields})
             return 1
 
         chain = make(clock)
-        with pytest.raises(BaseException) as caught:  # noqa: PT011 - any
-            chain.handle(progress, rows_of([row("copy"), row("add")]), EVERYTHING)
-        return type(caught.value), str(caught.value), shown_progress(progress)
+        deed = "grow" if change == "add many and in the call" else "add and take back"
+        return handle_all(chain, rows_of([row("copy"), row(deed), row("add")]), EVERYTHING, progress)
 
     native, python = map(run, both())
 

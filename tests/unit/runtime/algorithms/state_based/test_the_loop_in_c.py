@@ -16,6 +16,7 @@ from handlers.context import OutputRoom
 from handlers.native import PURE_PYTHON
 from runtime.algorithms.state_based import chain as chains
 from runtime.algorithms.state_based.chain import Chain, Known, Replays
+from runtime.storage import limits
 from tests.unit.runtime.algorithms.state_based.deeds import DEEDS, FINE, Do, Seen
 from tests.unit.runtime.algorithms.state_based.loops import (
     EMPTY,
@@ -33,7 +34,9 @@ from tests.unit.runtime.algorithms.state_based.loops import (
 
 FIELDS = 64
 EVERYTHING = 10**9
-ROUNDS = 150
+ROUNDS = 200
+FIRST = 300
+"""A position of which Python has no number at hand."""
 METHOD = HANDLER.routes["Do"].revisions[3]
 
 IN_ANOTHER_PROCESS = """
@@ -268,10 +271,15 @@ def test_a_handler_may_handle_messages_of_another_stream(monkeypatch):
 
 
 @needs_native
-def test_nothing_is_kept_of_what_was_handled():
+def test_nothing_is_kept_of_what_was_handled(monkeypatch):
     # Given rows for each deed, and a chain in C
     chain = both(room=OutputRoom(4, 200))[0](clock_of([10**9]))
-    given = {deed: rows_of([row(deed, 3), row("add", 3, {"a": "b"}), row(deed, 3)]) for deed in DEEDS}
+    monkeypatch.setattr(limits, "MAX_STATE_BYTES", 10_000)
+    before = [row("add")] * FIRST
+    given = {
+        deed: rows_of([*before, row(deed, 3), row("add", 3, {"a": "b"}), row(deed, 3)], FIRST)
+        for deed in DEEDS
+    }
     known = {
         deed: [
             Known("m" * 9, METHOD, Do(id="the one", deed=each), 10**9, {"a": "b"}, {"c": b"\x03"}, EMPTY)
@@ -282,7 +290,7 @@ def test_nothing_is_kept_of_what_was_handled():
     shared = [
         *chain._parts,
         *chain._ways.values(),
-        *(cell for rows in given.values() for column in rows[:4] for cell in column),
+        *(cell for rows in given.values() for column in rows[:4] for cell in column[FIRST:]),
         *(cell for row in known.values() for each in row for cell in (each, *each)),
     ]
     shared = [each for each in shared if each is not None]
@@ -312,7 +320,7 @@ def test_nothing_is_kept_of_what_was_handled():
         gc.collect()
 
     # Then no reference is left, and none is missing; how many free blocks Python keeps varies a little
-    assert sys.getallocatedblocks() - blocks < ROUNDS
+    assert sys.getallocatedblocks() - blocks < 0.8 * ROUNDS
     now = list(map(sys.getrefcount, shared))
     assert [
         after - before for before, after in zip(counts, now, strict=True) if abs(after - before) > 5
