@@ -1,8 +1,10 @@
-"""The wheel and the source distribution hold the four typed packages, the start of the command, and nothing else."""
+"""The wheel and the source distribution hold the four typed packages, the start of the command, and little else."""
 
 from __future__ import annotations
 
 import re
+import sys
+import sysconfig
 import tarfile
 from email.message import Message
 from email.parser import BytesParser
@@ -12,6 +14,7 @@ from zipfile import ZipFile
 import pytest
 from packaging.requirements import Requirement
 
+from tests.packaging.building import build_wheel
 from tests.packaging.extras import REPOSITORY, extras, setup_cfg
 
 PACKAGES = ("eventstore", "handlers", "runtime", "samples")
@@ -31,11 +34,37 @@ def metadata(wheel: Path) -> Message:
     return BytesParser().parsebytes(ZipFile(wheel).read(f"{NAME}.dist-info/METADATA"))
 
 
-def test_the_wheel_holds_the_typed_packages_and_nothing_else(wheel):
-    described = {"METADATA", "RECORD", "WHEEL", "entry_points.txt", "licenses/LICENSE", "top_level.txt"}
+def parts_in_c() -> set[str]:
+    """Return the sources of the parts in C."""
+    found = {path for package in PACKAGES for path in (REPOSITORY / package).rglob("*.c")}
+    return {str(path.relative_to(REPOSITORY)) for path in found}
+
+
+DESCRIBED = {
+    f"{NAME}.dist-info/{name}"
+    for name in ("METADATA", "RECORD", "WHEEL", "entry_points.txt", "licenses/LICENSE", "top_level.txt")
+}
+
+
+def test_the_wheel_holds_the_typed_packages_and_their_parts_in_c(wheel):
+    built = {name.removesuffix(".c") + sysconfig.get_config_var("EXT_SUFFIX") for name in parts_in_c()}
+
+    version = f"cp{sys.version_info.major}{sys.version_info.minor}"
+    assert wheel.name.startswith(f"{NAME}-{version}-{version}-")
+    assert set(ZipFile(wheel).namelist()) == sources() | built | DESCRIBED
+
+
+def test_a_wheel_without_them_is_for_all_machines(sdist, tmp_path):
+    wheel = build_wheel(sdist, tmp_path, CONSISTENT_MESSAGING_PURE_PYTHON="1")
 
     assert wheel.name == f"{NAME}-py3-none-any.whl"
-    assert set(ZipFile(wheel).namelist()) == sources() | {f"{NAME}.dist-info/{name}" for name in described}
+    assert set(ZipFile(wheel).namelist()) == sources() | DESCRIBED
+
+
+def test_a_wheel_is_built_without_a_compiler(sdist, tmp_path):
+    wheel = build_wheel(sdist, tmp_path, CC="there-is-no-compiler")
+
+    assert set(ZipFile(wheel).namelist()) == sources() | DESCRIBED
 
 
 def test_the_source_distribution_holds_the_packages_and_what_builds_and_describes_them(sdist):
@@ -50,8 +79,9 @@ def test_the_source_distribution_holds_the_packages_and_what_builds_and_describe
         "README.md",
         "pyproject.toml",
         "setup.cfg",
+        "setup.py",
     }
-    assert {name for name in files if ".egg-info/" not in name} == sources() | described
+    assert {name for name in files if ".egg-info/" not in name} == sources() | parts_in_c() | described
 
 
 def test_the_metadata_are_complete(metadata):

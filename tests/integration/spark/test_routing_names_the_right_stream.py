@@ -83,9 +83,7 @@ def test_java_spells_ids_as_python_does(spark):
 
     # When Java spells them, then each is as Python spells it
     ids = spark.createDataFrame([(text,) for text in sorted(written)], "id string")
-    spelled = {
-        row.id: row.spelled for row in ids.selectExpr("id", f"{canonical('id')} AS spelled").collect()
-    }
+    spelled = {row.id: row.spelled for row in ids.selectExpr("id", f"{canonical('id')} AS spelled").collect()}
     assert spelled == {text: message_ids.canonical(text) for text in written}
 
 
