@@ -298,7 +298,7 @@ def test_nothing_is_kept_of_what_was_handled(monkeypatch):
     shared = [each for each in shared if each is not None]
 
     def once():
-        for deed in DEEDS:
+        for deed in (*DEEDS, *["very long text"] * 4):  # ends a run by its size, which no other does
             progress, replays = begin(), Replays()
             for run in (
                 lambda: chain.handle(progress, given[deed], EVERYTHING),  # noqa: B023 - called at once
