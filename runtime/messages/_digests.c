@@ -543,15 +543,13 @@ static int prepare(PyObject *module)
     return PyModule_AddIntMacro(module, MAX_MEMBERS) || PyModule_AddIntMacro(module, MAX_TEXT) ? -1 : 0;
 }
 
-static int clear(PyObject *module)
+/* There is nothing to traverse or clear before: no name leads back to the module. */
+static void release(void *module)
 {
     Names *names = names_of(module);
     for (size_t index = 0; names != NULL && index < sizeof(Names) / sizeof(PyObject *); index++)
         Py_CLEAR(((PyObject **)names)[index]);
-    return 0;
 }
-
-static void release(void *module) { clear(module); }
 
 static PyMethodDef methods[] = {
     {"fingerprints", fingerprints, METH_VARARGS, "Return `fingerprint` of each pair, None where not sure."},
@@ -572,7 +570,6 @@ static struct PyModuleDef definition = {
     .m_size = sizeof(Names),
     .m_methods = methods,
     .m_slots = slots,
-    .m_clear = clear,
     .m_free = release,
 };
 

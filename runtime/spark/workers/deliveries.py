@@ -101,7 +101,7 @@ class _Rows:
         self.problems = _texts(batch.column("problem"))
         self.envelopes = Envelopes(
             batch.column("message_id").to_pylist(),
-            batch.column("type").to_pylist(),
+            _shared(batch.column("type")),
             texts,
             _texts(batch.column("given")),
             batch.column("sequence").to_pylist(),
@@ -154,6 +154,16 @@ def text_bytes(message: Envelope | Output) -> int:
 def _texts(column: pa.Array) -> list[str | None]:
     """Return the values of a column that is empty in most logs."""
     return [None] * len(column) if column.null_count == len(column) else column.to_pylist()
+
+
+def _shared(column: pa.Array) -> list[str]:
+    """Return the values of a column that has few: equal ones are one object, made and hashed once."""
+    if column.null_count:
+        texts: list[str] = column.to_pylist()
+        return texts
+    encoded = column.dictionary_encode()
+    values = encoded.dictionary.to_pylist()
+    return [values[index] for index in encoded.indices.to_pylist()]
 
 
 def _headers(column: pa.Array) -> list[Mapping[str, str] | None]:
