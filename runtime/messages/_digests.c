@@ -5,8 +5,10 @@
 
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
+#include <dlfcn.h>
 
 #define DIGEST_SIZE 16
+#define SHA256_SIZE 32
 #define MAX_MEMBERS 64      /* which are sorted by insertion */
 #define MAX_TEXT (1 << 20)  /* bytes of one text or body: what is larger is rare, and Python packs it */
 #define MAX_ITEMS (1 << 20) /* outputs of one message */
@@ -14,8 +16,22 @@
 #define UUID_LENGTH 36
 #define UUID_SIZE 16
 
+/* The functions of OpenSSL that hashlib calls in the end, without the objects that it makes for each digest: which takes
+   as long again. They are NULL where hashlib has none, or has them hidden. */
+typedef struct {
+    int (*init)(void *context);
+    int (*update)(void *context, const void *data, size_t size);
+    int (*final)(unsigned char *digest, void *context);
+} Sha256;
+
+/* Room for a context of SHA-256, which takes 112 bytes. */
+typedef struct {
+    uint64_t words[32];
+} Sha256Context;
+
 typedef struct {
     PyObject *sha256, *digest;
+    Sha256 openssl;
 } Names;
 
 /* Packed bytes: `room` is how many there is memory for. */
@@ -184,9 +200,21 @@ static int pack_str(Buffer *buffer, PyObject *given)
     return result;
 }
 
+/* Compute the SHA-256 of bytes with OpenSSL: 1, or 0 when that is not to be had. */
+static int compute(const Sha256 *openssl, const void *data, size_t size, unsigned char *digest)
+{
+    Sha256Context context;
+    return openssl->init != NULL && size <= MAX_TEXT && openssl->init(&context) == 1
+           && openssl->update(&context, data, size) == 1 && openssl->final(digest, &context) == 1;
+}
+
 /* Return the first bytes of the SHA-256 of an object that has bytes, as hashlib computes it. */
 static PyObject *digest_of(const Names *names, PyObject *data)
 {
+    unsigned char computed[SHA256_SIZE];
+    if (PyBytes_CheckExact(data)
+        && compute(&names->openssl, PyBytes_AS_STRING(data), (size_t)PyBytes_GET_SIZE(data), computed))
+        return PyBytes_FromStringAndSize((const char *)computed, DIGEST_SIZE);
     PyObject *hash = PyObject_CallOneArg(names->sha256, data), *digest, *first = NULL;
     if (hash == NULL)
         return NULL;
@@ -204,6 +232,9 @@ static PyObject *digest_of(const Names *names, PyObject *data)
 
 static PyObject *digest_of_buffer(const Names *names, const Buffer *buffer)
 {
+    unsigned char computed[SHA256_SIZE];
+    if (compute(&names->openssl, buffer->bytes, buffer->size, computed))
+        return PyBytes_FromStringAndSize((const char *)computed, DIGEST_SIZE);
     PyObject *data = PyBytes_FromStringAndSize((const char *)buffer->bytes, (Py_ssize_t)buffer->size), *digest;
     if (data == NULL)
         return NULL;
@@ -529,6 +560,42 @@ static PyObject *id_keys(PyObject *module, PyObject *args)
     return list_of_any(&work, ids, make_key);
 }
 
+/* Say whether OpenSSL's functions give what hashlib gives. */
+static int agrees(const Names *names, const Sha256 *openssl)
+{
+    unsigned char computed[SHA256_SIZE];
+    PyObject *data = PyBytes_FromString("what hashlib gives"), *expected;
+    if (data == NULL || !compute(openssl, PyBytes_AS_STRING(data), (size_t)PyBytes_GET_SIZE(data), computed)) {
+        Py_XDECREF(data);
+        return 0;
+    }
+    expected = digest_of(names, data);
+    Py_DECREF(data);
+    int found = expected != NULL && memcmp(PyBytes_AS_STRING(expected), computed, DIGEST_SIZE) == 0;
+    Py_XDECREF(expected);
+    return found;
+}
+
+/* Look for OpenSSL's functions in the library that hashlib's module has loaded. */
+static void find_openssl(Names *names)
+{
+    PyObject *module = PyImport_ImportModule("_hashlib");
+    PyObject *path = module == NULL ? NULL : PyModule_GetFilenameObject(module);
+    const char *name = path == NULL ? NULL : PyUnicode_AsUTF8(path);
+    void *library = name == NULL ? NULL : dlopen(name, RTLD_LAZY | RTLD_NOLOAD);
+    if (library != NULL) {
+        Sha256 found;
+        *(void **)&found.init = dlsym(library, "SHA256_Init");
+        *(void **)&found.update = dlsym(library, "SHA256_Update");
+        *(void **)&found.final = dlsym(library, "SHA256_Final");
+        if (found.init != NULL && found.update != NULL && found.final != NULL && agrees(names, &found))
+            names->openssl = found; /* the library is never closed */
+    }
+    Py_XDECREF(path);
+    Py_XDECREF(module);
+    PyErr_Clear(); /* without them hashlib is asked */
+}
+
 static int prepare(PyObject *module)
 {
     Names *names = names_of(module);
@@ -540,6 +607,9 @@ static int prepare(PyObject *module)
     Py_DECREF(hashlib);
     if (names->sha256 == NULL || names->digest == NULL)
         return -1;
+    find_openssl(names);
+    if (PyModule_AddIntConstant(module, "HAS_OPENSSL", names->openssl.init != NULL))
+        return -1;
     return PyModule_AddIntMacro(module, MAX_MEMBERS) || PyModule_AddIntMacro(module, MAX_TEXT) ? -1 : 0;
 }
 
@@ -547,8 +617,10 @@ static int prepare(PyObject *module)
 static void release(void *module)
 {
     Names *names = names_of(module);
-    for (size_t index = 0; names != NULL && index < sizeof(Names) / sizeof(PyObject *); index++)
-        Py_CLEAR(((PyObject **)names)[index]);
+    if (names != NULL) {
+        Py_CLEAR(names->sha256);
+        Py_CLEAR(names->digest);
+    }
 }
 
 static PyMethodDef methods[] = {
