@@ -128,5 +128,5 @@ def test_its_figures_are_those_of_the_code_and_of_the_benchmarks():
     (rate,) = re.findall(r"^\| `consistent` \|.*\| ([\d,]+) \|$", text("docs/performance.md"), re.MULTILINE)
 
     assert f"objects whose state exceeds {MAX_STATE_BYTES // 1024} KiB" in README
-    assert "a core handles some [twenty thousand messages a second]" in README
-    assert 15_000 < int(rate.replace(",", "")) / CORES < 27_000
+    assert "a core handles some [thirty thousand messages a second]" in README
+    assert 24_000 < int(rate.replace(",", "")) / CORES < 36_000
