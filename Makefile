@@ -33,7 +33,7 @@ MKDOCS := $(BIN)/python -m mkdocs
 PARALLEL := --numprocesses auto --maxprocesses 4
 REQUIREMENTS := setup.cfg pyproject.toml constraints.txt $(wildcard requirements/*.txt)
 # What is installed here in editable mode has its parts in C built anew when they change.
-NATIVE := setup.py runtime/algorithms/state_based/_chain.c runtime/messages/_digests.c
+NATIVE := setup.py runtime/algorithms/state_based/_chain.c runtime/messages/_digests.c runtime/supervision/_calls.c
 
 help:  ## list what make can do
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
@@ -160,7 +160,7 @@ clean:  ## remove what runs, tests and builds left behind
 
 distclean: clean  ## also remove what was installed
 	rm -rf .venv node_modules .make
-	rm -f runtime/algorithms/state_based/_chain.*.so runtime/messages/_digests.*.so
+	rm -f runtime/algorithms/state_based/_chain.*.so runtime/messages/_digests.*.so runtime/supervision/_calls.*.so
 
 # A record is worth nothing once what it stands for is gone.
 ifneq ($(shell $(BIN)/python -c 'import sys; print(sys.version_info >= (3, 11))' 2>/dev/null),True)

@@ -4,7 +4,11 @@ import os
 
 from setuptools import Extension, setup
 
-NATIVE = ("runtime.algorithms.state_based._chain", "runtime.messages._digests")
+NATIVE = (
+    "runtime.algorithms.state_based._chain",
+    "runtime.messages._digests",
+    "runtime.supervision._calls",
+)
 
 is_pure = os.environ.get("CONSISTENT_MESSAGING_PURE_PYTHON", "0") not in {"", "0"}
 setup(

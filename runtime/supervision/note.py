@@ -17,6 +17,9 @@ from typing import Self
 from runtime.file_systems import open_folder
 from runtime.supervision.keeper import FOLDER_AT, HEAD, kept_memory
 
+ROOM = FOLDER_AT - HEAD
+"""How many bytes of an id are kept."""
+
 _NOTHING = bytes(HEAD)
 _length = Struct("<H").pack
 _SECONDS_TO_WAIT = 3.0
@@ -31,6 +34,11 @@ class Note:
         self._folder = folder
         self._memory = mmap.mmap(-1, FOLDER_AT)
 
+    @property
+    def memory(self) -> mmap.mmap:
+        """Where the id is read: `HEAD` bytes say how long it is, and up to `ROOM` follow."""
+        return self._memory
+
     def __enter__(self) -> Self:
         if self._folder is not None:
             self._memory = kept_memory()
@@ -43,7 +51,7 @@ class Note:
 
     def write(self, message_id: str) -> None:
         """Say which message is being handled, until another one is or this is cleared."""
-        text = message_id.encode("utf-8", "surrogatepass")[: FOLDER_AT - HEAD]
+        text = message_id.encode("utf-8", "surrogatepass")[:ROOM]
         self._memory[: HEAD + len(text)] = _length(len(text)) + text
 
     def clear(self) -> None:

@@ -18,11 +18,14 @@ from types import FrameType
 from typing import Any, Self
 
 from handlers import Context, Message, State
+from handlers.native import find_native
 from handlers.route import Method
 from runtime.algorithms.invocation import CallCrashedError, CallTimedOutError, took_too_long
 from runtime.messages.parsing import ParsingTimedOutError, validators_took_too_long
 from runtime.supervision.isolation import End, end_of
-from runtime.supervision.note import Note
+from runtime.supervision.note import ROOM, Note
+
+_native = find_native("runtime.supervision._calls")
 
 GRACE_SECONDS = 5.0
 """How much longer a call may take, once it was interrupted, before its process is ended."""
@@ -37,6 +40,20 @@ Tell = Callable[[str], None]
 """Is told the id of a message that takes long."""
 
 
+class Now:
+    """What is being handled now: `message_id`, None when nothing is, in the last of so many `calls`.
+
+    `expired` is the number of the call that has taken too long.
+    """
+
+    __slots__ = ("calls", "expired", "message_id")
+
+    def __init__(self) -> None:
+        self.calls = 0
+        self.expired = 0
+        self.message_id: str | None = None
+
+
 class Watch:
     """Calls handlers in the main thread of a process that may be ended.
 
@@ -49,12 +66,10 @@ class Watch:
     ) -> None:
         self._seconds = seconds
         self._note = note
-        self._suspects = suspects
+        self._suspects = frozenset(suspects)
         self._tell = tell
-        self._calls = 0
-        self._message_id: str | None = None
+        self._now: Any = Now() if _native is None else _native.Now()
         self._parsed: Sequence[object] | None = None
-        self._expired = 0
         self._expired_at = 0
         self._ended = threading.Event()
         self._before: Any = None
@@ -78,23 +93,31 @@ class Watch:
         It has taken too long whatever it does about the error that is raised in it. The note of a message stays until
         the next one is handled: should the process die between, that message is tried apart, and survives.
         """
-        suspects, write = self._suspects, self._note.write
+        now, suspects, note = self._now, self._suspects, self._note
+        if _native is not None:
+            how = suspects, note.memory, ROOM, note.write, self._try_apart, self._expire
+            supervised: Method = _native.Call(method, now, *how)
+            return supervised
 
         def call(state: State, message: Message, context: Context) -> State:
             message_id = context._message_id  # noqa: SLF001 - the property takes twice as long as a note
             if message_id in suspects:
                 self._try_apart(method, state, message, context)
-            self._calls += 1
-            self._message_id = message_id
-            write(message_id)
+            now.calls += 1
+            now.message_id = message_id
             try:
+                note.write(message_id)
                 return method(state, message, context)
             finally:
-                self._message_id = None
-                if self._expired == self._calls:
-                    raise CallTimedOutError(took_too_long(self._seconds))
+                now.message_id = None
+                if now.expired == now.calls:
+                    self._expire()
 
         return call
+
+    def _expire(self) -> None:
+        """Raise that a call has taken too long."""
+        raise CallTimedOutError(took_too_long(self._seconds))
 
     @contextmanager
     def parsing(self, parsed: Sequence[object]) -> Iterator[None]:
@@ -102,13 +125,13 @@ class Watch:
 
         Costs nothing for each message: the thread looks at how many there are.
         """
-        self._calls += 1
+        self._now.calls += 1
         self._parsed = parsed
-        self._message_id = "that is being parsed"
+        self._now.message_id = "that is being parsed"
         try:
             yield
         finally:
-            self._message_id = self._parsed = None
+            self._now.message_id = self._parsed = None
 
     def _try_apart(self, method: Method, state: State, message: Message, context: Context) -> None:
         """Raise what is to be told of a message that ends a process like this one, or is too slow for it."""
@@ -125,7 +148,7 @@ class Watch:
         period = min(self._seconds / _LOOKS, _MOST_BETWEEN_LOOKS)
         seen, since = (0, 0), time.monotonic()
         while not self._ended.wait(period):
-            calls, message_id, now = self._calls, self._message_id, time.monotonic()
+            calls, message_id, now = self._now.calls, self._now.message_id, time.monotonic()
             count = len(self._parsed or ())
             if (calls, count) != seen or message_id is None:
                 seen, since = (calls, count), now
@@ -134,13 +157,13 @@ class Watch:
             if now - since >= SLOW_SECONDS:
                 self._tell(message_id)
             if now - since >= self._seconds:
-                self._expired, self._expired_at = calls, count
+                self._now.expired, self._expired_at = calls, count
                 with suppress(ProcessLookupError):
                     signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGALRM)
 
     def _interrupt(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002 - as signals are handled
         # Between two instructions of the main thread, so that no other call can have begun.
-        if self._message_id is None or self._expired != self._calls:
+        if self._now.message_id is None or self._now.expired != self._now.calls:
             return
         if self._parsed is None:
             raise CallTimedOutError(took_too_long(self._seconds))
