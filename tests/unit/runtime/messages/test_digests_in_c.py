@@ -240,8 +240,8 @@ def test_no_memory_is_lost(use):
         repeat(1000)
         gc.collect()
 
-        # Then there is not one byte more for each
-        assert tracemalloc.get_traced_memory()[0] - before < 1000
+        # Then there is not one object more for each, of which the least has 28 bytes
+        assert tracemalloc.get_traced_memory()[0] - before < 20_000
     finally:
         tracemalloc.stop()
 
