@@ -32,7 +32,10 @@ _MAX_REMEMBERED = 1000
 
 
 class Shape(NamedTuple):
-    """The names of a plain model's fields in order, the types of each, and how long an encoded one may be at most."""
+    """The names of a plain model's fields, in order and as a set, and the types of each.
+
+    An encoded model may have `max_bytes` at most, None where any length will do.
+    """
 
     names: tuple[str, ...]
     types: tuple[frozenset[type], ...]

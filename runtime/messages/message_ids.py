@@ -22,12 +22,11 @@ UUID_PATTERN = (
     r"(?i)^(?:urn:uuid:)?\{?([0-9a-f]{8})-?([0-9a-f]{4})-?([0-9a-f]{4})-?([0-9a-f]{4})-?([0-9a-f]{12})\}?"
 )
 """The spellings of a UUID, without the end of text, which Java and Python write differently."""
-CANONICAL_PATTERN = r"^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
-"""The canonical one of them."""
 
+_CANONICAL_PATTERN = r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
 _UUID = re.compile(UUID_PATTERN + r"\Z", re.ASCII)
-_CANONICAL = re.compile(CANONICAL_PATTERN + r"\Z", re.ASCII)
-_CANONICAL_LINES = re.compile(rf"(?:{CANONICAL_PATTERN[1:]}\n)*\Z")
+_CANONICAL = re.compile(_CANONICAL_PATTERN + r"\Z", re.ASCII)
+_CANONICAL_LINES = re.compile(rf"(?:{_CANONICAL_PATTERN}\n)*\Z")
 _CANONICAL_LENGTH = 36
 _UUID_BYTES = 16
 _UUIDS_ONLY = b"\x01"
