@@ -18,6 +18,8 @@ SETTINGS = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.ansi.enabled": "true",
     "spark.sql.caseSensitive": "false",
+    # Small letters are those of Java: before the first, ICU looks at each character that there is, for a second.
+    "spark.sql.icu.caseMappings.enabled": "false",
     "spark.sql.execution.arrow.maxBytesPerBatch": "8m",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "4096",
     "spark.sql.execution.arrow.useLargeVarTypes": "false",

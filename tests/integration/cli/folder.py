@@ -79,9 +79,10 @@ class Folder:
         )
         return cls(path)
 
-    def consistent(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        """Run a command to its end."""
-        return subprocess.run(self._command(arguments), **self._where(), capture_output=True, check=False)
+    def consistent(self, *arguments: str, java: str = SHORT_LIVED_JAVA) -> subprocess.CompletedProcess[str]:
+        """Run a command to its end, with these options for Java."""
+        where = self._where(java)
+        return subprocess.run(self._command(arguments), **where, capture_output=True, check=False)
 
     def interrupted(self, after: str, *arguments: str) -> tuple[int, str]:
         """Run a command until it says something, press Ctrl-C, and return its exit code and all that it said."""
@@ -105,11 +106,11 @@ class Folder:
     def _command(self, arguments) -> list[str]:
         return [sys.executable, "-m", "consistent_messaging", *arguments]
 
-    def _where(self) -> dict[str, Any]:
+    def _where(self, java: str = SHORT_LIVED_JAVA) -> dict[str, Any]:
         environment = {
             name: value for name, value in os.environ.items() if not name.startswith("CONSISTENT_")
         }
-        added = {"PYTHONPATH": str(REPOSITORY), "JDK_JAVA_OPTIONS": SHORT_LIVED_JAVA}
+        added = {"PYTHONPATH": str(REPOSITORY), "JDK_JAVA_OPTIONS": java}
         return {"cwd": self.path, "env": {**environment, **added}, "text": True}
 
 
