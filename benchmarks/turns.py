@@ -15,6 +15,9 @@ from benchmarks.logs import CACHE, Log, open_log
 from benchmarks.results import Results, now
 from benchmarks.sizes import Size
 
+_WAKES = 1_000
+"""So many messages go before each turn: Spark ends workers that had nothing to do for a minute, while others worked."""
+
 Step = Callable[[str], None]
 """Is called with a short sentence when a run goes on to its next step."""
 
@@ -40,12 +43,15 @@ def run(
             hosts[entry.name] = _start(entry, setting, stack, results, step)
             if size.warm_up:
                 step(f"{entry.name}: warming up")
-                hosts[entry.name].measure(_warm_up_log(size, entry, cache))
+                hosts[entry.name].measure(_warm_up_log(size, entry, cache, size.warm_up))
         for turn in range(1, size.runs + 1):
-            for name, host in hosts.items():
-                measurement = host.measure(logs[name])
-                results.measured.setdefault(name, []).append(measurement)
-                step(f"Turn {turn} of {size.runs}: {name} took {measurement.seconds:.2f} s")
+            for entry in present:
+                host = hosts[entry.name]
+                if size.warm_up:
+                    host.measure(_warm_up_log(size, entry, cache, _WAKES))
+                measurement = host.measure(logs[entry.name])
+                results.measured.setdefault(entry.name, []).append(measurement)
+                step(f"Turn {turn} of {size.runs}: {entry.name} took {measurement.seconds:.2f} s")
     results.code_at_the_end = code_digest()
     return results
 
@@ -63,6 +69,6 @@ def _log(size: Size, entry: Entry, cache: Path) -> Log:
     return open_log(messages, size.streams(messages), size.duplicates, cache)
 
 
-def _warm_up_log(size: Size, entry: Entry, cache: Path) -> Log:
-    messages = min(size.warm_up, max(size.messages[entry.amount] // 3, 1))
+def _warm_up_log(size: Size, entry: Entry, cache: Path, most: int) -> Log:
+    messages = min(most, max(size.messages[entry.amount] // 3, 1))
     return open_log(messages, size.streams(messages), size.duplicates, cache)
