@@ -14,7 +14,6 @@ EventStoreError
 ├── DuplicateEventError           an event id stands in the stream already
 ├── IncludeConflictError          an included row is not as the caller expected
 ├── PartialWriteError             a write in parts failed after some of them
-├── UnknownEventTypeError         an event of a type that its reader does not know
 ├── DamagedRowError               a row of a stream is not what it was written as, or is gone
 └── RowError                      one row of a transaction was refused (raised by tables)
     ├── RowExistsError            insert of a row that is there
@@ -170,18 +169,6 @@ class PartialWriteError(EventStoreError):
             stored = f"the first {self.stored} are stored, as versions {first} to {first + self.stored - 1}"
         uncertain = f", and the next {self.uncertain} may be" if self.uncertain else ""
         return f"Of {self.total} events for the stream at {self.stream}, {stored}{uncertain}."
-
-
-class UnknownEventTypeError(EventStoreError):
-    """Raised when an event has a type that the codec which reads it was not given."""
-
-    def __init__(self, type_name: str, version: int) -> None:
-        super().__init__(type_name, version)
-        self.type_name = type_name
-        self.version = version
-
-    def __str__(self) -> str:
-        return f"Event {self.version} has the type {self.type_name!r}, which the codec does not know."
 
 
 class DamagedRowError(EventStoreError):
