@@ -6,10 +6,7 @@ from collections.abc import Sequence
 from hashlib import sha256
 
 from handlers import Published
-from handlers.native import find_native
 from runtime.messages.fingerprint import SIZE, digest
-
-_native = find_native("runtime.messages._digests")
 
 
 def digest_state(encoded: bytes) -> bytes:
@@ -19,18 +16,12 @@ def digest_state(encoded: bytes) -> bytes:
 
 def digests_of_states(encoded: Sequence[bytes]) -> list[bytes]:
     """Return the digests of encoded states."""
-    if _native is None:
-        return [digest_state(each) for each in encoded]
-    digests: list[bytes] = _native.state_digests(encoded)
-    return digests
+    return [sha256(each).digest()[:SIZE] for each in encoded]
 
 
 def digests_of_outputs(published: Sequence[Sequence[Published]]) -> list[bytes]:
     """Return the digests of what messages published."""
-    if _native is None:
-        return [digest_outputs(each) for each in published]
-    digests: list[bytes] = _native.outputs_digests(published, digest_outputs)
-    return digests
+    return [digest_outputs(each) for each in published]
 
 
 def digest_outputs(published: Sequence[Published]) -> bytes:

@@ -7,7 +7,6 @@ or 1.0 for 1 is still the same message. Defaults are not filled in: what was sen
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
 from hashlib import sha256
 from types import NoneType
 from typing import Any
@@ -15,12 +14,9 @@ from typing import Any
 import msgpack
 from pydantic_core import from_json
 
-from handlers.native import find_native
 from handlers.unpacking import MAX_DEPTH, unpack
 
 SIZE = 16
-
-_native = find_native("runtime.messages._digests")
 
 _INT64 = 2**63
 _LARGE_INTEGER = 1
@@ -55,14 +51,6 @@ def fingerprint(message_type: str, body: str | bytes, *, packed: bool = False) -
     names = sorted(parsed)
     normal = parsed if names == list(parsed) else {name: parsed[name] for name in names}
     return digest((message_type, normal))
-
-
-def fingerprints(types: Sequence[str], bodies: Sequence[str | bytes | None]) -> list[bytes | None]:
-    """Return the fingerprints that `fingerprint` gives of messages, and None where it is still to be called.
-
-    In C only plain bodies are taken: objects of texts without escapes, integers, booleans and nulls. Python takes none.
-    """
-    return [None] * len(types) if _native is None else _native.fingerprints(types, bodies)
 
 
 def digest(value: object) -> bytes:
