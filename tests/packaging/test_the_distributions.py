@@ -74,7 +74,7 @@ def test_what_is_required_without_an_extra_is_little(metadata):
     required = [Requirement(text) for text in metadata.get_all("Requires-Dist", [])]
 
     core = {each.name for each in required if each.marker is None}
-    assert core == {"msgpack", "pydantic", "pydantic-core", "zstandard"}
+    assert core == {"msgpack", "msgspec", "pydantic", "pydantic-core", "zstandard"}
     assert metadata.get_all("Provides-Extra") == extras()
 
 
