@@ -13,7 +13,7 @@ from handlers.app import App
 from handlers.errors import SpecError
 from handlers.guard import guarded
 from handlers.message import Message
-from handlers.testing.scenario import Result, Scenario, main, run
+from handlers.testing.scenario import Result, Scenario, run
 
 if TYPE_CHECKING:
     from handlers.testing.strategies import Strategies
@@ -79,7 +79,7 @@ def _run_elsewhere(
     app: App, scenarios: Sequence[Scenario], here: Sequence[Sequence[Result]], environment: Mapping[str, str]
 ) -> list[list[tuple[Result, Result]]]:
     done = subprocess.run(
-        [sys.executable, "-c", f"from {main.__module__} import main; main()"],
+        [sys.executable, "-c", "from handlers.testing.scenario import main; main()"],
         input=_pickled(app, scenarios, here),
         env={**os.environ, **environment, "PYTHONPATH": os.pathsep.join(path or "." for path in sys.path)},
         capture_output=True,
