@@ -1,4 +1,4 @@
-"""`python -m tests.publishing`: kill a runner before each of its calls, for each target; write the counts into the docs.
+"""`python -m tests.publishing`: kill a runner before each of its calls, for each target; write the counts into docs.
 
 With `--spark SQLite HTTP` it kills the workers of Spark instead, for the targets that are named, or all.
 """
