@@ -14,7 +14,7 @@ from runtime.publishing.erasing import delete_letters, letters_of
 
 
 class Parts(NamedTuple):
-    """Tokens, documents of an outbox, rules, and dead letters of publications, each with its ETag."""
+    """Tokens, documents of an outbox, rules, and records of publications, each with its ETag."""
 
     tokens: Sequence[FoundToken]
     documents: Sequence[Row]

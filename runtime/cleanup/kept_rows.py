@@ -9,7 +9,6 @@ import re
 
 from eventstore import Row
 from runtime.algorithms.documents import effects
-from runtime.algorithms.last_hop import keys as deliveries
 from runtime.algorithms.letters import of_table as letters
 from runtime.algorithms.outbox import tokens
 from runtime.algorithms.outbox.deduplication_store import check_processed
@@ -19,6 +18,8 @@ from runtime.batches.open_batches import OpenBatches
 from runtime.cleanup import lease, policies
 from runtime.documents.registrations import MARKER, PREFIX, read_registration
 from runtime.errors import StoredDataError, UsageError
+from runtime.leases import read_lease
+from runtime.publishing import keys as deliveries
 from runtime.storage.damage import reading_row
 from runtime.storage.properties import number, text
 
@@ -66,7 +67,7 @@ def _check_policy(row: Row) -> None:
 def _check_lease(row: Row) -> None:
     if row.row_key != lease.ROW_KEY:
         raise _misplaced(row, "is no lease")
-    lease.read_lease(row)
+    read_lease(row)
 
 
 def _check_issued(row: Row) -> None:
@@ -99,10 +100,8 @@ def _check_effect(row: Row) -> None:
 def _check_delivery(row: Row) -> None:
     if row.row_key.startswith(PROCESSED):
         deliveries.read_key(row)
-    elif row.row_key.startswith(deliveries.RECORD):
-        deliveries.read_record(row)
     else:
-        raise _misplaced(row, "is neither the key of a delivery nor the record of one")
+        raise _misplaced(row, "is not the key of a delivery")
 
 
 def _misplaced(row: Row, problem: str) -> StoredDataError:

@@ -12,7 +12,6 @@ import typer
 
 from runtime.cli.commands.batches import batches
 from runtime.cli.commands.check import check
-from runtime.cli.commands.deliver import deliver
 from runtime.cli.commands.demo import demo
 from runtime.cli.commands.discard import discard
 from runtime.cli.commands.evict import evict
@@ -94,7 +93,6 @@ _COMMANDS = (
     letters,
     redrive,
     discard,
-    deliver,
     batches,
     truncate,
     window,

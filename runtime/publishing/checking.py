@@ -1,4 +1,4 @@
-"""The rows of publications compared: each slice, and each output that was refused, belongs to a publication."""
+"""The rows of publications compared: each slice, and each record of an output, belongs to a publication."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from runtime.errors import StoredDataError
 from runtime.publishing.records import (
     PARTITION,
     PUBLICATION,
-    REFUSED,
+    RECORD,
     SLICE,
     number_of_slice,
     read_publication,
-    read_refused,
+    read_record,
     read_slice,
 )
 from runtime.storage.checking.fault import Fault, Repair
@@ -43,8 +43,8 @@ class PublishingCheck:
         elif kind == SLICE:
             read_slice(row)
             self._parts.append((row.row_key, key.rpartition(":")[0], number_of_slice(row)))
-        elif kind == REFUSED:
-            read_refused(row)
+        elif kind == RECORD:
+            read_record(row)
             self._parts.append((row.row_key, key.partition(":")[0], 0))
         else:
             self._tell(row.row_key, "is no row of a publication")

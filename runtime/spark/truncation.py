@@ -24,6 +24,7 @@ from runtime.batches.open_batches import OpenBatches
 from runtime.cleanup.policies import NO_RULES, Policies, Scope
 from runtime.clock import Clock, system_clock
 from runtime.errors import BatchFailedError, LeaseLostError, UsageError
+from runtime.pace import Pace, PacedTable
 from runtime.publishing.erasing import prune_publications
 from runtime.spark.counts import Done, Extent, counted
 from runtime.spark.holding import holding
@@ -34,7 +35,6 @@ from runtime.spark.sessions.settings import job_settings
 from runtime.spark.truncation_job import REPORT, SUMS, Kind, TruncationJob
 from runtime.spark.workers.connection import Connection, TablePlace, check_reach, open_table
 from runtime.spark.workers.job import Wrap
-from runtime.spark.workers.pace import Pace, PacedTable
 
 _RANGES = StructType([StructField(name, StringType()) for name in ("prefix", "first", "before")])
 _RANGES_OF_A_CORE = 4

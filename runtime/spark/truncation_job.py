@@ -26,12 +26,12 @@ from runtime.cleanup.lease import RENEW_SECONDS, Leases
 from runtime.cleanup.policies import Decision, PolicyReader
 from runtime.clock import Clock
 from runtime.errors import StoredDataError
+from runtime.pace import Pace, PacedTable
 from runtime.retries import RetryPolicy
 from runtime.spark.workers.concurrency import ConcurrencyLimit
 from runtime.spark.workers.connection import open_table
 from runtime.spark.workers.job import Wrap
 from runtime.spark.workers.meter import Address, Teller
-from runtime.spark.workers.pace import Pace, PacedTable
 from runtime.storage.letters import Letter
 from runtime.storage.listing import stream_keys
 

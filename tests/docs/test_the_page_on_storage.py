@@ -17,8 +17,6 @@ from runtime.algorithms.choice import Dependencies, make_outbox_batches
 from runtime.algorithms.documents.effects import MAX_BYTES, Effect, TableEffects
 from runtime.algorithms.documents.prepare_commit_publish import PrepareCommitPublish
 from runtime.algorithms.fresh_ids import fresh_id
-from runtime.algorithms.last_hop.delivery import IdempotentDelivery
-from runtime.algorithms.last_hop.keys import DeliveryKeys
 from runtime.algorithms.outbox.tokens import CHAIN_LENGTH
 from runtime.algorithms.row_keys import row_key
 from runtime.algorithms.state_based.truncation_rules import DAY
@@ -34,7 +32,9 @@ from runtime.clock import system_clock
 from runtime.messages.deliveries import Prepared
 from runtime.messages.parsing import prepare
 from runtime.publishing.claims import Claims
-from runtime.publishing.publisher import Refused
+from runtime.publishing.keys import TableKeys
+from runtime.publishing.last_hop import IdempotentDelivery
+from runtime.publishing.publisher import Record, Result
 from runtime.publishing.records import Publications
 from runtime.retries import RetryPolicy
 from runtime.spark import issuing
@@ -97,7 +97,7 @@ async def _publish(table: Table) -> None:
     publication = await Publications(table, system_clock).begin("b1-digest", "sqlite:///file", None, 1)
     claim = await Claims(table, system_clock, publication, "somebody", timedelta(minutes=1)).take(0, None)
     assert claim
-    await claim.note(1, refused=[Refused("m1", "Hit", GAMES[0], "400")])
+    await claim.note(1, [Record("m1", "Hit", GAMES[0], "ShootingRange", Result.NOT_SENT, "400")])
 
 
 async def write_all(table: Table) -> None:
@@ -152,7 +152,7 @@ async def write_all(table: Table) -> None:
     await make_outbox_batches("outbox", given_to)["ShootingRange"].process(BATCHED, [given])
 
     await issuing._note(table, "0" * 32, "log-with-tokens")
-    delivery = IdempotentDelivery(DeliveryKeys(table))
+    delivery = IdempotentDelivery(TableKeys(table))
     await delivery.deliver("17", "m-1", send_nothing)
     await delivery.deliver("17", LONG_ID, fail)
 

@@ -9,8 +9,6 @@ import pytest
 
 from eventstore import InterceptedTable, StoreUnavailableError, Table, connect, drive
 from runtime import Output, Processor, TableSettings
-from runtime.algorithms.last_hop.delivery import End, IdempotentDelivery
-from runtime.algorithms.last_hop.keys import DeliveryKeys
 from runtime.algorithms.outbox.outbox import Outbox
 from runtime.algorithms.state_based.truncation import truncate_stream
 from runtime.algorithms.state_based.truncation_rules import DAY, TruncationRules
@@ -18,6 +16,8 @@ from runtime.algorithms.state_based.verification import Verifier
 from runtime.batches.open_batches import OpenBatches
 from runtime.messages.deliveries import Prepared
 from runtime.messages.parsing import prepare
+from runtime.publishing.keys import TableKeys
+from runtime.publishing.last_hop import End, IdempotentDelivery
 from runtime.retries import RetryPolicy
 from tests.support.network_store import NetworkStore
 from tests.unit.runtime import diary
@@ -132,7 +132,7 @@ async def send_to_a_customer(table: Table) -> None:
     async def send() -> None:
         """Send nothing."""
 
-    delivered = await IdempotentDelivery(DeliveryKeys(table), retries=POLICY).deliver("c", "a", send)
+    delivered = await IdempotentDelivery(TableKeys(table), retries=POLICY).deliver("c", "a", send)
     assert delivered.end is End.SENT
 
 

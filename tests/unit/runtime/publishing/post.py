@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from eventstore import InterceptedTable, drive
-from runtime.algorithms.last_hop.delivery import Delivered, IdempotentDelivery
-from runtime.algorithms.last_hop.keys import DeliveryKeys, Record
-from runtime.algorithms.last_hop.settings import DeliverySettings
+from runtime.publishing.keys import DeliveryKey, TableKeys
+from runtime.publishing.last_hop import Delivered, DeliverySettings, IdempotentDelivery
 from tests.unit.runtime.algorithms.world import Step
 from tests.unit.runtime.patience import PATIENCE
 from tests.unit.runtime.tables import memory_table
@@ -17,7 +16,7 @@ AT_LEAST_ONCE = DeliverySettings(frozenset({"*"}))
 
 
 class Post:
-    """Delivers one message to one customer, as often as it comes."""
+    """Delivers messages to customers, as often as they come."""
 
     def __init__(self, settings: DeliverySettings) -> None:
         self.settings = settings
@@ -26,11 +25,17 @@ class Post:
         self.sent = 0
         self.calls: list[str] = []
         self.error: Exception | None = None
-        self.keys = DeliveryKeys(self.table)
+        self.keys = TableKeys(self.table)
         self._names = 0
 
     async def deliver(
-        self, *, before: Step | None = None, after: Step | None = None, message: str = "m-1"
+        self,
+        *,
+        before: Step | None = None,
+        after: Step | None = None,
+        message: str = "m-1",
+        customer: str = CUSTOMER,
+        is_redrive: bool = False,
     ) -> Delivered:
         self.calls.clear()
 
@@ -47,23 +52,18 @@ class Post:
             after=lambda call, *_: self._step(call, after, note=False),
         )
         delivery = IdempotentDelivery(
-            DeliveryKeys(table), self.settings, clock=self.clock, new_id=self._new_id, retries=PATIENCE
+            TableKeys(table), self.settings, clock=self.clock, new_id=self._new_id, retries=PATIENCE
         )
-        return await delivery.deliver(CUSTOMER, message, send)
+        return await delivery.deliver(customer, message, send, is_redrive=is_redrive)
 
-    def records(self) -> list[str]:
-        """Return how the deliveries ended that left a record."""
-        return [record.end for record in self.all_records()]
+    def end(self) -> str | None:
+        """Return how the delivery ended that sealed the key, as the key says."""
+        key = drive(self.keys.get(DeliveryKey.of(CUSTOMER, "m-1")))
+        return None if key is None else key.end
 
-    def all_records(self) -> list[Record]:
-        async def read() -> list[Record]:
-            return [record async for record in self.keys.records(CUSTOMER)]
-
-        return drive(read())
-
-    def unrecorded(self) -> list[str]:
-        async def read() -> list[str]:
-            return [name async for name in self.keys.unrecorded(CUSTOMER)]
+    def unended(self) -> list[tuple[str, str]]:
+        async def read() -> list[tuple[str, str]]:
+            return [each async for each in self.keys.unended()]
 
         return drive(read())
 

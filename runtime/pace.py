@@ -1,4 +1,4 @@
-"""The pace of a worker: how many requests a second it may make of the store, and how many it has made."""
+"""The rate limiter: how many requests a second may be made of a store or a target."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ T = TypeVar("T")
 class Pace:
     """A bucket that holds one token, and gets so many a second: in any second at most one more is taken.
 
-    Whoever wants a token is told how long to wait for it, in the order of asking; so coroutines and blocking calls can
-    share one.
+    Whoever wants a token is told how long to wait for it, in the order of asking; so coroutines and blocking calls,
+    which have no event loop, can share one. Without a rate nobody waits.
     """
 
-    def __init__(self, per_second: float, clock: Callable[[], float] = time.monotonic) -> None:
-        self._interval = 1 / per_second
+    def __init__(self, per_second: float | None, clock: Callable[[], float] = time.monotonic) -> None:
+        self._interval = 1 / per_second if per_second else 0.0
         self._clock = clock
         self._next = clock()
 

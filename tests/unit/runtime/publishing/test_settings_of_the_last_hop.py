@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 
 from runtime import UsageError
-from runtime.algorithms.last_hop.settings import DeliverySettings
+from runtime.publishing import DeliverySettings
 
 read = DeliverySettings.read
 
