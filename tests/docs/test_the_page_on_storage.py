@@ -13,7 +13,7 @@ import pytest
 from eventstore import Int64, Operation, Row, Table, drive
 from handlers import App
 from runtime import Envelope, Output, Processor
-from runtime.algorithms.choice import Dependencies, make_outbox_batches
+from runtime.algorithms.choice import Dependencies, make_outboxes
 from runtime.algorithms.fresh_ids import fresh_id
 from runtime.algorithms.last_hop.delivery import IdempotentDelivery
 from runtime.algorithms.last_hop.keys import DeliveryKeys
@@ -114,7 +114,7 @@ async def write_all(table: Table) -> None:
     shooting_range = app.handlers["ShootingRange"]
     dated = refused._replace(message_id="dated", enqueued_at=1)
     bad = [refused, dated, refused._replace(message_id="large", body="x" * limits.MAX_LETTER_BYTES)]
-    await make_outbox_batches("outbox", given_to)["ShootingRange"].process(
+    await make_outboxes("outbox", given_to)["ShootingRange"].process(
         GAMES[0], [prepare(shooting_range, GAMES[0], each) for each in bad]
     )
     await Processor(app, table, accept).process(refused._replace(business_id=None))
@@ -137,7 +137,7 @@ async def write_all(table: Table) -> None:
     await table.transact(PARTITION, [Operation.merge("!next", older.properties)])
     given_to = Dependencies(app, table, batch=BatchContext("died", number=died.number))
     given = prepare(app.handlers["ShootingRange"], BATCHED, shot("batched", BATCHED))
-    await make_outbox_batches("outbox", given_to)["ShootingRange"].process(BATCHED, [given])
+    await make_outboxes("outbox", given_to)["ShootingRange"].process(BATCHED, [given])
 
     await issuing._note(table, "0" * 32, "log-with-tokens")
     delivery = IdempotentDelivery(DeliveryKeys(table))

@@ -38,7 +38,6 @@ CALL_NO_TABLE = [
     "runtime/algorithms/state_based/truncation_plan.py",
     "runtime/algorithms/outbox/algorithm.py",
     "runtime/algorithms/outbox/outbox.py",
-    "runtime/algorithms/outbox/outbox_batch.py",
     "runtime/algorithms/outbox/with_deduplication_store.py",
     "eventstore/slices.py",
     "eventstore/appending.py",
