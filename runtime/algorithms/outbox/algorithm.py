@@ -110,7 +110,7 @@ class OutboxAlgorithm(ABC):
         attempts: dict[IdKey, str] = {}
         ends: list[Delivery] = []
         is_stopped = self.batch.stops_streams and seen.dead_letter
-        now = max(self.clock(), entity.last_now)
+        refused_at: int | None = None
         for position, delivery in enumerate(deliveries):
             before = entity
             entity, end = await self.handle(
@@ -118,7 +118,8 @@ class OutboxAlgorithm(ABC):
             )
             ends.append(end)
             if isinstance(end, Outcome) and end.is_dead_letter:
-                refusals.record(position, end, delivery, version=entity.version, now=now)
+                refused_at = refused_at or max(self.clock(), entity.last_now)
+                refusals.record(position, end, delivery, version=entity.version, now=refused_at)
                 is_stopped = self.batch.stops_streams
             elif isinstance(delivery, Prepared) and (entity is not before or self.batch.is_redrive):
                 refusals.processed(position, delivery.key, delivery.fingerprint)
