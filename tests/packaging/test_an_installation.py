@@ -66,11 +66,12 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_the_core_brings_eight_packages(environment):
+def test_the_core_brings_nine_packages(environment):
     assert environment.packages() - {"pip", "setuptools"} == {
         "annotated-types",
         "consistent-messaging",
         "msgpack",
+        "msgspec",
         "pydantic",
         "pydantic-core",
         "typing-extensions",
@@ -109,7 +110,7 @@ def test_the_command_line_says_what_to_install_and_then_checks_handlers(environm
     assert told.stderr.startswith("Error: The command line needs typer: pip install ")
     assert told.stderr.count("\n") == 1
 
-    environment.install(f"{wheel}[cli]")
+    environment.install(f"{wheel}[sql]")
 
     done = environment.run(environment.consistent, "lint", "bells.py", folder=folder)
     assert done == "Nothing found in 1 handler, 1 file.\n"
