@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from eventstore import InterceptedTable, Operation, StoreUnavailableError, Table, connect, drive
-from runtime.algorithms.choice import Dependencies, make_outbox_batches
-from runtime.algorithms.outbox.outbox_batch import OutboxBatch
+from runtime.algorithms.choice import Dependencies, make_outboxes
+from runtime.algorithms.outbox.algorithm import OutboxAlgorithm
 from runtime.algorithms.state_based.truncation import truncate_stream
 from runtime.algorithms.state_based.truncation_rules import TruncationRules
 from runtime.batches.context import BatchContext
@@ -213,10 +213,10 @@ def test_a_batch_that_an_older_driver_begins_meanwhile_gets_its_marker_when_it_i
     assert drive(ledger_of(diaries).publish(record)).is_finished
 
 
-def outbox(table: Table, record: BatchRecord) -> OutboxBatch:
+def outbox(table: Table, record: BatchRecord) -> OutboxAlgorithm:
     context = BatchContext(record.batch_id, drive(ledger_of(table).open_batches()), number=record.number)
     given = Dependencies(app, table, clock=ToldClock(), retries=PATIENCE, batch=context)
-    return make_outbox_batches("outbox", given)["Diary"]
+    return make_outboxes("outbox", given)["Diary"]
 
 
 def test_an_outbox_is_resumed_and_swept(boxes: Table):
