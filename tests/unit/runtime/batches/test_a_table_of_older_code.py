@@ -8,22 +8,16 @@ from pathlib import Path
 import pytest
 
 from eventstore import InterceptedTable, Operation, StoreUnavailableError, Table, connect, drive
-from runtime.algorithms.choice import Dependencies, make_outbox_batches
-from runtime.algorithms.outbox.outbox_batch import OutboxBatch
 from runtime.algorithms.state_based.truncation import truncate_stream
 from runtime.algorithms.state_based.truncation_rules import TruncationRules
-from runtime.batches.context import BatchContext
 from runtime.batches.ledger import Ledger
 from runtime.batches.numbering import PARTITION
 from runtime.batches.open_batches import OpenBatches
 from runtime.batches.record import BatchRecord
 from runtime.errors import BatchRefusedError
-from runtime.messages.message_ids import id_key, id_text
-from runtime.messages.outcome import Outcome
-from runtime.messages.parsing import prepare
-from tests.unit.runtime.diary import DIARY, app, write
+from tests.unit.runtime.diary import write
 from tests.unit.runtime.patience import PATIENCE
-from tests.unit.runtime.worker import DAY, NOW, ToldClock, Worker, ends, made_by, stored
+from tests.unit.runtime.worker import DAY, NOW, ToldClock, Worker, made_by
 
 WRITTEN = Path(__file__).with_name("before_numbers.sql")
 """The table `diaries`, state-based: a run of `night-1` (a b c), and in the tail `night-2` (d), which was abandoned,
@@ -60,40 +54,9 @@ def begin(table: Table, batch_id: str, algorithm: str = "state-based") -> BatchR
     return drive(ledger_of(table).begin(batch_id, "a log", "/outcomes", algorithm))
 
 
-def run(table: Table, record: BatchRecord, *lines: str) -> list[Outcome]:
-    context = BatchContext(record.batch_id, drive(ledger_of(table).open_batches()), number=record.number)
-    messages = [write(line, enqueued_at=NOW - 10 * DAY) for line in lines]
-    return Worker(table, batch=context).process(*messages)
-
-
 def rows(table: Table) -> list[str]:
     page = drive(table.query(PARTITION, "!", "~"))
     return [row.row_key for row in page.rows]
-
-
-def test_a_batch_that_died_is_resumed_and_gives_what_it_would_have_given(diaries: Table):
-    record = begin(diaries, "night-4")
-
-    outcomes = run(diaries, record, "g", "h", "i")
-
-    assert ends(outcomes) == ["processed"] * 3
-    assert all(outcome.outputs for outcome in outcomes)
-    assert [(made.batch, made.batch_number) for made in stored(diaries)[-3:]] == [("night-4", None)] * 3
-    drive(ledger_of(diaries).publish(record))
-    assert drive(ledger_of(diaries).open_batches()) == OpenBatches()
-
-
-def test_a_new_batch_recognises_the_duplicates_of_all_others(diaries: Table):
-    record = begin(diaries, "day")
-
-    outcomes = run(diaries, record, *"abcdefgh", "new")
-
-    assert record.number == 1
-    assert ends(outcomes) == ["duplicate"] * 8 + ["processed"]
-    assert [(made.batch, made.batch_number) for made in stored(diaries)[-2:]] == [
-        ("night-4", None),
-        ("day", 1),
-    ]
 
 
 def test_truncation_cuts_all_but_what_the_batch_that_died_has_written(diaries: Table):
@@ -211,26 +174,3 @@ def test_a_batch_that_an_older_driver_begins_meanwhile_gets_its_marker_when_it_i
 
     assert drive(ledger_of(diaries).open_batches()).names == {"night-4", "late"}
     assert drive(ledger_of(diaries).publish(record)).is_finished
-
-
-def outbox(table: Table, record: BatchRecord) -> OutboxBatch:
-    context = BatchContext(record.batch_id, drive(ledger_of(table).open_batches()), number=record.number)
-    given = Dependencies(app, table, clock=ToldClock(), retries=PATIENCE, batch=context)
-    return make_outbox_batches("outbox", given)["Diary"]
-
-
-def test_an_outbox_is_resumed_and_swept(boxes: Table):
-    sweep = outbox(boxes, begin(boxes, "sweep", "outbox"))
-    left = drive(sweep.unfinished(DIARY, 0))
-    assert [outcome.envelope.message_id for outcome in left] == [id_text(id_key("b"))]
-
-    resumed = outbox(boxes, begin(boxes, "night-3", "outbox"))
-    handler = app.handlers["Diary"]
-    outcomes = drive(resumed.process(DIARY, [prepare(handler, DIARY, write(line)) for line in "abcx"]))
-    assert ends(outcomes) == ["duplicate", "duplicate", "processed", "processed"]
-
-    drive(sweep.finish(DIARY, [id_key(line) for line in "abc"]))
-    assert drive(outbox(boxes, begin(boxes, "night-3", "outbox")).unfinished(DIARY, 0)) == []
-    drive(ledger_of(boxes).abandon("night-3"))
-    left = drive(outbox(boxes, begin(boxes, "sweep", "outbox")).unfinished(DIARY, 0))
-    assert [outcome.envelope.message_id for outcome in left] == [id_text(id_key(line)) for line in "cx"]
