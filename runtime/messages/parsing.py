@@ -34,11 +34,6 @@ class ParsingTimedOutError(BaseException):
     """Raised in a message's own validators by whoever watches, when one message takes too long."""
 
 
-def validators_took_too_long(seconds: float) -> str:
-    """Return why a message is refused whose validators were interrupted."""
-    return f"The validators of the message took longer than {seconds:g} s, and were interrupted."
-
-
 def prepare(
     handler: HandlerDefinition, business_id: str | None, envelope: Envelope, limits: MessageLimits = USUAL
 ) -> Delivery:
@@ -67,8 +62,7 @@ def prepare_all(
     parser = _Parser(handler, business_id, limits.error)
     unfit = parser.with_problems(envelopes, _problems(envelopes, keys))
     unfit |= {position: excess.of(handler.name, business_id) for position, excess in excesses.items()}
-    with handler.parsing(parser.parsed):
-        parser.parse(envelopes, unfit)
+    handler.supervision.parse(partial(parser.parse, envelopes, unfit), parser.parsed)
     return Deliveries(envelopes, keys, parser.messages, parser.fingerprints, handler.routes, letters)
 
 
