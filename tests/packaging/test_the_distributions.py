@@ -23,7 +23,7 @@ def sources() -> set[str]:
     """Return the source files of the packages, as they are in the working tree."""
     found = {path for package in PACKAGES for path in (REPOSITORY / package).rglob("*.py")}
     typed = {f"{name}/py.typed" for name in PACKAGES}
-    return {str(path.relative_to(REPOSITORY)) for path in found} | typed | {"consistent_messaging.py"}
+    return {str(path.relative_to(REPOSITORY)) for path in found} | typed
 
 
 @pytest.fixture(scope="module")
@@ -81,4 +81,4 @@ def test_what_is_required_without_an_extra_is_little(metadata):
 def test_the_command_is_installed(wheel):
     entry_points = ZipFile(wheel).read(f"{NAME}.dist-info/entry_points.txt").decode()
 
-    assert entry_points.split() == ["[console_scripts]", "consistent", "=", "consistent_messaging:main"]
+    assert entry_points.split() == ["[console_scripts]", "consistent", "=", "runtime.cli:main"]
