@@ -38,9 +38,8 @@ from runtime.cli.stores import check_table, on_table
 from runtime.messages.limits import USUAL, MessageLimits
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from runtime.cli.sessions import ShownSession
+    from runtime.spark.sessions.session import Session
 
 
 @dataclass(frozen=True)
@@ -185,7 +184,7 @@ class ScanOptions:
             scan(spark, TablePlace(*states), ForEachRange(function), merge, prefix=prefix)
 
     @contextmanager
-    def on_spark(self, step: str, stopped: str, *places: Place) -> Iterator[SparkSession]:
+    def on_spark(self, step: str, stopped: str, *places: Place) -> Iterator[Session]:
         """Start Spark for one step. Raises `UsageError` where workers would not see the same stores."""
         from runtime.spark.workers.connection import check_scope
 

@@ -46,7 +46,7 @@ def window(
     business id it tells how the horizons are distributed, rounded up to the hour, and which streams have the newest.
 
     One request for a stream, else one for each 1,000 streams; no history is read. With --master or --remote the streams
-    are split by their keys, which costs one more for each 1,000, and looked at by all workers.
+    are split by their keys, which costs two more for each 1,000, and looked at by all workers.
     """
     screen = Screen(as_json)
     if handler is None or business_id is None:
