@@ -8,7 +8,7 @@ from pathlib import Path
 
 from runtime.archives.files import Part
 
-PARTS = "letters-*.jsonl"
+LETTER_PARTS = "letters-*.jsonl"
 
 
 class LetterPart(Part):

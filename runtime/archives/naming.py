@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow.dataset as ds
 
 from runtime.archives.files import reading
-from runtime.archives.letters import PARTS
+from runtime.archives.letters import LETTER_PARTS
 
 
 def files_that_name(folder: Path, handler: str, business_ids: Collection[str]) -> Mapping[Path, int]:
@@ -34,7 +34,7 @@ def files_that_name(folder: Path, handler: str, business_ids: Collection[str]) -
                 rows = 0
         if rows:
             found[path] = rows
-    for path in sorted(folder.rglob(PARTS)):
+    for path in sorted(folder.rglob(LETTER_PARTS)):
         with reading(path), path.open(encoding="utf-8") as lines:
             rows = sum(_is_of(json.loads(line), handler, business_ids) for line in lines)
         if rows:

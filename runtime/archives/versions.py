@@ -19,8 +19,8 @@ import pyarrow.dataset as ds
 from pyarrow import parquet
 
 from handlers.text import is_text
-from runtime.archives import letters
 from runtime.archives.files import UNFINISHED, Part, read_batches, reading
+from runtime.archives.letters import LETTER_PARTS
 from runtime.archives.manifest import NAME as MANIFEST
 from runtime.errors import ArchiveError, UsageError
 from runtime.messages.message_ids import IdKey, id_key, id_text
@@ -150,7 +150,7 @@ def prepare_parts(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     if (folder / MANIFEST).exists():
         raise UsageError(f"{folder} holds the export of a table: choose another folder.")
-    for parts in (PARTS, letters.PARTS):
+    for parts in (PARTS, LETTER_PARTS):
         for file in folder.glob(f"{parts}{UNFINISHED}"):
             file.unlink()
 

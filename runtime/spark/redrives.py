@@ -21,7 +21,7 @@ from runtime.spark.batch import Batch
 from runtime.spark.batch_options import BatchOptions
 from runtime.spark.schemas import OUTPUT
 from runtime.spark.workers.connection import TablePlace, check_reach, open_table
-from runtime.tables.letters import COLUMNS, letter_row
+from runtime.tables.letters import LETTER_COLUMNS, letter_row
 
 _ALL = Selection()
 _OF_TABLE = "_letters"
@@ -49,7 +49,7 @@ LETTER = StructType(
 A body of msgpack bytes is in hexadecimal digits, and `packed` says so.
 """
 
-_ARROW = pa.schema(list(COLUMNS.items()))
+_ARROW = pa.schema(list(LETTER_COLUMNS.items()))
 _STREAM = StructType([StructField("key", StringType()), StructField("waiting", LongType())])
 
 
