@@ -124,5 +124,5 @@ application.add_typer(_tokens, name="tokens")
 
 _policies = typer.Typer(help="Keep in the table what may be cut of its streams.", **_SETTINGS)
 for _name, _verb in (("set", set_policy), ("list", list_policies), ("remove", remove_policy)):
-    _policies.command(_name, cls=OnceOnly, **_texts(_verb))(_verb)
+    _policies.command(_name, cls=OnceOnly, **_texts(_verb))(with_groups(_verb))
 application.add_typer(_policies, name="policy")

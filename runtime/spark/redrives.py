@@ -20,12 +20,12 @@ from runtime.algorithms.letters.selection import Selection
 from runtime.spark.batch import Batch
 from runtime.spark.batch_options import BatchOptions
 from runtime.spark.workers.connection import TablePlace, check_reach, open_table
-from runtime.tables.letters import COLUMNS, letter_row
+from runtime.tables.letters import LETTER_COLUMNS, letter_row
 
 _ALL = Selection()
 _OF_TABLE = "_letters"
 
-_ARROW = pa.schema(list(COLUMNS.items()))
+_ARROW = pa.schema(list(LETTER_COLUMNS.items()))
 
 LETTER = from_arrow_schema(_ARROW)
 """A letter: the columns of a log, and what is known of it. `stream` is the business id of its stream.

@@ -15,7 +15,7 @@ from runtime.retries import RetryPolicy
 from runtime.tables.columns import TEXT, TIME, Buffer, chosen
 from runtime.tables.wanted import Wanted
 
-COLUMNS = {
+BATCH_COLUMNS = {
     "batch": TEXT,
     "batch_number": pa.int64(),
     "status": TEXT,
@@ -31,7 +31,7 @@ COLUMNS = {
 
 async def batches(table: Table, wanted: Wanted) -> AsyncIterator[pa.RecordBatch]:
     """Give all batches of a table in the order of their ids: one request for each 1,000."""
-    columns = chosen(COLUMNS, wanted.columns)
+    columns = chosen(BATCH_COLUMNS, wanted.columns)
     buffer = Buffer(columns)
     async for record in Numbering(table, RetryPolicy().beside(table)).records():
         row = _row(record)

@@ -17,7 +17,7 @@ from runtime.algorithms.choice import Dependencies, make_outboxes
 from runtime.algorithms.fresh_ids import fresh_id
 from runtime.algorithms.outbox.tokens import CHAIN_LENGTH
 from runtime.algorithms.row_keys import row_key
-from runtime.algorithms.state_based.truncation_rules import DAY
+from runtime.algorithms.state_based.truncation_rules import DAY, PolicyRules
 from runtime.batches.context import BatchContext
 from runtime.batches.ledger import Ledger
 from runtime.batches.numbering import PARTITION, Counter
@@ -25,7 +25,7 @@ from runtime.batches.settings import KEY_BYTES, OF_TABLE, Claim, Owner
 from runtime.cleanup.business_object import Tables
 from runtime.cleanup.forget import forget
 from runtime.cleanup.lease import Leases
-from runtime.cleanup.policies import Policies, PolicyRules, Scope
+from runtime.cleanup.policies import Policies, Scope
 from runtime.clock import system_clock
 from runtime.messages.parsing import prepare
 from runtime.publishing.claims import Claims

@@ -18,12 +18,12 @@ from eventstore import InterceptedTable, Table, drive
 from runtime import Envelope, Outcome, Processor
 from runtime.algorithms.choice import AlgorithmName, Dependencies, make_batch_algorithms
 from runtime.algorithms.state_based.truncation import truncate_stream
-from runtime.algorithms.state_based.truncation_rules import TruncationRules
+from runtime.algorithms.state_based.truncation_rules import PolicyRules, TruncationRules
 from runtime.batches.context import BatchContext
 from runtime.batches.open_batches import OpenBatches
 from runtime.cleanup.business_object import Tables
 from runtime.cleanup.forget import forget
-from runtime.cleanup.policies import Policies, PolicyRules, Scope
+from runtime.cleanup.policies import Policies, Scope
 from runtime.messages.outcome import Output
 from runtime.messages.parsing import prepare
 from runtime.publishing.publisher import Record, Result

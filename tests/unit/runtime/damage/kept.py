@@ -13,13 +13,14 @@ from runtime.algorithms.letters.reading import find_letters
 from runtime.algorithms.letters.selection import Selection
 from runtime.algorithms.outbox.deduplication_store import DeduplicationStore
 from runtime.algorithms.outbox.tokens import Token, TokenStore, first_name
+from runtime.algorithms.state_based.truncation_rules import PolicyRules
 from runtime.batches.ledger import Ledger
 from runtime.batches.open_batches import BatchKey
 from runtime.batches.settings import Claim, Owner, TableSettings
 from runtime.cleanup.business_object import Tables
 from runtime.cleanup.forget import forget
 from runtime.cleanup.lease import Leases
-from runtime.cleanup.policies import Policies, PolicyReader, PolicyRules, Scope
+from runtime.cleanup.policies import Policies, PolicyReader, Scope
 from runtime.cleanup.traces import look
 from runtime.documents.registrations import Registration, register, registrations_of
 from runtime.publishing.claims import Claims
