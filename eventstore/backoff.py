@@ -1,6 +1,6 @@
-"""Pauses before another attempt, after somebody else was faster: they double, and each is drawn at random.
+"""Exponential backoff with jitter, after a conflict.
 
-Without them those who collided once collide again, and the more of them there are, the fewer succeed.
+Without it, writers that collided once collide again.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@
         for event in store.iterate(order):
             print(event.version, event.properties)
 
-Each verb is that of `Stream`, and waits for the result. It works beside an event loop too, as in a notebook.
+Each verb is that of `Stream`, and waits for the result. It works within a running event loop too, as in a notebook.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class BlockingStore:
         return self.run(self._store.table(name, make=make))
 
     def close(self) -> None:
-        """Give back connections and files, and end the thread that waited for the network."""
+        """Release connections and files, and end the thread that waited for the network."""
         self.run(self._store.close())
         if self._thread is not None:
             self._thread.end()

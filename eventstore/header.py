@@ -59,12 +59,12 @@ def stream_written(stream: StreamT, etag: str, version: int, own: Properties | N
 
 
 def is_header(row: Row) -> bool:
-    """Tell whether a row, read with a header's own names, is the header of a stream that was not deleted."""
+    """Return whether a row, read with a header's own names, is the header of a stream that was not deleted."""
     return isinstance(row.properties.get(VERSION), int) and not is_tombstone(row)
 
 
 def is_tombstone(row: Row) -> bool:
-    """Tell whether a header, read with its own names, is that of a deleted stream."""
+    """Return whether a header, read with its own names, is that of a deleted stream."""
     return row.properties.get(TOMBSTONE) is True
 
 

@@ -18,7 +18,7 @@ from eventstore.properties import NO_PROPERTIES, FrozenProperties, own_copy
 
 @dataclass(frozen=True, slots=True)
 class Include:
-    """A change of one row beside the stream's own, in the stream's partition.
+    """A change of one row that is not the stream's own, in the stream's partition.
 
     The row key is taken as it is; the prefix of a virtual partition is not added. A replace, merge or delete needs
     the row's ETag, or `"*"` to do without a condition; after another change of the row in the same write it needs
@@ -85,7 +85,7 @@ _OR_MERGE, _OR_REPLACE = Verb.INSERT_OR_MERGE, Verb.INSERT_OR_REPLACE
 
 # What a row's changes amount to so far, and what each further one makes of it: the rules for the first change, for the
 # 36 pairs, and for what comes after an insert that was undone. Refused is what could not be carried out step by step,
-# and the deletion of a row of which nobody knows whether it is there.
+# and the deletion of a row that may not exist.
 _FURTHER = (_INSERT, _REPLACE, _MERGE, _DELETE, _OR_MERGE, _OR_REPLACE)
 _CHAINING: dict[Verb | _Amount, tuple[Verb | _Amount, ...]] = {
     _UNTOUCHED: (_INSERT, _REPLACE, _MERGE, _DELETE, _OR_MERGE, _OR_REPLACE),

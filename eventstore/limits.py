@@ -62,8 +62,12 @@ def prepare(partition_key: str, operations: Sequence[Operation]) -> list[dict[st
     Raises `PayloadTooLargeError` when it is over a limit, and `ValueError` or `TypeError` when no table
     could carry it out.
     """
-    if not 0 < len(operations) <= MAX_OPERATIONS:
-        raise _wrong_count(len(operations))
+    if not operations:
+        raise ValueError("A transaction needs at least one operation.")
+    if len(operations) > MAX_OPERATIONS:
+        raise PayloadTooLargeError(
+            f"A transaction has {len(operations)} operations; it can have {MAX_OPERATIONS}."
+        )
     rows: set[str] = set()
     prepared: list[dict[str, Value]] = []
     total = 0
@@ -211,29 +215,17 @@ def _check_datetime(name: str, value: datetime) -> tuple[datetime, int]:
     return value.replace(fold=0) if value.fold else value, 8
 
 
-def _check_bool(_name: str, value: bool) -> tuple[bool, int]:  # noqa: FBT001 - a value, not a switch
-    return value, 1
-
-
-def _check_float(_name: str, value: float) -> tuple[float, int]:
-    # Services forget the sign of zero; the sum has none.
-    return value + 0.0, 8
-
-
-def _check_uuid(_name: str, value: UUID) -> tuple[UUID, int]:
-    return value, 16
-
-
 _Check = Callable[[str, Any], tuple[Any, int]]
 _CHECKS: dict[type, _Check] = {
     str: _check_str,
     bytes: _check_bytes,
     int: _check_int,
     Int64: _check_int64,
-    bool: _check_bool,
-    float: _check_float,
+    bool: lambda _, value: (value, 1),
+    # Services forget the sign of zero; the sum has none.
+    float: lambda _, value: (value + 0.0, 8),
     datetime: _check_datetime,
-    UUID: _check_uuid,
+    UUID: lambda _, value: (value, 16),
 }
 _PLAIN: dict[type, Callable[[Any], Any]] = {
     str: str.__str__,
@@ -257,12 +249,6 @@ def _check_of_subclass(name: str, value: object) -> _Check | None:
             check = _CHECKS[plain_type]
             return lambda checked_name, checked: check(checked_name, plain(checked))
     raise TypeError(f"The property {name!r} is a {type(value).__name__}, which no table holds.")
-
-
-def _wrong_count(count: int) -> Exception:
-    if not count:
-        return ValueError("A transaction needs at least one operation.")
-    return PayloadTooLargeError(f"A transaction has {count} operations; it can have {MAX_OPERATIONS}.")
 
 
 def _wrong_etag(operation: Operation) -> ValueError:

@@ -35,7 +35,7 @@ class KeyRange:
 async def list_streams(
     table: Table, keys: KeyRange | str = "", *, header: Sequence[str] | None = None
 ) -> AsyncIterator[Stream]:
-    """Give the streams of a table, those of a range or with a prefix, in the order of their keys.
+    """Yield the streams of a table, those of a range or with a prefix, in the order of their keys.
 
     Cosmos DB gives them in any order.
 
@@ -122,14 +122,14 @@ class _Sample:
 
 
 def read_headers(table: Table, keys: KeyRange, select: Sequence[str] | None) -> AsyncIterator[Row]:
-    """Give the rows with the key of a header, those of deleted streams among them. One request for each 1,000."""
+    """Yield the rows with the key of a header, those of deleted streams among them. One request for each 1,000."""
     return read_range(table, HEADER, keys, select)
 
 
 async def read_range(
     table: Table, row_key: str | None, keys: KeyRange, select: Sequence[str] | None = None
 ) -> AsyncIterator[Row]:
-    """Give the rows with this row key in a range of partitions, with None all rows. One request for each 1,000."""
+    """Yield the rows with this row key in a range of partitions, with None all rows. One request for each 1,000."""
     first = keys.first or keys.prefix
     last = _bound_after(keys.prefix) if keys.before is None else keys.before
     async for page in pages(partial(table.scan, row_key, first, last, select=select)):

@@ -65,7 +65,7 @@ class Page:
 
 
 async def pages(read: Callable[..., Awaitable[Page]]) -> AsyncIterator[Page]:
-    """Give the pages of a query or a scan, from the first to the last. Costs one request for each.
+    """Yield the pages of a query or a scan, from the first to the last. Costs one request for each.
 
         async for page in pages(partial(table.query, "orders", "A", "Z")):
             ...
@@ -182,7 +182,7 @@ class Table(Protocol):
 
 @runtime_checkable
 class HasPlace(Protocol):
-    """What tables can tell besides: where they are, for messages."""
+    """What tables may also tell: where they are, for messages."""
 
     name: str
     store_url: str
@@ -203,7 +203,7 @@ TransactionResult = tuple[str, ...] | Exception
 
 @runtime_checkable
 class CommitsTogether(Protocol):
-    """What tables of process and machine scope can do besides."""
+    """What tables of process and machine scope can also do."""
 
     async def transact_each(self, transactions: Sequence[Transaction]) -> list[TransactionResult]:
         """Carry out each transaction as `transact` does, one after another, and commit all of them at once.
@@ -215,21 +215,21 @@ class CommitsTogether(Protocol):
 
 @runtime_checkable
 class LeavesTraces(Protocol):
-    """What tables can do besides whose store keeps what was deleted or overwritten, until its place is used again."""
+    """Tables whose store keeps what was deleted or overwritten until its space is reused."""
 
     async def scrub(self) -> None:
         """Return when nothing is left in the store's files of what was deleted or overwritten before.
 
-        Rewrites all tables of the store. Raises `StoreUnavailableError` when somebody else keeps it from doing so.
+        Rewrites all tables of the store. Raises `StoreUnavailableError` when another process prevents it.
         """
 
 
 @runtime_checkable
 class MayBeReplaced(Protocol):
-    """What stores can tell besides that are a file, which may be deleted while it is open."""
+    """Stores that are a file, which may be deleted while it is open."""
 
     def is_replaced(self) -> bool:
-        """Say whether the file that is open was deleted, or another one is in its place: then open the store anew."""
+        """Return whether the file that is open was deleted, or replaced: the store must be opened again."""
 
 
 class Store(Protocol):
@@ -252,7 +252,7 @@ class Store(Protocol):
         """
 
     async def close(self) -> None:
-        """Give back connections and files."""
+        """Release connections and files."""
 
     async def __aenter__(self) -> Self:
         return self

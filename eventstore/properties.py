@@ -46,7 +46,7 @@ def frozen_copy(properties: Mapping[str, Value], names: frozenset[str] | None) -
     if names is not None:
         return FrozenProperties({name: value for name, value in properties.items() if name in names})
     frozen = FrozenProperties(properties)
-    dict.pop(frozen, VERSION, None)  # as long as nobody else has it
+    dict.pop(frozen, VERSION, None)  # while no other reference exists
     return frozen
 
 

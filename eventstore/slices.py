@@ -4,7 +4,7 @@ The header is read first, or together with the first page of events, and says wh
 change, so the pages after it are read as they come, whoever appends meanwhile. Only when an event is missing that the
 header promises has it been cut away since, and the read starts again.
 
-Rows of the caller beside the header do change: if they took several pages, the header is looked at again.
+Rows of the caller do change: if they took several pages, the header is read again.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class Reader(Generic[StreamT]):
         return events
 
     async def one_by_one(self, start_version: int) -> AsyncIterator[RecordedEvent]:
-        """Give the events that the stream has now, page by page. Raises `StreamTruncatedError`."""
+        """Yield the events that the stream has now, page by page. Raises `StreamTruncatedError`."""
         # The header takes a row of the first page.
         found = await self.forwards(start_version, PAGE_SIZE - 1)
         if found is None:
@@ -130,15 +130,20 @@ class Reader(Generic[StreamT]):
         if not reading.rows or reading.rows[0].row_key != partition.header:
             return None
         stream = stream_read(self.blank, reading.rows[0], self.selection)
-        if reading.pages > 1 and not await _is_unchanged(stream):
-            raise _ChangedMeanwhileError
+        if reading.pages > 1:
+            header = partition.header
+            again = await read_rows(partition, header, header, (VERSION,))
+            if not again.rows or again.rows[0].etag != stream.etag:
+                raise _ChangedMeanwhileError
         return stream, tuple(reading.rows[1:])
 
     async def _backwards(
         self, start_version: int | None, slice_size: int | None
     ) -> StreamSlice[StreamT] | None:
         partition = self.blank.partition
-        reading = await read_rows(partition, partition.header, partition.header, self._header_query())
+        selection = self.selection
+        query = None if selection.events is None else (*HEADER_NAMES, *sorted(selection.header or ()))
+        reading = await read_rows(partition, partition.header, partition.header, query)
         if not reading.rows:
             return None
         stream = stream_read(self.blank, reading.rows[0], self.selection)
@@ -172,20 +177,9 @@ class Reader(Generic[StreamT]):
             found, events=tuple([replace(event, id=ids.get(event.version)) for event in found.events])
         )
 
-    def _header_query(self) -> tuple[str, ...] | None:
-        if self.selection.events is None:
-            return None
-        return (*HEADER_NAMES, *sorted(self.selection.header or ()))
-
 
 def _check(start_version: int | None, slice_size: int | None) -> None:
     if start_version is not None and start_version < 1:
         raise ValueError(f"Versions count from 1; the read starts at {start_version}.")
     if slice_size is not None and slice_size < 1:
         raise ValueError(f"A slice has at least one event; {slice_size} are asked for.")
-
-
-async def _is_unchanged(stream: StreamValue) -> bool:
-    header = stream.partition.header
-    reading = await read_rows(stream.partition, header, header, (VERSION,))
-    return bool(reading.rows) and reading.rows[0].etag == stream.etag

@@ -99,7 +99,7 @@ class Stream(StreamValue):
 
     @classmethod
     async def exists(cls, partition: Partition) -> bool:
-        """Tell whether there is a stream, and it was not deleted. One request."""
+        """Return whether there is a stream, and it was not deleted. One request."""
         reading = await read_rows(partition, partition.header, partition.header, HEADER_NAMES)
         return any(is_header(row) for row in reading.rows)
 
@@ -117,7 +117,7 @@ class Stream(StreamValue):
 
         `target` is a stream value, or a partition with the version that its stream is expected to have; 0
         means that it must not exist. One request; a partition with another expectation than 0 costs one more, and
-        with `ExpectedVersion.ANY` or `EXISTS` two more for each time that someone else was faster.
+        with `ExpectedVersion.ANY` or `EXISTS` two more for each conflict.
 
         An `idempotent` write may be repeated: if the same events, all of them with ids, stand already in the versions
         where they would be written, to the byte, they are the result. It needs to look only when the write was refused
@@ -149,7 +149,7 @@ class Stream(StreamValue):
         checked before the first is sent. One request for each part, and those of `write` for the first.
 
         Raises what `write` raises when nothing is stored, and `PartialWriteError`, which says how many events are, when
-        something is or may be. An `idempotent` write that is repeated after that goes on where it stopped.
+        something is or may be. An `idempotent` write that is repeated after that continues where it stopped.
         """
         stream, expected = _position(target, expected_version)
         own = None if properties is None else stream_properties(properties)
@@ -254,7 +254,7 @@ class Stream(StreamValue):
     async def iterate(
         cls, partition: Partition, start_version: int = 1, *, select: Sequence[str] | None = None
     ) -> AsyncIterator[RecordedEvent]:
-        """Give the events of a stream one by one, up to the version that it has at the beginning.
+        """Yield the events of a stream one by one, up to the version that it has at the beginning.
 
         Holds a page of them at a time. One request for each 1,000 events; from a later version than 1 on, one more.
         Raises `StreamNotFoundError`, and `StreamTruncatedError` when events are cut away that would come next.

@@ -89,7 +89,7 @@ async def truncate(
 
 
 async def delete(target: StreamValue) -> None:
-    """Put a tombstone in place of a header, and delete all events and ids.
+    """Replace the header by a tombstone, and delete all events and ids.
 
     A transient value stands for the stream as it is now, also one whose deletion was broken off.
     """
@@ -128,7 +128,7 @@ async def _delete(
 
 
 def _fit(partition: Partition, operations: Sequence[Operation]) -> bool:
-    """Tell whether operations, each of which is right by itself, fit into one transaction."""
+    """Return whether operations, each of which is right by itself, fit into one transaction."""
     try:
         prepare(partition.key, operations)
     except PayloadTooLargeError:

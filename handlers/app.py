@@ -178,7 +178,7 @@ def _check_one_type(name: str, one: type[Message], other: type[Message]) -> None
 
 
 def _no_handler(given: object) -> str:
-    """Say what to write in place of what is no handler class."""
+    """Return what to write instead of something that is no handler class."""
     if isinstance(given, type):
         name = given.__name__
         return f"App takes handler classes, not the class {name}: write class {name}(Handler[SomeState])."

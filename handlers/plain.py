@@ -44,7 +44,7 @@ class Plain:
         self._max_bytes = _MAX_BYTES_WITH_INTEGERS if has_integers else None
 
     def survives(self, model: BaseModel, encoded: bytes) -> bool:
-        """Say whether decoding the encoded model gives an equal one, whose encoding gives the same bytes.
+        """Return whether decoding the encoded model gives an equal one, whose encoding gives the same bytes.
 
         That is so when it has all its fields, in order and marked as set, and each value has exactly a type of its
         field: what a scalar's JSON is read back as.
@@ -58,7 +58,7 @@ class Plain:
         )
 
     def _allows(self, shape: tuple[object, ...]) -> bool:
-        """Say whether these are the fields, followed by a type of each. A shape is remembered: there are few."""
+        """Return whether these are the fields, followed by a type of each. A shape is remembered: there are few."""
         names, types = shape[: len(self._names)], shape[len(self._names) :]
         if names != self._names or not all(map(contains, self._types, types)):
             return False
@@ -67,7 +67,7 @@ class Plain:
         return True
 
     def is_unchanged(self, model: BaseModel, values: list[Any]) -> bool:
-        """Say whether a model that has survived still holds the very values that it held then.
+        """Return whether a model that has survived still holds the very values that it held then.
 
         Scalars cannot change themselves, so nothing has to be encoded to see it.
         """

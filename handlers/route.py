@@ -103,7 +103,7 @@ def _no_message_type(where: str, name: str, found: object) -> str:
 
 
 def _advice(method: Callable[..., Any]) -> str:
-    """Return what to write in place of a method that waits or yields."""
+    """Return what to write instead of a method that waits or yields."""
     if inspect.iscoroutinefunction(method) or inspect.isasyncgenfunction(method):
         return " It is async, and a handler waits for nothing: write def, without async and await."
     if inspect.isgeneratorfunction(method):

@@ -1,4 +1,4 @@
-"""Unpacking msgpack that somebody else has written: what it takes in memory is bounded, whatever the bytes say.
+"""Unpack untrusted msgpack: its memory is bounded, whatever the bytes say.
 
 An empty array is one byte of msgpack and 56 of memory, and an array may announce more items than it has. So items are
 counted while they are unpacked, and larger data is looked through before any memory is set aside for it.
@@ -61,7 +61,7 @@ def unpack(
 
 
 def is_deeper(value: Any, depth: int) -> bool:  # noqa: ANN401 - what was unpacked
-    """Say whether lists and dicts are nested to a greater depth."""
+    """Return whether lists and dicts are nested to a greater depth."""
     level: list[Any] = [[value]]
     for _ in range(depth + 1):
         level = [

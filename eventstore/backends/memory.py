@@ -169,7 +169,7 @@ class MemoryTable(Table):
         return tuple([row.etag if row else "" for row in changes])
 
     async def transact_each(self, transactions: Sequence[Transaction]) -> list[TransactionResult]:
-        """Carry out several transactions, and let nobody see some of them without the others."""
+        """Carry out several transactions, so that no reader sees some of them without the others."""
         results: list[TransactionResult] = []
         with self._lock:
             for partition_key, operations in transactions:
@@ -199,7 +199,8 @@ class MemoryStore(Store):
             if not make and table_name(name) not in self._tables:
                 raise TableNotFoundError(name, self.url)
             return self._tables.setdefault(
-                table_name(name), MemoryTable(self._etags, self._lock, _now, name, self.url)
+                table_name(name),
+                MemoryTable(self._etags, self._lock, lambda: datetime.now(UTC), name, self.url),
             )
 
     async def close(self) -> None:
@@ -214,10 +215,6 @@ def open_memory(url: str) -> MemoryStore:
     if url == "memory:":
         return MemoryStore(url)
     return _shared.setdefault(url, MemoryStore(url))
-
-
-def _now() -> datetime:
-    return datetime.now(UTC)
 
 
 def _read(row: Row, select: Sequence[str] | None) -> Row:

@@ -269,7 +269,7 @@ def _number(etag: str | None) -> int:
 def _translating(
     read: Callable[Concatenate[SqliteTable, P], T],
 ) -> Callable[Concatenate[SqliteTable, P], T]:
-    """Raise the store's errors in place of those of SQLite, and of a row that cannot be decoded."""
+    """Raise the store's errors instead of those of SQLite, and of a row that cannot be decoded."""
 
     @wraps(read)
     def call(self: SqliteTable, /, *args: P.args, **named: P.kwargs) -> T:

@@ -250,7 +250,7 @@ os.register_at_fork(
 
 
 def _make_file(path: Path) -> None:
-    """Make an empty file that nobody but its owner may read; SQLite gives its log and index the same rights."""
+    """Make an empty file that only its owner may read; SQLite gives its log and index the same rights."""
     with suppress(OSError):  # which SQLite tells, and it is there already but once
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
 

@@ -46,14 +46,17 @@ def check_determinism(
     app = guarded(app)
     here = run(app, scenarios)
     _refuse_violations(scenarios, here)
-    environment = _other_environment()
+    environment = {
+        "PYTHONHASHSEED": "2" if os.environ.get("PYTHONHASHSEED") == "1" else "1",
+        "TZ": _TIME_ZONE,
+        "LC_ALL": "C",
+    }
     there = _run_elsewhere(app, scenarios, here, environment)
     failures = list(_failures(scenarios, here, there))
     if failures:
         _, problem = min(failures)
-        raise AssertionError(
-            f"{problem}\n(in another process with {_shown(environment)}; {len(failures)} messages differ)"
-        )
+        shown = ", ".join(f"{name}={value}" for name, value in environment.items())
+        raise AssertionError(f"{problem}\n(in another process with {shown}; {len(failures)} messages differ)")
 
 
 def _scenarios(app: App, examples: int, seed: int, strategies: Strategies) -> list[Scenario]:
@@ -64,15 +67,6 @@ def _scenarios(app: App, examples: int, seed: int, strategies: Strategies) -> li
             "check_determinism needs Hypothesis: pip install 'consistent-messaging[testing]'."
         ) from error
     return generator.scenarios(app, examples, seed, strategies)
-
-
-def _other_environment() -> dict[str, str]:
-    seed = "1" if os.environ.get("PYTHONHASHSEED") != "1" else "2"
-    return {"PYTHONHASHSEED": seed, "TZ": _TIME_ZONE, "LC_ALL": "C"}
-
-
-def _shown(environment: Mapping[str, str]) -> str:
-    return ", ".join(f"{name}={value}" for name, value in environment.items())
 
 
 def _run_elsewhere(

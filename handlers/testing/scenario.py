@@ -9,7 +9,6 @@ from __future__ import annotations
 import pickle
 import sys
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import NamedTuple
 
 from handlers.app import App, HandlerDefinition
@@ -67,29 +66,17 @@ def _run_one(
     results = []
     for at, (name, body) in enumerate(scenario.messages):
         message = message_codec(handler.routes[name].message_type).decode(body)
-        deliver = partial(
-            _deliver, handler, state, message, scenario.business_id, f"{number}-{at}", _NOW + at * _SECOND
-        )
-        first = deliver(None if earlier is None else earlier[at].captured)
-        results.append((first, first if earlier is None else deliver(earlier[at].captured)))
+        place = (handler.name, scenario.business_id, f"{number}-{at}", _NOW + at * _SECOND)
+        recorded = None if earlier is None else earlier[at].captured
+        first = again = _deliver(handler, state, message, Context(*place, recorded=recorded))
+        if earlier is not None:
+            again = _deliver(handler, state, message, Context(*place, recorded=recorded))
+        results.append((first, again))
         state = first.state
     return results
 
 
-def _deliver(  # noqa: PLR0917 - `recorded` is last, as a partial fills in the others
-    handler: HandlerDefinition,
-    state: bytes,
-    message: Message,
-    business_id: str,
-    message_id: str,
-    now: int,
-    recorded: Mapping[str, bytes] | None,
-) -> Result:
-    context = Context(handler.name, business_id, message_id, now, recorded=recorded)
-    return _result(handler, state, message, context)
-
-
-def _result(handler: HandlerDefinition, state: bytes, message: Message, context: Context) -> Result:
+def _deliver(handler: HandlerDefinition, state: bytes, message: Message, context: Context) -> Result:
     try:
         handling = handle(handler, state, message, context)
     except NondeterminismError as error:

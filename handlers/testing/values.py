@@ -40,7 +40,11 @@ def _model(model: type[BaseModel], known: _Known) -> st.SearchStrategy[Any]:
             _name_read(name, field): _values(field.annotation, field.metadata, known)
             for name, field in model.model_fields.items()
         }
-        strategy = st.fixed_dictionaries(fields).map(partial(_validated, model)).filter(_is_valid)
+        strategy = (
+            st.fixed_dictionaries(fields)
+            .map(partial(_validated, model))
+            .filter(lambda made: made is not None)
+        )
     return known[model]
 
 
@@ -49,10 +53,6 @@ def _validated(model: type[BaseModel], values: dict[str, Any]) -> BaseModel | No
         return model.model_validate(values)
     except ValidationError:
         return None
-
-
-def _is_valid(made: BaseModel | None) -> bool:
-    return made is not None
 
 
 def _name_read(name: str, field: FieldInfo) -> str:
@@ -94,10 +94,6 @@ def _collections(
     return st.tuples(*(_values(each, (), known) for each in inner))
 
 
-def _texts(limits: Limits) -> st.SearchStrategy[Any]:
-    return st.from_regex(limits["pattern"]) if "pattern" in limits else st.text(**_sizes(limits))
-
-
 def _floats(limits: Limits) -> st.SearchStrategy[float]:
     excluded: dict[str, Any] = {"exclude_min": "gt" in limits, "exclude_max": "lt" in limits}
     return st.floats(*_range(limits), allow_nan=False, allow_infinity=False, **excluded)
@@ -111,7 +107,9 @@ def _decimals(limits: Limits) -> st.SearchStrategy[Decimal]:
 
 
 _PLAIN: Mapping[Any, Callable[[Limits], st.SearchStrategy[Any]]] = {
-    str: _texts,
+    str: lambda limits: (
+        st.from_regex(limits["pattern"]) if "pattern" in limits else st.text(**_sizes(limits))
+    ),
     bytes: lambda limits: st.binary(**_sizes(limits)),
     bool: lambda _: st.booleans(),
     int: lambda limits: st.integers(*_range(limits)),

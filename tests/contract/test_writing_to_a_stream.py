@@ -120,19 +120,14 @@ def test_an_event_row_in_the_way_is_a_conflict(run, table, partition, refuses):
         run(Stream.write(stream, event(1)))
 
 
-def test_a_write_needs_an_event(run, partition, refuses):
-    with refuses(ValueError, match="at least one event"):
-        run(Stream.write(partition, expected_version=0))
-
-
-def test_a_write_to_a_partition_needs_the_expected_version(run, partition, refuses):
-    with refuses(ValueError, match="expected version"):
-        run(Stream.write(partition, event(1)))
-
-
-def test_a_negative_expected_version_is_refused(run, partition, refuses):
-    with refuses(ValueError, match="-1"):
-        run(Stream.write(partition, event(1), expected_version=-1))
+@pytest.mark.parametrize(
+    ("events", "expected"),
+    [((), 0), ((event(1),), None), ((event(1),), -1)],
+    ids=["no event", "no expected version", "a negative one"],
+)
+def test_a_write_to_a_partition_needs_events_and_a_version(run, partition, refuses, events, expected):
+    with refuses(ValueError):
+        run(Stream.write(partition, *events, expected_version=expected))
 
 
 def test_a_stream_value_takes_no_expected_version(run, partition, refuses):

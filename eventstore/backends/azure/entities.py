@@ -1,4 +1,4 @@
-"""Rows as the JSON of the table service, with the types that JSON lacks named beside them."""
+"""Rows as the JSON of the table service, with the types that JSON lacks named with them."""
 
 from __future__ import annotations
 
@@ -68,18 +68,10 @@ def _entity_etag(entity: Mapping[str, Any]) -> str:
     return f"W/\"datetime'{quote(entity['Timestamp'], safe='')}'\""
 
 
-def _encode_binary(value: bytes) -> str:
-    return base64.b64encode(value).decode("ascii")
-
-
 def _encode_float(value: float) -> float | str:
     if math.isfinite(value):
         return value
     return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
-
-
-def _encode_datetime(value: datetime) -> str:
-    return f"{value.replace(tzinfo=None).isoformat(timespec='microseconds')}Z"
 
 
 def _decode_datetime(value: str) -> datetime:
@@ -87,9 +79,12 @@ def _decode_datetime(value: str) -> datetime:
 
 
 _ENCODERS: dict[type, tuple[str, Any]] = {
-    bytes: ("Edm.Binary", _encode_binary),
+    bytes: ("Edm.Binary", lambda value: base64.b64encode(value).decode("ascii")),
     float: ("Edm.Double", _encode_float),
-    datetime: ("Edm.DateTime", _encode_datetime),
+    datetime: (
+        "Edm.DateTime",
+        lambda value: f"{value.replace(tzinfo=None).isoformat(timespec='microseconds')}Z",
+    ),
     UUID: ("Edm.Guid", str),
     Int64: ("Edm.Int64", str),
 }

@@ -17,7 +17,6 @@ from eventstore.backends.azure.entities import decode
 from eventstore.backends.azure.transactions import (
     BATCH_HEADERS,
     Refusal,
-    RowRequest,
     TransactionWriter,
     etags_or_refusal,
     refusal,
@@ -57,7 +56,7 @@ _TOO_LARGE = frozenset(
 _NO_ROW = frozenset({"ResourceNotFound", "EntityNotFound"})
 _NO_TABLE = frozenset({"TableNotFound", "TableBeingDeleted", "ResourceNotFound"})
 _FORBIDDEN = frozenset({401, 403})
-# Time-out, too many requests, retry with: Cosmos DB says so inside the answer to a transaction, which nobody repeats.
+# Time-out, too many requests, retry with: Cosmos DB says so inside the answer to a transaction, which is not retried.
 _PASSING = frozenset({408, 429, 449})
 _KEY_PROPERTIES = ("PartitionKey", "RowKey", "Timestamp")
 
@@ -114,7 +113,11 @@ class AzureTable(Table):
         if len(operations) == 1:
             request = self._writer.row_request(stored_key, row_keys[0], operations[0], prepared[0])
             if request is not None:
-                return await self._write_row(request, operations)
+                path, headers = request.path, request.headers
+                answer = await self._store.client().write(request.method, path, request.body, headers)
+                if answer.status >= 300:  # noqa: PLR2004 - what HTTP calls success is below
+                    raise self._refused(refusal(answer.status, answer.body), operations, answer)
+                return (answer.headers["ETag"],)
         body = self._writer.body(stored_key, row_keys, operations, prepared)
         answer = await self._store.client().write("POST", "/$batch", body, BATCH_HEADERS)
         if answer.status != 202:  # noqa: PLR2004 - Accepted: the answers to the operations are inside
@@ -145,13 +148,6 @@ class AzureTable(Table):
     async def check(self) -> None:
         """Raise `TableNotFoundError` when the table is not there. Costs one request."""
         await self._page([("PartitionKey", "eq", ""), ("RowKey", "eq", "")], (), None)
-
-    async def _write_row(self, request: RowRequest, operations: Sequence[Operation]) -> tuple[str, ...]:
-        """Carry out a transaction of one operation."""
-        answer = await self._store.client().write(request.method, request.path, request.body, request.headers)
-        if answer.status >= 300:  # noqa: PLR2004 - what HTTP calls success is below
-            raise self._refused(refusal(answer.status, answer.body), operations, answer)
-        return (answer.headers["ETag"],)
 
     async def _row(self, partition_key: str, row_key: str, select: Sequence[str] | None) -> Row | None:
         """Read one row by its stored keys: a service that is asked by a filter may look through the table."""
@@ -184,7 +180,9 @@ class AzureTable(Table):
 
     def _refused(self, refused: Refusal, operations: Sequence[Operation], answer: Answer) -> EventStoreError:
         row_error = _ROW_ERRORS.get(refused.code)
-        if row_error is None or self._is_of_the_table(refused):
+        # Cosmos DB says of a missing table what it says of a missing row, but names no operation.
+        is_of_table = refused.code == "ResourceNotFound" and refused.index is None
+        if row_error is None or (is_of_table and self._store.account.is_cosmos):
             return self._explained(refused)
         if answer.was_repeated:
             return StoreUnavailableError(
@@ -195,11 +193,6 @@ class AzureTable(Table):
         # Azure Storage leaves out that it was the first operation.
         index = refused.index or 0
         return row_error(operations[index].row_key, index)
-
-    def _is_of_the_table(self, refused: Refusal) -> bool:
-        """Tell whether Cosmos DB misses the table: it says so as of a row, but names no operation."""
-        is_missing = refused.code == "ResourceNotFound" and refused.index is None
-        return is_missing and self._store.account.is_cosmos
 
     def _explained(self, refused: Refusal) -> EventStoreError:
         what = f"{self._store.url} refused a request for the table {self._name}: {refused.code or refused.status}."

@@ -91,7 +91,9 @@ def check_call(name: str, arguments: Arguments, node: ast.AST, scope: Scope, che
     if name == "builtins.next":
         checker.report("CM702", node, scope)
     elif name in _SUMS:
-        _check_sum(arguments, node, scope, checker)
+        start = arguments.get(1, "start")
+        if is_float(element_of(arguments.first())) or (start is not None and is_float(start)):
+            checker.report("CM704", node, scope)
     elif name in _TIES and _has_ties(dict(arguments.named).get("key")):
         checker.report("CM705", node, scope)
     elif name not in _TIES and name not in _LAZY and name.startswith(_ORDERED):
@@ -122,12 +124,6 @@ def check_method(method: Method, arguments: Arguments, node: ast.AST, scope: Sco
 def is_lazy(name: str) -> bool:
     """Return whether a function returns an iterator in the order of its arguments."""
     return name in _LAZY
-
-
-def _check_sum(arguments: Arguments, node: ast.AST, scope: Scope, checker: Checker) -> None:
-    start = arguments.get(1, "start")
-    if is_float(element_of(arguments.first())) or (start is not None and is_float(start)):
-        checker.report("CM704", node, scope)
 
 
 def _has_ties(key: Value | None) -> bool:

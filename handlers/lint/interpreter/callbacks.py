@@ -15,10 +15,7 @@ def call_back(arguments: Arguments, given: Value, node: ast.AST, scope: Scope, c
         checker.call(option, Arguments((given,), is_open=True), node, scope)
         for argument in arguments
         for option in options(argument)
-        if isinstance(option, Function | Partial) or _breaks_a_rule(option)
+        if isinstance(option, Function | Partial)
+        or (isinstance(option, External) and names.called(option.name) is not None)
     ]
     return join(*results) if results else UNKNOWN
-
-
-def _breaks_a_rule(value: Value) -> bool:
-    return isinstance(value, External) and names.called(value.name) is not None

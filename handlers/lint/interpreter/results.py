@@ -78,14 +78,10 @@ def library_result(name: str, arguments: Arguments, called_back: Value) -> Value
     if name in _COPIES:
         return fresh(first)
     if is_lazy(name):
-        return _lazy(name, arguments, called_back)
+        given = [each for each in arguments if isinstance(each, Collection)]
+        element = called_back if name == "builtins.map" else join(*map(element_of, given))
+        return collection("iterator", element, unordered=any(map(is_unordered, arguments)))
     return _of_plain_type(name, arguments) or _of_dict(name, arguments, called_back)
-
-
-def _lazy(name: str, arguments: Arguments, called_back: Value) -> Value:
-    given = [each for each in arguments if isinstance(each, Collection)]
-    element = called_back if name == "builtins.map" else join(*map(element_of, given))
-    return collection("iterator", element, unordered=any(map(is_unordered, arguments)))
 
 
 def _of_plain_type(name: str, arguments: Arguments) -> Value | None:

@@ -75,14 +75,6 @@ def _vars(arguments: Arguments, node: ast.AST, scope: Scope, checker: Checker) -
     return attributes.attribute(arguments.first(), "__dict__", node, scope, checker)
 
 
-def _globals(_arguments: Arguments, _node: ast.AST, scope: Scope, _checker: Checker) -> Value:
-    return Package(scope.module, owner=Owner.MODULE)
-
-
-def _type(arguments: Arguments, _node: ast.AST, _scope: Scope, _checker: Checker) -> Value:
-    return join(*(_class_of(each) for each in options(arguments.first())))
-
-
 def _super(arguments: Arguments, _node: ast.AST, scope: Scope, _checker: Checker) -> Value:
     function = scope.function
     inside: Scope | None = scope
@@ -92,32 +84,6 @@ def _super(arguments: Arguments, _node: ast.AST, scope: Scope, _checker: Checker
         return UNKNOWN
     first = next(iter(inside.names.values()), UNKNOWN)
     return Super(function.owner, arguments.get(1, "") or first)
-
-
-def _partial(arguments: Arguments, _node: ast.AST, _scope: Scope, _checker: Checker) -> Value:
-    return Partial(arguments.first(), arguments.positional[1:])
-
-
-def _unchanged(arguments: Arguments, _node: ast.AST, _scope: Scope, _checker: Checker) -> Value:
-    return arguments.first()
-
-
-def _cast(arguments: Arguments, _node: ast.AST, _scope: Scope, _checker: Checker) -> Value:
-    return arguments.get(1, "val") or UNKNOWN
-
-
-def _getter(arguments: Arguments, _node: ast.AST, _scope: Scope, _checker: Checker) -> Value:
-    name = arguments.first()
-    return Accessor(str(name.value), calls=False) if isinstance(name, Constant) else UNKNOWN
-
-
-def _caller(arguments: Arguments, _node: ast.AST, _scope: Scope, _checker: Checker) -> Value:
-    name = arguments.first()
-    return Accessor(str(name.value), calls=True) if isinstance(name, Constant) else UNKNOWN
-
-
-def _new_random(_arguments: Arguments, _node: ast.AST, _scope: Scope, _checker: Checker) -> Value:
-    return Instance("random.Random")
 
 
 def _text(value: Value | None) -> str | None:
@@ -131,7 +97,19 @@ def _class_of(value: Value) -> Value:
     return External(type_name(value)) if type_name(value) else UNKNOWN
 
 
-SPECIAL: Mapping[str, Callable[[Arguments, ast.AST, Scope, Checker], Value]] = {
+def _accessor(arguments: Arguments, *, calls: bool) -> Value:
+    name = arguments.first()
+    return Accessor(str(name.value), calls) if isinstance(name, Constant) else UNKNOWN
+
+
+_Call = Callable[[Arguments, ast.AST, Scope, Checker], Value]
+
+
+def _unchanged(arguments: Arguments, *_: object) -> Value:
+    return arguments.first()
+
+
+SPECIAL: Mapping[str, _Call] = {
     "builtins.getattr": _getattr,
     "builtins.setattr": _setattr,
     "builtins.delattr": _setattr,
@@ -139,18 +117,18 @@ SPECIAL: Mapping[str, Callable[[Arguments, ast.AST, Scope, Checker], Value]] = {
     "importlib.import_module": _import,
     "builtins.eval": _eval,
     "builtins.vars": _vars,
-    "builtins.globals": _globals,
-    "builtins.type": _type,
+    "builtins.globals": lambda _, __, scope, ___: Package(scope.module, owner=Owner.MODULE),
+    "builtins.type": lambda arguments, *_: join(*map(_class_of, options(arguments.first()))),
     "builtins.super": _super,
-    "functools.partial": _partial,
+    "functools.partial": lambda arguments, *_: Partial(arguments.first(), arguments.positional[1:]),
     "builtins.staticmethod": _unchanged,
     "builtins.classmethod": _unchanged,
     "functools.partialmethod": _unchanged,
     "functools.lru_cache": _unchanged,
     "functools.cache": _unchanged,
-    "typing.cast": _cast,
-    "operator.attrgetter": _getter,
-    "operator.methodcaller": _caller,
-    "random.Random": _new_random,
+    "typing.cast": lambda arguments, *_: arguments.get(1, "val") or UNKNOWN,
+    "operator.attrgetter": lambda arguments, *_: _accessor(arguments, calls=False),
+    "operator.methodcaller": lambda arguments, *_: _accessor(arguments, calls=True),
+    "random.Random": lambda *_: Instance("random.Random"),
 }
 """By name; each returns the possible results of a call."""

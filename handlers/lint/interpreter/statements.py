@@ -96,7 +96,8 @@ def _augmented(statement: ast.AugAssign, scope: Scope, checker: Checker) -> None
     if isinstance(target, ast.Name):
         operation = ast.BinOp(ast.Name(target.id, ast.Load()), statement.op, statement.value)
         result = checker.quietly(ast.fix_missing_locations(ast.copy_location(operation, statement)), scope)
-        _check_added(held, added, statement, scope, checker)
+        if isinstance(statement.op, ast.Add) and isinstance(held, Collection) and held.kind == "list":
+            order.check_iteration(added, statement.value, scope, checker)
         bind_target(target, join(held, result), scope, checker)
     else:
         mutation.check_target(target, scope, checker)
@@ -240,10 +241,3 @@ def _is_sorted_by(following: ast.stmt | None, statement: ast.Assign) -> bool:
             return sorted_name == name
         case _:
             return False
-
-
-def _check_added(held: Value, added: Value, statement: ast.AugAssign, scope: Scope, checker: Checker) -> None:
-    """Report that a list is extended by the members of a set."""
-    is_list = isinstance(held, Collection) and held.kind == "list"
-    if isinstance(statement.op, ast.Add) and is_list:
-        order.check_iteration(added, statement.value, scope, checker)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import ast
-
 from handlers.lint import names
 from handlers.lint.checker import Checker
 from handlers.lint.values import Arguments, Class, External, Function, Scope, Value, options
@@ -24,14 +22,9 @@ def _decorated(function: Function, scope: Scope, checker: Checker) -> Value:
     for node in reversed(function.definition.decorators):
         decorator = checker.evaluate(node, scope)
         for option in options(decorator):
-            if isinstance(option, External):
-                _check_cache(option, node, scope, checker)
+            if isinstance(option, External) and names.called(option.name) == _CACHE:
+                checker.report(_CACHE, node, scope, option.name)
             elif isinstance(option, Function | Class):
                 made = checker.call(option, Arguments((value,)), node, scope)
                 value = made if isinstance(made, Function) else value
     return value
-
-
-def _check_cache(decorator: External, node: ast.expr, scope: Scope, checker: Checker) -> None:
-    if names.called(decorator.name) == _CACHE:
-        checker.report(_CACHE, node, scope, decorator.name)

@@ -112,7 +112,8 @@ class Modules:
     def _top(self, name: str) -> Path | None:
         """Return the path of a package on Python's path, without suffix; None when it is not the user's."""
         if name not in self._specs:
-            self._specs[name] = _place_of(name)
+            origin = None if name in sys.stdlib_module_names else _origin(name)
+            self._specs[name] = origin if origin and _is_users(origin) else None
         return self._specs[name]
 
 
@@ -138,13 +139,6 @@ def _file(place: Path) -> Path | None:
 
 def _is_users(path: Path) -> bool:
     return not _INSTALLED & set(path.parts) and not any(path.is_relative_to(own) for own in _FRAMEWORK)
-
-
-def _place_of(name: str) -> Path | None:
-    if name in sys.stdlib_module_names:
-        return None
-    origin = _origin(name)
-    return origin if origin and _is_users(origin) else None
 
 
 def _origin(name: str) -> Path | None:

@@ -36,7 +36,7 @@ def owned(value: Value, owner: Owner | None) -> Value:
 
 
 def fresh(value: Value) -> Value:
-    """Return a copy of the value that is shared with nobody."""
+    """Return an unshared copy of the value."""
     if isinstance(value, OneOf):
         return OneOf(tuple(map(fresh, value.options)))
     return replace(value, owner=None)

@@ -142,7 +142,7 @@ def test_nothing_that_can_be_printed_of_a_store_shows_its_secret(url):
 def test_azure_identity_is_asked_for_by_name_when_it_is_missing(monkeypatch):
     monkeypatch.setattr("eventstore.backends.azure.store._has_identity", lambda: False)
 
-    with pytest.raises(StoreUrlError, match=r"consistent-messaging\[identity\]"):
+    with pytest.raises(StoreUrlError, match=r"consistent-messaging\[azure\]"):
         connect("https://acct.table.core.windows.net")
 
 
