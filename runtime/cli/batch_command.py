@@ -184,7 +184,7 @@ class BatchCommand:
         stopped = f"Stopped. Nothing is lost: {self._how_to_go_on}"
         with choices.spark.working(stopped, log_bytes) as (spark, progress):
             progress.step(first_step)
-            options = replace(self.options, step=progress.step, progress=progress.show_messages)
+            options = replace(self.options, step=progress.step)
             batch = Batch(spark, self.app, choices.store, choices.table, choices.out, options)
             with resumable(self.batch_id, *choices.states):
                 result = work(batch, self.batch_id)

@@ -22,7 +22,7 @@ def check_batch(
 
     Raises `UsageError` for what the ledger refuses, and with `must_exist` `TableNotFoundError`.
     """
-    from runtime.spark.folders import absolute_folder
+    from runtime.spark.commit import absolute_folder
 
     folder = absolute_folder(out)
     if batch_id is not None:

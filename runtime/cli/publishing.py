@@ -111,7 +111,6 @@ class Publishing:
                 out=out,
                 target=self.of_target,
                 options=self.options,
-                show=None if progress is None else progress.show_outputs,
             )
 
     @property

@@ -22,7 +22,6 @@ from runtime.clock import Clock, system_clock
 from runtime.documents.opening import open_documents
 from runtime.errors import UsageError
 from runtime.messages.limits import GIB, USUAL, MessageLimits
-from runtime.spark.counts import ShowDone
 from runtime.spark.workers.connection import TablePlace
 from runtime.spark.workers.job import Wrap
 
@@ -88,7 +87,6 @@ class BatchOptions:
     clock: Clock = system_clock
     wrap: Wrap | None = None
     step: Step = _silent
-    progress: ShowDone | None = None
     max_dead_letters: int | str | None = None
     limits: MessageLimits = USUAL
     keep_large: str | None = None

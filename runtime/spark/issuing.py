@@ -28,7 +28,7 @@ from runtime.messages.limits import USUAL, MessageLimits
 from runtime.retries import RetryPolicy, until_undisturbed
 from runtime.spark.batch_options import Step
 from runtime.spark.beginning import Probe, check_workers
-from runtime.spark.folders import absolute_folder
+from runtime.spark.commit import absolute_folder
 from runtime.spark.logs.inputs import describe_messages
 from runtime.spark.logs.log import normalise
 from runtime.spark.logs.reading import Log, open_log

@@ -6,7 +6,6 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import astuple, dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,11 +24,9 @@ from runtime.cleanup.policies import NO_RULES, Policies, Scope
 from runtime.clock import Clock, system_clock
 from runtime.errors import BatchFailedError, LeaseLostError, UsageError
 from runtime.publishing.erasing import prune_publications
-from runtime.spark.counts import Done, Extent, counted
 from runtime.spark.holding import holding
 from runtime.spark.sessions.failures import explain, is_of_spark
 from runtime.spark.sessions.kinds import cores_of
-from runtime.spark.sessions.progress import Show
 from runtime.spark.sessions.settings import job_settings
 from runtime.spark.truncation_job import REPORT, SUMS, Kind, TruncationJob
 from runtime.spark.workers.connection import Connection, TablePlace, check_reach, open_table
@@ -101,8 +98,7 @@ class TruncationOptions:
     One at a time cleans a table up: this holds its lease, with `take_over` also when somebody else does. With
     `max_requests_per_second` all workers together make no more. `report` is a folder to which a row is written for each
     stream that was cut or is held. `export` is a folder that driver and workers see: versions are written to files
-    there, and cut once these were read back (`runtime.archives.versions`). `show` is called with the number of streams
-    that are done, and of all.
+    there, and cut once these were read back (`runtime.archives.versions`).
     """
 
     older_than: int | None = None
@@ -117,7 +113,6 @@ class TruncationOptions:
     max_requests_per_second: float | None = None
     report: Path | str | None = None
     export: Path | str | None = None
-    show: Show | None = None
     clock: Clock = system_clock
     wrap: Wrap | None = None
 
@@ -191,7 +186,7 @@ class _Truncating:
             job = self._job(now)
             if not options.dry_run:
                 job = self._hold(job, stack)
-            truncation = self._cut(job, stack)
+            truncation = self._cut(job)
             self._prune(now)
         return replace(truncation, requests=truncation.requests + self._table.calls)
 
@@ -222,16 +217,14 @@ class _Truncating:
             prepare_parts(Path(job.export))
         return job
 
-    def _cut(self, job: TruncationJob, stack: ExitStack) -> Truncation:
+    def _cut(self, job: TruncationJob) -> Truncation:
         """Have the workers cut the streams, range by range."""
         options = self._options
         ranges_wanted = _RANGES_OF_A_CORE * self._parallel
-        total, ranges = self._connection.run(count_and_split(self._table, ranges_wanted, _STREAMS_OF_A_RANGE))
+        _, ranges = self._connection.run(count_and_split(self._table, ranges_wanted, _STREAMS_OF_A_RANGE))
         if options.max_requests_per_second:
             workers = min(len(ranges), self._parallel)
             job = replace(job, requests_per_second=options.max_requests_per_second / workers)
-        show = options.show and partial(_show_streams, options.show)
-        job = replace(job, counts=stack.enter_context(counted(self._spark, Extent(streams=total), show)))
         try:
             return _run(self._spark, job, ranges, None if options.report is None else str(options.report))
         except Exception as error:
@@ -249,10 +242,6 @@ class _Truncating:
         if age is not None and not options.dry_run:
             self._connection.run(self._ledger.prune(now - max(age, MINIMUM_AGE)))
             self._connection.run(prune_publications(self._table, options.clock))
-
-
-def _show_streams(show: Show, done: Done) -> None:
-    show(done.streams, done.of_streams or 0)
 
 
 def _ago(now: int, age: int | None) -> int | None:

@@ -30,7 +30,6 @@ from runtime.retries import RetryPolicy
 from runtime.spark.workers.concurrency import ConcurrencyLimit
 from runtime.spark.workers.connection import open_table
 from runtime.spark.workers.job import Wrap
-from runtime.spark.workers.meter import Address, Teller
 from runtime.spark.workers.pace import Pace, PacedTable
 from runtime.storage.letters import Letter
 from runtime.storage.listing import stream_keys
@@ -82,10 +81,9 @@ class TruncationJob:
     """All that a worker needs to truncate streams.
 
     With `export`, a folder, versions are cut and letters are given up once they are in verified files there. Without
-    `given` rules the policies count. With `token` the worker goes on only while the lease has it. `counts` is where the
-    driver is told how many streams are done. Single messages handled before `acknowledged` count as acknowledged,
-    whatever the rules promise; letters refused before `give_up` are given up. `with_streams` gives a row for each
-    stream that was cut or is held.
+    `given` rules the policies count. With `token` the worker goes on only while the lease has it. Single messages
+    handled before `acknowledged` count as acknowledged, whatever the rules promise; letters refused before `give_up`
+    are given up. `with_streams` gives a row for each stream that was cut or is held.
     """
 
     store: str = field(repr=False)
@@ -101,7 +99,6 @@ class TruncationJob:
     export: str | None = None
     requests_per_second: float | None = None
     with_streams: bool = False
-    counts: Address | None = None
     in_flight: int = 32
     wrap: Wrap | None = None
 
@@ -110,7 +107,6 @@ class TruncationJob:
         worker = _Worker(self)
         for row in (row for batch in batches for row in batch.to_pylist()):
             yield from worker.cut(KeyRange(**row))
-        worker.tell()
 
 
 class _Worker:
@@ -124,22 +120,16 @@ class _Worker:
         pace = Pace(job.requests_per_second) if job.requests_per_second else None
         self._table = PacedTable(self._connection.measured(table, self._concurrency), pace)
         self._looked_at_lease = 0.0
-        self._teller = Teller(job.counts)
 
     def cut(self, keys: KeyRange) -> Iterator[pa.RecordBatch]:
         """Truncate the streams of a range."""
         before, tally = self._table.calls, _Tally(self._job.with_streams)
         self._check_lease()
         for looked in self._connection.run_all(self._work(keys), self._concurrency):
-            self._teller.add(streams=1)
             tally.add(looked)
             if tally.is_full:
                 yield tally.flush()
         yield tally.end(self._table.calls - before)
-
-    def tell(self) -> None:
-        """Tell the driver how many streams are done."""
-        self._teller.tell()
 
     def _work(self, keys: KeyRange) -> Iterator[Coroutine[Any, Any, _Looked]]:
         policies = PolicyReader(self._table)

@@ -159,7 +159,6 @@ def truncate(
             session,
             store=store,
             table=table,
-            show=progress.show_streams,
             **asdict(rules),
             **asdict(work),
         )

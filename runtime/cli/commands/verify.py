@@ -100,8 +100,9 @@ def verify(
     log_bytes = log.check(spark.place)
     check_table(store, table)
     with spark.working("Stopped. Nothing was written.", log_bytes) as (session, progress):
-        shown = {"step": progress.step, "progress": progress.show_messages}
-        found = compare(session, log.messages, loaded, store=store, table=table, **shown, **options)
+        found = compare(
+            session, log.messages, loaded, store=store, table=table, step=progress.step, **options
+        )
         report = VerifyReport.of(found, limit)
         progress.done()
         Screen(as_json).put(report)

@@ -17,7 +17,7 @@ from handlers import App
 from runtime.batches.record import BatchRecord, check_id
 from runtime.errors import BatchFailedError, UsageError
 from runtime.spark.batch_options import BatchOptions
-from runtime.spark.folders import absolute_folder
+from runtime.spark.commit import absolute_folder
 from runtime.spark.logs.log import normalise
 from runtime.spark.logs.routing import find_routes
 from runtime.spark.sessions.failures import explain

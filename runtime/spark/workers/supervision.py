@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -26,8 +26,8 @@ class Supervision:
 
 
 @contextmanager
-def supervising(app: App, how: Supervision | None, tell: Callable[[str], None]) -> Iterator[App]:
-    """Give the app with its handlers under supervision; `tell` is told the ids of messages that take long.
+def supervising(app: App, how: Supervision | None) -> Iterator[App]:
+    """Yield the app with its handlers under supervision.
 
     Costs a process at the first task of a worker, a list of the folder of notes at each task, and less than a
     microsecond for each message.
@@ -39,7 +39,7 @@ def supervising(app: App, how: Supervision | None, tell: Callable[[str], None]) 
     with (
         bounded_memory(how.memory),
         Note(how.notes) as note,
-        Watch(how.seconds, note, suspects, tell) as watch,
+        Watch(how.seconds, note, suspects) as watch,
     ):
         yield supervised(app, watch)
 
