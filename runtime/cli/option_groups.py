@@ -51,7 +51,7 @@ class LogOptions:
         Raises `LogError` for what is no log, as far as that can be told without Spark, and `UsageError` for a source
         that cannot be.
         """
-        from runtime.spark.logs.log import check_source
+        from runtime.spark.logs.normalise import check_source
 
         check_source(self.source or "")
         return check_log(self.messages, master, None if self.log_format is None else self.log_format.value)

@@ -20,11 +20,9 @@ from runtime.errors import UsageError
 from runtime.messages.outcome import Status
 from runtime.spark.batch_options import BatchOptions
 from runtime.spark.commit import absolute_folder
-from runtime.spark.logs.inputs import describe_input
-from runtime.spark.logs.kept import keep_large
-from runtime.spark.logs.log import normalise
-from runtime.spark.logs.reading import Log, open_log
-from runtime.spark.logs.routing import route
+from runtime.spark.logs.normalise import keep_large, normalise
+from runtime.spark.logs.read import Log, describe_input, open_log
+from runtime.spark.logs.route import route
 from runtime.spark.redriving import redrive_letters
 from runtime.spark.rounds import BatchResult, Rounds, Work, new_batch_id, partitions_of
 from runtime.spark.sessions.settings import job_settings

@@ -42,8 +42,7 @@ class BatchOptions:
     `guard` makes a dead letter of a message whose handler looks at a clock, at chance or at the outside.
     `on_difference` fails the batch when the replay of a duplicate differs from what was recorded: stored versions stay,
     and the batch can be resumed with its id either way. `step` is called with a sentence when the batch goes on to its
-    next step; what it raises stops the batch there. `progress` is called in another thread, four times a second at
-    most, with what is done of the round (`runtime.spark.counts.Done`). `max_dead_letters`, such as 10 or
+    next step; what it raises stops the batch there. `max_dead_letters`, such as 10 or
     "0.5%", holds a round with more of them back, and raises `BatchHeldBackError`: its outcomes can be looked at, and
     run again with a higher limit, or none, the batch goes on. A message beyond
     `limits` is a dead letter; `keep_large` is a folder for those of a log, as they were. A cascade that is not at its

@@ -29,9 +29,8 @@ from runtime.retries import RetryPolicy, until_undisturbed
 from runtime.spark.batch_options import Step
 from runtime.spark.beginning import Probe, check_workers
 from runtime.spark.commit import absolute_folder
-from runtime.spark.logs.inputs import describe_messages
-from runtime.spark.logs.log import normalise
-from runtime.spark.logs.reading import Log, open_log
+from runtime.spark.logs.normalise import normalise
+from runtime.spark.logs.read import Log, describe_messages, open_log
 from runtime.spark.sessions.failures import failing_as
 from runtime.spark.sessions.settings import job_settings
 from runtime.spark.workers.concurrency import ConcurrencyLimit

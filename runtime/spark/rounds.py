@@ -35,7 +35,7 @@ from runtime.messages.outcome import Status
 from runtime.spark.batch_options import BatchOptions
 from runtime.spark.beginning import Probe, check_folder, check_workers
 from runtime.spark.commit import MERGED_UP_TO, BatchFolders, absolute_folder, check_unused
-from runtime.spark.logs.routing import route
+from runtime.spark.logs.route import route
 from runtime.spark.sessions.failures import failing_as
 from runtime.spark.sessions.kinds import cores_of
 from runtime.spark.sessions.settings import planned_once

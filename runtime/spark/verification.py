@@ -30,9 +30,9 @@ from runtime.errors import BatchFailedError, LogError, UsageError
 from runtime.messages.dead_letters import VARYING
 from runtime.messages.limits import USUAL, MessageLimits
 from runtime.spark.beginning import Probe, check_workers
-from runtime.spark.logs.log import normalise
-from runtime.spark.logs.reading import Log, open_log
-from runtime.spark.logs.routing import Sample, route
+from runtime.spark.logs.normalise import normalise
+from runtime.spark.logs.read import Log, open_log
+from runtime.spark.logs.route import Sample, route
 from runtime.spark.schemas import FOUND
 from runtime.spark.sessions.failures import failing_as
 from runtime.spark.sessions.kinds import cores_of

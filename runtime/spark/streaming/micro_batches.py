@@ -12,7 +12,7 @@ from handlers import App
 from runtime.batches.ledger import Ledger
 from runtime.batches.record import BatchRecord, BatchStatus
 from runtime.spark.batch_options import BatchOptions
-from runtime.spark.logs.routing import group
+from runtime.spark.logs.route import group
 from runtime.spark.rounds import Rounds, Work
 from runtime.spark.sessions.kinds import cores_of
 from runtime.spark.sessions.settings import keep_job_settings

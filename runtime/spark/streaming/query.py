@@ -18,8 +18,8 @@ from runtime.batches.record import BatchRecord, check_id
 from runtime.errors import BatchFailedError, UsageError
 from runtime.spark.batch_options import BatchOptions
 from runtime.spark.commit import absolute_folder
-from runtime.spark.logs.log import normalise
-from runtime.spark.logs.routing import find_routes
+from runtime.spark.logs.normalise import normalise
+from runtime.spark.logs.route import find_routes
 from runtime.spark.sessions.failures import explain
 from runtime.spark.sessions.kinds import is_connect
 from runtime.spark.sessions.settings import job_settings
