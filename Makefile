@@ -32,8 +32,6 @@ export NO_MKDOCS_2_WARNING := 1
 MKDOCS := $(BIN)/python -m mkdocs
 PARALLEL := --numprocesses auto --maxprocesses 4
 REQUIREMENTS := setup.cfg pyproject.toml constraints.txt $(wildcard requirements/*.txt)
-# What is installed here in editable mode has its parts in C built anew when they change.
-NATIVE := setup.py runtime/algorithms/state_based/_chain.c runtime/messages/_digests.c runtime/supervision/_calls.c
 
 help:  ## list what make can do
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
@@ -160,7 +158,6 @@ clean:  ## remove what runs, tests and builds left behind
 
 distclean: clean  ## also remove what was installed
 	rm -rf .venv node_modules .make
-	rm -f runtime/algorithms/state_based/_chain.*.so runtime/messages/_digests.*.so runtime/supervision/_calls.*.so
 
 # A record is worth nothing once what it stands for is gone.
 ifneq ($(shell $(BIN)/python -c 'import sys; print(sys.version_info >= (3, 11))' 2>/dev/null),True)
@@ -178,7 +175,7 @@ endif
 	@mkdir -p .make && touch $@
 
 # setuptools comes first and from constraints.txt, so that what is built here is built with a known version of it.
-.make/packages: .venv/pyvenv.cfg $(REQUIREMENTS) $(NATIVE)
+.make/packages: .venv/pyvenv.cfg $(REQUIREMENTS)
 	@echo "Installing Python packages into .venv (about a minute) ..."
 	$(PIP_REQUIRE) -r requirements/build.txt
 	$(PIP_REQUIRE) -r requirements/run.txt
@@ -186,7 +183,7 @@ endif
 	@$(PIP_INSTALL) --no-build-isolation --editable '.[azure,spark]'
 	@mkdir -p .make && touch $@
 
-.make/packages-test: .venv/pyvenv.cfg $(REQUIREMENTS) $(NATIVE)
+.make/packages-test: .venv/pyvenv.cfg $(REQUIREMENTS)
 	@echo "Installing Python packages, those for tests and checks included, into .venv (about a minute) ..."
 	$(PIP_REQUIRE) -r requirements/build.txt
 	$(PIP_REQUIRE) -r requirements/test.txt
@@ -194,19 +191,19 @@ endif
 	@$(PIP_INSTALL) --no-build-isolation --editable '.[test,lint]'
 	@mkdir -p .make && touch .make/packages $@
 
-.make/packages-bench: .venv/pyvenv.cfg $(REQUIREMENTS) $(NATIVE)
+.make/packages-bench: .venv/pyvenv.cfg $(REQUIREMENTS)
 	@echo "Installing Python packages, those of the benchmarks included, into .venv (about a minute) ..."
 	@$(PIP_INSTALL) setuptools
 	@$(PIP_INSTALL) --no-build-isolation --editable '.[bench]'
 	@mkdir -p .make && touch .make/packages $@
 
-.make/packages-docs: .venv/pyvenv.cfg $(REQUIREMENTS) $(NATIVE)
+.make/packages-docs: .venv/pyvenv.cfg $(REQUIREMENTS)
 	@echo "Installing the site's generator into .venv ..."
 	@$(PIP_INSTALL) setuptools
 	@$(PIP_INSTALL) --no-build-isolation --editable '.[docs]'
 	@mkdir -p .make && touch $@
 
-.make/packages-tla: .venv/pyvenv.cfg $(REQUIREMENTS) $(NATIVE)
+.make/packages-tla: .venv/pyvenv.cfg $(REQUIREMENTS)
 	@echo "Installing Python packages, TLC included, into .venv (about a minute) ..."
 	@$(PIP_INSTALL) setuptools
 	@$(PIP_INSTALL) --no-build-isolation --editable '.[azure,spark,tla]'

@@ -9,10 +9,9 @@ a list of what is known to be harmless: whatever is not on the list makes a mode
 from __future__ import annotations
 
 from collections.abc import Mapping
-from collections.abc import Set as AbstractSet
 from operator import contains, is_
 from types import NoneType
-from typing import Any, NamedTuple
+from typing import Any
 
 from pydantic import BaseModel
 
@@ -31,18 +30,6 @@ _MAX_BYTES_WITH_INTEGERS = 4000
 _MAX_REMEMBERED = 1000
 
 
-class Shape(NamedTuple):
-    """The names of a plain model's fields, in order and as a set, and the types of each.
-
-    An encoded model may have `max_bytes` at most, None where any length will do.
-    """
-
-    names: tuple[str, ...]
-    types: tuple[frozenset[type], ...]
-    fields: AbstractSet[str]
-    max_bytes: int | None
-
-
 class Plain:
     """What makes an instance of a plain model one that needs no second look."""
 
@@ -55,11 +42,6 @@ class Plain:
         self._shapes: set[tuple[object, ...]] = set()
         has_integers = any(int in kinds for kinds in types.values())
         self._max_bytes = _MAX_BYTES_WITH_INTEGERS if has_integers else None
-
-    @property
-    def shape(self) -> Shape:
-        """What these instances have in common."""
-        return Shape(self._names, tuple(self._types), self._fields, self._max_bytes)
 
     def survives(self, model: BaseModel, encoded: bytes) -> bool:
         """Say whether decoding the encoded model gives an equal one, whose encoding gives the same bytes.

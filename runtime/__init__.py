@@ -1,36 +1,42 @@
 """Makes handlers consistent: state versions, the processing of messages, batches and truncation.
 
 `Processor` handles single messages; `runtime.spark` runs batches over message logs; `runtime.cli` is the command line.
+
+Names are imported on first use: the command line first checks that no module of a user hides a package of this project.
 """
 
-from runtime.algorithms.algorithm import Publish
-from runtime.batches.settings import TableSettings
-from runtime.errors import (
-    AppNotFoundError,
-    ArchiveError,
-    BatchFailedError,
-    BatchHeldBackError,
-    BatchRefusedError,
-    DeliveryStoppedError,
-    DifferenceError,
-    LeaseHeldError,
-    LeaseLostError,
-    LogError,
-    MissingExtraError,
-    PermanentError,
-    ReplayFailedError,
-    RetriesExhaustedError,
-    RuntimeFailure,
-    SendError,
-    StoredDataError,
-    TargetError,
-    TargetUnavailableError,
-    TransientError,
-    UsageError,
-)
-from runtime.messages.envelope import Envelope
-from runtime.messages.outcome import Outcome, Output, Reason, Status
-from runtime.processor import Processor
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from runtime.algorithms.algorithm import Publish
+    from runtime.batches.settings import TableSettings
+    from runtime.errors import (
+        AppNotFoundError,
+        ArchiveError,
+        BatchFailedError,
+        BatchHeldBackError,
+        BatchRefusedError,
+        DeliveryStoppedError,
+        DifferenceError,
+        LeaseHeldError,
+        LeaseLostError,
+        LogError,
+        MissingExtraError,
+        PermanentError,
+        ReplayFailedError,
+        RetriesExhaustedError,
+        RuntimeFailure,
+        SendError,
+        StoredDataError,
+        TargetError,
+        TargetUnavailableError,
+        TransientError,
+        UsageError,
+    )
+    from runtime.messages.envelope import Envelope
+    from runtime.messages.outcome import Outcome, Output, Reason, Status
+    from runtime.processor import Processor
 
 __all__ = [
     "AppNotFoundError",
@@ -63,3 +69,22 @@ __all__ = [
     "TransientError",
     "UsageError",
 ]
+
+_MODULES = {
+    "algorithms.algorithm": ("Publish",),
+    "batches.settings": ("TableSettings",),
+    "messages.envelope": ("Envelope",),
+    "messages.outcome": ("Outcome", "Output", "Reason", "Status"),
+    "processor": ("Processor",),
+}
+_MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:  # noqa: ANN401 - any exported value
+    """Import the module that defines an exported name. All names without an entry above are errors."""
+    if name not in __all__:
+        message = f"module {__name__!r} has no attribute {name!r}"
+        raise AttributeError(message)
+    value = getattr(import_module(f"{__name__}.{_MODULE_OF.get(name, 'errors')}"), name)
+    globals()[name] = value
+    return value

@@ -9,6 +9,8 @@ import os
 import sys
 from collections.abc import Sequence
 
+from runtime import namesakes
+
 __all__ = ["main"]
 
 _MISSING = (
@@ -30,6 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     The exit code is 0 when it was done, 1 when it failed, 2 when it was asked for wrongly, 3 when a batch has too
     many dead letters, 130 after Ctrl-C.
     """
+    namesakes.check()
     try:
         from runtime.cli.application import application
         from runtime.cli.console import Screen

@@ -8,10 +8,10 @@ import traceback
 from pathlib import Path
 from types import ModuleType
 
-from consistent_messaging import PACKAGES, explain, namesakes, search_path
 from handlers import App, HandlersError
 from runtime.blame import users_frame
 from runtime.errors import AppNotFoundError, UsageError
+from runtime.namesakes import PACKAGES, explain, namesakes, search_path
 
 
 def load_app(spec: str) -> App:

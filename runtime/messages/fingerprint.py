@@ -1,86 +1,68 @@
 """Fingerprints: tell copies of a message from another message that uses the same id.
 
-The fingerprint is taken of the parsed body, so that a copy written with other spaces, another order of keys
-or 1.0 for 1 is still the same message. Defaults are not filled in: what was sent counts, not the class.
+The fingerprint is taken of the parsed body, so a copy written with other spaces, other escapes or another order of
+keys is still the same message. Numbers count as they were sent: 1 and 1.0 are two messages. Defaults are not filled
+in: what was sent counts, not the class.
 """
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Sequence
-from hashlib import sha256
-from types import NoneType
+from hashlib import blake2b
 from typing import Any
 
 import msgpack
+from msgspec.msgpack import Encoder, Ext
 from pydantic_core import from_json
 
-from handlers.native import find_native
-from handlers.unpacking import MAX_DEPTH, unpack
+from handlers.unpacking import unpack
 
 SIZE = 16
 
-_native = find_native("runtime.messages._digests")
-
-_INT64 = 2**63
-_LARGE_INTEGER = 1
-_NORMAL = frozenset({str, bool, NoneType})
+_LARGE_INTEGER, _OTHER_KEYS, _TIMESTAMP = 1, 2, 3
 
 
-class _Msgpack(threading.local):
-    """A packer for each thread: making one takes longer than its use."""
+def _timestamp(value: Any) -> Ext:  # noqa: ANN401 - what msgspec has no type for
+    if isinstance(value, msgpack.Timestamp):
+        return Ext(_TIMESTAMP, value.to_bytes())
+    raise TypeError(f"{type(value).__name__} cannot be packed")
 
-    def __init__(self) -> None:
-        self.pack = msgpack.Packer().pack
 
-
-_msgpack = _Msgpack()
+_encode = Encoder(order="deterministic", enc_hook=_timestamp).encode
 
 
 def fingerprint(message_type: str, body: str | bytes, *, packed: bool = False) -> bytes:
     """Return 16 bytes for a message, from the name of its type and its body.
 
-    `packed` says that the body is msgpack and not JSON. Raises `ValueError` when the body does not parse.
+    `packed`: the body is msgpack and not JSON. Raises `ValueError`, or what msgpack raises, when it does not parse.
     """
-    if packed:
-        return digest((message_type, _normalised(unpack(body), 0)))  # type: ignore[arg-type] # bytes, as the caller says
-    parsed = from_json(body)
-    if type(parsed) is not dict:
-        return digest((message_type, _normalised(parsed, 0)))
-    for value in parsed.values():
-        kind = type(value)
-        if kind not in _NORMAL and not (kind is int and -_INT64 <= value < _INT64):
-            return digest((message_type, _normalised(parsed, 0)))
-    # The values are normal as they are, as those of nearly all bodies.
-    names = sorted(parsed)
-    normal = parsed if names == list(parsed) else {name: parsed[name] for name in names}
-    return digest((message_type, normal))
-
-
-def fingerprints(types: Sequence[str], bodies: Sequence[str | bytes | None]) -> list[bytes | None]:
-    """Return the fingerprints that `fingerprint` gives of messages, and None where it is still to be called.
-
-    In C only plain bodies are taken: objects of texts without escapes, integers, booleans and nulls. Python takes none.
-    """
-    return [None] * len(types) if _native is None else _native.fingerprints(types, bodies)
+    parsed = unpack(body) if packed else from_json(body)  # type: ignore[arg-type] # bytes, as the caller says
+    return digest((message_type, parsed))
 
 
 def digest(value: object) -> bytes:
-    """Return the first bytes of the SHA-256 of a value packed with msgpack."""
-    return sha256(_msgpack.pack(value)).digest()[:SIZE]
+    """Return 16 bytes of BLAKE2 for a value packed with msgpack, its keys sorted."""
+    try:
+        encoded = _encode(value)
+    except (OverflowError, TypeError):
+        encoded = _encode(_packable(value))
+    return blake2b(encoded, digest_size=SIZE).digest()
 
 
-def _normalised(value: Any, depth: int) -> Any:  # noqa: ANN401 - parsed JSON
-    if depth > MAX_DEPTH:
-        message = f"the body is nested deeper than {MAX_DEPTH} levels"
-        raise ValueError(message)
-    kind = type(value)
-    if kind is dict:
-        return {str(key): _normalised(value[key], depth + 1) for key in sorted(value, key=str)}
-    if kind is list:
-        return [_normalised(item, depth + 1) for item in value]
-    if kind is float and value.is_integer():
-        value, kind = int(value), int
-    if kind is int and not -_INT64 <= value < _INT64:
-        return msgpack.ExtType(_LARGE_INTEGER, str(value).encode())
-    return value
+def _packable(value: Any) -> Any:  # noqa: ANN401 - parsed JSON or msgpack
+    """Return a value with extension types for what msgspec does not pack: large integers, and keys that are bytes."""
+    match value:
+        case bool() | float() | str() | bytes() | None:
+            return value
+        case int():
+            is_large = not -(2**63) <= value < 2**64
+            return Ext(_LARGE_INTEGER, str(value).encode()) if is_large else value
+        case dict() if all(type(key) is str for key in value):
+            return {key: _packable(item) for key, item in value.items()}
+        case dict():
+            return Ext(
+                _OTHER_KEYS, b"".join(sorted(_encode((key, _packable(item))) for key, item in value.items()))
+            )
+        case list() | tuple():
+            return [_packable(item) for item in value]
+        case _:
+            return value

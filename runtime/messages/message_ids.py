@@ -11,11 +11,8 @@ from collections.abc import Sequence
 
 import msgpack
 
-from handlers.native import find_native
 from handlers.unpacking import unpack
 from runtime.columnar import pieces
-
-_native = find_native("runtime.messages._digests")
 
 MAX_LENGTH = 255
 UUID_PATTERN = (
@@ -49,9 +46,6 @@ def id_key(canonical_id: str) -> IdKey:
 
 def id_keys(canonical_ids: Sequence[str]) -> list[IdKey]:
     """Return the keys of canonical ids."""
-    if _native is not None:
-        keys: list[IdKey] = _native.id_keys(canonical_ids, id_key)
-        return keys
     lines = "\n".join([*canonical_ids, ""])
     # Of the same length as lines of one id each, so that no id can be two lines.
     if len(lines) == len(canonical_ids) * (_CANONICAL_LENGTH + 1) and _CANONICAL_LINES.match(lines):

@@ -23,7 +23,7 @@ from runtime.clock import EARLIEST
 from runtime.messages.deliveries import Deliveries, Delivery
 from runtime.messages.envelope import Envelope
 from runtime.messages.envelopes import Envelopes
-from runtime.messages.fingerprint import fingerprint, fingerprints
+from runtime.messages.fingerprint import fingerprint
 from runtime.messages.limits import USUAL, MessageLimits
 from runtime.messages.message_ids import IdKey, canonical, id_key, id_keys
 from runtime.messages.outcome import Outcome, Reason, dead_letter, shortened
@@ -174,7 +174,7 @@ class _Parser:
     def parse(self, envelopes: Envelopes, unfit: Mapping[int, Outcome]) -> None:
         """Parse the bodies of all deliveries but those that are unfit, which are dead letters already."""
         messages = self.messages = [None] * len(envelopes)
-        self.fingerprints = fingerprints(envelopes.types, envelopes.bodies)
+        self.fingerprints = [b""] * len(envelopes)
         for position, outcome in unfit.items():
             messages[position] = outcome
         places = _places_by_type(envelopes.types, unfit)
@@ -182,8 +182,7 @@ class _Parser:
             read = self._read(type_, places_of_type, envelopes)
             for position, message in zip(places_of_type, read, strict=True):
                 messages[position] = message
-        if None in self.fingerprints:
-            self._add_fingerprints(envelopes)
+        self._add_fingerprints(envelopes)
         for type_, places_of_type in places.items():
             self._refuse_others(type_, places_of_type, envelopes)
         if Outcome in map(type, messages):
@@ -215,10 +214,11 @@ class _Parser:
         return self.parsed[first:]
 
     def _add_fingerprints(self, envelopes: Envelopes) -> None:
-        """Compute the fingerprints one by one that were not computed together."""
-        for position, digest in enumerate(self.fingerprints):
-            if digest is None and type(self.messages[position]) is not Outcome:
-                type_, body = envelopes.types[position], envelopes.bodies[position]
+        """Compute the fingerprints of all messages."""
+        for position, (type_, body, message) in enumerate(
+            zip(envelopes.types, envelopes.bodies, self.messages, strict=True)
+        ):
+            if type(message) is not Outcome:
                 try:
                     self.fingerprints[position] = fingerprint(type_, body, packed=isinstance(body, bytes))
                 except BaseException as error:  # noqa: BLE001 - the body may hold anything

@@ -12,9 +12,9 @@ from pathlib import Path
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from consistent_messaging import PACKAGES, explain, namesakes
 from runtime.errors import UsageError
 from runtime.file_systems import open_folder
+from runtime.namesakes import PACKAGES, explain, namesakes
 from runtime.spark.sessions.failures import explain as explain_failure
 from runtime.spark.sessions.failures import is_of_spark
 from runtime.spark.sessions.session import has_alike_workers
@@ -26,7 +26,6 @@ _OF_ANOTHER = re.compile(r"ImportError: cannot import name .* from '([\w.]+)'")
 _OURS = frozenset(
     {
         *PACKAGES,
-        "consistent_messaging",
         "msgpack",
         "pandas",
         "pyarrow",

@@ -18,14 +18,11 @@ from types import FrameType
 from typing import Any, Self
 
 from handlers import Context, Message, State
-from handlers.native import find_native
 from handlers.route import Method
 from runtime.algorithms.invocation import CallCrashedError, CallTimedOutError, took_too_long
 from runtime.messages.parsing import ParsingTimedOutError, validators_took_too_long
 from runtime.supervision.isolation import End, end_of
-from runtime.supervision.note import ROOM, Note
-
-_native = find_native("runtime.supervision._calls")
+from runtime.supervision.note import Note
 
 GRACE_SECONDS = 5.0
 """How much longer a call may take, once it was interrupted, before its process is ended."""
@@ -68,7 +65,7 @@ class Watch:
         self._note = note
         self._suspects = frozenset(suspects)
         self._tell = tell
-        self._now: Any = Now() if _native is None else _native.Now()
+        self._now = Now()
         self._parsed: Sequence[object] | None = None
         self._expired_at = 0
         self._ended = threading.Event()
@@ -94,10 +91,6 @@ class Watch:
         the next one is handled: should the process die between, that message is tried apart, and survives.
         """
         now, suspects, note = self._now, self._suspects, self._note
-        if _native is not None:
-            how = suspects, note.memory, ROOM, note.write, self._try_apart, self._expire
-            supervised: Method = _native.Call(method, now, *how)
-            return supervised
 
         def call(state: State, message: Message, context: Context) -> State:
             message_id = context._message_id  # noqa: SLF001 - the property takes twice as long as a note

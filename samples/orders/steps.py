@@ -69,5 +69,5 @@ def write_log(folder: Path) -> None:
 def command(step: str) -> Sequence[str]:
     """Return what runs a step, in the Python that runs this."""
     program, *arguments = shlex.split(step)
-    module = ["-m", "consistent_messaging"] if program == "consistent" else []
+    module = ["-m", "runtime"] if program == "consistent" else []
     return [sys.executable, *module, *arguments]

@@ -33,7 +33,7 @@ from runtime.batches.open_batches import BatchKey
 from runtime.batches.settings import KEY_BYTES, LEDGER, Owner, TableSettings
 from runtime.clock import system_clock
 from runtime.documents.registrations import Registration, register
-from runtime.messages.fingerprint import fingerprints
+from runtime.messages.fingerprint import fingerprint
 from runtime.messages.parsing import prepare
 from runtime.retries import RetryPolicy
 from runtime.spark import issuing
@@ -123,7 +123,7 @@ def test_a_body_is_parsed_as_often_as_it_says():
     (handler,) = doorbell.handlers.values()
     rung = Envelope.of("m", "Rung", '{"door": "front"}')
 
-    with patch("runtime.messages.parsing.fingerprints", wraps=fingerprints) as fingerprinted:
+    with patch("runtime.messages.parsing.fingerprint", wraps=fingerprint) as fingerprinted:
         # In a worker once into its type and once for the fingerprint: twice
         PARSED.clear()
         prepare(handler, "front", rung)

@@ -29,7 +29,7 @@ def consistent(folder: Path, command: str) -> subprocess.CompletedProcess[str]:
     program, *arguments = shlex.split(command)
     assert program == "consistent"
     return subprocess.run(
-        [sys.executable, "-m", "consistent_messaging", *arguments],
+        [sys.executable, "-m", "runtime", *arguments],
         cwd=folder,
         env={"PYTHONPATH": str(ROOT), "COLUMNS": "250"},
         capture_output=True,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 import sys
@@ -24,23 +23,22 @@ def build_sdist(tree: Path) -> Path:
     return _build("sdist", tree)
 
 
-def build_wheel(sdist: Path, folder: Path, **environment: str) -> Path:
-    """Build the wheel from the source distribution, with some variables in the environment."""
+def build_wheel(sdist: Path, folder: Path) -> Path:
+    """Build the wheel from the source distribution."""
     with tarfile.open(sdist) as archive:
         if hasattr(tarfile, "data_filter"):  # Python 3.11.4 and newer
             archive.extraction_filter = tarfile.data_filter
         archive.extractall(folder)
-    return _build("wheel", folder / sdist.name.removesuffix(".tar.gz"), **environment)
+    return _build("wheel", folder / sdist.name.removesuffix(".tar.gz"))
 
 
-def _build(what: str, tree: Path, **environment: str) -> Path:
+def _build(what: str, tree: Path) -> Path:
     """Call the build back-end as pip does without build isolation."""
     out = tree.with_name(what)
     program = f"from setuptools import build_meta; build_meta.build_{what}({str(out)!r})"
     done = subprocess.run(
         [sys.executable, "-c", program],
         cwd=tree,
-        env=os.environ | environment,
         capture_output=True,
         text=True,
         check=False,

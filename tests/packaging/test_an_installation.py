@@ -66,11 +66,12 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_the_core_brings_eight_packages(environment):
+def test_the_core_brings_nine_packages(environment):
     assert environment.packages() - {"pip", "setuptools"} == {
         "annotated-types",
         "consistent-messaging",
         "msgpack",
+        "msgspec",
         "pydantic",
         "pydantic-core",
         "typing-extensions",

@@ -17,7 +17,7 @@ _QUICK = "not thorough"
 """How `make test` chooses its tests."""
 
 _TOGETHER = {
-    _JOBS: ("tests/integration/spark/", "tests/faults/hostile/test_hostile_logs.py"),
+    _JOBS: ("tests/integration/spark/", "tests/golden/", "tests/faults/hostile/test_hostile_logs.py"),
     _COMMANDS: (
         "tests/benchmarks/test_what_a_stream_costs.py",
         "tests/integration/cli/test_a_batch_from_the_command_line.py",

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 REPOSITORY = Path(__file__).parents[2]
-PRODUCT = ("consistent_messaging.py", "eventstore", "handlers", "runtime", "samples")
+PRODUCT = ("eventstore", "handlers", "runtime", "samples")
 OF_CLASSIC_SESSIONS = frozenset(
     {
         "_jdf",

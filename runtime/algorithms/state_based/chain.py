@@ -1,21 +1,18 @@
 """Chains: a handler invoked on the messages of a stream one after another, each on the state that the one before left.
 
-A batch spends most of its time in this loop, so it is there twice: here, which says what it does, and in `_chain.c` for
-handlers whose states are plain. That one leaves to `settle` whatever is out of the ordinary.
+A batch spends most of its time in this loop.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import lru_cache, partial
-from typing import Any, NamedTuple
+from functools import lru_cache
+from typing import NamedTuple
 
 from handlers import Context, Message, Published, State
 from handlers.app import HandlerDefinition
 from handlers.context import OutputRoom
 from handlers.documents import NewDocument
-from handlers.native import find_native
-from handlers.plain import Plain
 from handlers.route import Method
 from runtime.algorithms.invocation import settle
 from runtime.clock import Clock, system_clock
@@ -23,8 +20,6 @@ from runtime.messages.outcome import Outcome
 from runtime.storage import limits
 from runtime.storage.columns import size_beside_state
 from runtime.storage.new_versions import MadeColumns
-
-_native = find_native("runtime.algorithms.state_based._chain")
 
 
 class Rows(NamedTuple):
@@ -117,8 +112,6 @@ class Chain:
         self._clock = clock
         self._room = room
         self._ways = _ways(handler)
-        plain = handler.codec.plain
-        self._parts = None if plain is None or not _takes(plain) else self._parts_of(plain)
 
     def handle(self, progress: Progress, rows: Rows, size: int, place: str | None = None) -> None:
         """Handle messages until there are no more, their versions take `size` bytes, or one has made documents.
@@ -126,9 +119,6 @@ class Chain:
         `place` begins the names of their documents, None when there is no store for them. Ends too before a version
         that is too large. Raises what a handler raises, and what is wrong with what it returns.
         """
-        if self._parts is not None and place is None:
-            _native.handle(self._parts, progress, rows, size, limits.MAX_STATE_BYTES)
-            return
         handler, clock, ways = self._handler, self._clock, self._ways
         made, afters = progress.made, progress.afters
         part = slice(rows.first, rows.end)
@@ -176,9 +166,6 @@ class Chain:
         Raises what a handler raises, what is wrong with what it returns, and `CodecError` for a state that cannot be
         read.
         """
-        if self._parts is not None:
-            _native.replay(self._parts, replays, known)
-            return
         handler = self._handler
         for message_id, method, message, now, headers, captured, before in known:
             state = replays.state
@@ -202,18 +189,6 @@ class Chain:
             replays.state, replays.before = returned, after
             replays.afters.append(after)
             replays.published.append(published)
-
-    def _parts_of(self, plain: Plain) -> tuple[Any, ...]:
-        """Return what the loop in C needs to know, which does not know these classes."""
-        handler, codec = self._handler, self._handler.codec
-        about = handler.name, self._business_id, self._clock, self._ways, handler.draw_key, self._room
-        of_states = handler.state_type, *plain.shape, codec.serialize
-        return (Context, *about, *of_states, codec.reread, partial(settle, handler), size_beside_state)
-
-
-def _takes(plain: Plain) -> bool:
-    """Say whether there is a loop in C, and it takes states of so many fields."""
-    return _native is not None and len(plain.shape.names) <= _native.MAX_FIELDS
 
 
 @lru_cache(maxsize=64)

@@ -14,8 +14,8 @@ from pyspark.errors import PySparkException
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
-from consistent_messaging import search_path
 from runtime.errors import MissingExtraError, UsageError
+from runtime.namesakes import search_path
 from runtime.spark.sessions.failures import explain
 from runtime.spark.sessions.java import JAVA_MISSING, find_java
 from runtime.spark.sessions.kinds import LOCAL, is_connect, is_local, master_of

@@ -104,7 +104,7 @@ class Folder:
             return process.wait(), said + process.stdout.read()
 
     def _command(self, arguments) -> list[str]:
-        return [sys.executable, "-m", "consistent_messaging", *arguments]
+        return [sys.executable, "-m", "runtime", *arguments]
 
     def _where(self, java: str = SHORT_LIVED_JAVA) -> dict[str, Any]:
         environment = {

@@ -32,14 +32,14 @@ def test_handlers_in_a_file_of_that_name(tmp_path: Path, command):
     )
 
 
-@pytest.mark.parametrize("file", ["runtime.py", "handlers.py", "handlers/__init__.py", "samples/data.txt"])
+@pytest.mark.parametrize("file", ["eventstore.py", "handlers.py", "handlers/__init__.py", "samples/data.txt"])
 def test_a_path_on_which_such_a_module_comes_first(tmp_path: Path, file):
     path = tmp_path / "modules" / file
     path.parent.mkdir(parents=True)
     path.write_text("")
 
     done = subprocess.run(
-        [sys.executable, "-m", "consistent_messaging", "--help"],
+        [sys.executable, "-m", "runtime", "--help"],
         env={**os.environ, "PYTHONPATH": f"{tmp_path / 'modules'}{os.pathsep}{REPOSITORY}"},
         cwd=tmp_path, capture_output=True, text=True, check=False,
     )  # fmt: skip

@@ -72,7 +72,7 @@ def test_the_command_goes_on_where_it_was_killed(tmp_path):
     command = [
         sys.executable,
         "-m",
-        "consistent_messaging",
+        "runtime",
         "deliver",
         *options.split(),
         "--concurrency",

@@ -185,7 +185,7 @@ def test_it_must_be_said_what_is_delivered(consistent):
 
 
 def test_told_to_end_it_records_what_it_sent(tmp_path):
-    command = [sys.executable, "-m", "consistent_messaging", "deliver", "--sender", "post:stop", "--outcomes"]
+    command = [sys.executable, "-m", "runtime", "deliver", "--sender", "post:stop", "--outcomes"]
     options = ["outcomes", "--concurrency", "1", *USUAL]
 
     done = subprocess.run(

@@ -90,7 +90,7 @@ def test_it_speaks_amqp_and_resumes_only_within_the_window(make):
                 "env:BUS",
             ]
             return subprocess.run(
-                [sys.executable, "-m", "consistent_messaging", *command, "--attempts", "1", *options],
+                [sys.executable, "-m", "runtime", *command, "--attempts", "1", *options],
                 env={**os.environ, "BUS": at(server.getsockname()[1])}, capture_output=True, text=True, check=False,
             )  # fmt: skip
 

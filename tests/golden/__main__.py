@@ -1,0 +1,44 @@
+"""Compare the golden files with what the code does today, or write them anew.
+
+| command | what it does |
+|---|---|
+| `python -m tests.golden` | shows which differ, and how |
+| `python -m tests.golden --write` | writes them; review the difference before it is committed |
+| `python -m tests.golden --write forgotten` | writes one |
+| `python -m tests.golden --write-logs` | makes the logs anew too, which only a new kind of row needs |
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from pathlib import Path
+
+from tests.golden import logs
+from tests.golden.files import ALL, difference, write
+
+
+def main() -> None:
+    """Do what the command line says."""
+    parser = argparse.ArgumentParser(prog="python -m tests.golden", description=__doc__.partition("\n")[0])
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(ALL)}")
+    parser.add_argument("--write", action="store_true", help="write the files anew")
+    parser.add_argument("--write-logs", action="store_true", help="write the logs anew, then the files")
+    arguments = parser.parse_args()
+    if arguments.write_logs:
+        logs.write()
+    differ = False
+    for name in arguments.names or ALL:
+        with tempfile.TemporaryDirectory() as folder:
+            found = ALL[name](Path(folder))
+        if arguments.write or arguments.write_logs:
+            write(name, found)
+        elif lines := difference(name, found):
+            differ = True
+            print(lines)
+    sys.exit(differ)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,67 @@
+"""The app of the golden scenarios: the shooting range, its leader board, and a referee with every use of a context."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from uuid import UUID
+
+from handlers import App, Context, Handler, Message, State, handles
+from samples.shooting_range.leader_board import LeaderBoard
+from samples.shooting_range.shooting_range import ShootingRange
+
+
+class Ruled(Message):
+    """What a referee has said: `length` makes the state large, `words` may be what a handler cannot take."""
+
+    lane: str
+    words: str
+    length: int = 0
+
+
+class Announced(Message):
+    """A ruling, made public."""
+
+    id: UUID
+    words: str
+    number: int
+    headers: dict[str, str]
+
+
+class Book(State):
+    """What a referee remembers of a lane."""
+
+    rulings: int = 0
+    last: str = ""
+    at: datetime | None = None
+    wind: float = 0.0
+    weight: str = ""
+
+
+class Referee(Handler[Book]):
+    """Draws, captures, reads the clock and the headers, and fails when told to."""
+
+    @handles(by="lane")
+    def rule(self, state: Book, message: Ruled, context: Context) -> Book:
+        """Remember a ruling, and publish one or two messages about it."""
+        if message.words == "fail":
+            raise ValueError(message.words)
+        if message.words == "nothing":
+            return state
+        wind = context.capture("wind", lambda: 2.5)
+        for number in range(2 if message.words == "twice" else 1):
+            draw = context.random.randrange(1000) + number
+            context.publish(
+                Announced(
+                    id=context.new_guid(), words=message.words, number=draw, headers=dict(context.headers)
+                )
+            )
+        return Book(
+            rulings=state.rulings + 1,
+            last=message.words,
+            at=context.now,
+            wind=wind,
+            weight="x" * message.length,
+        )
+
+
+app = App(ShootingRange, LeaderBoard, Referee)
