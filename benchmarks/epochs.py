@@ -25,12 +25,12 @@ from unittest.mock import patch
 import typer
 
 from eventstore import InterceptedTable, Page
+from runtime.batch_options import BatchOptions, TablePlace
 from runtime.file_systems import Folder
-from runtime.spark.batch_options import BatchOptions
 from runtime.spark.rounds import Work
 from runtime.spark.streaming.admission import Admission
 from runtime.spark.streaming.placing import EpochPlaces
-from runtime.spark.workers.connection import Connection, TablePlace
+from runtime.spark.workers.connection import Connection
 from runtime.spark.workers.job import FoldJob
 from samples.shooting_range import app
 from samples.shooting_range.log import generate

@@ -12,7 +12,7 @@ from runtime.cli.places import Place
 from runtime.cli.stores import begin_on
 
 if TYPE_CHECKING:
-    from runtime.spark.batch_options import BatchOptions
+    from runtime.batch_options import BatchOptions
 
 
 def check_batch(

@@ -1,4 +1,4 @@
-"""Groups of options: a dataclass whose fields are options is one parameter of each command that takes them all."""
+"""Groups of options: a dataclass whose fields are options, or fields of one that declares more, is one parameter."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import inspect
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import MISSING, Field, fields, is_dataclass
 from typing import Any, NamedTuple, get_type_hints
+
+from runtime.cli.declared import Declared
 
 Command = Callable[..., None]
 
@@ -24,7 +26,7 @@ def with_groups(command: Command) -> Command:
     Options that must be given come first, and those of groups within groups last.
     """
     hints = get_type_hints(command, include_extras=True)
-    groups = {name: hint for name, hint in hints.items() if is_dataclass(hint)}
+    groups = {name: hint for name, hint in hints.items() if is_dataclass(hint) or _declared(hint)}
     if not groups:
         return command
 
@@ -47,7 +49,10 @@ def _options(
 ) -> Iterator[_Option]:
     for parameter in parameters:
         hint = hints[parameter.name]
-        if is_dataclass(hint):
+        declared = _declared(hint)
+        if declared is not None:
+            yield from (_Option(each, depth) for each in declared.parameters())
+        elif is_dataclass(hint):
             found = map(_parameter, fields(hint))
             yield from _options(found, get_type_hints(hint, include_extras=True), depth + 1)
         else:
@@ -61,11 +66,19 @@ def _parameter(field: Field[Any]) -> inspect.Parameter:
 
 def _make(group: Any, given: dict[str, Any]) -> Any:  # noqa: ANN401 - any dataclass
     """Take what a group has out of what was given."""
-    hints = get_type_hints(group)
+    declared = _declared(group)
+    if declared is not None:
+        return {name: given.pop(name) for name in declared.names}
+    hints = get_type_hints(group, include_extras=True)
     values = {
         field.name: _make(hints[field.name], given)
-        if is_dataclass(hints[field.name])
+        if is_dataclass(hints[field.name]) or _declared(hints[field.name])
         else given.pop(field.name)
         for field in fields(group)
     }
     return group(**values)
+
+
+def _declared(hint: Any) -> Declared | None:  # noqa: ANN401 - any type
+    """Return the fields that a parameter stands for, None when it is an option of its own."""
+    return next((each for each in getattr(hint, "__metadata__", ()) if isinstance(each, Declared)), None)

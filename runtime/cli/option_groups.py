@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
+from runtime.batch_options import BatchOptions
+from runtime.cli.declared import options_of
 from runtime.cli.masters import place_of_work
 from runtime.cli.message_logs import check_log
 from runtime.cli.options import (
@@ -24,7 +26,6 @@ from runtime.cli.options import (
     MaxPublishedBytes,
     Messages,
     Remote,
-    Source,
     TokenStoreUrl,
     TokenTableName,
 )
@@ -37,13 +38,13 @@ if TYPE_CHECKING:
     from runtime.cli.sessions import ShownSession
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class LogOptions:
     """Which message log is read, and how."""
 
     messages: Messages
     log_format: Format = None
-    source: Source = None
+    given: Annotated[dict[str, Any], options_of(BatchOptions, "source")]
 
     def check(self, master: str) -> int | None:
         """Return the size of the log in bytes, None where it is not on the disks of this machine.
@@ -53,14 +54,14 @@ class LogOptions:
         """
         from runtime.spark.logs.normalise import check_source
 
-        check_source(self.source or "")
+        check_source(self.given["source"] or "")
         return check_log(self.messages, master, None if self.log_format is None else self.log_format.value)
 
     def named(self) -> dict[str, Any]:
         """Return how it is read, as options of a batch or of a verification."""
         return {
             "log_format": None if self.log_format is None else self.log_format.value,
-            "source": self.source,
+            **self.given,
         }
 
 

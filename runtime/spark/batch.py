@@ -15,10 +15,10 @@ from handlers import App
 from runtime.algorithms.algorithm import AT_ONCE
 from runtime.algorithms.choice import make_outbox_batches
 from runtime.algorithms.letters.wanted import Wanted
+from runtime.batch_options import BatchOptions, TablePlace
 from runtime.clock import cut_off
 from runtime.errors import UsageError
 from runtime.messages.outcome import Status
-from runtime.spark.batch_options import BatchOptions
 from runtime.spark.commit import absolute_folder
 from runtime.spark.logs.normalise import keep_large, normalise
 from runtime.spark.logs.read import Log, describe_input, open_log
@@ -26,7 +26,7 @@ from runtime.spark.logs.route import route
 from runtime.spark.redriving import redrive_letters
 from runtime.spark.rounds import BatchResult, Rounds, Work, new_batch_id, partitions_of
 from runtime.spark.sessions.settings import job_settings
-from runtime.spark.workers.connection import TablePlace, check_reach, open_table
+from runtime.spark.workers.connection import check_reach, open_table
 from runtime.spark.workers.job import FoldJob
 
 _ENTITY = "handler string, business_id string"

@@ -11,12 +11,13 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import StringType, StructField, StructType
 
 from runtime.algorithms.counts import object_keys
+from runtime.batch_options import TablePlace
 from runtime.cleanup.checking import Checked, check_table
 from runtime.errors import BatchFailedError
 from runtime.spark.ranges import key_ranges, ranges_in
 from runtime.spark.sessions.failures import failing_as
 from runtime.spark.sessions.settings import job_settings
-from runtime.spark.workers.connection import TablePlace, check_reach, open_table
+from runtime.spark.workers.connection import check_reach, open_table
 from runtime.storage.damage import placed
 
 _FOUND = StructType([StructField("found", StringType())])

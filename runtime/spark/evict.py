@@ -18,6 +18,7 @@ from handlers import App
 from runtime.algorithms.choice import AlgorithmName, Dependencies, check_stores, make_outboxes
 from runtime.algorithms.outbox.algorithm import OutboxAlgorithm
 from runtime.algorithms.outbox.entities import ENTITY
+from runtime.batch_options import TablePlace
 from runtime.clock import Clock, cut_off, system_clock
 from runtime.errors import BatchFailedError, StoredDataError
 from runtime.retries import until_undisturbed
@@ -26,7 +27,7 @@ from runtime.spark.ranges import key_ranges, ranges_in
 from runtime.spark.sessions.failures import failing_as
 from runtime.spark.sessions.settings import job_settings
 from runtime.spark.workers.concurrency import ConcurrencyLimit
-from runtime.spark.workers.connection import TablePlace, check_reach, open_table
+from runtime.spark.workers.connection import check_reach, open_table
 from runtime.storage.damage import Damaged, collecting, report
 
 _FORGOTTEN = StructType(

@@ -14,6 +14,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
+from runtime.batch_options import TablePlace, Wrap
 from runtime.batches.ledger import Ledger
 from runtime.clock import Clock, system_clock
 from runtime.errors import TargetError
@@ -29,8 +30,7 @@ from runtime.spark.commit import absolute_folder
 from runtime.spark.sessions.failures import failing_as
 from runtime.spark.sessions.kinds import cores_of, master_of
 from runtime.spark.sessions.settings import job_settings
-from runtime.spark.workers.connection import TablePlace, check_reach, check_scope, open_table
-from runtime.spark.workers.job import Wrap
+from runtime.spark.workers.connection import check_reach, check_scope, open_table
 from runtime.spark.workers.publishing import ROUTED, SENT, RouteJob, SendJob
 
 MakeTarget = Callable[[TargetOptions], Target]

@@ -17,10 +17,10 @@ from runtime.algorithms.letters.of_table import letters_of_table
 from runtime.algorithms.letters.reading import StreamLetters, letters_of_stream, streams_with_letters
 from runtime.algorithms.letters.selection import Selection
 from runtime.algorithms.letters.wanted import Wanted
+from runtime.batch_options import BatchOptions, TablePlace
 from runtime.spark.batch import Batch
-from runtime.spark.batch_options import BatchOptions
 from runtime.spark.schemas import OUTPUT
-from runtime.spark.workers.connection import TablePlace, check_reach, open_table
+from runtime.spark.workers.connection import check_reach, open_table
 from runtime.tables.letters import COLUMNS, letter_row
 
 _ALL = Selection()

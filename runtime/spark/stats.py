@@ -11,11 +11,12 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from runtime.algorithms.counts import HandlerCount, TableCount, count_objects, count_rows, object_keys
+from runtime.batch_options import TablePlace
 from runtime.errors import BatchFailedError, StoredDataError
 from runtime.spark.ranges import key_ranges, ranges_in
 from runtime.spark.sessions.failures import failing_as
 from runtime.spark.sessions.settings import job_settings
-from runtime.spark.workers.connection import TablePlace, check_reach, open_table
+from runtime.spark.workers.connection import check_reach, open_table
 from runtime.storage.damage import Damaged, collecting, placed, report
 
 _TEXTS = {"handler", "algorithm"}

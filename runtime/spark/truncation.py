@@ -18,6 +18,7 @@ from eventstore.connect import portable_url
 from eventstore.listing import count_and_split
 from runtime.algorithms.state_based.truncation_rules import MINIMUM_AGE, TruncationRules
 from runtime.archives.versions import prepare_parts
+from runtime.batch_options import TablePlace, Wrap
 from runtime.batches.ledger import Ledger
 from runtime.batches.open_batches import OpenBatches
 from runtime.cleanup.policies import NO_RULES, Policies, Scope
@@ -29,8 +30,7 @@ from runtime.spark.sessions.failures import explain, is_of_spark
 from runtime.spark.sessions.kinds import cores_of
 from runtime.spark.sessions.settings import job_settings
 from runtime.spark.truncation_job import REPORT, SUMS, Kind, TruncationJob
-from runtime.spark.workers.connection import Connection, TablePlace, check_reach, open_table
-from runtime.spark.workers.job import Wrap
+from runtime.spark.workers.connection import Connection, check_reach, open_table
 from runtime.spark.workers.pace import Pace, PacedTable
 
 _RANGES = StructType([StructField(name, StringType()) for name in ("prefix", "first", "before")])

@@ -21,6 +21,7 @@ from runtime.algorithms.state_based.truncation import Truncated, take_versions, 
 from runtime.algorithms.state_based.truncation_rules import HeldBy, TruncationRules
 from runtime.archives.letters import LetterPart
 from runtime.archives.versions import VersionPart
+from runtime.batch_options import Wrap
 from runtime.batches.open_batches import OpenBatches
 from runtime.cleanup.lease import RENEW_SECONDS, Leases
 from runtime.cleanup.policies import Decision, PolicyReader
@@ -29,7 +30,6 @@ from runtime.errors import StoredDataError
 from runtime.retries import RetryPolicy
 from runtime.spark.workers.concurrency import ConcurrencyLimit
 from runtime.spark.workers.connection import open_table
-from runtime.spark.workers.job import Wrap
 from runtime.spark.workers.pace import Pace, PacedTable
 from runtime.storage.letters import Letter
 from runtime.storage.listing import stream_keys

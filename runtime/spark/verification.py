@@ -22,6 +22,7 @@ from eventstore.connect import portable_url
 from handlers import App
 from runtime.algorithms.state_based.verification import Verdict
 from runtime.archives.exported import ExportedVersions
+from runtime.batch_options import TablePlace, Wrap
 from runtime.batches.ledger import Ledger
 from runtime.batches.record import STATE_BASED
 from runtime.batches.settings import TableSettings
@@ -38,8 +39,7 @@ from runtime.spark.sessions.failures import failing_as
 from runtime.spark.sessions.kinds import cores_of
 from runtime.spark.sessions.settings import job_settings
 from runtime.spark.verify_job import VerifyJob
-from runtime.spark.workers.connection import Connection, TablePlace, check_reach, open_table
-from runtime.spark.workers.job import Wrap
+from runtime.spark.workers.connection import Connection, check_reach, open_table
 
 _KIND = ("handler", "type", "revision", "verdict")
 _DIFFERING = [verdict.value for verdict in Verdict if verdict.is_difference]

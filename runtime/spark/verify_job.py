@@ -17,6 +17,7 @@ from eventstore import Table
 from handlers import App
 from runtime.algorithms.state_based.verification import Finding, Verdict, Verifier
 from runtime.archives.exported import ExportedVersions
+from runtime.batch_options import Wrap
 from runtime.errors import StoredDataError
 from runtime.messages.dead_letters import without_values
 from runtime.messages.deliveries import Delivery
@@ -31,7 +32,6 @@ from runtime.spark.workers.concurrency import ConcurrencyLimit, Wait
 from runtime.spark.workers.connection import open_table
 from runtime.spark.workers.deliveries import Group, groups
 from runtime.spark.workers.garbage import rare_collections
-from runtime.spark.workers.job import Wrap
 from runtime.spark.workers.outcomes import MAX_BYTES, outputs_array, outputs_bytes
 
 _MAX_ROWS = 4096

@@ -11,13 +11,14 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import StringType, StructField, StructType
 
 from eventstore.listing import split_streams
+from runtime.batch_options import TablePlace
 from runtime.cleanup.window import Windows, windows
 from runtime.errors import BatchFailedError, StoredDataError
 from runtime.spark.ranges import RANGES, RANGES_OF_A_CORE, ranges_in
 from runtime.spark.sessions.failures import failing_as
 from runtime.spark.sessions.kinds import cores_of
 from runtime.spark.sessions.settings import job_settings
-from runtime.spark.workers.connection import TablePlace, check_reach, open_table
+from runtime.spark.workers.connection import check_reach, open_table
 from runtime.storage.damage import Damaged, collecting, placed, report
 
 _FOUND = StructType([StructField("found", StringType())])

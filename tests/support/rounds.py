@@ -16,13 +16,13 @@ from pyspark.sql import Row, SparkSession
 
 from eventstore import Table, drive
 from handlers import App
+from runtime.batch_options import BatchOptions, TablePlace
 from runtime.batches.ledger import Ledger
 from runtime.batches.record import BatchRecord
 from runtime.file_systems import Folder, open_folder
-from runtime.spark.batch_options import BatchOptions
 from runtime.spark.commit import BatchFolders
 from runtime.spark.rounds import Rounds
-from runtime.spark.workers.connection import Connection, TablePlace
+from runtime.spark.workers.connection import Connection
 from runtime.spark.workers.parts import Part, PartJob
 from runtime.urls import within
 from tests.support.outcome_rows import batch, outcome

@@ -72,8 +72,9 @@ def check(
 
 
 def _on_spark(states: Place, master: str, log_file: Path | None, *, repair: bool) -> Checked:
+    from runtime.batch_options import TablePlace
     from runtime.spark.check import check_on_spark
-    from runtime.spark.workers.connection import TablePlace, check_scope
+    from runtime.spark.workers.connection import check_scope
 
     check_scope(connect(states.store).scope, master)
     with working(master, log_file, when_stopped=_STOPPED) as (spark, progress):

@@ -156,8 +156,9 @@ def _on_spark(
     log_file: Path | None,
     dry_run: bool,
 ) -> int:
+    from runtime.batch_options import TablePlace
     from runtime.spark.evict import evict as forget
-    from runtime.spark.workers.connection import TablePlace, check_scope
+    from runtime.spark.workers.connection import check_scope
 
     for each in (states, ids):
         check_scope(connect(each.store).scope, master)

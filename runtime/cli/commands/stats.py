@@ -105,8 +105,9 @@ async def _count(states: Place, quick: bool) -> TableCount:
 
 
 def _on_spark(states: Place, master: str, log_file: Path | None, quick: bool) -> TableCount:
+    from runtime.batch_options import TablePlace
     from runtime.spark.stats import count_table
-    from runtime.spark.workers.connection import TablePlace, check_scope
+    from runtime.spark.workers.connection import check_scope
 
     check_scope(connect(states.store).scope, master)
     with working(master, log_file, when_stopped="Stopped. Nothing was written.") as (spark, progress):

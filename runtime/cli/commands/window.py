@@ -75,8 +75,9 @@ def window(
 
 def _on_spark(place: Place, master: str, log_file: Path | None, handler: str | None, limit: int) -> Windows:
     check_table(*place)
+    from runtime.batch_options import TablePlace
     from runtime.spark.window import windows_on_spark
-    from runtime.spark.workers.connection import TablePlace, check_scope
+    from runtime.spark.workers.connection import check_scope
 
     check_scope(connect(place.store).scope, master)
     with working(master, log_file, when_stopped="Stopped. Nothing was written.") as (spark, progress):

@@ -9,16 +9,16 @@ from dataclasses import dataclass, field, replace
 from pyspark.sql import DataFrame, SparkSession
 
 from handlers import App
+from runtime.batch_options import BatchOptions, TablePlace
 from runtime.batches.ledger import Ledger
 from runtime.batches.record import BatchRecord, BatchStatus
-from runtime.spark.batch_options import BatchOptions
 from runtime.spark.logs.route import group
 from runtime.spark.rounds import Rounds, Work
 from runtime.spark.sessions.kinds import cores_of
 from runtime.spark.sessions.settings import keep_job_settings
 from runtime.spark.streaming.admission import Admission
 from runtime.spark.streaming.placing import EpochPlaces
-from runtime.spark.workers.connection import Connection, TablePlace, open_table
+from runtime.spark.workers.connection import Connection, open_table
 from runtime.spark.workers.job import FoldJob
 
 _START_AGAIN = "start the query again"

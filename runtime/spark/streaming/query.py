@@ -14,9 +14,9 @@ from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
 from handlers import App
+from runtime.batch_options import BatchOptions, TablePlace
 from runtime.batches.record import BatchRecord, check_id
 from runtime.errors import BatchFailedError, UsageError
-from runtime.spark.batch_options import BatchOptions
 from runtime.spark.commit import absolute_folder
 from runtime.spark.logs.normalise import normalise
 from runtime.spark.logs.route import find_routes
@@ -27,7 +27,7 @@ from runtime.spark.streaming.admission import Admission
 from runtime.spark.streaming.checkpoint import Checkpoint
 from runtime.spark.streaming.micro_batches import MicroBatches, PublishEpoch, no_report
 from runtime.spark.streaming.placing import EpochPlaces
-from runtime.spark.workers.connection import TablePlace, check_reach, open_table
+from runtime.spark.workers.connection import check_reach, open_table
 
 if TYPE_CHECKING:
     from runtime.spark.publishing import PublishTo

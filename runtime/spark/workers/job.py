@@ -6,7 +6,7 @@ store on the network one event loop, as long as it lives.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Mapping
+from collections.abc import Collection, Coroutine, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -22,6 +22,7 @@ from runtime.algorithms.choice import (
     make_outbox_batches,
 )
 from runtime.algorithms.letters.of_table import TableLetters
+from runtime.batch_options import TablePlace, Wrap
 from runtime.batches.context import BatchContext
 from runtime.batches.seen import NOTHING
 from runtime.clock import Clock, system_clock
@@ -35,7 +36,7 @@ from runtime.messages.outcomes import Outcomes
 from runtime.messages.parsing import not_allowed, prepare_all, unroutable
 from runtime.spark.workers.buffer import Buffer
 from runtime.spark.workers.concurrency import ConcurrencyLimit, Wait
-from runtime.spark.workers.connection import Connection, TablePlace, open_table
+from runtime.spark.workers.connection import Connection, open_table
 from runtime.spark.workers.deliveries import Group, groups
 from runtime.spark.workers.garbage import rare_collections
 from runtime.spark.workers.letters import letter_groups
@@ -43,8 +44,6 @@ from runtime.spark.workers.outcomes import OutcomeWriter, to_arrow
 from runtime.spark.workers.supervision import Supervision, supervising
 from runtime.storage.damage import placed
 from runtime.storage.stream import is_key
-
-Wrap = Callable[[Table], Table]
 
 
 class Opened(NamedTuple):

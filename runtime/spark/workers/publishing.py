@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
 
 from eventstore import connect
+from runtime.batch_options import TablePlace, Wrap
 from runtime.clock import Clock, system_clock
 from runtime.errors import TargetError
 from runtime.publishing.outputs import BatchOutputs, OutcomeFile
@@ -24,8 +25,6 @@ from runtime.publishing.runner import PublishOptions, Runner
 from runtime.publishing.slices import Slices, cut, slice_numbers
 from runtime.publishing.tally import Tally
 from runtime.spark.schemas import OUTPUT
-from runtime.spark.workers.connection import TablePlace
-from runtime.spark.workers.job import Wrap
 
 OpenTarget = Callable[[], Target]
 

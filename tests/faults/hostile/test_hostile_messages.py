@@ -18,10 +18,11 @@ from eventstore import Table, connect
 from runtime import Outcome, Output, Processor
 from runtime.algorithms.choice import AlgorithmName
 from runtime.algorithms.outbox.tokens import TokenStore, first_name, first_tokens, with_token
+from runtime.batch_options import TablePlace
 from runtime.batches.context import BatchContext
 from runtime.messages.message_ids import canonical
 from runtime.messages.parsing import business_id_of
-from runtime.spark.workers.connection import Connection, TablePlace
+from runtime.spark.workers.connection import Connection
 from runtime.spark.workers.job import FoldJob
 from runtime.spark.workers.supervision import Supervision
 from runtime.storage.listing import summaries

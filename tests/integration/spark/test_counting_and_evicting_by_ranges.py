@@ -10,6 +10,7 @@ from runtime import Envelope, Processor
 from runtime.algorithms.counts import count_objects, count_rows
 from runtime.algorithms.state_based.truncation import truncate_stream
 from runtime.algorithms.state_based.truncation_rules import DAY, TruncationRules
+from runtime.batch_options import TablePlace
 from runtime.batches.ledger import Ledger
 from runtime.cleanup.checking import check_table
 from runtime.cleanup.window import windows
@@ -19,7 +20,6 @@ from runtime.spark.check import check_on_spark
 from runtime.spark.evict import evict
 from runtime.spark.stats import count_table
 from runtime.spark.window import windows_on_spark
-from runtime.spark.workers.connection import TablePlace
 from runtime.storage.listing import stream_keys
 from samples.shooting_range import app
 from tests.integration.spark.conftest import NIGHT

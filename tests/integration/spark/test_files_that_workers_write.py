@@ -12,9 +12,9 @@ import pytest
 from pyarrow import parquet
 from pyspark.sql import functions as sf
 
+from runtime.batch_options import BatchOptions
 from runtime.batches.record import BatchRecord
 from runtime.spark import Batch
-from runtime.spark.batch_options import BatchOptions
 from runtime.spark.commit import BatchFolders
 from runtime.spark.workers.parts import PART, Fold, Part, PartJob
 from samples.shooting_range import app

@@ -8,9 +8,9 @@ import pytest
 from eventstore import connect
 from runtime import BatchFailedError, Envelope, Processor, UsageError
 from runtime.algorithms.choice import AlgorithmName
+from runtime.batch_options import BatchOptions
 from runtime.batches.ledger import Ledger
 from runtime.spark import Batch
-from runtime.spark.batch_options import BatchOptions
 from samples.shooting_range import app
 from tests.integration.spark.conftest import NIGHT
 from tests.support.logs import OTHER_GAME, fire, start, write_lines

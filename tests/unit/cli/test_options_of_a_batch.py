@@ -7,10 +7,10 @@ from types import SimpleNamespace
 import pytest
 
 from runtime import LogError
+from runtime.batch_options import TablePlace
 from runtime.cli import option_groups
 from runtime.messages.limits import MessageLimits
 from runtime.spark import batch
-from runtime.spark.workers.connection import TablePlace
 
 REQUIRED = [
     "run", "--app", "samples.shooting_range:app", "--messages", "file:log.jsonl",

@@ -8,12 +8,13 @@ from pathlib import Path
 import pytest
 
 from eventstore import drive
+from runtime.batch_options import TablePlace
 from runtime.cleanup.lease import LENGTH, Lease, Leases
 from runtime.clock import system_clock
 from runtime.errors import LeaseHeldError, LeaseLostError
 from runtime.spark import holding as module
 from runtime.spark.holding import holding
-from runtime.spark.workers.connection import Connection, TablePlace
+from runtime.spark.workers.connection import Connection
 
 
 @pytest.fixture
