@@ -25,13 +25,13 @@ from unittest.mock import patch
 import typer
 
 from eventstore import InterceptedTable, Page
+from runtime.batch_options import BatchOptions, TablePlace
 from runtime.file_systems import Folder
-from runtime.spark.batch_options import BatchOptions
-from runtime.spark.passes import Work
-from runtime.spark.rounds import Round
+from runtime.spark.rounds import Work
 from runtime.spark.streaming.admission import Admission
 from runtime.spark.streaming.placing import EpochPlaces
-from runtime.spark.workers.connection import Connection, TablePlace
+from runtime.spark.workers.connection import Connection
+from runtime.spark.workers.job import FoldJob
 from samples.shooting_range import app
 from samples.shooting_range.log import generate
 from tests.faults.streamed import MicroBatchesWithoutSpark
@@ -82,16 +82,10 @@ class Here(Partitions):
 class RoundsHere(BatchWithoutSpark):
     """Rounds of which the messages are handled in this process."""
 
-    def messages_of(self, messages: Sequence[Row]) -> Round:
+    def work_on(self, messages: Sequence[Row], job: FoldJob) -> Work:
         """Return what gives the outcomes of messages."""
-        elsewhere = super().messages_of(messages)
-
-        def work(job: Any) -> Work:  # noqa: ANN401 - what workers are told
-            given = elsewhere(job)
-            here = Here(cast("Partitions", given.rows).tables)
-            return given._replace(rows=cast("Any", here))
-
-        return work
+        work = super().work_on(messages, job)
+        return work._replace(rows=cast("Any", Here(cast("Partitions", work.rows).tables)))
 
 
 @dataclass

@@ -38,9 +38,9 @@ from runtime.messages.outcomes import Outcomes
 from runtime.messages.parsing import prepare_all
 from runtime.retries import RetryPolicy
 from runtime.spark import build_session
-from runtime.spark.logs.log import normalise
-from runtime.spark.logs.reading import read_log
-from runtime.spark.logs.routing import route
+from runtime.spark.logs import read
+from runtime.spark.logs.normalise import normalise
+from runtime.spark.logs.route import route
 from runtime.spark.workers.deliveries import groups
 from runtime.spark.workers.job import FoldJob
 from runtime.spark.workers.outcomes import to_arrow
@@ -147,7 +147,7 @@ def measure_worker(streams: int, turns: int) -> Stages:
 def plans(spark: SparkSession, log: Log) -> dict[str, DataFrame]:
     """Return the plan of a batch up to each of its stages in the JVM, and that of the bare fold."""
     partitions = 2 * spark.sparkContext.defaultParallelism
-    messages = normalise(read_log(spark, log.path))
+    messages = normalise(read.open_log(spark, log.path).rows)
     routed = route(messages, app, partitions)
     return {
         "read": spark.read.parquet(log.path),

@@ -27,11 +27,12 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from benchmarks.tables import processor_time
 from eventstore import InterceptedTable
+from runtime.batch_options import TablePlace
 from runtime.spark import build_session, run_batch
 from runtime.spark.streaming.micro_batches import MicroBatches
 from runtime.spark.streaming.query import Stream
 from runtime.spark.streaming.source import open_source
-from runtime.spark.workers.connection import TablePlace, open_table
+from runtime.spark.workers.connection import open_table
 from samples.shooting_range import app
 from samples.shooting_range.log import generate
 

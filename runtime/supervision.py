@@ -35,8 +35,6 @@ from runtime.messages.parsing import ParsingTimedOutError
 GRACE_SECONDS = 5.0
 """How long a call goes on after it was interrupted before its process is ended."""
 
-SLOW_SECONDS = 2.0
-"""How long a call takes before its message is told to whoever looks on."""
 
 _LOOKS = 5
 _MOST_BETWEEN_LOOKS = 1.0
@@ -121,16 +119,10 @@ class Alarm(Supervision):
 
 
 class Watch(Supervision):
-    """Watches over the main thread of a worker, which may be ended. `tell` is told the ids of messages that take long.
+    """Watches over the main thread of a worker, which may be ended. `is_retry`: a worker died in the task before."""
 
-    `is_retry`: a worker died in the task before.
-    """
-
-    def __init__(
-        self, seconds: float, tell: Callable[[str], None] = lambda _: None, *, is_retry: bool = False
-    ) -> None:
+    def __init__(self, seconds: float, *, is_retry: bool = False) -> None:
         self._seconds = seconds
-        self._tell = tell
         self._trial = _Trial(seconds) if is_retry else None
         self._under_way: Now = _nothing
         self._expired: object = None
@@ -180,8 +172,6 @@ class Watch(Supervision):
                 seen, since = under_way, now
                 self._wind_up()
                 continue
-            if now - since >= SLOW_SECONDS:
-                self._tell(under_way.message_id if isinstance(under_way, Context) else "that is being parsed")
             if now - since >= self._seconds:
                 self._expired = under_way
                 with suppress(ProcessLookupError):

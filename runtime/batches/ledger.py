@@ -126,7 +126,7 @@ class Ledger:
     async def decide(self, record: BatchRecord, attempt: str) -> BatchRecord:
         """Note which attempt at the next round counts, unless another driver of the batch has noted one.
 
-        Return the batch with the attempt that counts, or as it was given when the round is committed already. Costs a
+        Return the batch with the attempt that counts, or with more rounds when that one is committed already. Costs a
         request, and another when somebody else was faster.
         """
         changed = replace(record, attempt=attempt, updated_at=self._now())
@@ -136,7 +136,7 @@ class Ledger:
         except (RowChangedError, RowNotFoundError):
             found = await self.get(record.batch_id)
             if found.status is not BatchStatus.ABANDONED and found.rounds > record.rounds:
-                return record
+                return found
             if found.is_finished or not found.attempt:
                 raise _taken(found) from None
             return found

@@ -5,26 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
 from handlers import App
-from runtime.algorithms.choice import AlgorithmName
+from runtime.batch_options import BatchOptions
+from runtime.cli.declared import options_of
 from runtime.cli.invocation import command_with, resumable
 from runtime.cli.option_groups import LimitOptions, OtherStores, SparkOptions
-from runtime.cli.options import (
-    AlgorithmChoice,
-    DocumentsUrl,
-    HandlerTimeout,
-    MaxOutputs,
-    MaxRounds,
-    Partitions,
-    StoreUrl,
-    TableName,
-    WorkerMemory,
-)
+from runtime.cli.options import StoreUrl, TableName
 from runtime.cli.places import Place, Stores
 from runtime.cli.reports.batch import BatchReport
 
@@ -32,7 +22,6 @@ if TYPE_CHECKING:
     from runtime.cli.console import Screen
     from runtime.cli.progress import StepProgress
     from runtime.spark.batch import Batch
-    from runtime.spark.batch_options import BatchOptions
     from runtime.spark.rounds import BatchResult
     from runtime.spark.sessions.session import Session
 
@@ -48,10 +37,6 @@ Out = Annotated[
         help="Where outcomes are written: DIR/batch_id=ID/round=N.",
     ),
 ]
-Cascade = Annotated[
-    bool,
-    typer.Option("--cascade", help="Handle the outputs too, round by round, until no handler takes any."),
-]
 BatchId = Annotated[
     str | None,
     typer.Option(
@@ -61,28 +46,19 @@ BatchId = Annotated[
         help="Go on with the batch of this id, or begin one under it; by default a new id is made and printed.",
     ),
 ]
-Guard = Annotated[
-    bool,
-    typer.Option(
-        "--guard",
-        help="Make a dead letter of each message whose handler looks at a clock, at chance or at the outside other "
-        "than through its context; costs a few percent.",
-    ),
-]
-Adopt = Annotated[
-    bool,
-    typer.Option(
-        "--adopt", help="Take over a table that belongs to another app: from now on it belongs to this one."
-    ),
-]
-AlgorithmOption = Annotated[
-    AlgorithmChoice,
-    typer.Option(
-        "--algorithm",
-        help="How a message takes effect exactly once; the same for all batches of a table. With tokens, the log "
-        "comes from `consistent tokens issue`.",
-    ),
-]
+
+
+_OF_ANY_BATCH = options_of(
+    BatchOptions,
+    "cascade",
+    "max_rounds",
+    "max_outputs",
+    "partitions",
+    "handler_timeout",
+    "worker_memory",
+    "documents",
+    "adopt",
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,15 +68,8 @@ class MicroBatchChoices:
     store: StoreUrl
     table: TableName
     out: Out
-    cascade: Cascade = False
-    max_rounds: MaxRounds = 100
-    max_outputs: MaxOutputs = 1000
-    partitions: Partitions = None
-    handler_timeout: HandlerTimeout = "30s"  # type: ignore[assignment] # parsed like what is typed
-    worker_memory: WorkerMemory = "2GiB"  # type: ignore[assignment] # as above
+    given: Annotated[dict[str, Any], _OF_ANY_BATCH]
     limits: LimitOptions
-    documents: DocumentsUrl = None
-    adopt: Adopt = False
     others: OtherStores
     spark: SparkOptions
 
@@ -109,32 +78,16 @@ class MicroBatchChoices:
         """The table of the states."""
         return Place(self.store, self.table)
 
-    def options(self, algorithm: AlgorithmName, **more: Any) -> BatchOptions:  # noqa: ANN401 - the fields of BatchOptions
+    def options(self, **more: Any) -> BatchOptions:  # noqa: ANN401 - the fields of BatchOptions
         """Return the options of the batch. Raises `UsageError` for what does not go together."""
-        from runtime.spark.batch_options import BatchOptions
-
         stores = Stores.of(
             self.states,
-            algorithm,
+            more["algorithm"],
             self.spark.place,
             deduplication_store=self.others.deduplication,
             token_store=self.others.tokens,
         )
-        return BatchOptions(
-            cascade=self.cascade,
-            max_rounds=self.max_rounds,
-            max_outputs=self.max_outputs,
-            handler_timeout=timedelta(microseconds=self.handler_timeout),
-            worker_memory=self.worker_memory,
-            limits=self.limits.limits(),
-            partitions=self.partitions,
-            documents=self.documents,
-            adopt=self.adopt,
-            algorithm=algorithm,
-            deduplication_store=stores.deduplication_store,
-            token_store=stores.token_store,
-            **more,
-        )
+        return BatchOptions(**self.given, **more, **stores._asdict(), limits=self.limits.limits())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -184,7 +137,7 @@ class BatchCommand:
         stopped = f"Stopped. Nothing is lost: {self._how_to_go_on}"
         with choices.spark.working(stopped, log_bytes) as (spark, progress):
             progress.step(first_step)
-            options = replace(self.options, step=progress.step, progress=progress.show_messages)
+            options = replace(self.options, step=progress.step)
             batch = Batch(spark, self.app, choices.store, choices.table, choices.out, options)
             with resumable(self.batch_id, *choices.states):
                 result = work(batch, self.batch_id)

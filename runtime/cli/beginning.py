@@ -12,7 +12,7 @@ from runtime.cli.places import Place
 from runtime.cli.stores import begin_on
 
 if TYPE_CHECKING:
-    from runtime.spark.batch_options import BatchOptions
+    from runtime.batch_options import BatchOptions
 
 
 def check_batch(
@@ -22,7 +22,7 @@ def check_batch(
 
     Raises `UsageError` for what the ledger refuses, and with `must_exist` `TableNotFoundError`.
     """
-    from runtime.spark.folders import absolute_folder
+    from runtime.spark.commit import absolute_folder
 
     folder = absolute_folder(out)
     if batch_id is not None:

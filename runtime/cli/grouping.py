@@ -1,4 +1,4 @@
-"""Groups of options: a dataclass whose fields are options is one parameter of each command that takes them all."""
+"""Groups of options: a dataclass whose fields are options, or fields of one that declares more, is one parameter."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Annotated, Any, NamedTuple, get_type_hints
 
 import typer
 
+from runtime.cli.declared import Declared
 from runtime.cli.durations import duration_text, parse_duration
 
 Command = Callable[..., None]
@@ -28,7 +29,7 @@ def with_groups(command: Command) -> Command:
     Arguments come first, then options that must be given; those of groups within groups come last.
     """
     hints = get_type_hints(command, include_extras=True)
-    groups = {name: hint for name, hint in hints.items() if is_dataclass(hint)}
+    groups = {name: hint for name, hint in hints.items() if is_dataclass(hint) or _declared(hint)}
     if not groups:
         return command
 
@@ -55,11 +56,16 @@ def _options(
 ) -> Iterator[_Option]:
     for parameter in parameters:
         hint = hints[parameter.name]
-        if is_dataclass(hint):
+        declared = _declared(hint)
+        if declared is not None:
+            yield from (_Option(each, depth) for each in declared.parameters())
+        elif is_dataclass(hint):
             hints_of_group = get_type_hints(hint, include_extras=True)
-            declared = {each.name: _annotated(each, hints_of_group) for each in fields(hint) if each.metadata}
+            annotated = {
+                each.name: _annotated(each, hints_of_group) for each in fields(hint) if each.metadata
+            }
             found = map(_parameter, fields(hint))
-            yield from _options(found, hints_of_group | declared, depth + 1)
+            yield from _options(found, hints_of_group | annotated, depth + 1)
         else:
             yield _Option(parameter.replace(annotation=hint), depth)
 
@@ -81,11 +87,19 @@ def _annotated(field: Field[Any], hints: dict[str, Any]) -> Any:  # noqa: ANN401
 
 def _make(group: Any, given: dict[str, Any]) -> Any:  # noqa: ANN401 - any dataclass
     """Take what a group has out of what was given."""
-    hints = get_type_hints(group)
+    declared = _declared(group)
+    if declared is not None:
+        return {name: given.pop(name) for name in declared.names}
+    hints = get_type_hints(group, include_extras=True)
     values = {
         field.name: _make(hints[field.name], given)
-        if is_dataclass(hints[field.name])
+        if is_dataclass(hints[field.name]) or _declared(hints[field.name])
         else given.pop(field.name)
         for field in fields(group)
     }
     return group(**values)
+
+
+def _declared(hint: Any) -> Declared | None:  # noqa: ANN401 - any type
+    """Return the fields that a parameter stands for, None when it is an option of its own."""
+    return next((each for each in getattr(hint, "__metadata__", ()) if isinstance(each, Declared)), None)

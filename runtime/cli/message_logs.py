@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from pathlib import Path
 
 from runtime.errors import LogError, UsageError
 
-_HADOOP_SETTINGS = "HADOOP_CONF_DIR"
 _PATTERN_SIGNS = "*?[{"
 
 
@@ -19,13 +17,11 @@ def check_log(path: str, master: str, format_: str | None) -> int | None:
     """
     if not path:
         raise UsageError("--messages is empty: name a file or folder.")
-    if not _is_here(path, master):
-        return None
-    from runtime.spark.logs.finding import find_files
-    from runtime.spark.logs.listing import DiskListing
+    from runtime.spark.logs.read import find_on_disk, is_on_disk
 
-    files = find_files(DiskListing(), [path], format_).files
-    return sum(Path(file.url).stat().st_size for file in files)
+    if not is_on_disk(path, master):
+        return None
+    return sum(Path(file).stat().st_size for file in find_on_disk([path], format_).files)
 
 
 def check_source(folder: str, master: str, written: Mapping[str, str]) -> None:
@@ -37,7 +33,9 @@ def check_source(folder: str, master: str, written: Mapping[str, str]) -> None:
         raise LogError(
             f"--source names one folder, and {folder} has one of {' '.join(_PATTERN_SIGNS)}, a pattern to Spark."
         )
-    if not _is_here(folder, master):
+    from runtime.spark.logs.read import is_on_disk
+
+    if not is_on_disk(folder, master):
         return
     if not Path(folder).is_dir():
         raise LogError(f"There is no folder {folder}: --source names the one that files come into.")
@@ -47,8 +45,3 @@ def check_source(folder: str, master: str, written: Mapping[str, str]) -> None:
                 f"{option} {other} is in the folder of --source, {folder}, all of whose files are messages: choose "
                 f"another {option}."
             )
-
-
-def _is_here(path: str, master: str) -> bool:
-    """Say whether a path is certainly one of the disks of this machine."""
-    return ":" not in path and _HADOOP_SETTINGS not in os.environ and master.startswith("local")

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from eventstore import KeyRange, Table, connect
+from runtime.batch_options import BatchOptions
+from runtime.cli.declared import options_of
 from runtime.cli.masters import place_of_work
 from runtime.cli.message_logs import check_log
 from runtime.cli.options import (
@@ -27,7 +29,6 @@ from runtime.cli.options import (
     Messages,
     OnSpark,
     Remote,
-    Source,
     TokenStoreUrl,
     TokenTableName,
 )
@@ -42,13 +43,13 @@ if TYPE_CHECKING:
     from runtime.spark.sessions.session import Session
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class LogOptions:
     """Which message log is read, and how."""
 
     messages: Messages
     log_format: Format = None
-    source: Source = None
+    given: Annotated[dict[str, Any], options_of(BatchOptions, "source")]
 
     def check(self, master: str) -> int | None:
         """Return the size of the log in bytes, None where it is not on the disks of this machine.
@@ -56,16 +57,16 @@ class LogOptions:
         Raises `LogError` for what is no log, as far as that can be told without Spark, and `UsageError` for a source
         that cannot be.
         """
-        from runtime.spark.logs.log import check_source
+        from runtime.spark.logs.normalise import check_source
 
-        check_source(self.source or "")
+        check_source(self.given["source"] or "")
         return check_log(self.messages, master, None if self.log_format is None else self.log_format.value)
 
     def named(self) -> dict[str, Any]:
         """Return how it is read, as options of a batch or of a verification."""
         return {
             "log_format": None if self.log_format is None else self.log_format.value,
-            "source": self.source,
+            **self.given,
         }
 
 
@@ -178,8 +179,8 @@ class ScanOptions:
             return
         check_table(*states)
         with self.on_spark(step, stopped, states) as spark:
+            from runtime.batch_options import TablePlace
             from runtime.spark.scan import ForEachRange, scan
-            from runtime.spark.workers.connection import TablePlace
 
             scan(spark, TablePlace(*states), ForEachRange(function), merge, prefix=prefix)
 

@@ -8,7 +8,6 @@ from typing import Annotated
 
 import typer
 
-from runtime.cli.durations import parse_duration
 from runtime.cli.sizes import parse_size
 
 STORE_VARIABLE = "CONSISTENT_STORE"
@@ -106,35 +105,6 @@ Format = Annotated[
     LogFormat | None,
     typer.Option("--format", help="The log's format; by default what its name says, else Parquet."),
 ]
-Source = Annotated[
-    str | None,
-    typer.Option(
-        "--source", metavar="NAME", help="Set the message ids of this log apart from those of other logs."
-    ),
-]
-Partitions = Annotated[
-    int | None,
-    typer.Option(
-        "--partitions",
-        metavar="N",
-        min=1,
-        show_default="two for each core",
-        help="Shuffle to so many partitions.",
-    ),
-]
-MaxRounds = Annotated[
-    int,
-    typer.Option("--max-rounds", metavar="N", min=1, help="Stop a cascade that has not ended after so many."),
-]
-MaxOutputs = Annotated[
-    int,
-    typer.Option(
-        "--max-outputs",
-        metavar="N",
-        min=1,
-        help="Stop a cascade that has published more than so many messages for each one that it began with.",
-    ),
-]
 MaxLine = Annotated[
     int,
     typer.Option(
@@ -187,43 +157,6 @@ MaxDepth = Annotated[
         "--max-depth", metavar="N", help="Refuse JSON that is nested deeper as too_large; 200 at most."
     ),
 ]
-HandlerTimeout = Annotated[
-    int,
-    typer.Option(
-        "--handler-timeout",
-        parser=parse_duration,
-        metavar="TIME",
-        help="Interrupt a handler that takes longer: its message is a dead letter, handler_timeout.",
-    ),
-]
-WorkerMemory = Annotated[
-    int,
-    typer.Option(
-        "--worker-memory",
-        parser=parse_size,
-        metavar="SIZE",
-        help="How much a worker may take beside what it begins with; a handler that takes more fails.",
-    ),
-]
-KeepLarge = Annotated[
-    str | None,
-    typer.Option(
-        "--keep-large",
-        metavar="DIR",
-        show_default=False,
-        help="Write what is too large of the log to DIR/ID.jsonl or DIR/ID.parquet, named after the batch: a log that "
-        "can be run with higher limits.",
-    ),
-]
-
-
-class AlgorithmChoice(StrEnum):
-    """The algorithms that process a table exactly once."""
-
-    STATE_BASED = "state-based"
-    OUTBOX = "outbox"
-    DEDUPLICATION_STORE = "deduplication-store"
-    TOKENS = "tokens"
 
 
 DeduplicationStoreUrl = Annotated[
@@ -258,41 +191,3 @@ TokenTableName = Annotated[
         help="With --algorithm tokens: the table of the tokens, if it is not --table.",
     ),
 ]
-DocumentsUrl = Annotated[
-    str | None,
-    typer.Option(
-        "--documents",
-        metavar="URL",
-        help="Where documents are kept that handlers store: a folder, s3://BUCKET/FOLDER, "
-        "abfss://CONTAINER@ACCOUNT.dfs.core.windows.net/FOLDER, or env:NAME for a url in an environment variable.",
-    ),
-]
-
-
-class Late(StrEnum):
-    """What to do with a message that cannot be told from a duplicate."""
-
-    REFUSE = "refuse"
-    PROCESS = "process"
-
-
-class OnDifference(StrEnum):
-    """What to do when the replay of a duplicate differs from what was recorded."""
-
-    DEAD_LETTER = "dead-letter"
-    FAIL = "fail"
-
-
-class Draws(StrEnum):
-    """Whether the draws of a new table go through a secret."""
-
-    PLAIN = "plain"
-    KEYED = "keyed"
-
-
-class OnError(StrEnum):
-    """What to do with the later new messages of a stream after a dead letter."""
-
-    CONTINUE = "continue"
-    STOP_STREAM = "stop-stream"
-    PARK = "park"

@@ -11,7 +11,7 @@ from runtime.algorithms.choice import check_stores
 from runtime.cli.failures import NotPossibleError
 
 if TYPE_CHECKING:
-    from runtime.spark.workers.connection import TablePlace
+    from runtime.batch_options import TablePlace
 
 
 class Place(NamedTuple):
@@ -92,7 +92,8 @@ def place(named: Named, states: Place, master: str) -> TablePlace | None:
 
     Raises `UsageError` when they would not see it, or the states, as this process does.
     """
-    from runtime.spark.workers.connection import TablePlace, check_scope
+    from runtime.batch_options import TablePlace
+    from runtime.spark.workers.connection import check_scope
 
     found = named.beside(states)
     for url in (states.store, found.store):

@@ -1,38 +1,24 @@
-"""The progress of a command: on a terminal a bar, in a file a line for each step and ten seconds.
-
-A step that knows its messages or streams says how many of them workers have done.
-"""
+"""The progress of a command: a spinner on a terminal; in a file a line for each step, and every ten seconds."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from types import TracebackType
+from typing import Self
 
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    Progress,
-    SpinnerColumn,
-    TextColumn,
-    TimeElapsedColumn,
-)
+from rich.status import Status
 from rich.text import Text
-
-from runtime.cli.reports.tables import counted
-from runtime.cli.visible import visible_line
-
-if TYPE_CHECKING:
-    from runtime.spark.counts import Done
 
 LINE_EVERY_SECONDS = 10.0
 
 
 class StepProgress:
-    """Shows one step of the work at a time: that it is under way, how far it is, how long it took.
+    """Shows one step of the work at a time: that it is under way, what it counts, and how long it took.
 
     Nothing is shown between `done` and the next `step`, so that results can be printed there. On a terminal, steps
-    that are done stay to be read only with `keep_steps`.
+    that are done stay to be read only with `keep_steps`. As a context manager it ends the last step.
     """
 
     def __init__(
@@ -41,71 +27,58 @@ class StepProgress:
         self._console = console
         self._keep_steps = keep_steps
         self._clock = clock
-        self._bar: Progress | None = None
+        self._status: Status | None = None
         self._sentence = ""
-        self._begun = 0.0
-        self._said = 0.0
-        self._is_counting = False
-        self._since = (0.0, 0)
+        self._begun = self._said = 0.0
+        self._before: int | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._end(
+            Text("✗ ", "red") if error else Text("✓ ", "green"), keep=error is not None or self._keep_steps
+        )
 
     def step(self, sentence: str) -> None:
         """End the step that is under way, and begin the next."""
         self.done()
-        self._sentence, self._is_counting = sentence, False
+        self._sentence, self._before = sentence, None
         self._begun = self._said = self._clock()
-        self._since = (self._begun, 0)
         if self._console.is_terminal:
-            self._bar = _bar(self._console, sentence)
-            self._bar.start()
+            self._status = self._console.status(Text(sentence))
+            self._status.start()
         else:
             self._console.print(Text(sentence), soft_wrap=True)
 
-    def show_streams(self, done: int, total: int) -> None:
-        """Show how many streams are done, and how many a second."""
-        if total:
-            self._show(done, total, "streams", self._rate(done))
-
-    def show_messages(self, done: Done) -> None:
-        """Show how many messages are done, in how many streams and how many a second.
-
-        Of a sweep, which finds messages as it goes, how many entities are done.
-        """
-        if done.of_streams is not None:
-            self._show(done.streams, done.of_streams, "entities", self._rate(done.streams))
-            return
-        # Messages come when the log is shuffled, and their rate is that of the time after.
-        self._count_from(done.messages)
-        streams = f" in {counted(done.streams, 'stream')}" if done.streams else ""
-        slow = f", at work on {visible_line(done.slow)}" if done.slow else ""
-        self._show(done.messages, done.of, f"messages{streams}{slow}", self._rate(done.messages))
-
     def show_outputs(self, done: int, total: int | None) -> None:
-        """Show how many outputs are sent, of how many if that is known, and how many a second."""
-        self._count_from(done)  # what was sent before took no time now
-        self._show(done, total, "outputs", self._rate(done))
+        """Show how many outputs are sent, of how many if that is known."""
+        self.show_count(done, "outputs", total)
 
-    def show_count(self, done: int, unit: str) -> None:
-        """Show how many are done, of a number that nobody knows, and how many a second."""
-        self._show(done, None, unit, self._rate(done))
-
-    def _count_from(self, done: int) -> None:
-        """Let rates be those since the first count of the step."""
-        if not self._is_counting:
-            self._is_counting, self._since = True, (self._clock(), done)
-
-    def _show(self, done: int, total: int | None, unit: str, rate: str = "") -> None:
+    def show_count(self, done: int, unit: str, total: int | None = None) -> None:
+        """Show how many are done, of how many if that is known, and how many a second since the first call."""
         if not self._sentence:
             return
-        left = self._left(done, total)
-        if self._bar is not None:
-            of = "" if total is None else f"/{total:,}"
-            count = f"{done:,}{of} {unit}{rate}{left}"
-            self._bar.update(self._bar.task_ids[0], completed=done, total=total, count=count)
-        elif self._clock() - self._said >= LINE_EVERY_SECONDS:
-            self._said = self._clock()
-            of = "" if total is None else f" of {total:,}"
-            line = f"{self._sentence}: {done:,}{of} {unit} after {self._seconds:.0f} s{rate}{left}"
-            self._console.print(Text(line), soft_wrap=True)
+        now = self._clock()
+        if self._before is None:  # what was done before took no time now
+            self._before, self._begun = done, now
+        seconds = now - self._begun
+        rate = f", {(done - self._before) / seconds:,.0f} a second" if seconds and done > self._before else ""
+        of = "" if total is None else f" of {total:,}"
+        line = Text(f"{self._sentence}: {done:,}{of} {unit}{rate}")
+        if self._status is not None:
+            self._status.update(line)
+        elif now - self._said >= LINE_EVERY_SECONDS:
+            self._said = now
+            self._console.print(line, soft_wrap=True)
+
+    def show_rows(self, step: str, rows: int) -> None:
+        """Show how many rows a step has done; another step ends the one before."""
+        if step != self._sentence:
+            self.step(step)
+        self.show_count(rows, "rows")
 
     def done(self) -> None:
         """End the step that is under way, if there is one."""
@@ -115,50 +88,12 @@ class StepProgress:
         """End the step that is under way as one that did not succeed."""
         self._end(Text("✗ ", "red"), keep=True)
 
-    @property
-    def _seconds(self) -> float:
-        """How long the step is under way."""
-        return self._clock() - self._begun
-
-    def _a_second(self, done: int) -> float | None:
-        """Return how many are done in a second, None while that cannot be told."""
-        since, before = self._since
-        seconds = self._clock() - since
-        return (done - before) / seconds if done > before and seconds > 0 else None
-
-    def _rate(self, done: int) -> str:
-        rate = self._a_second(done)
-        return "" if rate is None else f", {rate:,.0f} a second"
-
-    def _left(self, done: int, total: int | None) -> str:
-        """Return how long the rest takes if it goes on like this."""
-        rate = self._a_second(done)
-        if rate is None or total is None or done >= total:
-            return ""
-        return f", about {(total - done) / rate:,.0f} s left"
-
     def _end(self, mark: Text, *, keep: bool) -> None:
-        bar, self._bar = self._bar, None
+        status, self._status = self._status, None
         sentence, self._sentence = self._sentence, ""
-        if bar is None:
+        if status is None:
             return
-        bar.stop()
-        seconds = self._seconds
+        status.stop()
         if keep:
-            self._console.print(Text.assemble(mark, sentence, (f" ({seconds:.1f} s)", "dim")))
-
-
-def _bar(console: Console, sentence: str) -> Progress:
-    bar = Progress(
-        SpinnerColumn(),
-        TextColumn("{task.description}", markup=False),
-        BarColumn(bar_width=24),
-        TextColumn("{task.fields[count]}", markup=False),
-        TimeElapsedColumn(),
-        console=console,
-        transient=True,
-        redirect_stdout=False,
-        redirect_stderr=False,
-    )
-    bar.add_task(sentence, total=None, count="")
-    return bar
+            seconds = f" ({self._clock() - self._begun:.1f} s)"
+            self._console.print(Text.assemble(mark, sentence, (seconds, "dim")))

@@ -131,7 +131,6 @@ def publish_on(found: Publishing, spark: Session, out: str | None, progress: Ste
             out=out,
             target=found.of_target,
             options=found.options,
-            show=progress.show_outputs,
         )
 
 

@@ -1,7 +1,7 @@
 """Messages that are too large: what is kept of one is a note with its size, its digest and where it begins.
 
 The note is JSON text in place of the body. A log that Spark reads has such notes in place of lines and rows, made by
-`runtime.spark.logs.sizes` with the same fields, so that what is too large never reaches a worker.
+`runtime.spark.logs.normalise` with the same fields, so that what is too large never reaches a worker.
 """
 
 from __future__ import annotations

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from runtime.errors import MissingExtraError
 
 if TYPE_CHECKING:
+    from runtime.batch_options import BatchOptions, TablePlace
     from runtime.spark.batch import Batch, dead_letters, outputs, run_batch
-    from runtime.spark.batch_options import BatchOptions
     from runtime.spark.publishing import PublishTo, publish
     from runtime.spark.redrives import letters, redrive
     from runtime.spark.rounds import BatchResult
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from runtime.spark.streaming.source import published_outputs
     from runtime.spark.truncation import truncate
     from runtime.spark.verification import Verification, VerifyOptions, verify
-    from runtime.spark.workers.connection import TablePlace
 
 try:
     for _package in ("pyspark", "pyarrow"):
@@ -58,7 +57,6 @@ __all__ = [
 # No module may have the name of something here: once imported, it would stand in its place.
 _MODULES = {
     "batch": ("Batch", "dead_letters", "outputs", "run_batch"),
-    "batch_options": ("BatchOptions",),
     "publishing": ("PublishTo", "publish"),
     "redrives": ("letters", "redrive"),
     "rounds": ("BatchResult",),
@@ -69,9 +67,9 @@ _MODULES = {
     "streaming.source": ("published_outputs",),
     "truncation": ("truncate",),
     "verification": ("Verification", "VerifyOptions", "verify"),
-    "workers.connection": ("TablePlace",),
 }
-_MODULE_OF = {name: f"{__name__}.{module}" for module, names in _MODULES.items() for name in names}
+_MODULE_OF = dict.fromkeys(("BatchOptions", "TablePlace"), "runtime.batch_options")
+_MODULE_OF |= {name: f"{__name__}.{module}" for module, names in _MODULES.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401 - whatever has the name

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
@@ -14,23 +13,23 @@ from pyspark.sql import functions as sf
 
 from handlers import App
 from runtime.algorithms.algorithm import AT_ONCE
+from runtime.algorithms.choice import make_outboxes
 from runtime.algorithms.letters.lines import Wanted
+from runtime.batch_options import BatchOptions, TablePlace
 from runtime.clock import cut_off
 from runtime.errors import UsageError
 from runtime.messages.outcome import Status
-from runtime.spark.batch_options import BatchOptions
-from runtime.spark.folders import absolute_folder
-from runtime.spark.logs.inputs import describe_input
-from runtime.spark.logs.kept import keep_large
-from runtime.spark.logs.log import normalise
-from runtime.spark.logs.reading import Log, open_log
-from runtime.spark.logs.routing import route
-from runtime.spark.passes import Work, unfinished
+from runtime.spark.commit import absolute_folder
+from runtime.spark.logs.normalise import keep_large, normalise
+from runtime.spark.logs.read import Log, describe_input, open_log
+from runtime.spark.logs.route import route
 from runtime.spark.redriving import redrive_letters
-from runtime.spark.rounds import BatchResult, Rounds, new_batch_id, partitions_of
+from runtime.spark.rounds import BatchResult, Rounds, Work, new_batch_id, partitions_of
 from runtime.spark.sessions.settings import job_settings
-from runtime.spark.workers.connection import TablePlace, check_reach, open_table
+from runtime.spark.workers.connection import check_reach, open_table
 from runtime.spark.workers.job import FoldJob
+
+_ENTITY = "handler string, business_id string"
 
 
 def run_batch(
@@ -94,8 +93,13 @@ class Batch:
             with ThreadPoolExecutor(1, "planning") as beside:
                 planned = beside.submit(route, log, self.app, partitions, types=types)
                 what = describe_input(given)
-            first = partial(_handle, planned.result(), types)
-            return self._rounds().run(batch_id, str(what), first, what.messages)
+            rounds = self._rounds()
+            begun = rounds.begin(batch_id, str(what))
+            if begun.is_finished:
+                return rounds.result(begun, begun)
+            job = replace(rounds.job(begun), types=types)
+            ended = rounds.end(begun, Work(planned.result(), job.fold), what.messages)
+            return rounds.result(begun, ended)
 
     def sweep(self, older_than: timedelta = AT_ONCE, batch_id: str | None = None) -> BatchResult:
         """Publish outputs whose worker died and whose message will not be redelivered.
@@ -115,8 +119,14 @@ class Batch:
         what = f"what was left behind {older_than} ago"
         with job_settings(self.spark):
             rounds = self._rounds()
-            first = partial(unfinished, self.spark, latest=latest, partitions=rounds.partitions)
-            return rounds.run(batch_id, what, first)
+            begun = rounds.begin(batch_id, what)
+            if begun.is_finished:
+                return rounds.result(begun, begun)
+            job = rounds.job(begun)
+            keys = [] if begun.rounds else rounds.connection.run(_unfinished(job))
+            entities = self.spark.createDataFrame(keys, _ENTITY).repartition(rounds.partitions)
+            ended = rounds.end(begun, Work(entities, partial(job.sweep, latest)))
+            return rounds.result(begun, ended)
 
     def redrive(self, wanted: Wanted, batch_id: str | None = None) -> BatchResult:
         """Handle letters again: those that are wanted now, or with which the batch of this id began.
@@ -134,6 +144,10 @@ class Batch:
         return Rounds(self.spark, self.app, place, self.out, self.options, connection)
 
 
-def _handle(routed: DataFrame, types: Collection[str] | None, job: FoldJob) -> Work:
-    """Return the work on the messages of a log, which may be of these types; None allows all."""
-    return Work(routed, replace(job, types=types).fold)
+async def _unfinished(job: FoldJob) -> list[tuple[str, str]]:
+    """Return handler and business id of each entity that has something pending."""
+    found = []
+    for handler, batch in make_outboxes(job.algorithm, job.open().dependencies).items():
+        entities = batch.entities
+        found += [(handler, entities.business_id(key)) async for key in entities.unfinished()]
+    return found

@@ -12,6 +12,7 @@ from pathlib import Path
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
+from runtime.batch_options import TablePlace
 from runtime.errors import UsageError
 from runtime.file_systems import open_folder
 from runtime.namesakes import PACKAGES, explain, namesakes
@@ -19,7 +20,7 @@ from runtime.spark.sessions.failures import explain as explain_failure
 from runtime.spark.sessions.failures import is_of_spark
 from runtime.spark.sessions.session import has_alike_workers
 from runtime.spark.shipping import ship
-from runtime.spark.workers.connection import TablePlace, open_table
+from runtime.spark.workers.connection import open_table
 
 _MISSING = re.compile(r"ModuleNotFoundError: No module named '([\w.]+)'")
 _OF_ANOTHER = re.compile(r"ImportError: cannot import name .* from '([\w.]+)'")

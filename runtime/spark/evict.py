@@ -16,12 +16,13 @@ from handlers import App
 from runtime.algorithms.choice import AlgorithmName, Dependencies, check_stores, make_outboxes
 from runtime.algorithms.outbox.algorithm import OutboxAlgorithm
 from runtime.algorithms.outbox.entities import ENTITY
+from runtime.batch_options import TablePlace
 from runtime.clock import Clock, cut_off, system_clock
 from runtime.retries import until_undisturbed
 from runtime.spark.beginning import Probe, check_workers
 from runtime.spark.scan import Documents, scan, with_damage
 from runtime.spark.workers.concurrency import ConcurrencyLimit
-from runtime.spark.workers.connection import Connection, TablePlace, check_reach, open_table
+from runtime.spark.workers.connection import Connection, check_reach, open_table
 from runtime.storage.damage import Damaged, collecting
 
 

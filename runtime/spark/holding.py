@@ -10,11 +10,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 from eventstore import EventStoreError
+from runtime.batch_options import TablePlace
 from runtime.cleanup.lease import RENEW_SECONDS, Leases
 from runtime.clock import Clock
 from runtime.errors import LeaseLostError
 from runtime.leases import Lease
-from runtime.spark.workers.connection import Connection, TablePlace
+from runtime.spark.workers.connection import Connection
 
 
 @contextmanager

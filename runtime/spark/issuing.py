@@ -21,21 +21,20 @@ from eventstore import Operation, RowExistsError, Table
 from handlers import App
 from runtime.algorithms.choice import handlers_of
 from runtime.algorithms.outbox.tokens import CHAIN_LENGTH, FIRST, HEADER, TokenStore, first_tokens
+from runtime.batch_options import Step, TablePlace
 from runtime.cleanup.kept_rows import ISSUED
 from runtime.errors import BatchFailedError, UsageError
 from runtime.file_systems import open_folder
 from runtime.messages.limits import USUAL, MessageLimits
 from runtime.retries import RetryPolicy, until_undisturbed
-from runtime.spark.batch_options import Step
 from runtime.spark.beginning import Probe, check_workers
-from runtime.spark.folders import absolute_folder
-from runtime.spark.logs.inputs import describe_messages
-from runtime.spark.logs.log import normalise
-from runtime.spark.logs.reading import Log, open_log
+from runtime.spark.commit import absolute_folder
+from runtime.spark.logs.normalise import normalise
+from runtime.spark.logs.read import Log, describe_messages, open_log
 from runtime.spark.sessions.failures import failing_as
 from runtime.spark.sessions.settings import job_settings
 from runtime.spark.workers.concurrency import ConcurrencyLimit
-from runtime.spark.workers.connection import TablePlace, check_reach, open_table
+from runtime.spark.workers.connection import check_reach, open_table
 
 _COUNTED = StructType([StructField("messages", LongType())])
 

@@ -16,7 +16,7 @@ from pyspark.sql.types import StructType
 
 from runtime.file_systems import open_folder
 from runtime.spark.schemas import STORED_OUTCOME
-from runtime.spark.workers.parts import parts_among
+from runtime.spark.workers.parts import SUFFIX
 from runtime.urls import within
 
 _FILE = "folder string, name string, round int"
@@ -41,7 +41,8 @@ def read_outcomes(spark: SparkSession, batch: str, rounds: Mapping[int, str]) ->
     files = [
         File(folder, name, number)
         for number, folder in rounds.items()
-        for name in sorted(parts_among(open_folder(folder).sizes()))
+        for name in sorted(open_folder(folder).sizes())
+        if name.endswith(SUFFIX)
     ]
     return read_by_workers(spark, files, STORED_OUTCOME)
 

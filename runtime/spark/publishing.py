@@ -14,6 +14,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
+from runtime.batch_options import TablePlace, Wrap
 from runtime.batches.ledger import Ledger
 from runtime.clock import Clock, system_clock
 from runtime.errors import TargetError
@@ -21,17 +22,14 @@ from runtime.publishing.outputs import BatchOutputs
 from runtime.publishing.publisher import Target, TargetOptions
 from runtime.publishing.records import Publications
 from runtime.publishing.runner import Begun, Published, PublishOptions, begin
-from runtime.publishing.tally import Show
 from runtime.publishing.targets.choice import open_target
 from runtime.publishing.targets.sqlite import SqliteTarget
 from runtime.spark.beginning import Probe, check_workers
-from runtime.spark.counts import Extent, ShowDone, counted
-from runtime.spark.folders import absolute_folder
+from runtime.spark.commit import absolute_folder
 from runtime.spark.sessions.failures import failing_as
 from runtime.spark.sessions.kinds import cores_of, master_of
 from runtime.spark.sessions.settings import job_settings
-from runtime.spark.workers.connection import TablePlace, check_reach, check_scope, open_table
-from runtime.spark.workers.job import Wrap
+from runtime.spark.workers.connection import check_reach, check_scope, open_table
 from runtime.spark.workers.publishing import ROUTED, SENT, RouteJob, SendJob
 
 MakeTarget = Callable[[TargetOptions], Target]
@@ -48,7 +46,6 @@ def publish(
     target: TargetOptions | None = None,
     options: PublishOptions | None = None,
     clock: Clock = system_clock,
-    show: Show | None = None,
     wrap: Wrap | None = None,
 ) -> Published:
     """Publish what is unpublished of a batch, by slices on all workers of a session; return when all of it is.
@@ -85,10 +82,9 @@ def publish(
             clock=clock,
             wrap=wrap,
         )
-        extent = Extent(None if options.types else record.counts.get("outputs"))
-        with job_settings(spark), counted(spark, extent, _showing(begun, show)) as counts:
+        with job_settings(spark):
             check_workers(spark, Probe(job.open_target, job.place, None))
-            rows = _sent(_routed(spark, begun.outputs, begun, tasks), replace(job, counts=counts))
+            rows = _sent(_routed(spark, begun.outputs, begun, tasks), job)
         slices, outputs = (sum(row[name] for row in rows) for name in ("slices", "outputs"))
     records = connection.run(Publications(connection.table, clock).records(begun.publication))
     return Published(begun.publication, slices, outputs, records)
@@ -145,11 +141,3 @@ def _sent(routed: DataFrame, job: SendJob) -> list[dict[str, Any]]:
         if row["error"] is not None:
             raise TargetError(row["error"])
     return rows
-
-
-def _showing(begun: Begun, show: Show | None) -> ShowDone | None:
-    """Return what shows how many outputs are sent, with those of the slices that are sent already."""
-    if show is None:
-        return None
-    before = sum(each.position for each in begun.found.values() if each.is_sent)
-    return lambda done: show(before + done.messages, done.of)

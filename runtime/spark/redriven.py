@@ -29,7 +29,7 @@ from runtime.messages.parsing import business_id_of
 from runtime.messages.too_large import NOT_KEPT, is_note
 from runtime.retries import RetryPolicy, until_undisturbed
 from runtime.spark.parquet_files import read_file
-from runtime.spark.passes import Work
+from runtime.spark.rounds import Work
 from runtime.spark.workers.job import FoldJob
 from runtime.spark.workers.letters import ARROW_REDRIVEN, BEHIND_ALL
 from runtime.storage.letters import Letter

@@ -17,9 +17,9 @@ from runtime.algorithms.letters.lines import Edits, Wanted
 from runtime.algorithms.letters.of_table import letters_of_table
 from runtime.algorithms.letters.reading import StreamLetters, letters_of_stream, streams_with_letters
 from runtime.algorithms.letters.selection import Selection
+from runtime.batch_options import BatchOptions, TablePlace
 from runtime.spark.batch import Batch
-from runtime.spark.batch_options import BatchOptions
-from runtime.spark.workers.connection import TablePlace, check_reach, open_table
+from runtime.spark.workers.connection import check_reach, open_table
 from runtime.tables.letters import LETTER_COLUMNS, letter_row
 
 _ALL = Selection()

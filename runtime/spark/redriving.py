@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 from runtime.algorithms.letters.lines import Wanted
 from runtime.errors import UsageError
-from runtime.spark.folders import absolute_folder
+from runtime.spark.commit import absolute_folder
 from runtime.spark.redriven import RedrivenLetters
 from runtime.spark.rounds import BatchResult, Rounds
 
@@ -21,15 +19,18 @@ def redrive_letters(rounds: Rounds, wanted: Wanted, batch_id: str) -> BatchResul
     connection = rounds.connection
     if not _are_chosen(rounds, letters):
         connection.run(letters.freeze(connection.table, rounds.app, wanted))
-    first = partial(letters.work, rounds.spark, partitions=rounds.partitions)
     try:
-        result = rounds.run(batch_id, f"letters in {letters.path}", first, letters.deliveries)
+        begun = rounds.begin(batch_id, f"letters in {letters.path}")
     except UsageError:
         if rounds.find(batch_id) is None:  # it was refused before it stood in the ledger
             letters.remove()
         raise
+    ended = begun
+    if not begun.is_finished:
+        work = letters.work(rounds.spark, rounds.job(begun), rounds.partitions)
+        ended = rounds.end(begun, work, letters.deliveries)
     connection.run(letters.finish(connection.table))
-    return result
+    return rounds.result(begun, ended)
 
 
 def _are_chosen(rounds: Rounds, letters: RedrivenLetters) -> bool:

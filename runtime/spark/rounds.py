@@ -1,51 +1,62 @@
 """The rounds of a batch: run those that are not committed yet, commit each, and publish.
 
-In a round, workers handle messages and write the outcomes to files. The driver is told what these hold, puts them in
-place, and commits the round in the ledger. With `cascade`, the outputs of a round are the messages of the next. When no
-handler takes any of the outputs, the batch is published; a published batch is immutable.
+In a round, workers handle messages and write the outcomes to files. The ledger decides which attempt counts, the driver
+puts its files in place, and the ledger commits the round (`runtime.spark.commit`). With `cascade`, the outputs of a
+round are the messages of the next one. When no handler takes any of the outputs, the batch is published; a published
+batch is immutable.
 
 An algorithm with an outbox has a second pass: once the outcomes of a round are committed, which is how a batch
-publishes, its messages are finished in their entities, before the next round or the end. A batch that is resumed does
-that again for the last round that was committed.
+publishes, its messages are finished in their entities, before the next round or the end. A batch that is resumed
+repeats that for the last round that was committed.
 """
 
 from __future__ import annotations
 
 import secrets
+import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from typing import NamedTuple
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
 from handlers import App
 from handlers.guard import guarded
+from runtime.batch_options import BatchOptions, TablePlace
 from runtime.batches.context import BatchContext
 from runtime.batches.ledger import Ledger
 from runtime.batches.record import BatchRecord
 from runtime.documents.opening import portable_url
 from runtime.errors import BatchFailedError, BatchHeldBackError
 from runtime.messages.outcome import Status
-from runtime.spark.batch_options import BatchOptions
 from runtime.spark.beginning import Probe, check_folder, check_workers
-from runtime.spark.counts import Extent, counted
-from runtime.spark.folders import BatchFolders, absolute_folder, check_unused
-from runtime.spark.logs.routing import route
-from runtime.spark.passes import Work, finish
-from runtime.spark.placing import RoundPlacing
+from runtime.spark.commit import MERGED_UP_TO, BatchFolders, absolute_folder, check_unused
+from runtime.spark.logs.route import route
 from runtime.spark.sessions.failures import failing_as
 from runtime.spark.sessions.kinds import cores_of
 from runtime.spark.sessions.settings import planned_once
-from runtime.spark.workers.connection import Connection, TablePlace
+from runtime.spark.workers.connection import Connection
 from runtime.spark.workers.job import FoldJob
-from runtime.spark.workers.parts import PART, Part, PartJob, totals
+from runtime.spark.workers.parts import PART, Fold, Merge, Part, PartJob, totals
 from runtime.spark.workers.supervision import Supervision
 
-Round = Callable[[FoldJob], Work]
-"""Says what workers do in a round, once it is known what they are told."""
+
+class Work(NamedTuple):
+    """What gives the outcomes of a round: rows, and the fold that workers run over each partition of them.
+
+    `is_planned_once` says that nothing that Spark could learn between its stages would change how the rest is run.
+    """
+
+    rows: DataFrame
+    fold: Fold
+    is_planned_once: bool = False
+
+
+_KNOWN = (Status.PROCESSED.value, Status.DUPLICATE.value)
 
 
 @dataclass(frozen=True)
@@ -74,7 +85,8 @@ def partitions_of(spark: SparkSession, options: BatchOptions) -> int:
 class Rounds:
     """Runs the rounds of batches of one app into one table, given by its place and a connection to it.
 
-    `again` says what the user does to go on with a batch that has failed.
+    `begin` a batch, `end` it with the work of its first round, and return the `result`. `again` says what the user does
+    to resume a batch that has failed.
     """
 
     spark: SparkSession
@@ -101,42 +113,19 @@ class Rounds:
         check = self.ledger.check_table(options.described_algorithm(), options.claim(self.app))
         self.connection.run(check)
 
-    def find(self, batch_id: str) -> BatchRecord | None:
-        """Return what the ledger has of a batch."""
-        return self.connection.run(self.ledger.find(batch_id))
-
-    def run(self, batch_id: str | None, what: str, first: Round, messages: int | None = None) -> BatchResult:
-        """Run the rounds of a batch that are not committed yet.
-
-        `first` gives the outcomes of the first, which has so many messages, if that is known.
-        """
-        self.check_table()
-        record = self.begin(batch_id, what)
-        was_published = record.is_finished
-        if was_published:
-            self._folders(
-                record
-            ).remove_staging()  # of a driver that died when it had published, but not yet swept
-        else:
-            record = self.end(record, first, messages)
-        return BatchResult(record, self._folders(record).outcomes(), was_published)
-
-    def end(self, record: BatchRecord, first: Round, messages: int | None = None) -> BatchRecord:
-        """Run the rounds of a batch that has begun, as `run` does, and publish it."""
-        record = self._run_rounds(record, first, messages)
-        self._folders(record).release()
-        record = self.connection.run(self.ledger.publish(record))
-        self._folders(record).remove_staging()
-        return record
-
     def check_place(self) -> None:
         """Raise `UsageError` when outcomes cannot be written, or the workers cannot do their work."""
         other = self.options.other_table
         check_folder(absolute_folder(self.out))
         check_workers(self.spark, Probe(self.app, self.place.for_workers(), other and other.for_workers()))
 
+    def find(self, batch_id: str) -> BatchRecord | None:
+        """Return what the ledger has of a batch."""
+        return self.connection.run(self.ledger.find(batch_id))
+
     def begin(self, batch_id: str | None, what: str) -> BatchRecord:
         """Begin or resume a batch in the ledger, once it is certain that it can be run."""
+        self.check_table()
         begun = None if batch_id is None else self.find(batch_id)
         if batch_id is not None and begun is None:
             check_unused(absolute_folder(self.out), batch_id)
@@ -145,15 +134,18 @@ class Rounds:
         return self.enter(batch_id or new_batch_id(), what)
 
     def enter(self, batch_id: str, what: str) -> BatchRecord:
-        """Begin or resume a batch in the ledger: whether it can be run has been looked at before."""
+        """Begin or resume a batch in the ledger. Assumes that `check_table` and `check_place` have passed."""
         input_ = f"{what}; handlers {', '.join(sorted(self.app.handlers))}; {self.options.described()}"
         algorithm, claim = self.options.described_algorithm(), self.options.claim(self.app)
         begin = self.ledger.begin(batch_id, input_, absolute_folder(self.out), algorithm, claim)
         return self.connection.run(begin)
 
-    def _run_rounds(self, record: BatchRecord, first: Round, messages: int | None) -> BatchRecord:
+    def end(self, record: BatchRecord, first: Work, messages: int | None = None) -> BatchRecord:
+        """Run the rounds of a batch that are not committed yet, and publish it.
+
+        `first` is the work of the first round, which has so many messages, if that is known.
+        """
         self._finish(record)
-        began_with = messages
         while not self._is_done(record):
             number = record.rounds
             if number >= self.options.max_rounds:
@@ -163,65 +155,94 @@ class Rounds:
                     f"ever."
                 )
                 raise BatchFailedError(message)
-            self._check_outputs(record, began_with)
-            parts = self._taken_over(record)
-            if parts is None:
-                if number:
-                    first, messages = self._next_round(record), record.last_routable
-                record, parts = self._run_round(record, first, messages)
-            folders = self._folders(record)
-            self._check_dead_letters(record, folders, totals(parts)[0])
-            folders.flush(number)
-            self.options.step(f"Round {number}: recording in the ledger")
-            record = self.connection.run(self.ledger.commit_round(record, number, *totals(parts)))
+            if number:
+                self._check_outputs(record, messages)
+            if not self._folders(record).is_decided():
+                work = first if number == 0 else self._next_round(record)
+                record = self._decide(record, *self._handle(record, work))
+            if record.rounds == number:
+                record = self._commit(record)
             self._finish(record)
+        self._folders(record).release()
+        record = self.connection.run(self.ledger.publish(record))
+        self._folders(record).remove_staging()
         return record
 
-    def _how_to_resume(self, record: BatchRecord) -> str:
-        return f"Batch {record.batch_id} has failed, and nothing is lost: {self.again}."
+    def result(self, begun: BatchRecord, ended: BatchRecord) -> BatchResult:
+        """Return what came of a batch that has ended; `begun` is its record as `begin` returned it."""
+        if begun.is_finished:  # its driver may have died when it had published, and not yet swept up
+            self._folders(ended).remove_staging()
+        return BatchResult(ended, self._folders(ended).outcomes(), begun.is_finished)
 
-    def _check_outputs(self, record: BatchRecord, began_with: int | None) -> None:
-        """Raise `BatchFailedError` when a cascade has grown to more outputs than it may have."""
-        if not record.rounds:
-            return
-        if began_with is None:
-            counts, _ = totals(self._folders(record).parts(0, ()))
-            began_with = sum(counts.values()) - counts["outputs"]
-        published, most = record.counts.get("outputs", 0), self.options.max_outputs
-        if published > most * began_with:
+    def _handle(self, record: BatchRecord, work: Work) -> tuple[str, Sequence[Part]]:
+        """Have workers write the outcomes of the next round; return the attempt and its files."""
+        folders = self._folders(record)
+        self.options.step(f"Round {record.rounds}: handling messages")
+        began, attempt = time.monotonic(), folders.stage()
+        job = PartJob(work.fold, folders.staged(attempt), tuple(self.app.message_types))
+        with (
+            failing_as(BatchFailedError, self._how_to_resume(record)),
+            planned_once(self.spark) if work.is_planned_once else nullcontext(),
+        ):
+            parts = _written(work.rows, job)
+        counts, _ = totals(parts)
+        count, seconds = sum(counts.values()) - counts["outputs"], time.monotonic() - began
+        rate = count / max(seconds, 0.001)
+        self.options.step(f"Round {record.rounds}: {count:,} outcomes, {rate:,.0f} a second")
+        self.options.step(f"Round {record.rounds}: committing outcomes")
+        self.connection.run(self.connection.table.barrier())
+        return attempt, parts
+
+    def _decide(self, record: BatchRecord, attempt: str, parts: Sequence[Part]) -> BatchRecord:
+        """Have the ledger decide that an attempt at the next round counts.
+
+        Another driver of the batch may have been faster: then the record has its attempt, or more rounds.
+        """
+        folders, types = self._folders(record), tuple(self.app.message_types)
+        try:
+            parts = parts or [folders.write_empty(attempt, types)]
+            size = sum(part.size for part in parts)
+            if len(parts) > 1 and not folders.moves_whole and size <= MERGED_UP_TO:
+                folders.check_written(attempt, parts)
+                merge = Merge(folders.staged(attempt), tuple(part.name for part in parts))
+                with failing_as(BatchFailedError):
+                    parts = _written(self._one_task(), PartJob(merge, merge.folder, types))
+            folders.propose(attempt, parts)
+        except (OSError, BatchFailedError) as error:
+            return self._by_another(record, error)
+        return self.connection.run(self.ledger.decide(record, attempt))
+
+    def _commit(self, record: BatchRecord) -> BatchRecord:
+        """Put the decided attempt at the next round in place, and commit the round in the ledger."""
+        number, folders = record.rounds, self._folders(record)
+        try:
+            parts = folders.put_in_place()
+        except OSError as error:
+            return self._by_another(record, error)
+        counts, routable = totals(parts)
+        self._check_dead_letters(record, folders, counts)
+        folders.flush(number)
+        self.options.step(f"Round {number}: recording in the ledger")
+        committed = self.connection.run(self.ledger.commit_round(record, number, counts, routable))
+        folders.discard(record.attempt)
+        return committed
+
+    def _by_another(self, record: BatchRecord, error: Exception) -> BatchRecord:
+        """Return the batch when another driver has committed the round, and so deleted the files of this attempt.
+
+        Raises `BatchFailedError` when none has.
+        """
+        found = self.find(record.batch_id)
+        if found is None or found.rounds <= record.rounds:
             message = (
-                f"The cascade of batch {record.batch_id} has published {published:,} messages for the {began_with:,} "
-                f"that it began with, more than {most:,} for each. Nothing is lost: {self.again}, now with a "
-                f"higher --max-outputs, or look for handlers that answer each other with more and more messages."
+                f"The outcomes of {self._folders(record).round(record.rounds)} could not be put there: {error}. "
+                f"Run the batch again with its id."
             )
-            raise BatchFailedError(message)
+            raise BatchFailedError(message) from error
+        return found
 
-    def _check_dead_letters(
-        self, record: BatchRecord, folders: BatchFolders, counts: Mapping[str, int]
-    ) -> None:
-        """Raise `BatchHeldBackError` when there are too many with those of the round that has these counts."""
-        limit = self.options.limit()
-        total = Counter(record.counts) + Counter(counts)
-        if limit is not None and limit.is_exceeded(total):
-            folders.hold_back()
-            message = (
-                f"Batch {record.batch_id} is held back: {total[Status.DEAD_LETTER]:,} of its deliveries are dead "
-                f"letters, more than {limit}. Nothing is published. Its outcomes are in {record.out}; {self.again}, "
-                f"now with a higher limit, to publish it, or abandon it."
-            )
-            raise BatchHeldBackError(message)
-
-    def _is_done(self, record: BatchRecord) -> bool:
-        if record.rounds == 0:
-            return False
-        return not self.options.cascade or record.last_routable == 0
-
-    def _next_round(self, record: BatchRecord) -> Round:
-        return lambda job: Work(
-            route(self._outputs_of(record, record.rounds - 1), self.app, self.partitions), job.fold
-        )
-
-    def _job(self, record: BatchRecord) -> FoldJob:
+    def job(self, record: BatchRecord) -> FoldJob:
+        """Return what the workers of the next round of a batch are told. Costs a request."""
         options = self.options
         open_batches, settings = self.connection.run(self.ledger.snapshot())
         batch = BatchContext(
@@ -251,54 +272,66 @@ class Rounds:
             documents=options.documents and portable_url(options.documents),
         )
 
-    def _taken_over(self, record: BatchRecord) -> Sequence[Part] | None:
-        """Return the files of the next round that an earlier driver of the batch has left as a whole, if any."""
-        parts = self._folders(record).take_over(record.rounds, tuple(self.app.message_types))
-        if parts is not None:
-            self.options.step(f"Round {record.rounds}: counting outcomes")
-        return parts
+    def _is_done(self, record: BatchRecord) -> bool:
+        if record.rounds == 0:
+            return False
+        return not self.options.cascade or record.last_routable == 0
 
-    def _run_round(
-        self, record: BatchRecord, round_: Round, messages: int | None
-    ) -> tuple[BatchRecord, Sequence[Part]]:
-        """Have workers write the outcomes of the next round, put them in place, and return their files."""
-        number, types = record.rounds, tuple(self.app.message_types)
-        folders = self._folders(record)
-        self.options.step(f"Round {number}: handling messages")
-        extent = Extent(messages)
-        with (
-            failing_as(BatchFailedError, self._how_to_resume(record)),
-            counted(self.spark, extent, self.options.progress) as counts,
-        ):
-            work = round_(replace(self._job(record), counts=counts))
-            extent.streams = work.streams
-            attempt = folders.stage(number)
-            job = PartJob(work.fold, folders.staged(attempt), types)
-            with planned_once(self.spark) if work.is_planned_once else nullcontext():
-                parts = _written(work.rows, job)
-        self.options.step(f"Round {number}: committing outcomes")
-        self.connection.run(self.connection.table.barrier())
-        placing = RoundPlacing(folders, types, self._decide, self._written_by_one)
-        return placing.put_in_place(attempt, parts)
-
-    def _decide(self, record: BatchRecord, attempt: str) -> BatchRecord:
-        return self.connection.run(self.ledger.decide(record, attempt))
-
-    def _written_by_one(self, job: PartJob) -> Sequence[Part]:
-        with failing_as(BatchFailedError):
-            return _written(self._one_task(), job)
+    def _next_round(self, record: BatchRecord) -> Work:
+        outputs = self._outputs_of(record, record.rounds - 1)
+        return Work(route(outputs, self.app, self.partitions), self.job(record).fold)
 
     def _one_task(self) -> DataFrame:
         return self.spark.range(0, 1, 1, 1)
 
     def _finish(self, record: BatchRecord) -> None:
-        """Finish the messages of the last round that is committed: the second pass."""
+        """Finish the messages of the last round that is committed: the second pass. Idempotent."""
         if not self.options.has_outbox or record.rounds == 0:
             return
         number = record.rounds - 1
         self.options.step(f"Round {number}: finishing messages")
         with failing_as(BatchFailedError, self._how_to_resume(record)):
-            finish(self._folders(record).outcomes(number), self._job(record), self.partitions)
+            by_entity = (
+                self._folders(record)
+                .outcomes(number)
+                .where(sf.col("status").isin(*_KNOWN))
+                .repartition(self.partitions, "handler", "business_id")
+                .groupBy("handler", "business_id")
+                .agg(sf.collect_set("message_id").alias("message_ids"))
+            )
+            finished = by_entity.mapInArrow(self.job(record).finish, "entities long")
+            finished.write.format("noop").mode("overwrite").save()
+
+    def _how_to_resume(self, record: BatchRecord) -> str:
+        return f"Batch {record.batch_id} has failed, and nothing is lost: {self.again}."
+
+    def _check_outputs(self, record: BatchRecord, began_with: int | None) -> None:
+        """Raise `BatchFailedError` when a cascade has grown to more outputs than it may have."""
+        if began_with is None:
+            began_with = self._folders(record).rows(0)
+        published, most = record.counts.get("outputs", 0), self.options.max_outputs
+        if published > most * began_with:
+            message = (
+                f"The cascade of batch {record.batch_id} has published {published:,} messages for the {began_with:,} "
+                f"that it began with, more than {most:,} for each. Nothing is lost: {self.again}, now with a "
+                f"higher --max-outputs, or look for handlers that answer each other with more and more messages."
+            )
+            raise BatchFailedError(message)
+
+    def _check_dead_letters(
+        self, record: BatchRecord, folders: BatchFolders, counts: Mapping[str, int]
+    ) -> None:
+        """Raise `BatchHeldBackError` when there are too many with those of the round that has these counts."""
+        limit = self.options.limit()
+        total = Counter(record.counts) + Counter(counts)
+        if limit is not None and limit.is_exceeded(total):
+            folders.hold_back()
+            message = (
+                f"Batch {record.batch_id} is held back: {total[Status.DEAD_LETTER]:,} of its deliveries are dead "
+                f"letters, more than {limit}. Nothing is published. Its outcomes are in {record.out}; {self.again}, "
+                f"now with a higher limit, to publish it, or abandon it."
+            )
+            raise BatchHeldBackError(message)
 
     def _outputs_of(self, record: BatchRecord, number: int) -> DataFrame:
         """Return the outputs of a round, each for the handlers that take it, as a log in its one form.
@@ -324,13 +357,8 @@ class Rounds:
         return found
 
     def _handled(self, record: BatchRecord) -> DataFrame:
-        done = (Status.PROCESSED.value, Status.DUPLICATE.value)
-        return (
-            self._folders(record)
-            .outcomes()
-            .where(sf.col("status").isin(*done))
-            .select("message_id", "handler")
-        )
+        handled = self._folders(record).outcomes().where(sf.col("status").isin(*_KNOWN))
+        return handled.select("message_id", "handler")
 
     def _folders(self, record: BatchRecord) -> BatchFolders:
         return BatchFolders(self.spark, record)

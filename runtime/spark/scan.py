@@ -18,11 +18,12 @@ from pyspark.sql.types import StringType, StructField, StructType
 from eventstore import KeyRange, Table
 from eventstore.listing import split_keys
 from runtime.algorithms.counts import object_keys
+from runtime.batch_options import TablePlace
 from runtime.errors import BatchFailedError, StoredDataError
 from runtime.spark.sessions.failures import failing_as
 from runtime.spark.sessions.kinds import cores_of
 from runtime.spark.sessions.settings import job_settings
-from runtime.spark.workers.connection import Connection, TablePlace, check_reach, open_table
+from runtime.spark.workers.connection import Connection, check_reach, open_table
 from runtime.storage.damage import Damaged, collecting, placed, report
 
 RANGES_OF_A_CORE = 4

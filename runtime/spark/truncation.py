@@ -31,6 +31,7 @@ from runtime.algorithms.state_based.truncation_rules import (
 )
 from runtime.archives.letters import LetterPart
 from runtime.archives.versions import VersionPart, prepare_parts
+from runtime.batch_options import TablePlace, Wrap
 from runtime.batches.ledger import Ledger
 from runtime.batches.open_batches import OpenBatches
 from runtime.cleanup.lease import RENEW_SECONDS, Leases
@@ -40,17 +41,13 @@ from runtime.errors import BatchFailedError, LeaseLostError, StoredDataError, Us
 from runtime.pace import Pace, PacedTable
 from runtime.publishing.erasing import prune_publications
 from runtime.retries import RetryPolicy
-from runtime.spark.counts import Done, Extent, counted
 from runtime.spark.holding import holding
 from runtime.spark.scan import FOUND, RANGES_OF_A_CORE, Documents, Task, documents_of, scanned
 from runtime.spark.sessions.failures import failing_as
 from runtime.spark.sessions.kinds import cores_of
-from runtime.spark.sessions.progress import Show
 from runtime.spark.sessions.settings import job_settings
 from runtime.spark.workers.concurrency import ConcurrencyLimit
-from runtime.spark.workers.connection import Connection, TablePlace, check_reach, open_table
-from runtime.spark.workers.job import Wrap
-from runtime.spark.workers.meter import Address, Teller
+from runtime.spark.workers.connection import Connection, check_reach, open_table
 from runtime.storage.letters import Letter
 from runtime.storage.listing import stream_keys
 
@@ -96,8 +93,6 @@ class TruncationOptions(TruncationChoices):
     Folders are seen by driver and workers. Versions are cut once they were read back from files in `export`.
     """
 
-    show: Show | None = None
-    """Is called with the number of streams that are done, and of all."""
     clock: Clock = system_clock
     wrap: Wrap | None = None
 
@@ -210,22 +205,20 @@ class _Truncating:
                 job = replace(job, token=stack.enter_context(lease))
                 if job.export is not None:
                     prepare_parts(Path(job.export))
-            truncation = self._cut(job, stack)
+            truncation = self._cut(job)
             if not options.dry_run:
                 self._prune(policies, now)
         return replace(truncation, requests=truncation.requests + self._table.calls)
 
-    def _cut(self, job: TruncationJob, stack: ExitStack) -> Truncation:
+    def _cut(self, job: TruncationJob) -> Truncation:
         """Have the workers cut the streams, range by range."""
         options, parallel = self._options, cores_of(self._spark)
-        total, ranges = self._connection.run(
+        _, ranges = self._connection.run(
             count_and_split(self._table, RANGES_OF_A_CORE * parallel, _STREAMS_OF_A_RANGE)
         )
         if options.max_requests_per_second:
             workers = min(len(ranges), parallel)
             job = replace(job, requests_per_second=options.max_requests_per_second / workers)
-        show = options.show and partial(_show_streams, options.show)
-        job = replace(job, counts=stack.enter_context(counted(self._spark, Extent(streams=total), show)))
         task = Task(job, TablePlace(portable_url(self._place.store), self._place.table))
         found = scanned(self._spark, task, ranges)
         try:
@@ -251,10 +244,6 @@ class _Truncating:
         if age is not None:
             self._connection.run(self._ledger.prune(now - max(age, MINIMUM_AGE)))
             self._connection.run(prune_publications(self._table, self._options.clock))
-
-
-def _show_streams(show: Show, done: Done) -> None:
-    show(done.streams, done.of_streams or 0)
 
 
 def _reported(spark: SparkSession, found: DataFrame, folder: str) -> Truncation:
@@ -290,10 +279,9 @@ class TruncationJob:
     """All that a worker needs to truncate streams.
 
     With `export`, a folder, versions are cut and letters are given up once they are in verified files there. Without
-    `given` rules the policies count. With `token` the worker goes on only while the lease has it. `counts` is where the
-    driver is told how many streams are done. Single messages handled before `acknowledged` count as acknowledged,
-    whatever the rules promise; letters refused before `give_up` are given up. `with_streams` gives a document for each
-    stream that was cut or is held.
+    `given` rules the policies count. With `token` the worker goes on only while the lease has it. Single
+    messages handled before `acknowledged` count as acknowledged, whatever the rules promise; letters refused before
+    `give_up` are given up. `with_streams` gives a document for each stream that was cut or is held.
     """
 
     given: TruncationRules | None
@@ -307,7 +295,6 @@ class TruncationJob:
     export: str | None = None
     requests_per_second: float | None = None
     with_streams: bool = False
-    counts: Address | None = None
     in_flight: int = 32
     wrap: Wrap | None = None
 
@@ -341,7 +328,6 @@ class _Worker:
         pace = Pace(job.requests_per_second) if job.requests_per_second else None
         self._table = PacedTable(self._connection.measured(table, self._concurrency), pace)
         self._looked_at_lease = 0.0
-        self._teller = Teller(job.counts)
 
     def cut(self, keys: KeyRange) -> Documents:
         """Truncate the streams of a range."""
@@ -350,7 +336,6 @@ class _Worker:
         rows: list[dict[str, Any]] = []
         self._check_lease()
         for kind, truncated in self._connection.run_all(self._work(keys), self._concurrency):
-            self._teller.add(streams=1)
             found = _sums(kind, truncated)
             if (
                 self._job.with_streams
@@ -372,7 +357,6 @@ class _Worker:
             *tally.values(),
             _sums(Kind("", None, None), None) | {"streams": 0, "requests": requests},
         ]
-        self._teller.tell()
 
     def _work(self, keys: KeyRange) -> Iterator[Coroutine[Any, Any, _Looked]]:
         policies = PolicyReader(self._table)

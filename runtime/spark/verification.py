@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import reduce
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from eventstore.connect import portable_url
 from handlers import App
 from runtime.algorithms.state_based.verification import Verdict
 from runtime.archives.versions import ExportedVersions
+from runtime.batch_options import TablePlace, Wrap
 from runtime.batches.ledger import Ledger
 from runtime.batches.record import STATE_BASED
 from runtime.batches.settings import TableSettings
@@ -30,17 +31,15 @@ from runtime.errors import BatchFailedError, LogError, UsageError
 from runtime.messages.dead_letters import VARYING
 from runtime.messages.limits import USUAL, MessageLimits
 from runtime.spark.beginning import Probe, check_workers
-from runtime.spark.counts import Extent, ShowDone, counted
-from runtime.spark.logs.log import normalise
-from runtime.spark.logs.reading import Log, open_log
-from runtime.spark.logs.routing import Sample, route
+from runtime.spark.logs.normalise import normalise
+from runtime.spark.logs.read import Log, open_log
+from runtime.spark.logs.route import Sample, route
 from runtime.spark.schemas import FOUND
 from runtime.spark.sessions.failures import failing_as
 from runtime.spark.sessions.kinds import cores_of
 from runtime.spark.sessions.settings import job_settings
 from runtime.spark.verify_job import VerifyJob
-from runtime.spark.workers.connection import Connection, TablePlace, check_reach, open_table
-from runtime.spark.workers.job import Wrap
+from runtime.spark.workers.connection import Connection, check_reach, open_table
 
 _KIND = ("handler", "type", "revision", "verdict")
 _DIFFERING = [verdict.value for verdict in Verdict if verdict.is_difference]
@@ -58,8 +57,7 @@ class VerifyOptions:
     `sample` takes a share of all streams, chosen by a hash of handler, business id and `seed`: the same ones in every
     run. With `cascade` the outputs of the replays are verified too, round by round. `source`, `partitions` and
     `in_flight` are those of a batch. `export` is a folder that driver and workers see, with versions that truncation
-    has cut: these are compared too. `step` is called with a sentence when the work goes on to its next step, and
-    `progress` as that of a batch; for it, the messages of a log that is verified whole are counted beforehand.
+    has cut: these are compared too. `step` is called with a sentence when the work goes on to its next step.
     """
 
     sample: float = 1.0
@@ -74,7 +72,6 @@ class VerifyOptions:
     wrap: Wrap | None = None
     export: str | None = None
     step: Callable[[str], None] = _silent
-    progress: ShowDone | None = None
 
     def __post_init__(self) -> None:
         if not 0 < self.sample <= 1:
@@ -208,33 +205,21 @@ class _Verifying:
         _check_versions(connection)
         self.app = self.app.keyed(connection.run(TableSettings.of(connection.table)).draw_key)
         sample = None if options.sample == 1 else Sample(options.sample, options.seed)
-        rounds = [self._round(0, log, self._number_of(given), sample)]
+        rounds = [self._round(0, log, sample)]
         while options.cascade:
             outputs = self._outputs(rounds[-1])
-            count = outputs.count()
-            if not count:
+            if outputs.isEmpty():
                 break
             if len(rounds) == options.max_rounds:
                 message = (
                     f"The cascade has not ended after {len(rounds)} rounds: allow more with --max-rounds."
                 )
                 raise BatchFailedError(message)
-            rounds.append(self._round(len(rounds), outputs, count))
+            rounds.append(self._round(len(rounds), outputs))
         return self._result(rounds)
 
-    def _number_of(self, log: DataFrame) -> int | None:
-        """Return how many messages are verified, if that is to be shown; which are sampled, only workers see."""
-        options = self.options
-        if options.progress is None or options.sample < 1:
-            return None
-        options.step("Counting messages")
-        with failing_as(LogError):
-            return log.count()
-
-    def _round(
-        self, number: int, messages: DataFrame, count: int | None, sample: Sample | None = None
-    ) -> DataFrame:
-        """Return what is found of so many messages; it is computed once, and kept on Spark's own disk.
+    def _round(self, number: int, messages: DataFrame, sample: Sample | None = None) -> DataFrame:
+        """Return what is found of messages; it is computed once, and kept on Spark's own disk.
 
         Spark knows what it keeps by its plan. The job has a number of its own, or else a second verification of the
         same log would get what the first one found.
@@ -254,8 +239,8 @@ class _Verifying:
         )
         partitions = options.partitions or max(2, 2 * cores_of(self.spark))
         routed = route(messages, self.app, partitions, sample)
-        with failing_as(BatchFailedError), counted(self.spark, Extent(count), options.progress) as counts:
-            found = routed.mapInArrow(replace(job, counts=counts).verify, FOUND)
+        with failing_as(BatchFailedError):
+            found = routed.mapInArrow(job.verify, FOUND)
             found.persist(StorageLevel.DISK_ONLY).count()
         return found
 

@@ -17,6 +17,7 @@ from eventstore import Table
 from handlers import App
 from runtime.algorithms.state_based.verification import Finding, Verdict, Verifier
 from runtime.archives.versions import ExportedVersions
+from runtime.batch_options import Wrap
 from runtime.errors import StoredDataError
 from runtime.messages.dead_letters import without_values
 from runtime.messages.deliveries import Delivery
@@ -31,8 +32,6 @@ from runtime.spark.workers.concurrency import ConcurrencyLimit, Wait
 from runtime.spark.workers.connection import open_table
 from runtime.spark.workers.deliveries import Group, groups
 from runtime.spark.workers.garbage import rare_collections
-from runtime.spark.workers.job import Wrap
-from runtime.spark.workers.meter import Address, Meter
 from runtime.spark.workers.outcomes import MAX_BYTES, outputs_array, outputs_bytes
 
 _MAX_ROWS = 4096
@@ -76,7 +75,6 @@ class VerifyJob:
     """All that a worker needs to verify a partition of deliveries. `with_outputs` also gives what matches publish.
 
     `export` is a folder with versions that were cut. `number` tells one verification from another that is equal.
-    `counts` is where the driver is told how far it is.
     """
 
     app: App
@@ -87,7 +85,6 @@ class VerifyJob:
     wrap: Wrap | None = None
     number: int = 0
     export: str | None = None
-    counts: Address | None = None
     limits: MessageLimits = USUAL
 
     def verify(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -103,7 +100,6 @@ class VerifyJob:
                 if tally.is_full:
                     yield tally.flush()
                 del checked  # or it would be kept while the next group is verified
-            worker.meter.tell()
             yield tally.end()
 
 
@@ -115,7 +111,6 @@ class _Worker:
         self._limits = job.limits
         self._buffer = Buffer()
         find_cut = None if job.export is None else ExportedVersions(Path(job.export)).find
-        self.meter = Meter(job.counts, job.app)
         self._verifiers = {
             name: Verifier(table, handler, RetryPolicy(), with_outputs=job.with_outputs, find_cut=find_cut)
             for name, handler in job.app.handlers.items()
@@ -134,7 +129,6 @@ class _Worker:
     async def _check(self, group: Group, stream: _Stream) -> _Checked:
         findings = await self._findings(group)
         self._buffer.release(group.size)
-        self.meter.add(group)
         return _Checked(stream, findings)
 
     async def _findings(self, group: Group) -> Sequence[Finding]:

@@ -13,8 +13,8 @@ from pyarrow import parquet
 
 from eventstore import Row, Table, connect, drive
 from runtime.algorithms.outbox.tokens import HEADER
+from runtime.batch_options import TablePlace
 from runtime.batches.numbering import PARTITION as BATCHES
-from runtime.spark.workers.connection import TablePlace
 from runtime.storage.id_index import PREFIX
 
 _DRAWN = re.compile(r"[0-9a-f]{32}")

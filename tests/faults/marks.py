@@ -27,7 +27,6 @@ _WORDS = ("at the beginning", "in the first pass", "at a commit", "in the second
 PHASES = {
     "handling messages": Phase.FIRST_PASS,
     "committing outcomes": Phase.COMMITTING,
-    "counting outcomes": Phase.COMMITTING,
     "recording in the ledger": Phase.COMMITTING,
     "finishing messages": Phase.SECOND_PASS,
 }

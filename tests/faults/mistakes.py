@@ -13,7 +13,7 @@ from runtime.algorithms.state_based.decide import Decider, Known
 from runtime.algorithms.state_based.transaction import Transaction
 from runtime.messages.message_ids import id_key
 from runtime.messages.outcome import Outcome, Status
-from runtime.spark.folders import BatchFolders
+from runtime.spark.commit import BatchFolders
 
 Plant = Callable[[], Any]
 

@@ -13,13 +13,14 @@ from pathlib import Path
 from typing import Any, cast
 
 from handlers import App
-from runtime.spark.rounds import Round, Rounds
+from runtime.batch_options import Wrap
+from runtime.spark.rounds import Rounds, Work
 from runtime.spark.streaming.admission import Admission
 from runtime.spark.streaming.checkpoint import Checkpoint
 from runtime.spark.streaming.micro_batches import MicroBatches
 from runtime.spark.streaming.placing import EpochPlaces
 from runtime.spark.workers.connection import open_table
-from runtime.spark.workers.job import Wrap
+from runtime.spark.workers.job import FoldJob
 from tests.faults.compared import Found, look
 from tests.faults.marks import Phase
 from tests.faults.without_spark import NO_SPARK, BatchWithoutSpark, Row, noting_deaths
@@ -42,8 +43,8 @@ class MicroBatchesWithoutSpark(MicroBatches):
             rounds.check_table()
             self._is_prepared = True
 
-    def _first_round(self, rounds: Rounds, messages: Any) -> Round:
-        return cast("BatchWithoutSpark", rounds).messages_of(messages)
+    def _work(self, rounds: Rounds, messages: Any, job: FoldJob) -> Work:
+        return cast("BatchWithoutSpark", rounds).work_on(messages, job)
 
     def _rounds(self, messages: Any) -> BatchWithoutSpark:
         connection = open_table(self.place.store, self.place.table)

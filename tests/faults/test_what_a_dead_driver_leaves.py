@@ -6,9 +6,9 @@ from unittest.mock import patch
 
 import pytest
 
-from runtime.spark.batch_options import BatchOptions
-from runtime.spark.folders import BatchFolders
-from runtime.spark.workers.connection import Connection, TablePlace
+from runtime.batch_options import BatchOptions, TablePlace
+from runtime.spark.commit import BatchFolders
+from runtime.spark.workers.connection import Connection
 from samples.shooting_range import app
 from tests.faults.without_spark import NO_SPARK, BatchWithoutSpark
 from tests.faults.world import NOW

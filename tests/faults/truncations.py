@@ -9,12 +9,12 @@ import pyarrow as pa
 
 from eventstore.listing import split_streams
 from runtime.algorithms.state_based.truncation_rules import DAY, TruncationRules
+from runtime.batch_options import Wrap
 from runtime.batches.ledger import Ledger
 from runtime.cleanup.lease import Leases
 from runtime.spark.scan import FOUND_SCHEMA, Task
 from runtime.spark.truncation import TruncationJob
 from runtime.spark.workers.connection import open_table
-from runtime.spark.workers.job import Wrap
 from runtime.storage import limits
 from samples.shooting_range.log import BEGIN, generate
 from tests.faults.marks import Phase

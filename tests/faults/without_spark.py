@@ -26,9 +26,9 @@ from runtime.batches.record import BatchRecord
 from runtime.errors import BatchFailedError
 from runtime.messages.outcome import Status
 from runtime.spark import rounds
-from runtime.spark.folders import BatchFolders
-from runtime.spark.passes import SecondPass, Work
-from runtime.spark.rounds import Round, Rounds
+from runtime.spark.commit import BatchFolders
+from runtime.spark.rounds import Rounds, Work
+from runtime.spark.workers.job import FoldJob
 from runtime.spark.workers.parts import Fold
 from tests.faults.children import Child, ChildFailedError, End
 
@@ -153,15 +153,19 @@ class BatchWithoutSpark(Rounds):
 
     def drive(self, batch_id: str) -> None:
         """Begin or resume the batch, and run it to its end."""
-        self.run(batch_id, "a log", self.messages_of(self.log))
+        begun = self.begin(batch_id, "a log")
+        ended = begun
+        if not begun.is_finished:
+            ended = self.end(begun, self.work_on(self.log, self.job(begun)))
+        self.result(begun, ended)
 
     @property
     def partitions(self) -> int:
         return self.options.partitions or 2
 
-    def messages_of(self, messages: Sequence[Row]) -> Round:
+    def work_on(self, messages: Sequence[Row], job: FoldJob) -> Work:
         """Return what gives the outcomes of messages."""
-        return lambda job: Work(cast("Any", self._routed(messages)), job.fold)
+        return Work(cast("Any", self._routed(messages)), job.fold)
 
     def begin(self, batch_id: str | None, what: str) -> BatchRecord:
         """Begin or resume the batch, without the checks for which Spark is needed."""
@@ -186,9 +190,9 @@ class BatchWithoutSpark(Rounds):
             {"handler": handler, "business_id": business_id, "message_ids": sorted(found)}
             for (handler, business_id), found in ids.items()
         ]
-        Partitions(self._spread(rows, _ENTITIES), _Second(SecondPass(self._job(record)))).collect()
+        Partitions(self._spread(rows, _ENTITIES), _Second(self.job(record))).collect()
 
-    def _next_round(self, record: BatchRecord) -> Round:
+    def _next_round(self, record: BatchRecord) -> Work:
         rows = self._folders(record).outcomes()
         done = {(row["message_id"], row["handler"]) for row in rows if row["status"] in _KNOWN}
         outputs = [
@@ -200,7 +204,7 @@ class BatchWithoutSpark(Rounds):
                 (output["message_id"], route.handler) not in done for route in self.app.routes(output["type"])
             )
         ]
-        return self.messages_of(outputs)
+        return self.work_on(outputs, self.job(record))
 
     def _routed(self, messages: Sequence[Row]) -> Partitions:
         rows = [row for message in messages for row in self._routes(message)]
@@ -241,10 +245,10 @@ class BatchWithoutSpark(Rounds):
 class _Second:
     """The second pass, whose rows nobody wants."""
 
-    second: SecondPass
+    job: FoldJob
 
     def __call__(self, batches: Any) -> Iterator[pa.RecordBatch]:
-        for _ in self.second.run(batches):
+        for _ in self.job.finish(batches):
             yield from ()
 
 

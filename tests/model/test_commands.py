@@ -34,7 +34,7 @@ def test_a_schedule_is_carried_out_with_the_code_as_it_is(capsys):
 def test_a_schedule_that_breaks_something_ends_with_code_1(capsys, monkeypatch):
     from tests.model.mistakes import protocol
 
-    protocol._publish_first(monkeypatch)
+    protocol.publish_first(monkeypatch)
 
     assert main([*ONE, "--replay", "+x 0 0"]) == 1
     assert "NoGhost" in capsys.readouterr().out

@@ -12,8 +12,8 @@ from typing import cast
 
 from handlers import App
 from runtime.algorithms.choice import AlgorithmName
+from runtime.batch_options import BatchOptions
 from runtime.spark import build_session
-from runtime.spark.batch_options import BatchOptions
 from runtime.spark.streaming.query import Stream
 from runtime.spark.streaming.source import open_source
 from tests.plugins.spark import QUICK

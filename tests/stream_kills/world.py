@@ -13,7 +13,7 @@ from random import Random
 from typing import NamedTuple, Self
 
 from runtime.algorithms.choice import AlgorithmName
-from runtime.spark.workers.connection import TablePlace
+from runtime.batch_options import TablePlace
 from samples.shooting_range.log import generate
 from tests.faults.compared import Found, look
 from tests.support.clocks import FrozenClock

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Any, cast
+from types import SimpleNamespace
+from typing import Any, TypeVar, cast
 
 import pyarrow as pa
 import pytest
 from pyarrow import parquet
-from pyspark.sql import SparkSession
+from pyspark.sql import Row, SparkSession
 
-from eventstore import drive
+from eventstore import Table, drive
+from handlers import App
+from runtime.batch_options import BatchOptions, TablePlace
 from runtime.batches.ledger import Ledger
 from runtime.batches.record import BatchRecord
 from runtime.file_systems import Folder, open_folder
-from runtime.spark.folders import BatchFolders
-from runtime.spark.placing import RoundPlacing
+from runtime.spark.commit import BatchFolders
+from runtime.spark.rounds import Rounds
+from runtime.spark.workers.connection import Connection
 from runtime.spark.workers.parts import Part, PartJob
 from runtime.urls import within
 from tests.support.outcome_rows import batch, outcome
@@ -28,7 +33,11 @@ TYPES = ("Heard",)
 ROWS = 7
 """The outcomes of a round, in the two files of a driver."""
 STEPS = ("copy_file", "create", "delete", "delete_file", "flush", "move_file", "move_to", "put", "touch")
+COUNTS = {"processed": ROWS, "outputs": 0}
 NO_SPARK = cast("SparkSession", None)
+APP = cast("App", SimpleNamespace(message_types=TYPES))
+PLACE = TablePlace("memory:", "games")
+T = TypeVar("T")
 _ledgers: dict[str, Ledger] = {}
 
 
@@ -48,8 +57,12 @@ class Driver:
 
     def __init__(self, out: Path | str, ledger: Ledger | None = None) -> None:
         self.ledger = ledger or _ledgers.setdefault(str(out), new_ledger())
-        self.folders = BatchFolders(NO_SPARK, drive(self.ledger.begin("night", "a log", str(out))))
-        self.attempt = self.folders.stage(0)
+        self.rounds = _Rounds(
+            NO_SPARK, APP, PLACE, str(out), BatchOptions(), cast("Connection", _Connection(self.ledger))
+        )
+        self.record = drive(self.ledger.begin("night", "a log", str(out)))
+        self.folders = BatchFolders(NO_SPARK, self.record)
+        self.attempt = self.folders.stage()
         self.staged = self.folders.staged(self.attempt)
         self.parts = [self.write(count) for count in (3, 4)]
 
@@ -57,20 +70,59 @@ class Driver:
         (part,) = run(PartJob(iter, self.staged, TYPES), [batch([outcome()] * count)])
         return part
 
-    def commit(self) -> Sequence[Part]:
-        """Put the round in place, or what another driver has decided on."""
-        placing = RoundPlacing(self.folders, TYPES, self.decide, run)
-        _, parts = placing.put_in_place(self.attempt, self.parts)
-        return parts
+    def commit(self) -> BatchRecord:
+        """Commit the round, with what this driver has written or what another one has decided on."""
+        record = self.rounds._decide(self.record, self.attempt, self.parts)
+        return self.rounds._commit(record) if record.rounds == 0 else record
 
-    def decide(self, record: BatchRecord, attempt: str) -> BatchRecord:
-        return drive(self.ledger.decide(record, attempt))
+    def resume(self) -> BatchRecord:
+        """Commit the round as a driver does that goes on with the batch."""
+        if self.record.rounds:
+            return self.record
+        return self.rounds._commit(self.record) if self.folders.is_decided() else self.commit()
+
+
+@dataclass(frozen=True)
+class _Connection:
+    """The connection of a driver to its ledger."""
+
+    the_ledger: Ledger
+
+    @property
+    def table(self) -> Table:
+        return self.the_ledger._table
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        return drive(work)
+
+
+class _Rounds(Rounds):
+    """Rounds whose merging task runs here."""
+
+    def _one_task(self) -> Any:
+        return _Here()
+
+
+@dataclass(frozen=True)
+class _Here:
+    """A DataFrame of one row, whose task runs here."""
+
+    fold: Any = None
+
+    def mapInArrow(self, fold: Any, _: object) -> _Here:  # noqa: N802 - Spark's name
+        return _Here(fold)
+
+    def collect(self) -> Sequence[Row]:
+        return [Row(**row) for rows in self.fold([]) for row in _with_dicts(rows)]
 
 
 def run(job: PartJob, rows: Sequence[pa.RecordBatch] = ()) -> Sequence[Part]:
     """Run a task that writes a file."""
-    found = [row for rows in job.run(rows) for row in rows.to_pylist()]
-    return [Part(**{**row, "statuses": dict(row["statuses"])}) for row in found]
+    return [Part(**row) for rows in job.run(rows) for row in _with_dicts(rows)]
+
+
+def _with_dicts(rows: pa.RecordBatch) -> list[dict[str, Any]]:
+    return [{**row, "statuses": dict(row["statuses"])} for row in rows.to_pylist()]
 
 
 class Steps:
@@ -143,14 +195,12 @@ def follow(driver: Callable[[str], Driver], out: str) -> bool:
     """Go on after a driver that died; say whether a plain reader has seen a part of a round before."""
     seen = rows_of(out)
 
-    # When another goes on: it takes over what is whole or decided, and writes anew what is not
+    # When another goes on: it takes over what is decided, and writes anew what is not
     after = driver(out)
-    done = after.folders.take_over(0, TYPES)
-    assert done is not None or not seen
-    done = after.commit() if done is None else done
+    assert not seen or after.record.rounds or after.folders.is_decided()
+    assert after.resume().counts == COUNTS
 
-    # Then one of them has all in place, and nothing else
-    assert visible(out) == names(done)
+    # Then all is in place once, and nothing else
     assert rows_of(out) == ROWS
     after.folders.remove_staging()
     assert not open_folder(within(out, "_staging")).names()
@@ -160,16 +210,18 @@ def follow(driver: Callable[[str], Driver], out: str) -> bool:
 def overtake(number: int, out: str, steps: Steps) -> None:
     """Let a driver put all in place and sweep up in the middle of another one, which then goes on."""
     slow, fast = Driver(out), Driver(out)
-    committed: list[Part] = []
+    committed: list[set[str]] = []
 
     def end() -> None:
-        committed.extend(fast.commit())
+        fast.commit()
         fast.folders.remove_staging()
+        committed.append(visible(out))
 
     steps.before(number, end)
 
     done = slow.commit()
 
-    # The slow one has the files that are in place, whosever they are, and what the fast one has committed stays
-    assert visible(out) == names(done) == names(committed)
+    # The slow one has the batch as it is, whosever the files are, and what the fast one has committed stays
+    assert done.counts == COUNTS
+    assert committed == [visible(out)]
     assert rows_of(out) == ROWS

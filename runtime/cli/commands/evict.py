@@ -97,8 +97,8 @@ def evict(
         step = "Looking through the entities" if dry_run else "Forgetting"
         stopped = "Stopped. What was forgotten stays so: run it again to finish."
         with scan.on_spark(step, stopped, states, ids) as spark:
+            from runtime.batch_options import TablePlace
             from runtime.spark.evict import evict as evict_on_spark
-            from runtime.spark.workers.connection import TablePlace
 
             forgotten = evict_on_spark(
                 spark,

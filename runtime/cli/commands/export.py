@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from runtime.cli.console import Screen
-from runtime.cli.counting import RowCount
+from runtime.cli.console import Screen, notes
 from runtime.cli.failures import exports_need
 from runtime.cli.options import AsJson, StoreUrl, TableName
+from runtime.cli.progress import StepProgress
 from runtime.cli.reports.tables import counted
 from runtime.cli.stores import on_table
 
@@ -44,8 +44,8 @@ def export(*, store: StoreUrl, table: TableName, to: Target, as_json: AsJson = F
         from runtime.archives.exporting import export_table
     except ModuleNotFoundError as error:
         raise exports_need(error) from error
-    with RowCount() as progress:
-        manifest = on_table(store, table, lambda opened: export_table(opened, table, to, progress.tell))
+    with StepProgress(notes(), keep_steps=False) as progress:
+        manifest = on_table(store, table, lambda opened: export_table(opened, table, to, progress.show_rows))
     screen = Screen(as_json)
     screen.give(describe(manifest, to))
     screen.show(

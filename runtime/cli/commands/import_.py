@@ -11,10 +11,10 @@ import typer
 from eventstore import connect
 from eventstore.backends.naming import table_name as check_name
 from runtime.cli.commands.export import describe
-from runtime.cli.console import Screen
-from runtime.cli.counting import RowCount
+from runtime.cli.console import Screen, notes
 from runtime.cli.failures import exports_need
 from runtime.cli.options import AsJson, StoreUrl, TableName
+from runtime.cli.progress import StepProgress
 from runtime.cli.reports.tables import counted
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def import_(*, from_: Origin, store: StoreUrl, table: TableName, as_json: AsJson
     check_name(table)
     connect(store)
     manifest = read_manifest(from_)
-    with RowCount() as progress:
+    with StepProgress(notes(), keep_steps=False) as progress:
         asyncio.run(_import(store, table, from_, manifest, progress))
     screen = Screen(as_json)
     screen.give(describe(manifest, from_))
@@ -57,10 +57,10 @@ def import_(*, from_: Origin, store: StoreUrl, table: TableName, as_json: AsJson
     )
 
 
-async def _import(store: str, name: str, folder: Path, manifest: Manifest, progress: RowCount) -> None:
+async def _import(store: str, name: str, folder: Path, manifest: Manifest, progress: StepProgress) -> None:
     from runtime.archives.exporting import check_files
     from runtime.archives.importing import import_table
 
-    check_files(folder, manifest, progress.tell)
+    check_files(folder, manifest, progress.show_rows)
     async with connect(store) as opened:
-        await import_table(await opened.table(name), name, folder, manifest, progress.tell)
+        await import_table(await opened.table(name), name, folder, manifest, progress.show_rows)

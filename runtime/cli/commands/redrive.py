@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from eventstore import Table
 from runtime.algorithms.letters.lines import Edits, Wanted
 from runtime.algorithms.letters.reading import find_letters
+from runtime.batch_options import BatchOptions
 from runtime.cli.apps import load_app
-from runtime.cli.batch_command import AlgorithmOption, BatchChoices, BatchCommand, Guard
+from runtime.cli.batch_command import BatchChoices, BatchCommand
 from runtime.cli.beginning import check_batch
 from runtime.cli.console import Screen
+from runtime.cli.declared import options_of
 from runtime.cli.letter_selection import AllOption, LetterOptions
-from runtime.cli.options import AlgorithmChoice, AppSpec, AsJson
+from runtime.cli.options import AppSpec, AsJson
 from runtime.cli.places import Place, check_out
 from runtime.cli.reports.letters import LettersReport
 from runtime.cli.stores import check_table, on_table
@@ -42,8 +44,7 @@ def redrive(
     all_: AllOption = False,
     edit: EditOption = None,
     dry_run: DryRun = False,
-    guard: Guard = False,
-    algorithm: AlgorithmOption = AlgorithmChoice.STATE_BASED,
+    given: Annotated[dict[str, Any], options_of(BatchOptions, "guard", "algorithm")],
     as_json: AsJson = False,
 ) -> None:
     r"""Handle letters again, once their cause is mended, each in its own handler.
@@ -60,7 +61,7 @@ def redrive(
     edits = Edits(()) if edit is None else Edits.of(edit.read_bytes())
     wanted = Wanted(selection, edits, only_edited=selection.is_all and not all_ and edit is not None)
     loaded = load_app(app)
-    options = batch.options(algorithm.value, guard=guard)
+    options = batch.options(**given)
     check_table(*batch.states)
     screen = Screen(as_json)
     if dry_run:

@@ -2,29 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from eventstore import connect
+from runtime.batch_options import BatchOptions
 from runtime.batches.dead_letter_limit import DeadLetterLimit
 from runtime.cli.apps import load_app
-from runtime.cli.batch_command import AlgorithmOption, BatchChoices, BatchCommand, CarriedOut, Guard
+from runtime.cli.batch_command import BatchChoices, BatchCommand, CarriedOut
 from runtime.cli.beginning import check_batch
 from runtime.cli.console import Screen
+from runtime.cli.declared import options_of
 from runtime.cli.failures import TOO_MANY_DEAD_LETTERS, NotPossibleError
 from runtime.cli.invocation import about_letters, resumable
 from runtime.cli.option_groups import LogOptions
-from runtime.cli.options import (
-    AlgorithmChoice,
-    AppSpec,
-    AsJson,
-    Draws,
-    KeepLarge,
-    Late,
-    OnDifference,
-    OnError,
-)
+from runtime.cli.options import AppSpec, AsJson
 from runtime.cli.places import check_folder, check_out
 from runtime.cli.publishing import Publishing, find_target, publish_on
 from runtime.cli.publishing_options import PublishChoices
@@ -33,29 +26,6 @@ from runtime.cli.reports.publishing import PublishingReport
 from runtime.cli.reports.tables import counted
 from runtime.errors import UsageError
 
-LateOption = Annotated[
-    Late,
-    typer.Option(
-        "--late",
-        help="What to do with an unknown message that is not newer than its stream's horizon: it may be a "
-        "duplicate of a version that was cut, and `process` may handle it twice.",
-    ),
-]
-OnErrorOption = Annotated[
-    OnError,
-    typer.Option(
-        "--on-error",
-        help="After a dead letter, go on with its stream, or hold back what is new in it: within the round "
-        "(`stop-stream`), or in all batches until it is redriven or discarded (`park`).",
-    ),
-]
-OnDifferenceOption = Annotated[
-    OnDifference,
-    typer.Option(
-        "--on-difference",
-        help="When the replay of a duplicate differs from what was recorded: make it a dead letter, or fail the batch.",
-    ),
-]
 MaxDeadLetters = Annotated[
     DeadLetterLimit | None,
     typer.Option(
@@ -71,28 +41,14 @@ Strict = Annotated[
         "--strict", help="With --max-dead-letters: hold a batch with more of them back, unpublished."
     ),
 ]
-Types = Annotated[
-    str | None,
-    typer.Option(
-        "--types",
-        metavar="TYPE,...",
-        show_default=False,
-        help="The message types that the log may hold, where its senders may send no others: messages of other types "
-        "are dead letters, type_not_allowed.",
-    ),
-]
-DrawsOption = Annotated[
-    Draws | None,
-    typer.Option(
-        "--draws",
-        show_default=False,
-        help="For a new table: `keyed` gives it a secret, so that no sender can foresee guids, ids of outputs and "
-        "random numbers; plain by default. A table stays as it is.",
-    ),
-]
 MustExist = Annotated[
     bool, typer.Option("--must-exist", help="Refuse a table that is not there yet, instead of making it.")
 ]
+
+
+_OF_RUN = options_of(
+    BatchOptions, "late", "on_error", "on_difference", "guard", "keep_large", "types", "draws", "algorithm"
+)
 
 
 def run(
@@ -101,16 +57,9 @@ def run(
     log: LogOptions,
     batch: BatchChoices,
     must_exist: MustExist = False,
-    late: LateOption = Late.REFUSE,
-    on_error: OnErrorOption = OnError.CONTINUE,
-    on_difference: OnDifferenceOption = OnDifference.DEAD_LETTER,
+    given: Annotated[dict[str, Any], _OF_RUN],
     max_dead_letters: MaxDeadLetters = None,
     strict: Strict = False,
-    guard: Guard = False,
-    keep_large: KeepLarge = None,
-    types: Types = None,
-    draws: DrawsOption = None,
-    algorithm: AlgorithmOption = AlgorithmChoice.STATE_BASED,
     publishing: PublishChoices,
     as_json: AsJson = False,
 ) -> None:
@@ -128,22 +77,13 @@ def run(
     """
     loaded = load_app(app)
     options = batch.options(
-        algorithm.value,
-        late=late.value,
-        on_error=on_error.value,
-        on_difference=on_difference.value,
-        guard=guard,
-        keep_large=keep_large,
-        types=split_types(types),
-        draws=None if draws is None else draws.value,
-        max_dead_letters=_held_back_by(max_dead_letters, strict=strict),
-        **log.named(),
+        **given, **log.named(), max_dead_letters=_held_back_by(max_dead_letters, strict=strict)
     )
     options.types_of(loaded)
     log_bytes = log.check(batch.spark.place)
     check_out(batch.out, batch.spark.place)
-    if keep_large is not None:
-        check_folder(keep_large, batch.spark.place, "What is too large", "--keep-large")
+    if options.keep_large is not None:
+        check_folder(options.keep_large, batch.spark.place, "What is too large", "--keep-large")
     is_there = check_batch(loaded, batch.states, options, batch.batch_id, batch.out, must_exist=must_exist)
     _target(publishing, "", batch)  # what is no target is refused before the batch is announced
     screen = Screen(as_json)
@@ -158,11 +98,6 @@ def run(
         if target is not None:
             _publish(target, done, batch, screen)
     _judge(screen, done.report, max_dead_letters)
-
-
-def split_types(types: str | None) -> list[str] | None:
-    """Return the message types that were named, None when none were."""
-    return None if types is None else [each.strip() for each in types.split(",")]
 
 
 def _target(publishing: PublishChoices, batch_id: str, batch: BatchChoices) -> Publishing | None:

@@ -6,32 +6,20 @@ from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
 from functools import partial
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from runtime.batch_options import BatchOptions
 from runtime.batches.dead_letter_limit import DeadLetterLimit
 from runtime.cli.apps import load_app
-from runtime.cli.batch_command import AlgorithmOption, Guard, MicroBatchChoices
+from runtime.cli.batch_command import MicroBatchChoices
 from runtime.cli.beginning import check_batch
-from runtime.cli.commands.run import (
-    DrawsOption,
-    LateOption,
-    OnDifferenceOption,
-    OnErrorOption,
-    Types,
-    split_types,
-)
 from runtime.cli.console import Screen
+from runtime.cli.declared import options_of
 from runtime.cli.durations import parse_duration
 from runtime.cli.message_logs import check_source
-from runtime.cli.options import (
-    AlgorithmChoice,
-    AppSpec,
-    Late,
-    OnDifference,
-    OnError,
-)
+from runtime.cli.options import AppSpec
 from runtime.cli.places import check_folder, check_out
 from runtime.cli.publishing import find_target, tell_of_keys
 from runtime.cli.publishing_options import PublishChoices
@@ -41,7 +29,6 @@ from runtime.errors import UsageError
 if TYPE_CHECKING:
     from handlers import App
     from runtime.batches.record import BatchRecord
-    from runtime.spark.batch_options import BatchOptions
     from runtime.spark.streaming.micro_batches import PublishEpoch
     from runtime.spark.streaming.query import Stream, Trigger
 
@@ -155,20 +142,19 @@ class StreamChoices:
         return None if self.trigger is None else timedelta(seconds=self.trigger / _MICROSECONDS)
 
 
+_OF_STREAM = options_of(
+    BatchOptions, "late", "on_error", "on_difference", "guard", "types", "draws", "algorithm"
+)
+
+
 def stream(
     *,
     app: AppSpec,
     choices: StreamChoices,
     batch: MicroBatchChoices,
     publishing: PublishChoices,
-    late: LateOption = Late.REFUSE,
-    on_error: OnErrorOption = OnError.CONTINUE,
-    on_difference: OnDifferenceOption = OnDifference.DEAD_LETTER,
+    given: Annotated[dict[str, Any], _OF_STREAM],
     max_dead_letters: MaxDeadLetters = None,
-    guard: Guard = False,
-    types: Types = None,
-    draws: DrawsOption = None,
-    algorithm: AlgorithmOption = AlgorithmChoice.STATE_BASED,
 ) -> None:
     r"""Run the handlers of an app over the files that come into a folder, micro-batch by micro-batch.
 
@@ -185,16 +171,8 @@ def stream(
     """
     trigger = choices.how_often
     loaded = load_app(app)
-    options = batch.options(
-        algorithm.value,
-        late=late.value,
-        on_error=on_error.value,
-        on_difference=on_difference.value,
-        max_dead_letters=None if max_dead_letters is None else str(max_dead_letters),
-        guard=guard,
-        types=split_types(types),
-        draws=None if draws is None else draws.value,
-    )
+    limit = None if max_dead_letters is None else str(max_dead_letters)
+    options = batch.options(**given, max_dead_letters=limit)
     options.types_of(loaded)
     written = {"--out": batch.out, "--checkpoint": choices.checkpoint}
     check_source(choices.source, batch.spark.place, written)
@@ -223,8 +201,8 @@ def _stream(
     screen: Screen,
     publisher: PublishEpoch | None,
 ) -> Stream:
+    from runtime.batch_options import TablePlace
     from runtime.spark.streaming.query import Stream
-    from runtime.spark.workers.connection import TablePlace
 
     return Stream(
         app,
@@ -246,8 +224,8 @@ def _publisher(
     sending = publishing.sending()
     if publishing.publish is None:
         return None
+    from runtime.batch_options import TablePlace
     from runtime.spark.publishing import PublishTo
-    from runtime.spark.workers.connection import TablePlace
 
     found = find_target(publishing.publish, choices.query, batch.states, sending)
     tell_of_keys(found)

@@ -5,18 +5,21 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from eventstore import Table
+from runtime.batch_options import BatchOptions
 from runtime.batches.ledger import Ledger
+from runtime.batches.record import STATE_BASED
 from runtime.cli.apps import load_app
-from runtime.cli.batch_command import AlgorithmOption, BatchChoices, BatchCommand
+from runtime.cli.batch_command import BatchChoices, BatchCommand
 from runtime.cli.beginning import check_batch
 from runtime.cli.console import Screen
+from runtime.cli.declared import options_of
 from runtime.cli.durations import parse_duration
-from runtime.cli.options import AlgorithmChoice, AsJson
+from runtime.cli.options import AsJson
 from runtime.cli.places import check_out
 from runtime.cli.reports.tables import counted
 from runtime.cli.stores import check_table, on_table
@@ -66,7 +69,7 @@ class SweepChoices(BatchChoices):
 def sweep(
     *,
     app: SweptApp = "",
-    algorithm: AlgorithmOption = AlgorithmChoice.STATE_BASED,
+    given: Annotated[dict[str, Any], options_of(BatchOptions, "algorithm")],
     batch: SweepChoices,
     older_than: OlderThan = "1h",  # type: ignore[assignment] # parsed like what is typed
     as_json: AsJson = False,
@@ -88,15 +91,16 @@ def sweep(
     three for each with something left.
     """
     age, screen = timedelta(microseconds=older_than), Screen(as_json)
-    if algorithm is not AlgorithmChoice.STATE_BASED:
-        _sweep_outboxes(app, algorithm, batch, age, screen)
+    if given["algorithm"] != STATE_BASED:
+        _sweep_outboxes(app, given["algorithm"], batch, age, screen)
         return
-    if batch.documents is None:
+    documents = batch.given["documents"]
+    if documents is None:
         raise UsageError(
             "State-based, no outputs are stored that could be swept: run the messages again, or the batch that died "
             "with its id. To delete documents that do not count, say with --documents where they are."
         )
-    swept = on_table(*batch.states, partial(_sweep_documents, existing_documents(batch.documents), age))
+    swept = on_table(*batch.states, partial(_sweep_documents, existing_documents(documents), age))
     screen.give({"attempts": swept.attempts, "documents": swept.documents})
     screen.show(
         f"Deleted {counted(swept.documents, 'document')} of {counted(swept.attempts, 'attempt')} that never committed."
@@ -112,13 +116,11 @@ async def _sweep_documents(documents: DocumentStore, age: timedelta, table: Tabl
     return await DocumentSweep(table, documents, system_clock, retries, open_batches).sweep(age)
 
 
-def _sweep_outboxes(
-    app: str, algorithm: AlgorithmChoice, batch: SweepChoices, age: timedelta, screen: Screen
-) -> None:
+def _sweep_outboxes(app: str, algorithm: str, batch: SweepChoices, age: timedelta, screen: Screen) -> None:
     if not app or not batch.out:
-        raise UsageError(f"To sweep a table of the algorithm {algorithm.value}, give --app and --out.")
+        raise UsageError(f"To sweep a table of the algorithm {algorithm}, give --app and --out.")
     loaded = load_app(app)
-    options = batch.options(algorithm.value)
+    options = batch.options(algorithm=algorithm)
     check_table(*batch.states)
     check_out(batch.out, batch.spark.place)
     check_batch(loaded, batch.states, options, batch.batch_id, batch.out, must_exist=True)

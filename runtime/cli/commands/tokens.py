@@ -54,8 +54,8 @@ def issue(
     but two logs must not hold the same message. One request for each delivery.
     """
     loaded = load_app(app)
+    from runtime.batch_options import TablePlace
     from runtime.spark.issuing import issue_tokens
-    from runtime.spark.workers.connection import TablePlace
 
     states, named = Place(store, table), Named(token_store, token_table)
     tokens = place(named, states, spark.place) or TablePlace(*states)

@@ -60,7 +60,7 @@ def truncate(
     with spark.working("Stopped. All streams can be read: run it again to finish.") as (session, progress):
         by = "" if choices.is_given else " by the policies of the table"
         progress.step(f"{'Looking through the streams' if choices.dry_run else 'Cutting'}{by}")
-        done = cut(session, store=store, table=table, show=progress.show_streams, **asdict(choices))
+        done = cut(session, store=store, table=table, **asdict(choices))
         progress.done()
         found = TruncationReport(done.counts, done.requests, choices.dry_run)
         screen.put(found)

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from eventstore import connect
+from runtime.batch_options import BatchOptions
 from runtime.cli.apps import load_app
 from runtime.cli.console import Screen
+from runtime.cli.declared import options_of
 from runtime.cli.failures import FAILED
 from runtime.cli.option_groups import LimitOptions, LogOptions, SparkOptions
-from runtime.cli.options import AppSpec, AsJson, Limit, MaxRounds, Partitions, StoreUrl, TableName
+from runtime.cli.options import AppSpec, AsJson, Limit, StoreUrl, TableName
 from runtime.cli.reports.verification import VerifyReport
 from runtime.cli.stores import check_table
 
@@ -44,15 +46,14 @@ Export = Annotated[
 ]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Extent:
     """How much is verified, and in how many partitions."""
 
     sample: SampleOption = 1.0
     seed: Seed = 0
     cascade: Cascade = False
-    max_rounds: MaxRounds = 100
-    partitions: Partitions = None
+    given: Annotated[dict[str, Any], options_of(BatchOptions, "max_rounds", "partitions")]
 
 
 def verify(
@@ -90,7 +91,10 @@ def verify(
     from runtime.spark.workers.connection import check_scope
 
     options = {
-        **asdict(extent),
+        "sample": extent.sample,
+        "seed": extent.seed,
+        "cascade": extent.cascade,
+        **extent.given,
         **log.named(),
         "limits": limits.limits(),
         "export": None if export is None else str(export),
@@ -100,8 +104,9 @@ def verify(
     log_bytes = log.check(spark.place)
     check_table(store, table)
     with spark.working("Stopped. Nothing was written.", log_bytes) as (session, progress):
-        shown = {"step": progress.step, "progress": progress.show_messages}
-        found = compare(session, log.messages, loaded, store=store, table=table, **shown, **options)
+        found = compare(
+            session, log.messages, loaded, store=store, table=table, step=progress.step, **options
+        )
         report = VerifyReport.of(found, limit)
         progress.done()
         Screen(as_json).put(report)

@@ -57,7 +57,7 @@ class Stage:
 
         spark, progress = self.shown
         progress.step("Reading the log")
-        options = BatchOptions(cascade=True, step=progress.step, progress=progress.show_messages)
+        options = BatchOptions(cascade=True, step=progress.step)
         batch = Batch(spark, self.app, self.folder.store, TABLE, self.folder.outcomes, options)
         result = batch.run(str(self.folder.log(log)), batch_id)
         report = BatchReport.of(result)

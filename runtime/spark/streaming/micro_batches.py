@@ -9,17 +9,17 @@ from dataclasses import dataclass, field, replace
 from pyspark.sql import DataFrame, SparkSession
 
 from handlers import App
+from runtime.batch_options import BatchOptions, TablePlace
 from runtime.batches.ledger import Ledger
 from runtime.batches.record import BatchRecord, BatchStatus
-from runtime.spark.batch_options import BatchOptions
-from runtime.spark.logs.routing import group
-from runtime.spark.passes import Work
-from runtime.spark.rounds import Round, Rounds
+from runtime.spark.logs.route import group
+from runtime.spark.rounds import Rounds, Work
 from runtime.spark.sessions.kinds import cores_of
 from runtime.spark.sessions.settings import keep_job_settings
 from runtime.spark.streaming.admission import Admission
 from runtime.spark.streaming.placing import EpochPlaces
-from runtime.spark.workers.connection import Connection, TablePlace, open_table
+from runtime.spark.workers.connection import Connection, open_table
+from runtime.spark.workers.job import FoldJob
 
 _START_AGAIN = "start the query again"
 
@@ -109,11 +109,11 @@ class MicroBatches:
 
     def _handle(self, rounds: Rounds, messages: DataFrame, epoch: int, what: str) -> BatchRecord:
         record = rounds.enter(self.admission.batch_id(epoch), what)
-        return rounds.end(record, self._first_round(rounds, messages))
+        return rounds.end(record, self._work(rounds, messages, rounds.job(record)))
 
-    def _first_round(self, rounds: Rounds, messages: DataFrame) -> Round:
-        grouped, types = group(messages, rounds.partitions), self.options.types_of(self.app)
-        return lambda job: Work(grouped, replace(job, types=types).fold, is_planned_once=True)
+    def _work(self, rounds: Rounds, messages: DataFrame, job: FoldJob) -> Work:
+        job = replace(job, types=self.options.types_of(self.app))
+        return Work(group(messages, rounds.partitions), job.fold, is_planned_once=True)
 
     def _rounds(self, messages: DataFrame) -> Rounds:
         spark = messages.sparkSession

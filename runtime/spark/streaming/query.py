@@ -14,12 +14,12 @@ from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
 from handlers import App
+from runtime.batch_options import BatchOptions, TablePlace
 from runtime.batches.record import BatchRecord, check_id
 from runtime.errors import BatchFailedError, UsageError
-from runtime.spark.batch_options import BatchOptions
-from runtime.spark.folders import absolute_folder
-from runtime.spark.logs.log import normalise
-from runtime.spark.logs.routing import find_routes
+from runtime.spark.commit import absolute_folder
+from runtime.spark.logs.normalise import normalise
+from runtime.spark.logs.route import find_routes
 from runtime.spark.sessions.failures import explain
 from runtime.spark.sessions.kinds import is_connect
 from runtime.spark.sessions.settings import job_settings
@@ -27,7 +27,7 @@ from runtime.spark.streaming.admission import Admission
 from runtime.spark.streaming.checkpoint import Checkpoint
 from runtime.spark.streaming.micro_batches import MicroBatches, PublishEpoch, no_report
 from runtime.spark.streaming.placing import EpochPlaces
-from runtime.spark.workers.connection import TablePlace, check_reach, open_table
+from runtime.spark.workers.connection import check_reach, open_table
 
 if TYPE_CHECKING:
     from runtime.spark.publishing import PublishTo

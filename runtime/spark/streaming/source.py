@@ -8,6 +8,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
 from runtime.errors import LogError
+from runtime.spark.logs.read import lines_of
 from runtime.spark.schemas import OUTCOMES
 from runtime.spark.sessions.failures import failing_as
 
@@ -42,8 +43,7 @@ def open_source(
     where = f"The folder {folder} cannot be read as a stream of {format_} files"
     with failing_as(lambda sentence: LogError(f"{where}: {sentence}")):
         if format_ == "json":
-            lines = reader.text(folder)
-            return lines.where(sf.trim("value") != "").select(sf.col("value").alias("line"))
+            return lines_of(reader.text(folder))
         if format_ == "outcomes":
             return published_outputs(reader.schema(OUTCOMES).parquet(folder))
         schema = spark.read.option("recursiveFileLookup", True).parquet(folder).schema

@@ -6,14 +6,13 @@ import atexit
 import os
 import threading
 from collections.abc import Coroutine, Iterable, Iterator
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pyspark.sql import SparkSession
 
 from eventstore import Scope, Store, Table, connect, drive
-from eventstore.connect import portable_url
 from eventstore.port import MayBeReplaced
+from runtime.batch_options import TablePlace
 from runtime.errors import UsageError
 from runtime.spark.sessions.kinds import master_of, may_be_local
 from runtime.spark.workers.concurrency import ConcurrencyLimit, Wait
@@ -23,18 +22,6 @@ if TYPE_CHECKING:
     from runtime.spark.workers.event_loop import EventLoop
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True)
-class TablePlace:
-    """Where a table is: the url of its store, and its name."""
-
-    store: str = field(repr=False)
-    table: str
-
-    def for_workers(self) -> TablePlace:
-        """Return the place with a url that means the same store on the workers. It may hold a secret."""
-        return TablePlace(portable_url(self.store), self.table)
 
 
 _connections: dict[tuple[int, int, TablePlace, TablePlace | None], Connection] = {}

@@ -6,7 +6,7 @@ store on the network one event loop, as long as it lives.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Mapping
+from collections.abc import Collection, Coroutine, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -14,8 +14,15 @@ import pyarrow as pa
 
 from eventstore import Table
 from handlers import App
-from runtime.algorithms.choice import AlgorithmName, BatchAlgorithm, Dependencies, make_batch_algorithms
+from runtime.algorithms.choice import (
+    AlgorithmName,
+    BatchAlgorithm,
+    Dependencies,
+    make_batch_algorithms,
+    make_outboxes,
+)
 from runtime.algorithms.letters.of_table import TableLetters
+from runtime.batch_options import TablePlace, Wrap
 from runtime.batches.context import BatchContext
 from runtime.batches.seen import NOTHING
 from runtime.clock import Clock, system_clock
@@ -23,22 +30,20 @@ from runtime.documents.opening import open_documents
 from runtime.errors import StoredDataError
 from runtime.messages.deliveries import Delivery
 from runtime.messages.limits import MessageLimits
+from runtime.messages.message_ids import id_key
 from runtime.messages.outcome import Outcome, Reason, dead_letter
 from runtime.messages.outcomes import Outcomes
 from runtime.messages.parsing import not_allowed, prepare_all, unroutable
 from runtime.spark.workers.buffer import Buffer
 from runtime.spark.workers.concurrency import ConcurrencyLimit, Wait
-from runtime.spark.workers.connection import Connection, TablePlace, open_table
+from runtime.spark.workers.connection import Connection, open_table
 from runtime.spark.workers.deliveries import Group, groups
 from runtime.spark.workers.garbage import rare_collections
 from runtime.spark.workers.letters import letter_groups
-from runtime.spark.workers.meter import Address, Meter
-from runtime.spark.workers.outcomes import OutcomeWriter
+from runtime.spark.workers.outcomes import OutcomeWriter, to_arrow
 from runtime.spark.workers.supervision import Supervision, supervising
 from runtime.storage.damage import placed
 from runtime.storage.stream import is_key
-
-Wrap = Callable[[Table], Table]
 
 
 class Opened(NamedTuple):
@@ -51,15 +56,7 @@ class Opened(NamedTuple):
 
 @dataclass(frozen=True)
 class FoldJob:
-    """All that a worker needs to fold a partition of deliveries.
-
-    `in_flight` bounds how many streams a worker works on at once: on the network there are fewer when the store answers
-    slowly, and on SQLite they share a commit. `wrap` is put around each table, for example to count its requests or to
-    place faults. `deduplication_store` and `token_store` are where these are, None for the table of the states.
-    `types` are those that the log may hold, None for all. `counts` is where the driver is told how far the work is.
-    `supervision` bounds handlers, None leaves them alone.
-    `documents` is the url of the store of documents, None when there is none.
-    """
+    """All that a worker needs to fold a partition of deliveries."""
 
     app: App
     store: str = field(repr=False)
@@ -67,14 +64,26 @@ class FoldJob:
     batch: BatchContext
     clock: Clock = system_clock
     in_flight: int = 32
+    """How many streams a worker works on at once at most: on the network fewer while the store answers slowly."""
+
     wrap: Wrap | None = None
+    """Is put around each table, for example to count its requests or to inject faults."""
+
     algorithm: AlgorithmName = "state-based"
     deduplication_store: TablePlace | None = None
+    """Where the ids are, None for the table of the states."""
+
     token_store: TablePlace | None = None
+    """Where the tokens are, None for the table of the states."""
+
     types: Collection[str] | None = None
-    counts: Address | None = None
+    """The message types that the log may hold, None for all."""
+
     supervision: Supervision | None = None
+    """Bounds the time and memory of handlers; None does not."""
+
     documents: str | None = field(default=None, repr=False)
+    """The url of the store of documents, None when there is none."""
 
     def open(self) -> Opened:
         """Return this worker's connection, with what the algorithm is made of."""
@@ -101,12 +110,35 @@ class FoldJob:
         """Handle the letters of a partition, stream by stream, and give their outcomes."""
         return self._fold(letter_groups(batches))
 
-    def _fold(self, given: Iterable[Group]) -> Iterator[pa.RecordBatch]:
-        meter = Meter(self.counts, self.app, each=self.batch.is_redrive)
-        with supervising(self.app, self.supervision, meter.tell_of) as app:
-            yield from replace(self, app=app)._fold_supervised(given, meter)  # noqa: SLF001 - its own
+    def finish(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Finish the messages of each entity that comes in: the second pass. Yield the number of entities."""
+        connection, concurrency, dependencies = self.open()
+        algorithms = make_outboxes(self.algorithm, dependencies)
+        work = (
+            algorithms[row["handler"]].finish(
+                row["business_id"], list(map(id_key, sorted(row["message_ids"])))
+            )
+            for row in _rows(batches)
+        )
+        finished = sum(1 for _ in connection.run_all(work, concurrency))
+        yield pa.RecordBatch.from_pydict({"entities": pa.array([finished], pa.int64())})
 
-    def _fold_supervised(self, given: Iterable[Group], meter: Meter) -> Iterator[pa.RecordBatch]:
+    def sweep(self, latest: int, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield the outcomes of the unfinished messages of each entity that comes in.
+
+        Single messages count when they were handled at `latest`, in microseconds, or before.
+        """
+        connection, concurrency, dependencies = self.open()
+        algorithms = make_outboxes(self.algorithm, dependencies)
+        work = (algorithms[row["handler"]].unfinished(row["business_id"], latest) for row in _rows(batches))
+        for outcomes in connection.run_all(work, concurrency):
+            yield to_arrow([Outcomes.of(outcomes)])
+
+    def _fold(self, given: Iterable[Group]) -> Iterator[pa.RecordBatch]:
+        with supervising(self.app, self.supervision) as app:
+            yield from replace(self, app=app)._fold_supervised(given)  # noqa: SLF001 - its own
+
+    def _fold_supervised(self, given: Iterable[Group]) -> Iterator[pa.RecordBatch]:
         connection, concurrency, dependencies = self.open()
         kit = _Kit(
             self.app,
@@ -115,7 +147,6 @@ class FoldJob:
             make_batch_algorithms(self.algorithm, dependencies),
             TableLetters(dependencies.table, self.batch, self.clock, dependencies.retries),
             Buffer(),
-            meter,
             self.batch.limits,
         )
         writer = OutcomeWriter()
@@ -126,7 +157,6 @@ class FoldJob:
                 while writer.is_full:
                     yield writer.flush()
             yield writer.flush()
-        kit.meter.tell()
 
 
 class _Kit(NamedTuple):
@@ -138,7 +168,6 @@ class _Kit(NamedTuple):
     algorithms: Mapping[str, BatchAlgorithm]
     letters: TableLetters
     buffer: Buffer
-    meter: Meter
     limits: MessageLimits
 
 
@@ -170,7 +199,6 @@ class _Stream:
         if group.is_followed:
             self._seen = self._seen.between_groups(outcomes)
         self._kit.buffer.release(group.size)
-        self._kit.meter.add(group)
         return outcomes
 
     async def _outcomes(self, group: Group) -> Outcomes:
@@ -206,6 +234,11 @@ def _has_stream(group: Group) -> bool:
         and group.business_id is not None
         and is_key(f"{group.handler}-{group.business_id}")
     )
+
+
+def _rows(batches: Iterable[pa.RecordBatch]) -> Iterator[dict[str, Any]]:
+    for batch in batches:
+        yield from batch.to_pylist()
 
 
 def _unchanged(table: Table) -> Table:

@@ -212,23 +212,6 @@ class OutcomeCounts:
         return Part(name, size, dict(self._statuses), self._outputs, self._routable)
 
 
-def parts_among(sizes: Mapping[str, int]) -> dict[str, int]:
-    """Return the files of outcomes among those of a folder."""
-    return {name: size for name, size in sizes.items() if name.endswith(SUFFIX)}
-
-
-def count_file(folder: Folder, name: str, types: Collection[str]) -> Part:
-    """Read of a file of outcomes what is needed to count them."""
-    from pyarrow import parquet  # noqa: PLC0415 - as above
-
-    counts = OutcomeCounts(types)
-    with folder.read(name) as file:
-        columns = ["status", "outputs.list.element.type"]
-        for outcomes in parquet.ParquetFile(file).iter_batches(columns=columns):
-            counts.add(outcomes)
-    return counts.part(name, folder.size(name))
-
-
 _ARROW = pa.schema(
     [
         ("name", pa.string()),

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
 
 from eventstore import connect
+from runtime.batch_options import TablePlace, Wrap
 from runtime.clock import Clock, system_clock
 from runtime.errors import TargetError
 from runtime.publishing.outputs import BatchOutputs, OutcomeFile
@@ -24,9 +25,6 @@ from runtime.publishing.runner import PublishOptions, Runner
 from runtime.publishing.slices import Slices, cut, slice_numbers
 from runtime.publishing.tally import Tally
 from runtime.spark.schemas import OUTPUT
-from runtime.spark.workers.connection import TablePlace
-from runtime.spark.workers.job import Wrap
-from runtime.spark.workers.meter import Address, Teller
 
 OpenTarget = Callable[[], Target]
 
@@ -72,17 +70,13 @@ class RouteJob:
 
 @dataclass(frozen=True)
 class SendJob:
-    """All that a worker needs to send slices. `dead` are tokens of claims that are not waited for.
-
-    `counts` is where the driver is told how far it is.
-    """
+    """All that a worker needs to send slices. `dead` are tokens of claims that are not waited for."""
 
     place: TablePlace = field(repr=False)
     open_target: OpenTarget = field(repr=False)
     publication: Publication
     options: PublishOptions
     dead: frozenset[str]
-    counts: Address | None = None
     clock: Clock = system_clock
     wrap: Wrap | None = None
 
@@ -95,8 +89,6 @@ class SendJob:
                 yield pa.RecordBatch.from_pylist([row], _ARROW_SENT)
 
     async def _send(self, mine: Slices) -> dict[str, object]:
-        teller = Teller(self.counts)
-        tally = Tally(None, _Telling(teller))
         async with connect(self.place.store) as store:
             table = await store.table(self.place.table, make=False)
             runner = Runner(
@@ -105,7 +97,7 @@ class SendJob:
                 mine,
                 self.open_target(),
                 options=self.options,
-                tally=tally,
+                tally=Tally(None, None),
                 clock=self.clock,
             )
             error = None
@@ -113,21 +105,7 @@ class SendJob:
                 await runner.run(self.dead)
             except TargetError as stopped:  # which Spark would try again, as often as a target was by now
                 error = str(stopped)
-        teller.tell()
         return {"slices": runner.sender.slices, "outputs": runner.sender.outputs, "error": error}
-
-
-class _Telling:
-    """Tells the driver how many outputs are sent more than when it was last told."""
-
-    def __init__(self, teller: Teller) -> None:
-        self._teller = teller
-        self._told = 0
-
-    def __call__(self, sent: int, of: int | None) -> None:
-        del of
-        self._teller.add(messages=sent - self._told)
-        self._told = sent
 
 
 _ARROW_SENT = pa.schema([("slices", pa.int64()), ("outputs", pa.int64()), ("error", pa.string())])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -22,12 +22,12 @@ class Supervision:
 
 
 @contextmanager
-def supervising(app: App, how: Supervision | None, tell: Callable[[str], None]) -> Iterator[App]:
-    """Yield the app with its handlers under supervision; `tell` is told the ids of messages that take long."""
+def supervising(app: App, how: Supervision | None) -> Iterator[App]:
+    """Yield the app with its handlers under supervision."""
     if how is None or threading.current_thread() is not threading.main_thread():
         yield app
         return
     context = TaskContext.get()
     is_retry = context is not None and context.attemptNumber() > 0
-    with bounded_memory(how.memory), Watch(how.seconds, tell, is_retry=is_retry) as watch:
+    with bounded_memory(how.memory), Watch(how.seconds, is_retry=is_retry) as watch:
         yield supervised(app, watch)

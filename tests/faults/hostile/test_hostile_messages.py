@@ -8,7 +8,7 @@ import signal
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
-from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -18,14 +18,15 @@ from eventstore import Table, connect
 from runtime import Outcome, Output, Processor
 from runtime.algorithms.choice import AlgorithmName
 from runtime.algorithms.outbox.tokens import TokenStore, first_name, first_tokens, with_token
+from runtime.batch_options import TablePlace
 from runtime.batches.context import BatchContext
 from runtime.messages.message_ids import canonical
 from runtime.messages.parsing import business_id_of
-from runtime.spark.workers.connection import Connection, TablePlace
+from runtime.spark.workers import supervision
+from runtime.spark.workers.connection import Connection
 from runtime.spark.workers.job import FoldJob
 from runtime.spark.workers.supervision import Supervision
 from runtime.storage.listing import summaries
-from runtime.supervision.note import leave
 from tests.faults.hostile.app import app
 from tests.faults.hostile.corpus import End, HostileMessage, messages, packed_messages
 from tests.faults.without_spark import fold_schema
@@ -55,7 +56,7 @@ def rows(given: Sequence[HostileMessage]) -> Iterator[dict[str, Any]]:
 
 
 def fold(
-    folder: Path, place: TablePlace, algorithm: AlgorithmName, given: Sequence[HostileMessage], body: Any
+    place: TablePlace, algorithm: AlgorithmName, given: Sequence[HostileMessage], body: Any
 ) -> Counter[End]:
     """Return how messages end in one partition of a batch."""
     routed = sorted(rows(given), key=lambda row: (row["handler"], row["business_id"] or ""))
@@ -69,17 +70,13 @@ def fold(
         row["headers"] = json.dumps(headers) if headers else None
     connection.close()
     table = pa.Table.from_pylist(routed, fold_schema(body))
-    notes = f"{folder}/notes"
-    for message in given:
-        if message.end == "handler_crashed":  # as a worker does that it has killed
-            leave(notes, message.columns["message_id"].encode())
     job = FoldJob(
         app,
         place.store,
         place.table,
         BatchContext("night"),
         algorithm=algorithm,
-        supervision=Supervision(QUICK.total_seconds(), None, notes),
+        supervision=Supervision(QUICK.total_seconds(), None),
     )
     found = [row for batch in job.fold(table.to_batches()) for row in batch.to_pylist()]
     return Counter((row["message_id"], row["reason"] or row["status"]) for row in found)
@@ -89,11 +86,18 @@ def expected(given: Sequence[HostileMessage]) -> Counter[End]:
     return Counter(end for message in given for end in message.ends)
 
 
+@pytest.fixture(autouse=True)
+def a_retried_task(monkeypatch):
+    """Run tasks as if a worker had died before: calls are made in a copy of the process first."""
+    context = SimpleNamespace(attemptNumber=lambda: 1)
+    monkeypatch.setattr(supervision, "TaskContext", SimpleNamespace(get=lambda: context))
+
+
 @pytest.mark.parametrize("algorithm", ONE_QUICKLY)
 def test_in_a_partition_of_a_batch(tmp_path, algorithm):
     place = TablePlace(f"sqlite:///{tmp_path}/store.db", "games")
 
-    assert fold(tmp_path, place, algorithm, messages(), TEXT) == expected(messages())
+    assert fold(place, algorithm, messages(), TEXT) == expected(messages())
 
 
 @pytest.mark.thorough
@@ -101,7 +105,7 @@ def test_in_a_partition_of_a_batch(tmp_path, algorithm):
 def test_in_a_partition_of_a_batch_with_msgpack(tmp_path, algorithm):
     place, given = TablePlace(f"sqlite:///{tmp_path}/store.db", "games"), packed_messages()
 
-    assert fold(tmp_path, place, algorithm, given, PACKED) == expected(given)
+    assert fold(place, algorithm, given, PACKED) == expected(given)
 
 
 @pytest.mark.thorough
@@ -109,14 +113,14 @@ def test_in_a_partition_of_a_batch_with_msgpack(tmp_path, algorithm):
 def test_in_a_partition_of_a_batch_on_azurite(tmp_path, azurite_url, algorithm):
     given = messages()
 
-    assert fold(tmp_path, TablePlace(azurite_url, new_name()), algorithm, given, TEXT) == expected(given)
+    assert fold(TablePlace(azurite_url, new_name()), algorithm, given, TEXT) == expected(given)
 
 
 @pytest.mark.thorough
 def test_those_that_are_processed_make_a_version_each_and_the_others_none(tmp_path):
     place = TablePlace(f"sqlite:///{tmp_path}/store.db", "games")
     given = messages()
-    fold(tmp_path, place, "state-based", given, TEXT)
+    fold(place, "state-based", given, TEXT)
 
     async def count(table: Table) -> int:
         return sum([each.head.versions async for each in summaries(table)])

@@ -13,10 +13,10 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from handlers import App
+from runtime.batch_options import TablePlace
 from runtime.file_systems import open_folder
 from runtime.spark import run_batch
 from runtime.spark.issuing import Issued, issue_tokens
-from runtime.spark.workers.connection import TablePlace
 from samples.shooting_range import app as shooting_range
 from tests.support.clocks import FrozenClock
 from tests.support.logs import generated

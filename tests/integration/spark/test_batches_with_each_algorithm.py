@@ -6,9 +6,8 @@ import pytest
 
 from eventstore import connect
 from eventstore.backends.azure.account import account_of
+from runtime.batch_options import BatchOptions, TablePlace
 from runtime.batches.ledger import Ledger
-from runtime.spark.batch_options import BatchOptions
-from runtime.spark.workers.connection import TablePlace
 from tests.integration.spark.conftest import NIGHT
 from tests.support.outcomes import Left, by_status, entities, left, without_tokens
 

@@ -9,7 +9,7 @@ from random import Random
 import pytest
 from pyspark.sql import SparkSession
 
-from runtime.spark.logs.keys import Place, find, read
+from runtime.spark.logs.route import Place, find, read
 
 TOP, NESTED = ("id",), ("player", "name")
 

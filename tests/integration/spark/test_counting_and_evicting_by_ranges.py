@@ -11,6 +11,7 @@ from runtime import Envelope, Processor
 from runtime.algorithms.counts import TableCount, count_objects, count_rows
 from runtime.algorithms.state_based.truncation import truncate_stream
 from runtime.algorithms.state_based.truncation_rules import DAY, TruncationRules
+from runtime.batch_options import TablePlace
 from runtime.batches.ledger import Ledger
 from runtime.cleanup.checking import Checked, check_table
 from runtime.cleanup.window import Windows, windows
@@ -18,7 +19,6 @@ from runtime.errors import UsageError
 from runtime.retries import RetryPolicy
 from runtime.spark.evict import evict
 from runtime.spark.scan import ForEachRange, scan
-from runtime.spark.workers.connection import TablePlace
 from runtime.storage.listing import stream_keys
 from samples.shooting_range import app
 from tests.integration.spark.conftest import NIGHT

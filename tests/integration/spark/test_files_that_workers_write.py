@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
@@ -11,11 +12,10 @@ import pytest
 from pyarrow import parquet
 from pyspark.sql import functions as sf
 
-from runtime.batches.marks import mark_of
+from runtime.batch_options import BatchOptions
 from runtime.batches.record import BatchRecord
 from runtime.spark import Batch
-from runtime.spark.batch_options import BatchOptions
-from runtime.spark.folders import BatchFolders
+from runtime.spark.commit import BatchFolders
 from runtime.spark.workers.parts import PART, Fold, Part, PartJob
 from samples.shooting_range import app
 from tests.integration.spark.conftest import Place
@@ -85,47 +85,6 @@ def test_they_look_as_if_spark_had_written_them(place, chance):
     assert written[0] == written[1]
 
 
-@pytest.mark.thorough
-def test_a_round_that_an_older_version_has_put_in_place_is_taken_over(place, chance):
-    # Given a batch that died with its first round in place, which Spark has written
-    log = mixed_log(place, chance)
-    expected = run(place.beside("undisturbed"), log, cascade=True)
-
-    def die(step: str) -> None:
-        if step == "Round 0: recording in the ledger":
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        run(place, log, cascade=True, step=die)
-    mark = as_an_older_version_wrote(place)
-
-    # When it goes on
-    resumed = run(place, log, cascade=True)
-
-    # Then that round is kept, and counted
-    assert mark.exists()
-    assert (resumed.counts, resumed.rounds) == (expected.counts, expected.rounds)
-    assert (
-        parquet.read_table(place.out).num_rows == sum(expected.counts.values()) - expected.counts["outputs"]
-    )
-
-
-def as_an_older_version_wrote(place: Place) -> Path:
-    """Replace the files of the first round by those that Spark writes, and return their mark."""
-    in_place, written = Path(place.out) / "batch_id=night" / "round=0", place.folder / "written"
-    place.spark.read.parquet(str(in_place)).repartition(2).write.parquet(str(written))
-    (mark,) = in_place.glob("_batch-*")
-    token = mark.name.split("-")[1]
-    for file in in_place.iterdir():
-        file.unlink()
-    for file in written.iterdir():
-        file.rename(in_place / file.name)
-    sizes = {file.name: file.stat().st_size for file in in_place.glob("*.parquet")}
-    mark = in_place / mark_of(token, sizes)
-    mark.touch()
-    return mark
-
-
 def test_a_sweep_that_finds_nothing_leaves_a_batch_without_rows(place):
     options = BatchOptions(algorithm="outbox", cascade=True)
     swept = Batch(place.spark, app, place.store, place.table, place.out, options).sweep(batch_id="sweep")
@@ -150,7 +109,7 @@ def failed_after_its_file(staged: str, marker: str) -> Fold:
 )
 def test_what_a_worker_left_behind_is_not_seen(place, fault):
     folders = BatchFolders(place.spark, started(place.out))
-    attempt, marker = folders.stage(0), place.folder / "died"
+    attempt, marker = folders.stage(), place.folder / "died"
     staged = folders.staged(attempt)
 
     # Given tasks, one of which dies and is run again
@@ -161,7 +120,9 @@ def test_what_a_worker_left_behind_is_not_seen(place, fault):
     assert len(list(Path(staged).iterdir())) == 3
 
     # When what they tell of is put in place
-    folders.put_in_place(attempt, 0, [Part(**each.asDict()) for each in rows], ())
+    folders.propose(attempt, [Part(**each.asDict()) for each in rows])
+    replace(folders, record=replace(folders.record, attempt=attempt)).put_in_place()
+    folders.discard(attempt)
 
     # Then each outcome is there once, and nothing is left of the other attempt
     assert sorted(row.message_id for row in place.spark.read.parquet(place.out).collect()) == [*"0123"]

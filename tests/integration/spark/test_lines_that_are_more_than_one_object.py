@@ -7,7 +7,7 @@ import json
 import pytest
 
 from runtime.errors import UsageError
-from runtime.spark.logs.log import normalise
+from runtime.spark.logs.normalise import normalise
 
 A = '{"message_id":"a","type":"T","body":{}}'
 B = '{"message_id":"b","type":"T","body":{}}'

@@ -20,7 +20,7 @@ from runtime.messages.envelopes import Envelopes
 from runtime.messages.limits import MessageLimits
 from runtime.messages.too_large import find_excesses
 from runtime.spark import dead_letters
-from runtime.spark.logs.log import normalise
+from runtime.spark.logs.normalise import normalise
 
 HUGE = 10**7
 

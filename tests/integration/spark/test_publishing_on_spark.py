@@ -83,7 +83,7 @@ async def publish_here(url, folder, to):
 
 
 def test_it_sends_the_records_of_one_process_and_keeps_the_order(spark, store, tmp_path):
-    there, here, shown = tmp_path / "there", tmp_path / "here", []
+    there, here = tmp_path / "there", tmp_path / "here"
 
     done = publish_on_spark(
         spark,
@@ -92,13 +92,11 @@ def test_it_sends_the_records_of_one_process_and_keeps_the_order(spark, store, t
         store=store,
         table=TABLE,
         options=PublishOptions(slices=SLICES),
-        show=lambda done, of: shown.append((done, of)),
     )
     again = asyncio.run(publish_here(store, tmp_path, target(there, with_keys(store))))
     asyncio.run(publish_here(store, tmp_path, target_named("another", here, with_keys(store, "others"))))
 
     assert (done.slices, done.outputs) == (SLICES, GAMES * EACH)
-    assert shown[-1] == (GAMES * EACH, None)
     assert (again.slices, again.outputs) == (0, 0)
     assert sorted(noted(there)) == sorted(noted(here))
     for number in range(GAMES):

@@ -21,7 +21,7 @@ from pyarrow import dataset
 
 from runtime.cli.outcome_files import OutcomeFiles, Wanted
 from runtime.file_systems import open_folder
-from runtime.spark import outputs, placing, run_batch
+from runtime.spark import outputs, rounds, run_batch
 from runtime.spark.workers.parts import Merge, PartJob
 from runtime.urls import within
 from samples.shooting_range import app
@@ -29,7 +29,18 @@ from tests.support.clocks import FrozenClock
 from tests.support.killed_placing import ledger_of
 from tests.support.processes import REPOSITORY
 from tests.support.relay import relayed
-from tests.support.rounds import ROWS, TYPES, Driver, Steps, all_steps, follow, overtake, rows_of
+from tests.support.rounds import (
+    COUNTS,
+    ROWS,
+    TYPES,
+    Driver,
+    Steps,
+    all_steps,
+    follow,
+    overtake,
+    rows_of,
+    visible,
+)
 from tests.support.rounds import run as run_task
 
 
@@ -42,9 +53,8 @@ def out(object_store: str) -> str:
 def test_a_round_appears_as_one_object(out):
     driver = Driver(out)
 
-    (part,) = driver.commit()
-
-    assert part.statuses == {"processed": ROWS}
+    assert driver.commit().counts == COUNTS
+    assert len(visible(out)) == 1
     assert rows_of(out) == ROWS
     assert sum(OutcomeFiles.open(out, None, Wanted()).counts().values()) == ROWS
 
@@ -75,7 +85,7 @@ def test_a_driver_that_is_killed_at_any_step_leaves_no_part_and_is_followed_by_o
 
 @pytest.mark.thorough
 def test_of_two_drivers_one_has_all_in_place_and_what_it_committed_stays(out, monkeypatch):
-    monkeypatch.setattr(placing, "MERGED_UP_TO", 0)
+    monkeypatch.setattr(rounds, "MERGED_UP_TO", 0)
     steps = Steps(monkeypatch)
     for number, where in itertools.islice(all_steps(out, steps), None, None, 4):
         overtake(number, where, steps)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from runtime.spark.logs.sql import first_of, text, texts
+from runtime.spark.logs.normalise import first_of, text, texts
 from runtime.spark.sessions.settings import job_settings
 
 _HOSTILE = [

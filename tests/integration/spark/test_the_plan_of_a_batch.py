@@ -4,10 +4,10 @@ import re
 from itertools import pairwise
 
 from handlers import App, Context, Handler, Message, State, handles
-from runtime.spark.logs import log as log_module
-from runtime.spark.logs.log import normalise
-from runtime.spark.logs.reading import read_log
-from runtime.spark.logs.routing import find_routes, group, route
+from runtime.spark.logs import normalise as log_module
+from runtime.spark.logs.normalise import normalise
+from runtime.spark.logs.read import open_log
+from runtime.spark.logs.route import find_routes, group, route
 from runtime.spark.sessions.settings import job_settings
 from samples.shooting_range import app
 from tests.support.logs import fire, generated, message_id, write_lines
@@ -39,7 +39,7 @@ class Friend(Handler[Count]):
 def test_messages_are_shuffled_once_and_split_no_stream(place):
     log = generated(place.folder / "log.jsonl", games=10, messages=200, duplicates=0.2)
 
-    routed = route(normalise(read_log(place.spark, log)), app, 3)
+    routed = route(normalise(open_log(place.spark, log).rows), app, 3)
 
     plan = routed._jdf.queryExecution().executedPlan().toString()
     exchanges = re.findall(r"\bExchange (\w+)\((.*?)\), (\w+)", plan)
@@ -58,13 +58,13 @@ def test_a_session_without_hints_shuffles_all_the_same(place):
     session.conf.set("spark.sql.optimizer.disableHints", "true")
 
     with job_settings(session):
-        routed = route(normalise(read_log(session, log)), app, 3)
+        routed = route(normalise(open_log(session, log).rows), app, 3)
         assert routed.rdd.getNumPartitions() == 3
 
 
 def test_the_shuffle_is_planned_in_a_few_calls_into_java(place, monkeypatch):
     log = generated(place.folder / "log.jsonl", games=1, messages=10)
-    routed = find_routes(normalise(read_log(place.spark, log)), app)
+    routed = find_routes(normalise(open_log(place.spark, log).rows), app)
     client, calls = place.spark.sparkContext._gateway._gateway_client, []
     send = client.send_command
 
@@ -84,7 +84,7 @@ def test_the_shuffle_is_planned_in_a_few_calls_into_java(place, monkeypatch):
 def test_what_takes_long_is_computed_once_for_a_row(place):
     log = generated(place.folder / "log.jsonl", games=1, messages=10)
 
-    plan = normalise(read_log(place.spark, log))._jdf.queryExecution().executedPlan().toString()
+    plan = normalise(open_log(place.spark, log).rows)._jdf.queryExecution().executedPlan().toString()
 
     # the line and its headers
     assert plan.count("from_json(") == 2, plan
@@ -94,7 +94,7 @@ def test_what_takes_long_is_computed_once_for_a_row(place):
 def test_a_business_id_is_read_once_however_many_handlers_ask_for_it(place):
     log = generated(place.folder / "log.jsonl", games=1, messages=10)
 
-    routed = route(normalise(read_log(place.spark, log)), App(Listener, Friend), 3)
+    routed = route(normalise(open_log(place.spark, log).rows), App(Listener, Friend), 3)
 
     plan = routed._jdf.queryExecution().executedPlan().toString()
     # beside the line and its headers, which are read once too
@@ -104,7 +104,7 @@ def test_a_business_id_is_read_once_however_many_handlers_ask_for_it(place):
 def test_rows_of_a_stream_are_together_and_in_order(place):
     log = generated(place.folder / "log.jsonl", games=10, messages=200, duplicates=0.2, shuffle=True)
 
-    partitions = route(normalise(read_log(place.spark, log)), app, 3).rdd.glom().collect()
+    partitions = route(normalise(open_log(place.spark, log).rows), app, 3).rdd.glom().collect()
 
     rows = [row for partition in partitions for row in partition]
     streams = [(row.handler, row.business_id) for row in rows]
@@ -120,7 +120,7 @@ def test_copies_stand_together_at_the_smallest_position_of_any_of_them(place):
     rows = [fire(1, 5, sequence=9), fire(2, 5, sequence=2), fire(1, 5, sequence=1), fire(2, 5, sequence=5)]
     log = write_lines(place.folder / "log.jsonl", [*rows, {**fire(1, 5), "sequence": None}])
 
-    routed = route(normalise(read_log(place.spark, log)), app, 1).collect()
+    routed = route(normalise(open_log(place.spark, log).rows), app, 1).collect()
 
     assert [(row.message_id, row.sequence) for row in routed] == [
         (message_id(1), 1),

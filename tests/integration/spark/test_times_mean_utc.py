@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from runtime.spark.logs.log import normalise
+from runtime.spark.logs.normalise import normalise
 from tests.support.logs import GAME
 
 MOMENT = datetime(2026, 1, 31, 12, 0, tzinfo=UTC)

@@ -2,8 +2,7 @@
 
 import pytest
 
-from runtime.spark.logs.inputs import Input, describe_input
-from runtime.spark.logs.reading import open_log
+from runtime.spark.logs.read import Input, describe_input, open_log
 
 ROWS = [("a", "FireAt", '{"game_id":1}', {"tenant": "x"}), ("b", "FireAt", "{}", None), ("c", "", "{}", {})]
 SCHEMA = "message_id string, type string, body string, headers map<string,string>"

@@ -7,13 +7,13 @@ from types import SimpleNamespace
 import pytest
 
 from runtime import LogError
+from runtime.batch_options import TablePlace
 from runtime.cli import option_groups
 from runtime.messages.limits import MessageLimits
 from runtime.spark import batch
-from runtime.spark.workers.connection import TablePlace
 
 REQUIRED = [
-    "run", "--app", "samples.shooting_range:app", "--messages", "file:log.jsonl",
+    "run", "--app", "samples.shooting_range:app", "--messages", "s3a://shelf/log.jsonl",
     "--store", "sqlite:///store.db", "--table", "games", "--out", "out",
 ]  # fmt: skip
 
@@ -34,7 +34,7 @@ def begun(monkeypatch):
     @contextmanager
     def working(master, log_file, **_):
         asked.master, asked.log_file = master, log_file
-        yield None, SimpleNamespace(step=lambda _: None, show_messages=lambda _: None)
+        yield None, SimpleNamespace(step=lambda _: None)
 
     monkeypatch.setattr(batch, "Batch", Batch)
     monkeypatch.setattr(option_groups, "working", working)
@@ -46,7 +46,7 @@ def test_by_default_late_messages_are_refused_and_errors_stop_nothing(consistent
 
     assert (said.code, said.err.splitlines()[-1]) == (1, "Error: That is far enough.")
     assert (begun.store, begun.table, begun.out) == ("sqlite:///store.db", "games", "out")
-    assert begun.messages == "file:log.jsonl"
+    assert begun.messages == "s3a://shelf/log.jsonl"
     assert begun.master == "local[*,4]"
     options = begun.options
     assert (options.cascade, options.late, options.on_error) == (False, "refuse", "continue")

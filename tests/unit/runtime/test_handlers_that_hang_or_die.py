@@ -304,14 +304,3 @@ def test_supervision_costs_nothing_for_a_call():
 
     with Watch(30) as watch:
         assert supervised(app, watch).handlers["Doer"].routes["Do"].revisions[1] is method
-
-
-def test_a_message_that_takes_long_is_told(monkeypatch):
-    monkeypatch.setattr("runtime.supervision.SLOW_SECONDS", 0.0)
-    told: list[str] = []
-    context = Context("Doer", "hall", "m-7", 0)
-
-    with Watch(QUICK, told.append) as watch:
-        watch.call(lambda: time.sleep(QUICK * 0.8), lambda: context)
-
-    assert set(told) == {"m-7"}

@@ -18,10 +18,11 @@ from eventstore import (
     drive,
 )
 from eventstore.backends.sqlite import SqliteTable
+from runtime.batch_options import TablePlace
 from runtime.errors import RetriesExhaustedError
 from runtime.retries import RetryPolicy
 from runtime.spark.workers.concurrency import ConcurrencyLimit, Wait
-from runtime.spark.workers.connection import Connection, TablePlace
+from runtime.spark.workers.connection import Connection
 from tests.unit.runtime.diary import write
 from tests.unit.runtime.worker import Worker, ends, made_by
 

@@ -16,11 +16,12 @@ from runtime.algorithms.letters.selection import Selection
 from runtime.algorithms.state_based.truncation_rules import TruncationRules
 from runtime.archives.naming import files_that_name
 from runtime.archives.versions import prepare_parts
+from runtime.batch_options import TablePlace
 from runtime.batches.open_batches import OpenBatches
 from runtime.errors import ArchiveError
 from runtime.spark.scan import Task
 from runtime.spark.truncation import TruncationJob
-from runtime.spark.workers.connection import Connection, TablePlace
+from runtime.spark.workers.connection import Connection
 from tests.support.clocks import FrozenClock
 from tests.unit.runtime.diary import misbehave
 from tests.unit.runtime.worker import DAY, NOW, ToldClock, Worker

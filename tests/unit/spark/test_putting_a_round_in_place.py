@@ -8,23 +8,25 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyarrow import parquet
 
 from runtime import file_systems
+from runtime.batches.ledger import Ledger
 from runtime.errors import BatchFailedError, BatchRefusedError
 from runtime.file_systems import Folder
-from runtime.spark import placing
+from runtime.spark import rounds
 from runtime.spark.workers.parts import PartJob, totals
 from tests.support.outcome_rows import batch, outcome
 from tests.support.rounds import (
+    COUNTS,
     ROWS,
     TYPES,
     Driver,
     Steps,
     all_steps,
-    names,
     new_ledger,
     overtake,
     rows_of,
@@ -38,7 +40,7 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     if request.param != "moved":
         monkeypatch.setattr(file_systems, "_MOVE_FOLDERS", ())
     if request.param == "one by one":
-        monkeypatch.setattr(placing, "MERGED_UP_TO", 0)
+        monkeypatch.setattr(rounds, "MERGED_UP_TO", 0)
     found: str = request.param
     return found
 
@@ -54,11 +56,8 @@ def test_what_is_in_place_is_what_was_told_of_and_nothing_else(tmp_path, steps):
     driver.write(5)
     Path(driver.staged, "part-torn.parquet").write_bytes(b"PAR1")
 
-    parts = driver.commit()
-
-    assert visible(tmp_path / "out") == names(parts)
-    assert totals(parts) == totals(driver.parts)
-    assert driver.folders.parts(0, TYPES) == sorted(parts)
+    assert driver.commit().counts == totals(driver.parts)[0] == COUNTS
+    assert rows_of(tmp_path / "out") == driver.folders.rows(0) == ROWS
     assert not Path(driver.staged).exists()
 
 
@@ -99,12 +98,10 @@ def test_a_round_without_outcomes_has_a_file_without_rows(tmp_path, steps):
     driver = Driver(tmp_path / "out")
     driver.parts = []
 
-    (part,) = driver.commit()
+    assert driver.commit().counts == {"outputs": 0}
 
-    assert (part.statuses, part.outputs, part.routable) == ({}, 0, 0)
-    assert visible(tmp_path / "out") == {part.name}
+    assert len(visible(tmp_path / "out")) == 1
     assert parquet.read_table(tmp_path / "out").num_rows == 0
-    assert driver.folders.parts(0, TYPES) == [part]
 
 
 def test_a_file_that_is_not_as_it_was_written_is_not_put_in_place(tmp_path, steps):
@@ -119,11 +116,12 @@ def test_a_file_that_is_not_as_it_was_written_is_not_put_in_place(tmp_path, step
 
 def test_outcomes_of_another_store_are_left_alone(tmp_path, steps):
     stranger, driver = Driver(tmp_path / "out", new_ledger()), Driver(tmp_path / "out")
-    theirs = stranger.commit()
+    stranger.commit()
+    theirs = visible(tmp_path / "out")
 
     with pytest.raises(BatchRefusedError, match="from another store"):
         driver.commit()
-    assert visible(tmp_path / "out") == names(theirs)
+    assert visible(tmp_path / "out") == theirs
 
 
 def test_all_that_a_round_needs_is_on_disk_before_it_is_committed(tmp_path, monkeypatch):
@@ -137,21 +135,23 @@ def test_all_that_a_round_needs_is_on_disk_before_it_is_committed(tmp_path, monk
 
     monkeypatch.setattr(Folder, "flush", flush)
     monkeypatch.setattr(Folder, "move_to", noted(done, "moved", Folder.move_to))
+    monkeypatch.setattr(Ledger, "commit_round", noted(done, "committed", Ledger.commit_round))
 
     # When a round is written, put in place and made durable
     driver = Driver(tmp_path / "out")
     driver.commit()
-    driver.folders.flush(0)
 
     # Then files and their names are kept before they can be seen, and after that the names of their folders
     (mark,) = (tmp_path / "out").glob("*/*/_batch-*")
     files = [part.name for part in driver.parts]
-    assert done == [*files, mark.name, "_gathered", "moved", "round=0", "batch_id=night", "out"]
+    manifest = ["_files", Path(driver.staged).name]
+    in_place = [mark.name, "_gathered", "moved", "round=0", "batch_id=night", "out"]
+    assert done == [*files, *manifest, *in_place, "committed"]
 
 
-def noted(done: list[str], name: str, call: Callable[..., None]) -> Callable[..., None]:
-    def call_and_note(*arguments: object) -> None:
-        call(*arguments)
+def noted(done: list[str], name: str, call: Callable[..., Any]) -> Callable[..., Any]:
+    def call_and_note(*arguments: object) -> Any:
         done.append(name)
+        return call(*arguments)
 
     return call_and_note

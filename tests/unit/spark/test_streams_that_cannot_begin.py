@@ -5,10 +5,10 @@ from types import SimpleNamespace
 
 import pytest
 
+from runtime.batch_options import TablePlace
 from runtime.errors import BatchRefusedError, UsageError
 from runtime.spark.streaming.checkpoint import Owner
 from runtime.spark.streaming.query import Stream
-from runtime.spark.workers.connection import TablePlace
 from samples.shooting_range import app
 from tests.support.checkpoints import WrittenCheckpoint
 

@@ -8,13 +8,14 @@ from pathlib import Path
 import pytest
 
 from eventstore import drive
+from runtime.batch_options import TablePlace
 from runtime.cleanup.lease import LENGTH, Leases
 from runtime.clock import system_clock
 from runtime.errors import LeaseHeldError, LeaseLostError
 from runtime.leases import Lease
 from runtime.spark import holding as module
 from runtime.spark.holding import holding
-from runtime.spark.workers.connection import Connection, TablePlace
+from runtime.spark.workers.connection import Connection
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ import pytest
 
 from eventstore import InterceptedTable, KeyRange, Operation, Table, drive
 from runtime.algorithms.state_based.truncation_rules import PolicyRules, TruncationRules
+from runtime.batch_options import TablePlace
 from runtime.batches.open_batches import OpenBatches
 from runtime.cleanup import lease as lease_module
 from runtime.cleanup.lease import Leases
@@ -18,7 +19,7 @@ from runtime.errors import LeaseLostError
 from runtime.spark import truncation
 from runtime.spark.scan import Task
 from runtime.spark.truncation import Kind, TruncationJob
-from runtime.spark.workers.connection import Connection, TablePlace
+from runtime.spark.workers.connection import Connection
 from runtime.storage import limits, listing
 from runtime.storage.listing import summaries
 from tests.support.clocks import FrozenClock

@@ -1,9 +1,10 @@
 """Files of a log on the disks of this machine are known by their bytes, and their messages counted, without Spark."""
 
+from __future__ import annotations
+
 import gzip
 import os
 from pathlib import Path
-from zlib import crc32
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -11,16 +12,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runtime.spark.logs import contents
-from runtime.spark.logs.contents import Contents, read_contents
-from runtime.spark.logs.finding import find_files
-from runtime.spark.logs.listing import DiskListing
+from runtime.spark.logs import read as reading
+from runtime.spark.logs.read import Input, _digest, find_on_disk
 
 LINE = b'{"message_id":"a","type":"FireAt","body":"{}"}\n'
 
 
-def read(path: Path) -> Contents | None:
-    return read_contents(find_files(DiskListing(), [str(path)]))
+def read(path: Path) -> Input | None:
+    return _digest(find_on_disk([str(path)]))
 
 
 def written(path: Path, data: bytes) -> Path:
@@ -63,18 +62,15 @@ def test_other_bytes_are_another_log(tmp_path, files):
     assert read(tmp_path / "log") != read(tmp_path / "other")
 
 
-def test_partitions_are_columns_of_a_log_and_so_their_names_count(tmp_path):
-    def of(folder: str) -> Contents | None:
+def test_folders_that_are_columns_count_and_others_do_not(tmp_path):
+    def of(folder: str) -> Input | None:
         parquet(tmp_path / folder / "part-0.parquet")
         return read(tmp_path / folder.partition("/")[0])
 
     assert of("1/type=Start") == of("2/type=Start") != of("3/type=Fire")
-
-
-def test_folders_of_lines_are_no_columns(tmp_path):
-    for place in ("log/type=Start", "copied/type=Fire", "flat"):
+    for place in ("lines/type=Start", "copied/type=Fire", "flat"):
         written(tmp_path / place / "part-0.jsonl", LINE)
-    assert read(tmp_path / "log") == read(tmp_path / "copied") == read(tmp_path / "flat")
+    assert read(tmp_path / "lines") == read(tmp_path / "copied") == read(tmp_path / "flat")
 
 
 @given(
@@ -93,7 +89,7 @@ def test_lines_that_are_not_blank_are_counted_wherever_a_file_is_cut(
     data = mark + b"".join(line + end for line, end in zip(lines, all_ends, strict=True))
     file = written(tmp_path_factory.mktemp("log") / "log.jsonl", data + b"\n{}")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(contents, "_CHUNK", chunk)
+        patch.setattr(reading, "_CHUNK", chunk)
         found = read(file)
 
     # Then none is counted twice or passed over
@@ -110,56 +106,28 @@ def test_rows_of_all_row_groups_are_counted(tmp_path):
     assert found.messages == 10_000
 
 
-def test_a_damaged_page_is_left_for_spark_to_tell(tmp_path):
-    file = parquet(
-        tmp_path / "log.parquet", write_page_checksum=True, compression="none", use_dictionary=False
-    )
-    assert read(file) is not None
-    data = file.read_bytes()
-    assert data.count(b"message 7") == 1
-    file.write_bytes(data.replace(b"message 7", b"message 8"))
-    assert read(file) is None
+def damaged_page(folder: Path) -> Path:
+    file = parquet(folder / "log.parquet", write_page_checksum=True, compression="none", use_dictionary=False)
+    return written(file, file.read_bytes().replace(b"message 7", b"message 8"))
 
 
-def test_what_is_no_parquet_at_its_end_is_left_for_spark_to_tell(tmp_path):
-    file = parquet(tmp_path / "log.parquet")
-    file.write_bytes(file.read_bytes()[:-1])
-    assert read(file) is None
+def cut_short(folder: Path) -> Path:
+    file = parquet(folder / "log.parquet")
+    return written(file, file.read_bytes()[:-1])
 
 
-def test_packed_lines_are_left_to_spark(tmp_path):
-    assert read(written(tmp_path / "log.jsonl.gz", gzip.compress(LINE))) is None
+def compressed(folder: Path) -> Path:
+    return written(folder / "log.jsonl.gz", gzip.compress(LINE))
 
 
-@pytest.mark.parametrize(
-    "damaged",
-    [
-        lambda crc: b"crd" + crc[3:],
-        lambda crc: crc[:-1],
-        lambda crc: crc[:4] + bytes(4) + crc[8:],
-        lambda crc: crc[:4] + b"\xff" + crc[5:],
-        lambda _: b"",
-    ],
-    ids=["another kind", "too short", "of no bytes", "of too many bytes", "empty"],
-)
-def test_a_file_that_does_not_fit_the_checksums_beside_it_is_left_for_spark_to_tell(tmp_path, damaged):
-    # Given a file with the checksums that Hadoop writes beside it, of 512 bytes each
-    file = parquet(tmp_path / "log" / "part-0.parquet", rows=1000)
-    alone, data = read(tmp_path / "log"), file.read_bytes()
-    sums = (crc32(data[at : at + 512]).to_bytes(4) for at in range(0, len(data), 512))
-    crc = b"crc\0" + (512).to_bytes(4) + b"".join(sums)
-    beside = written(file.with_name(".part-0.parquet.crc"), crc)
-
-    # Then they change nothing while they fit
-    assert read(tmp_path / "log") == alone is not None
-    beside.write_bytes(damaged(crc))
-    assert read(tmp_path / "log") is None
+@pytest.mark.parametrize("make", [damaged_page, cut_short, compressed])
+def test_what_is_damaged_or_compressed_is_left_to_spark(tmp_path, make):
+    assert read(make(tmp_path)) is None
 
 
 def test_a_log_that_is_too_much_for_one_process_is_left_to_spark(tmp_path, monkeypatch):
-    monkeypatch.setattr(contents, "MOST_BYTES", 2 * len(LINE))
-    written(tmp_path / "log" / "a.jsonl", LINE)
-    written(tmp_path / "log" / "b.jsonl", LINE)
+    monkeypatch.setattr(reading, "MOST_BYTES", 2 * len(LINE))
+    written(tmp_path / "log" / "a.jsonl", 2 * LINE)
     assert read(tmp_path / "log") is not None
     written(tmp_path / "log" / "c.jsonl", LINE)
     assert read(tmp_path / "log") is None

@@ -11,7 +11,7 @@ import pytest
 from runtime import file_systems
 from runtime.errors import UsageError
 from runtime.file_systems import open_folder
-from runtime.spark.folders import absolute_folder
+from runtime.spark.commit import absolute_folder
 
 
 @pytest.mark.parametrize("form", ["{}", "file:{}", "file://{}"])

@@ -5,12 +5,12 @@ from dataclasses import replace
 import pytest
 
 from eventstore import drive
+from runtime.batch_options import BatchOptions, TablePlace
 from runtime.batches.record import BatchStatus
 from runtime.errors import BatchRefusedError
-from runtime.spark.batch_options import BatchOptions
 from runtime.spark.rounds import Rounds
 from runtime.spark.streaming.admission import Admission
-from runtime.spark.workers.connection import Connection, TablePlace
+from runtime.spark.workers.connection import Connection
 from samples.shooting_range import app
 from tests.support.checkpoints import WrittenCheckpoint
 from tests.support.clocks import FrozenClock

@@ -1,14 +1,17 @@
-"""Message logs in one form, and rows of them that are no messages.
+"""Message logs in one form, and rows of them that are no messages or are too large.
 
 The form has the columns of a log (message_id, type, body, business_id, sequence, enqueued_at, headers, handler), plus
 `problem`, the error of a row that is no message, and `line`, which keeps such a row as it was. No value is silently
-turned into NULL.
+turned into NULL. Of what is too large only a note goes on, as `runtime.messages.too_large` has it: it must not reach a
+Python worker.
+
+Expressions are SQL text: Java is called once for the text, where columns take some calls for each part of it.
 """
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
@@ -33,8 +36,7 @@ from runtime.clock import EARLIEST, to_microseconds
 from runtime.errors import LogError, UsageError
 from runtime.messages import message_ids
 from runtime.messages.limits import USUAL, MessageLimits
-from runtime.spark.logs.sizes import EXCESS, measured_row, note, too_large, with_excess, without_long_lines
-from runtime.spark.logs.sql import first_of, text
+from runtime.messages.too_large import KEPT, NOTE, sentence
 from runtime.spark.schemas import OPTIONAL, REQUIRED
 
 _JSON_OPTIONS = {
@@ -67,6 +69,14 @@ _LATEST = to_microseconds(datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC))
 _HEADERS = MapType(StringType(), StringType())
 _Types = Mapping[str, DataType]
 
+_EXCESS = "excess"
+"""A column with what is too large of a row, null for all others."""
+
+_NAMES = ("message_id", "type", "business_id", "sequence", "enqueued_at", "handler")
+
+_PART, _CONTENT = "excess_part", "excess_content"
+"""Columns with the name and the content of what is too large, which are not kept."""
+
 
 class _Judged(NamedTuple):
     """The rows of a log with what was found of them, and of which types the columns are that a log has."""
@@ -92,9 +102,28 @@ def normalise(log: DataFrame, source: str | None = None, limits: MessageLimits =
         f"{_storable('instant')} AS enqueued_at",
         "CASE WHEN problem IS NULL THEN entries END AS headers",
         "make_valid_utf8(handler) AS handler",
-        f"coalesce({too_large(limits)}, problem) AS problem",
-        f"coalesce({note()}, CASE WHEN problem IS NOT NULL THEN make_valid_utf8(line) END) AS line",
+        f"coalesce({_too_large(limits)}, problem) AS problem",
+        f"coalesce({_note()}, CASE WHEN problem IS NOT NULL THEN make_valid_utf8(line) END) AS line",
     )
+
+
+def keep_large(log: DataFrame, limits: MessageLimits, folder: str, name: str) -> str | None:
+    """Write the rows of a log that are too large to a folder, and return its path; None when there are none.
+
+    They are JSON lines if the log is, else Parquet. Costs a pass over the log, and another one when there are some.
+    What an earlier attempt has written is replaced.
+    """
+    large = large_rows(log, limits)
+    if large.isEmpty():
+        return None
+    writer = large.write.mode("overwrite")
+    if log.columns == ["line"]:
+        path = f"{folder}/{name}.jsonl"
+        writer.text(path)
+    else:
+        path = f"{folder}/{name}.parquet"
+        writer.parquet(path)
+    return path
 
 
 def large_rows(log: DataFrame, limits: MessageLimits) -> DataFrame:
@@ -108,14 +137,14 @@ def large_rows(log: DataFrame, limits: MessageLimits) -> DataFrame:
 
 
 def _large(log: DataFrame, limits: MessageLimits) -> DataFrame:
-    return _judge(log, None, limits).rows.where(f"{EXCESS} IS NOT NULL")
+    return _judge(log, None, limits).rows.where(f"{_EXCESS} IS NOT NULL")
 
 
 def _judge(log: DataFrame, source: str | None, limits: MessageLimits) -> _Judged:
     """Add to each row what is read of it, and what is wrong with it; of one that is too large a note is left."""
     given = _parse_lines(log, limits) if log.columns == ["line"] else _check_columns(log)
     types = {field.name: field.dataType for field in given.schema}
-    parsed = with_excess(given, types, limits)
+    parsed = _with_excess(given, types, limits)
     # What takes long and is used twice is a column of its own, or Spark would compute it for each use.
     read = parsed.select(
         "*",
@@ -127,11 +156,11 @@ def _judge(log: DataFrame, source: str | None, limits: MessageLimits) -> _Judged
     checked = read.selectExpr("*", f"{first_of(_checks(types))} AS problem")
     if "line" not in types:
         # Written for a row that is no message only: writing each would take longer than all that is read of it.
-        is_kept = sf.expr(f"problem IS NOT NULL AND {EXCESS} IS NULL")
+        is_kept = sf.expr(f"problem IS NOT NULL AND {_EXCESS} IS NULL")
         checked = checked.withColumn("line", sf.when(is_kept, _line(types)))
     # The line of a row that is no message is kept, unless that is too large.
-    excess = f"CASE WHEN {EXCESS} IS NOT NULL THEN {EXCESS} WHEN problem IS NOT NULL THEN {measured_row(limits)} END"
-    return _Judged(checked.withColumn(EXCESS, sf.expr(excess)), types)
+    excess = f"CASE WHEN {_EXCESS} IS NOT NULL THEN {_EXCESS} WHEN problem IS NOT NULL THEN {_measured_row(limits)} END"
+    return _Judged(checked.withColumn(_EXCESS, sf.expr(excess)), types)
 
 
 def _message_id(source: str | None) -> str:
@@ -215,13 +244,13 @@ def _parse_lines(log: DataFrame, limits: MessageLimits) -> DataFrame:
     wrapped = sf.expr(f"concat('[', line, {mark})")
     schema = f"array<struct<{_FIELDS},{end}:boolean>>"
     items = sf.from_json(wrapped, schema, _JSON_OPTIONS)
-    parsed = without_long_lines(log, limits).select("*", items.alias("items"))
+    parsed = _without_long_lines(log, limits).select("*", items.alias("items"))
     # the line, and the mark
     envelope = f"CASE WHEN size(items) = 2 AND items[1].{end} THEN items[0] END AS envelope"
-    return parsed.selectExpr("line", EXCESS, envelope).selectExpr(
+    return parsed.selectExpr("line", _EXCESS, envelope).selectExpr(
         *(f"envelope.{name}" for name in (*REQUIRED, *OPTIONAL)),
         "line",
-        EXCESS,
+        _EXCESS,
         f"line AS {_GIVEN}",
         "envelope IS NULL AS unparsed",
     )
@@ -331,3 +360,122 @@ def _map(found: DataType) -> Column:
 def _lost(name: str, value: str, problem: str) -> tuple[str, str]:
     is_lost = f"{name} IS NOT NULL AND ({value}) IS NULL"
     return is_lost, f"concat({text(f'{name} {problem}: ')}, CAST({name} AS STRING))"
+
+
+def _without_long_lines(log: DataFrame, limits: MessageLimits) -> DataFrame:
+    """Take lines that are too large from a log of lines, and leave a note on them, first of all that is done.
+
+    Each projection that such a line passed would keep a buffer of twice its size until the task ends.
+    """
+    return log.selectExpr(
+        f"CASE WHEN octet_length(line) <= {limits.line} THEN line END AS line",
+        f"CASE WHEN octet_length(line) > {limits.line} THEN {_measured(text('line'), 'line')} END AS {_EXCESS}",
+    )
+
+
+def _with_excess(log: DataFrame, types: Mapping[str, DataType], limits: MessageLimits) -> DataFrame:
+    """Add what is too large of each row: a part of its envelope; and take from such a row what is large.
+
+    `types` are those of the columns.
+    """
+    is_packed = isinstance(types["body"], BinaryType)
+    names = [name for name in _NAMES if isinstance(types[name], StringType)]
+    contents = {"body": "body", "headers": _bytes_of_headers(types["headers"])} | {
+        name: name for name in names
+    }
+    most = dict.fromkeys(contents, limits.headers) | {"body": limits.body}
+    # Measured is one part, whichever it is: the code that Spark writes for each would be most of a plan.
+    part = first_of((f"octet_length({contents[each]}) > {most[each]}", text(each)) for each in contents)
+    content = first_of(
+        (f"{_PART} = {text(each)}", _as_bytes(contents[each], is_packed=is_packed)) for each in contents
+    )
+    found = f"CASE WHEN {_PART} IS NOT NULL THEN {_measured(_PART, _CONTENT, is_packed=is_packed)} END"
+    measured = (
+        log.selectExpr("*", f"{part} AS {_PART}")
+        .selectExpr("*", f"{content} AS {_CONTENT}")
+        .selectExpr(
+            *(name for name in types if name != _EXCESS),
+            f"coalesce({_EXCESS}, {found}) AS {_EXCESS}" if _EXCESS in types else f"{found} AS {_EXCESS}",
+        )
+    )
+    return measured.selectExpr(
+        *(_fitting(name, names) for name in types), *([] if _EXCESS in types else [_EXCESS])
+    )
+
+
+def _measured_row(limits: MessageLimits) -> str:
+    """Return what is too large of a row that is kept as a line of JSON, null when nothing is."""
+    return f"CASE WHEN octet_length(line) > {limits.line} THEN {_measured(text('row'), 'line')} END"
+
+
+def _too_large(limits: MessageLimits) -> str:
+    """Return why a row is too large, null when it is not."""
+    most = first_of(
+        [
+            (f"{_EXCESS}.part IN ('line', 'row')", f"{limits.line}"),
+            (f"{_EXCESS}.part = 'body'", f"{limits.body}"),
+        ],
+        f"{limits.headers}",
+    )
+    form = text(sentence("%s", "%,d", "%,d"))
+    return f"CASE WHEN {_EXCESS} IS NOT NULL THEN format_string({form}, {_EXCESS}.part, {_EXCESS}.bytes, {most}) END"
+
+
+def _note() -> str:
+    """Return what is kept of a row that is too large, null for all others."""
+    return f"CASE WHEN {_EXCESS} IS NOT NULL THEN to_json(named_struct({text(NOTE)}, {_EXCESS})) END"
+
+
+def _fitting(name: str, names: Collection[str]) -> str:
+    """Return a column, without what is large of a row that is too large."""
+    if name in ("body", "headers"):
+        return f"CASE WHEN {_EXCESS} IS NULL THEN {name} END AS {name}"
+    if name in names:
+        return f"CASE WHEN {_EXCESS} IS NULL OR octet_length({name}) < {KEPT} THEN {name} END AS {name}"
+    return name
+
+
+def _measured(part: str, content: str, *, is_packed: bool = False) -> str:
+    # So many characters first: all bytes of a text would be copied.
+    first = f"substring(CAST(substring({content}, 1, {KEPT}) AS BINARY), 1, {KEPT})"
+    begins = f"make_valid_utf8(CAST({first} AS STRING))"
+    if is_packed:
+        begins = f"CASE WHEN {part} = 'body' THEN lower(hex({first})) ELSE {begins} END"
+    return (
+        f"named_struct('part', {part}, 'bytes', octet_length({content}), 'sha256', sha2({content}, 256), "
+        f"'begins', {begins})"
+    )
+
+
+def _as_bytes(content: str, *, is_packed: bool) -> str:
+    """Return a part as bytes where the body is bytes: each part that may be measured is of one type."""
+    return f"CAST({content} AS BINARY)" if is_packed else content
+
+
+def _bytes_of_headers(found: DataType) -> str:
+    """Return the bytes of the headers; of a column of another type, which is no log's, nothing."""
+    if isinstance(found, MapType):
+        return "concat(array_join(map_keys(headers), ''), array_join(map_values(headers), ''))"
+    return "headers" if isinstance(found, StringType) else "CAST(NULL AS STRING)"
+
+
+def text(value: str) -> str:
+    """Return a text as a literal, whatever it holds: Spark puts settings in place of names after a dollar sign."""
+    escaped = value.replace("\\", r"\\").replace("'", r"\'").replace("${", r"\u0024{")
+    return f"'{escaped}'"
+
+
+def texts(values: Iterable[str]) -> str:
+    """Return literals, as a list has them."""
+    return ", ".join(map(text, values))
+
+
+def first_of(cases: Iterable[tuple[str, str]], otherwise: str | None = None) -> str:
+    """Return the value of the first condition that holds, null or another one when none does.
+
+    Spark writes code for a case inside another one again for each level, so they stand side by side.
+    """
+    branches = " ".join(f"WHEN {condition} THEN {value}" for condition, value in cases)
+    if not branches:
+        return otherwise or "NULL"
+    return f"CASE {branches} END" if otherwise is None else f"CASE {branches} ELSE {otherwise} END"

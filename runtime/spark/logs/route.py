@@ -4,21 +4,26 @@ Each message gets one row for each of its routes, or for the handler that the lo
 stream are shuffled to the same partition and sorted there: copies of one message are adjacent, at the smallest position
 of any of them. Headers go on as JSON text: a map costs the JVM more on its way to the workers than all other columns
 together.
+
+Business ids are read from bodies. Spark's JSON parser takes longer for a body than all else that is done with a message
+before the shuffle, and a regular expression a third of that. It matches nothing but a whole JSON object that names each
+field on the way to the business id once, and the business id as a text without escapes. Most bodies are so; Spark's
+parser reads all others.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
+from pyspark.sql.types import BinaryType
 
 from handlers import App
 from handlers.route import KeyKind, Route
-from runtime.spark.logs.keys import Place, key_name, with_keys
-from runtime.spark.logs.log import canonical
-from runtime.spark.logs.sql import first_of, text, texts
+from runtime.spark.logs.normalise import canonical, first_of, text, texts
 
 _Routes = Mapping[str, Sequence[Route]]
 """The routes of messages of each type."""
@@ -67,6 +72,23 @@ FOLD_COLUMNS = (
 `business_id` is the one that a delivery is routed by, `given` the one that the log names for it. `headers` are the JSON
 text of an object, null where there are none.
 """
+
+Place = tuple[str, ...]
+"""The names of the fields, from the body down, of which the last one is a business id."""
+
+_JSON_OPTIONS = {"allowSingleQuotes": "false", "allowUnquotedFieldNames": "false"}
+
+# Repetitions are possessive: for all others Java keeps on its stack where to return to, and a long body overflows it.
+_BLANK = r"[ \t\r\n]*+"
+_CHARACTER = r'[^"\\\x00-\x1f]'
+_NAME = rf'"{_CHARACTER}{{0,99}}+"'
+_ESCAPE = r'\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})'
+_TEXT = rf'"{_CHARACTER}{{0,9999}}+(?:{_ESCAPE}{_CHARACTER}{{0,9999}}+){{0,999}}+"'
+_NUMBER = r"-?+(?:0|[1-9][0-9]{0,17}+)(?:\.[0-9]{1,17}+)?+(?:[eE][-+]?+[0-9]{1,2}+)?+"
+_SCALAR = rf"(?:{_TEXT}|{_NUMBER}|true|false|null)"
+_END_OF_ITEM = rf"{_BLANK}(?:,{_BLANK}(?![\]}}])|(?=[\]}}]))"
+_NESTING = 3
+"""How deep values beside the business id may be nested."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +141,7 @@ def find_routes(messages: DataFrame, app: App, types: Collection[str] | None = N
         for place in dict.fromkeys(each.wire_path for each in found):
             places.setdefault(place, []).append(name)
     return (
-        with_keys(messages.withColumnsRenamed({"business_id": "given", "handler": "wanted"}), places)
+        _with_keys(messages.withColumnsRenamed({"business_id": "given", "handler": "wanted"}), places)
         .selectExpr("*", f"explode({_handlers(routes)}) AS handler", "to_json(headers) AS headers_text")
         .selectExpr("*", f"{_business_id(routes, list(places))} AS business_id")
         # Without a stream to belong to, a row may be folded anywhere: its id spreads such rows.
@@ -149,9 +171,68 @@ def _business_id(routes: _Routes, places: Sequence[Place]) -> str:
     cases = []
     # A business id that several handlers read in one way is spelled once for all of them: that is much code of Spark's.
     for (place, kind), takers in types.items():
-        key = key_name(places.index(place))
+        key = _key_name(places.index(place))
         takes = " OR ".join(
             f"(handler = {text(handler)} AND type IN ({texts(names)}))" for handler, names in takers.items()
         )
         cases.append((f"{key} != '' AND ({takes})", canonical(key) if kind is KeyKind.UUID else key))
     return first_of(cases, "CAST(NULL AS STRING)")
+
+
+def _with_keys(messages: DataFrame, types: Mapping[Place, Collection[str]]) -> DataFrame:
+    """Add a column for each place, in their order: what the sender names, unless it is empty, or what the body has.
+
+    The columns are null for messages of other types than those that have a business id in that place.
+    """
+    given = "nullif(given, '')"
+    if isinstance(messages.schema["body"].dataType, BinaryType):
+        return messages.selectExpr("*", *(f"{given} AS {_key_name(number)}" for number in range(len(types))))
+    # What is found is looked at twice, so it is a column of its own, or Spark would search for each use.
+    quick, keys = [], []
+    for number, (place, names) in enumerate(types.items()):
+        is_one, found = f"type IN ({texts(names)})", f"quick_{number}"
+        quick.append(sf.when(sf.expr(f"{given} IS NULL AND {is_one}"), find(place)).alias(found))
+        found_or_read = sf.when(sf.expr(f"{found} != ''"), sf.col(found)).otherwise(read(place))
+        key = sf.when(sf.expr(is_one), sf.coalesce(sf.expr(given), found_or_read))
+        keys.append(key.alias(_key_name(number)))
+    return messages.select("*", *quick).select("*", *keys)
+
+
+def _key_name(number: int) -> str:
+    """Return the name of the column of a place."""
+    return f"key_{number}"
+
+
+def find(place: Place) -> Column:
+    """Return the business ids of bodies that a regular expression recognises, an empty text for all others."""
+    return sf.regexp_extract("body", rf"^{_object_with(place)}{_BLANK}\z", 1)
+
+
+def read(place: Place) -> Column:
+    """Return the business ids of bodies, as JSON text where they are no texts; null where there are none."""
+    schema = "string"
+    for name in reversed(place):
+        schema = f"struct<`{name}`:{schema}>"
+    column = sf.from_json(sf.col("body"), schema, _JSON_OPTIONS)
+    for name in place:
+        column = column.getField(name)
+    return column
+
+
+def _object_with(place: Place) -> str:
+    """Return the pattern of a JSON object with a business id in a place, which is its group."""
+    name = re.escape(place[0])
+    value = _object_with(place[1:]) if place[1:] else rf'"({_CHARACTER}*+)"'
+    other = rf'(?!"{name}"){_NAME}{_BLANK}:{_BLANK}{_value(_NESTING)}{_BLANK}'
+    before, after = rf"(?:{other},{_BLANK})*+", rf"(?:,{_BLANK}{other})*+"
+    return rf'\{{{_BLANK}{before}"{name}"{_BLANK}:{_BLANK}{value}{_BLANK}{after}\}}'
+
+
+def _value(nesting: int) -> str:
+    """Return the pattern of a JSON value."""
+    if nesting == 0:
+        return _SCALAR
+    inner = _value(nesting - 1)
+    items = rf"\[{_BLANK}(?:{inner}{_END_OF_ITEM})*+\]"
+    fields = rf"\{{{_BLANK}(?:{_NAME}{_BLANK}:{_BLANK}{inner}{_END_OF_ITEM})*+\}}"
+    return rf"(?:{_SCALAR}|{items}|{fields})"

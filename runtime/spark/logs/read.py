@@ -1,0 +1,377 @@
+"""Message logs as they are given: paths, DataFrames, and tables of pandas, Arrow, or whatever else Arrow reads.
+
+Files on the disks of this machine are looked at by this process, before Spark is started: a path that is missing, empty
+or of another format is refused at once, and what Spark passes over is told. All other files are listed by Spark, which
+has the credentials.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from hashlib import file_digest, sha256
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgpack
+import pyarrow as pa
+from pyarrow import parquet
+from pyspark.errors import PySparkException
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as sf
+from pyspark.sql.types import ArrayType, MapType, StructField, StructType
+
+from runtime.errors import LogError, UsageError
+from runtime.file_systems import open_folder
+from runtime.spark.sessions.failures import explain, failing_as, is_of_spark
+from runtime.spark.sessions.kinds import is_local, master_of
+
+Log = DataFrame | str | Path | Sequence[str | Path] | Any
+"""A path, a list of paths, a DataFrame of Spark or of pandas, or a table that Arrow can read."""
+
+MOST_BYTES = 4 * 2**30
+"""How much is digested by this process; more is left to Spark's workers."""
+
+_MOST_FILES = 100
+"""How many files are opened to learn what they are."""
+
+_SUFFIXES = {".json": "json", ".jsonl": "json", ".ndjson": "json", ".parquet": "parquet", ".pq": "parquet"}
+_COMPRESSED = re.compile(r"\.(gz|gzip|bz2|zst|zstd|lz4|snappy|deflate)\Z")
+_NAMED_BY_SPARK = re.compile(
+    r"_SUCCESS|_metadata|_common_metadata|_spark_metadata|_started_\d+|_committed_\d+|\..*\.crc"
+)
+_MAGIC = (b"PAR1", b"PARE")
+_SCHEME = re.compile(r"[A-Za-z][\w+.-]*:(//[^/]*)?")
+_PATTERN = re.compile(r"[*?\[\]{}]")
+_HADOOP_SETTINGS = "HADOOP_CONF_DIR"
+_OBJECTS = ("body", "headers")
+_SHOWN = 3
+_CHUNK = 2**20
+_ROWS = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class LogFiles:
+    """The files of a log, and how Spark is to read them.
+
+    `paths` are what Spark is given. `within` has for each file the names of the folders between the log and the file.
+    With `is_partitioned` these are columns, such as dt=2026-01-01. `skipped` says what Spark passes over.
+    """
+
+    format: str
+    paths: Sequence[str]
+    files: Sequence[str]
+    within: Sequence[tuple[str, ...]]
+    is_partitioned: bool
+    is_on_disk: bool
+    skipped: str | None = None
+
+
+class OpenedLog(NamedTuple):
+    """A log as a DataFrame, as it was given; of one that was given by paths, the files there."""
+
+    rows: DataFrame
+    where: str = ""
+    files: LogFiles | None = None
+
+
+class Input(NamedTuple):
+    """What tells a log from others: how many messages it has, and what names them whatever their order."""
+
+    messages: int
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.messages} messages with {self.name}"
+
+
+def is_on_disk(path: str, master: str) -> bool:
+    """Return whether a path certainly names one file or folder on the disks of this machine, for Spark too."""
+    is_path = path.startswith("file:") or not _SCHEME.match(path)
+    return is_path and not _PATTERN.search(path) and _HADOOP_SETTINGS not in os.environ and is_local(master)
+
+
+def find_on_disk(paths: Sequence[str], format_: str | None = None) -> LogFiles:
+    """Look at the files of a log on the disks of this machine.
+
+    Raises `LogError` for a path that is missing, empty, or of another format.
+    """
+    roots = [str(Path(open_folder(path).path).absolute()) for path in paths]
+    found: list[tuple[str, str]] = []
+    skipped: list[str] = []
+    for path, root in zip(paths, roots, strict=True):
+        if not Path(root).exists():
+            raise LogError(f"There is no log at {path}.")
+        found += [(root, name) for name in _walk(root, skipped)]
+    where, remark = ", ".join(paths), _remark(skipped)
+    if any(name.endswith("_delta_log") for name in skipped):
+        raise LogError(
+            f"The log at {where} is a Delta table: read it with its own reader, and give run_batch the DataFrame."
+        )
+    files = _log_files(where, roots, found, format_, is_on_disk=True, remark=remark)
+    for file in files.files[:_MOST_FILES]:
+        with Path(file).open("rb") as opened:
+            is_parquet = opened.read(len(_MAGIC[0])) in _MAGIC
+        if is_parquet and files.format == "json":
+            raise LogError(f"{file} is Parquet: leave out --format, or say --format parquet.")
+        if not is_parquet and files.format == "parquet":
+            raise LogError(f"{file} is no Parquet. If it holds JSON lines, say --format json.")
+    if not any(map(os.path.getsize, files.files)):
+        raise LogError(f"The log at {where} holds no messages: its files are empty.")
+    return files
+
+
+def open_log(
+    spark: SparkSession, log: Log, format_: str | None = None, say: Callable[[str], None] = lambda _: None
+) -> OpenedLog:
+    """Open a log in whatever form it is given; `say` is told what is not read of it.
+
+    Raises `LogError` when it cannot be read, and `UsageError` for what is no log at all.
+    """
+    if isinstance(log, DataFrame):
+        return OpenedLog(log)
+    if isinstance(log, str | Path):
+        log = [log]
+    if isinstance(log, list | tuple) and log and all(isinstance(each, str | Path) for each in log):
+        paths = list(map(str, log))
+        here = all(is_on_disk(path, master_of(spark)) for path in paths)
+        files = find_on_disk(paths, format_) if here else _find_with_spark(spark, paths, format_)
+        if files.skipped:
+            say(f"Reading the log without {files.skipped}")
+        return OpenedLog(_read(spark, files, ", ".join(paths)), ", ".join(paths), files)
+    if type(log).__module__.partition(".")[0] == "pandas":
+        log = _of_pandas(log)
+    elif not hasattr(log, "__arrow_c_stream__"):
+        message = (
+            f"A log is a path, a list of paths, a DataFrame of Spark or pandas, or an Arrow table, not "
+            f"{type(log).__name__}."
+        )
+        raise UsageError(message)
+    return OpenedLog(spark.createDataFrame(pa.table(log)))
+
+
+def describe_input(log: OpenedLog) -> Input:
+    """Return what tells a log from others. Reads the log once.
+
+    Files on the disks of this machine are known by a digest of their bytes, which takes a tenth of the time of a job;
+    all others by their messages. Raises `LogError` for a log without messages, or whose files are damaged.
+    """
+    found = None if log.files is None else _digest(log.files)
+    return describe_messages(log) if found is None else _unless_empty(log, found)
+
+
+def describe_messages(log: OpenedLog) -> Input:
+    """Return what tells a log from others that hold other messages, whatever files they are in. Costs a Spark job.
+
+    Raises `LogError` as `describe_input` does.
+    """
+    checksum = sf.sum(sf.xxhash64(*map(_hashable, log.rows.schema)).cast("decimal(20,0)"))
+    with failing_as(lambda sentence: LogError(f"The log {log.where} cannot be read: {sentence}")):
+        (row,) = log.rows.agg(sf.count("*").alias("count"), checksum.alias("checksum")).collect()
+    return _unless_empty(log, Input(row["count"], f"checksum {int(row['checksum'] or 0) % 2**64:016x}"))
+
+
+def lines_of(text: DataFrame) -> DataFrame:
+    """Return the lines of text files as a log: those that are not blank."""
+    return text.where(sf.trim("value") != "").select(sf.col("value").alias("line"))
+
+
+def _walk(root: str, skipped: list[str]) -> Iterator[str]:
+    """Yield the paths of the files at a root, but for what Spark passes over, which is added to a list."""
+    parent = os.path.dirname(root)  # noqa: PTH120 - os.walk has texts
+    if Path(root).is_file():
+        levels: Iterable[tuple[str, list[str], list[str]]] = [(parent, [], [Path(root).name])]
+    else:
+        levels = os.walk(root, followlinks=True)
+        if _is_hidden(Path(root).name):
+            skipped.append(Path(root).name)
+            return
+    for folder, folders, files in levels:
+        for names in (folders, files):
+            hidden = [name for name in names if _is_hidden(name)]
+            told = (name for name in hidden if not _NAMED_BY_SPARK.fullmatch(name))
+            skipped += [os.path.relpath(os.path.join(folder, name), root) for name in told]  # noqa: PTH118
+            names[:] = sorted(set(names) - set(hidden))
+        yield from (os.path.join(folder, name) for name in files)  # noqa: PTH118
+
+
+def _is_hidden(name: str) -> bool:
+    return name.startswith(".") or (name.startswith("_") and "=" not in name) or name.endswith("._COPYING_")
+
+
+def _remark(skipped: Sequence[str]) -> str | None:
+    """Return what is passed over, None when nothing is."""
+    if not skipped:
+        return None
+    shown = ", ".join(sorted(skipped)[:_SHOWN]) + (", ..." if len(skipped) > _SHOWN else "")
+    what = "file or folder whose name begins" if len(skipped) == 1 else "files and folders whose names begin"
+    return f"{len(skipped):,} {what} with _ or . ({shown})"
+
+
+def _find_with_spark(spark: SparkSession, paths: Sequence[str], format_: str | None) -> LogFiles:
+    """List the files of a log as Spark sees them; it does not tell which it passes over. Starts no job."""
+    where, master = ", ".join(paths), master_of(spark)
+    given = [str(Path(path).absolute()) if is_on_disk(path, master) else path for path in paths]
+    reader = spark.read.format("binaryFile").option("recursiveFileLookup", "true")
+    try:
+        files = reader.load(given).inputFiles()
+    except Exception as error:
+        if not is_of_spark(error):
+            raise
+        if "PATH_NOT_FOUND" in str(error):
+            raise LogError(f"There is no log at {where}.") from error
+        hint = " Start Spark with the package that brings the file system (spark.jars.packages)."
+        is_unknown = "No FileSystem for scheme" in str(error) or "ClassNotFoundException" in str(error)
+        raise LogError(
+            f"The log at {where} cannot be opened: {explain(error)}{hint if is_unknown else ''}"
+        ) from error
+    root = _SCHEME.sub("", given[0]) if len(given) == 1 and not _PATTERN.search(given[0]) else ""
+    return _log_files(where, given, [(root, file) for file in files], format_, is_on_disk=False)
+
+
+def _log_files(
+    where: str,
+    paths: Sequence[str],
+    found: Sequence[tuple[str, str]],
+    format_: str | None,
+    *,
+    is_on_disk: bool,
+    remark: str | None = None,
+) -> LogFiles:
+    """Return the files that were found, each with the path that it was found at."""
+    files = [file for _, file in found]
+    said = {_format_of(name) for name in paths} - {None} or {_format_of(name) for name in files} - {None}
+    if format_ is None and len(said) > 1:
+        raise LogError(f"The log at {where} has JSON lines and Parquet: run each by itself, or say --format.")
+    chosen = format_ or next(iter(said), None) or "parquet"
+    if not files:
+        passed_over = f" Spark passes over {remark}." if remark else ""
+        raise LogError(f"The log at {where} holds no {chosen} files.{passed_over}")
+    within = [tuple(file.partition(f"{root.strip('/')}/")[2].split("/")[:-1]) for root, file in found]
+    is_partitioned = (
+        chosen == "parquet"
+        and len({root for root, _ in found}) == 1
+        and all(folders and all("=" in name for name in folders) for folders in within)
+    )
+    return LogFiles(chosen, paths, files, within, is_partitioned, is_on_disk, remark)
+
+
+def _format_of(name: str) -> str | None:
+    """Return the format that a name says, whatever the file is compressed with."""
+    stem = _COMPRESSED.sub("", name.rstrip("/").lower())
+    return _SUFFIXES.get(os.path.splitext(stem)[1])  # noqa: PTH122 - of any file system
+
+
+def _read(spark: SparkSession, files: LogFiles, where: str) -> DataFrame:
+    # Without the option, Spark passes over folders that are no partitions.
+    reader = spark.read.option("recursiveFileLookup", str(not files.is_partitioned).lower())
+    try:
+        if files.format == "json":
+            return lines_of(reader.text(list(files.paths)))
+        schema = _schema_of(files)
+        return (reader if schema is None else reader.schema(schema)).parquet(*files.paths)
+    except Exception as error:
+        if not is_of_spark(error):
+            raise
+        name = (error.getCondition() or "") if isinstance(error, PySparkException) else ""
+        hint = ""
+        if name == "PARQUET_TYPE_ILLEGAL" and "NANOS" in str(error):
+            hint = " Write its times in microseconds."
+        elif files.format == "parquet" and not files.is_on_disk:
+            hint = " If it holds JSON lines, say --format json."
+        raise LogError(
+            f"The log at {where} cannot be read as {files.format}: {explain(error)}{hint}"
+        ) from error
+
+
+def _schema_of(files: LogFiles) -> StructType | None:
+    """Return the schema of Parquet files on this machine, for which Spark would start a job; None leaves it to Spark.
+
+    Spark is to look at bytes, which a setting of the session may make text, and at times that it may not be able to
+    read.
+    """
+    from pyspark.sql.pandas.types import from_arrow_schema  # noqa: PLC0415 - not needed for lines
+
+    if not files.is_on_disk or files.is_partitioned or len(files.files) > _MOST_FILES:
+        return None
+    try:
+        first, *others = (parquet.read_schema(file).remove_metadata() for file in files.files)
+        is_plain = not re.search(r"binary|timestamp\[(ns|us\]|ms\])", str(first))
+        if is_plain and len({name.lower() for name in first.names}) == len(first.names):
+            found = from_arrow_schema(first)
+            return found if all(map(first.equals, others)) else None
+    except (OSError, pa.ArrowException, PySparkException):
+        pass
+    return None
+
+
+def _digest(files: LogFiles) -> Input | None:
+    """Return the number of messages in files on this machine and a digest of their bytes, whatever their order.
+
+    Returns None where Spark is to read them: more than `MOST_BYTES`, compressed lines, and what is damaged, as Spark
+    says what is wrong.
+    """
+    paths = [Path(file) for file in files.files]
+    if not files.is_on_disk or any(_COMPRESSED.search(path.name.lower()) for path in paths):
+        return None
+    digests, messages = [], 0
+    try:
+        if sum(path.stat().st_size for path in paths) > MOST_BYTES:
+            return None
+        for path, folders in zip(paths, files.within, strict=True):
+            messages += _count_lines(path) if files.format == "json" else _count_rows(path)
+            with path.open("rb") as file:
+                columns = folders if files.is_partitioned else ()
+                digests.append((columns, file_digest(file, "sha256").hexdigest()))
+    except (OSError, pa.ArrowException):
+        return None
+    return Input(messages, f"digest {sha256(msgpack.packb(sorted(digests))).hexdigest()[:32]}")
+
+
+def _count_rows(path: Path) -> int:
+    """Return the number of rows of a file of Parquet. Raises `ArrowException` when a page is damaged."""
+    with parquet.ParquetFile(path, buffer_size=_CHUNK, page_checksum_verification=True) as file:
+        return sum(batch.num_rows for batch in file.iter_batches(_ROWS, use_threads=False))
+
+
+def _count_lines(path: Path) -> int:
+    """Return the number of lines that are not blank, whatever ends them, as Spark counts them."""
+    lines, has_text = 0, False
+    with path.open("rb") as file:
+        if file.read(3) != b"\xef\xbb\xbf":
+            file.seek(0)
+        while chunk := file.read(_CHUNK):
+            have_text = [bool(piece.strip(b" ")) for piece in chunk.replace(b"\r", b"\n").split(b"\n")]
+            have_text[0] = have_text[0] or has_text
+            has_text = have_text.pop()
+            lines += sum(have_text)
+    return lines + has_text
+
+
+def _unless_empty(log: OpenedLog, found: Input) -> Input:
+    if found.messages == 0:
+        raise LogError(f"The log {log.where} holds no messages: there is nothing to run.")
+    return found
+
+
+def _hashable(field: StructField) -> Column:
+    column = sf.col(f"`{field.name}`")
+    return sf.to_json(column) if isinstance(field.dataType, MapType | ArrayType | StructType) else column
+
+
+def _of_pandas(log: Any) -> pa.Table:  # noqa: ANN401 - pandas may not be there
+    """Return a DataFrame of pandas as Arrow's: missing values are null, and dicts are JSON text with all they hold."""
+    changed = {}
+    for name in _OBJECTS:
+        if name in log.columns and log[name].map(lambda value: isinstance(value, dict)).any():
+            changed[name] = log[name].map(_as_json)
+    if "sequence" in log.columns and log["sequence"].dtype.kind == "f":
+        changed["sequence"] = log["sequence"].convert_dtypes()  # pandas has whole numbers with gaps as floats
+    return pa.Table.from_pandas(log.assign(**changed), preserve_index=False)
+
+
+def _as_json(value: object) -> object:
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, dict) else value
