@@ -40,15 +40,12 @@ async def prune_publications(table: Table, clock: Clock) -> int:
 
 
 async def letters_of(table: Table, handler: str, business_id: str) -> list[Row]:
-    """Return the dead letters of publications that name a business object. A request for each 1,000 of all.
-
-    Those that older code has kept name no handler, and are returned whichever handler it was.
-    """
+    """Return the dead letters of publications that name a business object. A request for each 1,000 of all."""
     found = []
     async for row in _rows(table, refusal_prefix(), ["BusinessId", "Handler"]):
         with reading_row("An output that was refused", row):
             named = text(row.properties, "BusinessId")
-        if named == business_id and row.properties.get("Handler") in (None, "", handler):
+        if named == business_id and row.properties.get("Handler") == handler:
             found.append(row)
     return found
 

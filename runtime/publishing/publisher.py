@@ -42,16 +42,13 @@ class SliceName(NamedTuple):
 
 
 class Refused(NamedTuple):
-    """An output that a target will not take, however often it is sent, and why: a dead letter of the publication.
-
-    Older code has kept no `handler`.
-    """
+    """An output that a target will not take, however often it is sent, and why: a dead letter of the publication."""
 
     message_id: str
     type: str
     business_id: str
     why: str
-    handler: str = ""
+    handler: str
 
     @classmethod
     def of(cls, output: CommittedOutput, why: str) -> Refused:

@@ -197,7 +197,7 @@ class _Truncating:
 
     def _job(self, now: int) -> TruncationJob:
         options = self._options
-        open_batches = self._connection.run(self._ledger.open_batches(dry_run=options.dry_run))
+        open_batches = self._connection.run(self._ledger.open_batches())
         return TruncationJob(
             store=portable_url(self._place.store),
             table=self._place.table,
