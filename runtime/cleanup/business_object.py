@@ -9,7 +9,6 @@ from typing import NamedTuple
 
 from eventstore import Partition, Row, Stream, Table, pages
 from eventstore.partition import HEADER
-from runtime.algorithms.documents.effects import EFFECT, LAST_PARTITION, PARTITION, owner_of
 from runtime.algorithms.outbox.entities import ENTITY
 from runtime.algorithms.outbox.entity import Entity, read_entity
 from runtime.algorithms.outbox.tokens import Token
@@ -22,7 +21,6 @@ from runtime.storage.tombstone import Tombstone
 
 _KEPT = frozenset({HEADER, ENTITY})
 _ALL = ("", "\uffff")
-_DOCUMENTS = "prepare-commit-publish"
 
 
 class Tables(NamedTuple):
@@ -89,11 +87,3 @@ async def rows_of(table: Table, key: str) -> AsyncIterator[Sequence[Row]]:
     """
     async for page in pages(partial(table.query, key, *_ALL, select=[])):
         yield [row for row in page.rows if row.row_key not in _KEPT and not is_registration(row.row_key)]
-
-
-async def documents_of(table: Table, found: BusinessObject) -> list[Row]:
-    """Return the rows of documents that its entity has prepared. A request for each 1,000 documents of the table."""
-    if found.entity is None or found.entity.algorithm != _DOCUMENTS:
-        return []
-    scan = partial(table.scan, EFFECT, PARTITION, LAST_PARTITION, select=["Owner"])
-    return [row async for page in pages(scan) for row in page.rows if owner_of(row) == found.key]

@@ -15,7 +15,7 @@ from eventstore import KeyRange, Operation, PayloadTooLargeError, Row, RowError,
 from eventstore.limits import MAX_OPERATIONS
 from eventstore.listing import read_range
 from runtime.cleanup.checked_partition import PartitionCheck
-from runtime.cleanup.orphans import Orphans
+from runtime.cleanup.orphans import is_used_token, orphaned_tokens
 from runtime.retries import READ_AGAIN
 from runtime.storage.checking.fault import Fault, Repair
 
@@ -73,20 +73,19 @@ async def check_table(table: Table, keys: KeyRange = _ALL, *, repair: bool = Fal
 
     Costs one request for each 1,000 rows or 4 MiB, and three or more for each partition that seems to be damaged.
     """
-    checked, orphans = Checked(), Orphans(table, repair=repair)
+    checked, used_tokens = Checked(), []
     async for key, rows in _partitions(table, keys):
         check = PartitionCheck(key)
         async for row in rows:
             checked.rows += 1
             check.add(row)
-            orphan = await orphans.look_at(row)
-            if orphan is not None:
-                checked.add([orphan[0]], repaired=orphan[1])
+            if is_used_token(row):
+                used_tokens.append(row)
         faults = check.end()
         checked.streams += check.is_stream
         if faults:
             await _again(table, key, checked, faults, repair=repair)
-    checked.add(await orphans.tokens())
+    checked.add(await orphaned_tokens(table, used_tokens))
     return checked
 
 

@@ -5,26 +5,25 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from eventstore import Operation, Row
+from eventstore import Row
 from runtime.algorithms.outbox.tokens import FoundToken, TokenStore
-from runtime.cleanup.business_object import BusinessObject, Tables, documents_of
+from runtime.cleanup.business_object import BusinessObject, Tables
 from runtime.cleanup.policies import Policies, Policy, Scope
 from runtime.clock import Clock
 from runtime.publishing.erasing import delete_letters, letters_of
 
 
 class Parts(NamedTuple):
-    """Tokens, documents of an outbox, rules, and dead letters of publications, each with its ETag."""
+    """Tokens, rules, and dead letters of publications, each with its ETag."""
 
     tokens: Sequence[FoundToken]
-    documents: Sequence[Row]
     policy: Policy
     letters: Sequence[Row]
 
     @property
     def is_empty(self) -> bool:
         """Whether there is nothing to delete."""
-        return not (self.tokens or self.documents or self.policy.rules or self.letters)
+        return not (self.tokens or self.policy.rules or self.letters)
 
 
 class Elsewhere:
@@ -38,11 +37,10 @@ class Elsewhere:
     async def read(self, found: BusinessObject, scope: Scope) -> Parts:
         """Return what there is of an object.
 
-        A request for each token, one for its policy, and one for each 1,000 documents and letters of all objects.
+        A request for each token, one for its policy, and one for each 1,000 letters of all objects.
         """
         return Parts(
             await self._tokens.find(found.tokens),
-            await documents_of(self._states, found),
             await self._policies.get(scope),
             await letters_of(self._states, scope.handler or "", scope.business_id or ""),
         )
@@ -56,7 +54,5 @@ class Elsewhere:
             await self._tokens.delete(*token)
         if parts.tokens:
             await self._tokens.flush()
-        for row in parts.documents:
-            await self._states.transact(row.partition_key, [Operation.delete(row.row_key, row.etag)])
         await self._policies.remove_rules_of(parts.policy)
         await delete_letters(self._states, parts.letters)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 
 from eventstore import Row
-from runtime.algorithms.documents import effects
 from runtime.algorithms.last_hop import keys as deliveries
 from runtime.algorithms.letters import of_table as letters
 from runtime.algorithms.outbox import tokens
@@ -90,12 +89,6 @@ def _check_token(row: Row) -> None:
         raise _misplaced(row, "says of a token what none says")
 
 
-def _check_effect(row: Row) -> None:
-    if row.row_key != effects.EFFECT:
-        raise _misplaced(row, "is no document")
-    effects.check_effect(row)
-
-
 def _check_delivery(row: Row) -> None:
     if row.row_key.startswith(PROCESSED):
         deliveries.read_key(row)
@@ -118,6 +111,5 @@ _CHECKS = {
 }
 _BEGINNINGS = {
     tokens.PARTITION: _check_token,
-    effects.PARTITION: _check_effect,
     deliveries.PARTITION: _check_delivery,
 }

@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass
 
 from eventstore.partition import EVENT
-from runtime.cleanup.business_object import Tables, documents_of, read_object, rows_of
+from runtime.cleanup.business_object import Tables, read_object, rows_of
 from runtime.cleanup.policies import is_held
 from runtime.publishing.erasing import letters_of
 
@@ -44,7 +44,6 @@ async def look(tables: Tables, handler: str, business_id: str) -> Trace | None:
             rows.update(_kind(row.row_key) for row in some)
     rows["tokens"] = len(found.tokens)
     rows["dead letters of publications"] = len(await letters_of(tables.states, handler, business_id))
-    rows["documents"] = len(await documents_of(tables.states, found))
     head, entity, tombstone = found.head, found.entity, found.tombstone
     return Trace(
         found.key,

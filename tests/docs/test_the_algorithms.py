@@ -14,7 +14,6 @@ import pytest
 
 from benchmarks.algorithms.costs import AGAIN, HISTORY, NEW
 from runtime import Envelope
-from runtime.algorithms.documents.effects import MAX_BYTES
 from runtime.algorithms.last_hop.settings import DeliverySettings
 from runtime.algorithms.outbox.entity import MAX_OUTBOX_BYTES
 from runtime.storage.limits import MAX_STATE_BYTES, MAX_TAIL_BYTES
@@ -56,12 +55,8 @@ def test_its_first_example_runs_with_each_algorithm(algorithm, tmp_path):
     assert others == ["processed", "duplicate", "0 messages were left unfinished"]
 
 
-def test_its_example_of_documents_runs(tmp_path):
-    assert run(EXAMPLES[1], tmp_path) == ["Hit b'Well done!'", "processed"]
-
-
 def test_its_example_of_deliveries_runs(tmp_path):
-    assert run(EXAMPLES[2], tmp_path) == ["Dear customer!", "sent True", "filtered True"]
+    assert run(EXAMPLES[1], tmp_path) == ["Dear customer!", "sent True", "filtered True"]
 
 
 @pytest.mark.thorough
@@ -85,7 +80,6 @@ def test_its_limits_are_those_of_the_code():
 
     assert f"{state} KiB, and {outbox} KiB for all entries of an entity" in TEXT
     assert f"When they take more than {outbox} KiB" in TEXT
-    assert f"Each document can take up to {MAX_BYTES // 1024} KiB" in TEXT
     assert f"The tail holds the newest versions, up to {MAX_TAIL_BYTES // 1024} KiB" in TEXT
     assert f"at least {HISTORY.stop + len(NEW) - AGAIN} newer ones in its game" in TEXT
 

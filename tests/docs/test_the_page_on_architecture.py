@@ -17,14 +17,12 @@ from pydantic import AfterValidator
 from eventstore import Table, drive
 from handlers import App, Context, Handler, Message, State, handles
 from runtime import Envelope, Output, Processor
-from runtime.algorithms.documents.effects import Effect, TableEffects
 from runtime.algorithms.last_hop.delivery import IdempotentDelivery
 from runtime.algorithms.last_hop.keys import DeliveryKeys
 from runtime.algorithms.outbox.deduplication_store import DeduplicationStore
 from runtime.algorithms.outbox.entities import Entities
 from runtime.algorithms.outbox.entity import Entity
 from runtime.algorithms.outbox.entry import Entry
-from runtime.algorithms.outbox.intents import Intent, Intents
 from runtime.algorithms.state_based.process import StateBased
 from runtime.archives import importing
 from runtime.archives.manifest import Manifest
@@ -199,17 +197,12 @@ async def write_all_others(table: Table) -> None:
     (handler, _) = app.handlers.values()
     entities = Entities(table, handler, "outbox", RetryPolicy())
     entry = Entry(b"fingerprint", 1, 1, ())
-    await entities.store(
-        Entity(
-            entities.key("game"), "outbox", b"{}", 1, outbox={"m": entry}, intents=Intents(Intent("a", 1, 1))
-        )
-    )
+    await entities.store(Entity(entities.key("game"), "outbox", b"{}", 1, outbox={"m": entry}))
     await DeduplicationStore(table).add("ShootingRange-other", {"m": b"fingerprint"})
     await Processor(app, table, publish, algorithm="tokens").issue(Envelope.of("m", "FireAt", "{}"))
     for business_id in (None, GAME):  # letters: of the table, and of a stream
         await Processor(app, table, publish).process(Envelope.of("m", "FireAt", "{", business_id=business_id))
     await issuing._note(table, "0123456789abcdef", "out")
-    await TableEffects(table).prepare(Effect("ShootingRange-game", "attempt", 0), b"content")
     await IdempotentDelivery(DeliveryKeys(table)).deliver("customer", "m", failing)
     for given_up_at in (None, 1):
         attempt = Registration(

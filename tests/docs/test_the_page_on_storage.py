@@ -14,8 +14,6 @@ from eventstore import Int64, Operation, Row, Table, drive
 from handlers import App
 from runtime import Envelope, Output, Processor
 from runtime.algorithms.choice import Dependencies, make_outbox_batches
-from runtime.algorithms.documents.effects import MAX_BYTES, Effect, TableEffects
-from runtime.algorithms.documents.prepare_commit_publish import PrepareCommitPublish
 from runtime.algorithms.fresh_ids import fresh_id
 from runtime.algorithms.last_hop.delivery import IdempotentDelivery
 from runtime.algorithms.last_hop.keys import DeliveryKeys
@@ -31,7 +29,6 @@ from runtime.cleanup.forget import forget
 from runtime.cleanup.lease import Leases
 from runtime.cleanup.policies import Policies, PolicyRules, Scope
 from runtime.clock import system_clock
-from runtime.messages.deliveries import Prepared
 from runtime.messages.parsing import prepare
 from runtime.publishing.claims import Claims
 from runtime.publishing.publisher import Refused
@@ -128,15 +125,6 @@ async def write_all(table: Table) -> None:
     tables = Tables(table, table, table)
     await forget(tables, "ShootingRange", GAMES[4], system_clock(), restart=False, retries=RetryPolicy())
 
-    # One message whose document is published and its output is not, and one that is only registered
-    for effects in (TableEffects(table), NoEffects(table)):
-        handler = app.handlers["ShootingRange"]
-        documents = PrepareCommitPublish(table, effects, handler, lambda _: b"d" * MAX_BYTES, refuse)
-        message = prepare(handler, GAMES[3], shot(type(effects).__name__, GAMES[3]))
-        assert isinstance(message, Prepared)
-        with suppress(ConnectionError):
-            await documents.process(message)
-
     # A batch that has ended, one that has died, and one that older code is said to have begun
     ledger = Ledger(table, system_clock)
     ended = await ledger.commit_round(await ledger.begin("ended", "log", "out"), 0, {"processed": 1}, 0)
@@ -162,11 +150,6 @@ async def write_all(table: Table) -> None:
     await policies.set_rules(Scope(), PolicyRules(older_than=90 * DAY, keep_last=1))
     await Leases(table, system_clock).take("somebody")
     await _publish(table)
-
-
-class NoEffects(TableEffects):
-    async def prepare(self, effect: Effect, content: bytes) -> None:
-        raise ConnectionError("There is no room.")
 
 
 def shot(message_id: str, game: str) -> Envelope:
@@ -202,22 +185,18 @@ def test_every_row_is_of_one_kind_and_has_what_that_describes(written):
     assert names == {str(each): set(each.types) for each in kinds}
 
 
-def test_entries_and_intents_have_the_fields_that_it_lists(written):
+def test_entries_have_the_fields_that_it_lists(written):
     entities = [row.properties for row in written if row.row_key == "ENTITY"]
     outboxes = [msgpack.unpackb(each["Outbox"]) for each in entities if "Outbox" in each]
     lengths = {len(entry) for form, entries in outboxes for entry in entries if form == 1}
-    (intents,) = [msgpack.unpackb(each["Intents"]) for each in entities if "Intents" in each]
 
     positions = [int(number) for number in re.findall(r"^\| (\d) \| ", PAGE, re.MULTILINE)]
     assert lengths == {4, len(positions) - 1, len(positions)}
     assert positions == list(range(len(positions)))
-    latest, lost = intents
-    assert (len(latest), lost) == (3, [])
 
 
 def test_its_figures_are_those_of_the_code():
     assert f"more than {len(LONG_ID) - 1} characters" in PAGE.replace("\n", " ")
     assert [row_key("x" * length)[:5] for length in (120, 121)] == ["ID-T-", "ID-D-"]
-    assert f"of up to {MAX_BYTES // 1024} KiB" in PAGE
     assert f"An *attempt* is {len(fresh_id())} random hexadecimal digits" in PAGE
     assert f"the first {CHAIN_LENGTH} hexadecimal digits" in PAGE

@@ -11,7 +11,6 @@ from tests.model.mistakes import (
     batches,
     delivery,
     delivery_in_redis,
-    documents,
     draws,
     illustrated,
     outboxes,
@@ -31,7 +30,6 @@ from tests.model.scenarios import two_passes as passes
 from tests.model.scenarios.batches import ATTEMPTS, BATCHES, IN_PARTS
 from tests.model.scenarios.deduplication_store import with_store
 from tests.model.scenarios.delivery import at_least_once, at_most_once
-from tests.model.scenarios.documents import documents as with_documents
 from tests.model.scenarios.outbox import outbox
 from tests.model.scenarios.state_based import MIXED, RUNS, Limit, StateBasedScenario, deliver, messages
 from tests.model.scenarios.tokens import tokens as with_tokens
@@ -48,7 +46,6 @@ MISTAKES = (
     *outboxes.OUTBOX,
     *outboxes.DEDUPLICATION_STORE,
     *tokens.MISTAKES,
-    *documents.MISTAKES,
     *illustrated.MISTAKES,
     *delivery.MISTAKES,
     *delivery_in_redis.MISTAKES,
@@ -154,8 +151,6 @@ REFUSALS = (
     *(Check(scenario, Bounds(1, 2)) for scenario in refused_entities.BATCH),
     *(Check(scenario, Bounds(1, 1), is_quick=True) for scenario in refused_entities.SINGLE),
     *(Check(scenario, Bounds(1, 1)) for scenario in refused_entities.REDRIVEN),
-    Check(refused_entities.DOCUMENTS, Bounds(1, 1), is_quick=True),
-    Check(refused_entities.DOCUMENTS, Bounds(2)),
     *(Check(scenario, Bounds(2, 1)) for scenario in refused_entities.SINGLE[:1]),
     *(Check(scenario, Bounds(2)) for scenario in refused_entities.SINGLE[1:2]),
     Check(refused_entities.SINGLE[0], Bounds(1, 0, 0, cuts=1)),
@@ -242,25 +237,6 @@ TOKENS = (
     Check(with_tokens("x", "y", copies=2), Bounds(2, 1), reduction=_REDUCED),
 )
 
-_ONE_RACE, _NO_RACE = Reduction(timeless=True, races=1), Reduction(timeless=True, races=0)
-"""Attempts with documents can refuse each other for ever: walked are those that lost no more races of each kind."""
-
-DOCUMENTS = (
-    Check(with_documents("x", copies=3), Bounds(3, 1), reduction=_ONE_RACE),
-    Check(with_documents("x"), Bounds(1, 2), is_quick=True),
-    Check(with_documents("x", swept=True), Bounds(1, 2), is_quick=True),
-    Check(with_documents("x", copies=2), Bounds(1, 2, 1)),
-    Check(with_documents("x", copies=2), Bounds(2), is_quick=True, reduction=_ONE_RACE),
-    Check(with_documents("x", copies=2), Bounds(2, 1), reduction=_ONE_RACE),
-    Check(with_documents("x", copies=2), Bounds(2, 2), reduction=_ONE_RACE),
-    Check(with_documents("x", copies=2), Bounds(2, 1, 1), reduction=_ONE_RACE),
-    Check(with_documents("x", copies=2), Bounds(2, 2, 1), reduction=_NO_RACE),
-    Check(with_documents("x", "y", copies=2), Bounds(2, 1), reduction=Reduction(races=0)),
-    Check(with_documents("x"), Bounds(1, 1, 0, cuts=1), is_quick=True),
-    Check(with_documents("x"), Bounds(1, 1, 1, cuts=1)),
-    Check(with_documents("x", "y"), Bounds(1, 1, 1)),
-)
-
 PICTURES = (
     Check(pictures.illustrated("x"), Bounds(1, 2), is_quick=True),
     Check(pictures.illustrated("x"), Bounds(1, 1, 1), is_quick=True),
@@ -270,6 +246,7 @@ PICTURES = (
     Check(pictures.SWEPT, Bounds(1, 1), is_quick=True),
     Check(pictures.illustrated("x"), Bounds(1, 2, 1)),
     Check(pictures.illustrated("x", copies=2), Bounds(2, 1)),
+    Check(pictures.illustrated("x", "y"), Bounds(2)),
     Check(pictures.illustrated("x", swept=True), Bounds(2, 1)),
     Check(pictures.illustrated("x", swept=True), Bounds(1, 1, 1)),
     Check(pictures.SWEPT, Bounds(2, 1)),
@@ -332,7 +309,6 @@ CHECKS = (
     *DEDUPLICATION_STORE,
     *EVICTION,
     *TOKENS,
-    *DOCUMENTS,
     *PICTURES,
     *TWO_PASSES,
     *DELIVERY,
@@ -354,6 +330,5 @@ SAMPLES = (
     (refused.ALL_AT_ONCE, Bounds(3, 3, 2)),
     (outbox("w", "x", "y", "z", copies=3), Bounds(4, 4, 3)),
     (with_tokens("x", copies=2), Bounds(2, 2, 1)),
-    (with_documents("x", copies=2), Bounds(2, 2, 1)),
 )
 """Bounds that are too far for walking everything: random schedules only."""

@@ -4,12 +4,11 @@ import pytest
 
 from tests.model.explorer import walk_of, without_collections
 from tests.model.histories import DONE
-from tests.model.mistakes import documents, outboxes, tokens
+from tests.model.mistakes import outboxes, tokens
 from tests.model.mistakes.mistake import Mistake
 from tests.model.quick import found_with
 from tests.model.reduction import Reduction
 from tests.model.scenarios.deduplication_store import with_store
-from tests.model.scenarios.documents import documents as with_documents
 from tests.model.scenarios.outbox import outbox
 from tests.model.scenarios.tokens import tokens as with_tokens
 from tests.model.shapes import Shapes
@@ -17,7 +16,7 @@ from tests.model.symmetry import Symmetry
 from tests.model.world import Bounds
 
 ORDERED, TIMELESS = Reduction(), Reduction(timeless=True)
-MISTAKES = (*outboxes.OUTBOX, *outboxes.DEDUPLICATION_STORE, *tokens.MISTAKES, *documents.MISTAKES)
+MISTAKES = (*outboxes.OUTBOX, *outboxes.DEDUPLICATION_STORE, *tokens.MISTAKES)
 WALKS = [
     (outbox("x"), Bounds(1, 2, 1), TIMELESS),
     (outbox("x", copies=3), Bounds(3), ORDERED),
@@ -29,9 +28,6 @@ WALKS = [
     (with_store("x", swept=True), Bounds(2, 1), ORDERED),
     (with_tokens("x"), Bounds(1, 1, 1), TIMELESS),
     (with_tokens("x", swept=True), Bounds(1, 1), ORDERED),
-    (with_documents("x"), Bounds(1, 2), TIMELESS),
-    (with_documents("x", copies=2), Bounds(1, 1, 1), TIMELESS),
-    (with_documents("x", swept=True), Bounds(1, 2), ORDERED),
 ]
 LONG_WALK = (with_tokens("x", copies=2), Bounds(2), ORDERED)
 

@@ -14,7 +14,6 @@ SOURCES = {
     "runtime/algorithms/last_hop/keys.py": ("end_of", "forget_expired", "_rows"),
     "runtime/delivery/redis_keys.py": ("end_of", "weaknesses"),
     "runtime/algorithms/outbox/tokens.py": ("issue", "add", "find"),
-    "runtime/algorithms/documents/effects.py": ("read",),
     "runtime/storage/id_index.py": (),
     "runtime/documents/registrations.py": (),
     "runtime/documents/sweeping.py": (),

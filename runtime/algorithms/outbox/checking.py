@@ -14,7 +14,7 @@ from runtime.storage.checking.fault import Fault, Repair
 from runtime.storage.checking.letters import LettersCheck
 from runtime.storage.damage import shown
 
-_ALGORITHMS = ("outbox", "deduplication-store", "tokens", "prepare-commit-publish")
+_ALGORITHMS = ("outbox", "deduplication-store", "tokens")
 
 
 class EntityCheck:

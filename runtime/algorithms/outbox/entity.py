@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, replace
 
 from eventstore import Int64, Properties, Row, Value
 from runtime.algorithms.outbox.entry import Entry, pack_entries, packed_size, unpack_entries
-from runtime.algorithms.outbox.intents import NO_INTENTS, Intents, read_intents
 from runtime.algorithms.refusals import Refusals
 from runtime.batches.open_batches import BatchKey
 from runtime.clock import to_datetime
@@ -24,7 +23,6 @@ MAX_OUTBOX_BYTES = 512 * 2**10
 
 _STATE = chunk_names("State", MAX_STATE_BYTES // CHUNK)
 _OUTBOX = chunk_names("Outbox", MAX_OUTBOX_BYTES // CHUNK + 2)
-_INTENTS = chunk_names("Intents", 2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +45,6 @@ class Entity:
     last_now: int = 0
     outbox: Mapping[IdKey, Entry] = field(default_factory=dict)
     etag: str | None = None
-    intents: Intents = NO_INTENTS
     outbox_bytes: int | None = field(default=None, compare=False)
     letter_rows: int = 0
     waiting: Waiting = NONE_WAIT
@@ -89,8 +86,8 @@ class Entity:
 
     @property
     def pending(self) -> int:
-        """How many entries and intents are unfinished."""
-        return sum(entry.is_pending for entry in self.outbox.values()) + self.intents.size
+        """How many entries are unfinished."""
+        return sum(entry.is_pending for entry in self.outbox.values())
 
     def pending_until(self, latest: int) -> list[IdKey]:
         """Return the single messages with pending entries that were handled at a time, in microseconds, or before.
@@ -142,8 +139,6 @@ class Entity:
         split(properties, _STATE, self.state)
         if self.outbox:
             split(properties, _OUTBOX, pack_entries(self.outbox))
-        if self.intents.size:
-            split(properties, _INTENTS, self.intents.pack())
         if self.letter_rows:
             properties["LetterRows"] = self.letter_rows
         properties.update(self.waiting.properties())
@@ -170,7 +165,6 @@ def _entity(row: Row) -> Entity:
         microseconds(properties, "LastNow") or 0,
         {} if outbox is None else unpack_entries(outbox),
         row.etag,
-        read_intents(join(properties, _INTENTS)) if _INTENTS[0] in properties else NO_INTENTS,
         len(outbox or b""),
         number(properties, "LetterRows", 0, most=INT32),
         read_waiting(properties),

@@ -15,6 +15,7 @@ from runtime.documents.attempts import Documents, delete
 from runtime.documents.registrations import Registration
 from runtime.documents.sweeping import DocumentSweep
 from tests.model.mistakes.mistake import Mistake
+from tests.model.mistakes.protocol import publish_first
 from tests.model.scenarios.illustrated import SWEPT, illustrated
 from tests.model.world import Bounds
 
@@ -89,6 +90,7 @@ MISTAKES = (
     Mistake(
         "pictures: committed before they are prepared", _committed_before_prepared, _ONE, _CALM, "Documented"
     ),
+    Mistake("pictures: announced before they are prepared", publish_first, _ONE, _CALM, "NoGhost"),
     Mistake("pictures: not registered", _not_registered, _ONE, _CRASH, "NoGarbage"),
     Mistake(
         "pictures: still registered when committed",

@@ -27,7 +27,7 @@ from tests.model.world import Bounds
 StateBased: Any = state_based.StateBased
 
 
-def _publish_first(patch: pytest.MonkeyPatch) -> None:
+def publish_first(patch: pytest.MonkeyPatch) -> None:
     store: Any = StateBased.store
 
     async def publish_and_store(self: Any, history: Any, folded: Any) -> Any:
@@ -220,7 +220,7 @@ _CALM, _CRASH, _LOSS = Bounds(), Bounds(crashes=1), Bounds(losses=1, late_writes
 _POWER_CUT = Bounds(cuts=1)
 
 MISTAKES = (
-    Mistake("published before the append", _publish_first, _ONE, _CALM, "NoGhost"),
+    Mistake("published before the append", publish_first, _ONE, _CALM, "NoGhost"),
     Mistake("only state changes are recorded", _record_only_changes, _COUNTED, _CALM, "NoGhost"),
     Mistake("appended without checking the ETag", _append_whatever_is_there, _BEGUN, _CALM, "NoLostUpdate"),
     Mistake(

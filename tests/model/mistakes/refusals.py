@@ -206,11 +206,4 @@ MISTAKES = (
         )
         for name, scenario in zip(("outbox", "store", "tokens"), refused_entities.ONLY_IN_ORDER, strict=True)
     ),
-    Mistake(
-        "documents: refusals leave no trace",
-        _no_trace,
-        refused_entities.DOCUMENTS,
-        _CALM,
-        "KeptAsLetter",
-    ),
 )

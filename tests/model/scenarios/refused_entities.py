@@ -10,8 +10,8 @@ from runtime.messages.envelope import Envelope
 from tests.model import refusals
 from tests.model.facts import Invariant
 from tests.model.histories import Job
-from tests.model.scenarios import deduplication_store, documents, outbox, tokens
-from tests.model.scenarios.entities import EntityScenario, deliver
+from tests.model.scenarios import deduplication_store, outbox, tokens
+from tests.model.scenarios.entities import deliver
 from tests.model.scenarios.two_passes import BatchScenario, Make, batch
 from tests.model.scribe import reply, write
 
@@ -83,14 +83,6 @@ def _redriven(algorithm: _Algorithm) -> BatchScenario:
 
 _ALL = (_OUTBOX, _STORE, _TOKENS)
 SINGLE, BATCH, REDRIVEN = (tuple(map(each, _ALL)) for each in (_single, _in_a_batch, _redriven))
-
-DOCUMENTS = EntityScenario(
-    "documents: a reply, 2 copies, and its line",
-    [deliver(documents.make, _R, 2), deliver(documents.make, _A)],
-    [*documents.INVARIANTS, refusals.REFUSED_FOR_GOOD, *refusals.OF_LETTERS],
-    replies="r",
-)
-"""Documents are for single messages: there is no batch with them."""
 
 ONLY_IN_ORDER = tuple(
     replace(scenario, name=f"{scenario.name}, and its order alone", invariants=[_ORDER]) for scenario in BATCH

@@ -5,22 +5,15 @@ from __future__ import annotations
 from eventstore import drive
 from handlers import App
 from samples.shooting_range import app as shooting_range
-from tests.unit.runtime.algorithms.documents import DocumentWorld
-from tests.unit.runtime.algorithms.world import ALGORITHMS, Step, World
+from tests.unit.runtime.algorithms.world import Step, World
 from tests.unit.runtime.games import GAME, fire, start
 
 SHOT = fire(1, 1)
 
 
-WITH_DOCUMENTS = "prepare-commit-publish"
-"""Stands for the algorithm that a `Processor` does not make by name."""
-
-EVERY = (*ALGORITHMS, WITH_DOCUMENTS)
-
-
 def new_world(algorithm, app: App = shooting_range) -> World:
     """Return an empty world."""
-    return DocumentWorld(app) if algorithm == WITH_DOCUMENTS else World(algorithm, app)
+    return World(algorithm, app)
 
 
 def begun(algorithm) -> World:

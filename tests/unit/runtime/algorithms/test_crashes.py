@@ -2,11 +2,11 @@
 
 import pytest
 
-from tests.unit.runtime.algorithms.game import EVERY, assert_one_hit, begun, calls, finish, shoot
-from tests.unit.runtime.algorithms.world import At, CrashError, crash
+from tests.unit.runtime.algorithms.game import assert_one_hit, begun, calls, finish, shoot
+from tests.unit.runtime.algorithms.world import ALGORITHMS, At, CrashError, crash
 from tests.unit.runtime.games import GAME
 
-pytestmark = pytest.mark.parametrize("algorithm", EVERY)
+pytestmark = pytest.mark.parametrize("algorithm", ALGORITHMS)
 
 
 def test_a_crash_before_any_call_loses_and_repeats_nothing(algorithm):

@@ -9,7 +9,6 @@ from eventstore.limits import prepare
 from runtime.algorithms.outbox.entity import MAX_OUTBOX_BYTES, Entity, read_entity
 from runtime.algorithms.outbox.entry import Entry, outputs_of, pack_entries
 from runtime.algorithms.outbox.entry_tokens import EntryTokens
-from runtime.algorithms.outbox.intents import Intent, Intents
 from runtime.algorithms.outbox.tokens import Token
 from runtime.storage.limits import MAX_STATE_BYTES
 from tests.unit.runtime.tables import memory_table
@@ -19,8 +18,8 @@ KEY = "Diary-" + "d" * 500
 RECIPIENTS = (("Ear", "OtherEar"),)
 
 
-def entity(outbox: dict, intents: Intents | None = None) -> Entity:
-    return Entity(KEY, "tokens", b"s" * MAX_STATE_BYTES, 1, 7, NOW, outbox, None, intents or Intents())
+def entity(outbox: dict) -> Entity:
+    return Entity(KEY, "tokens", b"s" * MAX_STATE_BYTES, 1, 7, NOW, outbox)
 
 
 def entry(body: str, attempts: int = 0) -> Entry:
@@ -52,13 +51,6 @@ def test_the_largest_entity_has_room_for_the_attempts_of_many_crashes(attempts):
     later = entity(full(attempts))
 
     assert store_and_read(later).outbox == later.outbox
-
-
-def test_the_largest_entity_has_room_for_many_intents():
-    lost = tuple(Intent(f"{number:032}", 1, NOW) for number in range(1000))
-    later = entity(full(), Intents(Intent("latest", 3, NOW), lost))
-
-    assert store_and_read(later).intents == later.intents
 
 
 def test_what_is_over_a_limit_is_told_before_it_is_sent():

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import pytest
 
 from eventstore import Operation, RowError, StoreUnavailableError, Table, drive
-from tests.unit.runtime.algorithms.game import EVERY, SHOT, assert_one_hit, begun, calls, finish, shoot
-from tests.unit.runtime.algorithms.world import World
+from tests.unit.runtime.algorithms.game import SHOT, assert_one_hit, begun, calls, finish, shoot
+from tests.unit.runtime.algorithms.world import ALGORITHMS, World
 
 NEVER = 1000
 
@@ -80,7 +80,7 @@ def writes(algorithm) -> range:
     return range(1, sum(call.endswith("transact") for call in calls(algorithm)) + 1)
 
 
-@pytest.mark.parametrize("algorithm", EVERY)
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_a_write_that_takes_effect_while_its_worker_goes_on_changes_nothing(algorithm):
     for number in writes(algorithm):
         for later in range(1, 14):
@@ -92,7 +92,7 @@ def test_a_write_that_takes_effect_while_its_worker_goes_on_changes_nothing(algo
             assert_one_hit(world)
 
 
-@pytest.mark.parametrize("algorithm", EVERY)
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_a_write_that_takes_effect_when_all_is_over_changes_nothing(algorithm):
     # What was published is processed by then: a token that came into being again would let it be processed twice.
     for number in writes(algorithm):

@@ -6,11 +6,11 @@ from itertools import permutations
 import pytest
 
 from runtime import Status
-from tests.unit.runtime.algorithms.game import EVERY, new_world
-from tests.unit.runtime.algorithms.world import World
+from tests.unit.runtime.algorithms.game import new_world
+from tests.unit.runtime.algorithms.world import ALGORITHMS, World
 from tests.unit.runtime.games import GAME, fire, start
 
-pytestmark = pytest.mark.parametrize("algorithm", EVERY)
+pytestmark = pytest.mark.parametrize("algorithm", ALGORITHMS)
 
 
 def shots(world: World) -> Counter[str]:

@@ -9,7 +9,6 @@ import pytest
 from eventstore import drive
 from tests.unit.runtime import diary
 from tests.unit.runtime.algorithms.game import (
-    EVERY,
     SHOT,
     assert_one_hit,
     begun,
@@ -18,10 +17,10 @@ from tests.unit.runtime.algorithms.game import (
     new_world,
     shoot,
 )
-from tests.unit.runtime.algorithms.world import At, CrashError, Pause, World, crash, resume
+from tests.unit.runtime.algorithms.world import ALGORITHMS, At, CrashError, Pause, World, crash, resume
 from tests.unit.runtime.diary import write
 
-pytestmark = pytest.mark.parametrize("algorithm", EVERY)
+pytestmark = pytest.mark.parametrize("algorithm", ALGORITHMS)
 MORE = 8
 """How many calls more a worker makes at most once it was disturbed."""
 

@@ -33,7 +33,7 @@ class CrashError(BaseException):
 class World:
     """The tables of an app and one algorithm, and what was published there.
 
-    The `other` table holds the ids of the de-duplication store, the tokens, or the effects.
+    The `other` table holds the ids of the de-duplication store, or the tokens.
     Each message from outside gets its token when it is first sent, as the token-based algorithm wants it.
     """
 

@@ -1,4 +1,4 @@
-"""Entities of the algorithms with an outbox are forgotten with their ids, tokens and documents."""
+"""Entities of the algorithms with an outbox are forgotten with their ids and tokens."""
 
 from __future__ import annotations
 
@@ -9,17 +9,15 @@ from typing import Any
 
 import pytest
 
-from eventstore import InterceptedTable, RowNotFoundError, drive
+from eventstore import InterceptedTable, drive
 from runtime import Envelope
-from runtime.algorithms.documents.effects import TableEffects
 from runtime.algorithms.outbox.tokens import TokenStore, issue
 from runtime.cleanup.business_object import Tables
 from runtime.cleanup.forget import forget
 from runtime.cleanup.traces import Trace, look
 from runtime.clock import to_datetime
 from tests.unit.runtime.algorithms.batches import Batch
-from tests.unit.runtime.algorithms.documents import DocumentWorld
-from tests.unit.runtime.algorithms.game import EVERY, new_world
+from tests.unit.runtime.algorithms.game import new_world
 from tests.unit.runtime.algorithms.world import WITH_OUTBOX, At, CrashError, World
 from tests.unit.runtime.games import GAME
 from tests.unit.runtime.patience import PATIENCE
@@ -27,7 +25,6 @@ from tests.unit.runtime.tables import copy_of, rows
 from tests.unit.runtime.worker import HOUR, NOW, ends
 
 KEY = f"ShootingRange-{GAME}"
-BY_OUTBOX = EVERY[1:]
 
 
 def start(number: int, **fields: Any) -> Envelope:
@@ -48,8 +45,6 @@ def die_before_publishing(call: str) -> None:
 def played(algorithm: str) -> World:
     """Return a world with messages that are finished, and one whose outputs were never published."""
     world = new_world(algorithm)
-    if isinstance(world, DocumentWorld):
-        world.other, world.effects = world.states, TableEffects(world.states)
     world.deliver(start(1), fire(1))
     with pytest.raises(CrashError):
         drive(world.process(fire(2), before=die_before_publishing))
@@ -58,12 +53,8 @@ def played(algorithm: str) -> World:
 
 def copy(world: World) -> World:
     """Return a world with the same rows, and the same tokens sent."""
-    copied = new_world("prepare-commit-publish" if isinstance(world, DocumentWorld) else world.algorithm)
-    copied.states = copied.other = copy_of(world.states)
-    if isinstance(copied, DocumentWorld):
-        copied.effects = TableEffects(copied.states)
-    else:
-        copied.other = copy_of(world.other)
+    copied = new_world(world.algorithm)
+    copied.states, copied.other = copy_of(world.states), copy_of(world.other)
     copied._headers = dict(world._headers)
     return copied
 
@@ -87,7 +78,7 @@ def of_the_object(world: World) -> list[tuple[str, Mapping[str, Any]]]:
         (row_key, properties)
         for table in tables
         for (key, row_key), properties in rows(table).items()
-        if key == KEY or properties.get("Owner") == KEY or row_key.endswith("-ShootingRange")
+        if key == KEY or row_key.endswith("-ShootingRange")
     ]
 
 
@@ -99,7 +90,7 @@ def tombstone(
     return [("ENTITY", bare | mark)]
 
 
-@pytest.mark.parametrize("algorithm", BY_OUTBOX)
+@pytest.mark.parametrize("algorithm", WITH_OUTBOX)
 @pytest.mark.parametrize("restart", [False, True])
 def test_only_a_tombstone_is_left(algorithm, restart):
     world = played(algorithm)
@@ -122,7 +113,6 @@ def looked(world: World) -> Trace:
         ("outbox", 3, {}),
         ("deduplication-store", 1, {"ids": 2}),
         ("tokens", 1, {"tokens": 1}),
-        ("prepare-commit-publish", 3, {"documents": 2}),
     ],
 )
 def test_what_there_is_can_be_looked_at_before(algorithm, messages, found):
@@ -136,7 +126,7 @@ def test_what_there_is_can_be_looked_at_before(algorithm, messages, found):
     assert (after.messages, after.rows, after.forgotten_at) == (0, {}, NOW)
 
 
-@pytest.mark.parametrize("algorithm", BY_OUTBOX)
+@pytest.mark.parametrize("algorithm", WITH_OUTBOX)
 def test_an_object_that_refuses_takes_no_new_message(algorithm):
     world = played(algorithm)
     erase(world)
@@ -155,7 +145,7 @@ def test_batches_refuse_too(algorithm):
     assert ends(Batch(world).run(fire(3, enqueued_at=NOW + HOUR))) == ["forgotten"]
 
 
-@pytest.mark.parametrize("algorithm", BY_OUTBOX)
+@pytest.mark.parametrize("algorithm", WITH_OUTBOX)
 def test_a_message_from_before_is_not_processed_again(algorithm):
     world = played(algorithm)
     published = len(world.published)
@@ -168,7 +158,7 @@ def test_a_message_from_before_is_not_processed_again(algorithm):
     assert len(world.published) == published
 
 
-@pytest.mark.parametrize("algorithm", BY_OUTBOX)
+@pytest.mark.parametrize("algorithm", WITH_OUTBOX)
 def test_an_object_that_begins_anew_takes_what_is_enqueued_later(algorithm):
     world = played(algorithm)
     erase(world, restart=True)
@@ -181,7 +171,7 @@ def test_an_object_that_begins_anew_takes_what_is_enqueued_later(algorithm):
     assert ends(again) == ["duplicate"]
 
 
-@pytest.mark.parametrize("algorithm", BY_OUTBOX)
+@pytest.mark.parametrize("algorithm", WITH_OUTBOX)
 @pytest.mark.parametrize("effect", [False, True])
 def test_after_a_crash_at_any_call_running_again_finishes(algorithm, effect):
     whole = played(algorithm)
@@ -199,7 +189,7 @@ def test_after_a_crash_at_any_call_running_again_finishes(algorithm, effect):
     assert number > 5
 
 
-@pytest.mark.parametrize("algorithm", BY_OUTBOX)
+@pytest.mark.parametrize("algorithm", WITH_OUTBOX)
 def test_a_worker_that_is_overtaken_leaves_nothing(algorithm):
     whole = played(algorithm)
     probe = copy(whole)
@@ -208,11 +198,7 @@ def test_a_worker_that_is_overtaken_leaves_nothing(algorithm):
     for number in range(1, calls + 1):
         world = copy(whole)
         overtaken = At(number, partial(forgetting, world))
-        try:
-            found |= set(ends(drive(world.process(fire(2), before=overtaken))))
-        except RowNotFoundError:
-            # Its document is gone: the worker fails, and the redelivered message is refused.
-            assert algorithm == "prepare-commit-publish"
+        found |= set(ends(drive(world.process(fire(2), before=overtaken))))
 
         assert ends(world.deliver(fire(2))) in (["forgotten"], ["duplicate"])
         assert of_the_object(world) == tombstone(algorithm)

@@ -9,7 +9,6 @@ from functools import cache
 
 from eventstore import Operation, Table, drive
 from runtime import Output, Processor
-from runtime.algorithms.documents.effects import Effect, TableEffects
 from runtime.algorithms.last_hop.keys import DeliveryKey, DeliveryKeys, KeyState, Record
 from runtime.algorithms.letters.reading import find_letters
 from runtime.algorithms.letters.selection import Selection
@@ -36,7 +35,6 @@ from tests.unit.runtime.tables import memory_table, rows
 from tests.unit.runtime.worker import DAY, NOW, ToldClock
 
 CLOCK = ToldClock()
-DOCUMENT = Effect("Diary-p-1", "a" * 32, 1)
 DELIVERY = DeliveryKey.of("ada", "m-1")
 BY_OUTBOX, BY_STORE, BY_TOKENS = "o-1", "s-1", "t-1"
 ALGORITHMS = {BY_OUTBOX: "outbox", BY_STORE: "deduplication-store", BY_TOKENS: "tokens"}
@@ -83,8 +81,6 @@ async def _objects(table: Table) -> None:
     await forget(Tables(table, table, table), "Diary", "g-1", now=NOW, restart=False, retries=PATIENCE)
     await processor(table, "outbox").process(write("x")._replace(type="Unknown"))
     await register(table, Registration("Diary-r-1", "f" * 32, ("a.pdf",), NOW, BatchKey("b-1", 1)))
-    await TableEffects(table).prepare(DOCUMENT, b"text")
-    await TableEffects(table).publish(DOCUMENT.name)
 
 
 async def _batches(table: Table) -> None:
@@ -173,8 +169,6 @@ READERS: Mapping[str, Read] = {
     "refused outputs": _refused,
     "prune publications": lambda table: prune_publications(table, CLOCK),
     "deliveries": _deliveries,
-    "documents": lambda table: TableEffects(table).read(DOCUMENT.name),
-    "documents that are not published": lambda table: _all(TableEffects(table).unpublished()),
     "registrations": lambda table: registrations_of(table, "Diary-r-1"),
     "tokens": lambda table: TokenStore(table).count(),
 }  # fmt: skip

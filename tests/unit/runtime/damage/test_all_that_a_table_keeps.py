@@ -48,13 +48,12 @@ TOLD_ONCE: dict[str, set[str]] = {
         "ExpiresAt", "FirstAt", "Position", "InDoubt", "IsSent",
     },
     r"deliveries\..*": {"Value", "Holder", "ExpiresAt", "Key", "End", "At", "Why"},
-    r"effects\..*": {"Owner", "Published", "Content"},
     r"tokens\..*": {"Used"},
 }  # fmt: skip
 """By partition and row, what another value of the same type cannot be seen of: nothing else in the table tells it."""
 
 ALONE = (
-    r"_publishing [sr]:|_letters|_policies|_issued|_lease|_batches !of-table|deliveries\.|effects\.|tokens\.|"
+    r"_publishing [sr]:|_letters|_policies|_issued|_lease|_batches !of-table|deliveries\.|tokens\.|"
     r"\w+-.* (ID-|DOCUMENTS-)"
 )
 """Rows whose loss cannot be seen; nor can that of all rows of a partition, or of the last ones of an object."""

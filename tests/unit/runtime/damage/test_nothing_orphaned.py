@@ -2,21 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from eventstore import Int64, drive
-from runtime.algorithms.documents.draft import DOCUMENT
-from runtime.algorithms.documents.effects import Effect, TableEffects
-from runtime.algorithms.outbox.entity import Entity
-from runtime.algorithms.outbox.entry import Entry
-from runtime.algorithms.outbox.intents import Intent, Intents
 from runtime.algorithms.outbox.tokens import FIRST, Token, TokenStore, first_name
 from runtime.cleanup.checking import Checked, check_table
-from runtime.messages.outcome import Output
-from tests.unit.runtime.algorithms.documents import DocumentWorld
-from tests.unit.runtime.algorithms.game import SHOT, begun
 from tests.unit.runtime.damage.damaged import WITH_RUNS, Rows, sound, table_of
 from tests.unit.runtime.damage.kept import kept
 from tests.unit.runtime.tables import rows
@@ -30,7 +20,6 @@ MARKER = ("Diary-r-1", "DOCUMENTS")
 ENTITY, LETTERS = ("Diary-o-1", "ENTITY"), ("Diary-o-1", "SS-LTR-0000000000000001")
 PUBLICATION = ("_publishing", "p:b-2-0123456789ab")
 ATTEMPT = "f" * 32
-DOCUMENT_ROW = next(place for place in kept() if place[1] == "EFFECT")
 
 
 def without(found: Rows, *places: tuple[str, str]) -> Rows:
@@ -94,9 +83,6 @@ LEFT: dict[str, tuple[Rows, set[tuple[str, str]]]] = {
     ),
     "letters without entity": (without(kept(), ENTITY), {LETTERS}),
     "an entity without its letters": (without(kept(), LETTERS), {ENTITY}),
-    "a document under another name": (
-        {**kept(), ("effects.b-1", "EFFECT"): kept()[DOCUMENT_ROW]}, {("effects.b-1", "EFFECT")},
-    ),
     "a token of no handler": ({**kept(), ("tokens.c", "first"): {}}, {("tokens.c", "first")}),
 }  # fmt: skip
 
@@ -109,42 +95,6 @@ def test_what_is_not_safe_is_named_and_left(what):
 
     assert {(fault.stream, fault.row) for fault in told.faults} == places
     assert (told.repaired, after) == ([], found)
-
-
-def entity(**changes: Any) -> Rows:
-    made = Entity("Diary-p-1", "prepare-commit-publish", b"{}", 1, **changes)
-    return {("Diary-p-1", "ENTITY"): made.properties()}
-
-
-def announcing(name: str) -> Entry:
-    return Entry(b"f" * 16, 0, 1, (Output("m", "T", "{}", 1, 0, {DOCUMENT: name}),), type="T")
-
-
-@pytest.mark.parametrize(
-    ("of_entity", "is_orphan"),
-    [
-        (entity(), True),
-        (entity(version=1, outbox={"m": announcing("other-1")}), True),
-        (entity(version=1, outbox={"m": announcing(f"{ATTEMPT}-1")}), False),
-        (entity(intents=Intents(Intent(ATTEMPT, 1, 0))), False),
-        (entity(intents=Intents(None, (Intent(ATTEMPT, 1, 0),))), False),
-        ({}, False),  # it may be in another table
-    ],
-)
-@pytest.mark.parametrize("is_published", [False, True])
-def test_a_document_that_its_entity_does_not_know(of_entity, is_orphan, is_published):
-    table = table_of(of_entity)
-    effect = Effect("Diary-p-1", ATTEMPT, 1)
-    drive(TableEffects(table).prepare(effect, b"text"))
-    if is_published:
-        drive(TableEffects(table).publish(effect.name))
-
-    told = drive(check_table(table))
-    repaired = drive(check_table(table, repair=True))
-
-    assert [fault.row for fault in told.faults] == ["EFFECT"] * (is_orphan and not is_published)
-    assert told.faults == repaired.repaired
-    assert len(rows(table)) == len(of_entity) + (not repaired.repaired)
 
 
 def test_a_used_token_that_no_entity_waits_to_delete():
@@ -161,11 +111,3 @@ def test_a_used_token_that_no_entity_waits_to_delete():
     found = [(fault.stream, fault.row) for fault in told.faults]
     assert found == [(f"tokens.{of_nobody.chain}", of_nobody.row_key)]
     assert told.repaired == []
-
-
-def test_a_shot_with_documents_that_is_disturbed_leaves_none():
-    world = begun("prepare-commit-publish")
-    assert isinstance(world, DocumentWorld)
-    world.deliver(SHOT)
-
-    assert drive(check_table(world.states)).faults == []

@@ -1,1 +1,0 @@
-"""Documents that outputs announce: prepare, commit, publish; register, clean up."""
