@@ -48,9 +48,11 @@ class Counter:
 
     def operation(self) -> Operation:
         """Return what stores the counter, if nobody changed it since it was read."""
-        properties: dict[str, Value] = {"Next": Int64(self.next), "FirstBatch": self.first_batch}
-        if self.algorithm is not None:
-            properties["Algorithm"] = self.algorithm
+        properties: dict[str, Value] = {
+            "Next": Int64(self.next),
+            "FirstBatch": self.first_batch,
+            "Algorithm": self.algorithm or "",
+        }
         if self.etag is None:
             return Operation.insert(COUNTER, properties)
         return Operation.replace(COUNTER, properties, self.etag)
@@ -159,7 +161,7 @@ def read_counter(row: Row) -> Counter:
     with reading_row("The counter of batches", row):
         return Counter(
             next=number(values, "Next"),
-            algorithm=text(values, "Algorithm") if "Algorithm" in values else None,
+            algorithm=text(values, "Algorithm"),
             first_batch=text(values, "FirstBatch"),
             etag=row.etag,
         )

@@ -101,26 +101,22 @@ def record_properties(record: BatchRecord) -> dict[str, Value]:
 def read_record(row: Row) -> BatchRecord:
     """Return the batch that a row holds. Raises `StoredDataError`."""
     with reading_row(f"The batch {row.row_key}", row):
-        return _record(row)
-
-
-def _record(row: Row) -> BatchRecord:
-    values = row.properties
-    return BatchRecord(
-        batch_id=row.row_key,
-        input=text(values, "Input"),
-        out=text(values, "Out"),
-        token=text(values, "Token"),
-        status=BatchStatus(text(values, "Status")),
-        rounds=number(values, "Rounds", most=INT32),
-        started_at=time(values, "StartedAt"),
-        updated_at=time(values, "UpdatedAt"),
-        counts={
-            name.removeprefix(_COUNT): number(values, name) for name in values if name.startswith(_COUNT)
-        },
-        last_routable=number(values, "LastRoutable"),
-        algorithm=text(values, "Algorithm"),
-        etag=row.etag,
-        number=number(values, "Number"),
-        attempt=text(values, "Attempt") if "Attempt" in values else "",
-    )
+        values = row.properties
+        return BatchRecord(
+            batch_id=row.row_key,
+            input=text(values, "Input"),
+            out=text(values, "Out"),
+            token=text(values, "Token"),
+            status=BatchStatus(text(values, "Status")),
+            rounds=number(values, "Rounds", most=INT32),
+            started_at=time(values, "StartedAt"),
+            updated_at=time(values, "UpdatedAt"),
+            counts={
+                name.removeprefix(_COUNT): number(values, name) for name in values if name.startswith(_COUNT)
+            },
+            last_routable=number(values, "LastRoutable"),
+            algorithm=text(values, "Algorithm"),
+            etag=row.etag,
+            number=number(values, "Number"),
+            attempt=text(values, "Attempt") if "Attempt" in values else "",
+        )

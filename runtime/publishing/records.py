@@ -265,5 +265,5 @@ def read_refused(row: Row) -> Letter:
     values = row.properties
     with reading_row("An output that was refused", row):
         type_, business_id, why = (text(values, name) for name in ("Type", "BusinessId", "Why"))
-        handler = text(values, "Handler") if "Handler" in values else ""
+        handler = text(values, "Handler")
         return Letter(Refused(row.row_key.split(":", 2)[2], type_, business_id, why, handler), row.etag)

@@ -94,7 +94,7 @@ def test_an_answer_that_was_lost_is_no_loss(runners):
 
 def test_refused_outputs_are_kept_once(runners):
     claim = drive(runners.ada.take(0, None))
-    refused = Refused("g1-1", "Hit", "g1", "400 no")
+    refused = Refused("g1-1", "Hit", "g1", "400 no", "Range")
     for _ in range(2):
         drive(claim.note(1, refused=[refused]))
 

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from eventstore import Operation, Table, drive
+from eventstore import Table, drive
 from runtime.batches.ledger import Ledger
 from runtime.batches.record import BatchRecord
 from runtime.cleanup.business_object import Tables
@@ -109,15 +109,3 @@ def test_an_object_that_is_forgotten_leaves_no_dead_letter_and_others_keep_their
     drive(forget(tables, "Diary", DIARY, NOW, restart=False, retries=PATIENCE))
 
     assert refused(table, publication) == ["m2", "m3"]
-
-
-def test_one_that_older_code_has_kept_names_no_handler_and_goes_with_the_object(table):
-    Worker(table).process(write("canary", "m-1"))
-    publication, _ = claimed(table, "b1")
-    old = {"Type": "Hit", "BusinessId": DIARY, "Why": "400"}
-    drive(table.transact(PARTITION, [Operation.insert(f"r:{publication.key}:m4", old)]))
-    assert refused(table, publication) == ["m4"]
-
-    drive(forget(Tables(table, table, table), "Diary", DIARY, NOW, restart=False, retries=PATIENCE))
-
-    assert refused(table, publication) == []
