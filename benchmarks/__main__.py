@@ -1,103 +1,43 @@
-"""The command: `python -m benchmarks`."""
+"""Every benchmark by name: `python -m benchmarks NAME [OPTIONS]`; without a name they are listed."""
 
 from __future__ import annotations
 
 import os
-import signal
+import runpy
 import sys
-from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
 
-import typer
+BENCHMARKS = {
+    "algorithms": "requests, rows and bytes of each algorithm; writes docs/algorithms.md",
+    "cleanup": "truncation of tables with very many streams",
+    "compare": "a batch beside other tools, on SQLite and Azurite; writes docs/performance.md",
+    "delivery": "deliveries that are killed, counted by a server; writes docs/delivery.md",
+    "epochs": "10,000 epochs of a stream without Spark; writes docs/streaming.md",
+    "growth": "how time and requests grow with sizes; draws docs/growth/",
+    "guard": "what --guard costs a fold in memory",
+    "side_effects": "consumers that store documents and are killed; writes docs/side-effects.md",
+    "skew": "the workers' memory in lopsided batches",
+    "stages": "the processor time of each stage of a batch",
+    "startup": "how long a batch and a plain PySpark program take to start",
+    "streams": "a micro-batch beside a plain one",
+    "tables": "how fast versions are read as tables; writes docs/tables.md",
+}
+"""The modules of this package that are programs, and what each measures. `--help` shows their options."""
 
-from benchmarks.catalogue import CONTENDERS
-from benchmarks.document import put_into
-from benchmarks.results import FOLDER
-from benchmarks.sizes import ONE_AT_A_TIME, SIZES, Amount, Size
-from benchmarks.table import print_table
-from benchmarks.turns import run
-
-HELP = f"""Measure this project beside others, on this machine.
-
-Every contender brings a log of the ShootingRange sample to the same final states, which is checked each time. It lives
-in a process of its own that is started and warmed up first; then all work in turn, and only work on a warm session
-is measured. Machines differ and are noisy: what counts are the ratios, taken pair by pair of the same turn.
-
-The contenders are: {", ".join(CONTENDERS)}.
-
-Without options it takes five to ten minutes on two cores. Results go to benchmarks/results/DATE-SIZE.json.
-"""
-
-cli = typer.Typer(add_completion=False)
+NODE = Path(__file__).resolve().parents[1] / ".make" / "node"
 
 
-@cli.command(help=HELP)
-def main(  # noqa: PLR0917 - typer gives them by name
-    size: Annotated[str, typer.Option(help=f"How much work: {' or '.join(SIZES)}.")] = "default",
-    messages: Annotated[int | None, typer.Option(min=1, help="Messages of a batch, on Azurite too.")] = None,
-    streams: Annotated[
-        int | None, typer.Option(min=1, help="Streams of a batch; others in proportion.")
-    ] = None,
-    single: Annotated[
-        int | None, typer.Option(min=1, help="Messages of those that take one message at a time.")
-    ] = None,
-    duplicates: Annotated[
-        float, typer.Option(min=0, max=10, help="Share of messages that come once more.")
-    ] = 0.0,
-    runs: Annotated[int | None, typer.Option(min=1, help="Turns.")] = None,
-    only: Annotated[
-        list[str] | None, typer.Option(help="A contender to run; may be given more than once.")
-    ] = None,
-    cores: Annotated[int, typer.Option(min=1, help="Processes that work at once.")] = os.cpu_count() or 1,
-    in_flight: Annotated[int, typer.Option(min=1, help="Streams under way in each, on Azurite.")] = 32,
-    results: Annotated[Path, typer.Option(help="The folder for the results.")] = FOLDER,
-    document: Annotated[
-        Path | None, typer.Option(help="A document to put the table into, like docs/performance.md.")
-    ] = None,
-) -> None:
-    """Run the benchmarks, print the table and write the results."""
-    if size not in SIZES:
-        message = f"{size} is none of {', '.join(SIZES)}."
-        raise typer.BadParameter(message, param_hint="--size")
-    unknown = set(only or ()) - CONTENDERS.keys()
-    if unknown:
-        message = f"There is no contender {', '.join(unknown)}; there are {', '.join(CONTENDERS)}."
-        raise typer.BadParameter(message, param_hint="--only")
-    chosen = _resized(SIZES[size], messages, streams, single)
-    if duplicates:
-        chosen = replace(chosen, name="custom")
-    chosen = replace(chosen, duplicates=duplicates, runs=runs or chosen.runs)
-    if only:
-        chosen = replace(chosen, name=f"{chosen.name}-part")
-    found = run(chosen, only or list(CONTENDERS), cores=cores, in_flight=in_flight, step=_say)
-    print_table(found)
-    print(f"All measurements: {found.write(results)}")
-    if document is not None:
-        put_into(document, found)
-
-
-def _resized(size: Size, messages: int | None, streams: int | None, single: int | None) -> Size:
-    if messages is None and streams is None and single is None:
-        return size
-    numbers: dict[Amount, int] = dict(size.messages)
-    if messages is not None:
-        numbers |= {"batch": messages, "azurite": messages}
-    if single is not None:
-        numbers |= dict.fromkeys(ONE_AT_A_TIME, single)
-    per_stream = size.per_stream if streams is None else max(1, numbers["batch"] // streams)
-    return replace(size, name="custom", messages=numbers, per_stream=per_stream)
-
-
-def _say(sentence: str) -> None:
-    typer.echo(sentence, err=True)
-
-
-def _end_in_order(signal_number: int, _: object) -> None:
-    sys.exit(128 + signal_number)
+def main() -> None:
+    """Run the benchmark that is named first."""
+    name = sys.argv[1] if sys.argv[1:] else ""
+    if name not in BENCHMARKS:
+        for known, what in BENCHMARKS.items():
+            sys.stdout.write(f"python -m benchmarks {known:<13} {what}\n")
+        sys.exit(2 if name.strip("-") not in ("", "h", "help") else 0)
+    os.environ["PATH"] = f"{NODE}{os.pathsep}{os.environ['PATH']}"  # Azurite starts the `node` on PATH
+    sys.argv[:2] = [f"python -m benchmarks {name}"]
+    runpy.run_module(f"benchmarks.{name}", run_name="__main__", alter_sys=True)
 
 
 if __name__ == "__main__":
-    # Whoever ends this means the services and sessions of the contenders too.
-    signal.signal(signal.SIGTERM, _end_in_order)
-    cli()
+    main()

@@ -11,7 +11,7 @@ from benchmarks.azurite import azurite_binary
 from benchmarks.contender import Contender
 from benchmarks.sizes import Amount
 
-_EXTRA = "`make .make/packages-bench` installs it"
+_EXTRA = "`python -m benchmarks compare` installs it"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Whether a stream costs more as its epochs grow in number: `python -m benchmarks.epochs`.
+"""Whether a stream costs more as its epochs grow in number: `python -m benchmarks epochs`.
 
 Ten thousand epochs of Spark would take hours, in which it does most of the work. So this runs without it what is
 shipped: micro-batches, admission, rounds, folds, ledger and folders. Checkpoints are written as Spark writes them, and

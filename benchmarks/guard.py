@@ -1,4 +1,4 @@
-"""What the guard costs: `python -m benchmarks.guard` folds the same log with it and without, in turn.
+"""What the guard costs: `python -m benchmarks guard` folds the same log with it and without, in turn.
 
 Streams of the ShootingRange sample are processed in memory, store included, by the worker that a batch runs, so the
 share of the guard is greater than in a batch, which also reads a log, shuffles and writes. Time is that of the

@@ -1,4 +1,4 @@
-"""Where the processor time of a batch goes: `python -m benchmarks.stages` measures it stage by stage.
+"""Where the processor time of a batch goes: `python -m benchmarks stages` measures it stage by stage.
 
 In the worker each stage of a fold is run by itself, with what the stage before gave, on an SQLite file. In the JVM the
 plan of a batch is run up to one more stage each time; a stage takes what its run took more than the one before. Beside

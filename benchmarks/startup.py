@@ -1,4 +1,4 @@
-"""How much longer a batch takes to start than Spark alone: `python -m benchmarks.startup`.
+"""How much longer a batch takes to start than Spark alone: `python -m benchmarks startup`.
 
 A fresh process imports, starts a session and does its first work with a log of a thousand messages, until the result is
 on disk: a plain PySpark program shuffles and sorts it, hands it to workers and writes what they give as Parquet; a

@@ -1,4 +1,4 @@
-"""What a stream costs beside a plain one: `python -m benchmarks.streams`.
+"""What a stream costs beside a plain one: `python -m benchmarks streams`.
 
 Files of messages are taken one by one, each as a micro-batch: by a plain `foreachBatch` that appends Parquet, and by
 `run_stream`. Printed are how long micro-batches take and, of ours, whether that, the requests of the driver to the

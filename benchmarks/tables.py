@@ -1,4 +1,4 @@
-"""How fast versions are read as tables: `python -m benchmarks.tables` makes a store and reads all of it.
+"""How fast versions are read as tables: `python -m benchmarks tables` makes a store and reads all of it.
 
 Streams of the ShootingRange sample with 50 versions each are read without Spark, from the columns that cost least to
 all of them, then shorter and longer streams, and then on Spark. Each read is repeated: processor time, of this process

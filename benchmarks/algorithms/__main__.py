@@ -1,4 +1,4 @@
-"""The command: `python -m benchmarks.algorithms`."""
+"""The command: `python -m benchmarks algorithms`."""
 
 from __future__ import annotations
 

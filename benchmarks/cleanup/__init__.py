@@ -1,1 +1,1 @@
-"""Truncation of tables with very many streams: `make cleanup`."""
+"""Truncation of tables with very many streams: `python -m benchmarks cleanup`."""

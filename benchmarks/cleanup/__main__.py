@@ -1,4 +1,4 @@
-"""The command: `python -m benchmarks.cleanup`."""
+"""The command: `python -m benchmarks cleanup`."""
 
 from __future__ import annotations
 

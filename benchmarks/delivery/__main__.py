@@ -1,4 +1,4 @@
-"""The command: `python -m benchmarks.delivery`."""
+"""The command: `python -m benchmarks delivery`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command: `python -m benchmarks.growth`."""
+"""The command: `python -m benchmarks growth`."""
 
 from __future__ import annotations
 

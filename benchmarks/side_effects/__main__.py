@@ -1,4 +1,4 @@
-"""The command: `python -m benchmarks.side_effects`."""
+"""The command: `python -m benchmarks side_effects`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command: `python -m benchmarks.skew`."""
+"""The command: `python -m benchmarks skew`."""
 
 from __future__ import annotations
 

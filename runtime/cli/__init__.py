@@ -14,7 +14,7 @@ from runtime import namesakes
 __all__ = ["main"]
 
 _MISSING = (
-    "Error: The command line needs {}: pip install 'consistent-messaging[spark]', or 'consistent-messaging[cli]' for "
+    "Error: The command line needs {}: pip install 'consistent-messaging[spark]', or 'consistent-messaging[sql]' for "
     "the commands that do without Spark."
 )
 _OWNER_ONLY = 0o077

@@ -35,7 +35,7 @@ async def open_keys(url: str, table: str = DEFAULT_TABLE) -> AsyncIterator[Keys]
             from runtime.delivery.redis_keys import open_redis  # noqa: PLC0415 - loaded when asked for
         except ModuleNotFoundError as error:
             raise MissingExtraError(
-                f"Keys in Redis need {error.name}: pip install 'consistent-messaging[redis]'."
+                f"Keys in Redis need {error.name}: pip install 'consistent-messaging[publish]'."
             ) from error
         async with open_redis(named, table) as keys:
             yield keys

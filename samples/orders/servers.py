@@ -1,6 +1,6 @@
 """Azurite, PostgreSQL and Redis for a run of the sample: on free ports of this machine, and ended with it.
 
-What they hold is in a temporary folder. Nothing is installed here: `make setup-servers` does that.
+What they hold is in a temporary folder. Nothing is installed here: `make .make/servers` does that.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class MissingServersError(Exception):
     """Raised when servers are not installed; says which, and what installs them."""
 
     def __init__(self, names: Sequence[str]) -> None:
-        super().__init__(f"Not installed: {', '.join(names)}. Run `make setup-servers` in the clone.")
+        super().__init__(f"Not installed: {', '.join(names)}. Run `make .make/servers` in the clone.")
 
 
 @contextmanager

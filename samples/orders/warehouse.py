@@ -26,7 +26,7 @@ def paid_orders(url: str) -> Iterator[OrderPaid]:
         with closing(sqlite3.connect(url.removeprefix(_FILE))) as file:
             rows: list[tuple[Any]] = file.execute(_BODIES).fetchall()
     else:
-        import psycopg  # noqa: PLC0415 - of the extra `postgres`, and not needed for a file
+        import psycopg  # noqa: PLC0415 - of the extra `publish`, and not needed for a file
 
         with psycopg.connect(url) as connection:
             rows = connection.execute(_BODIES).fetchall()

@@ -16,7 +16,6 @@ MODULES = (
     "runtime.spark",
     "runtime.tables",
     "eventstore",
-    "eventstore.sourcing",
     "eventstore.blocking",
 )
 

@@ -1,4 +1,4 @@
-"""TLC finds what docs/tla says: a quick slice of `make tla`, and the page lists all that there is."""
+"""TLC finds what docs/tla says: a slice of `scripts/check_tla.py`, and the page lists all that there is."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from tests.model.quick import QUICK, found_with, name, report_of
 from tests.model.schedule import seed, table
 from tests.model.totals import check_row, markdown, mistake_row
 
-STALE = "`make model` writes the page anew"
+STALE = "`python -m tests.model` writes the page anew"
 SHOWN = "a stored message id is taken for one's own append"
 
 

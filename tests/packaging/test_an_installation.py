@@ -110,7 +110,7 @@ def test_the_command_line_says_what_to_install_and_then_checks_handlers(environm
     assert told.stderr.startswith("Error: The command line needs typer: pip install ")
     assert told.stderr.count("\n") == 1
 
-    environment.install(f"{wheel}[cli]")
+    environment.install(f"{wheel}[sql]")
 
     done = environment.run(environment.consistent, "lint", "bells.py", folder=folder)
     assert done == "Nothing found in 1 handler, 1 file.\n"

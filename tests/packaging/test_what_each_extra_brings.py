@@ -70,12 +70,6 @@ DETERMINISM = (
     [
         ([], BATCHES, "MissingExtraError: Batches on Spark need pyspark", "spark"),
         ([], TABLE_SERVICE, "StoreUrlError: A table service needs aiohttp", "azure"),
-        (
-            ["azure"],
-            TABLE_SERVICE,
-            "StoreUrlError: A store url without a key or signature needs azure-identity",
-            "identity",
-        ),
         ([], DETERMINISM, "SpecError: check_determinism needs Hypothesis", "testing"),
     ],
 )
@@ -98,13 +92,13 @@ def test_the_command_line_without_its_packages_is_one_sentence(tmp_path):
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == (
         "Error: The command line needs typer: pip install 'consistent-messaging[spark]', or "
-        "'consistent-messaging[cli]' for the commands that do without Spark.\n"
+        "'consistent-messaging[sql]' for the commands that do without Spark.\n"
     )
 
 
 def test_commands_that_look_into_a_store_or_into_source_need_no_spark(folder):
     ended = commands(
-        ["cli"],
+        ["sql"],
         folder,
         ["--version"],
         ["run", "--help"],
@@ -127,16 +121,16 @@ def test_sql_needs_its_extra_and_no_spark(folder):
         "--csv",
     ]
 
-    (answered,), (refused,) = commands(["sql"], folder, asked), commands(["cli"], folder, asked)
+    (answered,), (refused,) = commands(["sql"], folder, asked), commands(["spark"], folder, asked)
 
     assert answered == [0, "count_star(),late\n2,true\n", ""]
-    sentence = "Error: Reading a store as tables needs pyarrow: pip install 'consistent-messaging[sql]'.\n"
+    sentence = "Error: SQL needs duckdb: pip install 'consistent-messaging[sql]'.\n"
     assert refused == [1, "", sentence]
 
 
 def test_commands_that_need_spark_say_so_in_one_sentence(folder):
     ended = commands(
-        ["cli", "azure"],
+        ["sql", "azure"],
         folder,
         ["demo"],
         ["sample", "shooting-range", "--out", "other.jsonl"],
@@ -152,7 +146,7 @@ def test_commands_that_need_spark_say_so_in_one_sentence(folder):
 
 
 def test_a_command_on_a_table_service_names_the_extra_too(tmp_path):
-    ended = commands(["cli"], tmp_path, ["streams", "--store", "azurite", "--table", "games"])
+    ended = commands(["sql"], tmp_path, ["streams", "--store", "azurite", "--table", "games"])
 
     sentence = "Error: A table service needs aiohttp: pip install 'consistent-messaging[azure]'.\n"
     assert ended == [[2, "", sentence]]

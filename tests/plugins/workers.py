@@ -19,7 +19,6 @@ _QUICK = "not thorough"
 _TOGETHER = {
     _JOBS: ("tests/integration/spark/", "tests/golden/", "tests/faults/hostile/test_hostile_logs.py"),
     _COMMANDS: (
-        "tests/benchmarks/test_what_a_stream_costs.py",
         "tests/integration/cli/test_a_batch_from_the_command_line.py",
         "tests/integration/cli/test_batches_with_other_algorithms.py",
         "tests/integration/cli/test_dead_letters_of_a_batch.py",

@@ -1,6 +1,6 @@
-"""`make publishing`: kill a runner before each of its calls, for each target, and write the counts into the docs.
+"""`python -m tests.publishing`: kill a runner before each of its calls, for each target; write the counts into docs.
 
-With `ARGS="--spark SQLite HTTP"` it kills the workers of Spark instead, for the targets that are named, or all.
+With `--spark SQLite HTTP` it kills the workers of Spark instead, for the targets that are named, or all.
 """
 
 from __future__ import annotations

@@ -225,7 +225,7 @@ class AzureStore(Store):
         if account.signing == "identity" and not _has_identity():
             raise StoreUrlError(
                 "A store url without a key or signature needs azure-identity: "
-                "pip install 'consistent-messaging[identity]'."
+                "pip install 'consistent-messaging[azure]'."
             )
         self.url = account.endpoint
         self.account = account

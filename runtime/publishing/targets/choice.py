@@ -25,8 +25,7 @@ def open_target(url: str, options: TargetOptions | None = None) -> Target:
     try:
         return make(url, options or TargetOptions())
     except ModuleNotFoundError as error:
-        extra = _EXTRAS.get(scheme, "")
-        message = f"This target needs {error.name}: pip install 'consistent-messaging[{extra}]'."
+        message = f"This target needs {error.name}: pip install 'consistent-messaging[publish]'."
         raise MissingExtraError(message) from error
 
 
@@ -94,11 +93,4 @@ _TARGETS: Mapping[str, Callable[[str, TargetOptions], Target]] = {
     "https": _http,
     "kafka": _kafka,
     "Endpoint=sb": _service_bus,
-}
-_EXTRAS = {
-    "postgresql": "postgres",
-    "postgres": "postgres",
-    "http": "http",
-    "https": "http",
-    "kafka": "kafka",
 }
