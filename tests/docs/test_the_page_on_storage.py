@@ -94,7 +94,7 @@ async def _publish(table: Table) -> None:
     publication = await Publications(table, system_clock).begin("b1-digest", "sqlite:///file", None, 1)
     claim = await Claims(table, system_clock, publication, "somebody", timedelta(minutes=1)).take(0, None)
     assert claim
-    await claim.note(1, refused=[Refused("m1", "Hit", GAMES[0], "400")])
+    await claim.note(1, refused=[Refused("m1", "Hit", GAMES[0], "400", "ShootingRange")])
 
 
 async def write_all(table: Table) -> None:

@@ -21,7 +21,10 @@ from runtime.cli.stores import on_table
 
 Repair = Annotated[
     bool,
-    typer.Option("--repair", help="Rebuild the index of message ids, counts and markers from the rows that they are derived from."),
+    typer.Option(
+        "--repair",
+        help="Rebuild what is derived from other rows: the index of message ids, counts, markers.",
+    ),
 ]
 _STOPPED = "Stopped. What was repaired stays so: run the same command again for the rest."
 
@@ -64,9 +67,7 @@ def check(
             screen.show(make_table(title, ("stream", "row", "what", "can be repaired"), rows))
     if not found.damaged:
         return
-    screen.note(
-        f"{counted(found.damaged, 'fault')}. Restore what --repair cannot rebuild from an export."
-    )
+    screen.note(f"{counted(found.damaged, 'fault')}. Restore what --repair cannot rebuild from an export.")
     raise typer.Exit(FAILED)
 
 
