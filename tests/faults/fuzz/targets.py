@@ -162,6 +162,8 @@ TARGETS = {
         Target("codec", _codec, [_CODEC.encode(_FULL), b"{}"]),
         Target("tail", _tail, _seeds_of_tails()),
         Target("run", _run, [pack_columns(1, b"{}", _RUN.versions)]),
-        Target("index", _index, [id_hashes_of(_KEYS, None) + pack(ends) for ends in ([2], [1, 2])]),
+        Target(
+            "index", _index, [id_hashes_of(_KEYS, bytes(KEY_BYTES)) + pack(ends) for ends in ([2], [1, 2])]
+        ),
     )
 }
