@@ -3,36 +3,46 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from types import MappingProxyType
-from typing import Any, get_args
+from typing import Any, TypeVar, get_args
 
 from pydantic import ValidationError
 
+from handlers.context import Context
 from handlers.errors import AppError, CodecError
 from handlers.fields import check_model
 from handlers.handler import Handler, handler_name, mark_of
 from handlers.message import Message, message_aliases, message_name
-from handlers.route import Route, business_id_of, message_type_of
+from handlers.route import Method, Route, business_id_of, message_type_of
 from handlers.state import State
 from handlers.state_codec import StateCodec
 
-Parsing = Callable[[Sequence[object]], AbstractContextManager[None]]
-"""Gives what to be in while messages are parsed; each that is parsed is added to the sequence."""
+T = TypeVar("T")
 
 
-def _unwatched(_: Sequence[object]) -> AbstractContextManager[None]:
-    return nullcontext()
+class Supervision:
+    """How a handler is called, and the validators of its messages: here as they are, in a worker under supervision."""
+
+    def method(self, method: Method) -> Method:
+        """Return a method to call in place of a handler's."""
+        return method
+
+    def call(self, run: Callable[[], T], under_way: Callable[[], Context | None]) -> T:  # noqa: ARG002 - for others
+        """Return what `run` does, which calls the handler; `under_way` returns the context of the call it is in."""
+        return run()
+
+    def parse(self, run: Callable[[], T], parsed: Sequence[object]) -> T:  # noqa: ARG002 - for others
+        """Return what `run` does, which parses messages, and adds each to `parsed`."""
+        return run()
 
 
 class HandlerDefinition:
     """One handler of an app: its name, the codec of its state, and its routes by message name and alias.
 
-    `draw_key` is the secret of the table that it works on, if the draws of that are keyed. `parsing` is what watches
-    over the validators of its messages.
+    `draw_key` is the secret of the table that it works on, if the draws of that are keyed.
     """
 
-    parsing: Parsing = staticmethod(_unwatched)
+    supervision = Supervision()
 
     def __init__(self, handler_type: type[Handler[Any]]) -> None:
         self.draw_key: bytes | None = None

@@ -55,7 +55,7 @@ class Context:
     of the version when the message is replayed, packed with msgpack; None for a new message. `place` begins the names
     of the documents of this attempt, and no other attempt has the same; without one they are derived from the message.
     `draw_key` is the secret of a table whose draws are keyed. `room` bounds what may be published, None when nothing
-    does; `exceeded` is the error that was raised for more.
+    does; `exceeded` is the error that was raised for more, or for taking too long.
     """
 
     __slots__ = ("_business_id", "_guids", "_headers", "_message_id", "_now", "_place", "_random", "_recorded", "_room",
@@ -88,7 +88,7 @@ class Context:
         self.published: list[Published] = []
         self._room = room
         self._sent = 0
-        self.exceeded: OutputsTooLargeError | None = None
+        self.exceeded: BaseException | None = None
 
     @property
     def message_id(self) -> str:
@@ -183,9 +183,8 @@ class Context:
             self._sent += sum(len(text.encode()) for text in (*headers, *headers.values()))
         if len(self.published) < room.messages and self._sent <= room.bytes:
             return
-        self.exceeded = OutputsTooLargeError(
-            f"The handler publishes more than one message may: {room.messages:,} messages and {room.bytes:,} bytes."
-        )
+        most = f"{room.messages:,} messages and {room.bytes:,} bytes"
+        self.exceeded = OutputsTooLargeError(f"The handler publishes more than one message may: {most}.")
         raise self.exceeded
 
     def _ask_for(self, content: object, media_type: str, name: str) -> dict[str, Any]:

@@ -17,7 +17,6 @@ RuntimeFailure
 ├── SendError                 a sender did not send a message to its customer
 │   ├── TransientError        another attempt may succeed
 │   └── PermanentError        no attempt will ever succeed
-├── DeliveryStoppedError      the receiver takes no messages, or keys cannot be kept: run the delivery again later
 ├── MissingExtraError         a package is not installed that one of this project's extras brings
 └── BatchFailedError          a Spark job of the batch failed; run it again with its id
     └── BatchHeldBackError    the batch has more dead letters than it may have
@@ -114,7 +113,18 @@ class TargetError(RuntimeFailure):
 
 
 class TargetUnavailableError(TargetError):
-    """Raised when a target does not answer, or says that it cannot now: another attempt may succeed."""
+    """Raised when a target does not answer, or says that it cannot now: another attempt may succeed.
+
+    `retry_after` are the seconds that it asked to wait for, None when it did not say.
+    """
+
+    def __init__(self, message: str, retry_after: float | None = None) -> None:
+        super().__init__(message, retry_after)
+        self.message = message
+        self.retry_after = retry_after
+
+    def __str__(self) -> str:
+        return self.message
 
 
 class SendError(RuntimeFailure):
@@ -138,13 +148,6 @@ class TransientError(SendError):
 
 class PermanentError(SendError):
     """Raised by a sender when no attempt will ever succeed: the customer has no such number, the text is refused."""
-
-
-class DeliveryStoppedError(RuntimeFailure):
-    """Raised when a receiver has taken no message for too long, or the keys of a delivery cannot be kept.
-
-    What was delivered by then stays so; the delivery goes on when it is run again.
-    """
 
 
 class MissingExtraError(RuntimeFailure, ImportError):

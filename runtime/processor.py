@@ -45,8 +45,7 @@ from runtime.messages.outcome import Outcome
 from runtime.messages.parsing import business_id_of, prepare, refused_for_size, unroutable
 from runtime.retries import RetryPolicy, until_undisturbed
 from runtime.storage.damage import placed
-from runtime.supervision.alarm import Alarm
-from runtime.supervision.supervised import supervised
+from runtime.supervision import Alarm, supervised
 
 
 class Processor:
@@ -70,7 +69,7 @@ class Processor:
     begins, and two when it ends. Call `flush` when the consumer stops. Only the state-based algorithm needs it.
 
     A message beyond `limits` is a dead letter, of which a note is kept only: keep it yourself. A handler that takes
-    longer than `handler_timeout` makes a dead letter of its message (see `runtime.supervision.alarm.Alarm`).
+    longer than `handler_timeout` makes a dead letter of its message (see `runtime.supervision.Alarm`).
     `documents` is where documents are kept that handlers store (`context.store_document`): the url of a folder, or a
     store of one's own (docs/side-effects.md). Only the state-based algorithm takes it.
 
@@ -239,8 +238,7 @@ class Processor:
 
     async def _handle(self, route: Route, message: Envelope, redrive_beside: OpenBatches | None) -> Outcome:
         handler = self._app.handlers[route.handler]
-        with handler.parsing(()):
-            business_id = business_id_of(route, message)
+        business_id = handler.supervision.parse(partial(business_id_of, route, message), ())
         delivery = prepare(handler, business_id, message, self._limits)
         with placed(self._table):
             algorithms = await self._ready()

@@ -10,7 +10,7 @@ from typing import TypeVar
 from eventstore import ConcurrencyConflictError, StoreUnavailableError, StreamTruncatedError, Table
 from eventstore.backoff import Sleep, pause_seconds, sleep_beside
 from eventstore.partition import EVENT
-from runtime.errors import RetriesExhaustedError, StoredDataError
+from runtime.errors import RetriesExhaustedError, StoredDataError, TargetUnavailableError
 
 T = TypeVar("T")
 
@@ -99,6 +99,26 @@ async def until_undisturbed(
         except READ_AGAIN as error:
             await tries.pause(error)
             work = attempt
+
+
+async def until_available(
+    attempts: int, attempt: Attempt[T], *, roll_back: Callable[[], Awaitable[None]] | None = None
+) -> T:
+    """Return what an attempt at a target gives; make another after `TargetUnavailableError`, up to `attempts`.
+
+    Pauses double from 0.1 to 10 seconds, or last as long as the target asks. `roll_back` is awaited before each.
+    """
+    from asyncio import sleep  # noqa: PLC0415 - scripts without an event loop do without it
+
+    for failures in range(1, attempts):
+        try:
+            return await attempt()
+        except TargetUnavailableError as error:
+            if roll_back is not None:
+                await roll_back()
+            asked = error.retry_after
+            await sleep(pause_seconds(failures, 0.1, 10.0) if asked is None else asked)
+    return await attempt()
 
 
 async def count_of_each(

@@ -15,7 +15,7 @@ from benchmarks.games import game_id
 from eventstore import drive
 from runtime import Processor, Status
 from runtime.algorithms.choice import AlgorithmName, BatchAlgorithm, Dependencies, make_batch_algorithms
-from runtime.algorithms.outbox.outbox_batch import OutboxBatch
+from runtime.algorithms.outbox.algorithm import OutboxAlgorithm
 from runtime.batches.context import BatchContext
 from runtime.messages.message_ids import id_key
 from runtime.messages.parsing import prepare
@@ -55,7 +55,7 @@ class BatchPlay:
         algorithm = self._in_batch(batch)
         outcomes = drive(algorithm.process(game_id(0), deliveries))
         check_ends([outcome.status for outcome in outcomes], Status.PROCESSED)
-        if isinstance(algorithm, OutboxBatch):
+        if isinstance(algorithm, OutboxAlgorithm):
             drive(algorithm.finish(game_id(0), [id_key(each.message_id) for each in sent]))
         spent = Spent.until_now(self.table, self.app).each(before, 1)
         return spent._replace(stored_bytes=self.table.stored_bytes - unsent)

@@ -8,9 +8,9 @@ from benchmarks.algorithms.grid import Grid, amount
 from benchmarks.algorithms.metered_table import MeteredTable
 from benchmarks.algorithms.play import check_ends, ticking_clock
 from eventstore import drive
-from runtime.algorithms.last_hop.delivery import End, IdempotentDelivery, Send
-from runtime.algorithms.last_hop.keys import DeliveryKeys
-from runtime.algorithms.last_hop.settings import DeliverySettings
+from runtime.publishing import DeliverySettings
+from runtime.publishing.keys import TableKeys
+from runtime.publishing.last_hop import End, IdempotentDelivery, Send
 
 PART = "deliveries"
 PROMISES = {
@@ -28,7 +28,7 @@ class Post:
 
     def __init__(self, settings: DeliverySettings) -> None:
         self.table = MeteredTable()
-        self._delivery = IdempotentDelivery(DeliveryKeys(self.table), settings, clock=ticking_clock())
+        self._delivery = IdempotentDelivery(TableKeys(self.table), settings, clock=ticking_clock())
 
     async def deliver(self, message_id: str, end: End, send: Send) -> int:
         """Deliver a message and return the requests. Raises `DisagreementError` when that ends otherwise."""

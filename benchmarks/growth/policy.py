@@ -15,9 +15,8 @@ from benchmarks.shooting import HANDLER
 from eventstore import Row, Table, drive
 from eventstore.limits import prepare_row
 from runtime.algorithms.state_based.truncation import truncate_stream
-from runtime.algorithms.state_based.truncation_rules import DAY
+from runtime.algorithms.state_based.truncation_rules import DAY, PolicyRules
 from runtime.batches.open_batches import OpenBatches
-from runtime.cleanup.policies import PolicyRules
 from runtime.clock import to_microseconds
 from runtime.retries import RetryPolicy
 from runtime.storage.listing import versions

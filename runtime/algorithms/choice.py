@@ -13,10 +13,9 @@ from handlers import App
 from handlers.app import HandlerDefinition
 from runtime.algorithms.algorithm import Algorithm, Publish
 from runtime.algorithms.fresh_ids import fresh_id
-from runtime.algorithms.outbox.algorithm import OutboxAlgorithm
+from runtime.algorithms.outbox.algorithm import OutboxAlgorithm, OutboxOneByOne
 from runtime.algorithms.outbox.deduplication_store import DeduplicationStore
 from runtime.algorithms.outbox.outbox import Outbox
-from runtime.algorithms.outbox.outbox_batch import OutboxBatch
 from runtime.algorithms.outbox.token_based import TokenBased
 from runtime.algorithms.outbox.tokens import TokenStore
 from runtime.algorithms.outbox.with_deduplication_store import OutboxWithDeduplicationStore
@@ -85,14 +84,8 @@ def make_algorithms(name: AlgorithmName, given: Dependencies) -> dict[str, Algor
 def make_batch_algorithms(name: AlgorithmName, given: Dependencies) -> dict[str, BatchAlgorithm]:
     """Return an algorithm in batches for each handler of an app, by the handlers' names."""
     if name != "state-based":
-        return dict(make_outbox_batches(name, given))
+        return dict(make_outboxes(name, given))
     return {handler.name: _make_state_based(handler, given) for handler in given.app.handlers.values()}
-
-
-def make_outbox_batches(name: AlgorithmName, given: Dependencies) -> dict[str, OutboxBatch]:
-    """Return an algorithm with an outbox, in batches, for each handler of an app, by the handlers' names."""
-    outboxes = make_outboxes(name, given)
-    return {handler: OutboxBatch(outbox, given.batch) for handler, outbox in outboxes.items()}
 
 
 def make_outboxes(name: AlgorithmName, given: Dependencies) -> dict[str, OutboxAlgorithm]:
@@ -145,7 +138,7 @@ def handlers_of(app: App, message_type: str) -> list[str]:
 
 def _make(name: AlgorithmName, handler: HandlerDefinition, given: Dependencies) -> Algorithm:
     if name != "state-based":
-        return _make_outbox(name, handler, given)
+        return OutboxOneByOne(algorithm=_make_outbox(name, handler, given), publish=given.publish)
     return StateBasedOneByOne(_make_state_based(handler, given), given.publish, given.epochs)
 
 
@@ -165,10 +158,5 @@ def _make_outbox(name: AlgorithmName, handler: HandlerDefinition, given: Depende
         tokens = TokenStore(given.token_store or given.table)
         make = partial(TokenBased, tokens=tokens, recipients=partial(handlers_of, given.app))
     return make(
-        table=given.table,
-        handler=handler,
-        publish=given.publish,
-        clock=given.clock,
-        retries=given.retries,
-        limits=given.batch.limits,
+        table=given.table, handler=handler, clock=given.clock, retries=given.retries, batch=given.batch
     )

@@ -1,12 +1,12 @@
 """Counting what a table holds, by handler: objects, messages processed, what is unfinished, rows and bytes.
 
-A `TableCount` takes rows one after another and keeps sums only. Those of ranges of a table add up to that of the whole.
+A `TableCount` keeps sums only. Those of ranges of a table add up to that of the whole.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from typing import NamedTuple
+from collections.abc import AsyncIterator, Iterable, Sequence
+from typing import Any, NamedTuple
 
 from eventstore import KeyRange, RecordedEvent, Row, Table
 from eventstore.header import is_header, versions_of
@@ -17,7 +17,7 @@ from runtime.algorithms.outbox.entities import ENTITY
 from runtime.algorithms.row_keys import FIRST
 from runtime.batches.record import STATE_BASED
 from runtime.storage.damage import one_of_many, reading_row
-from runtime.storage.head import Head, is_of_state, read_head
+from runtime.storage.head import is_of_state, read_head
 from runtime.storage.properties import number, text
 from runtime.storage.run import read_index
 
@@ -34,7 +34,6 @@ _OF_HEADERS = (
 )
 _OF_ENTITIES = ("Algorithm", "Version", "Pending")
 _ALL = KeyRange()
-_NO_STREAM = ("", 0)
 
 
 class HandlerCount(NamedTuple):
@@ -61,76 +60,47 @@ class HandlerCount(NamedTuple):
 
     def plus(self, other: HandlerCount) -> HandlerCount:
         """Return what both have together."""
-        return HandlerCount(
-            self.handler,
-            self.algorithm,
-            self.objects + other.objects,
-            self.versions + other.versions,
-            self.kept + other.kept,
-            self.unfinished + other.unfinished,
-            self.letters + other.letters,
-            max(filter(None, (self.horizon, other.horizon)), default=None),
-            min(filter(None, (self.oldest, other.oldest)), default=None),
-            self.rows + other.rows,
-            self.bytes + other.bytes,
+        sums = {name: getattr(self, name) + getattr(other, name) for name in _SUMS}
+        horizons, oldest = (
+            [each for each in pair if each] for pair in zip(self[7:9], other[7:9], strict=True)
         )
+        return self._replace(horizon=max(horizons, default=None), oldest=min(oldest, default=None), **sums)
+
+
+_SUMS = ("objects", "versions", "kept", "unfinished", "letters", "rows", "bytes")
+_OTHERS = HandlerCount("", "")
+"""Rows that belong to no handler."""
 
 
 class TableCount:
-    """The sums over the rows that were added: of each handler, and of the rows that belong to none."""
+    """The sums over a table or a part of it: of each handler, and of the rows that belong to none."""
 
     def __init__(self) -> None:
-        self._counts: dict[tuple[str, str], HandlerCount] = {}
-        self._stream = _NO_STREAM
-        self.other_rows = 0
-        self.other_bytes = 0
+        self._counts = {("", ""): _OTHERS}
 
     @property
     def handlers(self) -> list[HandlerCount]:
         """What each handler has, in the order of their names."""
-        return [self._counts[key] for key in sorted(self._counts)]
+        return [self._counts[key] for key in sorted(self._counts) if key[0]]
 
-    def add_object(self, row: Row) -> None:
-        """Add the header of a stream or the row of an entity, not what stands beside it."""
-        count = _of_entity(row) if row.row_key == ENTITY else _of_header(row)
-        if count is not None:
-            self.add(count)
-
-    def add_row(self, row: Row) -> None:
-        """Add a row with all of its properties. The rows of a partition come in the order of their keys."""
-        count, size = self._count(row), row_bytes(row)
-        if count is None:
-            self.add_others(1, size)
-        else:
-            self.add(count._replace(rows=1, bytes=size))
+    @property
+    def others(self) -> HandlerCount:
+        """The rows and bytes that belong to no handler."""
+        return self._counts["", ""]
 
     def add(self, count: HandlerCount) -> None:
         """Add what a handler has elsewhere."""
         key = (count.handler, count.algorithm)
-        before = self._counts.get(key)
-        self._counts[key] = count if before is None else before.plus(count)
+        self._counts[key] = self._counts[key].plus(count) if key in self._counts else count
 
-    def add_others(self, rows: int, size: int) -> None:
-        """Add rows that belong to no handler."""
-        self.other_rows += rows
-        self.other_bytes += size
+    def document(self) -> list[HandlerCount]:
+        """Return the sums for JSON."""
+        return list(self._counts.values())
 
-    def _count(self, row: Row) -> HandlerCount | None:
-        """Return what a row says of its handler, None when it belongs to none."""
-        if row.row_key == HEADER:
-            count = _of_header(row)
-            self._stream = _NO_STREAM if count is None else (row.partition_key, versions_of(row)[1])
-            return count
-        if not _may_be_of_handler(row):
-            return None
-        if row.row_key == ENTITY:
-            return _of_entity(row)
-        if row.row_key.startswith(FIRST):
-            return HandlerCount(_handler(row), _WITH_IDS)
-        stream, first_event = self._stream
-        if row.partition_key != stream:
-            return None
-        return HandlerCount(_handler(row), STATE_BASED, oldest=_oldest_of_run(row, first_event))
+    def merge(self, document: Iterable[Sequence[Any]]) -> None:
+        """Add the sums of another part."""
+        for each in document:
+            self.add(HandlerCount(*each))
 
 
 async def count_rows(table: Table, keys: KeyRange = _ALL) -> TableCount:
@@ -138,30 +108,53 @@ async def count_rows(table: Table, keys: KeyRange = _ALL) -> TableCount:
 
     Reads everything: one request for each 1,000 rows, or for each 4 MiB.
     """
-    count = TableCount()
+    found = TableCount()
+    stream, first_event = "", 0
     async for row in read_range(table, None, keys):
         with one_of_many(table, row.partition_key):
-            count.add_row(row)
-    return count
+            if row.row_key == HEADER:
+                count = _of_header(row)
+                stream, first_event = (row.partition_key, versions_of(row)[1]) if count else ("", 0)
+            else:
+                count = _of_row(row, first_event if row.partition_key == stream else None)
+            found.add((count or _OTHERS)._replace(rows=1, bytes=row_bytes(row)))
+    return found
 
 
 async def count_objects(table: Table, keys: KeyRange = _ALL) -> TableCount:
     """Count the streams and entities of a range of partitions. Costs two requests for each 1,000 of them."""
-    count = TableCount()
-    async for row in read_headers(table, keys, _OF_HEADERS):
-        with one_of_many(table, row.partition_key):
-            count.add_object(row)
-    async for row in read_range(table, ENTITY, keys, _OF_ENTITIES):
-        with one_of_many(table, row.partition_key):
-            count.add_object(row)
-    return count
+    found = TableCount()
+    for rows, count_of in (
+        (read_headers(table, keys, _OF_HEADERS), _of_header),
+        (read_range(table, ENTITY, keys, _OF_ENTITIES), _of_entity),
+    ):
+        async for row in rows:
+            with one_of_many(table, row.partition_key):
+                found.add(count_of(row) or _OTHERS)
+    return found
 
 
-async def object_keys(table: Table) -> AsyncIterator[str]:
-    """Give the partition keys of all streams and entities. Costs two requests for each 1,000 of them."""
+async def object_keys(table: Table, prefix: str = "") -> AsyncIterator[str]:
+    """Yield the partition keys of all streams and entities. Costs two requests for each 1,000 of them."""
     for row_key in (HEADER, ENTITY):
-        async for row in read_range(table, row_key, _ALL, ()):
+        async for row in read_range(table, row_key, KeyRange(prefix), ()):
             yield row.partition_key
+
+
+def _of_row(row: Row, first_event: int | None) -> HandlerCount | None:
+    """Return what a row says of its handler, None when it belongs to none.
+
+    `first_event` is the first event of the stream to which the row belongs, None for a row of no stream.
+    """
+    if not _may_be_of_handler(row):
+        return None
+    if row.row_key == ENTITY:
+        return _of_entity(row)
+    if row.row_key.startswith(FIRST):
+        return HandlerCount(_handler(row), _WITH_IDS)
+    if first_event is None:
+        return None
+    return HandlerCount(_handler(row), STATE_BASED, oldest=_oldest_of_run(row, first_event))
 
 
 def _of_header(row: Row) -> HandlerCount | None:
@@ -177,7 +170,7 @@ def _of_header(row: Row) -> HandlerCount | None:
         kept=head.versions - head.kept_from + 1,
         letters=number(row.properties, "Letters", 0),
         horizon=head.horizon,
-        oldest=_oldest_in_tail(head),
+        oldest=head.tail.segments[0].written_at if head.tail is not None else None,
     )
 
 
@@ -186,10 +179,6 @@ def _of_entity(row: Row) -> HandlerCount:
         versions, pending = number(row.properties, "Version"), number(row.properties, "Pending")
         algorithm = text(row.properties, "Algorithm")
     return HandlerCount(_handler(row), algorithm, 1, versions, min(versions, 1), pending)
-
-
-def _oldest_in_tail(head: Head) -> int | None:
-    return head.tail.segments[0].written_at if head.tail is not None else None
 
 
 def _oldest_of_run(row: Row, first_event: int) -> int | None:
@@ -202,7 +191,7 @@ def _oldest_of_run(row: Row, first_event: int) -> int | None:
 
 
 def _may_be_of_handler(row: Row) -> bool:
-    """Say whether a partition key is like that of a stream or entity: the names of handlers have no full stop."""
+    """Return whether a partition key is like that of a stream or entity: the names of handlers have no full stop."""
     handler, hyphen, _ = row.partition_key.partition("-")
     return bool(hyphen) and "." not in handler
 

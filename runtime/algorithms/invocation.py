@@ -56,11 +56,6 @@ class CallCrashedError(Exception):
     """Raised in place of a call that is known to end its process."""
 
 
-def took_too_long(seconds: float) -> str:
-    """Return why a message is refused whose handler was interrupted."""
-    return f"The handler took longer than {seconds:g} s, and was interrupted."
-
-
 def invoke_handler(
     handler: HandlerDefinition,
     method: Method,
@@ -76,14 +71,17 @@ def invoke_handler(
     Raises `HandlerFailedError` for whatever the handler raises, for a result that is no valid state, and when
     the state that was passed in is another one after the call.
     """
-    values = list(state.__dict__.values())
+
+    def call() -> tuple[State, bytes]:
+        values = list(state.__dict__.values())
+        return settle(handler, method, state, values, before, method(state, message, context), context)
+
     try:
-        returned = method(state, message, context)
-        return settle(handler, method, state, values, before, returned, context)
+        return handler.supervision.call(call, lambda: context)
     except BaseException as error:
         if is_from_outside(error):
             raise
-        raise failure_of(error) from error
+        raise failure_of(context.exceeded or error) from error
 
 
 def settle(  # noqa: PLR0917 - called for each message: by position, which is faster

@@ -44,19 +44,12 @@ class SetDigest:
         return f"{self._sum:064x}"
 
 
-class RowPacker:
-    """Gives rows as bytes: equal for equal keys and properties, types included, whatever their order."""
-
-    __slots__ = ("_pack",)
-
-    def __init__(self) -> None:
-        self._pack = msgpack.Packer(default=_to_extension, strict_types=True).pack
-
-    def pack(self, row: Row) -> bytes:
-        """Return a row without its ETag."""
-        properties = [part for item in sorted(row.properties.items()) for part in item]
-        packed: bytes = self._pack([row.partition_key, row.row_key, *properties])
-        return packed
+def packed_row(row: Row) -> bytes:
+    """Return a row without its ETag: equal for equal keys and properties, types included, whatever their order."""
+    properties = [part for item in sorted(row.properties.items()) for part in item]
+    parts = [row.partition_key, row.row_key, *properties]
+    packed: bytes = msgpack.packb(parts, default=_to_extension, strict_types=True)
+    return packed
 
 
 def written_row(row: Row) -> bytes:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from eventstore import Page, Row, Table, pages
 from runtime.archives import MARK
-from runtime.archives.digest import RowPacker, SetDigest, written_row
+from runtime.archives.digest import SetDigest, packed_row, written_row
 from runtime.archives.files import ParquetFile, sync_folder
 from runtime.archives.manifest import NAME, Manifest, PartFile
 from runtime.archives.rows import SCHEMA, RowBuffer, read_rows
@@ -71,12 +71,12 @@ def prepare_folder(folder: Path) -> None:
 
 def check_files(folder: Path, manifest: Manifest, tell: Tell) -> None:
     """Read all files of an export. Raises `ArchiveError`, which names the first that is not as the manifest says."""
-    found, packer = SetDigest(), RowPacker()
+    found = SetDigest()
     for file in manifest.files:
         path, rows = folder / file.name, SetDigest()
         for some in read_rows(path):
             for row in some:
-                rows.add(packer.pack(row))
+                rows.add(packed_row(row))
             tell("Verifying the files", found.count + rows.count)
         if (rows.count, rows.hexdigest()) != (file.rows, file.digest):
             raise ArchiveError(
@@ -127,7 +127,6 @@ class _RowFiles:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._buffer = RowBuffer()
-        self._packer = RowPacker()
         self._file: ParquetFile | None = None
         self._rows = SetDigest()
         self._bytes = 0
@@ -144,7 +143,7 @@ class _RowFiles:
             self._file.__exit__()
 
     def add(self, row: Row) -> None:
-        self._rows.add(self._packer.pack(row))
+        self._rows.add(packed_row(row))
         self._buffer.add(row)
         if len(self._buffer) >= GROUP_ROWS or self._buffer.bytes >= GROUP_BYTES:
             self._end_group()

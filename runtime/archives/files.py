@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import cached_property
+from hashlib import sha256
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, BinaryIO, Self
 
 import pyarrow as pa
 from pyarrow import parquet
@@ -15,6 +18,8 @@ from pyarrow import parquet
 from runtime.errors import ArchiveError
 
 _BATCH_ROWS = 1000
+UNFINISHED = "-unfinished"
+"""The end of a part's name until it is whole."""
 
 
 class ParquetFile:
@@ -40,31 +45,50 @@ class ParquetFile:
     def close(self) -> int:
         """Return the size of the file, once all of it is on the disk."""
         self._writer.close()
-        self._stream.flush()
-        os.fsync(self._stream.fileno())
         size = self._stream.tell()
-        self._stream.close()
+        sync(self._stream)
         return size
 
 
-class LinesFile:
-    """A file of lines in the making."""
+class Part(ABC):
+    """A file of an export in the making: add to it, then `close`. Without content there is no file.
+
+    It gets its name once it is on the disk and was read back: whatever has the name of a part is whole.
+    """
 
     def __init__(self, path: Path) -> None:
-        self._stream = path.open("wb")
+        self._path = path
+        self._unfinished = path.with_name(f"{path.name}{UNFINISHED}")
+        self._written = sha256()
+
+    def __enter__(self) -> Self:
+        return self
 
     def __exit__(self, *error: object) -> None:
-        self._stream.close()
-
-    def add(self, line: bytes) -> None:
-        """Write a line, which ends as one."""
-        self._stream.write(line)
+        if "_stream" in self.__dict__:
+            self._stream.close()
+        self._unfinished.unlink(missing_ok=True)
 
     def close(self) -> None:
-        """Return once all of it is on the disk."""
-        self._stream.flush()
-        os.fsync(self._stream.fileno())
-        self._stream.close()
+        """Finish the file. Raises `ArchiveError` when it holds anything else than was written."""
+        if "_stream" not in self.__dict__:
+            return
+        sync(self._stream)
+        found = sha256()
+        for each in self._read_back(self._unfinished):
+            found.update(each)
+        if found.digest() != self._written.digest():
+            raise ArchiveError(f"The file {self._unfinished} does not hold what was written to it.")
+        self._unfinished.rename(self._path)
+        sync_folder(self._path.parent)
+
+    @cached_property
+    def _stream(self) -> BinaryIO:
+        return self._unfinished.open("wb")
+
+    @abstractmethod
+    def _read_back(self, path: Path) -> Iterator[bytes]:
+        """Yield what a file holds, as it was added to `_written`."""
 
 
 def read_batches(path: Path) -> Iterator[pa.RecordBatch]:
@@ -90,12 +114,18 @@ def reading(path: Path) -> Iterator[None]:
 def write_document(path: Path, document: Mapping[str, Any]) -> None:
     """Write JSON to a file that is there as a whole or not at all, and is on the disk when this returns."""
     unfinished = path.with_name(f"_{path.name}-unfinished")
-    with unfinished.open("w", encoding="utf-8") as stream:
-        json.dump(document, stream, indent=2)
-        stream.flush()
-        os.fsync(stream.fileno())
+    with unfinished.open("wb") as stream:
+        stream.write(json.dumps(document, indent=2).encode())
+        sync(stream)
     unfinished.replace(path)
     sync_folder(path.parent)
+
+
+def sync(stream: BinaryIO) -> None:
+    """Close a file once all of it is on the disk."""
+    stream.flush()
+    os.fsync(stream.fileno())
+    stream.close()
 
 
 def sync_folder(folder: Path) -> None:

@@ -16,7 +16,7 @@ from eventstore import Int64, Operation, Row, RowExistsError, Table, Value
 from eventstore.limits import MAX_OPERATIONS, SURELY_SMALL_BYTES, prepare_row
 from eventstore.port import CommitsTogether, Transaction
 from runtime.archives import MARK
-from runtime.archives.digest import RowPacker, SetDigest
+from runtime.archives.digest import SetDigest, packed_row
 from runtime.archives.exporting import Tell, all_pages
 from runtime.archives.manifest import Manifest
 from runtime.archives.rows import read_rows
@@ -121,11 +121,11 @@ async def _write(table: Table, waiting: Sequence[Transaction]) -> None:
 
 
 async def _check_rows(table: Table, name: str, manifest: Manifest, tell: Tell) -> None:
-    found, packer = SetDigest(), RowPacker()
+    found = SetDigest()
     async for page in all_pages(table):
         for row in page.rows:
             if row.partition_key != MARK:
-                found.add(packer.pack(row))
+                found.add(packed_row(row))
         tell("Reading back", found.count)
     if (found.count, found.hexdigest()) != (manifest.rows, manifest.digest):
         raise ArchiveError(

@@ -6,13 +6,12 @@ import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
-from runtime.archives.files import LinesFile
-from runtime.archives.part import Part
+from runtime.archives.files import Part
 
-PARTS = "letters-*.jsonl"
+LETTER_PARTS = "letters-*.jsonl"
 
 
-class LetterPart(Part[LinesFile]):
+class LetterPart(Part):
     """A file of letters in the making: `add` lines, then `close`."""
 
     def __init__(self, folder: Path) -> None:
@@ -20,11 +19,9 @@ class LetterPart(Part[LinesFile]):
 
     def add(self, line: str) -> None:
         """Add a letter, which is a line of JSON."""
-        if self._file is None:
-            self._file = LinesFile(self._unfinished)
         encoded = f"{line}\n".encode()
-        self._file.add(encoded)
-        self._written.add(encoded)
+        self._stream.write(encoded)
+        self._written.update(encoded)
 
     def _read_back(self, path: Path) -> Iterator[bytes]:
         with path.open("rb") as file:

@@ -7,160 +7,139 @@ then are its versions cut. A version may be in several parts: one that was writt
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping
+from functools import cached_property
+from operator import attrgetter
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgpack
 import pyarrow as pa
+import pyarrow.dataset as ds
+from pyarrow import parquet
 
-from runtime.archives import letters
-from runtime.archives.files import ParquetFile, read_batches, reading
+from handlers.text import is_text
+from runtime.archives.files import UNFINISHED, Part, read_batches, reading
+from runtime.archives.letters import LETTER_PARTS
 from runtime.archives.manifest import NAME as MANIFEST
-from runtime.archives.part import UNFINISHED, Part
-from runtime.errors import UsageError
-from runtime.messages.message_ids import id_key
+from runtime.errors import ArchiveError, UsageError
+from runtime.messages.message_ids import IdKey, id_key, id_text
 from runtime.storage.columns import StateVersion
 from runtime.storage.version import Version
 
+_TEXT = pa.string()
 _TIME = pa.timestamp("us", tz="UTC")
-_COLUMNS: dict[str, pa.DataType] = {
-    "handler": pa.string(),
-    "business_id": pa.string(),
-    "version": pa.int64(),
-    "message_id": pa.string(),
-    "type": pa.string(),
-    "now": _TIME,
-    "enqueued_at": _TIME,
-    "written_at": _TIME,
-    "batch": pa.string(),
-    "batch_number": pa.int64(),
-    "headers": pa.map_(pa.string(), pa.string()),
-    "captured": pa.map_(pa.string(), pa.binary()),
-    "revision": pa.int32(),
-    "schema": pa.int32(),
-    "fingerprint": pa.binary(),
-    "outputs_digest": pa.binary(),
-    "state_digest": pa.binary(),
-    "before": pa.binary(),
-    "after": pa.binary(),
+_COLUMNS = {
+    "version": (pa.int64(), "number"),
+    "message_id": (_TEXT, "message_id"),
+    "type": (_TEXT, "record.type"),
+    "now": (_TIME, "record.now"),
+    "enqueued_at": (_TIME, "record.enqueued_at"),
+    "written_at": (_TIME, "written_at"),
+    "batch": (_TEXT, "batch"),
+    "batch_number": (pa.int64(), "batch_number"),
+    "headers": (pa.map_(_TEXT, _TEXT), "record.headers"),
+    "captured": (pa.map_(_TEXT, pa.binary()), "record.captured"),
+    "revision": (pa.int32(), "record.revision"),
+    "schema": (pa.int32(), "schema"),
+    "fingerprint": (pa.binary(), "record.fingerprint"),
+    "outputs_digest": (pa.binary(), "record.outputs_digest"),
+    "state_digest": (pa.binary(), "record.state_digest"),
+    "before": (pa.binary(), "before"),
+    "after": (pa.binary(), "after"),
 }
-SCHEMA = pa.schema(list(_COLUMNS.items()))
-"""The columns of a version. Its states are encoded, as JSON of the schema version `schema`."""
+"""The columns of a version: the type of each, and the attribute that it has."""
+
+SCHEMA = pa.schema(
+    [("handler", _TEXT), ("business_id", _TEXT), *((name, type_) for name, (type_, _) in _COLUMNS.items())]
+)
+"""The columns of a row. States are encoded, as JSON of the schema version `schema`."""
 
 PARTS = "versions-*.parquet"
-_GROUP_ROWS = 10_000
-_GROUP_BYTES = 8 * 2**20
+_attributes = attrgetter(*(attribute for _, attribute in _COLUMNS.values()))
+
+# Small row groups: a stream is looked up by decoding those that may hold it.
+_GROUP_ROWS = 1000
+_GROUP_BYTES = 2**20
+
+_CHECKED = ds.ParquetFileFormat(
+    default_fragment_scan_options=ds.ParquetFragmentScanOptions(page_checksum_verification=True)
+)
 
 
-class Row(NamedTuple):
-    """A version as it is written, with its times in microseconds since 1970 UTC. The fields are the columns."""
-
-    handler: str
-    business_id: str
-    version: int
-    message_id: str
-    type: str
-    now: int
-    enqueued_at: int | None
-    written_at: int | None
-    batch: str | None
-    batch_number: int | None
-    headers: Sequence[tuple[str, str]] | None
-    captured: Sequence[tuple[str, bytes]] | None
-    revision: int
-    schema: int
-    fingerprint: bytes
-    outputs_digest: bytes
-    state_digest: bytes
-    before: bytes
-    after: bytes
-
-    @classmethod
-    def of(cls, handler: str, business_id: str, version: Version) -> Row:
-        """Return the row of a version."""
-        record = version.record
-        return cls(
-            handler,
-            business_id,
-            version.number,
-            version.message_id,
-            record.type,
-            record.now,
-            record.enqueued_at,
-            version.written_at,
-            version.batch,
-            version.batch_number,
-            None if record.headers is None else list(record.headers.items()),
-            None if record.captured is None else list(record.captured.items()),
-            record.revision,
-            version.schema,
-            record.fingerprint,
-            record.outputs_digest,
-            record.state_digest,
-            version.before,
-            version.after,
-        )
-
-    def as_version(self) -> Version:
-        """Return the version, as the table gave it."""
-        record = StateVersion(
-            id_key(self.message_id),
-            self.type,
-            self.fingerprint,
-            self.now,
-            self.enqueued_at,
-            None if self.headers is None else dict(self.headers),
-            None if self.captured is None else dict(self.captured),
-            self.revision,
-            self.outputs_digest,
-            self.state_digest,
-            None if self.after == self.before else self.after,
-        )
-        return Version(
-            self.version,
-            record,
-            self.before,
-            self.after,
-            self.schema,
-            self.batch,
-            self.written_at,
-            self.batch_number,
-        )
-
-
-class VersionPart(Part[ParquetFile]):
+class VersionPart(Part):
     """A file of versions in the making: `add` versions, then `close`."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder / f"versions-{uuid.uuid4().hex}.parquet")
-        self._rows: list[Row] = []
+        self._rows: list[list[Any]] = []
         self._bytes = 0
 
     def add(self, handler: str, business_id: str, version: Version) -> None:
         """Add a version."""
-        row = Row.of(handler, business_id, version)
+        row = [handler, business_id, *map(_value, _attributes(version))]
         self._rows.append(row)
-        self._written.add(msgpack.packb(row))
-        self._bytes += len(row.before) + len(row.after)
+        self._written.update(msgpack.packb(row))
+        self._bytes += len(version.before) + len(version.after)
         if len(self._rows) >= _GROUP_ROWS or self._bytes >= _GROUP_BYTES:
             self._end_group()
 
-    def close(self) -> int:
-        """Write what is left, and close as `Part` does."""
-        self._end_group()
-        return super().close()
+    @cached_property
+    def _writer(self) -> parquet.ParquetWriter:
+        return parquet.ParquetWriter(self._stream, SCHEMA, compression="zstd", write_page_checksum=True)
 
-    def _read_back(self, path: Path) -> Iterator[bytes]:
-        return (msgpack.packb(row) for row in _rows(path))
+    def close(self) -> None:
+        """Write what is left, and finish the file."""
+        if self._rows:
+            self._end_group()
+        if "_writer" in self.__dict__:
+            self._writer.close()
+        super().close()
 
     def _end_group(self) -> None:
-        if not self._rows:
-            return
-        if self._file is None:
-            self._file = ParquetFile(self._unfinished, SCHEMA)
-        self._file.add(_to_arrow(self._rows))
+        columns = zip(*self._rows, strict=True)
+        arrays = [pa.array(values, type_) for values, type_ in zip(columns, SCHEMA.types, strict=True)]
+        batch = pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
+        self._writer.write_batch(batch, row_group_size=len(self._rows))
         self._rows, self._bytes = [], 0
+
+    def _read_back(self, path: Path) -> Iterator[bytes]:
+        for batch in read_batches(path):
+            with reading(path):
+                rows = [msgpack.packb(list(row.values())) for row in _rows_in(batch)]
+            yield from rows
+
+
+def _value(value: object) -> object:
+    """Return a value as Arrow takes it and gives it back: a map is a list of pairs."""
+    return list(value.items()) if isinstance(value, Mapping) else value
+
+
+def _rows_in(batch: pa.RecordBatch) -> Iterator[dict[str, Any]]:
+    columns = [
+        (column.cast(pa.int64()) if column.type == _TIME else column).to_pylist() for column in batch.columns
+    ]
+    return (dict(zip(SCHEMA.names, row, strict=True)) for row in zip(*columns, strict=True))
+
+
+def _version_of(row: Mapping[str, Any]) -> Version:
+    """Return the version in a row, as the table gave it."""
+    before, after = row["before"], row["after"]
+    record = StateVersion(
+        id_key(row["message_id"]),
+        row["type"],
+        row["fingerprint"],
+        row["now"],
+        row["enqueued_at"],
+        None if row["headers"] is None else dict(row["headers"]),
+        None if row["captured"] is None else dict(row["captured"]),
+        row["revision"],
+        row["outputs_digest"],
+        row["state_digest"],
+        None if after == before else after,
+    )
+    names = ("schema", "batch", "written_at", "batch_number")
+    return Version(row["version"], record, before, after, *(row[name] for name in names))
 
 
 def prepare_parts(folder: Path) -> None:
@@ -171,33 +150,56 @@ def prepare_parts(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     if (folder / MANIFEST).exists():
         raise UsageError(f"{folder} holds the export of a table: choose another folder.")
-    for parts in (PARTS, letters.PARTS):
+    for parts in (PARTS, LETTER_PARTS):
         for file in folder.glob(f"{parts}{UNFINISHED}"):
             file.unlink()
 
 
-def _to_arrow(rows: Sequence[Row]) -> pa.RecordBatch:
-    arrays = []
-    for values, type_ in zip(zip(*rows, strict=True), _COLUMNS.values(), strict=True):
-        is_time = type_ is _TIME
-        array = pa.array(values, pa.int64() if is_time else type_)
-        arrays.append(array.cast(_TIME) if is_time else array)
-    return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
+class ExportedVersions:
+    """The versions in the parts of a folder, found by their stream and the ids of their messages.
 
+    Arrow reads the row groups whose statistics say that they may hold the stream. Truncation writes streams in the
+    order of their keys, so those of a stream are few. Raises `ArchiveError` for a part that cannot be read, and when
+    there is none.
+    """
 
-def rows_in(batch: pa.RecordBatch) -> Iterator[Row]:
-    """Give the versions in a batch of a part."""
-    return map(Row._make, zip(*(_values(batch.column(name)) for name in _COLUMNS), strict=True))
+    def __init__(self, folder: Path) -> None:
+        parts = sorted(folder.glob(PARTS))
+        if not parts:
+            raise ArchiveError(
+                f"There are no versions in {folder}: `consistent truncate --export` writes them."
+            )
+        files = ds.dataset(list(map(str, parts)), schema=SCHEMA, format=_CHECKED)
+        self._files: list[ds.Fragment] = list(files.get_fragments())
 
+    def of_stream(self, handler: str, business_id: str) -> list[Version]:
+        """Return the versions of a stream, each once, the oldest first."""
+        found = {version.number: version for version in self._versions(handler, business_id)}
+        return [found[number] for number in sorted(found)]
 
-def _rows(path: Path) -> Iterator[Row]:
-    """Give all rows of a part."""
-    for batch in read_batches(path):
-        with reading(path):
-            rows = list(rows_in(batch))
-        yield from rows
+    def find(
+        self, handler: str, business_id: str, ids: Collection[IdKey], since: int = 0
+    ) -> Mapping[IdKey, Version]:
+        """Return those versions of a stream that some messages made, by the ids of these.
 
+        Versions that were written at `since` or before, in microseconds since 1970 UTC, are left out: an object that
+        was forgotten then may have begun anew.
+        """
+        texts = pa.array(filter(is_text, map(id_text, ids)), pa.string())
+        return {
+            version.record.message_id: version
+            for version in self._versions(handler, business_id, ds.field("message_id").isin(texts))
+            if version.written_at is None or version.written_at > since
+        }
 
-def _values(column: pa.Array) -> list[Any]:
-    values: list[Any] = (column.cast(pa.int64()) if column.type == _TIME else column).to_pylist()
-    return values
+    def _versions(
+        self, handler: str, business_id: str, condition: ds.Expression | None = None
+    ) -> Iterator[Version]:
+        wanted = (ds.field("handler") == handler) & (ds.field("business_id") == business_id)
+        if condition is not None:
+            wanted &= condition
+        for file in self._files:
+            with reading(Path(file.path)):
+                found = file.to_table(schema=SCHEMA, filter=wanted).to_batches()
+                versions = [_version_of(row) for batch in found for row in _rows_in(batch)]
+            yield from versions

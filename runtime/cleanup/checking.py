@@ -30,7 +30,6 @@ from eventstore.limits import MAX_OPERATIONS
 from eventstore.listing import read_range
 from eventstore.partition import EVENT, HEADER
 from eventstore.port import ANY_ETAG
-from runtime.algorithms.last_hop import keys as deliveries
 from runtime.algorithms.letters import of_table as letters_of_table
 from runtime.algorithms.outbox import tokens
 from runtime.algorithms.outbox.deduplication_store import check_processed
@@ -47,6 +46,8 @@ from runtime.cleanup import lease, policies
 from runtime.documents.registrations import MARKER, read_registration
 from runtime.documents.registrations import PREFIX as REGISTRATION
 from runtime.errors import BatchRefusedError, StoredDataError, UsageError
+from runtime.leases import read_lease
+from runtime.publishing import keys as deliveries
 from runtime.publishing import records
 from runtime.retries import READ_AGAIN
 from runtime.storage import id_index, letters
@@ -392,7 +393,7 @@ def _is_same(stored: Properties, expected: Properties) -> bool:
 
 
 class PublishingCheck(RowsCheck):
-    """Checks publications: each slice, and each output that was refused, belongs to one. Nothing can be rebuilt."""
+    """Checks publications: each slice, and each record of an output, belongs to one. Nothing can be rebuilt."""
 
     def __init__(self) -> None:
         super().__init__(records.PARTITION)
@@ -409,8 +410,8 @@ class PublishingCheck(RowsCheck):
             elif kind == records.SLICE:
                 records.read_slice(row)
                 self._parts.append((row.row_key, key.rpartition(":")[0], records.number_of_slice(row)))
-            elif kind == records.REFUSED:
-                records.read_refused(row)
+            elif kind == records.RECORD:
+                records.read_record(row)
                 self._parts.append((row.row_key, key.partition(":")[0], 0))
             else:
                 self.report(row.row_key, "is no row of a publication")
@@ -459,7 +460,7 @@ def _check_policy(row: Row) -> str | None:
 
 
 def _check_lease(row: Row) -> str | None:
-    lease.read_lease(row)
+    read_lease(row)
     return None if row.row_key == lease.ROW_KEY else "is no lease"
 
 
@@ -484,12 +485,9 @@ def _check_token(row: Row) -> str | None:
 
 
 def _check_delivery(row: Row) -> str | None:
-    if row.row_key.startswith(PROCESSED):
-        deliveries.read_key(row)
-    elif row.row_key.startswith(deliveries.RECORD):
-        deliveries.read_record(row)
-    else:
-        return "is neither the key of a delivery nor the record of one"
+    if not row.row_key.startswith(PROCESSED):
+        return "is not the key of a delivery"
+    deliveries.read_key(row)
     return None
 
 

@@ -7,12 +7,12 @@ a hold counts whatever stands beside it. Both are set and removed apart.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 from eventstore import Int64, Operation, Row, RowChangedError, RowExistsError, Table, Value, pages
 from eventstore.keys import escape
-from runtime.algorithms.state_based.truncation_rules import TruncationRules
+from runtime.algorithms.state_based.truncation_rules import PolicyRules
 from runtime.batches.open_batches import OpenBatches
 from runtime.clock import Clock, to_datetime, to_microseconds
 from runtime.retries import RetryPolicy, until_undisturbed
@@ -33,21 +33,6 @@ _GENERAL = "!"
 _LAST = "~"
 _OF_RULES = frozenset({"RedeliveryWindow", "AllowUndated", "OlderThan", "KeepLast", "AcknowledgedAfter"})
 _CHANGED_MEANWHILE = (RowChangedError, RowExistsError)
-
-
-@dataclass(frozen=True, slots=True)
-class PolicyRules:
-    """What may be cut: see `TruncationRules.of`. Times are microseconds."""
-
-    older_than: int | None = None
-    keep_last: int | None = None
-    redelivery_window: int = 0
-    allow_undated: bool = False
-    acknowledged_after: int | None = None
-
-    def as_of(self, now: int, open_batches: OpenBatches) -> TruncationRules:
-        """Return the rules of a truncation that begins now. Raises `UsageError` for rules that make no sense."""
-        return TruncationRules.of(now, open_batches, **asdict(self))
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,11 +247,11 @@ def _read_policy(row: Row) -> Policy:
             for name in ("OlderThan", "KeepLast", "AcknowledgedAfter")
         )
         rules = PolicyRules(
-            older_than,
-            keep_last,
-            number(values, "RedeliveryWindow"),
-            expect(values["AllowUndated"], bool),
-            acknowledged_after,
+            older_than=older_than,
+            keep_last=keep_last,
+            redelivery_window=number(values, "RedeliveryWindow"),
+            allow_undated=expect(values["AllowUndated"], bool),
+            acknowledged_after=acknowledged_after,
         )
     scope, is_held = Scope.of(row.row_key), expect(values["Hold"], bool)
     if scope.row_key != row.row_key or not (rules or is_held):

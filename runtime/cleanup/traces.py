@@ -33,7 +33,7 @@ class Trace:
 async def look(tables: Tables, handler: str, business_id: str) -> Trace | None:
     """Return what there is of an object, None when there is nothing.
 
-    Reads its keys, its header, and the dead letters of publications.
+    Reads its keys, its header, and the records of publications.
     """
     found = await read_object(tables.states, handler, business_id)
     if found is None:
@@ -43,7 +43,7 @@ async def look(tables: Tables, handler: str, business_id: str) -> Trace | None:
         async for some in rows_of(table, found.key):
             rows.update(_kind(row.row_key) for row in some)
     rows["tokens"] = len(found.tokens)
-    rows["dead letters of publications"] = len(await letters_of(tables.states, handler, business_id))
+    rows["records of publications"] = len(await letters_of(tables.states, handler, business_id))
     head, entity, tombstone = found.head, found.entity, found.tombstone
     return Trace(
         found.key,

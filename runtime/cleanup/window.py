@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from eventstore import KeyRange, Partition, Stream, Table
+from eventstore import KeyRange, Stream, Table
 from runtime.clock import shown_time
 from runtime.storage.damage import one_of_many, placed
 from runtime.storage.head import HEAD_PROPERTIES, Head, read_head
@@ -20,6 +20,7 @@ from runtime.storage.listing import state_streams
 from runtime.storage.run import INDEX_PROPERTIES, read_index
 from runtime.storage.stream import stream_partition
 
+ALL = KeyRange()
 HOUR = 3600 * 1_000_000
 SHARES = (1.0, 0.99, 0.9, 0.5, 0.1)
 """The shares of the streams that were cut for which a table of windows says since when duplicates are recognised."""
@@ -97,21 +98,9 @@ class Windows:
             self.horizons[-(-head.horizon // HOUR) * HOUR] += 1
         self._remember(Cut(head.horizon or 0, handler, business_id, head.kept_from, head.undated_cut))
 
-    def update(self, other: Windows) -> None:
-        """Add the streams of others, which are none of these."""
-        self.streams += other.streams
-        self.cut += other.cut
-        self.undated_cut += other.undated_cut
-        horizons = [each for each in (self.horizon, other.horizon) if each is not None]
-        self.horizon = max(horizons, default=None)
-        self.horizons.update(other.horizons)
-        for cut in other.worst:
-            self._remember(cut)
-
     def document(self) -> dict[str, Any]:
         """Return them for JSON."""
         return {
-            "limit": self.limit,
             "streams": self.streams,
             "cut": self.cut,
             "undated_cut": self.undated_cut,
@@ -120,14 +109,16 @@ class Windows:
             "worst": self.worst,
         }
 
-    @classmethod
-    def of(cls, document: Mapping[str, Any]) -> Windows:
-        """Return what `document` was made of."""
-        fields = {name: document[name] for name in ("limit", "streams", "cut", "undated_cut", "horizon")}
-        found = cls(**fields, horizons=Counter(dict(document["horizons"])))
+    def merge(self, document: Mapping[str, Any]) -> None:
+        """Add the streams of others, which are none of these."""
+        self.streams += document["streams"]
+        self.cut += document["cut"]
+        self.undated_cut += document["undated_cut"]
+        if document["horizon"] is not None:
+            self.horizon = max(document["horizon"], self.horizon or document["horizon"])
+        self.horizons.update(dict(document["horizons"]))
         for cut in document["worst"]:
-            found._remember(Cut(*cut))
-        return found
+            self._remember(Cut(*cut))
 
     def _remember(self, cut: Cut) -> None:
         if self.limit and len(self._worst) >= self.limit:
@@ -154,26 +145,19 @@ async def window_of(table: Table, handler: str, business_id: str) -> Window | No
     """Return the window of one stream, None when there is no stream. Costs one request."""
     partition = stream_partition(table, handler, business_id)
     with placed(table, partition.key):
-        return await _window(partition, handler, business_id)
+        read = await Stream.try_read(partition, slice_size=1, select=INDEX_PROPERTIES, header=HEAD_PROPERTIES)
+        if read is None:
+            return None
+        head = read_head(read.stream.properties or {})
+        kept = [read_index(event) for event in read.events] or (head.tail.indexes() if head.tail else [])
+        oldest = kept[0].commits[0].written_at if kept else None
+        return Window(
+            handler, business_id, head.versions, head.kept_from, oldest, head.horizon, head.undated_cut
+        )
 
 
-async def _window(partition: Partition, handler: str, business_id: str) -> Window | None:
-    read = await Stream.try_read(partition, slice_size=1, select=INDEX_PROPERTIES, header=HEAD_PROPERTIES)
-    if read is None:
-        return None
-    head = read_head(read.stream.properties or {})
-    kept = [read_index(event) for event in read.events] or (head.tail.indexes() if head.tail else [])
-    oldest = kept[0].commits[0].written_at if kept else None
-    return Window(handler, business_id, head.versions, head.kept_from, oldest, head.horizon, head.undated_cut)
-
-
-async def windows(table: Table, keys: KeyRange | str | None = None, limit: int = 10) -> Windows:
-    """Return the windows of all streams of a table, of one handler, or of a range of keys.
-
-    One request for each 1,000 streams.
-    """
-    if not isinstance(keys, KeyRange):
-        keys = KeyRange(f"{keys}-" if keys else "")
+async def windows(table: Table, keys: KeyRange = ALL, limit: int = 10) -> Windows:
+    """Return the windows of all streams in a range of keys. One request for each 1,000 streams."""
     found = Windows(limit)
     async for stream in state_streams(table, keys, _HEADER):
         name, _, business_id = stream.partition.key.partition("-")

@@ -12,7 +12,6 @@ import typer
 
 from runtime.cli.commands.batches import batches
 from runtime.cli.commands.check import check
-from runtime.cli.commands.deliver import deliver
 from runtime.cli.commands.demo import demo
 from runtime.cli.commands.discard import discard
 from runtime.cli.commands.evict import evict
@@ -94,7 +93,6 @@ _COMMANDS = (
     letters,
     redrive,
     discard,
-    deliver,
     batches,
     truncate,
     window,
@@ -126,5 +124,5 @@ application.add_typer(_tokens, name="tokens")
 
 _policies = typer.Typer(help="Keep in the table what may be cut of its streams.", **_SETTINGS)
 for _name, _verb in (("set", set_policy), ("list", list_policies), ("remove", remove_policy)):
-    _policies.command(_name, cls=OnceOnly, **_texts(_verb))(_verb)
+    _policies.command(_name, cls=OnceOnly, **_texts(_verb))(with_groups(_verb))
 application.add_typer(_policies, name="policy")

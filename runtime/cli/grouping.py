@@ -6,7 +6,11 @@ import functools
 import inspect
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import MISSING, Field, fields, is_dataclass
-from typing import Any, NamedTuple, get_type_hints
+from typing import Annotated, Any, NamedTuple, get_type_hints
+
+import typer
+
+from runtime.cli.durations import duration_text, parse_duration
 
 Command = Callable[..., None]
 
@@ -21,7 +25,7 @@ class _Option(NamedTuple):
 def with_groups(command: Command) -> Command:
     """Return a command as typer reads it: an option in place of each field of its groups, which may hold groups.
 
-    Options that must be given come first, and those of groups within groups last.
+    Arguments come first, then options that must be given; those of groups within groups come last.
     """
     hints = get_type_hints(command, include_extras=True)
     groups = {name: hint for name, hint in hints.items() if is_dataclass(hint)}
@@ -34,7 +38,11 @@ def with_groups(command: Command) -> Command:
 
     options = list(_options(inspect.signature(command).parameters.values(), hints))
     options.sort(
-        key=lambda option: (option.parameter.default is not inspect.Parameter.empty, option.depth > 1)
+        key=lambda option: (
+            option.parameter.kind,
+            option.parameter.default is not inspect.Parameter.empty,
+            option.depth > 1,
+        )
     )
     parameters = [option.parameter for option in options]
     flat.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined] # read by `inspect.signature`
@@ -48,15 +56,27 @@ def _options(
     for parameter in parameters:
         hint = hints[parameter.name]
         if is_dataclass(hint):
+            hints_of_group = get_type_hints(hint, include_extras=True)
+            declared = {each.name: _annotated(each, hints_of_group) for each in fields(hint) if each.metadata}
             found = map(_parameter, fields(hint))
-            yield from _options(found, get_type_hints(hint, include_extras=True), depth + 1)
+            yield from _options(found, hints_of_group | declared, depth + 1)
         else:
             yield _Option(parameter.replace(annotation=hint), depth)
 
 
 def _parameter(field: Field[Any]) -> inspect.Parameter:
     default = inspect.Parameter.empty if field.default is MISSING else field.default
+    if field.metadata.get("parse") == "duration" and isinstance(default, int):
+        default = duration_text(default)  # parsed like what is typed
     return inspect.Parameter(field.name, inspect.Parameter.KEYWORD_ONLY, default=default)
+
+
+def _annotated(field: Field[Any], hints: dict[str, Any]) -> Any:  # noqa: ANN401 - a type
+    """Return the option of a field that is declared by `option`, outside of the command line."""
+    details = dict(field.metadata)
+    parser = parse_duration if details.pop("parse", None) == "duration" else None
+    name = f"--{field.name.replace('_', '-')}"
+    return Annotated[hints[field.name], typer.Option(name, parser=parser, **details)]
 
 
 def _make(group: Any, given: dict[str, Any]) -> Any:  # noqa: ANN401 - any dataclass

@@ -1,7 +1,8 @@
-"""The options by which commands choose letters."""
+"""The options by which commands choose dead letters."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Annotated
 
 import typer
@@ -41,28 +42,31 @@ AgeOption = Annotated[
 AllOption = Annotated[bool, typer.Option("--all", help="All letters of the table.")]
 
 
-def make_selection(
-    message: str | None,
-    reason: Reason | None,
-    handler: str | None,
-    stream: str | None,
-    older_than: int | None,
-) -> Selection:
-    """Return the selection that options make. Raises `UsageError` for what names no stream."""
-    until = None if older_than is None else system_clock() - older_than
-    return Selection(message, reason, handler, None if stream is None else _parse_stream(stream), until)
+@dataclass(frozen=True)
+class LetterOptions:
+    """Which dead letters are meant."""
 
+    message: MessageOption = None
+    reason: ReasonOption = None
+    handler: HandlerOption = None
+    stream: StreamOption = None
+    older_than: AgeOption = None
 
-def _parse_stream(text: str) -> tuple[str, str]:
-    handler, _, business_id = text.partition("/")
-    if not (handler and business_id):
-        raise UsageError(f"{text!r} names no stream: write HANDLER/BUSINESS_ID.")
-    return handler, business_id
+    def selection(self, *, must_choose: bool = False) -> Selection:
+        """Return the letters that are meant.
 
-
-def check_chosen(selection: Selection, *, is_enough: bool) -> None:
-    """Raise `UsageError` when nothing says which letters are meant."""
-    if selection.is_all and not is_enough:
-        raise UsageError(
-            "Say which letters: --message ID, --reason R, --handler H, --stream H/ID, --older-than AGE, or --all."
-        )
+        Raises `UsageError` for what names no stream, and with `must_choose` when nothing says which letters are meant.
+        """
+        stream = None
+        if self.stream is not None:
+            handler, _, business_id = self.stream.partition("/")
+            if not (handler and business_id):
+                raise UsageError(f"{self.stream!r} names no stream: write HANDLER/BUSINESS_ID.")
+            stream = handler, business_id
+        until = None if self.older_than is None else system_clock() - self.older_than
+        selection = Selection(self.message, self.reason, self.handler, stream, until)
+        if must_choose and selection.is_all:
+            raise UsageError(
+                "Say which letters: --message ID, --reason R, --handler H, --stream H/ID, --older-than AGE, or --all."
+            )
+        return selection

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from eventstore import KeyRange, Table, connect
 from runtime.cli.masters import place_of_work
 from runtime.cli.message_logs import check_log
 from runtime.cli.options import (
@@ -23,18 +25,21 @@ from runtime.cli.options import (
     MaxPublished,
     MaxPublishedBytes,
     Messages,
+    OnSpark,
     Remote,
     Source,
     TokenStoreUrl,
     TokenTableName,
 )
-from runtime.cli.places import Named
+from runtime.cli.places import Named, Place
 from runtime.cli.sessions import working
 from runtime.cli.short_lives import settings_for
+from runtime.cli.stores import check_table, on_table
 from runtime.messages.limits import USUAL, MessageLimits
 
 if TYPE_CHECKING:
     from runtime.cli.sessions import ShownSession
+    from runtime.spark.sessions.session import Session
 
 
 @dataclass(frozen=True)
@@ -134,3 +139,59 @@ class SparkOptions:
         `log_bytes` is the size of the log that it is to read, where that is known.
         """
         return working(self.place, self.log_file, when_stopped=when_stopped, settings=settings_for(log_bytes))
+
+
+@dataclass(frozen=True)
+class ScanOptions:
+    """Where a table is scanned: in this process, or range by range on the workers of Spark."""
+
+    master: OnSpark = None
+    remote: Remote = None
+    log_file: LogFile = None
+
+    def __post_init__(self) -> None:
+        self.place  # noqa: B018 - what cannot be is refused
+
+    @property
+    def place(self) -> str | None:
+        """Where Spark works; None for this process. Raises `UsageError` for what is neither."""
+        return place_of_work(self.master, self.remote)
+
+    def scan(
+        self,
+        states: Place,
+        function: Callable[[Table, KeyRange], Coroutine[Any, Any, Any]],
+        merge: Callable[[Any], object],
+        *,
+        step: str,
+        stopped: str = "Stopped. Nothing was written.",
+        prefix: str = "",
+    ) -> None:
+        """Call an async function with a table and its keys that have a prefix, or with ranges of them.
+
+        Each result is merged as the value that its `document()` returns. `step` says what is being done, and `stopped`
+        what remains after Ctrl-C.
+        """
+        if self.place is None:
+            keys = KeyRange(prefix)
+            merge(on_table(*states, lambda opened: function(opened, keys)).document())
+            return
+        check_table(*states)
+        with self.on_spark(step, stopped, states) as spark:
+            from runtime.spark.scan import ForEachRange, scan
+            from runtime.spark.workers.connection import TablePlace
+
+            scan(spark, TablePlace(*states), ForEachRange(function), merge, prefix=prefix)
+
+    @contextmanager
+    def on_spark(self, step: str, stopped: str, *places: Place) -> Iterator[Session]:
+        """Start Spark for one step. Raises `UsageError` where workers would not see the same stores."""
+        from runtime.spark.workers.connection import check_scope
+
+        master = self.place or ""
+        for each in places:
+            check_scope(connect(each.store).scope, master)
+        with working(master, self.log_file, when_stopped=stopped) as (spark, progress):
+            progress.step(step)
+            yield spark
+            progress.done()

@@ -53,26 +53,6 @@ Master = Annotated[
         help="Where Spark works: local[*,4] means all cores, and four attempts for each task.",
     ),
 ]
-GiveUpLetters = Annotated[
-    int | None,
-    typer.Option(
-        "--give-up-letters-older-than",
-        parser=parse_duration,
-        metavar="AGE",
-        help="Give up letters that were refused longer ago, which hold their streams: they are never redriven.",
-    ),
-]
-AcknowledgedAfter = Annotated[
-    int | None,
-    typer.Option(
-        "--acknowledged-after",
-        parser=parse_duration,
-        metavar="AGE",
-        show_default=False,
-        help="Promise that the queue has no single message any more that was handled longer ago: then its outputs are "
-        "published, and its version may be cut.",
-    ),
-]
 Remote = Annotated[
     str | None,
     typer.Option(
@@ -109,33 +89,6 @@ AppSpec = Annotated[
         metavar="MODULE:ATTRIBUTE",
         show_default=False,
         help="The App with the handlers; its module may be in the working directory, which is searched last.",
-    ),
-]
-Age = Annotated[
-    int | None,
-    typer.Option(
-        "--older-than", parser=parse_duration, metavar="AGE", help="Cut versions older than 7d, 24h, 2w ..."
-    ),
-]
-Window = Annotated[
-    int,
-    typer.Option(
-        "--redelivery-window",
-        parser=parse_duration,
-        metavar="TIME",
-        help="How much later than its first copy a broker may stamp another one, for logs whose broker does; "
-        "moves the horizon on by as much.",
-    ),
-]
-KeepLast = Annotated[
-    int | None,
-    typer.Option("--keep-last", metavar="N", min=1, help="Cut all but the newest N versions of each stream."),
-]
-AllowUndated = Annotated[
-    bool,
-    typer.Option(
-        "--allow-undated",
-        help="Cut versions without enqueued_at too; every unknown message without one is too late there afterwards.",
     ),
 ]
 

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from enum import StrEnum
 from typing import Annotated, Any
 
 import typer
 
-from runtime.cli.delivery_options import Strategy
 from runtime.cli.durations import parse_duration
 from runtime.errors import UsageError
+from runtime.publishing.last_hop import AT_LEAST_ONCE, DeliverySettings
 
 TARGET_VARIABLE = "CONSISTENT_TARGET"
+
+
+class Strategy(StrEnum):
+    """What is promised to all customers."""
+
+    AT_MOST_ONCE = "at-most-once"
+    AT_LEAST_ONCE = "at-least-once"
+
 
 To = Annotated[
     str,
@@ -66,7 +75,29 @@ Headers = Annotated[
 StrategyOfFunction = Annotated[
     Strategy | None,
     typer.Option(
-        "--strategy", help="How often a MODULE:FUNCTION is called for an output when runners are killed."
+        "--strategy",
+        show_default=False,
+        help="For a MODULE:FUNCTION: at-most-once rather loses a message than sends it twice, at-least-once rather "
+        "sends it twice; without it at-least-once for AT_LEAST_ONCE_SENDING_CUSTOMERS, at-most-once for all others.",
+    ),
+]
+Customer = Annotated[
+    str | None,
+    typer.Option(
+        "--customer",
+        metavar="FIELD",
+        show_default=False,
+        help="For a MODULE:FUNCTION: the field of a body that names the customer.",
+    ),
+]
+KeysUrl = Annotated[
+    str | None,
+    typer.Option(
+        "--keys",
+        metavar="URL",
+        show_default=False,
+        help="For a MODULE:FUNCTION: keep the keys that say what was sent in redis://HOST:PORT/0, another store or "
+        "env:NAME, instead of the table of the batch.",
     ),
 ]
 DuplicateWindow = Annotated[
@@ -102,7 +133,7 @@ Concurrency = Annotated[
 ]
 Rate = Annotated[
     float | None,
-    typer.Option("--rate", metavar="N", min=0.001, help="Make at most so many HTTP requests a second."),
+    typer.Option("--rate", metavar="N", min=0.001, help="Make at most so many requests or calls a second."),
 ]
 Timeout = Annotated[
     int, typer.Option("--timeout", parser=parse_duration, metavar="TIME", help="Wait so long for an answer.")
@@ -152,6 +183,8 @@ class Sending:
     types: Types = None
     header: Headers = None
     strategy: StrategyOfFunction = None
+    customer: Customer = None
+    keys: KeysUrl = None
     duplicate_window: DuplicateWindow = "10m"  # type: ignore[assignment] # parsed like what is typed
     slices: NumberOfSlices = None
     concurrency: Concurrency = 4
@@ -180,6 +213,8 @@ class PublishChoices:
     map: Names = None
     header: Headers = None
     strategy: StrategyOfFunction = None
+    customer: Customer = None
+    keys: KeysUrl = None
     rate: Rate = None
 
     def sending(self) -> Sending:
@@ -188,6 +223,8 @@ class PublishChoices:
             "map": self.map,
             "header": self.header,
             "strategy": self.strategy,
+            "customer": self.customer,
+            "keys": self.keys,
             "rate": self.rate,
         }
         for name, value in given.items():
@@ -199,3 +236,20 @@ class PublishChoices:
 def listed(given: Sequence[str] | None) -> list[str]:
     """Return the names that an option lists, with commas or as often as it is given."""
     return [name.strip() for names in given or () for name in names.split(",") if name.strip()]
+
+
+def settings_of(strategy: Strategy | None, variables: Mapping[str, str]) -> DeliverySettings:
+    """Return the settings in environment variables, with the strategy that an option says for all customers.
+
+    Raises `UsageError` when the two contradict each other.
+    """
+    settings = DeliverySettings.read(variables)
+    if strategy is Strategy.AT_LEAST_ONCE:
+        return replace(settings, at_least_once=frozenset("*"))
+    if strategy is Strategy.AT_MOST_ONCE and settings.at_least_once:
+        message = (
+            f"--strategy at-most-once is for all customers, but {AT_LEAST_ONCE} is {variables[AT_LEAST_ONCE]!r}: leave "
+            f"out one of them. Without --strategy those customers are sent to at least once, all others at most once."
+        )
+        raise UsageError(message)
+    return settings

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import inspect
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from runtime.cli.apps import hint_at, import_module, split_spec
 from runtime.errors import UsageError
-
-if TYPE_CHECKING:
-    from runtime.delivery import Sender
 
 _FORM = "A sender is named MODULE:FUNCTION, like post:send"
 _SHAPE = "write `def {name}(message): ...` or `async def {name}(message): ...`"
 
 
-def load_sender(spec: str) -> Sender:
+def load_sender(spec: str) -> Callable[..., object]:
     """Import the module of `module:function` and return the function, or the object that is called like one.
 
     The working directory is searched last. Raises `UsageError` when the text is not of that form, when there is no such
@@ -27,7 +24,7 @@ def load_sender(spec: str) -> Sender:
         names = [each for each, value in vars(module).items() if inspect.isfunction(value)]
         known = f" Its functions: {', '.join(names)}." if names else ""
         raise UsageError(f"The module {name} has no function {attribute}.{known}{hint_at(name)}")
-    sender: Sender = getattr(module, attribute)
+    sender: Callable[..., object] = getattr(module, attribute)
     shape = _SHAPE.format(name=attribute)
     if isinstance(sender, type) or not callable(sender):
         raise UsageError(f"{spec} is no function but {_kind(sender)}: {shape}.")

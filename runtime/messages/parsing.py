@@ -26,17 +26,12 @@ from runtime.messages.envelopes import Envelopes
 from runtime.messages.fingerprint import fingerprint
 from runtime.messages.limits import USUAL, MessageLimits
 from runtime.messages.message_ids import IdKey, canonical, id_key, id_keys
-from runtime.messages.outcome import Outcome, Reason, dead_letter, shortened
+from runtime.messages.outcome import Outcome, Reason, dead_letter
 from runtime.messages.too_large import find_excesses, find_notes, is_note
 
 
 class ParsingTimedOutError(BaseException):
     """Raised in a message's own validators by whoever watches, when one message takes too long."""
-
-
-def validators_took_too_long(seconds: float) -> str:
-    """Return why a message is refused whose validators were interrupted."""
-    return f"The validators of the message took longer than {seconds:g} s, and were interrupted."
 
 
 def prepare(
@@ -64,11 +59,13 @@ def prepare_all(
     excesses = dict(find_excesses(envelopes, limits))
     if letters is not None:
         excesses |= find_notes(envelopes)
-    parser = _Parser(handler, business_id, limits.error)
-    unfit = parser.with_problems(envelopes, _problems(envelopes, keys))
-    unfit |= {position: excess.of(handler.name, business_id) for position, excess in excesses.items()}
-    with handler.parsing(parser.parsed):
-        parser.parse(envelopes, unfit)
+    parser = _Parser(handler, business_id, envelopes, limits.error)
+    for position, problem in _problems(envelopes, keys).items():
+        if envelopes.types[position] in handler.routes:
+            parser.refuse(position, Reason.INVALID_ENVELOPE, problem)
+    for position, excess in excesses.items():
+        parser.messages[position] = excess.of(handler.name, business_id)
+    handler.supervision.parse(parser.parse, parser.parsed)
     return Deliveries(envelopes, keys, parser.messages, parser.fingerprints, handler.routes, letters)
 
 
@@ -135,17 +132,6 @@ def read_body(route: Route, body: str | bytes) -> Message:
     return message_codec(route.message_type).decode(body)
 
 
-class _RefusedError(Exception):
-    """Raised for a delivery that is a dead letter: says why, and what it is for as far as that is known."""
-
-    def __init__(self, reason: Reason, problem: str, handler: str, business_id: str | None) -> None:
-        super().__init__(reason, problem, handler, business_id)
-
-    def of(self, envelope: Envelope, length: int) -> Outcome:
-        """Return the dead letter that a delivery is, with an error of so many characters at most."""
-        return dead_letter(envelope, *self.args, length=length)
-
-
 class _Parser:
     """Parses the deliveries of one stream: all bodies of a type by one call, which ends at those that have a problem.
 
@@ -153,139 +139,107 @@ class _Parser:
     grows by one with each body that was read.
     """
 
-    def __init__(self, handler: HandlerDefinition, business_id: str | None, error_length: int) -> None:
-        self.messages: list[Any] = []
-        self.fingerprints: list[Any] = []
-        self.parsed: list[Message | Outcome] = []
+    def __init__(
+        self, handler: HandlerDefinition, business_id: str | None, envelopes: Envelopes, error_length: int
+    ) -> None:
+        self.messages: list[Any] = [None] * len(envelopes)
+        self.fingerprints = [b""] * len(envelopes)
+        self.parsed: list[object] = []
         self._handler = handler
         self._business_id = business_id
+        self._envelopes = envelopes
         self._error_length = error_length
 
-    def with_problems(self, envelopes: Envelopes, problems: Mapping[int, str]) -> dict[int, Outcome]:
-        """Return, by position, the dead letters that deliveries of known types are whose envelopes have problems."""
-        return {
-            position: self._refused(Reason.INVALID_ENVELOPE, problem).of(
-                envelopes[position], self._error_length
-            )
-            for position, problem in problems.items()
-            if envelopes.types[position] in self._handler.routes
-        }
+    def refuse(self, place: int, reason: Reason, problem: str, *, has_stream: bool = True) -> None:
+        """Make a delivery a dead letter."""
+        business_id = self._business_id if has_stream else None
+        envelope, name, length = self._envelopes[place], self._handler.name, self._error_length
+        self.messages[place] = dead_letter(envelope, reason, problem, name, business_id, length=length)
 
-    def parse(self, envelopes: Envelopes, unfit: Mapping[int, Outcome]) -> None:
-        """Parse the bodies of all deliveries but those that are unfit, which are dead letters already."""
-        messages = self.messages = [None] * len(envelopes)
-        self.fingerprints = [b""] * len(envelopes)
-        for position, outcome in unfit.items():
-            messages[position] = outcome
-        places = _places_by_type(envelopes.types, unfit)
-        for type_, places_of_type in places.items():
-            read = self._read(type_, places_of_type, envelopes)
-            for position, message in zip(places_of_type, read, strict=True):
-                messages[position] = message
-        self._add_fingerprints(envelopes)
-        for type_, places_of_type in places.items():
-            self._refuse_others(type_, places_of_type, envelopes)
-        if Outcome in map(type, messages):
-            of_dead_letters = (place for place, each in enumerate(messages) if type(each) is Outcome)
-            for position in of_dead_letters:
-                self.fingerprints[position] = b""
+    def parse(self) -> None:
+        """Parse the bodies of all deliveries but those that are dead letters already."""
+        places_by_type: defaultdict[str, list[int]] = defaultdict(list)
+        for place, (type_, message) in enumerate(zip(self._envelopes.types, self.messages, strict=True)):
+            if message is None:
+                places_by_type[type_].append(place)
+        for type_, places in places_by_type.items():
+            route = self._handler.routes.get(type_)
+            if route is None:
+                for place in places:
+                    problem = f"{self._handler.name} does not handle {type_}."
+                    self.refuse(place, Reason.UNKNOWN_TYPE, problem)
+                continue
+            self._read(route, places)
+            self._refuse_others(route, places)
+            self._add_fingerprints(type_, places)
 
-    def _read(self, type_: str, places: Sequence[int], envelopes: Envelopes) -> Sequence[Message | Outcome]:
-        """Return the messages in the bodies of one type, and dead letters in place of those that cannot be read."""
-        first, end = len(self.parsed), len(self.parsed) + len(places)
-        route = self._handler.routes.get(type_)
-        if route is None:
-            unknown = self._refused(Reason.UNKNOWN_TYPE, f"{self._handler.name} does not handle {type_}.")
-            self.parsed += [unknown.of(envelopes[place], self._error_length) for place in places]
-            return self.parsed[first:]
-        bodies = [envelopes.bodies[place] for place in places]
+    def _read(self, route: Route, places: Sequence[int]) -> None:
+        """Read the bodies of one type."""
+        bodies = [self._envelopes.bodies[place] for place in places]
         has_bytes = bytes in map(type, bodies)
         decode: Any = partial(read_body, route) if has_bytes else message_codec(route.message_type).decode
-        waiting = iter(bodies)
-        while len(self.parsed) < end:
+        first, waiting = len(self.parsed), iter(bodies)
+        while (count := len(self.parsed) - first) < len(places):
             error: BaseException = StopIteration()  # which ends this quietly, if a validator raises it
             try:
                 self.parsed.extend(map(decode, waiting))
             except BaseException as raised:  # noqa: BLE001 - a message's own validators may raise anything
                 error = raised
-            if len(self.parsed) < end:
-                place = places[len(self.parsed) - first]
-                self.parsed.append(self._dead_letter(type_, error, envelopes[place]))
-        return self.parsed[first:]
+            read = len(self.parsed) - first
+            for place, message in zip(places[count:read], self.parsed[first + count :], strict=True):
+                self.messages[place] = message
+            if read < len(places):
+                self._refuse_unreadable(route, places[read], error)
+                self.parsed.append(None)
 
-    def _add_fingerprints(self, envelopes: Envelopes) -> None:
-        """Compute the fingerprints of all messages."""
-        for position, (type_, body, message) in enumerate(
-            zip(envelopes.types, envelopes.bodies, self.messages, strict=True)
-        ):
-            if type(message) is not Outcome:
-                try:
-                    self.fingerprints[position] = fingerprint(type_, body, packed=isinstance(body, bytes))
-                except BaseException as error:  # noqa: BLE001 - the body may hold anything
-                    self.messages[position] = self._dead_letter(type_, error, envelopes[position])
+    def _refuse_unreadable(self, route: Route, place: int, error: BaseException) -> None:
+        """Make a delivery a dead letter whose body raised an error, unless it came from outside."""
+        if is_from_outside(error):
+            raise error
+        match error:
+            case ValidationError():
+                self.refuse(place, _reason(route, error), all_problems(error))
+            case ParsingTimedOutError():
+                self.refuse(place, Reason.HANDLER_TIMEOUT, str(error))
+            case _:
+                self.refuse(place, Reason.INVALID_BODY, repr(error))
 
-    def _refuse_others(self, type_: str, places: Sequence[int], envelopes: Envelopes) -> None:
-        """Put dead letters in place of messages of one type that are of another stream."""
-        route = self._handler.routes.get(type_)
-        if route is None:
+    def _refuse_others(self, route: Route, places: Sequence[int]) -> None:
+        """Make messages of one type dead letters that are of another stream."""
+        path = ".".join(route.path)
+        id_in = attrgetter(path)
+        messages = self.messages
+        ids = [(place, id_in(messages[place])) for place in places if type(messages[place]) is not Outcome]
+        if self._are_ours([each for _, each in ids]):
             return
-        messages = [self.messages[place] for place in places]
-        id_in = attrgetter(".".join(route.path))
-        ids = [id_in(each) for each in messages if type(each) is not Outcome]
-        if self._are_ours(ids):
-            return
-        for place, message in zip(places, messages, strict=True):
-            if type(message) is not Outcome and not self._are_ours([id_in(message)]):
-                refused = self._of_another_stream(route, message)
-                self.messages[place] = refused.of(envelopes[place], self._error_length)
+        for place, id_ in ids:
+            if self._are_ours([id_]):
+                continue
+            if not str(id_):
+                self.refuse(place, Reason.NO_BUSINESS_ID, f"The field {path} is empty.", has_stream=False)
+                continue
+            problem = (
+                f"The body names {str(id_)!r} in {path}; the delivery was routed by {self._business_id!r}."
+            )
+            self.refuse(place, Reason.BUSINESS_ID_MISMATCH, problem)
 
     def _are_ours(self, ids: Sequence[Any]) -> bool:
-        """Say whether all business ids are the one that the deliveries were routed by."""
+        """Return whether all business ids are the one that the deliveries were routed by."""
         if set(map(type, ids)) <= {UUID}:
             # A UUID is compared by its number: writing it as text takes longer.
             return {each.int for each in ids} <= {_number_of_uuid(self._business_id)}
         return set(map(str, ids)) <= {self._business_id or None}
 
-    def _dead_letter(self, type_: str, error: BaseException, envelope: Envelope) -> Outcome:
-        """Return the dead letter that a delivery is whose body raised an error, unless it came from outside."""
-        if is_from_outside(error):
-            raise error
-        return self._refusal(type_, error).of(envelope, self._error_length)
-
-    def _refusal(self, type_: str, error: BaseException) -> _RefusedError:
-        """Return what is to be told of an error that a body raised."""
-        match error:
-            case _RefusedError():
-                return error
-            case ValidationError():
-                reason, problem = _reason(self._handler.routes[type_], error), all_problems(error)
-            case ParsingTimedOutError():
-                reason, problem = Reason.HANDLER_TIMEOUT, str(error)
-            case _:
-                reason, problem = Reason.INVALID_BODY, repr(error)
-        return self._refused(reason, shortened(problem, self._error_length))
-
-    def _of_another_stream(self, route: Route, message: Message) -> _RefusedError:
-        named, path = route.business_id(message), ".".join(route.path)
-        if not named:
-            problem = f"The field {path} is empty."
-            return _RefusedError(Reason.NO_BUSINESS_ID, problem, self._handler.name, None)
-        problem = f"The body names {named!r} in {path}; the delivery was routed by {self._business_id!r}."
-        problem = shortened(problem, self._error_length)
-        return self._refused(Reason.BUSINESS_ID_MISMATCH, problem)
-
-    def _refused(self, reason: Reason, problem: str) -> _RefusedError:
-        return _RefusedError(reason, problem, self._handler.name, self._business_id)
-
-
-def _places_by_type(types: Sequence[str], unfit: Collection[int]) -> Mapping[str, Sequence[int]]:
-    """Return the positions of the deliveries of each type, but for those that are unfit."""
-    found: defaultdict[str, list[int]] = defaultdict(list)
-    for position, type_ in enumerate(types):
-        found[type_].append(position)
-    if unfit:
-        return {type_: [place for place in places if place not in unfit] for type_, places in found.items()}
-    return found
+    def _add_fingerprints(self, type_: str, places: Sequence[int]) -> None:
+        """Compute the fingerprints of the messages of one type."""
+        bodies, messages, fingerprints = self._envelopes.bodies, self.messages, self.fingerprints
+        for place in places:
+            if type(messages[place]) is not Outcome:
+                body = bodies[place]
+                try:
+                    fingerprints[place] = fingerprint(type_, body, packed=isinstance(body, bytes))
+                except Exception as error:  # noqa: BLE001 - the body may hold anything
+                    self.refuse(place, Reason.INVALID_BODY, repr(error))
 
 
 def _number_of_uuid(text: str | None) -> int | None:

@@ -1,33 +1,26 @@
 """Claims: of the runners that publish the same batch, one at a time sends a slice.
 
-A claim is a lease in the row of the slice. Each change is bound to the row's ETag, so whoever has lost the lease finds
-that out when it next notes how far it is, and stops. Until then two may send the same slice: a target with transactions
-commits one of them, an HTTP receiver tells them by the key, and what is sent at most once is noted before it is sent.
+A claim is a lease in the row of the slice. Whoever has lost it finds that out when it next notes how far it is, and
+stops. Until then two may send the same slice: a target with transactions commits one of them, an HTTP receiver tells
+them by the key, and a function is guarded by its own keys.
 """
 
 from __future__ import annotations
 
 import asyncio
-import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
+from functools import partial
 
-from eventstore import Operation, RowChangedError, RowError, RowExistsError, RowNotFoundError, Table
-from runtime.clock import Clock
+from eventstore import Int64, Operation, Table, Value
+from eventstore.limits import MAX_OPERATIONS
+from runtime.clock import Clock, to_datetime
 from runtime.errors import LeaseLostError
-from runtime.publishing.publisher import Refused
-from runtime.publishing.records import (
-    PARTITION,
-    Publication,
-    SliceRecord,
-    read_slice,
-    refusals,
-    slice_key,
-    slice_properties,
-)
+from runtime.leases import Lease, LeaseRow
+from runtime.publishing.publisher import Record
+from runtime.publishing.records import PARTITION, Publication, SliceRecord, recording, slice_key
 from runtime.retries import RetryPolicy, until_undisturbed
 
 _MICROSECOND = timedelta(microseconds=1)
@@ -44,80 +37,60 @@ class Claims:
     length: timedelta
 
     def is_free(self, record: SliceRecord | None) -> bool:
-        """Say whether nobody sends a slice, as far as its row knows."""
-        return record is None or record.expires_at <= self.clock()
+        """Return whether nobody sends a slice, as far as its row knows."""
+        return record is None or record.lease.expires_at <= self.clock()
 
     async def take(self, number: int, found: SliceRecord | None) -> Claim | None:
-        """Claim a slice whose row was found so; None when somebody else was faster. One request."""
-        now = self.clock()
-        first_at, position, in_doubt = (
-            (now, 0, 0) if found is None else (found.first_at, found.position, found.in_doubt)
-        )
-        wanted = SliceRecord(self.holder, uuid.uuid4().hex, self.expiry(), first_at, position, in_doubt)
-        key, properties = slice_key(self.publication, number), slice_properties(wanted)
-        if found is None:
-            operation = Operation.insert(key, properties)
-        else:
-            operation = Operation.replace(key, properties, found.etag)
-        try:
-            (etag,) = await self.table.transact(PARTITION, [operation])
-        except (RowChangedError, RowExistsError, RowNotFoundError):
-            return None
-        return Claim(self, number, replace(wanted, etag=etag))
-
-    def expiry(self) -> int:
-        """Return when a claim ends that is made now."""
-        return self.clock() + self.length // _MICROSECOND
+        """Claim a slice whose row was found so; None when somebody else was faster. One request, two then."""
+        length = self.length // _MICROSECOND
+        row = LeaseRow(self.table, self.clock, PARTITION, slice_key(self.publication, number), length)
+        first_at, position = (self.clock(), 0) if found is None else (found.first_at, found.position)
+        noted: dict[str, Value] = {
+            "FirstAt": to_datetime(first_at),
+            "Position": Int64(position),
+            "IsSent": False,
+        }
+        lease = await row.take(self.holder, None if found is None else found.lease, noted)
+        return None if lease is None else Claim(self, row, number, lease, position)
 
 
 class Claim:
     """A slice that this runner sends: nobody else does while the claim is renewed."""
 
-    def __init__(self, claims: Claims, number: int, record: SliceRecord) -> None:
+    def __init__(self, claims: Claims, row: LeaseRow, number: int, lease: Lease, position: int) -> None:
         self.number = number
-        self.record = record
+        self.position = position
         self._claims = claims
+        self._row = row
+        self._lease = lease
         self._retries = RetryPolicy().beside(claims.table)
         self._lock = asyncio.Lock()
 
     async def renew(self) -> None:
         """Hold the slice for longer. One request. Raises `LeaseLostError` when somebody else has claimed it."""
-        await self._change()
+        await self._change({})
 
-    async def note(self, position: int, in_doubt: int = 0, refused: Sequence[Refused] = ()) -> None:
-        """Note how many outputs are sent, of which some are in doubt, and those that were refused. As `renew`."""
-        await self._change(refused, position=position, in_doubt=in_doubt)
+    async def note(self, position: int, records: Sequence[Record] = ()) -> None:
+        """Note how many outputs are sent, and records of some. A request for each 99 of these, otherwise as `renew`."""
+        also = recording(self._claims.publication, records)
+        while len(also) >= MAX_OPERATIONS:
+            await self._change({}, also[: MAX_OPERATIONS - 1])
+            also = also[MAX_OPERATIONS - 1 :]
+        await self._change({"Position": Int64(position)}, also)
+        self.position = position
 
     async def finish(self, position: int) -> None:
         """Note that the slice is sent. As `renew`."""
-        await self._change(position=position, in_doubt=0, is_sent=True)
+        await self._change({"Position": Int64(position), "IsSent": True})
 
     async def release(self) -> None:
         """Leave the slice to others, unless one has claimed it. One request."""
         with suppress(LeaseLostError):
-            await self._change(expires_at=0)
+            await self._change({}, expires_at=0)
 
-    async def _change(self, refused: Sequence[Refused] = (), **changes: Any) -> None:  # noqa: ANN401 - the fields of SliceRecord
+    async def _change(
+        self, values: dict[str, Value], also: Sequence[Operation] = (), expires_at: int | None = None
+    ) -> None:
         async with self._lock:  # the renewal goes on beside the work
-            wanted = {"expires_at": self._claims.expiry(), **changes}
-            self.record = await until_undisturbed(self._retries, lambda: self._write(wanted, refused))
-
-    async def _write(self, changes: Mapping[str, Any], refused: Sequence[Refused]) -> SliceRecord:
-        wanted, key = replace(self.record, **changes), slice_key(self._claims.publication, self.number)
-        operations = [Operation.replace(key, slice_properties(wanted), self.record.etag)]
-        operations += refusals(self._claims.publication, refused)
-        try:
-            etag, *_ = await self._claims.table.transact(PARTITION, operations)
-        except RowError:
-            row = await self._claims.table.get(PARTITION, key)
-            found = None if row is None else read_slice(row)
-            if found is None or found.token != wanted.token:
-                raise _lost(found) from None
-            self.record = found  # an answer was lost, to this change or to one that was given up
-            return await self._write(changes, refused)
-        return replace(wanted, etag=etag)
-
-
-def _lost(other: SliceRecord | None) -> LeaseLostError:
-    who = "is gone" if other is None else f"was claimed by {other.holder}"
-    return LeaseLostError(f"This runner was too slow to renew its claim: the slice {who}.")
+            change = partial(self._row.renew, self._lease, values, also, expires_at=expires_at)
+            self._lease = await until_undisturbed(self._retries, change)

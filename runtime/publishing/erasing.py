@@ -1,4 +1,4 @@
-"""What is kept of a publication is deleted with its batch, and a dead letter with the business object that it names."""
+"""What is kept of a publication is deleted with its batch, and a record with the business object that it names."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from runtime.publishing.records import (
     Publication,
     Publications,
     publication_key,
-    refusal_prefix,
+    record_prefix,
     slice_prefix,
 )
 from runtime.storage.damage import reading_row
@@ -33,34 +33,34 @@ async def prune_publications(table: Table, clock: Clock) -> int:
         if await ledger.find(each.batch_id) is not None:
             continue
         slices = await publications.slices(each)
-        if not any(found.expires_at > clock() and not found.is_sent for found in slices.values()):
+        if not any(found.lease.expires_at > clock() and not found.is_sent for found in slices.values()):
             await _delete(table, list(map(Operation.delete, await _row_keys_of(table, each))))
             count += 1
     return count
 
 
 async def letters_of(table: Table, handler: str, business_id: str) -> list[Row]:
-    """Return the dead letters of publications that name a business object. A request for each 1,000 of all."""
+    """Return the records of publications that name a business object. A request for each 1,000 of all."""
     found = []
-    async for row in _rows(table, refusal_prefix(), ["BusinessId", "Handler"]):
-        with reading_row("An output that was refused", row):
-            named = text(row.properties, "BusinessId")
-        if named == business_id and row.properties.get("Handler") == handler:
+    async for row in _rows(table, record_prefix(), ["BusinessId", "Handler"]):
+        with reading_row("The record of an output", row):
+            named = text(row.properties, "Handler"), text(row.properties, "BusinessId")
+        if named == (handler, business_id):
             found.append(row)
     return found
 
 
 async def delete_letters(table: Table, letters: Sequence[Row]) -> None:
-    """Delete dead letters as they were read, unless somebody else has. One request for each 100.
+    """Delete records as they were read, unless somebody else has. One request for each 100.
 
-    Raises `RowChangedError` when one was refused again since.
+    Raises `RowChangedError` when one was changed since.
     """
     await _delete(table, [Operation.delete(row.row_key, row.etag) for row in letters])
 
 
 async def _row_keys_of(table: Table, publication: Publication) -> list[str]:
     """Return the keys of all rows of a publication, its own last: it is found as long as others are there."""
-    prefixes = (slice_prefix(publication.key), refusal_prefix(publication.key))
+    prefixes = (slice_prefix(publication.key), record_prefix(publication.key))
     keys = [row.row_key for prefix in prefixes async for row in _rows(table, prefix, [])]
     return [*keys, publication_key(publication.key)]
 

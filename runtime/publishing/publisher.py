@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from runtime.publishing.last_hop import DeliverySettings
 
 if TYPE_CHECKING:
     from runtime.publishing.slices import CommittedOutput
@@ -19,16 +22,7 @@ class Promise(StrEnum):
     ONCE_WITHIN_WINDOW = "once within the duplicate window"
     AT_LEAST_ONCE = "at least once"
     AT_MOST_ONCE = "at most once"
-
-    @property
-    def is_transactional(self) -> bool:
-        """Whether a slice is visible as a whole, with its marker, or not at all."""
-        return self is Promise.EXACTLY_ONCE
-
-    @property
-    def is_noted_before(self) -> bool:
-        """Whether outputs are noted as sent before they are: what is not certain to be unsent is not sent again."""
-        return self is Promise.AT_MOST_ONCE
+    BY_CUSTOMER = "at most once, or at least once to some customers"
 
 
 class SliceName(NamedTuple):
@@ -36,24 +30,49 @@ class SliceName(NamedTuple):
 
     publication: str
     number: int
+    is_redrive: bool = False
+    """Whether it is one output that was refused before."""
 
     def __str__(self) -> str:
         return f"{self.publication}-{self.number:06}"
 
 
-class Refused(NamedTuple):
-    """An output that a target will not take, however often it is sent, and why: a dead letter of the publication."""
+class Result(StrEnum):
+    """What became of an output."""
+
+    SENT = "sent"
+    FILTERED = "filtered"
+    """It was sent before, by another publication."""
+    NOT_SENT = "not_sent"
+    UNKNOWN = "unknown"
+    """Nobody knows whether it was sent: it timed out, or the process died."""
+
+    @property
+    def is_letter(self) -> bool:
+        """Whether it makes the output a dead letter."""
+        return self in {Result.NOT_SENT, Result.UNKNOWN}
+
+
+class Record(NamedTuple):
+    """What became of an output, and why: a dead letter of the publication, unless it was sent.
+
+    All targets record what they refuse for good, whatever the number of attempts, a function every output.
+    """
 
     message_id: str
     type: str
     business_id: str
-    why: str
     handler: str
+    result: Result
+    why: str = ""
+    customer: str = ""
 
     @classmethod
-    def of(cls, output: CommittedOutput, why: str) -> Refused:
-        """Return what is kept of an output."""
-        return cls(output.message_id, output.type, output.business_id, why, output.handler)
+    def of(
+        cls, output: CommittedOutput, why: str, result: Result = Result.NOT_SENT, customer: str = ""
+    ) -> Record:
+        """Return the record of an output."""
+        return cls(output.message_id, output.type, output.business_id, output.handler, result, why, customer)
 
 
 class Publisher(Protocol):
@@ -62,8 +81,8 @@ class Publisher(Protocol):
     async def open(self, name: SliceName) -> bool:
         """Begin a slice. False when its marker is in the target: then it was sent, and is not sent again."""
 
-    async def send(self, outputs: Sequence[CommittedOutput]) -> Sequence[Refused]:
-        """Send the next outputs of the slice, in order for each business id; return those that are refused for good.
+    async def send(self, outputs: Sequence[CommittedOutput]) -> Sequence[Record]:
+        """Send the next outputs of the slice, in order for each business id, and return what is to be recorded.
 
         Raises `TargetUnavailableError` when another attempt may succeed.
         """
@@ -102,3 +121,33 @@ class Target(Protocol):
 
     def publisher(self) -> Publisher:
         """Return a publisher, which is closed after use."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TargetOptions:
+    """Options of all targets; each takes those that mean something to it."""
+
+    names: Mapping[str, str] = field(default_factory=dict)
+    """Tables, topics or paths for message types, where they are not the type's own."""
+    batch_id: str = ""
+    concurrency: int = 4
+    """How many requests or calls all publishers together make at once."""
+    rate: float | None = None
+    """How many they make a second."""
+    timeout: timedelta = timedelta(seconds=30)
+    """For one of them."""
+    attempts: int = 8
+    headers: Mapping[str, str] = field(default_factory=dict)
+    """Sent with each HTTP request; may hold secrets."""
+    window: timedelta = timedelta(minutes=10)
+    """For how long a Service Bus queue recognises duplicates."""
+    send: Callable[..., object] | None = None
+    """The function of a target `module:function`: it takes an `OutgoingMessage`."""
+    settings: DeliverySettings = field(default_factory=DeliverySettings)
+    """To which customers the function sends at least once, and how long keys are kept."""
+    customer: str | None = None
+    """The field of a body that names the customer."""
+    keys: str = field(default="", repr=False)
+    """The url of the store, or of the Redis, that keeps the keys."""
+    keys_table: str = "deliveries"
+    """Their table, or how their names in Redis begin."""

@@ -1,8 +1,8 @@
 """What the table of a batch knows of its publications: which slices are sent, and who is sending the others.
 
 All rows are in one partition. A publication is one batch, sent to one target; it keeps the number of its slices. Each
-slice that was begun has a row: its lease, how many of its outputs are noted as sent, and whether all are. An output
-that a target refused has a row of its own, a dead letter.
+slice that was begun has a row: its lease, how many of its outputs are noted as sent, and whether all are. What became
+of an output that a target refused, or that was given to a function, has a row of its own.
 """
 
 from __future__ import annotations
@@ -16,27 +16,18 @@ from functools import partial
 from hashlib import sha256
 from typing import NamedTuple
 
-from eventstore import (
-    Int64,
-    Operation,
-    Row,
-    RowChangedError,
-    RowExistsError,
-    RowNotFoundError,
-    Table,
-    Value,
-    pages,
-)
+from eventstore import Operation, Row, RowError, RowExistsError, RowNotFoundError, Table, Value, pages
 from runtime.batches.record import BatchRecord
 from runtime.clock import Clock, to_datetime, to_microseconds
 from runtime.errors import UsageError
-from runtime.publishing.publisher import Refused, Target
+from runtime.leases import Lease, read_lease
+from runtime.publishing.publisher import Record, Result, Target
 from runtime.retries import RetryPolicy, until_undisturbed
 from runtime.storage.damage import expect, reading_row
 from runtime.storage.properties import number, text, time
 
 PARTITION = "_publishing"
-PUBLICATION, SLICE, REFUSED = "p:", "s:", "r:"
+PUBLICATION, SLICE, RECORD = "p:", "s:", "r:"
 LAST = "\U0010ffff"
 
 
@@ -71,26 +62,20 @@ class Publication:
 
 @dataclass(frozen=True, slots=True)
 class SliceRecord:
-    """A slice that was begun.
+    """A slice that was begun: the lease of its runner, and what that has noted in the same row."""
 
-    `position` counts the outputs that are noted as sent, `in_doubt` those at its end of which only that is known: they
-    were noted before. `first_at` is when the slice was first begun; times in microseconds since 1970 UTC.
-    """
-
-    holder: str
-    token: str
-    expires_at: int
+    lease: Lease
     first_at: int
+    """When it was first begun, in microseconds since 1970 UTC."""
     position: int = 0
-    in_doubt: int = 0
+    """How many of its outputs are noted as sent."""
     is_sent: bool = False
-    etag: str = ""
 
 
-class Letter(NamedTuple):
-    """An output that a target refused, as it is kept."""
+class Kept(NamedTuple):
+    """What is recorded of an output, as it is kept."""
 
-    refused: Refused
+    record: Record
     etag: str
 
 
@@ -146,29 +131,27 @@ class Publications:
         prefix = slice_prefix(publication.key)
         return {number_of_slice(row): read_slice(row) async for row in self._rows(prefix)}
 
-    async def refused(self, publication: Publication) -> list[Refused]:
-        """Return the outputs that the target refused. A request for each 1,000."""
-        return [letter.refused for letter in await self.letters(publication)]
+    async def records(self, publication: Publication) -> list[Record]:
+        """Return what is recorded of outputs. A request for each 1,000."""
+        return [each.record for each in await self.kept(publication)]
 
-    async def letters(self, publication: Publication) -> list[Letter]:
-        """Return the outputs that the target refused, as they are kept. A request for each 1,000."""
-        return [read_refused(row) async for row in self._rows(refusal_prefix(publication.key))]
+    async def kept(self, publication: Publication) -> list[Kept]:
+        """Return what is recorded of outputs, as it is kept. A request for each 1,000."""
+        return [read_record(row) async for row in self._rows(record_prefix(publication.key))]
 
-    async def keep(self, publication: Publication, letter: Letter, why: str) -> Letter | None:
-        """Give a letter another reason; None when somebody else has changed it since it was read. One request."""
-        refused = letter.refused._replace(why=why)
-        change = Operation.replace(refusal_key(publication, refused), _kept(refused), letter.etag)
+    async def change(self, publication: Publication, kept: Kept, record: Record) -> Kept | None:
+        """Keep another record; None when somebody else has changed it since it was read. One request."""
+        change = Operation.replace(_record_key(publication, record), _properties(record), kept.etag)
         try:
             (etag,) = await self._table.transact(PARTITION, [change])
-        except (RowChangedError, RowNotFoundError):
+        except RowError:
             return None
-        return Letter(refused, etag)
+        return Kept(record, etag)
 
-    async def drop(self, publication: Publication, letter: Letter) -> None:
-        """Delete a letter, which is sent now, unless somebody else has. One request."""
+    async def drop(self, publication: Publication, record: Record) -> None:
+        """Delete the record of a dead letter, which is sent now, unless somebody else has. One request."""
         with suppress(RowNotFoundError):
-            key = refusal_key(publication, letter.refused)
-            await self._table.transact(PARTITION, [Operation.delete(key)])
+            await self._table.transact(PARTITION, [Operation.delete(_record_key(publication, record))])
 
     async def _rows(self, prefix: str) -> AsyncIterator[Row]:
         async for page in pages(partial(self._table.query, PARTITION, prefix, prefix + LAST)):
@@ -197,56 +180,42 @@ def number_of_slice(row: Row) -> int:
         return int(row.row_key.rpartition(":")[2])
 
 
-def refusal_prefix(key: str | None = None) -> str:
-    """Return what the row keys of the outputs begin with that were refused in a publication, or in any."""
-    return REFUSED if key is None else f"{REFUSED}{key}:"
-
-
-def slice_properties(record: SliceRecord) -> dict[str, Value]:
-    """Return the properties of the row of a slice."""
-    return {
-        "Holder": record.holder,
-        "Token": record.token,
-        "ExpiresAt": to_datetime(record.expires_at),
-        "FirstAt": to_datetime(record.first_at),
-        "Position": Int64(record.position),
-        "InDoubt": record.in_doubt,
-        "IsSent": record.is_sent,
-    }
+def record_prefix(key: str | None = None) -> str:
+    """Return what the row keys of the records begin with in a publication, or in any."""
+    return RECORD if key is None else f"{RECORD}{key}:"
 
 
 def read_slice(row: Row) -> SliceRecord:
     """Return the slice that a row holds. Raises `StoredDataError`."""
-    values = row.properties
+    lease, values = read_lease(row), row.properties
     with reading_row("The slice of a publication", row):
         return SliceRecord(
-            holder=text(values, "Holder"),
-            token=text(values, "Token"),
-            expires_at=to_microseconds(time(values, "ExpiresAt")),
-            first_at=to_microseconds(time(values, "FirstAt")),
-            position=number(values, "Position"),
-            in_doubt=number(values, "InDoubt"),
-            is_sent=expect(values["IsSent"], bool),
-            etag=row.etag,
+            lease,
+            to_microseconds(time(values, "FirstAt")),
+            number(values, "Position"),
+            expect(values["IsSent"], bool),
         )
 
 
-def refusals(publication: Publication, refused: Sequence[Refused]) -> list[Operation]:
-    """Return what keeps the outputs that a target refused. Repeated, it changes nothing."""
-    return [Operation.insert_or_replace(refusal_key(publication, each), _kept(each)) for each in refused]
+def recording(publication: Publication, records: Sequence[Record]) -> list[Operation]:
+    """Return what keeps records. Repeated, it changes nothing."""
+    return [
+        Operation.insert_or_replace(_record_key(publication, each), _properties(each)) for each in records
+    ]
 
 
-def refusal_key(publication: Publication, refused: Refused) -> str:
-    """Return the row key of an output that a target refused."""
-    return f"{refusal_prefix(publication.key)}{refused.message_id}"
+def _record_key(publication: Publication, record: Record) -> str:
+    return f"{record_prefix(publication.key)}{record.message_id}"
 
 
-def _kept(refused: Refused) -> dict[str, Value]:
+def _properties(record: Record) -> dict[str, Value]:
     return {
-        "Type": refused.type,
-        "BusinessId": refused.business_id,
-        "Handler": refused.handler,
-        "Why": refused.why[:1000],
+        "Type": record.type,
+        "BusinessId": record.business_id,
+        "Handler": record.handler,
+        "Result": record.result.value,
+        "Why": record.why[:1000],
+        "Customer": record.customer,
     }
 
 
@@ -260,10 +229,21 @@ def read_publication(row: Row) -> Publication:
         )
 
 
-def read_refused(row: Row) -> Letter:
-    """Return the output that a target refused, as a row holds it. Raises `StoredDataError`."""
-    values = row.properties
-    with reading_row("An output that was refused", row):
-        type_, business_id, why = (text(values, name) for name in ("Type", "BusinessId", "Why"))
-        handler = text(values, "Handler")
-        return Letter(Refused(row.row_key.split(":", 2)[2], type_, business_id, why, handler), row.etag)
+def read_record(row: Row) -> Kept:
+    """Return what is recorded of an output, as a row holds it. Raises `StoredDataError`."""
+    with reading_row("The record of an output", row):
+        said = {
+            name: text(row.properties, name) for name in ("Type", "BusinessId", "Handler", "Why", "Customer")
+        }
+        result = Result(text(row.properties, "Result"))
+        message_id = row.row_key.split(":", 2)[2]
+        record = Record(
+            message_id,
+            said["Type"],
+            said["BusinessId"],
+            said["Handler"],
+            result,
+            said["Why"],
+            said["Customer"],
+        )
+        return Kept(record, row.etag)

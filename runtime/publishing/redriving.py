@@ -1,49 +1,54 @@
 """Sending again what a target refused: each output by itself, once its cause is mended.
 
-An output that the target takes is a dead letter no more; one that it refuses again stays, with the new reason. A
-redrive that was killed is started again: in a target with transactions each output has a marker of its own, a receiver
-of HTTP knows the key, and what is sent at most once is noted before it is sent.
+An output that the target takes is a dead letter no more; one that it refuses again stays, with the new reason. Each is
+noted as in doubt before it is sent, so of two redrives one sends it. A redrive that was killed is started again: in a
+target with transactions each output has a marker of its own, and a receiver of HTTP knows the key.
 """
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from hashlib import sha256
 from itertools import groupby
 from operator import attrgetter
 
 from eventstore import Table
-from eventstore.backoff import pause_seconds
 from runtime.batches.record import BatchRecord
 from runtime.clock import Clock, system_clock
-from runtime.errors import TargetUnavailableError, UsageError
+from runtime.errors import UsageError
 from runtime.publishing.outputs import BatchOutputs
-from runtime.publishing.publisher import Publisher, Refused, SliceName, Target
-from runtime.publishing.records import Letter, Publication, Publications, key_of
+from runtime.publishing.publisher import Publisher, Record, Result, SliceName, Target
+from runtime.publishing.records import Kept, Publication, Publications, key_of
 from runtime.publishing.runner import PublishOptions
 from runtime.publishing.slices import CommittedOutput, cut
 from runtime.publishing.tally import Show, Tally
 from runtime.publishing.tasks import all_or_first_error
+from runtime.retries import until_available
 
 _IN_DOUBT = "It was about to be sent again when the process ended: whether it was is not known."
 
 
 @dataclass(frozen=True, slots=True)
 class Redriven:
-    """What came of a redrive: how many outputs were sent, and all that the target still refuses."""
+    """What came of a redrive: how many outputs were sent, and all that is recorded now."""
 
     publication: Publication
     outputs: int
-    refused: Sequence[Refused]
+    records: Sequence[Record]
+
+    @property
+    def refused(self) -> list[Record]:
+        """The dead letters: what the target still refuses."""
+        return [each for each in self.records if each.result.is_letter]
 
 
 async def letters(table: Table, record: BatchRecord, target: Target, types: Sequence[str] = ()) -> Redriven:
     """Return what a target has refused of a batch, and send nothing. Raises `UsageError` when it was not published."""
     publications = Publications(table, system_clock)
     publication = await _find(publications, record, target, types)
-    return Redriven(publication, 0, await publications.refused(publication))
+    return Redriven(publication, 0, await publications.records(publication))
 
 
 async def redrive(
@@ -58,12 +63,13 @@ async def redrive(
 ) -> Redriven:
     """Send again what a target has refused of a batch, in order for each business object.
 
-    Reads the outcomes once. Costs a request for each output, and one more where it is sent at most once. Raises
-    `UsageError` when the batch was not published to the target, and `TargetError` as `publish` does.
+    Reads the outcomes once. Costs two requests for each output, beside those of the target. Raises `UsageError` when
+    the batch was not published to the target, and `TargetError` as `publish` does.
     """
     options, publications = options or PublishOptions(), Publications(table, clock)
     publication = await _find(publications, record, target, options.types)
-    found = {each.refused.message_id: each for each in await publications.letters(publication)}
+    kept = await publications.kept(publication)
+    found = {each.record.message_id: each for each in kept if each.record.result.is_letter}
     sent = 0
     if found:
         outputs = BatchOutputs.of(record, out, options.types)
@@ -73,7 +79,7 @@ async def redrive(
             again = _Again(publications, publication, target, options, found, tally)
             await again.run(only.outputs(0))
             sent = again.sent
-    return Redriven(publication, sent, await publications.refused(publication))
+    return Redriven(publication, sent, await publications.records(publication))
 
 
 async def _find(
@@ -97,7 +103,7 @@ class _Again:
     publication: Publication
     target: Target
     options: PublishOptions
-    letters: dict[str, Letter]
+    letters: dict[str, Kept]
     tally: Tally
     sent: int = 0
 
@@ -118,37 +124,31 @@ class _Again:
             await publisher.close()
 
     async def _send(self, publisher: Publisher, output: CommittedOutput) -> None:
-        letter: Letter | None = self.letters[output.message_id]
-        if letter is not None and self.target.promise.is_noted_before:
-            letter = await self.publications.keep(self.publication, letter, _IN_DOUBT)
-        if letter is None:
+        letter = self.letters[output.message_id]
+        in_doubt = letter.record._replace(result=Result.UNKNOWN, why=_IN_DOUBT)
+        kept = await self.publications.change(self.publication, letter, in_doubt)
+        if kept is None:
             return  # somebody else sends it
-        why = await self._until_answered(publisher, output)
-        if why is None:
-            await self.publications.drop(self.publication, letter)
+        attempt = partial(self._attempt, publisher, output)
+        record = await until_available(self.options.attempts, attempt, roll_back=publisher.roll_back)
+        if record is None:
+            await self.publications.drop(self.publication, in_doubt)
+        else:
+            await self.publications.change(self.publication, kept, record)
+        if record is None or not record.result.is_letter:
             self.sent += 1
             self.tally.put(0, self.sent)
             self.tally.show()
-        else:
-            await self.publications.keep(self.publication, letter, why)
 
-    async def _until_answered(self, publisher: Publisher, output: CommittedOutput) -> str | None:
-        for attempt in range(1, self.options.attempts):
-            try:
-                return await self._attempt(publisher, output)
-            except TargetUnavailableError:
-                await publisher.roll_back()
-                await asyncio.sleep(pause_seconds(attempt, 0.1, 10.0))
-        return await self._attempt(publisher, output)
-
-    async def _attempt(self, publisher: Publisher, output: CommittedOutput) -> str | None:
-        """Send an output as a slice of its own; return why it is refused, None when it was sent."""
+    async def _attempt(self, publisher: Publisher, output: CommittedOutput) -> Record | None:
+        """Send an output as a slice of its own; return what is to be recorded of it."""
         name = sha256(output.message_id.encode()).hexdigest()[:32]
-        if not await publisher.open(SliceName(f"{self.publication.key}-again-{name}", 0)):
+        slice_name = SliceName(f"{self.publication.key}-again-{name}", 0, is_redrive=True)
+        if not await publisher.open(slice_name):
             return None
-        refused = await publisher.send([output])
-        if refused:
+        records = await publisher.send([output])
+        if records and records[0].result.is_letter:
             await publisher.roll_back()
-            return refused[0].why
-        await publisher.commit()
-        return None
+        else:
+            await publisher.commit()
+        return records[0] if records else None

@@ -22,7 +22,7 @@ from runtime.clock import Clock, system_clock, to_datetime
 from runtime.errors import UsageError
 from runtime.publishing.claims import Claim, Claims
 from runtime.publishing.outputs import BatchOutputs, check_ended
-from runtime.publishing.publisher import Refused, Target
+from runtime.publishing.publisher import Record, Target
 from runtime.publishing.records import Publication, Publications, SliceRecord, key_of
 from runtime.publishing.sending import Sender
 from runtime.publishing.slices import Slices
@@ -32,30 +32,35 @@ from runtime.publishing.tasks import all_or_first_error
 
 @dataclass(frozen=True, kw_only=True)
 class PublishOptions:
-    """How a batch is published.
-
-    `types` are the message types that are published, by default all; they and the names of the `target` are part of
-    what a publication is. `lease` is for how long a slice is claimed; `take_over` claims also what another runner
-    held when this one began, and `force` resumes later than the target recognises duplicates.
-    """
+    """How a batch is published."""
 
     types: Sequence[str] = ()
+    """The message types that are published, by default all; part of what a publication is."""
     slices: int | None = None
     concurrency: int = 4
+    """How many slices are sent at once."""
     attempts: int = 8
     lease: timedelta = timedelta(minutes=1)
+    """For how long a slice is claimed."""
     take_over: bool = False
+    """Claim also what another runner held when this one began."""
     force: bool = False
+    """Resume later than the target recognises duplicates."""
 
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """What a runner did: how many slices and outputs it sent, and all that the target has refused by now."""
+    """What a runner did: how many slices and outputs it sent, and all that is recorded by now."""
 
     publication: Publication
     slices: int
     outputs: int
-    refused: Sequence[Refused]
+    records: Sequence[Record]
+
+    @property
+    def refused(self) -> list[Record]:
+        """The dead letters: what the target has refused for good."""
+        return [each for each in self.records if each.result.is_letter]
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +85,7 @@ class Begun:
 
     def taken_over(self, options: PublishOptions) -> frozenset[str]:
         """Return the tokens of the claims that nobody needs to wait for."""
-        return frozenset(each.token for each in self.found.values() if options.take_over)
+        return frozenset(each.lease.token for each in self.found.values() if options.take_over)
 
 
 async def publish(
@@ -108,8 +113,8 @@ async def publish(
             runner = Runner(table, begun.publication, cut, target, options=options, tally=tally, clock=clock)
             await runner.run(begun.taken_over(options))
             slices, outputs = runner.sender.slices, runner.sender.outputs
-    refused = await Publications(table, clock).refused(begun.publication)
-    return Published(begun.publication, slices, outputs, refused)
+    records = await Publications(table, clock).records(begun.publication)
+    return Published(begun.publication, slices, outputs, records)
 
 
 async def begin(
@@ -172,7 +177,7 @@ class Runner:
             await publisher.close()
 
     async def _claimed(self, dead: Collection[str]) -> AsyncGenerator[Claim, None]:
-        """Give slices that nobody else sends, until all are sent; waits for those that others send."""
+        """Yield slices that nobody else sends, until all are sent; waits for those that others send."""
         waits = 0
         while True:
             found = await self._found()
@@ -183,7 +188,7 @@ class Runner:
                 return
             for number in waiting:
                 seen = found.get(number)
-                if self._claims.is_free(seen) or (seen and seen.token in dead):
+                if self._claims.is_free(seen) or (seen and seen.lease.token in dead):
                     self._check_window(seen)
                     claim = await self._claims.take(number, seen)
                     if claim is not None:

@@ -14,7 +14,7 @@ from pyspark.sql import functions as sf
 
 from handlers import App
 from runtime.algorithms.algorithm import AT_ONCE
-from runtime.algorithms.letters.wanted import Wanted
+from runtime.algorithms.letters.lines import Wanted
 from runtime.clock import cut_off
 from runtime.errors import UsageError
 from runtime.messages.outcome import Status

@@ -10,9 +10,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 from eventstore import EventStoreError
-from runtime.cleanup.lease import RENEW_SECONDS, Lease, Leases
+from runtime.cleanup.lease import RENEW_SECONDS, Leases
 from runtime.clock import Clock
 from runtime.errors import LeaseLostError
+from runtime.leases import Lease
 from runtime.spark.workers.connection import Connection, TablePlace
 
 

@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
-from runtime.algorithms.choice import Dependencies, make_outbox_batches
+from runtime.algorithms.choice import Dependencies, make_outboxes
 from runtime.messages.message_ids import id_key
 from runtime.messages.outcome import Outcome, Status
 from runtime.messages.outcomes import Outcomes
@@ -63,9 +63,9 @@ def unfinished(spark: SparkSession, job: FoldJob, latest: int, partitions: int) 
 async def _keys(job: FoldJob, dependencies: Dependencies) -> list[tuple[str, str]]:
     """Return handler and business id of each entity that has something pending."""
     found = []
-    for handler, algorithm in make_outbox_batches(job.algorithm, dependencies).items():
-        entities = algorithm.algorithm.entities
-        found += [(handler, entities.business_id(key)) async for key in entities.unfinished()]
+    for handler, algorithm in make_outboxes(job.algorithm, dependencies).items():
+        keys = algorithm.entities.unfinished()
+        found += [(handler, algorithm.entities.business_id(key)) async for key in keys]
     return found
 
 
@@ -84,7 +84,7 @@ class SecondPass:
     def _work(
         self, dependencies: Dependencies, batches: Iterable[pa.RecordBatch]
     ) -> Iterator[Coroutine[Any, Any, None]]:
-        algorithms = make_outbox_batches(self.job.algorithm, dependencies)
+        algorithms = make_outboxes(self.job.algorithm, dependencies)
         for row in _rows(batches):
             message_ids = [id_key(message_id) for message_id in sorted(row["message_ids"])]
             yield algorithms[row["handler"]].finish(row["business_id"], message_ids)
@@ -109,7 +109,7 @@ class Sweep:
     def _work(
         self, dependencies: Dependencies, batches: Iterable[pa.RecordBatch]
     ) -> Iterator[Coroutine[Any, Any, list[Outcome]]]:
-        algorithms = make_outbox_batches(self.job.algorithm, dependencies)
+        algorithms = make_outboxes(self.job.algorithm, dependencies)
         for row in _rows(batches):
             yield algorithms[row["handler"]].unfinished(row["business_id"], self.latest)
 

@@ -18,12 +18,11 @@ from runtime.batches.ledger import Ledger
 from runtime.clock import Clock, system_clock
 from runtime.errors import TargetError
 from runtime.publishing.outputs import BatchOutputs
-from runtime.publishing.publisher import Target
+from runtime.publishing.publisher import Target, TargetOptions
 from runtime.publishing.records import Publications
 from runtime.publishing.runner import Begun, Published, PublishOptions, begin
 from runtime.publishing.tally import Show
 from runtime.publishing.targets.choice import open_target
-from runtime.publishing.targets.options import TargetOptions
 from runtime.publishing.targets.sqlite import SqliteTarget
 from runtime.spark.beginning import Probe, check_workers
 from runtime.spark.counts import Extent, ShowDone, counted
@@ -62,6 +61,8 @@ def publish(
     same call goes on with the rest.
     """
     options, of_target = options or PublishOptions(), target or TargetOptions(batch_id=batch_id)
+    if not of_target.keys:
+        of_target = replace(of_target, keys=store, keys_table=table)
     make = _maker(to)
     opened, place = make(of_target), TablePlace(store, table)
     connection = open_table(store, table, make=False)
@@ -89,8 +90,8 @@ def publish(
             check_workers(spark, Probe(job.open_target, job.place, None))
             rows = _sent(_routed(spark, begun.outputs, begun, tasks), replace(job, counts=counts))
         slices, outputs = (sum(row[name] for row in rows) for name in ("slices", "outputs"))
-    refused = connection.run(Publications(connection.table, clock).refused(begun.publication))
-    return Published(begun.publication, slices, outputs, refused)
+    records = connection.run(Publications(connection.table, clock).records(begun.publication))
+    return Published(begun.publication, slices, outputs, records)
 
 
 @dataclass(frozen=True)

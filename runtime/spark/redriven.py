@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -15,10 +16,10 @@ from pyspark.sql.types import BinaryType, LongType, StringType, StructField, Str
 
 from eventstore import Table
 from handlers import App
+from runtime.algorithms.letters.lines import Wanted
 from runtime.algorithms.letters.of_table import remove
 from runtime.algorithms.letters.reading import find_letters
 from runtime.algorithms.letters.selection import FoundLetter
-from runtime.algorithms.letters.wanted import Wanted
 from runtime.errors import UsageError
 from runtime.file_systems import Folder, open_folder
 from runtime.messages.envelope import Envelope
@@ -117,11 +118,7 @@ class RedrivenLetters:
         """Delete the letters of the table that the batch did not refuse again, and then the file."""
         retries = RetryPolicy().beside(table)
         for row, etag in self._rows_of_table():
-
-            async def gone(row: str = row, etag: str = etag) -> bool:
-                return await remove(table, row, etag)
-
-            await until_undisturbed(retries, gone)
+            await until_undisturbed(retries, partial(remove, table, row, etag))
         self.remove()
 
     def remove(self) -> None:

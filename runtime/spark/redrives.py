@@ -8,48 +8,31 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import BooleanType, LongType, StringType, StructField, StructType, TimestampType
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from eventstore import Table
 from handlers import App
-from runtime.algorithms.letters.lines import Edits
+from runtime.algorithms.letters.lines import Edits, Wanted
 from runtime.algorithms.letters.of_table import letters_of_table
 from runtime.algorithms.letters.reading import StreamLetters, letters_of_stream, streams_with_letters
 from runtime.algorithms.letters.selection import Selection
-from runtime.algorithms.letters.wanted import Wanted
 from runtime.spark.batch import Batch
 from runtime.spark.batch_options import BatchOptions
-from runtime.spark.schemas import OUTPUT
 from runtime.spark.workers.connection import TablePlace, check_reach, open_table
-from runtime.tables.letters import COLUMNS, letter_row
+from runtime.tables.letters import LETTER_COLUMNS, letter_row
 
 _ALL = Selection()
 _OF_TABLE = "_letters"
 
-LETTER = StructType(
-    [
-        *OUTPUT.fields,
-        StructField("business_id", StringType()),
-        StructField("handler", StringType()),
-        StructField("stream", StringType()),
-        StructField("letter", StringType()),
-        StructField("packed", BooleanType()),
-        StructField("reason", StringType()),
-        StructField("error", StringType()),
-        StructField("version", LongType()),
-        StructField("batch", StringType()),
-        StructField("refused_at", TimestampType()),
-        StructField("tries", LongType()),
-        StructField("parks", BooleanType()),
-        StructField("behind", StringType()),
-    ]
-)
+_ARROW = pa.schema(list(LETTER_COLUMNS.items()))
+
+LETTER = from_arrow_schema(_ARROW)
 """A letter: the columns of a log, and what is known of it. `stream` is the business id of its stream.
 
 A body of msgpack bytes is in hexadecimal digits, and `packed` says so.
 """
 
-_ARROW = pa.schema(list(COLUMNS.items()))
 _STREAM = StructType([StructField("key", StringType()), StructField("waiting", LongType())])
 
 

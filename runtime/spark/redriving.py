@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from runtime.algorithms.letters.wanted import Wanted
+from runtime.algorithms.letters.lines import Wanted
 from runtime.errors import UsageError
 from runtime.spark.folders import absolute_folder
 from runtime.spark.redriven import RedrivenLetters

@@ -43,8 +43,6 @@ from runtime.spark.workers.connection import Connection, TablePlace
 from runtime.spark.workers.job import FoldJob
 from runtime.spark.workers.parts import PART, Part, PartJob, totals
 from runtime.spark.workers.supervision import Supervision
-from runtime.supervision.note import remove_notes
-from runtime.urls import within
 
 Round = Callable[[FoldJob], Work]
 """Says what workers do in a round, once it is known what they are told."""
@@ -129,7 +127,6 @@ class Rounds:
         self._folders(record).release()
         record = self.connection.run(self.ledger.publish(record))
         self._folders(record).remove_staging()
-        remove_notes(_notes_of(record))
         return record
 
     def check_place(self) -> None:
@@ -250,9 +247,7 @@ class Rounds:
             options.algorithm,
             options.deduplication_store and options.deduplication_store.for_workers(),
             options.token_store and options.token_store.for_workers(),
-            supervision=Supervision(
-                options.handler_timeout.total_seconds(), options.worker_memory, _notes_of(record)
-            ),
+            supervision=Supervision(options.handler_timeout.total_seconds(), options.worker_memory),
             documents=options.documents and portable_url(options.documents),
         )
 
@@ -344,8 +339,3 @@ class Rounds:
 def _written(rows: DataFrame, job: PartJob) -> Sequence[Part]:
     """Return the files that tasks have written, of each task those of one attempt."""
     return [Part(**row.asDict()) for row in rows.mapInArrow(job.run, PART).collect()]
-
-
-def _notes_of(record: BatchRecord) -> str:
-    """Return where the workers of a batch leave notes when they die."""
-    return within(record.out, "_notes", record.batch_id)

@@ -21,7 +21,7 @@ from pyspark.sql import functions as sf
 from eventstore.connect import portable_url
 from handlers import App
 from runtime.algorithms.state_based.verification import Verdict
-from runtime.archives.exported import ExportedVersions
+from runtime.archives.versions import ExportedVersions
 from runtime.batches.ledger import Ledger
 from runtime.batches.record import STATE_BASED
 from runtime.batches.settings import TableSettings

@@ -16,7 +16,7 @@ import pyarrow as pa
 from eventstore import Table
 from handlers import App
 from runtime.algorithms.state_based.verification import Finding, Verdict, Verifier
-from runtime.archives.exported import ExportedVersions
+from runtime.archives.versions import ExportedVersions
 from runtime.errors import StoredDataError
 from runtime.messages.dead_letters import without_values
 from runtime.messages.deliveries import Delivery

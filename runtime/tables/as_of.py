@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from dataclasses import dataclass
-from typing import Protocol
 
 from eventstore import Table
 from runtime.batches.ledger import Ledger
@@ -14,19 +13,6 @@ from runtime.storage.head import Head
 from runtime.storage.run import Commit, Run
 
 
-class AsOf(Protocol):
-    """A point in the history of a table."""
-
-    def has_newest(self, head: Head) -> bool:
-        """Say whether a header alone tells that all versions of its stream were there."""
-
-    def last(self, run: Run) -> int | None:
-        """Return the position of the last version in a run that was there, None when none was."""
-
-    def has_time(self, moment: int) -> bool:
-        """Say whether a time in microseconds since 1970 UTC was past, or was this one."""
-
-
 @dataclass(frozen=True, slots=True)
 class AsOfTime:
     """A time in microseconds since 1970 UTC: versions that were made until then were there."""
@@ -34,7 +20,7 @@ class AsOfTime:
     moment: int
 
     def has_newest(self, head: Head) -> bool:
-        """Say whether the newest version was made until then."""
+        """Return whether the newest version was made until then."""
         return head.last_now <= self.moment
 
     def last(self, run: Run) -> int | None:
@@ -43,7 +29,7 @@ class AsOfTime:
         return count - 1 if count else None
 
     def has_time(self, moment: int) -> bool:
-        """Say whether a time was past, or was this one."""
+        """Return whether a time was past, or was this one."""
         return moment <= self.moment
 
 
@@ -64,13 +50,13 @@ class AsOfBatch:
         return cls(record.batch_id, record.number, to_microseconds(record.updated_at))
 
     def has(self, commit: Commit) -> bool:
-        """Say whether the versions of a commit were there."""
+        """Return whether the versions of a commit were there."""
         if commit.number is not None and self.number is not None:
             return commit.number <= self.number
         return commit.batch == self.name or commit.written_at <= self.ended
 
     def has_newest(self, head: Head) -> bool:
-        """Say whether the newest version is in the tail and was there."""
+        """Return whether the newest version is in the tail and was there."""
         return head.tail is not None and self.has(head.tail.segments[-1].commit)
 
     def last(self, run: Run) -> int | None:
@@ -83,8 +69,12 @@ class AsOfBatch:
         return None
 
     def has_time(self, moment: int) -> bool:
-        """Say whether a time was past when the batch ended, or was its end."""
+        """Return whether a time was past when the batch ended, or was its end."""
         return moment <= self.ended
+
+
+AsOf = AsOfTime | AsOfBatch
+"""A point in the history of a table."""
 
 
 async def end_of_batch(table: Table, batch_id: str) -> AsOfBatch:

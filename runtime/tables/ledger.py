@@ -14,7 +14,7 @@ from runtime.clock import to_microseconds
 from runtime.tables.columns import TEXT, TIME, Buffer, chosen
 from runtime.tables.wanted import Wanted
 
-COLUMNS = {
+BATCH_COLUMNS = {
     "batch": TEXT,
     "batch_number": pa.int64(),
     "status": TEXT,
@@ -30,7 +30,7 @@ COLUMNS = {
 
 async def batches(table: Table, wanted: Wanted) -> AsyncIterator[pa.RecordBatch]:
     """Give all batches of a table in the order of their ids: one request for each 1,000."""
-    columns = chosen(COLUMNS, wanted.columns)
+    columns = chosen(BATCH_COLUMNS, wanted.columns)
     buffer = Buffer(columns)
     async for record in Numbering(table).records():
         row = _row(record)

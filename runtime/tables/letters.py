@@ -15,7 +15,7 @@ from runtime.clock import is_in_calendar
 from runtime.tables.columns import TEXT, TIME, Buffer, chosen
 from runtime.tables.wanted import Wanted
 
-COLUMNS = {
+LETTER_COLUMNS = {
     "message_id": TEXT,
     "type": TEXT,
     "body": TEXT,
@@ -44,7 +44,7 @@ A body of msgpack bytes is in hexadecimal digits, and `packed` says so.
 
 async def letters(table: Table, wanted: Wanted) -> AsyncIterator[pa.RecordBatch]:
     """Give the letters that wait, those of the streams first: it costs what `find_letters` says."""
-    columns = chosen(COLUMNS, wanted.columns)
+    columns = chosen(LETTER_COLUMNS, wanted.columns)
     buffer = Buffer(columns)
     async for found in find_letters(table, _selection(wanted)):
         is_meant = wanted.handler is not None or wanted.business_id in {None, found.business_id}
@@ -61,7 +61,7 @@ def letter_row(found: FoundLetter) -> Mapping[str, Any]:
     """Return a letter by its columns: halves of characters, which Arrow has not, are question marks."""
     letter, described = found.letter, describe_letter(found)
     enqueued_at = letter.enqueued_at
-    row = {name: _text(described[name]) for name in COLUMNS}
+    row = {name: _text(described[name]) for name in LETTER_COLUMNS}
     headers = described["headers"] or {}
     return row | {
         "enqueued_at": enqueued_at if enqueued_at is not None and is_in_calendar(enqueued_at) else None,

@@ -36,9 +36,9 @@ def read_state(
 ) -> pa.Table:
     """Read the newest state of each stream, or those as of a time or the end of a batch.
 
-    `store` is a url, `columns` names those of `states.COLUMNS` that are read. With an `app` and a handler, `state` is
-    a struct with the fields of the model. Raises `UsageError`, `TableNotFoundError`, and `StoredDataError` for a
-    stream that cannot be read.
+    `store` is a url, `columns` names those of `STATE_COLUMNS` that are read. With an `app` and a handler, `state` is a
+    struct with the fields of the model. Raises `UsageError`, `TableNotFoundError`, and `StoredDataError` for a stream
+    that cannot be read.
     """
     wanted = Wanted(handler, business_id, columns=_names(columns))
     return read(store, table, Request(Kind.STATE, wanted, moment(as_of), batch_id, app=app))

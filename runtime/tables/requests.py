@@ -14,12 +14,15 @@ from handlers import App
 from runtime.batches.settings import TableSettings
 from runtime.clock import to_microseconds
 from runtime.errors import UsageError
-from runtime.tables import ledger, letters, states, versions
 from runtime.tables.as_of import AsOf, AsOfTime, end_of_batch
 from runtime.tables.change_feed import ChangeFeed, change_feed
 from runtime.tables.columns import Columns, chosen
+from runtime.tables.ledger import BATCH_COLUMNS, batches
+from runtime.tables.letters import LETTER_COLUMNS, letters
 from runtime.tables.models import StateColumns, model_of
 from runtime.tables.outputs import Outputs
+from runtime.tables.states import columns_of_states, states
+from runtime.tables.versions import columns_of_versions, versions
 from runtime.tables.wanted import ALL, Wanted
 
 
@@ -109,16 +112,14 @@ class Request:
     async def _source(self, table: Table, keys: KeyRange) -> AsyncIterator[pa.RecordBatch]:
         match self.kind:
             case Kind.STATE:
-                return states.states(table, self.wanted, await self._point(table), keys, self._model)
+                return states(table, self.wanted, await self._point(table), keys, self._model)
             case Kind.VERSIONS:
                 feed, outputs = await self._feed(table), await self._outputs(table)
-                return versions.versions(
-                    table, self.wanted, keys, feed=feed, model=self._model, outputs=outputs
-                )
+                return versions(table, self.wanted, keys, feed=feed, model=self._model, outputs=outputs)
             case Kind.BATCHES:
-                return ledger.batches(table, self.wanted)
+                return batches(table, self.wanted)
             case Kind.LETTERS:
-                return letters.letters(table, self.wanted)
+                return letters(table, self.wanted)
 
     @property
     def _model(self) -> StateColumns:
@@ -128,14 +129,14 @@ class Request:
     def _all_columns(self) -> Columns:
         match self.kind:
             case Kind.STATE:
-                return states.columns_of(self._model)
+                return columns_of_states(self._model)
             case Kind.VERSIONS:
                 feed = ChangeFeed() if self.change_feed else None
-                return versions.columns_of(self._model, feed, self.outputs)
+                return columns_of_versions(self._model, feed, self.outputs)
             case Kind.BATCHES:
-                return ledger.COLUMNS
+                return BATCH_COLUMNS
             case Kind.LETTERS:
-                return letters.COLUMNS
+                return LETTER_COLUMNS
 
     async def _point(self, table: Table) -> AsOf | None:
         if self.batch_id is not None:

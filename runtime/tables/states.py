@@ -19,7 +19,7 @@ from runtime.tables.models import StateColumns, as_json
 from runtime.tables.streams import RUN, StreamHead, head_of_stream, parts_of, run_of
 from runtime.tables.wanted import ALL, Wanted, heads_of
 
-COLUMNS = {
+STATE_COLUMNS = {
     "handler": TEXT,
     "business_id": TEXT,
     "version": pa.int64(),
@@ -41,9 +41,9 @@ null, and `known_from` is when that version was made.
 _UNKNOWN: Mapping[str, Any] = {"version": None, "state": None, "now": None, "schema": None}
 
 
-def columns_of(model: StateColumns = as_json) -> Columns:
+def columns_of_states(model: StateColumns = as_json) -> Columns:
     """Return all columns of states."""
-    return {**COLUMNS, "state": model.type}
+    return {**STATE_COLUMNS, "state": model.type}
 
 
 async def states(
@@ -58,7 +58,7 @@ async def states(
     The newest states cost a request for each 1,000 streams, and one more for each state that is too large for a header.
     As of a time or batch, streams that were changed since cost what `parts_of` says, unless their tail tells it.
     """
-    columns = chosen(columns_of(model), wanted.columns)
+    columns = chosen(columns_of_states(model), wanted.columns)
     buffer = Buffer(columns)
     async for row in _rows(table, wanted, as_of, keys, with_state="state" in columns):
         if row["now"] is None or wanted.has(row["now"]):

@@ -21,7 +21,7 @@ from runtime.tables.wanted import ALL, Wanted, heads_of
 _OUTPUTS = "outputs"
 
 
-def columns_of(
+def columns_of_versions(
     model: StateColumns = as_json, feed: ChangeFeed | None = None, outputs: Outputs | None = None
 ) -> Columns:
     """Return all columns of versions, or of a change feed."""
@@ -46,7 +46,7 @@ async def versions(
     With a time, only streams that were changed since are read: a request for each 1,000 headers, and what `parts_of`
     says for those whose tail does not reach back to it.
     """
-    columns = chosen(columns_of(model, feed, outputs), wanted.columns)
+    columns = chosen(columns_of_versions(model, feed, outputs), wanted.columns)
     reader = _Reader(columns, wanted, feed, model, outputs)
     async for part in _parts(table, wanted, keys, reader.select):
         for batch in reader.add(part):

@@ -1,12 +1,12 @@
 """The post to customers, who take part in no transaction: they are told at most once.
 
-`consistent deliver --sender samples.orders.post:send` calls it. A real one would call a service of mails or texts, and
+`consistent publish --to samples.orders.post:send` calls it. A real one would call a service of mails or texts, and
 raise `TransientError` when that is busy.
 """
 
 from pathlib import Path
 
-from runtime.delivery import OutgoingMessage, PermanentError
+from runtime.publishing import OutgoingMessage, PermanentError
 
 LETTERS = Path("letters.txt")
 

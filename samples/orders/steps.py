@@ -21,12 +21,15 @@ _ORDERS = 40
 
 
 class Places(NamedTuple):
-    """Where things are kept, as urls: states, documents, what the warehouse gets, and the keys of letters."""
+    """Where things are kept, as urls: states, documents, what the warehouse gets, and the keys of letters.
+
+    Without a url keys are in the table of the states.
+    """
 
     store: str = "sqlite:///store.db"
     documents: str = "documents"
     warehouse: str = "sqlite:///warehouse.db"
-    keys: str = "sqlite:///keys.db"
+    keys: str | None = None
 
 
 EMBEDDED = Places()
@@ -34,17 +37,16 @@ EMBEDDED = Places()
 
 
 def steps(places: Places) -> Iterator[str]:
-    """Give the commands in their order: handle, publish, tell the customers, and see what the warehouse has got."""
+    """Yield the commands in their order: handle, publish, tell the customers, and see what the warehouse has got."""
     batch = f"--batch {BATCH} --store {places.store} --table orders"
     yield (
         f"consistent run --app samples.orders:app --messages {LOG} --cascade --batch-id {BATCH} --out outcomes "
         f"--store {places.store} --table orders --documents {places.documents}"
     )
     yield f"consistent publish {batch} --to {places.warehouse} --types OrderPaid --map OrderPaid=paid_orders"
-    yield (
-        f"consistent deliver {batch} --types CustomerTold --customer customer --sender samples.orders.post:send "
-        f"--strategy at-most-once --keys {places.keys} --records letters"
-    )
+    letters = "--types CustomerTold --customer customer --strategy at-most-once"
+    keys = f" --keys {places.keys}" if places.keys else ""
+    yield f"consistent publish {batch} --to samples.orders.post:send {letters}{keys}"
     yield f"python -m samples.orders.warehouse {places.warehouse} {places.documents}"
 
 

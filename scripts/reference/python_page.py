@@ -12,7 +12,7 @@ MODULES = (
     "handlers.testing",
     "handlers.guard",
     "runtime",
-    "runtime.delivery",
+    "runtime.publishing",
     "runtime.spark",
     "runtime.tables",
     "eventstore",

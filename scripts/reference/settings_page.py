@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from runtime.algorithms.last_hop import settings as deliveries
 from runtime.cli.log_file import DEFAULT as LOG_FILE
 from runtime.cli.options import STORE_VARIABLE, TABLE_VARIABLE
+from runtime.publishing import last_hop as deliveries
 from runtime.spark.sessions.settings import SETTINGS
 from scripts.reference.markdown import code, page, table
 
@@ -28,7 +28,7 @@ _VARIABLES = (
     ("COLUMNS", "how wide tables are, when the output is no terminal"),
     (
         deliveries.AT_LEAST_ONCE,
-        "for [deliveries](../delivery.md): customers to whom is sent at least once, separated by commas; `*` for all",
+        "for [functions](../publishing.md#which-promise): who is sent to at least once, with commas; `*` for all",
     ),
     (" or ".join(deliveries.LOCK_LIMIT), "for deliveries: after how many milliseconds a lock is given up"),
     (

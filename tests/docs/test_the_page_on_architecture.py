@@ -17,8 +17,6 @@ from pydantic import AfterValidator
 from eventstore import Table, drive
 from handlers import App, Context, Handler, Message, State, handles
 from runtime import Envelope, Output, Processor
-from runtime.algorithms.last_hop.delivery import IdempotentDelivery
-from runtime.algorithms.last_hop.keys import DeliveryKeys
 from runtime.algorithms.outbox.deduplication_store import DeduplicationStore
 from runtime.algorithms.outbox.entities import Entities
 from runtime.algorithms.outbox.entity import Entity
@@ -33,6 +31,8 @@ from runtime.clock import system_clock
 from runtime.documents.registrations import Registration, register
 from runtime.messages.fingerprint import fingerprint
 from runtime.messages.parsing import prepare
+from runtime.publishing.keys import TableKeys
+from runtime.publishing.last_hop import IdempotentDelivery
 from runtime.retries import RetryPolicy
 from runtime.spark import issuing
 from samples.shooting_range import app
@@ -203,7 +203,7 @@ async def write_all_others(table: Table) -> None:
     for business_id in (None, GAME):  # letters: of the table, and of a stream
         await Processor(app, table, publish).process(Envelope.of("m", "FireAt", "{", business_id=business_id))
     await issuing._note(table, "0123456789abcdef", "out")
-    await IdempotentDelivery(DeliveryKeys(table)).deliver("customer", "m", failing)
+    await IdempotentDelivery(TableKeys(table)).deliver("customer", "m", failing)
     for given_up_at in (None, 1):
         attempt = Registration(
             "ShootingRange-game", f"a-{given_up_at}", ["n"], 1, BatchKey("b", 1), given_up_at

@@ -44,7 +44,7 @@ def test_the_core_is_told():
     core = {Requirement(line).name for line in setup_cfg()["options"]["install_requires"].split("\n") if line}
 
     assert core == {"pydantic", "pydantic-core", "msgpack", "msgspec", "zstandard"}
-    assert "installs pydantic, msgpack and zstandard" in " ".join(PAGE.split())
+    assert "installs pydantic, msgpack, msgspec and zstandard" in " ".join(PAGE.split())
 
 
 def test_the_project_file_that_it_shows_can_be_read_and_allows_this_version():

@@ -13,13 +13,11 @@ import pytest
 from eventstore import Int64, Operation, Row, Table, drive
 from handlers import App
 from runtime import Envelope, Output, Processor
-from runtime.algorithms.choice import Dependencies, make_outbox_batches
+from runtime.algorithms.choice import Dependencies, make_outboxes
 from runtime.algorithms.fresh_ids import fresh_id
-from runtime.algorithms.last_hop.delivery import IdempotentDelivery
-from runtime.algorithms.last_hop.keys import DeliveryKeys
 from runtime.algorithms.outbox.tokens import CHAIN_LENGTH
 from runtime.algorithms.row_keys import row_key
-from runtime.algorithms.state_based.truncation_rules import DAY
+from runtime.algorithms.state_based.truncation_rules import DAY, PolicyRules
 from runtime.batches.context import BatchContext
 from runtime.batches.ledger import Ledger
 from runtime.batches.numbering import PARTITION
@@ -27,11 +25,13 @@ from runtime.batches.settings import KEY_BYTES, OF_TABLE, Claim, Owner
 from runtime.cleanup.business_object import Tables
 from runtime.cleanup.forget import forget
 from runtime.cleanup.lease import Leases
-from runtime.cleanup.policies import Policies, PolicyRules, Scope
+from runtime.cleanup.policies import Policies, Scope
 from runtime.clock import system_clock
 from runtime.messages.parsing import prepare
 from runtime.publishing.claims import Claims
-from runtime.publishing.publisher import Refused
+from runtime.publishing.keys import TableKeys
+from runtime.publishing.last_hop import IdempotentDelivery
+from runtime.publishing.publisher import Record, Result
 from runtime.publishing.records import Publications
 from runtime.retries import RetryPolicy
 from runtime.spark import issuing
@@ -94,7 +94,7 @@ async def _publish(table: Table) -> None:
     publication = await Publications(table, system_clock).begin("b1-digest", "sqlite:///file", None, 1)
     claim = await Claims(table, system_clock, publication, "somebody", timedelta(minutes=1)).take(0, None)
     assert claim
-    await claim.note(1, refused=[Refused("m1", "Hit", GAMES[0], "400", "ShootingRange")])
+    await claim.note(1, [Record("m1", "Hit", GAMES[0], "ShootingRange", Result.NOT_SENT, "400")])
 
 
 async def write_all(table: Table) -> None:
@@ -114,7 +114,7 @@ async def write_all(table: Table) -> None:
     shooting_range = app.handlers["ShootingRange"]
     dated = refused._replace(message_id="dated", enqueued_at=1)
     bad = [refused, dated, refused._replace(message_id="large", body="x" * limits.MAX_LETTER_BYTES)]
-    await make_outbox_batches("outbox", given_to)["ShootingRange"].process(
+    await make_outboxes("outbox", given_to)["ShootingRange"].process(
         GAMES[0], [prepare(shooting_range, GAMES[0], each) for each in bad]
     )
     await Processor(app, table, accept).process(refused._replace(business_id=None))
@@ -135,10 +135,10 @@ async def write_all(table: Table) -> None:
     await table.transact(PARTITION, [Operation.merge(OF_TABLE, {"DrawKey": bytes(KEY_BYTES)})])
     given_to = Dependencies(app, table, batch=BatchContext("died", number=died.number))
     given = prepare(app.handlers["ShootingRange"], BATCHED, shot("batched", BATCHED))
-    await make_outbox_batches("outbox", given_to)["ShootingRange"].process(BATCHED, [given])
+    await make_outboxes("outbox", given_to)["ShootingRange"].process(BATCHED, [given])
 
     await issuing._note(table, "0" * 32, "log-with-tokens")
-    delivery = IdempotentDelivery(DeliveryKeys(table))
+    delivery = IdempotentDelivery(TableKeys(table))
     await delivery.deliver("17", "m-1", send_nothing)
     await delivery.deliver("17", LONG_ID, fail)
 

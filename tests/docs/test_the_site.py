@@ -53,7 +53,7 @@ def test_drawings_are_tables():
     assert drawings.keys() == {"docs/architecture.md", "docs/operations.md"}
     assert not any("mermaid" in page for page in drawings.values())
     for row in (
-        "| runtime/delivery/: outputs sent to customers, with keys and records | runtime/algorithms/ |",
+        "| runtime/tables/: a store read as tables of Arrow, without Spark | runtime/algorithms/ |",
         "| eventstore/port.py: five calls | SQLite · Azure Tables, Azurite · memory |",
     ):
         assert row in drawings["docs/architecture.md"]

@@ -8,7 +8,7 @@ from typing import Any
 from unittest.mock import patch
 
 from handlers import Published
-from runtime.algorithms.outbox.outbox_batch import OutboxBatch
+from runtime.algorithms.outbox.algorithm import OutboxAlgorithm
 from runtime.algorithms.state_based.decide import Decider, Known
 from runtime.algorithms.state_based.transaction import Transaction
 from runtime.messages.message_ids import id_key
@@ -17,7 +17,7 @@ from runtime.spark.folders import BatchFolders
 
 Plant = Callable[[], Any]
 
-_conclude, _process = Decider._conclude, OutboxBatch.process
+_conclude, _process = Decider._conclude, OutboxAlgorithm.process
 
 
 def _replay_without_outputs(
@@ -27,7 +27,7 @@ def _replay_without_outputs(
     transaction.outcomes.published[-1] = ()
 
 
-async def _finish_at_once(batch: OutboxBatch, business_id: str, *given: Any) -> list[Outcome]:
+async def _finish_at_once(batch: OutboxAlgorithm, business_id: str, *given: Any) -> list[Outcome]:
     outcomes = await _process(batch, business_id, *given)
     known = [id_key(each.envelope.message_id) for each in outcomes if each.status is Status.PROCESSED]
     await batch.finish(business_id, known)
@@ -39,7 +39,7 @@ def _nothing(_: BatchFolders) -> None: ...
 
 MISTAKES: Mapping[str, Plant] = {
     "a replay gives no outputs": lambda: patch.object(Decider, "_conclude", _replay_without_outputs),
-    "the first pass finishes messages": lambda: patch.object(OutboxBatch, "process", _finish_at_once),
+    "the first pass finishes messages": lambda: patch.object(OutboxAlgorithm, "process", _finish_at_once),
     "attempts are not swept up": lambda: patch.object(BatchFolders, "remove_staging", _nothing),
 }
 

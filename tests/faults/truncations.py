@@ -11,7 +11,8 @@ from eventstore.listing import split_streams
 from runtime.algorithms.state_based.truncation_rules import DAY, TruncationRules
 from runtime.batches.ledger import Ledger
 from runtime.cleanup.lease import Leases
-from runtime.spark.truncation_job import REPORT, TruncationJob
+from runtime.spark.scan import FOUND_SCHEMA, Task
+from runtime.spark.truncation import TruncationJob
 from runtime.spark.workers.connection import open_table
 from runtime.spark.workers.job import Wrap
 from runtime.storage import limits
@@ -48,8 +49,6 @@ class Truncated(World):
         lease = connection.run(leases.take("campaign", take_over=True))
         open_batches, now = connection.run(ledger.open_batches()), NOW()
         job = TruncationJob(
-            self.place.store,
-            self.place.table,
             TruncationRules.of(now, open_batches, older_than=AGE, keep_last=None),
             now,
             open_batches,
@@ -64,6 +63,6 @@ class Truncated(World):
         rows = [{"prefix": each.prefix, "first": each.first, "before": each.before} for each in ranges]
         with noting_deaths(self.marks.count_death):
             tables = [pa.Table.from_pylist([row], _RANGES) for row in rows]
-            Partitions(tables).mapInArrow(job.run, REPORT).collect()
+            Partitions(tables).mapInArrow(Task(job, self.place).run, FOUND_SCHEMA).collect()
         connection.run(ledger.prune(now - AGE))
         connection.run(leases.release(lease))

@@ -10,7 +10,6 @@ from tests.model.facts import Scenario
 from tests.model.mistakes import (
     batches,
     delivery,
-    delivery_in_redis,
     draws,
     illustrated,
     outboxes,
@@ -22,14 +21,13 @@ from tests.model.mistakes import (
 )
 from tests.model.reduction import Reduction
 from tests.model.report import Report
-from tests.model.scenarios import delivery_in_redis as in_redis
 from tests.model.scenarios import eviction, refused_entities
 from tests.model.scenarios import illustrated as pictures
 from tests.model.scenarios import refusals as refused
 from tests.model.scenarios import two_passes as passes
 from tests.model.scenarios.batches import ATTEMPTS, BATCHES, IN_PARTS
 from tests.model.scenarios.deduplication_store import with_store
-from tests.model.scenarios.delivery import at_least_once, at_most_once
+from tests.model.scenarios.delivery import IN_TURN, at_least_once, at_most_once, in_redis, in_slow_redis
 from tests.model.scenarios.outbox import outbox
 from tests.model.scenarios.state_based import MIXED, RUNS, Limit, StateBasedScenario, deliver, messages
 from tests.model.scenarios.tokens import tokens as with_tokens
@@ -48,7 +46,6 @@ MISTAKES = (
     *tokens.MISTAKES,
     *illustrated.MISTAKES,
     *delivery.MISTAKES,
-    *delivery_in_redis.MISTAKES,
     *two_passes.MISTAKES,
 )
 
@@ -286,19 +283,19 @@ DELIVERY = (
 )
 
 DELIVERY_IN_REDIS = (
-    Check(in_redis.at_most_once(2), Bounds(2, 2, 1)),
-    Check(in_redis.at_most_once(3), Bounds(3, 1), is_quick=True),
-    Check(in_redis.at_most_once(2), Bounds(1, 1, 1, cuts=1), is_quick=True),
-    Check(in_redis.at_least_once(2), Bounds(2, 1), is_quick=True),
-    Check(in_redis.at_least_once(2), Bounds(2, 2)),
-    Check(in_redis.at_least_once(2), Bounds(2, 0, 1), is_quick=True),
-    Check(in_redis.at_least_once(2), Bounds(2, 1, 1)),
-    Check(in_redis.at_least_once(3), Bounds(3), is_quick=True),
-    Check(in_redis.at_least_once(2), Bounds(1, 1, 1, cuts=1), is_quick=True),
-    Check(in_redis.at_least_once(2, in_redis.IN_TURN, is_behind=True), Bounds(2, 1), is_quick=True),
-    Check(in_redis.at_least_once(2, is_behind=True), Bounds(2, 2)),
-    Check(in_redis.at_least_once(2, is_behind=True), Bounds(2, 1, 1)),
-    Check(in_redis.at_least_once(3, is_behind=True), Bounds(3)),
+    Check(at_most_once(2, keys=in_redis), Bounds(2, 2, 1)),
+    Check(at_most_once(3, keys=in_redis), Bounds(3, 1), is_quick=True),
+    Check(at_most_once(2, keys=in_redis), Bounds(1, 1, 1, cuts=1), is_quick=True),
+    Check(at_least_once(2, keys=in_redis), Bounds(2, 1), is_quick=True),
+    Check(at_least_once(2, keys=in_redis), Bounds(2, 2)),
+    Check(at_least_once(2, keys=in_redis), Bounds(2, 0, 1), is_quick=True),
+    Check(at_least_once(2, keys=in_redis), Bounds(2, 1, 1)),
+    Check(at_least_once(3, keys=in_redis), Bounds(3), is_quick=True),
+    Check(at_least_once(2, keys=in_redis), Bounds(1, 1, 1, cuts=1), is_quick=True),
+    Check(at_least_once(2, IN_TURN, in_slow_redis), Bounds(2, 1), is_quick=True),
+    Check(at_least_once(2, keys=in_slow_redis), Bounds(2, 2)),
+    Check(at_least_once(2, keys=in_slow_redis), Bounds(2, 1, 1)),
+    Check(at_least_once(3, keys=in_slow_redis), Bounds(3)),
 )
 
 CHECKS = (

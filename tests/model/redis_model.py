@@ -1,20 +1,21 @@
-"""Redis as keys of deliveries use it: three commands on texts that expire, and the scripts as they are shipped.
+"""Redis as keys of deliveries use it: texts that expire, and a transaction that is bound to a key that was watched.
 
-Each command is one step, and a script too: Redis runs its commands with no other in between. The time is given with
-each, in milliseconds, and what has expired by then is not there, whether Redis has dropped it or not.
+Each command is one step: Redis runs its commands with no other in between. The time is given with each, in
+milliseconds, and what has expired by then is not there, whether Redis has dropped it or not.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
+
+from redis.exceptions import WatchError
 
 from eventstore import Row
 from tests.model.calls import REDIS, Call, ask
-from tests.model.lua import compiled
 
 CHANGED = "what was changed last"
-"""A row beside those of Redis: the value that a script found when it changed a key, and the one it was told to find."""
+"""A row beside those of Redis: the value that a transaction found when it changed a key, and the one it was told."""
 _MICROSECONDS = 1000
 
 
@@ -31,46 +32,26 @@ class RedisModel:
     def __init__(self, entries: Mapping[str, Entry] | None = None) -> None:
         self.entries = dict(entries or {})
 
-    def command(self, now: int, name: str, *words: Any) -> Any:
-        """Run a command at a time; return what redis-py makes of the reply."""
-        gone = [key for key, entry in self.entries.items() if (entry.expires_at or now) < now]
-        for key in gone:
-            del self.entries[key]
-        commands: dict[str, Callable[..., Any]] = {
-            "get": self._get, "set": self._set, "del": self._delete, "eval": self._eval
-        }  # fmt: skip
-        return commands[name.lower()](now, *map(str, words))
-
-    def _get(self, _: int, key: str) -> str | None:
+    def get(self, now: int, key: str) -> str | None:
+        """Read a text; so does `WATCH`, which remembers it."""
         entry = self.entries.get(key)
+        if entry is not None and (entry.expires_at or now) < now:
+            del self.entries[key]
+            return None
         return None if entry is None else entry.value
 
-    def _set(self, now: int, key: str, value: str, *options: str) -> bool | None:
-        before = self.entries.get(key)
-        if "NX" in options and before is not None:
-            return None
-        until = int(options[options.index("PXAT") + 1]) if "PXAT" in options else None
-        if "KEEPTTL" in options and before is not None:
-            until = before.expires_at
-        self.entries[key] = Entry(value, until)
-        if until is not None and until <= now:
-            del self.entries[key]
+    def set(self, now: int, key: str, value: str | None, until: int, *, is_new: bool = False) -> bool:
+        """Write a text, or delete it; False when it is to be new and is not."""
+        if is_new and self.get(now, key) is not None:
+            return False
+        self.entries.pop(key, None)
+        if value is not None and until > now:
+            self.entries[key] = Entry(value, until)
         return True
 
-    def _delete(self, _: int, key: str) -> int:
-        return int(self.entries.pop(key, None) is not None)
-
-    def _eval(self, now: int, script: str, count: str, *words: str) -> Any:
-        def call(name: str, *given: Any) -> Any:
-            found = self.command(now, name, *given)
-            return False if found is None else found
-
-        keys, arguments = words[: int(count)], words[int(count) :]
-        names = {"KEYS": _table(keys), "ARGV": _table(arguments), "redis": {"call": call}}
-        returned = compiled(script)(names)
-        if isinstance(returned, bool):
-            return 1 if returned else None
-        return returned
+    def execute(self, now: int, key: str, watched: str | None, value: str | None, until: int) -> bool:
+        """Write a text, or delete it, unless the key has changed since it was watched."""
+        return self.get(now, key) == watched and self.set(now, key, value, until)
 
 
 class SteppedRedis:
@@ -79,45 +60,91 @@ class SteppedRedis:
     The clock of Redis is the caller's, or with none stands still, so that nothing expires there.
     """
 
+    told = ""
+    """What the caller takes the key for that it changes."""
+
     def __init__(self, clock: Callable[[], int] | None) -> None:
         self._clock = clock
 
     async def get(self, key: str) -> str | None:
         """Read a text."""
-        found: str | None = await ask(REDIS, "get", self._now(), key)
+        found: str | None = await ask(REDIS, "get", self.now(), key)
         return found
 
-    async def set(self, key: str, value: str, *, nx: bool = False, pxat: int | None = None) -> bool | None:
+    async def set(self, key: str, value: str, *, pxat: int, nx: bool = False) -> bool | None:
         """Write a text."""
-        options = [*(["NX"] if nx else []), *(["PXAT", pxat] if pxat is not None else [])]
-        done: bool | None = await ask(REDIS, "set", self._now(), key, value, *options)
-        return done
+        done: bool = await ask(REDIS, "set", self.now(), key, value, pxat, nx, self.told)
+        return done or None
 
-    async def eval(self, script: str, count: int, *words: Any) -> Any:
-        """Run a script."""
-        return await ask(REDIS, "eval", self._now(), script, count, *words)
+    def pipeline(self) -> SteppedPipeline:
+        """Return a connection that watches a key."""
+        return SteppedPipeline(self)
 
-    def _now(self) -> int:
+    def now(self) -> int:
         return 0 if self._clock is None else self._clock() // _MICROSECONDS
+
+
+class SteppedPipeline:
+    """A connection that watches one key, and changes it in one command."""
+
+    def __init__(self, redis: SteppedRedis) -> None:
+        self._redis = redis
+        self._key, self._watched = "", None
+        self._change: tuple[str | None, int] = (None, 0)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """Give the connection back."""
+
+    async def watch(self, key: str) -> None:
+        """Remember what the key is."""
+        self._key, self._watched = key, await ask(REDIS, "get", self._redis.now(), key)
+
+    async def get(self, key: str) -> str | None:
+        """Read a text."""
+        return await self._redis.get(key)
+
+    def multi(self) -> None:
+        """Begin the transaction."""
+
+    def set(self, _: str, value: str, *, pxat: int) -> None:
+        """Take a text for the transaction."""
+        self._change = (value, pxat)
+
+    def delete(self, _: str) -> None:
+        """Take a deletion for the transaction."""
+        self._change = (None, 0)
+
+    async def execute(self) -> None:
+        """Run the transaction. Raises `WatchError` when the key has changed."""
+        redis, (value, until) = self._redis, self._change
+        if not await ask(REDIS, "execute", redis.now(), self._key, self._watched, value, until, redis.told):
+            raise WatchError
 
 
 def performed(rows: Mapping[str, Row], call: Call) -> tuple[Mapping[str, Row], Any]:
     """Carry out a call on the rows that stand for a database; return those after it, and the reply."""
     redis = RedisModel({key: _entry(row) for key, row in rows.items() if key != CHANGED})
-    now, *words = call.arguments
-    before = dict(redis.entries)
-    reply = redis.command(now, call.name, *words)
+    now, key, *words = call.arguments
+    before = redis.get(now, key)
+    if call.name == "get":
+        return rows, before
+    if call.name == "set":
+        value, until, is_new, told = words
+        done = redis.set(now, key, value, until, is_new=is_new)
+    else:
+        watched, value, until, told = words
+        done = redis.execute(now, key, watched, value, until)
     after = {
-        key: _row(key, Value=entry.value, ExpiresAt=entry.expires_at) for key, entry in redis.entries.items()
+        name: _row(name, Value=each.value, ExpiresAt=each.expires_at) for name, each in redis.entries.items()
     }
-    if call.name == "eval":
-        _, _, key, told, *_ = words
-        found = before.get(key)
-        if found is not None and found != redis.entries.get(key):
-            return {**after, CHANGED: _row(CHANGED, Found=found.value, Told=told)}, reply
-    if CHANGED in rows:
+    if done and before is not None:
+        after[CHANGED] = _row(CHANGED, Found=before, Told=told)
+    elif CHANGED in rows:
         after[CHANGED] = rows[CHANGED]
-    return after, reply
+    return after, done
 
 
 def _entry(row: Row) -> Entry:
@@ -126,8 +153,3 @@ def _entry(row: Row) -> Entry:
 
 def _row(key: str, **properties: Any) -> Row:
     return Row(REDIS, key, "", properties)
-
-
-def _table(words: tuple[str, ...]) -> dict[int, str]:
-    """Return a list as Lua has it, counted from 1."""
-    return dict(enumerate(words, 1))

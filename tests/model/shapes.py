@@ -283,7 +283,7 @@ def _cells(function: FunctionType) -> tuple[Any, ...]:
 
 _IDENTICAL: dict[int, object] = {}
 _MESSAGES: dict[int, tuple[Prepared, tuple[Any, ...]]] = {}
-_EXAMPLES: tuple[Any, ...] = ([], (), {}, {}.values(), {}.items(), range(0))
+_EXAMPLES: tuple[Any, ...] = ([], (), {}, {}.values(), {}.items(), range(0), enumerate(()))
 _ITERATORS = tuple(type(iter(each)) for each in _EXAMPLES)
 _AWAITED = {"async_generator_asend", "coroutine_wrapper"}
 

@@ -10,7 +10,8 @@ from tests.model.histories import Site
 
 ROOT = Path(__file__).parents[2]
 _CALLS = {"get", "query", "scan", "transact", "barrier"}
-_FUNCTIONS = {"query", "publish", "_answer"}
+_CALLS_OF_REDIS = {"get", "set", "watch", "execute"}
+_FUNCTIONS = {"query", "publish"}
 
 
 def calls_in(module: str, *, leave_out: Collection[str] = ()) -> set[Site]:
@@ -47,7 +48,7 @@ def _lines(tree: ast.AST) -> Iterator[int]:
 
 
 def _is_pages(node: ast.expr) -> bool:
-    """Say whether this reads a table page by page."""
+    """Return whether this reads a table page by page."""
     return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "pages"
 
 
@@ -56,7 +57,9 @@ def _is_named(node: ast.AST, names: Collection[str]) -> bool:
 
 
 def _is_table_call(called: ast.Attribute) -> bool:
-    """Say whether this calls a table, or what publishes."""
+    """Return whether this calls a table, Redis, or what publishes."""
     owner = called.value
     name = owner.attr if isinstance(owner, ast.Attribute) else owner.id if isinstance(owner, ast.Name) else ""
+    if name in {"_redis", "pipe"}:
+        return called.attr in _CALLS_OF_REDIS
     return called.attr == "publish" or (called.attr in _CALLS and name in {"table", "_table"})

@@ -124,10 +124,10 @@ def test_code_that_goes_round_for_ever_is_found(monkeypatch):
     from eventstore import ConcurrencyConflictError
     from runtime.algorithms.outbox.token_based import TokenBased
 
-    async def try_again(self, entity, message, token):
+    async def try_again(self, entity, message):
         raise ConcurrencyConflictError(entity.key, "its token is gone")
 
-    monkeypatch.setattr(TokenBased, "return_early", try_again)
+    monkeypatch.setattr(TokenBased, "forget_leftover", try_again)
 
     scenario = with_tokens("x", copies=2)
     with pytest.MonkeyPatch.context() as patch:

@@ -4,8 +4,7 @@ import pytest
 
 from tests.model.calls import Call
 from tests.model.explorer import explore
-from tests.model.scenarios import delivery_in_redis as in_redis
-from tests.model.scenarios.delivery import SENT_ONCE, SENT_OR_SAID, at_least_once, at_most_once
+from tests.model.scenarios.delivery import SENT_ONCE, SENT_OR_SAID, at_least_once, at_most_once, in_redis
 from tests.model.schedule import replay, seed, table
 from tests.model.world import Bounds
 
@@ -42,7 +41,7 @@ def test_at_least_once_sends_again_while_a_slow_worker_sends_longer_than_its_loc
 
 
 def test_a_redis_that_keeps_all_in_memory_sends_twice_at_most_once_after_it_died():
-    scenario, bounds = in_redis.at_most_once(invariants=[SENT_ONCE]), Bounds(1, cuts=1)
+    scenario, bounds = at_most_once(invariants=[SENT_ONCE], keys=in_redis), Bounds(1, cuts=1)
     assert explore(scenario, bounds).violation is None
 
     with pytest.MonkeyPatch.context() as patch:

@@ -15,9 +15,16 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from benchmarks.marks import check_marks, put_parts
-from runtime.publishing.publisher import Promise
 from runtime.spark import build_session
-from tests.publishing.cases import FunctionCase, HttpCase, KafkaCase, PostgresCase, SqliteCase
+from tests.publishing.cases import (
+    AT_LEAST_ONCE,
+    AT_MOST_ONCE,
+    FunctionCase,
+    HttpCase,
+    KafkaCase,
+    PostgresCase,
+    SqliteCase,
+)
 from tests.publishing.kills import Case, Killed, kill_everywhere
 from tests.publishing.servers import http_receiver, kafka_brokers, postgres_server
 from tests.publishing.spark_kills import kill_workers_everywhere
@@ -40,8 +47,8 @@ def cases(folder: Path) -> Iterator[dict[str, Case]]:
             "PostgreSQL": PostgresCase(postgres),
             "Kafka (mock brokers)": KafkaCase(brokers),
             "HTTP": HttpCase(receiver),
-            "function, at least once": FunctionCase(folder / "sent", Promise.AT_LEAST_ONCE),
-            "function, at most once": FunctionCase(folder / "sent", Promise.AT_MOST_ONCE),
+            "function, at least once": FunctionCase(folder / "sent", AT_LEAST_ONCE),
+            "function, at most once": FunctionCase(folder / "sent", AT_MOST_ONCE),
         }
 
 

@@ -8,18 +8,18 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from contextlib import closing
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import psycopg
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 
-from runtime.publishing.publisher import Promise, Publisher, Target
-from runtime.publishing.slices import CommittedOutput
+from runtime.publishing import DeliverySettings, OutgoingMessage
+from runtime.publishing.publisher import Publisher, Target, TargetOptions
 from runtime.publishing.targets.choice import open_target
 from runtime.publishing.targets.http import HttpTarget
 from runtime.publishing.targets.kafka import KafkaTarget
-from runtime.publishing.targets.options import TargetOptions
 from tests.publishing.kills import IDS, Counts
 from tests.publishing.servers import HttpReceiver
 
@@ -102,7 +102,7 @@ class HttpCase:
     def target(self, before_call: Callable[[], None]) -> Target:
         target: Any = open_target(f"{self.receiver.url}/{self.behaviour}")
         assert isinstance(target, HttpTarget)
-        target.pace.wait = waiting(before_call)  # type: ignore[method-assign] # what comes before each request
+        target.pace.take = burning_pace(before_call)  # type: ignore[method-assign] # what comes before each request
         return target
 
     def count(self) -> Counts:
@@ -114,24 +114,36 @@ class HttpCase:
 
 @dataclass
 class FunctionCase:
-    """A function that appends to a file what it is called with."""
+    """A function that appends to a file what it is called with; its keys are in an SQLite file, or a Redis."""
 
     file: Path
-    promise: Promise
+    settings: DeliverySettings
+    keys: str = ""
+    run: int = 0
 
     def prepare(self) -> None:
+        self.run += 1  # with keys of its own
         self.file.write_text("")
 
     def target(self, before_call: Callable[[], None]) -> Target:
-        def send(output: CommittedOutput) -> None:
+        def send(message: OutgoingMessage) -> None:
             before_call()
             with self.file.open("a") as file:
-                file.write(f"{output.message_id}\n")
+                file.write(f"{message.message_id}\n")
                 file.flush()
                 os.fsync(file.fileno())
             before_call()
 
-        return open_target("tests.x:send", TargetOptions(send=send, strategy=self.promise))
+        return open_target(
+            "tests.x:send",
+            TargetOptions(
+                send=send,
+                settings=self.settings,
+                timeout=self.settings.lock_limit / 2,
+                keys=self.keys or f"sqlite:///{self.file.parent}/keys.db",
+                keys_table=f"keys{self.run}",
+            ),
+        )
 
     def count(self) -> Counts:
         return counts_of(self.file.read_text().split())
@@ -186,11 +198,16 @@ class KafkaCase:
         return Counts(lost=len(IDS - found.keys()), recognised=len(ids) - len(found))
 
 
-def waiting(before_call: Callable[[], None]) -> Callable[[], Any]:
-    async def wait() -> None:
-        before_call()
+AT_MOST_ONCE = DeliverySettings(lock_limit=timedelta(seconds=4))
+AT_LEAST_ONCE = DeliverySettings(frozenset("*"), lock_limit=timedelta(seconds=1))
 
-    return wait
+
+def burning_pace(before_call: Callable[[], None]) -> Callable[[], float]:
+    def take() -> float:
+        before_call()
+        return 0.0
+
+    return take
 
 
 def counts_of(ids: Iterable[str]) -> Counts:

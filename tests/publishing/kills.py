@@ -21,7 +21,7 @@ from typing import Any, Protocol
 from eventstore import connect
 from runtime.batches.ledger import Ledger
 from runtime.clock import system_clock
-from runtime.publishing.publisher import Publisher, Refused, SliceName, Target
+from runtime.publishing.publisher import Publisher, Record, SliceName, Target
 from runtime.publishing.runner import PublishOptions, publish
 from runtime.publishing.slices import CommittedOutput
 from tests.support.done_batches import BATCH, TABLE, games, make_batch
@@ -114,7 +114,7 @@ class MortalPublisher:
         self.fuse.burn()
         return await self.publisher.open(name)
 
-    async def send(self, outputs: Sequence[CommittedOutput]) -> Sequence[Refused]:
+    async def send(self, outputs: Sequence[CommittedOutput]) -> Sequence[Record]:
         self.fuse.burn()
         return await self.publisher.send(outputs)
 
@@ -194,6 +194,8 @@ async def _published(case: Case, folder: Path, fuse: Fuse) -> None:
         mortal: Any = MortalTable(table, fuse)
         done = await publish(mortal, record, str(folder / "out"), target, options)
         (folder / "refused").write_text(str(len(done.refused)))
+        if target.name == "tests.x:send":
+            assert len(done.records) == len(IDS), "An output has no record."
 
 
 def in_child(work: Callable[[], object]) -> bool:

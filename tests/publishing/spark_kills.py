@@ -17,9 +17,8 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from runtime.publishing.publisher import Target
+from runtime.publishing.publisher import Target, TargetOptions
 from runtime.publishing.runner import PublishOptions
-from runtime.publishing.targets.options import TargetOptions
 from runtime.spark import publish
 from tests.publishing.kills import (
     EACH,

@@ -6,10 +6,9 @@ import re
 
 import pytest
 
-from runtime.publishing.publisher import Promise
 from tests.docs.pages import text
 from tests.publishing.__main__ import cases, row
-from tests.publishing.cases import FunctionCase, HttpCase, SqliteCase
+from tests.publishing.cases import AT_LEAST_ONCE, AT_MOST_ONCE, FunctionCase, HttpCase, SqliteCase
 from tests.publishing.kills import IDS, Counts, kill_everywhere
 from tests.publishing.servers import http_receiver
 
@@ -32,17 +31,30 @@ def test_over_http_nothing_is_lost_and_order_is_kept(tmp_path):
     assert (found.counts.lost, found.counts.disorder) == (0, 0)
 
 
-@pytest.mark.thorough
 def test_at_most_once_is_never_twice_and_each_loss_is_reported(tmp_path):
-    found = kill_everywhere(FunctionCase(tmp_path / "sent", Promise.AT_MOST_ONCE), tmp_path, every=7)
+    found = kill_everywhere(FunctionCase(tmp_path / "sent", AT_MOST_ONCE), tmp_path, every=7)
 
     assert found.counts.duplicates == 0
     assert found.counts.lost <= found.refused <= found.kills
 
 
 @pytest.mark.thorough
+@pytest.mark.parametrize("settings", [AT_MOST_ONCE, AT_LEAST_ONCE], ids=["at most", "at least"])
+def test_promises_hold_with_keys_in_redis(tmp_path, redis_server, settings):
+    case = FunctionCase(tmp_path / "sent", settings, redis_server.url)
+
+    found = kill_everywhere(case, tmp_path, every=7)
+
+    if settings is AT_MOST_ONCE:
+        assert found.counts.duplicates == 0
+        assert found.counts.lost <= found.refused
+    else:
+        assert found.counts.lost == found.refused == 0
+
+
+@pytest.mark.thorough
 def test_at_least_once_loses_nothing_and_repeats_a_chunk_at_most(tmp_path):
-    found = kill_everywhere(FunctionCase(tmp_path / "sent", Promise.AT_LEAST_ONCE), tmp_path, every=7)
+    found = kill_everywhere(FunctionCase(tmp_path / "sent", AT_LEAST_ONCE), tmp_path, every=7)
 
     assert found.counts.lost == 0
     assert found.counts.duplicates <= found.kills * ONE_CHUNK_A_KILL

@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
-from runtime.algorithms.letters.selection import FoundLetter
+from runtime.algorithms.letters.selection import FoundLetter, Selection
 from runtime.clock import shown_time, to_microseconds
 from runtime.errors import UsageError
 from runtime.messages.envelope import Envelope
 from runtime.messages.message_ids import canonical
-from runtime.storage.letters import Letter
 
 Line = Mapping[str, Any]
 
@@ -37,7 +36,7 @@ def describe_letter(found: FoundLetter) -> dict[str, Any]:
         "refused_at": shown_time(letter.refused_at),
         "tries": letter.tries,
         "parks": letter.parks,
-        "behind": None if found.behind is None else _name(found.behind),
+        "behind": None if found.behind is None else f"{found.behind.number} ({found.behind.message_id})",
     }
 
 
@@ -45,14 +44,18 @@ def to_line(found: FoundLetter) -> str:
     """Return a letter as a line of JSON. Halves of characters are escaped, as no file could hold them."""
     described = describe_letter(found)
     line = json.dumps(described, ensure_ascii=False)
-    return line if _is_whole(line) else json.dumps(described)
+    try:
+        line.encode()
+    except UnicodeEncodeError:
+        return json.dumps(described)
+    return line
 
 
 class Edits:
     """Messages that were mended: lines of an export, each of them for one letter.
 
-    A line names its letter by `handler`, `stream` and `letter`, or without `letter` by the message id. Raises
-    `UsageError` for a line that is no JSON object or names no letter, and for two lines for one letter.
+    A line names its letter by `handler`, `stream` and `letter`. Raises `UsageError` for a line that is no JSON object
+    or names no letter, and for two lines for one letter.
     """
 
     def __init__(self, lines: Iterable[str]) -> None:
@@ -74,13 +77,13 @@ class Edits:
         return len(self._lines)
 
     def has(self, found: FoundLetter) -> bool:
-        """Say whether there is a line for a letter."""
-        return self._key_of(found) is not None
+        """Return whether there is a line for a letter."""
+        return _key_of(found) in self._lines
 
     def mended(self, found: FoundLetter) -> Envelope | None:
         """Return the delivery of a letter with what its line changes, None when it changes nothing."""
-        key, envelope = self._key_of(found), found.letter.envelope
-        if key is None or envelope is None:
+        key, envelope = _key_of(found), found.letter.envelope
+        if key not in self._lines or envelope is None:
             return None
         self._used.add(key)
         mended = _mended(envelope, describe_letter(found), self._lines[key])
@@ -102,24 +105,35 @@ class Edits:
             raise UsageError(f"Line {number} of the edited letters is no JSON: {error}") from error
         key = _key(fields) if isinstance(fields, dict) else None
         if key is None:
-            raise UsageError(f"Line {number} of the edited letters names no letter and no message id.")
+            raise UsageError(f"Line {number} of the edited letters names no letter.")
         if key in self._lines:
             raise UsageError(f"Line {number} of the edited letters is the second one for its letter.")
         self._lines[key] = fields
 
-    def _key_of(self, found: FoundLetter) -> tuple[str, ...] | None:
-        handler, stream = found.handler or "", found.business_id or ""
-        names = [("letter", handler, stream, found.name)]
-        id_ = found.letter.message_id
-        names += [("message", *place, id_) for place in ((handler, stream), (handler, ""), ("", ""))]
-        return next((name for name in names if name in self._lines), None)
+
+class Wanted(NamedTuple):
+    """Which dead letters are redriven, and messages that were mended for some of them.
+
+    With `only_edited`, only those of the selection for which there is an edit.
+    """
+
+    selection: Selection
+    edits: Edits
+    only_edited: bool = False
+
+    def takes(self, found: FoundLetter) -> bool:
+        """Return whether a letter that is selected is redriven."""
+        return not self.only_edited or self.edits.has(found)
 
 
 def _key(line: Line) -> tuple[str, ...] | None:
-    place = (line.get("handler") or "", line.get("stream") or "")
-    if line.get("letter"):
-        return ("letter", *place, str(line["letter"]))
-    return ("message", *place, canonical(line["message_id"])) if line.get("message_id") else None
+    if not line.get("letter"):
+        return None
+    return line.get("handler") or "", line.get("stream") or "", str(line["letter"])
+
+
+def _key_of(found: FoundLetter) -> tuple[str, ...]:
+    return found.handler or "", found.business_id or "", found.name
 
 
 def _delivery(envelope: Envelope) -> dict[str, Any]:
@@ -173,15 +187,3 @@ def _checked(name: str, value: Any, expected: type) -> Any:  # noqa: ANN401 - a 
     if not isinstance(value, expected):
         raise TypeError(f"{name} is {value!r}")
     return value
-
-
-def _name(letter: Letter) -> str:
-    return f"{letter.number} ({letter.message_id})"
-
-
-def _is_whole(line: str) -> bool:
-    try:
-        line.encode()
-    except UnicodeEncodeError:
-        return False
-    return True

@@ -1,177 +1,332 @@
 """The steps that all algorithms with an outbox share: load, check, invoke, store, publish, finish.
 
-One conditional write changes the business state of an entity and adds an outbox entry with the outputs of the message.
+One conditional write changes the business state of an entity and adds an outbox entry with the outputs of each message.
 Only then are the outputs published, and only then is the message finished. The entry shows until then that the message
 was processed. The algorithms differ in what shows it afterwards, and say so in a few methods, the hooks.
+
+A batch publishes by committing its outcomes, so it works in two passes. The first handles the ordered messages of an
+entity and stores their outputs in its outbox, together with the batch that they belong to. Once the outcomes are
+committed, the second finishes the messages. Finished in the first pass, a message would lose its outputs: a task that
+dies afterwards runs again, finds the message finished, and has nothing to publish. A single message is a batch of one
+that is published and finished at once.
+
+An entry belongs to its batch until that one is published or abandoned. Other batches, single messages and sweepers may
+publish its outputs once more, but do not finish it: a batch that is resumed returns the same outcomes.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import partial
 
-from eventstore import Table
+from eventstore import ConcurrencyConflictError, Table
+from handlers import Context
 from handlers.app import HandlerDefinition
 from runtime.algorithms.algorithm import AT_ONCE, Publish
 from runtime.algorithms.fresh_ids import NewId, fresh_id
+from runtime.algorithms.invocation import HandlerFailedError, invoke_handler
 from runtime.algorithms.outbox.entities import Entities
 from runtime.algorithms.outbox.entity import Entity
-from runtime.algorithms.outbox.invoking import after_forgetting, concluded, id_reused, invoke
+from runtime.algorithms.outbox.entry import Entry, outputs_of
 from runtime.algorithms.publishing import publish_all
 from runtime.algorithms.refusals import Refusals, business_id_of, decided_before, has_stream
-from runtime.batches.context import BatchContext
+from runtime.batches.context import FORGOTTEN, HELD_BACK, BatchContext
 from runtime.batches.open_batches import BatchKey, OpenBatches
+from runtime.batches.seen import NOTHING, Seen
 from runtime.clock import Clock, cut_off, system_clock
+from runtime.errors import UsageError
 from runtime.messages.copies import is_copy
-from runtime.messages.deliveries import Delivery, Prepared
-from runtime.messages.limits import USUAL, MessageLimits
-from runtime.messages.message_ids import IdKey
-from runtime.messages.outcome import Outcome, Output, Status
+from runtime.messages.deliveries import Deliveries, Delivery, Prepared
+from runtime.messages.envelope import Envelope
+from runtime.messages.message_ids import IdKey, id_text
+from runtime.messages.outcome import Outcome, Output, Reason, Status, dead_letter
 from runtime.retries import RetryPolicy, count_of_each, until_undisturbed
+from runtime.storage.stored_state import read_state
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class OutboxAlgorithm(ABC):
-    """Processes the messages of one handler, one at a time, with an outbox in each entity.
+    """Processes the ordered messages of one entity at a time, for one handler.
 
-    `name` is the algorithm as the rows of entities have it. `new_id` draws an id for each attempt.
+    `name` is the algorithm as the rows of entities have it. `new_id` draws an id for each attempt at a message.
     """
 
     name: str
     table: Table
     handler: HandlerDefinition
-    publish: Publish
     clock: Clock = system_clock
     new_id: NewId = fresh_id
     retries: RetryPolicy = field(default_factory=RetryPolicy)
-    limits: MessageLimits = USUAL
+    batch: BatchContext = field(default_factory=BatchContext)
     entities: Entities = field(init=False)
 
     def __post_init__(self) -> None:
         self.retries = self.retries.beside(*self.tables())
         self.entities = Entities(self.table, self.handler, self.name, self.retries)
 
-    async def process(self, message: Delivery, *, redrive_beside: OpenBatches | None = None) -> Outcome:
-        """Handle a message, publish its outputs, and return the outcome with the outputs that were published.
+    async def process(
+        self, business_id: str, deliveries: Sequence[Delivery], seen: Seen = NOTHING
+    ) -> list[Outcome]:
+        """Handle the deliveries of one entity, in their order, store, and return an outcome for each: the first pass.
 
-        A message that was refused before stays so, unless it is redriven.
+        `seen` is what deliveries before these have decided. The entity is read once and written once, whatever the
+        number of messages; the de-duplication store or the tokens are asked for each message. Raises
+        `RetriesExhaustedError` after too many lost races in a row.
         """
-        if isinstance(message, Prepared):
-            message = self.entities.refusal(message) or message
-        if isinstance(message, Outcome) and not has_stream(message):
-            return message
-        batch = BatchContext().redriving(redrive_beside)
-        return await until_undisturbed(self.retries, partial(self.attempt, message, batch))
+        letters = deliveries.letters if isinstance(deliveries, Deliveries) else None
+        deliveries = [self.storable(delivery) for delivery in deliveries]
+        if any(isinstance(each, Outcome) and not has_stream(each) for each in deliveries):
+            return [delivery for delivery in deliveries if isinstance(delivery, Outcome)]
+        outcomes: list[Outcome] = []
+        while waiting := deliveries[len(outcomes) :]:
+            numbers = None if letters is None else letters[len(outcomes) :]
+            attempt = partial(self.attempt, business_id, waiting, seen, numbers)
+            _, decided = await until_undisturbed(self.retries, attempt)
+            outcomes += decided
+            seen = seen.after(decided)
+        return outcomes
 
-    async def attempt(self, message: Delivery, batch: BatchContext) -> Outcome:
-        """Load, check, invoke, store, publish, finish."""
-        entity = await self.entities.load(self.entities.key(business_id_of(message)))
-        forgotten = after_forgetting(self.handler, entity, message)
+    def storable(self, delivery: Delivery) -> Delivery:
+        """Return a delivery, or the dead letter that it is because its business id is too long for a key."""
+        return delivery if isinstance(delivery, Outcome) else self.entities.refusal(delivery) or delivery
+
+    async def attempt(
+        self,
+        business_id: str,
+        deliveries: Sequence[Delivery],
+        seen: Seen = NOTHING,
+        letters: Sequence[int] | None = None,
+    ) -> tuple[Entity, list[Outcome]]:
+        """Load, check and invoke for each message, store, make ready; until a write takes no more letters.
+
+        Return the entity as it is then, and the outcomes. In a redrive, `letters` are the numbers of the letters that
+        the deliveries are.
+        """
+        loaded = entity = await self.entities.load(self.entities.key(business_id))
+        refusals = Refusals(entity.letters, self.batch, letters)
+        attempts: dict[IdKey, str] = {}
+        ends: list[Delivery] = []
+        is_stopped = self.batch.stops_streams and seen.dead_letter
+        refused_at: int | None = None
+        for position, delivery in enumerate(deliveries):
+            before = entity
+            entity, end = await self.handle(
+                entity, position, delivery, attempts, refusals, is_stopped=is_stopped
+            )
+            ends.append(end)
+            if isinstance(end, Outcome) and end.is_dead_letter:
+                refused_at = refused_at or max(self.clock(), entity.last_now)
+                refusals.record(position, end, delivery, version=entity.version, now=refused_at)
+                is_stopped = self.batch.stops_streams
+            elif isinstance(delivery, Prepared) and (entity is not before or self.batch.is_redrive):
+                refusals.processed(position, delivery.key, delivery.fingerprint)
+            if refusals.is_full:
+                break
+        new = entity.outbox.keys() - loaded.outbox.keys()
+        entity = entity.with_refusals(refusals, len(ends))
+        if entity is not loaded:
+            entity = await self.entities.store(entity)
+        entity = await self.make_ready(entity, attempts)
+        return entity, self._outcomes(entity, ends, set(seen.delivered), new)
+
+    async def handle(
+        self,
+        entity: Entity,
+        position: int,
+        delivery: Delivery,
+        attempts: dict[IdKey, str],
+        refusals: Refusals,
+        *,
+        is_stopped: bool,
+    ) -> tuple[Entity, Delivery]:
+        """Return the entity with what a delivery did, and its outcome, or the delivery if it is in the entity now."""
+        forgotten = self._after_forgetting(entity, delivery)
         if forgotten is not None:
-            return forgotten
-        refusals = Refusals(entity.letters, batch)
-        if isinstance(message, Outcome):
-            return await self.refuse(entity, refusals, message, message)
-        known = await self.known_elsewhere(entity, message)
+            return entity, forgotten
+        if isinstance(delivery, Outcome):
+            return entity, delivery
+        known = refusals.refused_by_redrive(position, delivery)
+        # Asked after the entity was loaded: asked before, it could miss a message that another attempt is finishing.
+        known = known or await self.known_elsewhere(entity, delivery)
         if known is not None:
-            if known.is_dead_letter:
-                return await self.refuse(
-                    entity, refusals, message, decided_before(refusals, 0, message, known)
-                )
-            return await self.return_early(entity, message, known)
-        status, attempt = Status.DUPLICATE, self.new_id()
-        if message.key not in entity.outbox:
-            changed = refusals.refusal(0, message) or self.invoke(entity, message, attempt)
+            return entity, decided_before(refusals, position, delivery, known)
+        key = delivery.key
+        attempt = attempts.get(key) or self.new_id()
+        if key not in entity.outbox:
+            refusal = refusals.refusal(position, delivery)
+            if refusal is not None:
+                return entity, refusal
+            if is_stopped:
+                return entity, self.refused(delivery, Reason.HELD_BACK, HELD_BACK)
+            changed = self.invoke(entity, delivery, attempt)
             if isinstance(changed, Outcome):
-                return await self.refuse(entity, refusals, message, changed)
-            refusals.processed(0, message.key, message.fingerprint)
-            entity, status = await self.entities.store(changed.with_refusals(refusals, 1)), Status.PROCESSED
-        entry = entity.outbox[message.key]
-        if not is_copy(message, entry.fingerprint):
-            reused = decided_before(refusals, 0, message, id_reused(self.handler, message))
-            return await self.refuse(entity, refusals, message, reused)
-        entity = await self.make_ready(entity, {message.key: attempt})
-        outputs = await self.publish_outputs(entity, message.key)
-        if entry.batch is None:
-            await self.finish(entity, [message.key])
-        return concluded(self.handler, message, status, entry.version, outputs)
+                return entity, changed
+            entity = changed
+        if not is_copy(delivery, entity.outbox[key].fingerprint):
+            return entity, decided_before(refusals, position, delivery, self.id_reused(delivery))
+        attempts[key] = attempt
+        return entity, delivery
 
-    async def refuse(
-        self, entity: Entity, refusals: Refusals, message: Delivery, refused: Outcome
+    def invoke(self, entity: Entity, message: Prepared, attempt: str) -> Entity | Outcome:
+        """Return the entity with the new state and an entry for the message, or the dead letter of the message."""
+        handler, envelope = self.handler, message.envelope
+        now, version = max(self.clock(), entity.last_now), entity.version + 1
+        before = handler.codec.upcast(entity.state, entity.schema)
+        context = Context(
+            handler.name,
+            message.business_id,
+            envelope.message_id,
+            now,
+            envelope.headers,
+            draw_key=handler.draw_key,
+            room=self.batch.limits.room,
+        )
+        route, state = message.route, read_state(handler.codec, before)
+        method = route.revisions[route.newest]
+        try:
+            _, after = invoke_handler(
+                handler, method, state, before, message=message.message, context=context
+            )
+        except HandlerFailedError as error:
+            return self.refused(message, error.reason, str(error))
+        if context.documents:
+            raise UsageError(
+                f"{handler.name} stores documents (store_document), which an outbox cannot refer to: process its "
+                "messages with the state-based algorithm."
+            )
+        published = [(id_, name, body.decode(), headers) for id_, name, body, headers in context.published]
+        outputs = outputs_of(published, version, now)
+        entry = Entry(message.fingerprint, now, version, outputs, None, envelope.type, self.batch.key)
+        changed = replace(
+            entity.with_entry(message.key, entry),
+            state=after,
+            schema=handler.codec.version,
+            version=version,
+            last_now=now,
+        )
+        return self.if_it_fits(changed, message)
+
+    def if_it_fits(self, entity: Entity, message: Prepared) -> Entity | Outcome:
+        """Return an entity that can be stored, or the dead letter of the message that would make it too large."""
+        if entity.too_large:
+            return self.refused(message, Reason.STATE_TOO_LARGE, entity.too_large)
+        return entity
+
+    def concluded(
+        self,
+        message: Prepared,
+        status: Status,
+        version: int | None = None,
+        outputs: tuple[Output, ...] = (),
     ) -> Outcome:
-        """Keep the message durably as a letter of its entity, if it is none yet, and return its outcome."""
-        refusals.record(0, refused, message, version=entity.version, now=max(self.clock(), entity.last_now))
-        changed = entity.with_refusals(refusals, 1)
-        if changed is not entity:
-            await self.entities.store(changed)
-        await publish_all(self.table, self.publish, refused.outputs)
-        return refused
-
-    def invoke(
-        self, entity: Entity, message: Prepared, attempt: str, batch: BatchKey | None = None
-    ) -> Entity | Outcome:
-        """Return the entity with the new state and an entry for the message, or the dead letter of the message.
-
-        `batch` is the batch that handles the message, None for a single message.
-        """
-        return invoke(self.handler, entity, message, self.clock(), batch, limits=self.limits)
-
-    async def publish_outputs(self, entity: Entity, message_id: IdKey) -> tuple[Output, ...]:
-        """Publish the outputs that the entry of a message still has, and return them.
-
-        What was committed is durable before the first of them. An entry that is gone was finished by another attempt.
-        """
-        entry = entity.outbox.get(message_id)
-        if entry is None:
-            return ()
-        await publish_all(self.table, self.publish, entry.to_publish)
-        return entry.to_publish
-
-    async def return_early(self, entity: Entity, message: Prepared, known: Outcome) -> Outcome:
-        """Return the outcome of a message that is known elsewhere, and remove an entry that a crash left behind."""
-        if known.status is Status.DUPLICATE:
-            await self.forget(entity, [message.key])
-        return known
-
-    async def sweep(self, older_than: timedelta = AT_ONCE) -> int:
-        """Publish and finish messages whose worker died. Return how many.
-
-        Costs one request for each 1,000 entities, and one for each entity that has something left.
-        """
-        latest = cut_off(self.clock, older_than)
-        return await count_of_each(
-            self.entities.unfinished(), self.retries, lambda key: self.sweep_entity(key, latest)
+        """Return the outcome of a message that was handled, now or before, with the outputs to publish."""
+        return Outcome(
+            message.envelope, self.handler.name, message.business_id, status, None, None, version, outputs
         )
 
-    async def sweep_entity(self, key: str, latest: int) -> int:
-        """Finish the messages of one entity that were handled at a time, in microseconds, or before."""
+    def refused(self, message: Prepared, reason: Reason, problem: str) -> Outcome:
+        """Return the dead letter that a message is."""
+        return dead_letter(
+            message.envelope,
+            reason,
+            problem,
+            self.handler.name,
+            message.business_id,
+            length=self.batch.limits.error,
+        )
+
+    def id_reused(self, message: Prepared) -> Outcome:
+        """Return the outcome of another message that has the id of one that was handled."""
+        problem = f"Another message with the id {message.envelope.message_id} was processed."
+        return self.refused(message, Reason.ID_REUSED, problem)
+
+    async def finish(self, business_id: str, message_ids: Collection[IdKey]) -> None:
+        """Finish messages of one entity whose outcomes are committed: the second pass. Repeating it changes nothing.
+
+        Entries of other batches that are neither published nor abandoned are left alone. Costs two requests, one when
+        nothing is left, and what the de-duplication store or the tokens take.
+        """
+        await until_undisturbed(self.retries, partial(self._finish_once, business_id, message_ids))
+
+    async def _finish_once(self, business_id: str, message_ids: Collection[IdKey]) -> None:
+        entity = await self.entities.load(self.entities.key(business_id))
+        published = [key for key in entity.pending_of(self._may_finish) if key in message_ids]
+        if published:
+            await self.mark_finished(entity, published)
+
+    async def unfinished(self, business_id: str, latest: int) -> list[Outcome]:
+        """Return the messages of an entity whose worker or batch died for good, as duplicates with their outputs.
+
+        These are single messages that were handled at a time, in microseconds, or before, and messages of batches
+        that were abandoned. Committing these outcomes publishes them; after that they are to be finished.
+        """
+        key = self.entities.key(business_id)
+        entity, left = await until_undisturbed(self.retries, partial(self.make_unfinished_ready, key, latest))
+        return [self._as_duplicate(business_id, id_, entity.outbox[id_]) for id_ in left]
+
+    async def make_unfinished_ready(self, key: str, latest: int) -> tuple[Entity, list[IdKey]]:
+        """Load an entity, make ready what nobody will finish, and return both."""
         entity = await self.entities.load(key)
-        pending = entity.pending_until(latest)
-        for message_id in pending:
-            if message_id in entity.outbox:
-                entity = await self.complete(entity, message_id)
-        return len(pending)
+        left = [*entity.pending_of(self._is_over), *entity.pending_until(latest)]
+        entity = await self.make_ready(entity, {id_: self.new_id() for id_ in left})
+        for id_ in left:
+            _entry(entity, id_)
+        return entity, left
 
-    async def complete(self, entity: Entity, message_id: IdKey) -> Entity:
-        """Publish and finish a message of which an entry is left, as far as that was not done."""
-        if await self.is_finished(entity, message_id):
-            return await self.forget(entity, [message_id])
-        entity = await self.make_ready(entity, {message_id: self.new_id()})
-        await self.publish_outputs(entity, message_id)
-        return await self.finish(entity, [message_id])
+    def _after_forgetting(self, entity: Entity, delivery: Delivery) -> Outcome | None:
+        """Return the outcome of a delivery that an entity refuses since it was forgotten, None for all others."""
+        tombstone = entity.tombstone
+        if tombstone is None or (isinstance(delivery, Prepared) and delivery.key in entity.outbox):
+            return None
+        if tombstone.refuses:
+            handler = self.handler.name
+            return dead_letter(delivery.envelope, Reason.FORGOTTEN, FORGOTTEN, handler, delivery.business_id)
+        if isinstance(delivery, Outcome) or self.batch.late != "refuse":
+            return None
+        enqueued_at = delivery.envelope.enqueued_at
+        if enqueued_at is None or enqueued_at <= tombstone.at:
+            return self.concluded(delivery, Status.TOO_LATE)
+        return None
 
-    async def evict(self, older_than: timedelta, *, dry_run: bool = False) -> int:
-        """Forget the ids of messages processed longer ago than `older_than`. Return how many.
+    def _outcomes(
+        self, entity: Entity, ends: Sequence[Delivery], delivered: set[IdKey], new: Collection[IdKey]
+    ) -> list[Outcome]:
+        """Return the outcomes of deliveries, now that all is stored: the first of each message has its outputs."""
+        outcomes = []
+        for end in ends:
+            if isinstance(end, Outcome):
+                outcomes.append(end)
+                continue
+            entry, is_first = _entry(entity, end.key), end.key not in delivered
+            delivered.add(end.key)
+            # An attempt that is repeated finds the entries that the one before has stored for the same batch.
+            is_ours = end.key in new or (entry.batch is not None and entry.batch == self.batch.key)
+            status = Status.PROCESSED if is_first and is_ours else Status.DUPLICATE
+            outputs = entry.to_publish if is_first else ()
+            outcomes.append(self.concluded(end, status, entry.version, outputs))
+        return outcomes
 
-        Costs one request for each 1,000 entities and one for each entity, and one more for each that has old ids.
-        """
-        latest = cut_off(self.clock, older_than)
-        return await count_of_each(
-            self.entities.all_keys(), self.retries, lambda key: self.evict_from(key, latest, dry_run=dry_run)
+    def _as_duplicate(self, business_id: str, key: IdKey, entry: Entry) -> Outcome:
+        return Outcome(
+            Envelope(id_text(key), entry.type, ""),
+            self.handler.name,
+            business_id,
+            Status.DUPLICATE,
+            version=entry.version,
+            outputs=entry.to_publish,
         )
+
+    def _may_finish(self, batch: BatchKey | None) -> bool:
+        """Return whether this batch may finish the entries of a batch; None stands for single messages."""
+        return batch is None or batch == self.batch.key or self._is_over(batch)
+
+    def _is_over(self, batch: BatchKey | None) -> bool:
+        """Return whether a batch will publish no more of its entries: it was published or abandoned."""
+        known = self.batch.open_batches
+        return batch is not None and known is not None and known.is_finished(*batch)
 
     # The hooks, in which the algorithms differ.
 
@@ -180,15 +335,8 @@ class OutboxAlgorithm(ABC):
         return [self.table]
 
     async def known_elsewhere(self, entity: Entity, message: Prepared) -> Outcome | None:
-        """Return the outcome of a message that was finished, None when only its entity can tell.
-
-        Asked after the entity was loaded: asked before, it could miss a message that another attempt is finishing.
-        """
+        """Return the outcome of a message that was finished, None when only its entity can tell."""
         return None
-
-    async def is_finished(self, entity: Entity, message_id: IdKey) -> bool:
-        """Say whether a message with an entry was finished, so that only its entry is left."""
-        return False
 
     async def make_ready(self, entity: Entity, attempts: Mapping[IdKey, str]) -> Entity:
         """Do what must be done before the outputs of messages can be published, and return the entity as it is then.
@@ -198,13 +346,91 @@ class OutboxAlgorithm(ABC):
         return entity
 
     @abstractmethod
-    async def finish(self, entity: Entity, message_ids: Collection[IdKey]) -> Entity:
+    async def mark_finished(self, entity: Entity, message_ids: Collection[IdKey]) -> Entity:
         """Mark messages whose outputs were published as done, and return the entity as it is then."""
 
     async def forget(self, entity: Entity, message_ids: Collection[IdKey]) -> Entity:
         """Remove the entries of messages, as far as they are there, and return the entity as it is then."""
         return await self.entities.update(entity, lambda current: current.without(message_ids))
 
+    async def forget_leftover(self, entity: Entity, message: Prepared) -> None:
+        """Remove the entry that a crash left behind of a message that is known elsewhere."""
+        await self.forget(entity, [message.key])
+
     async def evict_from(self, key: str, latest: int, *, dry_run: bool = False) -> int:
         """Forget the messages of one entity that were processed at a time, in microseconds, or before."""
         return 0
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class OutboxOneByOne:
+    """Processes single messages with an algorithm that has an outbox, and publishes their outputs."""
+
+    algorithm: OutboxAlgorithm
+    publish: Publish
+
+    async def process(self, message: Delivery, *, redrive_beside: OpenBatches | None = None) -> Outcome:
+        """Handle a message, publish its outputs, finish it, and return the outcome with what was published.
+
+        A message that was refused before stays so, unless it is redriven; its letter is durable when this returns.
+        """
+        algorithm = self.algorithm
+        message = algorithm.storable(message)
+        if isinstance(message, Outcome) and not has_stream(message):
+            return message
+        if redrive_beside is not None:
+            algorithm = replace(algorithm, batch=algorithm.batch.redriving(redrive_beside))
+        return await until_undisturbed(algorithm.retries, partial(self.attempt, algorithm, message))
+
+    async def attempt(self, algorithm: OutboxAlgorithm, message: Delivery) -> Outcome:
+        """Handle a message as a batch of one, publish, finish."""
+        entity, (outcome,) = await algorithm.attempt(business_id_of(message), [message])
+        if isinstance(message, Outcome) or outcome.is_dead_letter:
+            await publish_all(algorithm.table, self.publish, ())
+        elif outcome.version is None:  # known elsewhere
+            await algorithm.forget_leftover(entity, message)
+        else:
+            await self.publish_outputs(entity, [message.key])
+            if entity.outbox[message.key].batch is None:
+                await algorithm.mark_finished(entity, [message.key])
+        return outcome
+
+    async def publish_outputs(self, entity: Entity, message_ids: Collection[IdKey]) -> None:
+        """Publish the outputs that the entries of messages still have, once what was committed is durable."""
+        outputs = [output for key in message_ids for output in entity.outbox[key].to_publish]
+        await publish_all(self.algorithm.table, self.publish, outputs)
+
+    async def sweep(self, older_than: timedelta = AT_ONCE) -> int:
+        """Publish and finish messages whose worker died. Return how many.
+
+        Costs one request for each 1,000 entities, and one for each entity that has something left.
+        """
+        latest, algorithm = cut_off(self.algorithm.clock, older_than), self.algorithm
+        return await count_of_each(
+            algorithm.entities.unfinished(), algorithm.retries, lambda key: self._sweep(key, latest)
+        )
+
+    async def _sweep(self, key: str, latest: int) -> int:
+        entity, left = await self.algorithm.make_unfinished_ready(key, latest)
+        if left:
+            await self.publish_outputs(entity, left)
+            await self.algorithm.mark_finished(entity, left)
+        return len(left)
+
+    async def evict(self, older_than: timedelta, *, dry_run: bool = False) -> int:
+        """Forget the ids of messages processed longer ago than `older_than`. Return how many.
+
+        Costs one request for each 1,000 entities and one for each entity, and one more for each that has old ids.
+        """
+        latest, algorithm = cut_off(self.algorithm.clock, older_than), self.algorithm
+        return await count_of_each(
+            algorithm.entities.all_keys(),
+            algorithm.retries,
+            lambda key: algorithm.evict_from(key, latest, dry_run=dry_run),
+        )
+
+
+def _entry(entity: Entity, key: IdKey) -> Entry:
+    if key not in entity.outbox:
+        raise ConcurrencyConflictError(entity.key, "its message was finished since it was read")
+    return entity.outbox[key]

@@ -16,7 +16,6 @@ from dataclasses import dataclass
 
 from runtime.algorithms.outbox.algorithm import OutboxAlgorithm
 from runtime.algorithms.outbox.entity import Entity
-from runtime.batches.open_batches import BatchKey
 from runtime.messages.deliveries import Prepared
 from runtime.messages.message_ids import IdKey
 from runtime.messages.outcome import Outcome
@@ -32,16 +31,14 @@ class Outbox(OutboxAlgorithm):
 
     name: str = "outbox"
 
-    def invoke(
-        self, entity: Entity, message: Prepared, attempt: str, batch: BatchKey | None = None
-    ) -> Entity | Outcome:
+    def invoke(self, entity: Entity, message: Prepared, attempt: str) -> Entity | Outcome:
         """Invoke the handler; a single message without outputs is finished as soon as it is stored."""
-        changed = super().invoke(entity, message, attempt, batch)
-        if isinstance(changed, Outcome) or batch is not None or changed.outbox[message.key].outputs:
+        changed = super().invoke(entity, message, attempt)
+        if isinstance(changed, Outcome) or self.batch.batch_id or changed.outbox[message.key].outputs:
             return changed
         return changed.finished([message.key])
 
-    async def finish(self, entity: Entity, message_ids: Collection[IdKey]) -> Entity:
+    async def mark_finished(self, entity: Entity, message_ids: Collection[IdKey]) -> Entity:
         """Remove the outputs of messages from their entries, and keep the ids. Costs one request."""
         return await self.entities.update(entity, lambda current: current.finished(message_ids))
 

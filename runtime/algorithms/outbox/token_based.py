@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import timedelta
 from functools import partial
 
 from eventstore import ConcurrencyConflictError, Table
@@ -23,9 +22,7 @@ from runtime.algorithms.outbox.algorithm import OutboxAlgorithm
 from runtime.algorithms.outbox.entity import Entity
 from runtime.algorithms.outbox.entry import Entry
 from runtime.algorithms.outbox.entry_tokens import EntryTokens
-from runtime.algorithms.outbox.invoking import concluded, if_it_fits, refused
 from runtime.algorithms.outbox.tokens import TokenStore, token_of
-from runtime.batches.open_batches import BatchKey
 from runtime.messages.deliveries import Prepared
 from runtime.messages.message_ids import IdKey
 from runtime.messages.outcome import Outcome, Reason, Status
@@ -58,40 +55,31 @@ class TokenBased(OutboxAlgorithm):
         """
         token = token_of(message.envelope, self.handler.name)
         if token is None:
-            return refused(self.handler, message, Reason.INVALID_ENVELOPE, _NO_TOKEN)
+            return self.refused(message, Reason.INVALID_ENVELOPE, _NO_TOKEN)
         if not await self.tokens.exists(token):
-            return concluded(self.handler, message, Status.DUPLICATE)
+            return self.concluded(message, Status.DUPLICATE)
         entry = entity.outbox.get(message.key)
         if entry is not None and _tokens(entry).incoming != token:
             await self.table.barrier()
             await self.tokens.delete(token)
         return None
 
-    async def return_early(self, entity: Entity, message: Prepared, known: Outcome) -> Outcome:
-        """Return the outcome of a message whose token is gone, and remove the entry that came with this token."""
+    async def forget_leftover(self, entity: Entity, message: Prepared) -> None:
+        """Remove the entry of a message whose token is gone, if it came with this token."""
         entry = entity.outbox.get(message.key)
-        if entry is None or _tokens(entry).incoming != token_of(message.envelope, self.handler.name):
-            return known
-        return await super().return_early(entity, message, known)
+        if entry is not None and _tokens(entry).incoming == token_of(message.envelope, self.handler.name):
+            await super().forget_leftover(entity, message)
 
-    async def is_finished(self, entity: Entity, message_id: IdKey) -> bool:
-        """Say whether the token of a message is gone. Costs one request."""
-        return not await self.tokens.exists(_tokens(entity.outbox[message_id]).incoming)
-
-    def invoke(
-        self, entity: Entity, message: Prepared, attempt: str, batch: BatchKey | None = None
-    ) -> Entity | Outcome:
+    def invoke(self, entity: Entity, message: Prepared, attempt: str) -> Entity | Outcome:
         """Invoke the handler, and register the id of this attempt in the entry."""
         token = token_of(message.envelope, self.handler.name)
-        changed = super().invoke(entity, message, attempt, batch)
+        changed = super().invoke(entity, message, attempt)
         if token is None or isinstance(changed, Outcome):
             return changed
         entry = changed.outbox[message.key]
         recipients = tuple(tuple(self.recipients(output.type)) for output in entry.outputs or ())
         tokens = EntryTokens(token, recipients).registered(attempt)
-        return if_it_fits(
-            self.handler, changed.with_entry(message.key, replace(entry, tokens=tokens)), message
-        )
+        return self.if_it_fits(changed.with_entry(message.key, replace(entry, tokens=tokens)), message)
 
     async def make_ready(self, entity: Entity, attempts: Mapping[IdKey, str]) -> Entity:
         """Create tokens for the outputs of messages and commit them, unless those of other attempts are committed.
@@ -110,7 +98,7 @@ class TokenBased(OutboxAlgorithm):
             await self.tokens.flush()
         return await self.entities.update(entity, partial(_committed, undecided))
 
-    async def finish(self, entity: Entity, message_ids: Collection[IdKey]) -> Entity:
+    async def mark_finished(self, entity: Entity, message_ids: Collection[IdKey]) -> Entity:
         """Delete the tokens of messages, and then all that is left of these messages. Costs two requests or more."""
         done = [key for key in message_ids if key in entity.outbox]
         for message_id in done:
@@ -130,10 +118,6 @@ class TokenBased(OutboxAlgorithm):
                 await self.tokens.delete(garbage)
         await self.tokens.flush()
         return await super().forget(entity, message_ids)
-
-    async def evict(self, older_than: timedelta, *, dry_run: bool = False) -> int:
-        """Return 0: nothing is kept of messages that were finished."""
-        return 0
 
 
 def _undecided(entity: Entity, message_ids: Collection[IdKey]) -> list[IdKey]:

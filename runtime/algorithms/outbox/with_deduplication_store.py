@@ -19,7 +19,6 @@ from eventstore import Table
 from runtime.algorithms.outbox.algorithm import OutboxAlgorithm
 from runtime.algorithms.outbox.deduplication_store import DeduplicationStore
 from runtime.algorithms.outbox.entity import Entity
-from runtime.algorithms.outbox.invoking import concluded, id_reused
 from runtime.messages.copies import is_copy
 from runtime.messages.deliveries import Prepared
 from runtime.messages.message_ids import IdKey
@@ -47,14 +46,10 @@ class OutboxWithDeduplicationStore(OutboxAlgorithm):
         if fingerprint is None:
             return None
         if not is_copy(message, fingerprint):
-            return id_reused(self.handler, message)
-        return concluded(self.handler, message, Status.DUPLICATE)
+            return self.id_reused(message)
+        return self.concluded(message, Status.DUPLICATE)
 
-    async def is_finished(self, entity: Entity, message_id: IdKey) -> bool:
-        """Say whether the id of a message is in the store. Costs one request."""
-        return await self.store.find(entity.key, message_id) is not None
-
-    async def finish(self, entity: Entity, message_ids: Collection[IdKey]) -> Entity:
+    async def mark_finished(self, entity: Entity, message_ids: Collection[IdKey]) -> Entity:
         """Add messages to the store, and only then remove them from the entity. Costs two requests."""
         done = {key: entity.outbox[key].fingerprint for key in message_ids if key in entity.outbox}
         await self.store.add(entity.key, done)

@@ -1,36 +1,27 @@
-"""Chains: a handler invoked on the messages of a stream one after another, each on the state that the one before left.
+"""Chains: new messages of a stream handled one after another, each on the state that the one before left.
 
-A batch spends most of its time in this loop.
+A batch spends most of its time in this loop. What is to be noted of each message is noted for all when the chain ends.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from functools import lru_cache
+from collections.abc import Mapping
+from functools import lru_cache, partial
 from typing import NamedTuple
 
-from handlers import Context, Message, Published, State
+from handlers import Context
 from handlers.app import HandlerDefinition
-from handlers.context import OutputRoom
-from handlers.documents import NewDocument
 from handlers.route import Method
-from runtime.algorithms.invocation import settle
-from runtime.clock import Clock, system_clock
-from runtime.messages.outcome import Outcome
+from runtime.algorithms.invocation import failure_of, settle
+from runtime.algorithms.state_based.transaction import Transaction
+from runtime.batches.context import BatchContext
+from runtime.blame import is_from_outside
+from runtime.clock import Clock
+from runtime.documents.names import object_folder
+from runtime.messages.outcome import Reason
 from runtime.storage import limits
 from runtime.storage.columns import size_beside_state
 from runtime.storage.new_versions import MadeColumns
-
-
-class Rows(NamedTuple):
-    """The columns of deliveries that a chain needs, and which rows of them it is to handle."""
-
-    message_ids: Sequence[str]
-    types: Sequence[str]
-    headers: Sequence[Mapping[str, str] | None]
-    messages: Sequence[Message | Outcome]
-    first: int
-    end: int
 
 
 class Way(NamedTuple):
@@ -41,154 +32,102 @@ class Way(NamedTuple):
     size: int
 
 
-class Known(NamedTuple):
-    """A message that made a version before, and what a replay of it needs.
+class Failure(NamedTuple):
+    """Why a new message makes no version, and its position."""
 
-    `now`, `headers` and `captured` are those that were recorded, `before` is the encoded state that it was handled on.
-    """
-
-    message_id: str
-    method: Method
-    message: Message
-    now: int
-    headers: Mapping[str, str] | None
-    captured: Mapping[str, bytes] | None
-    before: bytes
-
-
-class Progress:
-    """How far a chain is: the newest `state`, its encoded bytes `before`, when it was made, its version's `number`.
-
-    `made` and `afters` are the versions made since, and the encoded states after them; they take `size` bytes raw.
-    `documents` are those of the last message, and `excess` is the size of a version that is too large to be stored.
-    `is_calling` says that a handler is running, or that what it did is being looked at: an error is the user's then.
-    """
-
-    __slots__ = ("afters", "before", "documents", "excess", "is_calling", "last_now", "made", "number",
-                 "size", "state")  # fmt: skip
-
-    def __init__(self, state: State, before: bytes, last_now: int, number: int) -> None:
-        self.state = state
-        self.before = before
-        self.last_now = last_now
-        self.number = number
-        self.made = MadeColumns()
-        self.afters: list[bytes] = []
-        self.size = 0
-        self.documents: Sequence[NewDocument] = ()
-        self.excess = 0
-        self.is_calling = False
-
-
-class Replays:
-    """What replays gave: the encoded states after them, what was published; the last `state`, and its bytes `before`.
-
-    `error` says why the next one failed, None when none did; `is_calling` is that of `Progress`.
-    """
-
-    __slots__ = ("afters", "before", "error", "is_calling", "published", "state")
-
-    def __init__(self) -> None:
-        self.state: State | None = None
-        self.before = b""
-        self.afters: list[bytes] = []
-        self.published: list[Sequence[Published]] = []
-        self.error: Exception | None = None
-        self.is_calling = False
+    position: int
+    reason: Reason
+    error: str
 
 
 class Chain:
-    """Invokes a handler on the messages of one stream."""
+    """Handles the new messages of one stream."""
 
     def __init__(
-        self,
-        handler: HandlerDefinition,
-        business_id: str,
-        clock: Clock = system_clock,
-        room: OutputRoom | None = None,
+        self, handler: HandlerDefinition, clock: Clock, batch: BatchContext, business_id: str
     ) -> None:
         self._handler = handler
         self._business_id = business_id
         self._clock = clock
-        self._room = room
+        self._room = batch.limits.room
         self._ways = _ways(handler)
+        self._context: Context | None = None
+        """That of the call under way. An error is the handler's as long as there is one."""
 
-    def handle(self, progress: Progress, rows: Rows, size: int, place: str | None = None) -> None:
-        """Handle messages until there are no more, their versions take `size` bytes, or one has made documents.
+    def handle(self, transaction: Transaction, first: int, end: int) -> Failure | None:
+        """Handle the messages from position `first` on, up to `end`, and add the versions that they make.
 
-        `place` begins the names of their documents, None when there is no store for them. Ends too before a version
-        that is too large. Raises what a handler raises, and what is wrong with what it returns.
+        Ends before when the transaction has no room for more at once, when documents were made, and when a message
+        makes no version: then returns why.
         """
-        handler, clock, ways = self._handler, self._clock, self._ways
-        made, afters = progress.made, progress.afters
-        part = slice(rows.first, rows.end)
-        columns = zip(range(rows.first, rows.end), *[column[part] for column in rows[:4]], strict=True)
-        for position, message_id, type_, headers, message in columns:
-            state, before = progress.state, progress.before
-            method, revision, beside = ways[type_]
-            now = max(clock(), progress.last_now)
-            context = Context(
-                handler.name,
-                self._business_id,
-                message_id,
-                now,
-                headers,
-                place=place and f"{place}-{progress.number + len(made) + 1}",
-                draw_key=handler.draw_key,
-                room=self._room,
-            )
-            values = list(state.__dict__.values())
-            progress.is_calling = True
-            returned = method(state, message, context)
-            returned, after = settle(handler, method, state, values, before, returned, context)
-            published, captured, documents = context.published, context.captured, context.documents
-            progress.is_calling = False
-            if headers or captured:
-                beside = size_beside_state(type_, headers, captured)
-            if max(len(after), beside) > limits.MAX_STATE_BYTES:
-                progress.excess = max(len(after), beside)
-                return
-            made.positions.append(position)
-            made.nows.append(now)
-            made.revisions.append(revision)
-            made.captured.append(captured or None)
-            made.published.append(published)
-            afters.append(after)
-            progress.size += beside if after == before else beside + len(after)
-            progress.state, progress.before, progress.last_now = returned, after, now
-            if documents or progress.size >= size:
-                progress.documents = documents
-                return
+        run = partial(self._handle, transaction, first, end)
+        return self._handler.supervision.call(run, lambda: self._context)
 
-    def replay(self, replays: Replays, known: Sequence[Known]) -> None:
-        """Handle messages as they were handled first, each on the state before its own version.
+    def _handle(self, transaction: Transaction, first: int, end: int) -> Failure | None:
+        handler, business_id, clock, ways = self._handler, self._business_id, self._clock, self._ways
+        draw_key, output_room, max_bytes = handler.draw_key, self._room, limits.MAX_STATE_BYTES
+        state, before, last_now = transaction.state, transaction.before, transaction.last_now
+        place = transaction.attempt and self._place(transaction.attempt)
+        room = transaction.room()
+        made, afters, documents, failure, size = MadeColumns(), list[bytes](), [], None, 0
+        part = slice(first, min(end, first + room.versions))
+        envelopes = transaction.deliveries.envelopes
+        columns = (envelopes.message_ids, envelopes.types, envelopes.headers, transaction.deliveries.messages)
+        try:
+            for message_id, type_, headers, message in zip(*[each[part] for each in columns], strict=True):
+                method, revision, beside = ways[type_]
+                now = max(clock(), last_now)
+                self._context = context = Context(
+                    handler.name,
+                    business_id,
+                    message_id,
+                    now,
+                    headers,
+                    room=output_room,
+                    place=place and f"{place}-{transaction.number + len(made) + 1}",
+                    draw_key=draw_key,
+                )
+                values = list(state.__dict__.values())
+                returned = method(state, message, context)
+                returned, after = settle(handler, method, state, values, before, returned, context)
+                published, captured, documents = context.published, context.captured, context.documents
+                self._context = None
+                if headers or captured:
+                    beside = size_beside_state(type_, headers, captured)
+                if len(after) > max_bytes or beside > max_bytes:
+                    failure = _too_large(first + len(afters), max(len(after), beside))
+                    break
+                made.nows.append(now)
+                made.revisions.append(revision)
+                made.captured.append(captured or None)
+                made.published.append(published)
+                afters.append(after)
+                size += beside if after == before else beside + len(after)
+                state, before, last_now = returned, after, now
+                if documents or size >= room.size:
+                    break
+        except BaseException as error:
+            called, self._context = self._context, None
+            if called is None or is_from_outside(error):
+                raise
+            failed = failure_of(called.exceeded or error)
+            failure, documents = Failure(first + len(afters), failed.reason, str(failed)), []
+            # The handler may have changed the state before it failed.
+            state = handler.codec.reread(before)
+        made.positions = list(range(first, first + len(afters)))
+        transaction.extend(made, afters, size, state)
+        if documents and failure is None:
+            transaction.add_documents(documents)
+        return failure
 
-        Raises what a handler raises, what is wrong with what it returns, and `CodecError` for a state that cannot be
-        read.
-        """
-        handler = self._handler
-        for message_id, method, message, now, headers, captured, before in known:
-            state = replays.state
-            if state is None or replays.before != before:
-                state = handler.codec.reread(before)
-            context = Context(
-                handler.name,
-                self._business_id,
-                message_id,
-                now,
-                headers,
-                recorded=captured or {},
-                draw_key=handler.draw_key,
-            )
-            values = list(state.__dict__.values())
-            replays.is_calling = True
-            returned = method(state, message, context)
-            returned, after = settle(handler, method, state, values, before, returned, context)
-            published = context.published
-            replays.is_calling = False
-            replays.state, replays.before = returned, after
-            replays.afters.append(after)
-            replays.published.append(published)
+    def _place(self, attempt: str) -> str:
+        """Return what the names of the documents of an attempt begin with."""
+        return f"{object_folder(self._handler.name, self._business_id)}/{attempt}"
+
+
+def _too_large(position: int, size: int) -> Failure:
+    problem = f"The version would take {size} bytes; up to {limits.MAX_STATE_BYTES} can be stored."
+    return Failure(position, Reason.STATE_TOO_LARGE, problem)
 
 
 @lru_cache(maxsize=64)

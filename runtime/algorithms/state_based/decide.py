@@ -14,8 +14,8 @@ from handlers import CodecError, Published
 from handlers.app import HandlerDefinition
 from runtime.algorithms.invocation import HandlerFailedError
 from runtime.algorithms.refusals import decided_before
+from runtime.algorithms.state_based.chain import Chain
 from runtime.algorithms.state_based.difference import Difference
-from runtime.algorithms.state_based.handling import Handling
 from runtime.algorithms.state_based.replay import (
     IN_A_ROW,
     Copy,
@@ -55,7 +55,7 @@ class Decider:
         self._clock = clock
         self._batch = batch
         self._business_id = business_id
-        self._handling = Handling(handler, clock, batch, business_id)
+        self._chain = Chain(handler, clock, batch, business_id)
         self._replayer = Replayer(handler, business_id)
 
     def decide(self, transaction: Transaction) -> None:
@@ -140,7 +140,7 @@ class Decider:
 
     def _handle(self, first: int, end: int, transaction: Transaction) -> None:
         """Handle new messages on the newest state, and add the versions that they make."""
-        failure = self._handling.handle(transaction, first, end)
+        failure = self._chain.handle(transaction, first, end)
         if failure is not None:
             position, reason, error = failure
             refused = self._dead_letter(transaction.deliveries.envelopes[position], reason, error)

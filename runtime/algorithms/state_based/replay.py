@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import NamedTuple
 
-from handlers import CodecError, Context, Message, Published
+from handlers import CodecError, Context, Message, Published, State
 from handlers.app import HandlerDefinition
 from handlers.route import Route
-from runtime.algorithms.invocation import HandlerFailedError, failure_of, invoke_handler
-from runtime.algorithms.state_based.chain import Chain, Known, Replays
+from runtime.algorithms.invocation import HandlerFailedError, failure_of, invoke_handler, settle
 from runtime.algorithms.state_based.difference import Difference, compare_outputs, compare_states
 from runtime.blame import is_from_outside
 from runtime.messages.digests import digest_outputs, digest_state, digests_of_outputs, digests_of_states
@@ -46,13 +46,26 @@ class Copy(NamedTuple):
     version: Version
 
 
+class Replays:
+    """What replays in a row gave: the encoded states after them, and what was published.
+
+    `error` says why the next one failed, None when none did.
+    """
+
+    def __init__(self) -> None:
+        self.afters: list[bytes] = []
+        self.published: list[Sequence[Published]] = []
+        self.error: HandlerFailedError | CodecError | None = None
+
+
 class Replayer:
     """Handles known messages of one stream again."""
 
     def __init__(self, handler: HandlerDefinition, business_id: str) -> None:
         self._handler = handler
         self._business_id = business_id
-        self._chain = Chain(handler, business_id)
+        self._context: Context | None = None
+        """That of the call under way. An error is the handler's as long as there is one."""
 
     def replay_all(self, copies: Sequence[Copy]) -> Replays:
         """Handle known messages in a row, as `replay` does, up to the first whose replay fails.
@@ -60,26 +73,37 @@ class Replayer:
         Ends before a version of another schema version or revision than today's code makes: `replay` knows these.
         """
         replays = Replays()
+        run = partial(self._replay_all, copies, replays)
         try:
-            self._chain.replay(replays, list(self._ready(copies)))
-        except CodecError as error:
-            replays.error = failure_of(error) if replays.is_calling else error
+            self._handler.supervision.call(run, lambda: self._context)
         except BaseException as error:
-            if not replays.is_calling or is_from_outside(error):
+            called, self._context = self._context, None
+            if called is not None and not is_from_outside(error):
+                replays.error = failure_of(called.exceeded or error)
+            elif isinstance(error, CodecError):
+                replays.error = error
+            else:
                 raise
-            replays.error = failure_of(error)
         return replays
 
-    def _ready(self, copies: Iterable[Copy]) -> Iterator[Known]:
-        """Give what replays need, up to the first of a version that today's code did not make as it is."""
+    def _replay_all(self, copies: Sequence[Copy], replays: Replays) -> None:
+        codec = self._handler.codec
+        state: State | None = None
+        encoded = b""
         for message_id, route, message, version in copies:
-            record = version.record
-            method = route.revisions.get(record.revision)
-            if method is None or version.schema != self._handler.codec.version:
+            method, before = route.revisions.get(version.record.revision), version.before
+            if method is None or version.schema != codec.version:
                 return
-            yield Known(
-                message_id, method, message, record.now, record.headers, record.captured, version.before
-            )
+            if state is None or encoded != before:
+                state = codec.reread(before)
+            self._context = context = self._recorded(message_id, version)
+            values = list(state.__dict__.values())
+            returned = method(state, message, context)
+            state, encoded = settle(self._handler, method, state, values, before, returned, context)
+            published = context.published
+            self._context = None
+            replays.afters.append(encoded)
+            replays.published.append(published)
 
     def replay(self, message_id: str, route: Route, message: Message, known: Version) -> Replayed:
         """Handle a known message as it was handled first: same state, clock, captured values, revision.
@@ -92,19 +116,24 @@ class Replayer:
             problem = f"Revision {record.revision} of {handler.name} for {record.type} is no longer there."
             raise RevisionGoneError(problem)
         before = handler.codec.upcast(known.before, known.schema)
-        context = Context(
-            handler.name,
+        context = self._recorded(message_id, known)
+        _, after = invoke_handler(
+            handler, method, handler.codec.reread(before), before, message=message, context=context
+        )
+        return Replayed(after, context.published)
+
+    def _recorded(self, message_id: str, known: Version) -> Context:
+        """Return the context that a message was handled in first."""
+        record = known.record
+        return Context(
+            self._handler.name,
             self._business_id,
             message_id,
             record.now,
             record.headers,
             recorded=record.captured or {},
-            draw_key=handler.draw_key,
+            draw_key=self._handler.draw_key,
         )
-        _, after = invoke_handler(
-            handler, method, handler.codec.reread(before), before, message=message, context=context
-        )
-        return Replayed(after, context.published)
 
 
 def meets_digests(replays: Replays, versions: Sequence[Version]) -> Iterator[bool]:

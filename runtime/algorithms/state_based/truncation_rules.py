@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
+from pathlib import Path
+from typing import Any
 
 from runtime.batches.open_batches import OpenBatches
 from runtime.errors import UsageError
@@ -37,6 +40,145 @@ class HeldBy(StrEnum):
     """One of its rows cannot be read: nothing is cut of it."""
 
 
+def option(text: str, **details: object) -> Mapping[str, Any]:
+    """Return the metadata of a field that the command line takes too: one line of help, and details of the option.
+
+    The details are a `metavar`, a `min`, and `parse="duration"` for microseconds.
+    """
+    return {"help": text, **details}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyRules:
+    """What may be cut, as policies say it too. Times are microseconds. A version goes only when every rule lets it."""
+
+    older_than: int | None = field(
+        default=None,
+        metadata=option("Cut versions older than 7d, 24h, 2w ...", parse="duration", metavar="AGE"),
+    )
+    keep_last: int | None = field(
+        default=None, metadata=option("Cut all but the newest N versions of each stream.", metavar="N", min=1)
+    )
+    redelivery_window: int = field(
+        default=0,
+        metadata=option(
+            "How much later than its first copy a broker may stamp another one, for logs whose broker does; moves the "
+            "horizon on by as much.",
+            parse="duration",
+            metavar="TIME",
+        ),
+    )
+    allow_undated: bool = field(
+        default=False,
+        metadata=option(
+            "Cut versions without enqueued_at too; every unknown message without one is too late there afterwards."
+        ),
+    )
+    acknowledged_after: int | None = field(
+        default=None,
+        metadata=option(
+            "Promise that the queue has no single message any more that was handled longer ago: then its outputs are "
+            "published, and its version may be cut.",
+            parse="duration",
+            metavar="AGE",
+        ),
+    )
+
+    def as_of(self, now: int, open_batches: OpenBatches) -> TruncationRules:
+        """Return the rules of a truncation that begins now.
+
+        Raises `UsageError` when neither an age nor a number is given, or the age is below a day and not allowed to be.
+        """
+        return self._as_of(now, open_batches)
+
+    def _as_of(
+        self, now: int, open_batches: OpenBatches, *, allow_young: bool = False, give_up: int | None = None
+    ) -> TruncationRules:
+        age, window = self.older_than, self.redelivery_window
+        if age is None and self.keep_last is None:
+            raise UsageError("Say what may be cut: --older-than AGE, --keep-last N, or both.")
+        if age is not None and age < MINIMUM_AGE and not allow_young:
+            raise UsageError(
+                "Versions younger than 24h are kept, as their messages may well be redelivered: give an "
+                "--older-than of 24h or more, or add --allow-young."
+            )
+        if not 0 <= window <= _LONGEST_WINDOW:
+            raise UsageError("A redelivery window is between nothing and ten years.")
+        if age is None:
+            age = 0 if allow_young else MINIMUM_AGE
+        return TruncationRules(
+            now - age,
+            self.keep_last or 0,
+            window,
+            self.allow_undated,
+            open_batches,
+            ago(now, self.acknowledged_after),
+            give_up,
+        )
+
+
+def ago(now: int, age: int | None) -> int | None:
+    """Return the time that is an age before now, None for no age."""
+    return None if age is None else now - age
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GivenRules(PolicyRules):
+    """What may be cut by one truncation."""
+
+    allow_young: bool = field(
+        default=False,
+        metadata=option("Cut versions younger than 24h too, whose messages may well be redelivered."),
+    )
+    give_up_letters_older_than: int | None = field(
+        default=None,
+        metadata=option(
+            "Give up letters that were refused longer ago, which hold their streams: they are never redriven.",
+            parse="duration",
+            metavar="AGE",
+        ),
+    )
+
+    @property
+    def is_given(self) -> bool:
+        """Whether anything is said of what may be cut, so that the policies of the table do not count."""
+        flags = (self.redelivery_window, self.allow_undated, self.allow_young)
+        return self.older_than is not None or self.keep_last is not None or any(flags)
+
+    def as_of(self, now: int, open_batches: OpenBatches) -> TruncationRules:
+        """Return the rules of a truncation that begins now. Raises `UsageError` for rules that make no sense."""
+        give_up = ago(now, self.give_up_letters_older_than)
+        return self._as_of(now, open_batches, allow_young=self.allow_young, give_up=give_up)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TruncationChoices(GivenRules):
+    """What one truncation cuts, and how it works."""
+
+    dry_run: bool = field(default=False, metadata=option("Write nothing, and say what would be cut."))
+    take_over: bool = field(
+        default=False,
+        metadata=option("Begin although the lease of another clean-up has not expired; that one stops."),
+    )
+    max_requests_per_second: float | None = field(
+        default=None, metadata=option("All workers together make no more requests.", metavar="N", min=0.1)
+    )
+    report: Path | None = field(
+        default=None,
+        metadata=option(
+            "Write a row for each stream that is cut or held to this new folder, as Parquet.", metavar="DIR"
+        ),
+    )
+    export: Path | None = field(
+        default=None,
+        metadata=option(
+            "Write versions and letters to files in this folder, and cut them once those were read back.",
+            metavar="DIR",
+            file_okay=False,
+        ),
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class TruncationRules:
     """When a version may go. Times are microseconds.
@@ -58,45 +200,12 @@ class TruncationRules:
     give_up: int | None = None
 
     @classmethod
-    def of(
-        cls,
-        now: int,
-        open_batches: OpenBatches,
-        *,
-        older_than: int | None = None,
-        keep_last: int | None = None,
-        redelivery_window: int = 0,
-        allow_undated: bool = False,
-        allow_young: bool = False,
-        acknowledged_after: int | None = None,
-        give_up_letters_older_than: int | None = None,
-    ) -> TruncationRules:
-        """Make the rules of a truncation that begins `now`.
-
-        Raises `UsageError` when neither an age nor a number is given, or the age is below a day and not
-        allowed to be.
-        """
-        if older_than is None and keep_last is None:
-            message = "Say what may be cut: --older-than AGE, --keep-last N, or both."
-            raise UsageError(message)
-        if older_than is not None and older_than < MINIMUM_AGE and not allow_young:
-            message = (
-                "Versions younger than 24h are kept, as their messages may well be redelivered: give an "
-                "--older-than of 24h or more, or add --allow-young."
-            )
-            raise UsageError(message)
-        if not 0 <= redelivery_window <= _LONGEST_WINDOW:
-            message = "A redelivery window is between nothing and ten years."
-            raise UsageError(message)
-        age = older_than if older_than is not None else (0 if allow_young else MINIMUM_AGE)
-        acknowledged = None if acknowledged_after is None else now - acknowledged_after
-        give_up = None if give_up_letters_older_than is None else now - give_up_letters_older_than
-        return cls(
-            now - age, keep_last or 0, redelivery_window, allow_undated, open_batches, acknowledged, give_up
-        )
+    def of(cls, now: int, open_batches: OpenBatches, **given: Any) -> TruncationRules:  # noqa: ANN401 - fields
+        """Return the rules, given by the fields of `GivenRules`, of a truncation that begins now."""
+        return GivenRules(**given).as_of(now, open_batches)
 
     def is_due(self, run: RunIndex, versions: int) -> bool:
-        """Say whether all versions of a run are old enough, and more than those to be kept."""
+        """Return whether all versions of a run are old enough, and more than those to be kept."""
         return (
             run.last <= versions - self.keep_last
             and run.written_at < self.cut_off
@@ -120,7 +229,7 @@ class TruncationRules:
         return None
 
     def is_held_by_letter(self, run: RunIndex, waiting: Waiting) -> bool:
-        """Say whether a letter that waits would be too late without a run, and could not be redriven."""
+        """Return whether a letter that waits would be too late without a run, and could not be redriven."""
         if run.undated and waiting.undated:
             return True
         if run.newest is None or waiting.oldest is None:
@@ -128,7 +237,7 @@ class TruncationRules:
         return run.newest + self.redelivery_window >= waiting.oldest
 
     def is_acknowledged(self, commit: Commit) -> bool:
-        """Say whether somebody vouches for the outputs of a commit: a batch, a consumer, or the operator."""
+        """Return whether somebody vouches for the outputs of a commit: a batch, a consumer, or the operator."""
         if commit.batch is not None:
             return True
         if commit.number is not None and self.open_batches.is_finished(None, commit.number):

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from functools import partial
 from typing import Annotated
 
 import typer
 
-from eventstore import connect
 from runtime.cleanup.checking import Checked, check_table
 from runtime.cli.console import Screen
 from runtime.cli.failures import FAILED
-from runtime.cli.masters import place_of_work
-from runtime.cli.options import AsJson, Limit, LogFile, OnSpark, Remote, StoreUrl, TableName
+from runtime.cli.option_groups import ScanOptions
+from runtime.cli.options import AsJson, Limit, StoreUrl, TableName
 from runtime.cli.places import Place
 from runtime.cli.reports.tables import counted, make_table
-from runtime.cli.sessions import working
-from runtime.cli.stores import check_table as check_place
-from runtime.cli.stores import on_table
 
 Repair = Annotated[
     bool,
@@ -26,7 +22,6 @@ Repair = Annotated[
         help="Rebuild what is derived from other rows: the index of message ids, counts, markers.",
     ),
 ]
-_STOPPED = "Stopped. What was repaired stays so: run the same command again for the rest."
 
 
 def check(
@@ -34,9 +29,7 @@ def check(
     store: StoreUrl,
     table: TableName,
     repair: Repair = False,
-    master: OnSpark = None,
-    remote: Remote = None,
-    log_file: LogFile = None,
+    scan: ScanOptions,
     limit: Limit = 50,
     as_json: AsJson = False,
 ) -> None:
@@ -52,12 +45,14 @@ def check(
     or --remote the table is split by its keys, which costs two more for each 1,000 objects, and checked on all workers.
     The exit code is 1 when something is damaged.
     """
-    place = place_of_work(master, remote)
-    if place is None:
-        found = on_table(store, table, lambda opened: check_table(opened, repair=repair))
-    else:
-        check_place(store, table)
-        found = _on_spark(Place(store, table), place, log_file, repair=repair)
+    found = Checked()
+    scan.scan(
+        Place(store, table),
+        partial(check_table, repair=repair),
+        lambda document: found.update(Checked.of(document)),
+        step="Checking",
+        stopped="Stopped. What was repaired stays so: run the same command again for the rest.",
+    )
     screen = Screen(as_json)
     screen.give(found.document())
     screen.show(f"{counted(found.rows, 'row')} of {counted(found.streams, 'stream')} and others were read.")
@@ -69,15 +64,3 @@ def check(
         return
     screen.note(f"{counted(found.damaged, 'fault')}. Restore what --repair cannot rebuild from an export.")
     raise typer.Exit(FAILED)
-
-
-def _on_spark(states: Place, master: str, log_file: Path | None, *, repair: bool) -> Checked:
-    from runtime.spark.check import check_on_spark
-    from runtime.spark.workers.connection import TablePlace, check_scope
-
-    check_scope(connect(states.store).scope, master)
-    with working(master, log_file, when_stopped=_STOPPED) as (spark, progress):
-        progress.step("Checking")
-        found = check_on_spark(spark, TablePlace(*states), repair=repair)
-        progress.done()
-        return found

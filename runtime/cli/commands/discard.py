@@ -12,16 +12,7 @@ from runtime.algorithms.letters.discarding import discard as give_up
 from runtime.algorithms.letters.reading import find_letters
 from runtime.algorithms.letters.selection import Selection
 from runtime.cli.console import Screen
-from runtime.cli.letter_selection import (
-    AgeOption,
-    AllOption,
-    HandlerOption,
-    MessageOption,
-    ReasonOption,
-    StreamOption,
-    check_chosen,
-    make_selection,
-)
+from runtime.cli.letter_selection import AllOption, LetterOptions
 from runtime.cli.options import AsJson, StoreUrl, TableName
 from runtime.cli.reports.letters import LettersReport
 from runtime.cli.reports.tables import counted
@@ -37,11 +28,7 @@ def discard(
     *,
     store: StoreUrl,
     table: TableName,
-    message: MessageOption = None,
-    reason: ReasonOption = None,
-    handler: HandlerOption = None,
-    stream: StreamOption = None,
-    older_than: AgeOption = None,
+    chosen: LetterOptions,
     all_: AllOption = False,
     yes: Yes = False,
     dry_run: DryRun = False,
@@ -56,8 +43,7 @@ def discard(
     parks its stream is free once that is discarded: redrive it, or discard it too. It costs what `consistent letters`
     does, and a query and a transaction for each stream that has such letters.
     """
-    selection = make_selection(message, reason, handler, stream, older_than)
-    check_chosen(selection, is_enough=all_)
+    selection = chosen.selection(must_choose=not all_)
     screen = Screen(as_json)
     report = on_table(store, table, lambda opened: _look(opened, selection))
     screen.show(*report.parts(grouped=True))

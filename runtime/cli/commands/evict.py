@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from datetime import timedelta
 from enum import StrEnum
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -17,21 +16,17 @@ from runtime.batches.ledger import Ledger
 from runtime.cli.apps import load_app
 from runtime.cli.console import Screen
 from runtime.cli.durations import parse_duration
-from runtime.cli.masters import place_of_work
+from runtime.cli.option_groups import ScanOptions
 from runtime.cli.options import (
     AppSpec,
     AsJson,
     DeduplicationStoreUrl,
     DeduplicationTableName,
-    LogFile,
-    OnSpark,
-    Remote,
     StoreUrl,
     TableName,
 )
 from runtime.cli.places import Named, Place, check_named
 from runtime.cli.reports.tables import counted
-from runtime.cli.sessions import working
 from runtime.cli.stores import check_table
 from runtime.clock import system_clock
 from runtime.processor import Processor
@@ -73,9 +68,7 @@ def evict(
     deduplication_store: DeduplicationStoreUrl = None,
     deduplication_table: DeduplicationTableName = None,
     dry_run: DryRun = False,
-    master: OnSpark = None,
-    remote: Remote = None,
-    log_file: LogFile = None,
+    scan: ScanOptions,
     as_json: AsJson = False,
 ) -> None:
     r"""Forget messages that were processed longer ago, in outboxes or in the de-duplication store.
@@ -98,13 +91,24 @@ def evict(
     age = timedelta(microseconds=older_than)
     screen = Screen(as_json)
     asyncio.run(_check_algorithm(algorithm, states, ids))
-    work = place_of_work(master, remote)
-    if work:
-        forgotten = _on_spark(
-            loaded, algorithm, states, ids, age, master=work, log_file=log_file, dry_run=dry_run
-        )
-    else:
+    if scan.place is None:
         forgotten = asyncio.run(_evict(loaded, algorithm, states, ids, age, dry_run=dry_run))
+    else:
+        step = "Looking through the entities" if dry_run else "Forgetting"
+        stopped = "Stopped. What was forgotten stays so: run it again to finish."
+        with scan.on_spark(step, stopped, states, ids) as spark:
+            from runtime.spark.evict import evict as evict_on_spark
+            from runtime.spark.workers.connection import TablePlace
+
+            forgotten = evict_on_spark(
+                spark,
+                loaded,
+                TablePlace(*states),
+                age,
+                algorithm=algorithm.value,
+                ids=None if ids == states else TablePlace(*ids),
+                dry_run=dry_run,
+            )
     screen.give({"dry_run": dry_run, "older_than_seconds": age.total_seconds(), "forgotten": forgotten})
     screen.show(_said(forgotten, dry_run=dry_run))
 
@@ -143,36 +147,3 @@ async def _evict(
             deduplication_store=await other.table(ids.table) if ids != states else None,
         )
         return await processor.evict(older_than, dry_run=dry_run)
-
-
-def _on_spark(
-    app: App,
-    algorithm: KeptByAge,
-    states: Place,
-    ids: Place,
-    older_than: timedelta,
-    *,
-    master: str,
-    log_file: Path | None,
-    dry_run: bool,
-) -> int:
-    from runtime.spark.evict import evict as forget
-    from runtime.spark.workers.connection import TablePlace, check_scope
-
-    for each in (states, ids):
-        check_scope(connect(each.store).scope, master)
-    elsewhere = None if ids == states else TablePlace(*ids)
-    stopped = "Stopped. What was forgotten stays so: run it again to finish."
-    with working(master, log_file, when_stopped=stopped) as (spark, progress):
-        progress.step("Looking through the entities" if dry_run else "Forgetting")
-        forgotten = forget(
-            spark,
-            app,
-            TablePlace(*states),
-            older_than,
-            algorithm=algorithm.value,
-            ids=elsewhere,
-            dry_run=dry_run,
-        )
-        progress.done()
-        return forgotten

@@ -18,7 +18,7 @@ from runtime.cli.stores import on_table
 if TYPE_CHECKING:
     from runtime.archives.manifest import Manifest
 
-Folder = Annotated[
+Target = Annotated[
     Path,
     typer.Option(
         "--to",
@@ -30,7 +30,7 @@ Folder = Annotated[
 ]
 
 
-def export(*, store: StoreUrl, table: TableName, to: Folder, as_json: AsJson = False) -> None:
+def export(*, store: StoreUrl, table: TableName, to: Target, as_json: AsJson = False) -> None:
     r"""Copy a whole table into Parquet files: all rows, of streams, ledger, letters, tokens and all else.
 
         consistent export --store sqlite:///store.db --table games \

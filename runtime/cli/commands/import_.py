@@ -20,7 +20,7 @@ from runtime.cli.reports.tables import counted
 if TYPE_CHECKING:
     from runtime.archives.manifest import Manifest
 
-Folder = Annotated[
+Origin = Annotated[
     Path,
     typer.Option(
         "--from",
@@ -32,7 +32,7 @@ Folder = Annotated[
 ]
 
 
-def import_(*, from_: Folder, store: StoreUrl, table: TableName, as_json: AsJson = False) -> None:
+def import_(*, from_: Origin, store: StoreUrl, table: TableName, as_json: AsJson = False) -> None:
     """Write an exported table into a table that is empty, which is made if it is not there.
 
         consistent import --from games-export --store azurite --table games

@@ -12,14 +12,7 @@ from runtime.algorithms.letters.lines import to_line
 from runtime.algorithms.letters.reading import find_letters, streams_with_letters
 from runtime.algorithms.letters.selection import Selection
 from runtime.cli.console import Screen
-from runtime.cli.letter_selection import (
-    AgeOption,
-    HandlerOption,
-    MessageOption,
-    ReasonOption,
-    StreamOption,
-    make_selection,
-)
+from runtime.cli.letter_selection import LetterOptions
 from runtime.cli.options import AsJson, Limit, StoreUrl, TableName
 from runtime.cli.places import check_file
 from runtime.cli.reports.letters import LettersReport
@@ -45,11 +38,7 @@ def letters(
     *,
     store: StoreUrl,
     table: TableName,
-    message: MessageOption = None,
-    reason: ReasonOption = None,
-    handler: HandlerOption = None,
-    stream: StreamOption = None,
-    older_than: AgeOption = None,
+    chosen: LetterOptions,
     group: Group = False,
     limit: Limit = 20,
     export: Export = None,
@@ -65,7 +54,7 @@ def letters(
     behind another waits until that is processed or discarded, as it parks the stream.
     """
     check_file(export)
-    selection = make_selection(message, reason, handler, stream, older_than)
+    selection = chosen.selection()
     report = LettersReport(limit)
     on_table(store, table, lambda opened: _read(opened, selection, report, export))
     screen = Screen(as_json)

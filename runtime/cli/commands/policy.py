@@ -6,20 +6,12 @@ from typing import Annotated, Any
 
 import typer
 
+from runtime.algorithms.state_based.truncation_rules import PolicyRules
 from runtime.batches.open_batches import OpenBatches
-from runtime.cleanup.policies import Policies, Policy, PolicyRules, Scope
+from runtime.cleanup.policies import Policies, Policy, Scope
 from runtime.cli.console import Screen
 from runtime.cli.durations import duration_text
-from runtime.cli.options import (
-    AcknowledgedAfter,
-    Age,
-    AllowUndated,
-    AsJson,
-    KeepLast,
-    StoreUrl,
-    TableName,
-    Window,
-)
+from runtime.cli.options import AsJson, StoreUrl, TableName
 from runtime.cli.reports.tables import Cell, make_table, moment_cell, moment_text
 from runtime.cli.stores import on_table
 from runtime.clock import system_clock
@@ -57,11 +49,7 @@ def set_policy(
     table: TableName,
     handler: Handler = None,
     stream: BusinessId = None,
-    older_than: Age = None,
-    keep_last: KeepLast = None,
-    redelivery_window: Window = "0s",  # type: ignore[assignment] # parsed like what is typed
-    allow_undated: AllowUndated = False,
-    acknowledged_after: AcknowledgedAfter = None,
+    rules: PolicyRules,
     hold: Hold = False,
     as_json: AsJson = False,
 ) -> None:
@@ -75,7 +63,6 @@ def set_policy(
     of what is held is cut, by rules given to `consistent truncate` neither. Two requests.
     """
     scope = _scope(handler, stream)
-    rules = PolicyRules(older_than, keep_last, redelivery_window, allow_undated, acknowledged_after)
     is_given = rules != PolicyRules()
     if not is_given and not hold:
         raise UsageError("Say what may be cut, by --older-than AGE, --keep-last N or both, or --hold.")

@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import asyncio
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from eventstore import Table
+from runtime.batches.ledger import Ledger
 from runtime.cli.console import Screen
 from runtime.cli.masters import place_of_work
 from runtime.cli.options import AsJson, LogFile, Remote, StoreUrl, TableName
 from runtime.cli.places import Place
-from runtime.cli.publishing import Publishing
+from runtime.cli.publishing import find_target, publish_on, work_here
 from runtime.cli.publishing_options import OnSpark, Sending, To
 from runtime.cli.reports.publishing import PublishingReport, RedriveReport
 from runtime.cli.sessions import working
-from runtime.cli.stores import check_table
+from runtime.cli.stores import check_table, on_table
+from runtime.clock import system_clock
 from runtime.errors import UsageError
+from runtime.publishing.key_stores import unended
+
+if TYPE_CHECKING:
+    from runtime.publishing.redriving import Redriven
 
 BatchId = Annotated[
     str, typer.Option("--batch", metavar="ID", show_default=False, help="The batch; it must have ended.")
@@ -31,7 +39,11 @@ Out = Annotated[
 ]
 
 Letters = Annotated[
-    bool, typer.Option("--letters", help="List what the target has refused for good, and send nothing.")
+    bool,
+    typer.Option(
+        "--letters",
+        help="List what the target has refused for good, and keys of a MODULE:FUNCTION that say no end; send nothing.",
+    ),
 ]
 Redrive = Annotated[
     bool,
@@ -65,8 +77,8 @@ def publish(
             --map Hit=hits --store sqlite:///store.db --table games
 
     To SQL and Kafka exactly once: a slice of the outputs is one transaction, with a marker. Over HTTP once at receivers
-    that honour the Idempotency-Key, which is the id of the output. A MODULE:FUNCTION at most or at least once. Outputs
-    of a business object are sent in order.
+    that honour the Idempotency-Key, which is the id of the output. A MODULE:FUNCTION, at most or at least once, by a
+    key for each customer and message. Outputs of a business object are sent in order.
 
     Stopped or killed at any moment, the same command goes on with what is not sent; several at once share the work.
     What a receiver refuses for good is a dead letter with its reason, and costs the others nothing: --letters lists
@@ -79,15 +91,29 @@ def publish(
         raise UsageError(
             "--letters, --redrive and publishing on Spark are done one at a time: name one of them."
         )
-    publishing = Publishing.check(to, batch, sending)
+    found = find_target(to, batch, states, sending)
     check_table(*states)
-    if letters or redrive:
-        found = publishing.letters(states) if letters else publishing.redriven(states, out)
-        screen.put(RedriveReport(batch, found))
-        return
-    if place is None:
-        published = publishing.done_here(states, out)
+
+    from runtime.publishing.redriving import letters as list_letters
+    from runtime.publishing.redriving import redrive as redrive_letters
+    from runtime.publishing.runner import publish as publish_batch
+
+    if letters:
+
+        async def listing(opened: Table) -> Redriven:
+            record = await Ledger(opened, system_clock).get(batch)
+            return await list_letters(opened, record, found.target, found.options.types)
+
+        of_target = found.of_target
+        left = asyncio.run(unended(of_target.keys, of_target.keys_table)) if of_target.send else []
+        screen.put(RedriveReport(batch, on_table(*states, listing), left))
+    elif redrive:
+        doing = f"Sending again what was refused of batch {batch} by"
+        screen.put(RedriveReport(batch, work_here(found, doing, out, redrive_letters)))
+    elif place is None:
+        published = work_here(found, f"Publishing batch {batch} to", out, publish_batch)
+        screen.put(PublishingReport(batch, published))
     else:
         with working(place, log_file, when_stopped=_STOPPED) as (spark, progress):
-            published = publishing.done_on(spark, states, out, progress)
-    screen.put(PublishingReport(batch, published))
+            published = publish_on(found, spark, out, progress)
+        screen.put(PublishingReport(batch, published))

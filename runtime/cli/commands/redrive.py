@@ -8,23 +8,13 @@ from typing import Annotated
 import typer
 
 from eventstore import Table
-from runtime.algorithms.letters.lines import Edits
+from runtime.algorithms.letters.lines import Edits, Wanted
 from runtime.algorithms.letters.reading import find_letters
-from runtime.algorithms.letters.wanted import Wanted
 from runtime.cli.apps import load_app
 from runtime.cli.batch_command import AlgorithmOption, BatchChoices, BatchCommand, Guard
 from runtime.cli.beginning import check_batch
 from runtime.cli.console import Screen
-from runtime.cli.letter_selection import (
-    AgeOption,
-    AllOption,
-    HandlerOption,
-    MessageOption,
-    ReasonOption,
-    StreamOption,
-    check_chosen,
-    make_selection,
-)
+from runtime.cli.letter_selection import AllOption, LetterOptions
 from runtime.cli.options import AlgorithmChoice, AppSpec, AsJson
 from runtime.cli.places import Place, check_out
 from runtime.cli.reports.letters import LettersReport
@@ -48,11 +38,7 @@ def redrive(
     *,
     app: AppSpec,
     batch: BatchChoices,
-    message: MessageOption = None,
-    reason: ReasonOption = None,
-    handler: HandlerOption = None,
-    stream: StreamOption = None,
-    older_than: AgeOption = None,
+    chosen: LetterOptions,
     all_: AllOption = False,
     edit: EditOption = None,
     dry_run: DryRun = False,
@@ -69,8 +55,8 @@ def redrive(
     reason. Letters of one stream are handled in the order in which they came. Which letters they are is decided once:
     a redrive that was stopped goes on with the same ones when it is run again with its id.
     """
-    selection = make_selection(message, reason, handler, stream, older_than)
-    check_chosen(selection, is_enough=all_ or edit is not None or batch.batch_id is not None)
+    is_chosen = all_ or edit is not None or batch.batch_id is not None
+    selection = chosen.selection(must_choose=not is_chosen)
     edits = Edits(()) if edit is None else Edits.of(edit.read_bytes())
     wanted = Wanted(selection, edits, only_edited=selection.is_all and not all_ and edit is not None)
     loaded = load_app(app)

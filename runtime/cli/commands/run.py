@@ -26,7 +26,7 @@ from runtime.cli.options import (
     OnError,
 )
 from runtime.cli.places import check_folder, check_out
-from runtime.cli.publishing import Publishing
+from runtime.cli.publishing import Publishing, find_target, publish_on
 from runtime.cli.publishing_options import PublishChoices
 from runtime.cli.reports.batch import BatchReport
 from runtime.cli.reports.publishing import PublishingReport
@@ -145,10 +145,10 @@ def run(
     if keep_large is not None:
         check_folder(keep_large, batch.spark.place, "What is too large", "--keep-large")
     is_there = check_batch(loaded, batch.states, options, batch.batch_id, batch.out, must_exist=must_exist)
-    _target(publishing, "")  # what is no target is refused before the batch is announced
+    _target(publishing, "", batch)  # what is no target is refused before the batch is announced
     screen = Screen(as_json)
     command = BatchCommand.announced(loaded, batch, options, screen)
-    target = _target(publishing, command.batch_id)
+    target = _target(publishing, command.batch_id, batch)
     if not is_there:
         _announce_table(batch, screen)
     reading = command.carried_out("Reading the log", lambda new, id_: new.run(log.messages, id_), log_bytes)
@@ -165,15 +165,16 @@ def split_types(types: str | None) -> list[str] | None:
     return None if types is None else [each.strip() for each in types.split(",")]
 
 
-def _target(publishing: PublishChoices, batch_id: str) -> Publishing | None:
+def _target(publishing: PublishChoices, batch_id: str, batch: BatchChoices) -> Publishing | None:
     """Return where the batch is published to. Raises `UsageError` for what is no target."""
     sending = publishing.sending()
-    return Publishing.check(publishing.publish, batch_id, sending) if publishing.publish else None
+    to = publishing.publish
+    return find_target(to, batch_id, batch.states, sending) if to else None
 
 
 def _publish(target: Publishing, done: CarriedOut, batch: BatchChoices, screen: Screen) -> None:
     with resumable(target.batch_id, *batch.states):
-        published = target.done_on(done.spark, batch.states, None, done.progress)
+        published = publish_on(target, done.spark, None, done.progress)
     done.progress.done()
     screen.show("", *PublishingReport(target.batch_id, published).parts())
 

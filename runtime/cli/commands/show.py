@@ -155,7 +155,7 @@ def _read_table(store: str, table: str, handler: str, business_id: str) -> tuple
 def _read_export(folder: Path, handler: str, business_id: str) -> tuple[str, Head, list[Version]]:
     """Return the versions of a stream that are in an export, with what can be said of its head."""
     try:
-        from runtime.archives.exported import ExportedVersions
+        from runtime.archives.versions import ExportedVersions
     except ModuleNotFoundError as error:
         raise exports_need(error) from error
     exported = ExportedVersions(folder)

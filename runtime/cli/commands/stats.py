@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -15,20 +14,10 @@ from runtime.algorithms.outbox.tokens import TokenStore
 from runtime.batches.ledger import Ledger
 from runtime.cli.console import Screen
 from runtime.cli.failures import NotPossibleError
-from runtime.cli.masters import place_of_work
-from runtime.cli.options import (
-    AsJson,
-    LogFile,
-    OnSpark,
-    Remote,
-    StoreUrl,
-    TableName,
-    TokenStoreUrl,
-    TokenTableName,
-)
+from runtime.cli.option_groups import ScanOptions
+from runtime.cli.options import AsJson, StoreUrl, TableName, TokenStoreUrl, TokenTableName
 from runtime.cli.places import Named, Place
 from runtime.cli.reports.tables import Cell, counted, make_table, moment_cell, moment_text
-from runtime.cli.sessions import working
 from runtime.cli.stores import check_table
 from runtime.clock import system_clock
 
@@ -57,9 +46,7 @@ def stats(
     token_store: TokenStoreUrl = None,
     token_table: TokenTableName = None,
     quick: Quick = False,
-    master: OnSpark = None,
-    remote: Remote = None,
-    log_file: LogFile = None,
+    scan: ScanOptions,
     as_json: AsJson = False,
 ) -> None:
     """Count what a table holds, by handler: objects, versions, letters, rows, bytes.
@@ -79,8 +66,8 @@ def stats(
     check_table(*states)
     check_table(*tokens_at)
     tokens = asyncio.run(_count_tokens(states, tokens_at))
-    place = place_of_work(master, remote)
-    count = _on_spark(states, place, log_file, quick) if place else asyncio.run(_count(states, quick))
+    count = TableCount()
+    scan.scan(states, count_objects if quick else count_rows, count.merge, step="Counting")
     screen = Screen(as_json)
     screen.give(_document(count, tokens, quick=quick))
     if not count.handlers and not tokens:
@@ -93,27 +80,9 @@ def stats(
     screen.show(f"Live tokens: {tokens:,}")
     if not quick:
         screen.show(
-            f"Beside these: {counted(count.other_rows, 'row')} of the ledger, tokens and whatever else, "
-            f"{count.other_bytes:,} bytes"
+            f"Beside these: {counted(count.others.rows, 'row')} of the ledger, tokens and whatever else, "
+            f"{count.others.bytes:,} bytes"
         )
-
-
-async def _count(states: Place, quick: bool) -> TableCount:
-    async with connect(states.store) as store:
-        opened = await store.table(states.table)
-        return await (count_objects(opened) if quick else count_rows(opened))
-
-
-def _on_spark(states: Place, master: str, log_file: Path | None, quick: bool) -> TableCount:
-    from runtime.spark.stats import count_table
-    from runtime.spark.workers.connection import TablePlace, check_scope
-
-    check_scope(connect(states.store).scope, master)
-    with working(master, log_file, when_stopped="Stopped. Nothing was written.") as (spark, progress):
-        progress.step("Counting")
-        count = count_table(spark, TablePlace(*states), objects_only=quick)
-        progress.done()
-        return count
 
 
 async def _count_tokens(states: Place, tokens: Place) -> int:
@@ -139,7 +108,7 @@ def _document(count: TableCount, tokens: int, *, quick: bool) -> dict[str, Any]:
         "live_tokens": tokens,
     }
     if not quick:
-        document["others"] = {"rows": count.other_rows, "bytes": count.other_bytes}
+        document["others"] = {"rows": count.others.rows, "bytes": count.others.bytes}
     return document
 
 

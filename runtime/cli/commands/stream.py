@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -32,7 +33,7 @@ from runtime.cli.options import (
     OnError,
 )
 from runtime.cli.places import check_folder, check_out
-from runtime.cli.publishing import EpochPublishing, Publishing
+from runtime.cli.publishing import find_target, tell_of_keys
 from runtime.cli.publishing_options import PublishChoices
 from runtime.cli.reports.tables import counted
 from runtime.errors import UsageError
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from handlers import App
     from runtime.batches.record import BatchRecord
     from runtime.spark.batch_options import BatchOptions
+    from runtime.spark.streaming.micro_batches import PublishEpoch
     from runtime.spark.streaming.query import Stream, Trigger
 
 _MICROSECONDS = 1_000_000
@@ -219,7 +221,7 @@ def _stream(
     options: BatchOptions,
     *,
     screen: Screen,
-    publisher: EpochPublishing | None,
+    publisher: PublishEpoch | None,
 ) -> Stream:
     from runtime.spark.streaming.query import Stream
     from runtime.spark.workers.connection import TablePlace
@@ -239,13 +241,17 @@ def _stream(
 
 def _publisher(
     publishing: PublishChoices, batch: MicroBatchChoices, choices: StreamChoices
-) -> EpochPublishing | None:
+) -> PublishEpoch | None:
     """Return what publishes each epoch, if anything does. Raises `UsageError` for what is no target."""
     sending = publishing.sending()
     if publishing.publish is None:
         return None
-    Publishing.check(publishing.publish, choices.query, sending)
-    return EpochPublishing(publishing.publish, batch.states, sending)
+    from runtime.spark.publishing import PublishTo
+    from runtime.spark.workers.connection import TablePlace
+
+    found = find_target(publishing.publish, choices.query, batch.states, sending)
+    tell_of_keys(found)
+    return partial(PublishTo(found.to, found.of_target, found.options).publish, TablePlace(*batch.states))
 
 
 def _sentence(record: BatchRecord) -> str:

@@ -2,31 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from pathlib import Path
-from typing import Annotated
-
-import typer
+from dataclasses import asdict
 
 from eventstore import Table, connect
-from runtime.algorithms.state_based.truncation_rules import TruncationRules
+from runtime.algorithms.state_based.truncation_rules import TruncationChoices
 from runtime.batches.open_batches import OpenBatches
 from runtime.cleanup.lease import Leases
 from runtime.cleanup.policies import NO_RULES, Policies
 from runtime.cli.console import Screen
 from runtime.cli.failures import NotPossibleError
 from runtime.cli.option_groups import SparkOptions
-from runtime.cli.options import (
-    AcknowledgedAfter,
-    Age,
-    AllowUndated,
-    AsJson,
-    GiveUpLetters,
-    KeepLast,
-    StoreUrl,
-    TableName,
-    Window,
-)
+from runtime.cli.options import AsJson, StoreUrl, TableName
 from runtime.cli.places import Place
 from runtime.cli.reports.tables import counted
 from runtime.cli.reports.truncation import TruncationReport
@@ -34,94 +20,12 @@ from runtime.cli.stores import check_table, on_table
 from runtime.clock import system_clock
 from runtime.errors import UsageError
 
-AllowYoung = Annotated[
-    bool,
-    typer.Option(
-        "--allow-young", help="Cut versions younger than 24h too, whose messages may well be redelivered."
-    ),
-]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Write nothing, and say what would be cut.")]
-TakeOver = Annotated[
-    bool,
-    typer.Option(
-        "--take-over", help="Begin although the lease of another clean-up has not expired; that one stops."
-    ),
-]
-RequestsPerSecond = Annotated[
-    float | None,
-    typer.Option(
-        "--max-requests-per-second", metavar="N", min=0.1, help="All workers together make no more requests."
-    ),
-]
-ReportFolder = Annotated[
-    Path | None,
-    typer.Option(
-        "--report",
-        metavar="DIR",
-        show_default=False,
-        help="Write a row for each stream that is cut or held to this new folder, as Parquet.",
-    ),
-]
-ExportFolder = Annotated[
-    Path | None,
-    typer.Option(
-        "--export",
-        metavar="DIR",
-        file_okay=False,
-        show_default=False,
-        help="Write versions and letters to files in this folder, and cut them once those were read back.",
-    ),
-]
-
-
-@dataclass(frozen=True)
-class Rules:
-    """By which rules versions are cut."""
-
-    older_than: Age = None
-    keep_last: KeepLast = None
-    redelivery_window: Window = "0s"  # type: ignore[assignment] # parsed like what is typed
-    allow_undated: AllowUndated = False
-    allow_young: AllowYoung = False
-
-    def check(self, states: Place) -> bool:
-        """Say whether rules are given, in place of the policies of the table.
-
-        Raises `UsageError` for rules that cannot be, and when there are neither rules nor policies.
-        """
-        rules = asdict(self)
-        if any(rules.values()) or self.older_than is not None:
-            TruncationRules.of(system_clock(), OpenBatches(), **rules)
-            return True
-        if not on_table(*states, lambda found: Policies(found, system_clock).has_rules()):
-            raise UsageError(NO_RULES)
-        return False
-
-
-@dataclass(frozen=True)
-class Work:
-    """How the work is done, and what is promised and written for it."""
-
-    acknowledged_after: AcknowledgedAfter = None
-    give_up_letters_older_than: GiveUpLetters = None
-    dry_run: DryRun = False
-    take_over: TakeOver = False
-    max_requests_per_second: RequestsPerSecond = None
-    report: ReportFolder = None
-    export: ExportFolder = None
-
-    def check_report(self) -> None:
-        """Raise `UsageError` when there is something where the report is to be written."""
-        if self.report is not None and self.report.exists():
-            raise UsageError(f"{self.report} is there already: name a new folder for the report.")
-
 
 def truncate(
     *,
     store: StoreUrl,
     table: TableName,
-    rules: Rules,
-    work: Work,
+    choices: TruncationChoices,
     spark: SparkOptions,
     as_json: AsJson = False,
 ) -> None:
@@ -150,21 +54,15 @@ def truncate(
     truncates a table. Stopped at any moment it leaves streams that can be read; run it again to finish.
     """
     screen = Screen(as_json)
-    by = "" if _check(Place(store, table), rules, work, spark, screen) else " by the policies of the table"
+    _check(Place(store, table), choices, spark, screen)
     from runtime.spark.truncation import truncate as cut
 
     with spark.working("Stopped. All streams can be read: run it again to finish.") as (session, progress):
-        progress.step(f"{'Looking through the streams' if work.dry_run else 'Cutting'}{by}")
-        done = cut(
-            session,
-            store=store,
-            table=table,
-            show=progress.show_streams,
-            **asdict(rules),
-            **asdict(work),
-        )
+        by = "" if choices.is_given else " by the policies of the table"
+        progress.step(f"{'Looking through the streams' if choices.dry_run else 'Cutting'}{by}")
+        done = cut(session, store=store, table=table, show=progress.show_streams, **asdict(choices))
         progress.done()
-        found = TruncationReport(done.counts, done.requests, work.dry_run)
+        found = TruncationReport(done.counts, done.requests, choices.dry_run)
         screen.put(found)
     if found.damaged:
         raise NotPossibleError(
@@ -172,17 +70,20 @@ def truncate(
         )
 
 
-def _check(states: Place, rules: Rules, work: Work, spark: SparkOptions, screen: Screen) -> bool:
-    """Refuse what cannot be done before Spark is started; say whether rules are given, see `Rules.check`."""
+def _check(states: Place, choices: TruncationChoices, spark: SparkOptions, screen: Screen) -> None:
+    """Refuse what cannot be done before Spark is started."""
     check_table(*states)
-    is_given = rules.check(states)
-    work.check_report()
-    if not work.dry_run:
-        on_table(*states, lambda found: _check_lease(found, screen, take_over=work.take_over))
+    if choices.is_given:
+        choices.as_of(system_clock(), OpenBatches())
+    elif not on_table(*states, lambda found: Policies(found, system_clock).has_rules()):
+        raise UsageError(NO_RULES)
+    if choices.report is not None and choices.report.exists():
+        raise UsageError(f"{choices.report} is there already: name a new folder for the report.")
+    if not choices.dry_run:
+        on_table(*states, lambda found: _check_lease(found, screen, take_over=choices.take_over))
     from runtime.spark.workers.connection import check_scope
 
     check_scope(connect(states.store).scope, spark.place)
-    return is_given
 
 
 async def _check_lease(table: Table, screen: Screen, *, take_over: bool) -> None:

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from functools import partial
 from typing import Annotated, Any
 
 import typer
 
-from eventstore import connect
 from runtime.cleanup.window import Cut, Window, Windows, window_of, windows
 from runtime.cli.console import Screen
 from runtime.cli.failures import NotPossibleError
-from runtime.cli.masters import place_of_work
-from runtime.cli.options import AsJson, Limit, LogFile, OnSpark, Remote, StoreUrl, TableName
+from runtime.cli.option_groups import ScanOptions
+from runtime.cli.options import AsJson, Limit, StoreUrl, TableName
 from runtime.cli.places import Place
 from runtime.cli.reports.tables import Cell, counted, make_facts, make_table, moment_cell, moment_text
-from runtime.cli.sessions import working
-from runtime.cli.stores import check_table, on_table
+from runtime.cli.stores import on_table
 from runtime.messages.message_ids import canonical
 
 HandlerName = Annotated[
@@ -35,9 +33,7 @@ def window(
     store: StoreUrl,
     table: TableName,
     limit: Limit = 10,
-    master: OnSpark = None,
-    remote: Remote = None,
-    log_file: LogFile = None,
+    scan: ScanOptions,
     as_json: AsJson = False,
 ) -> None:
     r"""Tell back to when duplicates are recognised for certain: of a stream, a handler or a table.
@@ -50,15 +46,18 @@ def window(
     business id it tells how the horizons are distributed, rounded up to the hour, and which streams have the newest.
 
     One request for a stream, else one for each 1,000 streams; no history is read. With --master or --remote the streams
-    are split by their keys, which costs one more for each 1,000, and looked at by all workers.
+    are split by their keys, which costs two more for each 1,000, and looked at by all workers.
     """
     screen = Screen(as_json)
     if handler is None or business_id is None:
-        work = place_of_work(master, remote)
-        if work:
-            found = _on_spark(Place(store, table), work, log_file, handler, limit)
-        else:
-            found = on_table(store, table, lambda opened: windows(opened, handler, limit))
+        found = Windows(limit)
+        scan.scan(
+            Place(store, table),
+            partial(windows, limit=limit),
+            found.merge,
+            step="Looking at the streams",
+            prefix=f"{handler}-" if handler else "",
+        )
         screen.give(_document(found))
         _show_all(screen, f"{handler or 'all streams'} of {table}", found)
         return
@@ -71,19 +70,6 @@ def window(
         )
     screen.give(_described(one))
     screen.show(make_facts(f"{one.handler} {one.business_id}", _facts(one)), "", one.sentence)
-
-
-def _on_spark(place: Place, master: str, log_file: Path | None, handler: str | None, limit: int) -> Windows:
-    check_table(*place)
-    from runtime.spark.window import windows_on_spark
-    from runtime.spark.workers.connection import TablePlace, check_scope
-
-    check_scope(connect(place.store).scope, master)
-    with working(master, log_file, when_stopped="Stopped. Nothing was written.") as (spark, progress):
-        progress.step("Looking at the streams")
-        found = windows_on_spark(spark, TablePlace(*place), handler, limit)
-        progress.done()
-        return found
 
 
 def _facts(found: Window) -> list[tuple[str, Cell]]:

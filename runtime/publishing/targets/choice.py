@@ -6,8 +6,7 @@ import os
 from collections.abc import Callable, Mapping
 
 from runtime.errors import MissingExtraError, UsageError
-from runtime.publishing.publisher import Target
-from runtime.publishing.targets.options import TargetOptions
+from runtime.publishing.publisher import Target, TargetOptions
 
 _FORMS = (
     "A target is sqlite:///FILE, postgresql://..., http://..., https://..., kafka://HOST:PORT, MODULE:FUNCTION, the "
@@ -30,7 +29,7 @@ def open_target(url: str, options: TargetOptions | None = None) -> Target:
 
 
 def is_function(url: str) -> bool:
-    """Say whether a target is written `module:function`."""
+    """Return whether a target is written `module:function`."""
     module, _, name = url.partition(":")
     return name.isidentifier() and all(part.isidentifier() for part in module.split("."))
 
@@ -67,10 +66,7 @@ def _http(url: str, options: TargetOptions) -> Target:
 def _function(url: str, options: TargetOptions) -> Target:
     from runtime.publishing.targets.function import FunctionTarget  # noqa: PLC0415 - loaded when asked for
 
-    if options.send is None or options.strategy is None:
-        message = f"Say with --strategy at-most-once or at-least-once how often {url} is to be called for an output."
-        raise UsageError(message)
-    return FunctionTarget(url, options.send, options.strategy, options.attempts)
+    return FunctionTarget(url, options)
 
 
 def _kafka(url: str, options: TargetOptions) -> Target:

@@ -1,96 +1,200 @@
-"""A function of a user as a target: at most once or at least once, by choice.
+"""A function of a user as a target: the last hop, to a sender that takes part in no transaction.
 
-The function takes a `CommittedOutput`, and may be a coroutine function. At most once: an output is noted as sent before
-the function is called, and never given to it again, also if it raised. At least once: it is noted afterwards, so after
-a crash the outputs of one chunk may be given to it again.
+A key for each customer and message says what was sent, in this publication and in others. Each output is recorded:
+
+| what happened | at most once | at least once |
+|---|---|---|
+| the function returned | `sent` | `sent` |
+| it raised `PermanentError`, or an error that is not named here | `not_sent` | `not_sent` |
+| it raised `TransientError` or `ConnectionError` | `not_sent` | tried again |
+| it raised `TimeoutError`, or took longer than the time-out | `unknown` | tried again |
+| the process was killed while it sent | `unknown` | tried again |
+| the process was killed later | what the key says | what the key says, or tried again |
+| another publication has sent the message | `filtered` | `filtered` |
 """
 
 from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Callable, Collection, Sequence
-from datetime import timedelta
+import json
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+from functools import partial
+from hashlib import sha256
 
-from eventstore.backoff import pause_seconds
-from runtime.errors import PermanentError, TargetError, TransientError
-from runtime.publishing.publisher import Promise, Refused, SliceName
+from runtime.algorithms.fresh_ids import fresh_id
+from runtime.clock import system_clock
+from runtime.errors import (
+    PermanentError,
+    RetriesExhaustedError,
+    TargetError,
+    TargetUnavailableError,
+    TransientError,
+    UsageError,
+)
+from runtime.publishing.key_stores import open_keys
+from runtime.publishing.last_hop import (
+    DEFAULT_CUSTOMER,
+    Delivered,
+    End,
+    IdempotentDelivery,
+    OutgoingMessage,
+)
+from runtime.publishing.publisher import Promise, Record, Result, SliceName, TargetOptions
 from runtime.publishing.slices import CommittedOutput
-
-Send = Callable[[CommittedOutput], object]
+from runtime.publishing.targets.one_by_one import OneByOnePublisher, OneByOneTarget
 
 _CHUNK = 20
+_FAILURES = 5
+"""After so many outputs in a row that the receiver did not answer the work stops, before many are lost."""
+
+_LEFT_BEHIND = "The process that was to send it died, before or after it did."
+_SECOND = 1_000_000
 
 
-class FunctionTarget:
-    """A function that sends an output."""
+class FunctionTarget(OneByOneTarget):
+    """A function that sends an `OutgoingMessage`, with `async def` or without.
 
-    publishers: int | None = None
-    window: timedelta | None = None
+    It returns when the receiver has taken the message. One without `async` works in a thread that nothing can stop:
+    after the time-out it goes on, and what it sends then is not recorded.
+    """
 
-    def __init__(self, name: str, send: Send, promise: Promise, attempts: int) -> None:
-        self.name = name
-        self.identity = f"{name} {promise}"
-        self.promise = promise
-        self.chunk = 1 if promise.is_noted_before else _CHUNK
-        self.attempts = attempts
-        self.send = send
-
-    async def prepare(self, types: Collection[str]) -> None:
-        """Nothing."""
+    def __init__(self, name: str, options: TargetOptions) -> None:
+        if options.send is None or not options.keys:
+            raise UsageError(
+                f"Give {name} with the function that it names, and the store that keeps its keys."
+            )
+        settings = options.settings
+        if options.timeout >= settings.lock_limit:
+            message = (
+                f"A send may take {options.timeout.total_seconds():g} s, but its lock lasts "
+                f"{settings.lock_limit.total_seconds():g} s only, and then it may be sent twice: lower --timeout, or "
+                f"raise TTL_LOCK_TIME_LIMIT_MS."
+            )
+            raise UsageError(message)
+        promise = Promise.BY_CUSTOMER if settings.at_least_once else Promise.AT_MOST_ONCE
+        if settings.is_at_least_once("*"):
+            promise = Promise.AT_LEAST_ONCE
+        super().__init__(name, f"{name} {options.customer or ''}", promise, _CHUNK, options)
+        self.send = options.send
+        self.failures = 0
+        """How many outputs in a row were not answered."""
 
     def publisher(self) -> FunctionPublisher:
-        """Return a publisher."""
+        """Return a publisher, with a connection of its own to the keys."""
         return FunctionPublisher(self)
 
+    async def call(self, message: OutgoingMessage) -> None:
+        """Call the function. Raises what it raises, and `TimeoutError` when its time is up."""
+        seconds = self.options.timeout.total_seconds()
+        is_async = inspect.iscoroutinefunction(self.send) or inspect.iscoroutinefunction(
+            type(self.send).__call__
+        )
+        try:
+            async with asyncio.timeout(seconds):
+                answer = self.send(message) if is_async else await asyncio.to_thread(self.send, message)
+                if inspect.isawaitable(answer):
+                    await answer
+        except TimeoutError as error:
+            raise TimeoutError(str(error) or f"no answer within {seconds:g} s") from error
 
-class FunctionPublisher:
-    """Gives outputs to a function, one after another."""
+    def message_of(self, output: CommittedOutput) -> OutgoingMessage:
+        """Return what the function is given. Raises `ValueError` when the body names no customer."""
+        body, customer = json.loads(output.body), DEFAULT_CUSTOMER
+        if self.options.customer is not None:
+            value = body.get(self.options.customer)
+            if not isinstance(value, str | int) or value == "":
+                raise ValueError(
+                    f"Its body names no customer: {self.options.customer} is {json.dumps(value)}."
+                )
+            customer = str(value)
+        return OutgoingMessage(
+            output.message_id, output.type, body, customer, output.headers, self.options.batch_id
+        )
+
+
+class FunctionPublisher(OneByOnePublisher):
+    """Gives outputs to a function, each unless its key says that it was sent."""
 
     def __init__(self, target: FunctionTarget) -> None:
-        self._target = target
+        super().__init__(target)
+        self._function = target
+        self._stack = AsyncExitStack()
+        self._delivery: IdempotentDelivery | None = None
+        self._prefix = ""
+        self._is_redrive = False
 
     async def open(self, name: SliceName) -> bool:
-        """Say that a slice is to be sent: a function keeps no markers."""
-        del name
+        """Open the keys. The names of deliveries begin with that of the publication, which so finds its own."""
+        self._prefix = sha256(name.publication.partition("-again-")[0].encode()).hexdigest()[:12]
+        self._is_redrive = name.is_redrive
+        if self._delivery is None:
+            options = self._function.options
+            keys = await self._stack.enter_async_context(open_keys(options.keys, options.keys_table))
+            self._delivery = IdempotentDelivery(
+                keys, options.settings, new_id=lambda: f"{self._prefix}{fresh_id()}"
+            )
         return True
 
-    async def send(self, outputs: Sequence[CommittedOutput]) -> Sequence[Refused]:
-        """Give outputs to the function; return those on which it raised, at most once, or raised `PermanentError`."""
-        found = [await self._send_one(each) for each in outputs]
-        return [each for each in found if each is not None]
-
-    async def commit(self) -> None:
-        """Nothing: what was given to the function cannot be taken back."""
-
-    async def roll_back(self) -> None:
-        """Nothing: what was given to the function cannot be taken back."""
-
     async def close(self) -> None:
-        """Nothing."""
+        """Close the keys."""
+        await self._stack.aclose()
 
-    async def _send_one(self, output: CommittedOutput) -> Refused | None:
-        for attempt in range(1, self._target.attempts + 1):
-            try:
-                await self._call(output)
-                return None
-            except Exception as error:
-                why = f"{type(error).__name__}: {error}"
-                if self._target.promise.is_noted_before or isinstance(error, PermanentError):
-                    return Refused.of(output, why)
-                if attempt == self._target.attempts:
-                    message = (
-                        f"{self._target.name} did not send {output.message_id} in {attempt} attempts: {why}"
-                    )
-                    raise TargetError(message) from error
-                asked = error.retry_after if isinstance(error, TransientError) else None
-                await asyncio.sleep(pause_seconds(attempt, 0.1, 10.0) if asked is None else asked)
-        return None
+    async def attempt(self, output: CommittedOutput) -> Record | None:
+        """Send an output unless its key forbids that, and return its record."""
+        try:
+            message = self._function.message_of(output)
+        except ValueError as error:
+            return Record.of(output, str(error))
+        raised: list[Exception] = []
+        while True:
+            send = partial(self._send, message, raised)
+            delivered = await self._function.in_turn(partial(self._deliver, message, send))
+            if delivered.end is not End.LOCKED:
+                break
+            await asyncio.sleep(max((delivered.try_again_at or 0) - system_clock(), 0) / _SECOND + 0.001)
+        self._count(raised, delivered)
+        if not delivered.is_done:
+            asked = raised[-1].retry_after if isinstance(raised[-1], TransientError) else None
+            raise TargetUnavailableError(delivered.why or "", asked)
+        result, why = Result(delivered.end), delivered.why or ""
+        found = delivered.found
+        if found is not None and found.holder.startswith(self._prefix):
+            result = Result.UNKNOWN if found.end is None else Result(found.end)
+            why = _LEFT_BEHIND if found.end is None else found.why or ""
+        return Record.of(output, why, result, message.customer)
 
-    async def _call(self, output: CommittedOutput) -> None:
-        if inspect.iscoroutinefunction(self._target.send):
-            await self._target.send(output)
-            return
-        answer = await asyncio.to_thread(self._target.send, output)
-        if inspect.isawaitable(answer):
-            await answer
+    async def _deliver(self, message: OutgoingMessage, send: Callable[[], Awaitable[None]]) -> Delivered:
+        if self._delivery is None:
+            raise AssertionError("A slice is opened before it is sent.")
+        delivering = asyncio.ensure_future(
+            self._delivery.deliver(message.customer, message.message_id, send, is_redrive=self._is_redrive)
+        )
+        try:
+            return await asyncio.shield(delivering)
+        except asyncio.CancelledError:
+            await asyncio.wait([delivering])  # so that the key says how it ended
+            raise
+        except RetriesExhaustedError as error:
+            raise TargetError(f"The keys of {self._function.name} cannot be kept: {error}") from error
+
+    async def _send(self, message: OutgoingMessage, raised: list[Exception]) -> None:
+        try:
+            await self._function.call(message)
+        except Exception as error:
+            raised.append(error)
+            raise
+
+    def _count(self, raised: list[Exception], delivered: Delivered) -> None:
+        """Stop when the receiver has answered none of several outputs in a row."""
+        if delivered.end is End.SENT or (raised and isinstance(raised[-1], PermanentError)):
+            self._function.failures = 0
+        elif raised and delivered.is_done:
+            self._function.failures += 1
+            if self._function.failures >= _FAILURES:
+                message = (
+                    f"{self._function.name} did not send {_FAILURES} outputs in a row, the last one because of "
+                    f"{delivered.why}."
+                )
+                raise TargetError(message) from raised[-1]

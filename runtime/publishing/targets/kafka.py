@@ -20,7 +20,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from runtime.clock import to_microseconds
 from runtime.errors import TargetError, TargetUnavailableError, UsageError
-from runtime.publishing.publisher import Promise, Refused, SliceName
+from runtime.publishing.publisher import Promise, Record, SliceName
 from runtime.publishing.slices import CommittedOutput
 from runtime.publishing.targets.kafka_markers import MARKERS, TRANSACTION_SECONDS, Markers
 
@@ -110,7 +110,7 @@ class KafkaPublisher:
         """End what a predecessor has left of the slice, look for its marker, and begin a transaction if it has none."""
         return await self._in_thread(partial(self._open, name))
 
-    async def send(self, outputs: Sequence[CommittedOutput]) -> Sequence[Refused]:
+    async def send(self, outputs: Sequence[CommittedOutput]) -> Sequence[Record]:
         """Send outputs with the business id as key, so that those of one business object stay in order."""
         return await self._in_thread(partial(self._send, outputs))
 
@@ -146,7 +146,7 @@ class KafkaPublisher:
             self._producer, self._name, self._failed = producer, name, None
             return True
 
-    def _send(self, outputs: Sequence[CommittedOutput]) -> Sequence[Refused]:
+    def _send(self, outputs: Sequence[CommittedOutput]) -> Sequence[Record]:
         refused = []
         with _explained(self._target.name):
             for output in outputs:
@@ -157,7 +157,7 @@ class KafkaPublisher:
                 except KafkaException as error:
                     if error.args[0].code() != KafkaError.MSG_SIZE_TOO_LARGE:
                         raise
-                    refused.append(Refused.of(output, error.args[0].str()))
+                    refused.append(Record.of(output, error.args[0].str()))
         return refused
 
     def _produce(self, topic: str, key: str, value: str, headers: Mapping[str, str]) -> None:

@@ -11,7 +11,7 @@ from psycopg import AsyncConnection
 from psycopg.conninfo import conninfo_to_dict
 
 from runtime.errors import TargetError, TargetUnavailableError, UsageError
-from runtime.publishing.publisher import Promise, Refused, SliceName
+from runtime.publishing.publisher import Promise, Record, SliceName
 from runtime.publishing.slices import CommittedOutput
 from runtime.publishing.targets.sql import Dialect, Tables
 
@@ -71,12 +71,12 @@ class PostgresPublisher:
         Waits for a transaction that has inserted the same marker; the server ends one whose client died.
         """
         with _explained(self._name):
-            cursor = await (await self._connected()).execute(self._tables.marking().encode(), name)
+            cursor = await (await self._connected()).execute(self._tables.marking().encode(), name[:2])
             if cursor.rowcount != 1:
                 await self.roll_back()
             return cursor.rowcount == 1
 
-    async def send(self, outputs: Sequence[CommittedOutput]) -> Sequence[Refused]:
+    async def send(self, outputs: Sequence[CommittedOutput]) -> Sequence[Record]:
         """Insert outputs, or update them by their ids; in one round trip for each table."""
         good = [each for each in outputs if _NO_TEXT not in each.business_id + each.message_id]
         with _explained(self._name):
@@ -84,7 +84,7 @@ class PostgresPublisher:
                 for statement, rows in self._tables.upserts(good):
                     await cursor.executemany(statement.encode(), rows)
         bad = [each for each in outputs if _NO_TEXT in each.business_id + each.message_id]
-        return [Refused.of(each, _NOT_TEXT) for each in bad]
+        return [Record.of(each, _NOT_TEXT) for each in bad]
 
     async def commit(self) -> None:
         """Commit the outputs with the marker."""

@@ -20,7 +20,7 @@ from azure.servicebus.aio import ServiceBusClient, ServiceBusSender
 from azure.servicebus.exceptions import MessageSizeExceededError, ServiceBusError
 
 from runtime.errors import TargetError, TargetUnavailableError, UsageError
-from runtime.publishing.publisher import Promise, Refused, SliceName
+from runtime.publishing.publisher import Promise, Record, SliceName
 from runtime.publishing.slices import CommittedOutput
 
 _PLACE = re.compile(r"Endpoint=sb://([^/;]+)", re.IGNORECASE)
@@ -73,9 +73,9 @@ class ServiceBusPublisher:
         del name
         return True
 
-    async def send(self, outputs: Sequence[CommittedOutput]) -> Sequence[Refused]:
+    async def send(self, outputs: Sequence[CommittedOutput]) -> Sequence[Record]:
         """Send outputs, as many in a batch as it holds; return those that are too large for any."""
-        refused: list[Refused] = []
+        refused: list[Record] = []
         with _explained(self._target.name):
             for entity, some in groupby(outputs, lambda each: self._target.entity_of(each.type)):
                 refused += await self._send_to(self._sender(entity), list(some))
@@ -94,7 +94,7 @@ class ServiceBusPublisher:
         if client is not None:
             await client.close()
 
-    async def _send_to(self, sender: ServiceBusSender, outputs: Sequence[CommittedOutput]) -> list[Refused]:
+    async def _send_to(self, sender: ServiceBusSender, outputs: Sequence[CommittedOutput]) -> list[Record]:
         refused = []
         batch = await sender.create_message_batch()
         for output in outputs:
@@ -108,7 +108,7 @@ class ServiceBusPublisher:
             try:
                 batch.add_message(message)
             except MessageSizeExceededError:
-                refused.append(Refused.of(output, _TOO_LARGE))
+                refused.append(Record.of(output, _TOO_LARGE))
         await sender.send_messages(batch)
         return refused
 

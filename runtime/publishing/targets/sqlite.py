@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from runtime.errors import TargetError, TargetUnavailableError, UsageError
-from runtime.publishing.publisher import Promise, Refused, SliceName
+from runtime.publishing.publisher import Promise, Record, SliceName
 from runtime.publishing.slices import CommittedOutput
 from runtime.publishing.targets.sql import Dialect, Tables
 
@@ -70,14 +70,14 @@ class SqlitePublisher:
 
         def begin(connection: sqlite3.Connection) -> bool:
             connection.execute("BEGIN IMMEDIATE")
-            is_new = connection.execute(self._tables.marking(), name).rowcount == 1
+            is_new = connection.execute(self._tables.marking(), name[:2]).rowcount == 1
             if not is_new:
                 connection.execute("ROLLBACK")
             return is_new
 
         return await self._in_thread(begin)
 
-    async def send(self, outputs: Sequence[CommittedOutput]) -> Sequence[Refused]:
+    async def send(self, outputs: Sequence[CommittedOutput]) -> Sequence[Record]:
         """Insert outputs, or update them by their ids."""
 
         def upsert(connection: sqlite3.Connection) -> None:

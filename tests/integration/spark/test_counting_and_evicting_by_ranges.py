@@ -2,23 +2,22 @@
 
 import asyncio
 from datetime import timedelta
+from functools import partial
 
 import pytest
 
 from eventstore import KeyRange, Operation, connect
 from runtime import Envelope, Processor
-from runtime.algorithms.counts import count_objects, count_rows
+from runtime.algorithms.counts import TableCount, count_objects, count_rows
 from runtime.algorithms.state_based.truncation import truncate_stream
 from runtime.algorithms.state_based.truncation_rules import DAY, TruncationRules
 from runtime.batches.ledger import Ledger
-from runtime.cleanup.checking import check_table
-from runtime.cleanup.window import windows
+from runtime.cleanup.checking import Checked, check_table
+from runtime.cleanup.window import Windows, windows
 from runtime.errors import UsageError
 from runtime.retries import RetryPolicy
-from runtime.spark.check import check_on_spark
 from runtime.spark.evict import evict
-from runtime.spark.stats import count_table
-from runtime.spark.window import windows_on_spark
+from runtime.spark.scan import ForEachRange, scan
 from runtime.spark.workers.connection import TablePlace
 from runtime.storage.listing import stream_keys
 from samples.shooting_range import app
@@ -58,52 +57,58 @@ def play(place, algorithm, ids=None):
     on(place, played)
 
 
-def numbers(count):
-    return count.handlers, count.other_rows, count.other_bytes
-
-
-def test_a_table_is_counted_alike_in_one_process_and_by_ranges(any_place):
-    place = any_place
-    # Given a table with streams of a batch, and entities of another algorithm
-    log = generated(place.folder / "log.jsonl", games=20, messages=200, duplicates=0.1, shuffle=True)
-    place.run(log, cascade=True, clock=NIGHT)
-    play(place, "outbox")
-
-    at = TablePlace(place.store, place.table)
-    whole = numbers(on(place, count_rows))
-    assert numbers(count_table(place.spark, at)) == whole
-    assert numbers(count_table(place.spark, at, objects_only=True)) == numbers(on(place, count_objects))
-    assert [(each.handler, each.algorithm) for each in whole[0]] == [
-        ("LeaderBoard", "state-based"),
-        ("ShootingRange", "outbox"),
-        ("ShootingRange", "state-based"),
-    ]
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("handler", [None, "ShootingRange", "Nobody"])
-def test_windows_are_alike_in_one_process_and_by_ranges(any_place, handler):
-    # Given a table of which some streams were cut
-    place = any_place
-    log = generated(place.folder / "log.jsonl", games=12, messages=100, duplicates=0.1, shuffle=True)
-    place.run(log, cascade=True, clock=NIGHT)
+async def cut_every_second(place):
+    """Cut every second stream of a table."""
 
     async def cut(table):
-        ledger = Ledger(table, NIGHT)
-        rules = TruncationRules.of(
-            NIGHT() + 9 * DAY, await ledger.open_batches(), keep_last=2, allow_undated=True
-        )
+        open_batches = await Ledger(table, NIGHT).open_batches()
+        rules = TruncationRules.of(NIGHT() + 9 * DAY, open_batches, keep_last=2, allow_undated=True)
         async for keys in stream_keys(table, KeyRange()):
             for key in keys[::2]:
                 await truncate_stream(table, key, rules, RetryPolicy())
-        return await windows(table, handler)
 
-    alone = on(place, cut)
+    async with connect(place.store) as store:
+        await cut(await store.table(place.table))
 
-    found = windows_on_spark(place.spark, TablePlace(place.store, place.table), handler)
 
-    assert found.document() == alone.document()
-    assert (found.streams > 0) == (handler != "Nobody")
+@pytest.fixture
+def played(any_place):
+    """Give a table with streams of a batch, some of which were cut, and entities of another algorithm."""
+    log = generated(any_place.folder / "log.jsonl", games=20, messages=200, duplicates=0.1, shuffle=True)
+    any_place.run(log, cascade=True, clock=NIGHT)
+    play(any_place, "outbox")
+    asyncio.run(cut_every_second(any_place))
+    return any_place
+
+
+def by_ranges(place, function, merge, prefix=""):
+    scan(place.spark, at(place), ForEachRange(function), merge, prefix=prefix)
+
+
+def same(document):
+    """Return a document in whose lists the order does not count."""
+    if isinstance(document, dict):
+        return {name: same(each) for name, each in document.items()}
+    return sorted(map(repr, document)) if isinstance(document, list) else document
+
+
+@pytest.mark.parametrize(
+    ("function", "into", "prefix"),
+    [
+        pytest.param(count_rows, TableCount, "", id="stats"),
+        pytest.param(count_objects, TableCount, "", id="stats --quick"),
+        pytest.param(windows, Windows, "", id="window"),
+        pytest.param(windows, Windows, "ShootingRange-", id="window of a handler"),
+        pytest.param(windows, Windows, "Nobody-", id="window of no handler"),
+    ],
+)
+def test_a_scan_finds_the_same_in_one_process_and_by_ranges(played, function, into, prefix):
+    alone = on(played, lambda table: function(table, KeyRange(prefix)))
+
+    found = into()
+    by_ranges(played, function, found.merge, prefix)
+
+    assert same(found.document()) == same(alone.document())
 
 
 @pytest.mark.parametrize(
@@ -123,7 +128,7 @@ def test_as_much_is_forgotten_by_ranges_as_in_one_process(place, algorithm, is_e
         play(each, algorithm, seen)
 
     # When one forgets by ranges, and the other in one process
-    def by_ranges(older_than, *, dry_run=False):
+    def evicted(older_than, *, dry_run=False):
         return evict(
             place.spark, app, at(place), older_than,
             algorithm=algorithm, ids=ids[0] and at(ids[0]), dry_run=dry_run,
@@ -136,11 +141,11 @@ def test_as_much_is_forgotten_by_ranges_as_in_one_process(place, algorithm, is_e
             return await processor.evict(timedelta())
 
     # Then nothing goes that is too young, a dry run leaves all, and both forget the same
-    assert by_ranges(timedelta(weeks=9999)) == 0
-    assert by_ranges(timedelta(), dry_run=True) == 2 * len(GAMES)
-    assert by_ranges(timedelta()) == on(other, alone) == 2 * len(GAMES)
-    assert by_ranges(timedelta()) == 0
-    assert numbers(on(place, count_objects)) == numbers(on(other, count_objects))
+    assert evicted(timedelta(weeks=9999)) == 0
+    assert evicted(timedelta(), dry_run=True) == 2 * len(GAMES)
+    assert evicted(timedelta()) == on(other, alone) == 2 * len(GAMES)
+    assert evicted(timedelta()) == 0
+    assert on(place, count_objects).document() == on(other, count_objects).document()
 
 
 def at(place):
@@ -158,15 +163,20 @@ def test_a_damaged_table_is_checked_and_repaired_alike_in_one_process_and_by_ran
         return keys[0], keys[-1]
 
     first, last = on(place, damage)
-    at = TablePlace(place.store, place.table)
+
+    def check_by_ranges(*, repair=False):
+        checked = Checked()
+        check = partial(check_table, repair=repair)
+        by_ranges(place, check, lambda document: checked.update(Checked.of(document)))
+        return checked
 
     # When it is checked in one process and by ranges, both find the same
-    alone, by_ranges = on(place, check_table), check_on_spark(place.spark, at)
-    assert (by_ranges.rows, by_ranges.streams) == (alone.rows, alone.streams)
-    assert {fault.stream for fault in by_ranges.faults} == {first, last}
-    assert sorted(by_ranges.faults, key=str) == sorted(alone.faults, key=str)
+    alone, found = on(place, check_table), check_by_ranges()
+    assert (found.rows, found.streams) == (alone.rows, alone.streams)
+    assert {fault.stream for fault in found.faults} == {first, last}
+    assert sorted(found.faults, key=str) == sorted(alone.faults, key=str)
 
     # And what can be repaired is, on the workers
-    repaired = check_on_spark(place.spark, at, repair=True)
+    repaired = check_by_ranges(repair=True)
     assert {fault.stream for fault in repaired.repaired} == {first}
     assert {fault.stream for fault in on(place, check_table).faults} == {last}

@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 from contextlib import suppress
+from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -16,16 +17,18 @@ from eventstore import connect
 from runtime.batches.ledger import Ledger
 from runtime.clock import system_clock
 from runtime.errors import TargetError
-from runtime.publishing.publisher import Promise
+from runtime.publishing import DeliverySettings
+from runtime.publishing.publisher import TargetOptions
 from runtime.publishing.runner import PublishOptions, publish
 from runtime.publishing.targets.function import FunctionTarget
-from runtime.publishing.targets.options import TargetOptions
 from runtime.spark import publish as publish_on_spark
 from tests.support.done_batches import BATCH, TABLE, games, make_batch
 
 pytestmark = pytest.mark.connect
 
 GAMES, EACH, SLICES = 9, 6, 5
+SHORT = timedelta(seconds=2)
+AT_LEAST_ONCE = DeliverySettings(frozenset("*"), lock_limit=SHORT)
 
 
 @pytest.fixture
@@ -52,14 +55,14 @@ def append_but_die_once(file, output):
 
 
 def append_but_for_a_game(file, output):
-    """Refuse the outputs of a game."""
-    if output.business_id == "g4":
-        raise ValueError("no")
+    """Take no outputs of a game for the moment."""
+    if output.message_id.startswith("g4-"):
+        raise ConnectionError("no")
     append(file, output)
 
 
 def target(file, options, send=append):
-    return FunctionTarget("tests:send", partial(send, file), Promise.AT_LEAST_ONCE, options.attempts)
+    return target_named("tests:send", file, options, send)
 
 
 def noted(file):
@@ -68,7 +71,7 @@ def noted(file):
 
 
 def of_game(number, lines):
-    return [line for line in lines if f"business_id='g{number}'" in line]
+    return [line for line in lines if f"message_id='g{number}-" in line]
 
 
 async def publish_here(url, folder, to):
@@ -91,8 +94,8 @@ def test_it_sends_the_records_of_one_process_and_keeps_the_order(spark, store, t
         options=PublishOptions(slices=SLICES),
         show=lambda done, of: shown.append((done, of)),
     )
-    again = asyncio.run(publish_here(store, tmp_path, target(there, TargetOptions())))
-    asyncio.run(publish_here(store, tmp_path, target_named("another", here)))
+    again = asyncio.run(publish_here(store, tmp_path, target(there, with_keys(store))))
+    asyncio.run(publish_here(store, tmp_path, target_named("another", here, with_keys(store, "others"))))
 
     assert (done.slices, done.outputs) == (SLICES, GAMES * EACH)
     assert shown[-1] == (GAMES * EACH, None)
@@ -102,8 +105,15 @@ def test_it_sends_the_records_of_one_process_and_keeps_the_order(spark, store, t
         assert of_game(number, noted(there)) == of_game(number, noted(here))
 
 
-def target_named(name, file):
-    return FunctionTarget(name, partial(append, file), Promise.AT_LEAST_ONCE, 1)
+def target_named(name, file, options, send=append):
+    return FunctionTarget(
+        name, replace(options, send=partial(send, file), settings=AT_LEAST_ONCE, timeout=SHORT / 2)
+    )
+
+
+def with_keys(store, table=TABLE):
+    """Return the options that workers get."""
+    return TargetOptions(keys=store, keys_table=table)
 
 
 @pytest.mark.thorough
@@ -125,7 +135,7 @@ def test_what_a_target_did_not_take_is_sent_without_spark_and_slices_that_are_ou
     spark, store, tmp_path
 ):
     file = tmp_path / "sent"
-    with pytest.raises(TargetError, match=r"did not send g4-0 in 1 attempts: ValueError: no"):
+    with pytest.raises(TargetError, match=r"did not take g4-0 in 1 attempts: ConnectionError: no"):
         publish_on_spark(
             spark,
             BATCH,
@@ -137,7 +147,7 @@ def test_what_a_target_did_not_take_is_sent_without_spark_and_slices_that_are_ou
         )
     before = noted(file)
 
-    done = asyncio.run(publish_here(store, tmp_path, target(file, TargetOptions())))
+    done = asyncio.run(publish_here(store, tmp_path, target(file, with_keys(store))))
 
     assert 1 <= done.slices < SLICES
     assert len(set(noted(file))) == GAMES * EACH

@@ -6,8 +6,8 @@ from datetime import UTC, datetime
 import pytest
 
 from eventstore import connect
-from runtime.archives.exported import ExportedVersions
 from runtime.archives.naming import files_that_name
+from runtime.archives.versions import ExportedVersions
 from runtime.batches.ledger import Ledger
 from runtime.errors import ArchiveError, UsageError
 from runtime.spark import truncate, verify

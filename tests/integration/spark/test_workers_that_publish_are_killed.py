@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from runtime.publishing.publisher import Promise
-from tests.publishing.cases import FunctionCase, SqliteCase
+from tests.publishing.cases import AT_LEAST_ONCE, FunctionCase, SqliteCase
 from tests.publishing.kills import CHUNK, Counts
 from tests.publishing.spark_kills import kill_workers_everywhere
 
@@ -20,7 +19,7 @@ def test_to_sqlite_each_output_is_written_once(spark, tmp_path):
 
 
 def test_at_least_once_loses_nothing_and_repeats_a_chunk_at_most(spark, tmp_path):
-    case = FunctionCase(tmp_path / "sent", Promise.AT_LEAST_ONCE)
+    case = FunctionCase(tmp_path / "sent", AT_LEAST_ONCE)
 
     found = kill_workers_everywhere(spark, case, tmp_path, every=12)
 

@@ -9,7 +9,7 @@ import pytest
 
 from handlers import Context
 from handlers.documents import new_document
-from runtime.algorithms.state_based.handling import Handling
+from runtime.algorithms.state_based.chain import Chain
 from runtime.documents import sweeping
 from runtime.documents.attempts import Documents, delete
 from runtime.documents.registrations import Registration
@@ -21,7 +21,7 @@ from tests.model.world import Bounds
 
 
 def _one_name(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Handling, "_place", lambda *_: "same")
+    patch.setattr(Chain, "_place", lambda *_: "same")
 
 
 def _committed_before_prepared(patch: pytest.MonkeyPatch) -> None:

@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 
 from eventstore import ANY_ETAG, Operation, Row, StoreUnavailableError
+from runtime.algorithms.outbox.algorithm import OutboxOneByOne
 from runtime.algorithms.outbox.deduplication_store import DeduplicationStore
 from runtime.algorithms.outbox.entities import ENTITY, Entities
-from runtime.algorithms.outbox.invoking import concluded
-from runtime.algorithms.outbox.outbox import Outbox
 from runtime.algorithms.outbox.with_deduplication_store import OutboxWithDeduplicationStore as WithStore
 from runtime.algorithms.publishing import publish_all
 from runtime.messages.outcome import Status
@@ -58,13 +57,13 @@ def no_answer_means_stored(patch: pytest.MonkeyPatch) -> None:
 
 
 def _finished_first(patch: pytest.MonkeyPatch) -> None:
-    publish_outputs: Any = Outbox.publish_outputs
+    publish_outputs: Any = OutboxOneByOne.publish_outputs
 
-    async def finish_and_publish(self: Any, entity: Any, message_id: Any) -> Any:
-        await self.finish(entity, [message_id])
-        return await publish_outputs(self, entity, message_id)
+    async def finish_and_publish(self: Any, entity: Any, message_ids: Any) -> None:
+        await self.algorithm.mark_finished(entity, message_ids)
+        await publish_outputs(self, entity, message_ids)
 
-    patch.setattr(Outbox, "publish_outputs", finish_and_publish)
+    patch.setattr(OutboxOneByOne, "publish_outputs", finish_and_publish)
 
 
 def _published_first(patch: pytest.MonkeyPatch) -> None:
@@ -79,25 +78,25 @@ def _published_first(patch: pytest.MonkeyPatch) -> None:
 
 
 def _duplicates_are_silent(patch: pytest.MonkeyPatch) -> None:
-    attempt: Any = Outbox.attempt
+    attempt: Any = OutboxOneByOne.attempt
 
-    async def attempt_new(self: Any, message: Any, batch: Any) -> Any:
-        entity = await self.entities.load(self.entities.key(message.business_id))
+    async def attempt_new(self: Any, algorithm: Any, message: Any) -> Any:
+        entity = await algorithm.entities.load(algorithm.entities.key(message.business_id))
         if message.key in entity.outbox:
-            return concluded(self.handler, message, Status.DUPLICATE)
-        return await attempt(self, message, batch)
+            return algorithm.concluded(message, Status.DUPLICATE)
+        return await attempt(self, algorithm, message)
 
-    patch.setattr(Outbox, "attempt", attempt_new)
+    patch.setattr(OutboxOneByOne, "attempt", attempt_new)
 
 
 def _store_before_entity(patch: pytest.MonkeyPatch) -> None:
     attempt: Any = WithStore.attempt
 
-    async def attempt_late(self: Any, message: Any, batch: Any) -> Any:
-        found = await self.store.find(self.entities.key(message.business_id), message.key)
+    async def attempt_late(self: Any, business_id: str, deliveries: Any, *more: Any) -> Any:
+        found = await self.store.find(self.entities.key(business_id), deliveries[0].key)
         early = copy(self)
         early.store = _Told(self.store, found)
-        return await attempt(early, message, batch)
+        return await attempt(early, business_id, deliveries, *more)
 
     patch.setattr(WithStore, "attempt", attempt_late)
 
@@ -114,13 +113,13 @@ class _Told:
 
 
 def _removed_before_it_is_added(patch: pytest.MonkeyPatch) -> None:
-    async def finish(self: Any, entity: Any, message_ids: Any) -> Any:
+    async def mark_finished(self: Any, entity: Any, message_ids: Any) -> Any:
         done = {key: entity.outbox[key].fingerprint for key in message_ids}
         rest = await self.forget(entity, message_ids)
         await self.store.add(entity.key, done)
         return rest
 
-    patch.setattr(WithStore, "finish", finish)
+    patch.setattr(WithStore, "mark_finished", mark_finished)
 
 
 def _never_added(patch: pytest.MonkeyPatch) -> None:
@@ -131,14 +130,14 @@ def _never_added(patch: pytest.MonkeyPatch) -> None:
 
 
 def _leftovers_stay(patch: pytest.MonkeyPatch) -> None:
-    async def leave_it(_: Any, __: Any, ___: Any, known: Any) -> Any:
-        return known
+    async def leave_it(*_: object) -> None:
+        """Remove nothing."""
 
     async def sweep_nothing(*_: object) -> int:
         return 0
 
-    patch.setattr(WithStore, "return_early", leave_it)
-    patch.setattr(WithStore, "sweep", sweep_nothing)
+    patch.setattr(WithStore, "forget_leftover", leave_it)
+    patch.setattr(OutboxOneByOne, "sweep", sweep_nothing)
 
 
 def _stale_reads(patch: pytest.MonkeyPatch) -> None:

@@ -51,12 +51,12 @@ def _no_checkpoint(patch: pytest.MonkeyPatch) -> None:
 def _token_before_entity(patch: pytest.MonkeyPatch) -> None:
     attempt: Any = TokenBased.attempt
 
-    async def attempt_late(self: Any, message: Any, batch: Any) -> Any:
+    async def attempt_late(self: Any, business_id: str, deliveries: Any, *more: Any) -> Any:
         early = copy(self)
         early.tokens = copy(self.tokens)
-        found = await self.tokens.exists(token_of(message.envelope, self.handler.name))
+        found = await self.tokens.exists(token_of(deliveries[0].envelope, self.handler.name))
         early.tokens.exists = partial(_told, found)
-        return await attempt(early, message, batch)
+        return await attempt(early, business_id, deliveries, *more)
 
     patch.setattr(TokenBased, "attempt", attempt_late)
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from runtime.algorithms.outbox.outbox_batch import OutboxBatch
+from runtime.algorithms.outbox.algorithm import OutboxAlgorithm
 from runtime.messages.message_ids import id_key
 from tests.model.mistakes.mistake import Mistake
 from tests.model.scenarios.two_passes import ATTEMPTS, BATCHES
@@ -14,29 +15,28 @@ from tests.model.world import Bounds
 
 
 def _finished_in_the_first_pass(patch: pytest.MonkeyPatch) -> None:
-    attempt: Any = OutboxBatch.attempt
+    attempt: Any = OutboxAlgorithm.attempt
 
     async def attempt_and_finish(self: Any, business_id: str, *given: Any, **named: Any) -> Any:
-        outcomes = await attempt(self, business_id, *given, **named)
+        entity, outcomes = await attempt(self, business_id, *given, **named)
         await self.finish(business_id, [id_key(outcome.envelope.message_id) for outcome in outcomes])
-        return outcomes
+        return entity, outcomes
 
-    patch.setattr(OutboxBatch, "attempt", attempt_and_finish)
+    patch.setattr(OutboxAlgorithm, "attempt", attempt_and_finish)
 
 
 def _entries_do_not_know_their_batch(patch: pytest.MonkeyPatch) -> None:
-    begin: Any = OutboxBatch.__init__
+    invoke: Any = OutboxAlgorithm.invoke
 
-    def begin_without_one(self: Any, algorithm: Any, context: Any, *more: Any) -> None:
-        begin(self, algorithm, context, *more)
-        invoke = algorithm.invoke
-        algorithm.invoke = lambda entity, message, attempt, _: invoke(entity, message, attempt)
+    def invoke_alone(self: Any, entity: Any, message: Any, attempt: str) -> Any:
+        changed = invoke(self, entity, message, attempt)
+        return changed.with_entry(message.key, replace(changed.outbox[message.key], batch=None))
 
-    patch.setattr(OutboxBatch, "__init__", begin_without_one)
+    patch.setattr(OutboxAlgorithm, "invoke", invoke_alone)
 
 
 def _others_are_finished(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(OutboxBatch, "_may_finish", lambda *_: True)
+    patch.setattr(OutboxAlgorithm, "_may_finish", lambda *_: True)
 
 
 _CRASH = Bounds(1, 1)

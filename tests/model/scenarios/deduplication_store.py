@@ -7,6 +7,7 @@ from functools import partial
 
 from eventstore import Operation, Table
 from runtime.algorithms.algorithm import Publish
+from runtime.algorithms.outbox.algorithm import OutboxOneByOne
 from runtime.algorithms.outbox.deduplication_store import DeduplicationStore
 from runtime.algorithms.outbox.with_deduplication_store import OutboxWithDeduplicationStore
 from runtime.algorithms.row_keys import FIRST, LAST
@@ -32,17 +33,17 @@ REPLICA = "replica"
 """A table that follows the store, now and then; the shipped code must not read it."""
 
 
-def make(table: Callable[[str], Table], publish: Publish, process: Process) -> OutboxWithDeduplicationStore:
+def make(table: Callable[[str], Table], publish: Publish, process: Process) -> OutboxOneByOne:
     """Return the outbox of the scribe, with its store."""
-    return OutboxWithDeduplicationStore(
+    algorithm = OutboxWithDeduplicationStore(
         table=table(STATES),
         store=DeduplicationStore(table(OTHER), process.clock),
         handler=SCRIBE,
-        publish=publish,
         clock=process.clock,
         new_id=process.draw_id,
         retries=PATIENCE,
     )
+    return OutboxOneByOne(algorithm=algorithm, publish=publish)
 
 
 def with_store(*lines: str, copies: int = 1, swept: bool = False) -> EntityScenario:

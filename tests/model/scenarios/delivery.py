@@ -1,35 +1,44 @@
 """Delivery: copies of one message on their way to a customer, over a last hop that takes part in no transaction.
 
-A copy that finds the lock of another waits until it has expired, whatever the other does meanwhile.
+A copy that finds the lock of another waits until it has expired, whatever the other does meanwhile. Keys are in a table
+or in Redis, which has a clock of its own: it shows what the clock of the caller shows, so that keys expire there, or is
+behind, so that a key which has expired for its users is still there, and is put over.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+import json
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
-from itertools import count
-from typing import Any, NamedTuple
+from itertools import count, groupby
+from typing import Any, NamedTuple, cast
 
 import pytest
+from redis.asyncio import Redis
 
-from eventstore import Row, StoreUnavailableError
-from runtime.algorithms.last_hop.delivery import End, IdempotentDelivery
-from runtime.algorithms.last_hop.keys import DeliveryKeys, Keys, KeyState
-from runtime.algorithms.last_hop.settings import DeliverySettings
-from tests.model.calls import SteppedTable, publish
+from eventstore import Operation, Row, StoreUnavailableError, Verb
+from runtime.publishing.keys import DeliveryKey, Key, Keys, KeyState, TableKeys, read_key
+from runtime.publishing.last_hop import DeliverySettings, End, IdempotentDelivery
+from runtime.publishing.redis_keys import RedisKeys
+from tests.model.calls import REDIS, SteppedTable, publish
 from tests.model.contents import Rows, Snapshot
 from tests.model.facts import Invariant, View
 from tests.model.histories import Job
 from tests.model.processes import Process
+from tests.model.redis_model import CHANGED, SteppedRedis
 from tests.model.scenarios.state_based import PATIENCE
 from tests.model.versions import Handled
 
 KEYS = "keys"
+UNLOCKED = "unlocked"
+"""A row beside the keys of a table: which delivery a key was deleted for that somebody unlocked last."""
 _CUSTOMER, _MESSAGE = "17", "m"
-_RECORD = "REC-"
-SENDING_AT_LEAST_ONCE = DeliverySettings(frozenset({_CUSTOMER}), lock_limit=timedelta(hours=1))
+_AT_MOST_ONCE = DeliverySettings()
+_AT_LEAST_ONCE = DeliverySettings(frozenset({_CUSTOMER}), lock_limit=timedelta(hours=1))
+
+OpenKeys = Callable[[Process], Keys]
 
 
 class Sent(NamedTuple):
@@ -37,6 +46,54 @@ class Sent(NamedTuple):
 
     process: str
     before: int
+
+
+class _Table(SteppedTable):
+    unlocks = ""
+
+    async def transact(self, partition_key: str, operations: Sequence[Operation]) -> tuple[str, ...]:
+        if operations[0].verb is Verb.DELETE:
+            note = Operation.insert_or_replace(UNLOCKED, {"Holder": self.unlocks})
+            operations = [*operations, note]
+        return await super().transact(partition_key, operations)
+
+
+class _TableKeys(TableKeys):
+    """Keys that note with each that is deleted for whom."""
+
+    async def delete(self, key: DeliveryKey, found: Key) -> None:
+        cast("_Table", self.table).unlocks = found.holder
+        await super().delete(key, found)
+
+
+class _RedisKeys(RedisKeys):
+    """Keys that note with each that is changed what it was taken for."""
+
+    async def _change(self, key: DeliveryKey, found: Key, value: str | None = None, until: int = 0) -> bool:
+        cast("SteppedRedis", self._redis).told = found.etag
+        return await super()._change(key, found, value, until)
+
+
+def in_table(_: Process) -> Keys:
+    """Open keys in a table."""
+    return _TableKeys(_Table(KEYS))
+
+
+def in_redis(process: Process) -> Keys:
+    """Open keys in a Redis whose clock shows what that of the caller shows."""
+    return _RedisKeys(cast("Redis", SteppedRedis(lambda: process.now)), KEYS)
+
+
+def in_slow_redis(_: Process) -> Keys:
+    """Open keys in a Redis whose clock is behind."""
+    return _RedisKeys(cast("Redis", SteppedRedis(None)), KEYS)
+
+
+_WHERE = {
+    in_table: "",
+    in_redis: " with keys in Redis",
+    in_slow_redis: " with keys in Redis, its clock behind",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,39 +106,40 @@ class DeliveryScenario:
     earlier: Sequence[Job] = ()
 
     def committed(self, snapshot: Snapshot) -> Mapping[Hashable, Any]:
-        """Return who holds the key."""
+        """Return who holds the key, and whether it is locked or sealed."""
         key = _key(snapshot)
-        return {} if key is None else {"key": key.properties["Holder"]}
+        return {} if key is None else {"key": (key.holder, key.state)}
 
     def patch(self, patch: pytest.MonkeyPatch) -> None:
         """Leave all limits as they are."""
 
 
-def at_least_once(copies: int = 1, invariants: Sequence[Invariant] | None = None) -> DeliveryScenario:
+def at_least_once(
+    copies: int = 1, invariants: Sequence[Invariant] | None = None, keys: OpenKeys = in_table
+) -> DeliveryScenario:
     """Return the scenario of a customer to whom a message is sent at least once."""
-    return _deliveries("at least once", SENDING_AT_LEAST_ONCE, copies, invariants or AT_LEAST_ONCE)
+    held = (*AT_LEAST_ONCE, UNLOCKED_BY_ITS_HOLDER if keys is in_table else CHANGED_BY_ITS_HOLDER)
+    return _deliveries("at least once", _AT_LEAST_ONCE, copies, invariants or held, keys)
 
 
-def at_most_once(copies: int = 1, invariants: Sequence[Invariant] | None = None) -> DeliveryScenario:
+def at_most_once(
+    copies: int = 1, invariants: Sequence[Invariant] | None = None, keys: OpenKeys = in_table
+) -> DeliveryScenario:
     """Return the scenario of a customer to whom a message is sent at most once."""
-    return _deliveries("at most once", DeliverySettings(), copies, invariants or AT_MOST_ONCE)
+    return _deliveries("at most once", _AT_MOST_ONCE, copies, invariants or AT_MOST_ONCE, keys)
 
 
 def _deliveries(
-    promise: str, settings: DeliverySettings, copies: int, invariants: Sequence[Invariant]
+    promise: str, settings: DeliverySettings, copies: int, invariants: Sequence[Invariant], keys: OpenKeys
 ) -> DeliveryScenario:
-    name = f"delivery {promise}: {copies} cop{'ies' if copies > 1 else 'y'}"
-    return DeliveryScenario(name, [Job("m", partial(_deliver, settings), copies)], invariants)
+    name = f"delivery {promise}{_WHERE[keys]}: {copies} cop{'ies' if copies > 1 else 'y'}"
+    return DeliveryScenario(name, [Job("m", partial(_deliver, settings, keys), copies)], invariants)
 
 
-async def _deliver(settings: DeliverySettings, process: Process) -> Handled:
-    return await delivered(DeliveryKeys(SteppedTable(KEYS)), settings, process)
-
-
-async def delivered(keys: Keys, settings: DeliverySettings, process: Process) -> Handled:
+async def _deliver(settings: DeliverySettings, keys: OpenKeys, process: Process) -> Handled:
     """Deliver the message until it is known how it ended, and say how."""
     delivery = IdempotentDelivery(
-        keys,
+        keys(process),
         settings,
         is_transient=lambda error: isinstance(error, StoreUnavailableError),
         clock=process.clock,
@@ -103,52 +161,79 @@ def _sent_twice(view: View) -> str | None:
 
 
 def _neither(view: View) -> str | None:
-    """Say that all is done, and it was not sent, nor is there a record that says why."""
-    if not view.is_quiescent or view.facts.published or End.NOT_SENT.value in _ends(view):
+    """Say that all is done, and it was not sent, nor does the key say why."""
+    key = _key(view.snapshot)
+    if not view.is_quiescent or view.facts.published or (key is not None and key.end == End.NOT_SENT):
         return None
     return "it was not sent, and nothing says so"
 
 
 def _unrecorded(view: View) -> str | None:
-    """Say that a delivery was acknowledged of whose end there is no record."""
-    ends = _ends(view)
-    missing = [end for done in view.facts.done for end in done.result.statuses if end not in ends]
-    return f"there is no record that says {missing[0]}" if missing else None
+    """Say that the delivery that sealed the key was acknowledged, and the key does not say how it ended."""
+    ends = {end for done in view.facts.done for end in done.result.statuses} - {End.FILTERED.value}
+    key = _key(view.snapshot)
+    said = None if key is None else key.end
+    return None if not ends or said in ends else f"the key does not say {min(ends)}, but {said or 'nothing'}"
 
 
 def _taken_away(view: View) -> str | None:
-    """Say that the key is gone, and the one who held it last has not ended: who unlocks leaves a record with it."""
-    holders = [holder for _, holder in view.facts.committed]
-    if not holders or _key(view.snapshot) is not None or f"{_RECORD}{holders[-1]}" in _rows(view.snapshot):
+    """Say that the key is gone, and was unlocked for another than the one who held it last."""
+    holders = [holder for _, (holder, _) in view.facts.committed]
+    if not holders or _key(view.snapshot) is not None:
         return None
-    return f"somebody else unlocked what {holders[-1]} holds"
+    unlocked = str(_rows(view.snapshot)[UNLOCKED].properties["Holder"])
+    return None if unlocked == holders[-1] else f"{unlocked} unlocked what {holders[-1]} holds"
 
 
-def _still_locked(view: View) -> str | None:
+def _not_its_own(view: View) -> str | None:
+    """Say that a key was changed that was another than the one that it was taken for."""
+    change = _rows(view.snapshot).get(CHANGED)
+    if change is None or change.properties["Found"] == change.properties["Told"]:
+        return None
+    return f"{change.properties['Told']!r} changed what was {change.properties['Found']!r}"
+
+
+def _held_again(view: View) -> str | None:
+    """Say that a delivery holds the key which another has held since it did: no delivery takes the key twice."""
+    holders = [holder for holder, _ in groupby(holder for _, (holder, _) in view.facts.committed)]
+    again = [holder for at, holder in enumerate(holders) if holder in holders[:at]]
+    return f"{again[0]} holds what another has held since" if again else None
+
+
+def _not_sealed(view: View) -> str | None:
     key = _key(view.snapshot)
-    is_locked = key is not None and key.properties["Value"] == KeyState.LOCKED
-    return "all is done, and it is still locked" if view.is_quiescent and is_locked else None
+    is_sealed = key is not None and key.state is KeyState.SEALED
+    return "all is done, and it is not sealed" if view.is_quiescent and not is_sealed else None
 
 
-def _ends(view: View) -> set[object]:
-    """Return which ends are recorded."""
-    return {row.properties["End"] for key, row in _rows(view.snapshot).items() if key.startswith(_RECORD)}
+def _key(snapshot: Snapshot) -> Key | None:
+    """Return the only key."""
+    found = [row for key, row in _rows(snapshot).items() if key not in (UNLOCKED, CHANGED)]
+    return _read(found[0]) if found else None
 
 
-def _key(snapshot: Snapshot) -> Row | None:
-    return next((row for key, row in _rows(snapshot).items() if not key.startswith(_RECORD)), None)
+def _read(row: Row) -> Key:
+    if row.partition_key != REDIS:
+        return read_key(row)
+    state, *said = json.loads(str(row.properties["Value"]))
+    return Key(KeyState(state), *said)
 
 
 def _rows(snapshot: Snapshot) -> Rows:
     """Return the rows of the only customer."""
-    return next(iter(snapshot.tables.get(KEYS, {}).values()), {})
+    partitions = snapshot.tables.get(KEYS) or snapshot.tables.get(REDIS) or {}
+    return next(iter(partitions.values()), {})
 
 
 SENT_ONCE = Invariant("SentOnce", _sent_twice)
 SENT_OR_SAID = Invariant("SentOrSaid", _neither)
 RECORDED = Invariant("Recorded", _unrecorded)
 UNLOCKED_BY_ITS_HOLDER = Invariant("UnlockedByItsHolder", _taken_away)
-NOT_LOCKED = Invariant("NoGarbage", _still_locked)
+CHANGED_BY_ITS_HOLDER = Invariant("ChangedByItsHolder", _not_its_own)
+HELD_IN_TURN = Invariant("HeldInTurn", _held_again)
+"""Without lost answers: a request that takes effect late may put a key of a delivery that has ended."""
+SEALED = Invariant("NoGarbage", _not_sealed)
 
 AT_MOST_ONCE = (SENT_ONCE, RECORDED)
-AT_LEAST_ONCE = (SENT_OR_SAID, RECORDED, UNLOCKED_BY_ITS_HOLDER, NOT_LOCKED)
+AT_LEAST_ONCE = (SENT_OR_SAID, SEALED)
+IN_TURN = (*AT_LEAST_ONCE, CHANGED_BY_ITS_HOLDER, HELD_IN_TURN)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from eventstore import Table
 from runtime.algorithms.algorithm import Publish
+from runtime.algorithms.outbox.algorithm import OutboxOneByOne
 from runtime.algorithms.outbox.outbox import Outbox
 from tests.model.processes import Process
 from tests.model.scenarios.entities import (
@@ -21,16 +22,16 @@ from tests.model.scenarios.state_based import PATIENCE
 from tests.model.scribe import write
 
 
-def make(table: Callable[[str], Table], publish: Publish, process: Process) -> Outbox:
+def make(table: Callable[[str], Table], publish: Publish, process: Process) -> OutboxOneByOne:
     """Return the outbox of the scribe."""
-    return Outbox(
+    algorithm = Outbox(
         table=table(STATES),
         handler=SCRIBE,
-        publish=publish,
         clock=process.clock,
         new_id=process.draw_id,
         retries=PATIENCE,
     )
+    return OutboxOneByOne(algorithm=algorithm, publish=publish)
 
 
 def outbox(*lines: str, copies: int = 1, swept: bool = False) -> EntityScenario:

@@ -13,6 +13,7 @@ from functools import partial
 
 from eventstore import Operation, RowNotFoundError, Table, drive
 from runtime.algorithms.algorithm import Publish
+from runtime.algorithms.outbox.algorithm import OutboxOneByOne
 from runtime.algorithms.outbox.entity import Entity
 from runtime.algorithms.outbox.token_based import TokenBased
 from runtime.algorithms.outbox.tokens import TokenStore, issue, token_of
@@ -42,18 +43,18 @@ READER = "Reader"
 _RECEIPT = "RECEIPT"
 
 
-def make(table: Callable[[str], Table], publish: Publish, process: Process) -> TokenBased:
+def make(table: Callable[[str], Table], publish: Publish, process: Process) -> OutboxOneByOne:
     """Return the token-based algorithm of the scribe, which draws its ids from its process."""
-    return TokenBased(
+    algorithm = TokenBased(
         table=table(STATES),
         tokens=TokenStore(table(OTHER)),
         handler=SCRIBE,
-        publish=partial(_send, table(OTHER), publish, process),
         recipients=_recipients,
         clock=process.clock,
         new_id=process.draw_id,
         retries=PATIENCE,
     )
+    return OutboxOneByOne(algorithm=algorithm, publish=partial(_send, table(OTHER), publish, process))
 
 
 def tokens(*lines: str, copies: int = 1, swept: bool = False) -> EntityScenario:

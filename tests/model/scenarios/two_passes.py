@@ -17,7 +17,6 @@ import pytest
 
 from eventstore import Operation, RowExistsError, Table
 from runtime.algorithms.algorithm import Publish
-from runtime.algorithms.outbox.outbox_batch import OutboxBatch
 from runtime.batches.context import BatchContext
 from runtime.batches.ledger import Ledger
 from runtime.messages.envelope import Envelope
@@ -77,17 +76,17 @@ async def _attempt(
     make: Make, batch: BatchContext, messages: Sequence[Envelope], process: Process
 ) -> Handled:
     batch_id = batch.batch_id or ""
-    algorithm, folders = make(SteppedTable, publish, process), SteppedTable(FOLDERS)
+    one_by_one, folders = make(SteppedTable, publish, process), SteppedTable(FOLDERS)
     ledger_ = Ledger(SteppedTable(STATES), process.clock, PATIENCE)
     record = await ledger_.begin(batch_id, "input", "out")
     if record.is_finished:
         return Handled()
     batch = replace(batch, open_batches=await ledger_.open_batches(), number=record.number)
-    passes = OutboxBatch(algorithm, batch)
+    algorithm = replace(one_by_one.algorithm, batch=batch)
     handled = Handled()
     if record.rounds == 0:
         if await folders.get(batch_id, _ROUND) is None:
-            outcomes = await passes.process(BOOK, [prepare(SCRIBE, BOOK, message) for message in messages])
+            outcomes = await algorithm.process(BOOK, [prepare(SCRIBE, BOOK, message) for message in messages])
             await SteppedTable(STATES).barrier()
             await _put_in_place(folders, batch_id, outcomes)
             handled = Handled(refused=refused_of(outcomes))
@@ -96,8 +95,8 @@ async def _attempt(
     assert row is not None
     ends, outputs = msgpack.unpackb(row.properties["Content"])
     for output in outputs:
-        await algorithm.publish(Output(*output))
-    await passes.finish(BOOK, [id_key(message_id) for message_id, _ in ends])
+        await one_by_one.publish(Output(*output))
+    await algorithm.finish(BOOK, [id_key(message_id) for message_id, _ in ends])
     await ledger_.publish(record)
     return handled
 

@@ -137,7 +137,7 @@ def test_a_dry_run_of_a_redrive_says_what_would_be_redriven(consistent, refused,
 
 
 def test_edits_of_other_letters_are_refused(consistent, refused, tmp_path):
-    (tmp_path / "edit.jsonl").write_text('{"message_id": "nobody", "body": {}}')
+    (tmp_path / "edit.jsonl").write_text('{"letter": "nobody", "body": {}}')
 
     said = consistent("redrive", *APP, *ON_STORE, "--edit", "edit.jsonl", "--dry-run")
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sqlite3
+import subprocess
+import sys
 from contextlib import closing
 
 import pytest
@@ -59,7 +61,7 @@ def test_what_cannot_be_is_told_in_a_sentence(consistent, batch, options, senten
 
 POST = """
 from pathlib import Path
-from runtime.delivery import PermanentError
+from runtime.publishing import PermanentError
 
 def send(message):
     if not Path("mended").exists() and message.type == "Missed":
@@ -83,6 +85,77 @@ def test_what_was_refused_is_listed_and_sent_again(consistent, batch, tmp_path):
     assert len(before) == 8
     assert "Sent again of batch b1 at posting:send: 8 outputs." in redriven.out
     assert "There are no dead letters of batch b1 at posting:send." in after.out
+
+
+COUNTING = """
+def send(message):
+    with open("sent", "a") as sent:
+        print(message.customer, message.message_id, file=sent)
+"""
+
+
+def test_a_function_sends_each_message_once_to_its_customer(consistent, batch, tmp_path):
+    (tmp_path / "counting.py").write_text(COUNTING)
+    to = (*batch, "--to", "counting:send", "--customer", "number", "--keys", "sqlite:///keys.db")
+
+    first, again = consistent(*to, "--json"), consistent(*to)
+    other = consistent(*to, "--types", "Hit", "--json")
+
+    assert first.document["results"] == {"sent": 24}
+    assert "Recorded in all: 24 sent." in again.out
+    assert other.document["results"] == {"filtered": 16}
+    sent = [line.split() for line in (tmp_path / "sent").read_text().splitlines()]
+    assert len(sent) == len({name for _, name in sent}) == 24
+    assert {customer for customer, _ in sent} == {str(number) for number in range(6)}
+
+
+DYING = """
+import os
+
+def send(message):
+    os._exit(1)
+"""
+
+
+def test_a_key_that_says_no_end_is_reported(consistent, batch, tmp_path):
+    (tmp_path / "dying.py").write_text(DYING)
+    to = (*batch, "--to", "dying:send", "--types", "Hit", "--slices", "1", "--concurrency", "1")
+    command = [sys.executable, "-m", "runtime", *to]
+    assert subprocess.run(command, cwd=tmp_path, check=False).returncode == 1
+
+    said = consistent(*to, "--letters", "--json")
+
+    assert said.document["keys_without_end"] == [["default", "g0-1"]]
+    assert "g0-1" in consistent(*to, "--letters").out
+
+
+@pytest.mark.parametrize(
+    ("sender", "sentence"),
+    [
+        ("nowhere:send", "nowhere"),
+        ("odd:call", "The module odd has no function call. Its functions: send, fewer."),
+        (
+            "odd:Klass",
+            "odd:Klass is no function but the class Klass: write `def Klass(message): ...`",
+        ),
+        ("odd:fewer", "The sender odd:fewer is called with one message"),
+    ],
+)
+def test_a_function_that_cannot_be_is_told(consistent, batch, tmp_path, sender, sentence):
+    (tmp_path / "odd.py").write_text(f"{COUNTING}\nclass Klass: ...\n\nfewer = lambda: None\n")
+
+    said = consistent(*batch, "--to", sender)
+
+    assert (said.code, sentence in said.err) == (2, True), said.err
+
+
+def test_a_strategy_that_contradicts_the_settings(consistent, batch, tmp_path, monkeypatch):
+    (tmp_path / "counting.py").write_text(COUNTING)
+    monkeypatch.setenv("AT_LEAST_ONCE_SENDING_CUSTOMERS", "17")
+
+    said = consistent(*batch, "--to", "counting:send", "--strategy", "at-most-once")
+
+    assert (said.code, "but AT_LEAST_ONCE_SENDING_CUSTOMERS is '17'" in said.err) == (2, True)
 
 
 def test_letters_are_not_sent_on_spark(consistent, batch):

@@ -5,11 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ctypes
-import faulthandler
 import os
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from datetime import timedelta
@@ -26,11 +23,10 @@ from runtime.batches.context import BatchContext
 from runtime.messages.envelope import Envelope
 from runtime.messages.envelopes import Envelopes
 from runtime.messages.parsing import prepare_all
+from runtime.spark.workers import supervision as supervising
 from runtime.spark.workers.job import FoldJob
 from runtime.spark.workers.supervision import Supervision
-from runtime.supervision.note import Note, leave, read_notes, remove_notes
-from runtime.supervision.supervised import supervised
-from runtime.supervision.watch import Watch
+from runtime.supervision import Watch, supervised
 from tests.support.routed import routed
 
 QUICK = 0.4
@@ -81,6 +77,7 @@ DEEDS: dict[str, Callable[[], object]] = {
     "kill": lambda: os.kill(os.getpid(), signal.SIGKILL),
     "segfault": lambda: ctypes.string_at(0),
     "leave": lambda: os._exit(0),
+    "keep the interpreter": lambda: sum(range(10**11)),
     "take all memory": _of_memory,
 }
 OF_BASE = ["cancel", "generator exit", "interrupt", "exit", "group"]
@@ -130,7 +127,7 @@ def fold(
         "rooms",
         BatchContext("night"),
         algorithm=algorithm,  # type: ignore[arg-type]
-        supervision=Supervision(seconds, MEMORY, str(tmp_path / "notes")),
+        supervision=Supervision(seconds, MEMORY),
     )
     rows = [row for batch in job.fold(routed(app, log(*deeds))) for row in batch.to_pylist()]
     return [(row["reason"] or row["status"], row["error"]) for row in rows]
@@ -160,7 +157,7 @@ def test_a_validator_that_hangs_is_interrupted(deed):
     bodies = [f'{{"room":"{room}","deed":"nothing"}}' for room in ("hall", deed, deed, "hall")]
     given = Envelopes.of([Envelope(f"m-{number}", "Do", body) for number, body in enumerate(bodies)])
 
-    with Note() as note, Watch(QUICK, note) as watch:
+    with Watch(QUICK) as watch:
         handler = supervised(app, watch).handlers["Doer"]
         messages = prepare_all(handler, "hall", given).messages
 
@@ -172,7 +169,7 @@ def test_messages_that_take_long_together_are_parsed():
     bodies = [f'{{"room":"pause {number}","deed":"nothing"}}' for number in range(6)]
     given = Envelopes.of([Envelope(f"m-{number}", "Do", body) for number, body in enumerate(bodies)])
 
-    with Note() as note, Watch(QUICK, note) as watch:
+    with Watch(QUICK) as watch:
         handler = supervised(app, watch).handlers["Doer"]
         messages = prepare_all(handler, "hall", given).messages
 
@@ -193,100 +190,58 @@ def test_a_handler_that_takes_all_memory_fails(tmp_path):
     assert "MemoryError" in str(found[1][1])
 
 
+@pytest.fixture
+def _retried(monkeypatch) -> None:
+    """Make the task one whose worker died before."""
+    context = Mock(attemptNumber=lambda: 1, partitionId=lambda: 0)
+    monkeypatch.setattr(supervising, "TaskContext", Mock(get=lambda: context))
+
+
+@pytest.mark.usefixtures("_retried")
 @pytest.mark.parametrize("algorithm", ["state-based", "outbox"])
 @pytest.mark.parametrize("deed", DYING)
-def test_a_message_of_which_there_is_a_note_is_tried_apart(tmp_path, deed, algorithm):
-    leave(str(tmp_path / "notes"), b"m-1")
-    leave(str(tmp_path / "notes"), b"m-2")
+def test_on_a_retry_a_message_that_ends_its_process_is_refused(tmp_path, deed, algorithm):
+    deeds = ["nothing", deed, "nothing", deed, "cancel", "nothing"]
 
-    found = fold(tmp_path, "nothing", deed, "nothing", algorithm=algorithm, seconds=60)
+    found = fold(tmp_path, *deeds, algorithm=algorithm, seconds=60)
 
-    assert [end for end, _ in found] == ["processed", "handler_crashed", "processed"]
-
-
-@pytest.mark.parametrize("deed", HANGING)
-def test_and_so_is_one_that_hung(tmp_path, deed):
-    leave(str(tmp_path / "notes"), b"m-0")
-
-    assert fold(tmp_path, deed, "nothing")[0][0] == "handler_timeout"
+    assert [end for end, _ in found] == [
+        *("processed", "handler_crashed", "processed", "handler_crashed", "handler_error", "processed")
+    ]
+    assert "A worker died while it handled this message" in str(found[1][1])
 
 
-def test_a_worker_that_is_killed_leaves_a_note_of_its_message(tmp_path):
-    for deed in DYING:
-        copy = os.fork()
-        if copy == 0:
-            faulthandler.disable()
-            fold(tmp_path, "nothing", deed, seconds=60)
-            os._exit(1)
-        os.waitpid(copy, 0)
-
-        assert read_notes(str(tmp_path / "notes"), wait=True) == {"m-1"}
-        remove_notes(str(tmp_path / "notes"))
+@pytest.mark.usefixtures("_retried")
+@pytest.mark.parametrize("deed", ["loop", "keep the interpreter"])
+def test_on_a_retry_a_message_that_hangs_is_refused(tmp_path, deed):
+    assert [end for end, _ in fold(tmp_path, "nothing", deed, "nothing")] == [
+        *("processed", "handler_timeout", "processed")
+    ]
 
 
-def test_a_worker_has_one_keeper_for_the_tasks_of_all_batches(tmp_path, monkeypatch):
-    # Given a worker with tasks of two batches, which dies in the second
-    first, second = str(tmp_path / "first"), str(tmp_path / "second")
-    copy = os.fork()
-    if copy == 0:
-        faulthandler.disable()
-        started = Mock(wraps=subprocess.Popen)
-        monkeypatch.setattr(subprocess, "Popen", started)
-        with Note(first) as note:
-            note.write("m-1")
-        with Note(second) as note:
-            note.write(f"m-{started.call_count + 1}")
+@pytest.mark.usefixtures("_retried")
+def test_on_a_retry_a_replay_that_ends_its_process_is_refused(tmp_path, monkeypatch):
+    fold(tmp_path, "nothing", "pause", "nothing")
+    monkeypatch.setitem(DEEDS, "pause", DEEDS["kill"])
+
+    found = fold(tmp_path, "nothing", "pause", "nothing", seconds=60)
+
+    assert [end for end, _ in found] == ["processed", "replay_failed", "processed"]
+
+
+@pytest.mark.usefixtures("_retried")
+def test_on_a_retry_a_copy_that_something_else_has_killed_convicts_nobody(tmp_path, monkeypatch):
+    # Given a message whose handler ends its process once
+    killed = tmp_path / "killed"
+
+    def die_once() -> None:
+        if not killed.exists():
+            killed.touch()
             os._exit(1)
 
-    # When it has died
-    os.waitpid(copy, 0)
+    monkeypatch.setitem(DEEDS, "kill", die_once)
 
-    # Then its only keeper has left a note in the second batch
-    assert read_notes(second, wait=True) == {"m-2"}
-    assert read_notes(first, wait=False) == frozenset()
-
-
-def test_a_keeper_ends_with_a_process_that_ends_in_good_order(tmp_path):
-    program = """
-import sys
-from runtime.supervision.keeper import _keepers
-from runtime.supervision.note import Note
-with Note(sys.argv[1]) as note:
-    note.write("m-1")
-(keeper,) = _keepers.values()
-print(keeper.process.pid)
-"""
-
-    command = [sys.executable, "-W", "error::ResourceWarning", "-c", program, str(tmp_path / "notes")]
-    ended = subprocess.run(command, capture_output=True, text=True, check=True)
-
-    assert ended.stderr == ""
-    assert not Path(f"/proc/{int(ended.stdout)}").exists()
-    assert read_notes(str(tmp_path / "notes"), wait=False) == frozenset()
-
-
-def test_a_keeper_that_is_killed_is_replaced(tmp_path):
-    copy = os.fork()
-    if copy == 0:
-        faulthandler.disable()
-        for number in range(2):
-            with Note(str(tmp_path / "notes")) as note:
-                note.write(f"m-{number}")
-                (children,) = Path(f"/proc/self/task/{os.getpid()}/children").read_text().splitlines()
-                if number:
-                    os._exit(1)
-                os.kill(int(children), signal.SIGKILL)
-                os.waitid(os.P_PID, int(children), os.WEXITED | os.WNOWAIT)
-
-    os.waitpid(copy, 0)
-
-    assert read_notes(str(tmp_path / "notes"), wait=True) == {"m-1"}
-
-
-def test_a_worker_that_ends_leaves_none(tmp_path):
-    fold(tmp_path, "nothing", "loop", "exit")
-
-    assert read_notes(str(tmp_path / "notes"), wait=False) == frozenset()
+    assert [end for end, _ in fold(tmp_path, "nothing", "kill")] == ["processed", "processed"]
 
 
 async def forward(_: object) -> None: ...
@@ -344,20 +299,19 @@ def test_a_consumer_is_stopped_by_who_interrupts_it():
         signal.signal(signal.SIGINT, before)
 
 
-def test_supervision_costs_microseconds_at_most():
-    context = Context("Doer", "hall", "00000000-0000-4000-8000-000000000001", 0)
-    state, message = Count(), Do(room="hall", deed="nothing")
-    do = app.handlers["Doer"].routes["Do"].revisions[1]
+def test_supervision_costs_nothing_for_a_call():
+    method = app.handlers["Doer"].routes["Do"].revisions[1]
 
-    def cost(call: Callable[[], object], times: int = 20_000) -> float:
-        begun = time.process_time()
-        for _ in range(times):
-            call()
-        return (time.process_time() - begun) / times
+    with Watch(30) as watch:
+        assert supervised(app, watch).handlers["Doer"].routes["Do"].revisions[1] is method
 
-    with Note() as note, Watch(30, note) as watch:
-        call = watch.supervise(do)
-        watched = min(cost(lambda: call(state, message, context)) for _ in range(5))
-    alone = min(cost(lambda: do(state, message, context)) for _ in range(5))
 
-    assert watched - alone < 5e-6
+def test_a_message_that_takes_long_is_told(monkeypatch):
+    monkeypatch.setattr("runtime.supervision.SLOW_SECONDS", 0.0)
+    told: list[str] = []
+    context = Context("Doer", "hall", "m-7", 0)
+
+    with Watch(QUICK, told.append) as watch:
+        watch.call(lambda: time.sleep(QUICK * 0.8), lambda: context)
+
+    assert set(told) == {"m-7"}

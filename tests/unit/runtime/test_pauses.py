@@ -9,8 +9,7 @@ import pytest
 
 from eventstore import InterceptedTable, StoreUnavailableError, Table, connect, drive
 from runtime import Output, Processor, TableSettings
-from runtime.algorithms.last_hop.delivery import End, IdempotentDelivery
-from runtime.algorithms.last_hop.keys import DeliveryKeys
+from runtime.algorithms.outbox.algorithm import OutboxOneByOne
 from runtime.algorithms.outbox.outbox import Outbox
 from runtime.algorithms.state_based.truncation import truncate_stream
 from runtime.algorithms.state_based.truncation_rules import DAY, TruncationRules
@@ -18,6 +17,8 @@ from runtime.algorithms.state_based.verification import Verifier
 from runtime.batches.open_batches import OpenBatches
 from runtime.messages.deliveries import Prepared
 from runtime.messages.parsing import prepare
+from runtime.publishing.keys import TableKeys
+from runtime.publishing.last_hop import End, IdempotentDelivery
 from runtime.retries import RetryPolicy
 from tests.support.network_store import NetworkStore
 from tests.unit.runtime import diary
@@ -125,14 +126,15 @@ def test_one_of_two_tables_on_the_network_is_enough(algorithm):
 
 
 async def use_an_outbox_alone(table: Table) -> None:
-    await Outbox(table=table, handler=DIARIES, publish=publish, retries=POLICY).process(a_line())
+    outbox = Outbox(table=table, handler=DIARIES, retries=POLICY)
+    await OutboxOneByOne(algorithm=outbox, publish=publish).process(a_line())
 
 
 async def send_to_a_customer(table: Table) -> None:
     async def send() -> None:
         """Send nothing."""
 
-    delivered = await IdempotentDelivery(DeliveryKeys(table), retries=POLICY).deliver("c", "a", send)
+    delivered = await IdempotentDelivery(TableKeys(table), retries=POLICY).deliver("c", "a", send)
     assert delivered.end is End.SENT
 
 
@@ -153,7 +155,7 @@ def test_a_policy_may_have_its_own_way_to_pause():
         pauses.append(seconds)
 
     table = failing(network_table(), lambda: None)
-    algorithm = Outbox(table=table, handler=DIARIES, publish=publish, retries=RetryPolicy(sleep=pause))
-    drive(algorithm.process(a_line()))
+    outbox = Outbox(table=table, handler=DIARIES, retries=RetryPolicy(sleep=pause))
+    drive(OutboxOneByOne(algorithm=outbox, publish=publish).process(a_line()))
 
     assert len(pauses) == FAILURES

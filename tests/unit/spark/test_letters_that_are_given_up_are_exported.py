@@ -8,7 +8,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 
 from eventstore import InterceptedTable, KeyRange, Table, drive
@@ -19,7 +18,8 @@ from runtime.archives.naming import files_that_name
 from runtime.archives.versions import prepare_parts
 from runtime.batches.open_batches import OpenBatches
 from runtime.errors import ArchiveError
-from runtime.spark.truncation_job import TruncationJob
+from runtime.spark.scan import Task
+from runtime.spark.truncation import TruncationJob
 from runtime.spark.workers.connection import Connection, TablePlace
 from tests.support.clocks import FrozenClock
 from tests.unit.runtime.diary import misbehave
@@ -62,8 +62,6 @@ def refuse(table: Table, diary: str, message_id: str, at: int) -> None:
 def truncate(place: TablePlace, folder: Path | None, **options: Any) -> int:
     """Give up what is older than thirty days, and return how many that were."""
     job = TruncationJob(
-        store=place.store,
-        table=place.table,
         given=RULES,
         now=NOW,
         open_batches=OpenBatches(),
@@ -74,10 +72,7 @@ def truncate(place: TablePlace, folder: Path | None, **options: Any) -> int:
         export=None if folder is None else str(folder),
         **options,
     )
-    everything = {name: getattr(KeyRange(), name) for name in ("prefix", "first", "before")}
-    schema = pa.schema([(name, pa.string()) for name in everything])
-    rows = job.run([pa.RecordBatch.from_pylist([everything], schema)])
-    return sum(row["letters"] for batch in rows for row in batch.to_pylist())
+    return sum(row["letters"] for rows in Task(job, place).results([KeyRange()]) for row in rows)
 
 
 def waiting(place: TablePlace) -> set[str]:

@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from eventstore import drive
-from runtime.cleanup.lease import LENGTH, Lease, Leases
+from runtime.cleanup.lease import LENGTH, Leases
 from runtime.clock import system_clock
 from runtime.errors import LeaseHeldError, LeaseLostError
+from runtime.leases import Lease
 from runtime.spark import holding as module
 from runtime.spark.holding import holding
 from runtime.spark.workers.connection import Connection, TablePlace

@@ -9,10 +9,9 @@ from eventstore import drive
 from handlers import App
 from runtime import Processor
 from runtime.algorithms.choice import published_by_nobody
-from runtime.algorithms.letters.lines import Edits
+from runtime.algorithms.letters.lines import Edits, Wanted
 from runtime.algorithms.letters.of_table import TableLetters
 from runtime.algorithms.letters.selection import Selection
-from runtime.algorithms.letters.wanted import Wanted
 from runtime.batches.context import BatchContext
 from runtime.errors import UsageError
 from runtime.messages.envelope import Envelope
@@ -79,7 +78,7 @@ def test_those_of_the_table_that_were_not_refused_again_are_deleted(office: Post
     ("wanted", "handlers", "problem"),
     [
         (Wanted(Selection(message_id="nobody"), Edits(())), app, "There are no such letters"),
-        (Wanted(Selection(), Edits(['{"message_id": "nobody"}'])), app, "1 of 1 edited lines belong to no"),
+        (Wanted(Selection(), Edits(['{"letter": "nobody"}'])), app, "1 of 1 edited lines belong to no"),
         (EVERYTHING, None, "The app has no handler Boxes, which has letters"),
     ],
 )

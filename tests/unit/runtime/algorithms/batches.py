@@ -8,8 +8,8 @@ from typing import Literal
 
 from eventstore import drive
 from runtime import Envelope, Outcome, Output
-from runtime.algorithms.choice import Dependencies, make_outbox_batches
-from runtime.algorithms.outbox.outbox_batch import OutboxBatch
+from runtime.algorithms.choice import Dependencies, make_outboxes
+from runtime.algorithms.outbox.algorithm import OutboxAlgorithm
 from runtime.batches.context import BatchContext
 from runtime.batches.open_batches import OpenBatches
 from runtime.messages.deliveries import Delivery
@@ -87,18 +87,18 @@ class Batch:
         """Return what a sweep finds in all entities."""
         found: list[Outcome] = []
         for algorithm in self.algorithms().values():
-            entities = algorithm.algorithm.entities
+            entities = algorithm.entities
             for key in drive(_all(entities.unfinished())):
                 found += drive(algorithm.unfinished(entities.business_id(key), latest))
         return found
 
-    def algorithms(self, before: Step | None = None, after: Step | None = None) -> dict[str, OutboxBatch]:
+    def algorithms(self, before: Step | None = None, after: Step | None = None) -> dict[str, OutboxAlgorithm]:
         world = self.world
         other = world.watched("other", world.other, before, after)
         context = BatchContext(
             self.batch_id, self.open_batches, on_error=self.on_error, is_redrive=self.is_redrive
         )
-        return make_outbox_batches(
+        return make_outboxes(
             world.algorithm,
             Dependencies(
                 world.app,

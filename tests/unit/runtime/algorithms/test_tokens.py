@@ -195,6 +195,7 @@ def test_what_a_message_from_outside_names_as_its_token_is_replaced(store):
 
 
 def test_the_ids_of_attempts_come_from_where_they_are_said_to_come_from():
+    from runtime.algorithms.outbox.algorithm import OutboxOneByOne
     from runtime.algorithms.outbox.token_based import TokenBased
     from runtime.messages.deliveries import Prepared
     from runtime.messages.parsing import prepare
@@ -208,12 +209,12 @@ def test_the_ids_of_attempts_come_from_where_they_are_said_to_come_from():
         published.append(output.headers["token"])
 
     algorithm = TokenBased(
-        table=table, tokens=tokens, handler=app.handlers["ShootingRange"], publish=publish,
+        table=table, tokens=tokens, handler=app.handlers["ShootingRange"],
         recipients=lambda _: ["LeaderBoard"], new_id=lambda: f"attempt{next(numbers)}",
     )  # fmt: skip
     message = prepare(algorithm.handler, str(GAME), drive(issue(tokens, fire(1, 1), ["ShootingRange"])))
     assert isinstance(message, Prepared)
-    drive(algorithm.process(message))
+    drive(OutboxOneByOne(algorithm=algorithm, publish=publish).process(message))
 
     (name,) = published
     assert name.endswith("/attempt1-0")

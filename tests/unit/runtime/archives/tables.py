@@ -7,7 +7,7 @@ from pathlib import Path
 from uuid import UUID
 
 from eventstore import Int64, Operation, Row, Table, Value
-from runtime.archives.digest import RowPacker
+from runtime.archives.digest import packed_row
 from runtime.archives.exporting import all_pages, check_files, export_table
 from runtime.archives.importing import import_table
 from runtime.archives.manifest import Manifest, read_manifest
@@ -52,8 +52,7 @@ async def read_all(table: Table) -> list[Row]:
 
 async def packed(table: Table) -> set[bytes]:
     """Return all rows with the types of their properties, without ETags."""
-    packer = RowPacker()
-    return {packer.pack(row) for row in await read_all(table)}
+    return {packed_row(row) for row in await read_all(table)}
 
 
 async def exported(table: Table, folder: Path) -> Manifest:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eventstore import Int64, Row
-from runtime.archives.digest import RowPacker, SetDigest
+from runtime.archives.digest import SetDigest, packed_row
 from runtime.archives.files import ParquetFile
 from runtime.archives.rows import SCHEMA, RowBuffer, read_rows
 from runtime.errors import ArchiveError
@@ -44,15 +44,14 @@ def test_rows_come_back_with_the_types_of_their_properties(groups, tmp_path_fact
 
     found = [row for rows in read_rows(path) for row in rows]
 
-    packer = RowPacker()
     assert found == [row for group in groups for row in group]
-    assert list(map(packer.pack, found)) == [packer.pack(row) for group in groups for row in group]
+    assert list(map(packed_row, found)) == [packed_row(row) for group in groups for row in group]
 
 
 def digest(*rows: Row) -> str:
-    packer, found = RowPacker(), SetDigest()
+    found = SetDigest()
     for row in rows:
-        found.add(packer.pack(row))
+        found.add(packed_row(row))
     return found.hexdigest()
 
 

@@ -11,8 +11,7 @@ from eventstore import InterceptedTable, StoreUnavailableError, Table, drive
 from runtime.algorithms.state_based.truncation import take_versions, truncate_stream
 from runtime.algorithms.state_based.truncation_rules import TruncationRules
 from runtime.archives import versions as archive
-from runtime.archives.exported import ExportedVersions
-from runtime.archives.versions import VersionPart, prepare_parts
+from runtime.archives.versions import ExportedVersions, VersionPart, prepare_parts
 from runtime.batches.context import BatchContext
 from runtime.batches.open_batches import OpenBatches
 from runtime.errors import ArchiveError, UsageError
@@ -159,12 +158,8 @@ def test_a_lost_answer_writes_a_version_twice_and_gives_it_once(table, tmp_path)
 
 
 def test_a_file_that_does_not_hold_what_was_written_is_no_part(table, tmp_path, monkeypatch):
-    rows = archive._rows
-
-    def forgetful(path):
-        return list(rows(path))[1:]
-
-    monkeypatch.setattr(archive, "_rows", forgetful)
+    rows_in = archive._rows_in
+    monkeypatch.setattr(archive, "_rows_in", lambda batch: list(rows_in(batch))[1:])
 
     with pytest.raises(ArchiveError, match="does not hold what was written to it"):
         export(table, tmp_path)

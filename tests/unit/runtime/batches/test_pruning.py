@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from eventstore import InterceptedTable, Operation, Page, Row, Table, drive
-from runtime.algorithms.choice import Dependencies, make_outbox_batches
-from runtime.algorithms.outbox.outbox_batch import OutboxBatch
+from runtime.algorithms.choice import Dependencies, make_outboxes
+from runtime.algorithms.outbox.algorithm import OutboxAlgorithm
 from runtime.algorithms.state_based.truncation import truncate_stream
 from runtime.algorithms.state_based.truncation_rules import TruncationRules
 from runtime.batches.context import BatchContext
@@ -139,9 +139,9 @@ def test_only_what_that_batch_has_not_published_fails_it(operator: Operator, mon
 
 
 def test_its_entries_in_an_outbox_are_swept_by_it(operator: Operator):
-    def outbox(record: BatchRecord) -> OutboxBatch:
+    def outbox(record: BatchRecord) -> OutboxAlgorithm:
         given = Dependencies(app, operator.table, clock=operator.clock, batch=operator.context(record))
-        return make_outbox_batches("outbox", given)["Diary"]
+        return make_outboxes("outbox", given)["Diary"]
 
     lines = [prepare(app.handlers["Diary"], DIARY, write("a"))]
     first = operator.begin(algorithm="outbox")

@@ -8,12 +8,12 @@ import pytest
 
 from eventstore import InterceptedTable, StoreUnavailableError, Table, drive
 from runtime.algorithms.state_based.truncation import truncate_stream
-from runtime.algorithms.state_based.truncation_rules import TruncationRules
+from runtime.algorithms.state_based.truncation_rules import PolicyRules, TruncationRules
 from runtime.batches.context import BatchContext
 from runtime.batches.open_batches import OpenBatches
 from runtime.cleanup.business_object import Tables
 from runtime.cleanup.forget import forget
-from runtime.cleanup.policies import Policies, PolicyRules, Scope
+from runtime.cleanup.policies import Policies, Scope
 from runtime.cleanup.traces import look
 from runtime.clock import to_datetime
 from runtime.errors import UsageError

@@ -18,16 +18,16 @@ from eventstore import InterceptedTable, Table, drive
 from runtime import Envelope, Outcome, Processor
 from runtime.algorithms.choice import AlgorithmName, Dependencies, make_batch_algorithms
 from runtime.algorithms.state_based.truncation import truncate_stream
-from runtime.algorithms.state_based.truncation_rules import TruncationRules
+from runtime.algorithms.state_based.truncation_rules import PolicyRules, TruncationRules
 from runtime.batches.context import BatchContext
 from runtime.batches.open_batches import OpenBatches
 from runtime.cleanup.business_object import Tables
 from runtime.cleanup.forget import forget
-from runtime.cleanup.policies import Policies, PolicyRules, Scope
+from runtime.cleanup.policies import Policies, Scope
 from runtime.messages.outcome import Output
 from runtime.messages.parsing import prepare
-from runtime.publishing.publisher import Refused
-from runtime.publishing.records import PARTITION, Publications, refusals
+from runtime.publishing.publisher import Record, Result
+from runtime.publishing.records import PARTITION, Publications, recording
 from runtime.storage import limits
 from tests.unit.runtime.algorithms.world import ALGORITHMS, CrashError
 from tests.unit.runtime.letters.post import DAMAGED, PostOffice, app, parcel
@@ -332,8 +332,8 @@ class Overtaken:
 def keep_elsewhere(table: Table) -> None:
     """Let a target refuse an output of the object, and give the object a rule of its own."""
     publication = drive(Publications(table, lambda: NOW).begin("b1-0123456789ab", "post:send", 1, 1))
-    letter = Refused("m-1", "Sent", "b", "400", "Boxes")
-    drive(table.transact(PARTITION, refusals(publication, [letter])))
+    letter = Record("m-1", "Sent", "b", "Boxes", Result.NOT_SENT, "400")
+    drive(table.transact(PARTITION, recording(publication, [letter])))
     drive(Policies(table, lambda: NOW).set_rules(Scope("Boxes", "b"), PolicyRules(older_than=DAY)))
 
 

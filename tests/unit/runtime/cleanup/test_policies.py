@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eventstore import InterceptedTable, drive
-from runtime.cleanup.policies import PARTITION, Decision, Policies, PolicyReader, PolicyRules, Scope
+from runtime.algorithms.state_based.truncation_rules import PolicyRules
+from runtime.cleanup.policies import PARTITION, Decision, Policies, PolicyReader, Scope
 from runtime.errors import UsageError
 from tests.unit.runtime.patience import PATIENCE
 from tests.unit.runtime.tables import memory_table, rows

@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 
 from eventstore import Int64, Operation, Table, drive
 from runtime import Processor
+from runtime.algorithms.state_based.truncation_rules import PolicyRules
 from runtime.batches.context import BatchContext
 from runtime.batches.ledger import Ledger
 from runtime.cleanup.lease import Leases
-from runtime.cleanup.policies import Policies, PolicyRules, Scope
+from runtime.cleanup.policies import Policies, Scope
 from runtime.messages.outcome import Output
 from runtime.storage import limits
 from tests.unit.runtime import diary

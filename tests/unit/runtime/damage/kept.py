@@ -9,23 +9,24 @@ from functools import cache
 
 from eventstore import Operation, Table, drive
 from runtime import Output, Processor
-from runtime.algorithms.last_hop.keys import DeliveryKey, DeliveryKeys, KeyState, Record
 from runtime.algorithms.letters.reading import find_letters
 from runtime.algorithms.letters.selection import Selection
 from runtime.algorithms.outbox.deduplication_store import DeduplicationStore
 from runtime.algorithms.outbox.tokens import Token, TokenStore, first_name
+from runtime.algorithms.state_based.truncation_rules import PolicyRules
 from runtime.batches.ledger import Ledger
 from runtime.batches.open_batches import BatchKey
 from runtime.batches.settings import Claim, Owner, TableSettings
 from runtime.cleanup.business_object import Tables
 from runtime.cleanup.forget import forget
 from runtime.cleanup.lease import Leases
-from runtime.cleanup.policies import Policies, PolicyReader, PolicyRules, Scope
+from runtime.cleanup.policies import Policies, PolicyReader, Scope
 from runtime.cleanup.traces import look
 from runtime.documents.registrations import Registration, register, registrations_of
 from runtime.publishing.claims import Claims
 from runtime.publishing.erasing import letters_of, prune_publications
-from runtime.publishing.publisher import Refused
+from runtime.publishing.keys import DeliveryKey, Key, KeyState, TableKeys
+from runtime.publishing.publisher import Record, Result
 from runtime.publishing.records import Publications
 from tests.unit.runtime import diary
 from tests.unit.runtime.damage.damaged import Rows
@@ -98,7 +99,9 @@ async def _batches(table: Table) -> None:
     claims = Claims(table, CLOCK, publication, "ada", timedelta(minutes=1))
     claim_of_slice = await claims.take(1, None)
     assert claim_of_slice is not None
-    await claim_of_slice.note(3, refused=[Refused("m-9", "Wrote", "o-1", "no such customer", "Diary")])
+    await claim_of_slice.note(
+        3, [Record("m-9", "Wrote", "o-1", "Diary", Result.NOT_SENT, "no such customer")]
+    )
 
 
 async def _others(table: Table) -> None:
@@ -107,9 +110,9 @@ async def _others(table: Table) -> None:
     await policies.set_rules(Scope("Diary"), PolicyRules(keep_last=2))
     await policies.hold(Scope("Diary", "o-1"))
     await Leases(table, CLOCK).take("somebody")
-    keys = DeliveryKeys(table)
-    held = await keys.put(DELIVERY, KeyState.LOCKED, "holder", NOW + DAY)
-    await keys.end(DELIVERY, held, NOW + DAY, Record("sent", "why", NOW), "holder")
+    keys = TableKeys(table)
+    await keys.put(DELIVERY, Key(KeyState.SEALED, "holder", NOW + DAY, "not_sent", "why"))
+    await keys.put(DeliveryKey.of("ada", "m-2"), Key(KeyState.SEALED, "holder", NOW + DAY))
     await TokenStore(table).create(
         Token.named(first_name("t-1 b"), "Diary"),
         [Token(first_name("t-1 b").partition("/")[0], "e" * 32 + "-0", "Other")],
@@ -133,22 +136,19 @@ def _ends(business_id: str) -> Read:
 
 
 async def _refused(table: Table) -> list[tuple[str, object]]:
-    """Return the dead letters of publications, without the time at which the table wrote them."""
+    """Return the records of publications, without the time at which the table wrote them."""
     return [(row.row_key, row.properties) for row in await letters_of(table, "Diary", "o-1")]
 
 
 async def _slices(table: Table) -> object:
     publications = Publications(table, CLOCK, PATIENCE)
     every = await _all(publications.every())
-    return every, [(await publications.slices(each), await publications.refused(each)) for each in every]  # type: ignore[arg-type] # publications
+    return every, [(await publications.slices(each), await publications.records(each)) for each in every]  # type: ignore[arg-type] # publications
 
 
 async def _deliveries(table: Table) -> object:
-    keys = DeliveryKeys(table)
-    return (
-        await keys.get(DELIVERY), await keys.end_of(DELIVERY, "holder"), await _all(keys.records("ada")),
-        await _all(keys.unrecorded("ada")), await keys.forget_expired("ada", NOW),
-    )  # fmt: skip
+    keys = TableKeys(table)
+    return await keys.get(DELIVERY), await _all(keys.unended()), await keys.forget_expired("ada", NOW)
 
 
 READERS: Mapping[str, Read] = {

@@ -18,7 +18,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eventstore import Table, drive
-from runtime import Envelope, Outcome
+from runtime import Envelope
+from runtime.algorithms.choice import AlgorithmName
 from runtime.algorithms.letters.selection import Selection
 from runtime.algorithms.state_based.truncation import truncate_stream
 from runtime.algorithms.state_based.truncation_rules import TruncationRules
@@ -29,10 +30,11 @@ from runtime.cleanup.business_object import Tables
 from runtime.cleanup.forget import forget
 from runtime.storage.head import Head
 from runtime.storage.stream import find_versions
+from tests.unit.runtime.algorithms.world import ALGORITHMS
 from tests.unit.runtime.letters.model import Disturbances, Model, attempts
-from tests.unit.runtime.letters.post import DAMAGED, PostOffice, deliveries, parcel
+from tests.unit.runtime.letters.post import DAMAGED, PostOffice, parcel
 from tests.unit.runtime.patience import PATIENCE
-from tests.unit.runtime.tables import memory_table
+from tests.unit.runtime.tables import memory_table, rows
 from tests.unit.runtime.worker import DAY, NOW, ToldClock, ends
 
 NAMES = "abcdefgh"
@@ -53,12 +55,13 @@ ACTIONS = st.lists(
     ),
     max_size=16,
 )
+ALGORITHM = st.sampled_from(ALGORITHMS[:3])
 
 
-def interleave(actions: Sequence[tuple[Any, ...]]) -> None:
+def interleave(algorithm: AlgorithmName, actions: Sequence[tuple[Any, ...]]) -> None:
     """Carry actions out, two days apart, and compare what becomes of each message with the model."""
     DAMAGED.clear()
-    office, model = PostOffice(clock=ToldClock(NOW)), Model()
+    office, model = PostOffice(algorithm, clock=ToldClock(NOW)), Model()
     for action in actions:
         office.clock.now += 2 * DAY
         carry_out(office, model, action)
@@ -70,11 +73,22 @@ def carry_out(office: PostOffice, model: Model, action: tuple[Any, ...]) -> None
         case ("batch", names, park, disturbances):
             messages = [sent(office, model, name) for name in names]
             on_error: Literal["park", "continue"] = "park" if park else "continue"
-            outcomes = batch(office, messages, disturbances, on_error=on_error)
+            office.number += 1
+            outcomes = attempts(
+                office.table,
+                disturbances,
+                lambda table: office.attempt(table, office.number, messages, on_error),
+            )
             assert ends(outcomes) == model.batch(names, park=park)
         case ("redrive", in_part, disturbances):
             chosen = office.letters()[in_part:]
-            outcomes = batch(office, deliveries(chosen), disturbances, is_redrive=True)
+            office.number += 1
+            letters = [(each, None) for each in chosen]
+            outcomes = attempts(
+                office.table,
+                disturbances,
+                lambda table: office.attempt_redrive(office.number, letters, table),
+            )
             assert ends(outcomes) == model.redrive([each.letter.message_id for each in chosen])
         case ("discard", name):
             office.discard(Selection(message_id=name))
@@ -82,7 +96,7 @@ def carry_out(office: PostOffice, model: Model, action: tuple[Any, ...]) -> None
         case ("damage", names):
             DAMAGED.clear()
             DAMAGED.update(names - set(model.processed))  # or handlers would not be pure
-        case ("truncate", disturbances):
+        case ("truncate", disturbances) if office.algorithm == "state-based":
             attempts(office.table, disturbances, partial(truncate, office))
             head = head_of(office)
             if head is not None:
@@ -91,24 +105,13 @@ def carry_out(office: PostOffice, model: Model, action: tuple[Any, ...]) -> None
             office.table = moved(office.table)
         case ("forget", restart, disturbances):
             attempts(office.table, disturbances, partial(forget_box, office, restart=restart))
-            if head_of(office) is not None:
+            if head_of(office) is not None or rows(office.table):
                 model.forget(office.clock.now, restart=restart)
 
 
 def sent(office: PostOffice, model: Model, name: str) -> Envelope:
     """Return a message, which was enqueued when it was sent first."""
     return parcel(name)._replace(enqueued_at=model.enqueued_at.setdefault(name, office.clock.now))
-
-
-def batch(
-    office: PostOffice, messages: Sequence[Envelope], disturbances: Any, **options: Any
-) -> list[Outcome]:
-    if not messages:
-        return []
-    office.number += 1
-    return attempts(
-        office.table, disturbances, lambda table: office.attempt(table, office.number, messages, **options)
-    )
 
 
 def truncate(office: PostOffice, table: Table) -> None:
@@ -142,21 +145,22 @@ def check(office: PostOffice, model: Model) -> None:
     """Compare what is stored with the model."""
     assert office.state() == model.processed
     kept = [
-        (each.letter.message_id, each.letter.reason.value, each.letter.parks) for each in office.letters()
+        (each.letter.message_id, each.letter.reason.value, each.letter.parks, each.letter.tries)
+        for each in office.letters()
     ]
-    assert kept == [(each.name, each.reason, each.parks) for each in model.letters]
+    assert kept == [(each.name, each.reason, each.parks, each.tries) for each in model.letters]
     if model.horizon is not None:
         assert all(model.enqueued_at[each.name] > model.horizon for each in model.letters)
 
 
-@given(ACTIONS)
-@settings(max_examples=100)
-def test_what_becomes_of_messages_is_what_the_model_says(actions):
-    interleave(actions)
+@given(ALGORITHM, ACTIONS)
+@settings(max_examples=250)
+def test_what_becomes_of_messages_is_what_the_model_says(algorithm, actions):
+    interleave(algorithm, actions)
 
 
 @pytest.mark.thorough
-@given(ACTIONS)
-@settings(max_examples=1500)
-def test_very_many_interleavings(actions):
-    interleave(actions)
+@given(ALGORITHM, ACTIONS)
+@settings(max_examples=4000)
+def test_very_many_interleavings(algorithm, actions):
+    interleave(algorithm, actions)

@@ -9,9 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from runtime import Envelope
-from runtime.algorithms.letters.lines import Edits, to_line
+from runtime.algorithms.letters.lines import Edits, Wanted, to_line
 from runtime.algorithms.letters.selection import FoundLetter, Selection
-from runtime.algorithms.letters.wanted import Wanted
 from runtime.errors import UsageError
 from runtime.messages.message_ids import id_key
 from runtime.messages.outcome import Reason
@@ -102,9 +101,9 @@ def test_what_no_message_holds_is_refused(changes: dict[str, Any]):
     ("lines", "problem"),
     [
         (["{"], "Line 1 of the edited letters is no JSON"),
-        (["", "[]"], "Line 2 of the edited letters names no letter and no message id"),
+        (["", "[]"], "Line 2 of the edited letters names no letter"),
         (['{"body": "x"}'], "Line 1 of the edited letters names no letter"),
-        (['{"message_id": "a"}'] * 2, "Line 2 of the edited letters is the second one"),
+        (['{"letter": "1"}'] * 2, "Line 2 of the edited letters is the second one"),
     ],
 )
 def test_lines_that_cannot_be_used_are_refused(lines: list[str], problem: str):
@@ -142,10 +141,6 @@ def test_a_line_is_for_one_letter_only():
     assert not Edits([line]).has(found(number=2))
     assert not Edits([line]).has(found(handler="Other"))
     assert not Edits([line]).has(found(business_id="c"))
-    # ... which a line written by hand names by its message
-    assert Edits(['{"message_id": "m-1", "type": "T"}']).has(found(number=2))
-    assert Edits(['{"message_id": "m-1", "handler": "Boxes"}']).has(found(number=2))
-    assert not Edits(['{"message_id": "m-1", "handler": "Other"}']).has(found(number=2))
 
 
 def test_lines_whose_letter_is_not_there_are_told():

@@ -14,9 +14,9 @@ import pytest
 
 from eventstore import connect
 from runtime.batches.record import BatchRecord
+from runtime.publishing.publisher import Target, TargetOptions
 from runtime.publishing.runner import Published, PublishOptions, publish
 from runtime.publishing.targets.choice import open_target
-from runtime.publishing.targets.options import TargetOptions
 from tests.publishing.servers import HttpReceiver, http_receiver
 from tests.support.done_batches import TABLE, Rows, games, make_batch
 
@@ -34,8 +34,13 @@ class DoneBatch:
         """Publish the batch as the command does."""
         return asyncio.run(self.published(url, options, **of_target))
 
+    def target(self, url: str, **of_target: Any) -> Target:
+        """Return a target; a function's keys are in the table of the batch."""
+        given = {"batch_id": self.record.batch_id, "keys": self.store, "keys_table": TABLE, **of_target}
+        return open_target(url, TargetOptions(**given))
+
     async def published(self, url: str, options: PublishOptions | None = None, **of_target: Any) -> Published:
-        target = open_target(url, TargetOptions(batch_id=self.record.batch_id, **of_target))
+        target = self.target(url, **of_target)
         async with connect(self.store) as store:
             return await publish(
                 await store.table(TABLE),

@@ -9,7 +9,7 @@ import pytest
 from eventstore import connect, drive
 from runtime.errors import LeaseLostError
 from runtime.publishing.claims import Claims
-from runtime.publishing.publisher import Refused
+from runtime.publishing.publisher import Record, Result
 from runtime.publishing.records import Publications
 from tests.support.clocks import FrozenClock
 
@@ -68,11 +68,11 @@ def test_whoever_was_too_slow_finds_that_out_and_changes_nothing(runners):
     assert runners.grace.is_free(runners.found())
     quick = drive(runners.grace.take(0, runners.found()))
 
-    with pytest.raises(LeaseLostError, match="claimed by grace"):
+    with pytest.raises(LeaseLostError, match="taken over by grace"):
         drive(slow.note(9))
     drive(slow.release())
 
-    assert (quick.record.position, runners.found().position, runners.found().holder) == (5, 5, "grace")
+    assert (quick.position, runners.found().position, runners.found().lease.holder) == (5, 5, "grace")
 
 
 def test_a_claim_that_is_released_is_free(runners):
@@ -83,19 +83,21 @@ def test_a_claim_that_is_released_is_free(runners):
 
 def test_an_answer_that_was_lost_is_no_loss(runners):
     claim = drive(runners.ada.take(0, None))
-    stale = claim.record
+    stale = claim._lease
     drive(claim.note(3))
-    claim.record = stale
+    claim._lease = stale
 
     drive(claim.finish(7))
 
     assert (runners.found().position, runners.found().is_sent) == (7, True)
 
 
-def test_refused_outputs_are_kept_once(runners):
+def test_records_are_kept_once_and_may_be_more_than_a_transaction_holds(runners):
     claim = drive(runners.ada.take(0, None))
-    refused = Refused("g1-1", "Hit", "g1", "400 no", "Range")
+    records = [
+        Record(f"g1-{number:03}", "Hit", "g1", "Game", Result.NOT_SENT, "400 no") for number in range(250)
+    ]
     for _ in range(2):
-        drive(claim.note(1, refused=[refused]))
+        drive(claim.note(1, records))
 
-    assert drive(runners.publications.refused(runners.publication)) == [refused]
+    assert drive(runners.publications.records(runners.publication)) == records

@@ -15,7 +15,7 @@ from runtime.cleanup.traces import look
 from runtime.clock import system_clock
 from runtime.publishing.claims import Claim, Claims
 from runtime.publishing.erasing import prune_publications
-from runtime.publishing.publisher import Refused
+from runtime.publishing.publisher import Record, Result
 from runtime.publishing.records import PARTITION, Publication, Publications
 from tests.unit.runtime.diary import DIARY, write
 from tests.unit.runtime.patience import PATIENCE
@@ -23,9 +23,9 @@ from tests.unit.runtime.tables import memory_table, rows
 from tests.unit.runtime.worker import NOW, Worker
 
 LETTERS = [
-    Refused("m1", "Hit", DIARY, "400", "Diary"),
-    Refused("m2", "Hit", DIARY, "400", "AnotherHandler"),
-    Refused("m3", "Hit", "another", "400", "Diary"),
+    Record("m1", "Hit", DIARY, "Diary", Result.NOT_SENT, "400"),
+    Record("m2", "Hit", DIARY, "AnotherHandler", Result.NOT_SENT, "400"),
+    Record("m3", "Hit", "another", "Diary", Result.SENT),
 ]
 
 
@@ -52,13 +52,13 @@ def kept(table: Table) -> list[str]:
 
 
 def refused(table: Table, publication: Publication) -> list[str]:
-    return [each.message_id for each in drive(Publications(table, system_clock).refused(publication))]
+    return [each.message_id for each in drive(Publications(table, system_clock).records(publication))]
 
 
 def test_publications_of_batches_that_were_pruned_are_deleted_with_their_dead_letters(table):
     ended_batch(table, "old")
     _, claim = claimed(table, "old")
-    drive(claim.note(1, refused=LETTERS))
+    drive(claim.note(1, LETTERS))
     drive(claim.finish(1))
     assert len(kept(table)) == 5
     drive(Ledger(table, system_clock).prune(system_clock() + 1))
@@ -86,10 +86,7 @@ def test_one_of_which_a_slice_is_being_sent_stays_until_it_is_not(table):
 def test_many_dead_letters_are_deleted_in_several_transactions(table):
     ended_batch(table, "old")
     _, claim = claimed(table, "old")
-    for start in range(0, 150, 50):
-        drive(
-            claim.note(1, refused=[Refused(f"m{start + each}", "Hit", "g", "400", "H") for each in range(50)])
-        )
+    drive(claim.note(1, [Record(f"m{each}", "Hit", "g", "H", Result.SENT) for each in range(150)]))
     drive(claim.finish(1))
     drive(Ledger(table, system_clock).prune(system_clock() + 1))
 
@@ -100,12 +97,12 @@ def test_many_dead_letters_are_deleted_in_several_transactions(table):
 def test_an_object_that_is_forgotten_leaves_no_dead_letter_and_others_keep_theirs(table):
     Worker(table).process(write("canary", "m-1"))
     publication, claim = claimed(table, "b1")
-    drive(claim.note(1, refused=LETTERS))
+    drive(claim.note(1, LETTERS))
     tables = Tables(table, table, table)
 
     trace = drive(look(tables, "Diary", DIARY))
     assert trace is not None
-    assert trace.rows["dead letters of publications"] == 1
+    assert trace.rows["records of publications"] == 1
     drive(forget(tables, "Diary", DIARY, NOW, restart=False, retries=PATIENCE))
 
     assert refused(table, publication) == ["m2", "m3"]

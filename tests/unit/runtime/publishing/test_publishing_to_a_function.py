@@ -1,84 +1,310 @@
-"""A batch to a function of a user: at most once or at least once, by choice."""
+"""A batch to a function of a user: each output at most once or at least once to its customer, with a record."""
 
 from __future__ import annotations
 
+import asyncio
+import time
+from collections import Counter
+from datetime import timedelta
+
 import pytest
 
+from eventstore import connect
+from runtime.clock import system_clock
 from runtime.errors import PermanentError, TargetError, TransientError, UsageError
+from runtime.publishing import DeliverySettings, OutgoingMessage
+from runtime.publishing.key_stores import unended
+from runtime.publishing.keys import DeliveryKey, TableKeys
 from runtime.publishing.publisher import Promise
+from runtime.publishing.records import Publications
 from runtime.publishing.runner import PublishOptions
+from tests.support.done_batches import BATCH, TABLE, outcome, output
+
+AT_MOST_ONCE = DeliverySettings()
+AT_LEAST_ONCE = DeliverySettings(frozenset("*"))
+BOTH = pytest.mark.parametrize("settings", [AT_MOST_ONCE, AT_LEAST_ONCE], ids=["at most", "at least"])
+SHORT = timedelta(milliseconds=300)
+IMPATIENT = timedelta(milliseconds=200)
+TO = "post:send"
+
+
+class DiedError(BaseException):
+    """The process is gone."""
 
 
 class Mailbox:
-    """Takes outputs, but raises what it is told to, once for each output."""
+    """Takes messages, but raises what it is told to, one after another."""
 
-    def __init__(self, error=None):
-        self.sent = []
-        self._error = error
-        self._refused = set()
+    def __init__(self, *errors: BaseException) -> None:
+        self.sent: list[str] = []
+        self.messages: list[OutgoingMessage] = []
+        self.errors = list(errors)
 
-    def send(self, output):
-        if self._error is not None and output.message_id not in self._refused:
-            self._refused.add(output.message_id)
-            raise self._error
-        self.sent.append(output.message_id)
+    def send(self, message: OutgoingMessage) -> None:
+        self.messages.append(message)
+        if self.errors:
+            raise self.errors.pop(0)
+        self.sent.append(message.message_id)
 
-    async def send_later(self, output):
-        self.send(output)
+    async def send_later(self, message: OutgoingMessage) -> None:
+        self.send(message)
 
 
-@pytest.mark.parametrize("promise", [Promise.AT_MOST_ONCE, Promise.AT_LEAST_ONCE])
+def results(done):
+    return Counter(each.result.value for each in done.records)
+
+
+def whys(done):
+    return sorted((each.result.value, each.why) for each in done.records)
+
+
+@BOTH
 @pytest.mark.parametrize("name", ["send", "send_later"])
-def test_each_output_is_given_to_it_in_order(batch, promise, name):
+def test_each_output_is_given_to_it_in_order_and_recorded(batch, settings, name):
     mailbox = Mailbox()
 
-    batch.publish("post:send", send=getattr(mailbox, name), strategy=promise)
+    done = batch.publish(TO, send=getattr(mailbox, name), settings=settings)
 
     assert sorted(mailbox.sent) == sorted(batch.ids)
     for game in range(6):
         ours = [each for each in mailbox.sent if each.startswith(f"g{game}-")]
         assert ours == [f"g{game}-{number}" for number in range(4)]
+    assert results(done) == {"sent": len(batch.ids)}
+    assert done.refused == []
 
 
-def test_at_least_once_calls_it_again_after_an_error(make):
-    batch, mailbox = make(1, 2), Mailbox(TransientError("busy", retry_after=0.01))
+@BOTH
+@pytest.mark.parametrize("error", [PermanentError("no such number"), ValueError("oops")])
+def test_what_will_never_be_taken_is_a_dead_letter(make, settings, error):
+    batch, mailbox = make(1, 1), Mailbox(error)
 
-    batch.publish("post:send", send=mailbox.send, strategy=Promise.AT_LEAST_ONCE)
+    done = batch.publish(TO, send=mailbox.send, settings=settings)
+    again = batch.publish(TO, send=mailbox.send, settings=settings)
 
-    assert set(mailbox.sent) == batch.ids
+    assert whys(done) == [("not_sent", f"{type(error).__name__}: {error}")]
+    assert (again.refused, mailbox.sent) == (done.refused, [])
 
 
-def test_at_most_once_does_not_and_says_why_it_was_not_sent(make):
+@pytest.mark.parametrize(
+    "error", [TransientError("busy", retry_after=0.01), TimeoutError("no line"), ConnectionError("gone")]
+)
+def test_at_least_once_an_error_that_may_pass_is_followed_by_another_attempt(make, error):
+    batch, mailbox = make(1, 2), Mailbox(error)
+
+    done = batch.publish(TO, send=mailbox.send, settings=AT_LEAST_ONCE)
+
+    assert (set(mailbox.sent), results(done)) == (batch.ids, {"sent": 2})
+
+
+@pytest.mark.parametrize(
+    ("error", "result"),
+    [
+        (TransientError("busy"), "not_sent"),
+        (ConnectionError("gone"), "not_sent"),
+        (TimeoutError("slow"), "unknown"),
+    ],
+)
+def test_at_most_once_no_error_is_followed_by_another_attempt(make, error, result):
+    batch, mailbox = make(1, 1), Mailbox(error)
+
+    for _ in range(2):
+        done = batch.publish(TO, send=mailbox.send)
+
+    assert whys(done) == [(result, f"{type(error).__name__}: {error}")]
+    assert len(mailbox.messages) == 1
+
+
+def test_at_least_once_a_receiver_that_does_not_answer_stops_the_work_which_can_be_resumed(make):
     batch, mailbox = make(1, 2), Mailbox(TransientError("busy"))
 
-    done = batch.publish("post:send", send=mailbox.send, strategy=Promise.AT_MOST_ONCE)
-    again = batch.publish("post:send", send=mailbox.send, strategy=Promise.AT_MOST_ONCE)
+    with pytest.raises(TargetError, match="did not take g0-0 in 1 attempts: TransientError: busy"):
+        batch.publish(TO, send=mailbox.send, settings=AT_LEAST_ONCE, attempts=1)
 
-    assert mailbox.sent == []
-    assert {(each.message_id, each.why) for each in done.refused} == {
-        (each, "TransientError: busy") for each in batch.ids
-    }
-    assert again.refused == done.refused
+    done = batch.publish(TO, send=mailbox.send, settings=AT_LEAST_ONCE)
+    assert (set(mailbox.sent), results(done)) == (batch.ids, {"sent": 2})
 
 
-def test_a_permanent_error_is_a_dead_letter(make):
+@BOTH
+def test_five_failures_in_a_row_stop_the_work_before_more_is_lost(make, settings):
+    batch, mailbox = make(3, 4), Mailbox(*[ValueError("a mistake")] * 12)
+
+    with pytest.raises(TargetError, match="did not send 5 outputs in a row"):
+        batch.publish(TO, send=mailbox.send, settings=settings, concurrency=1)
+    mailbox.errors.clear()
+
+    done = batch.publish(TO, send=mailbox.send, settings=settings)
+    assert done.outputs == 12
+    assert 5 <= results(done)["not_sent"] <= 7  # what was being sent then is waited for
+    assert results(done)["sent"] == 12 - results(done)["not_sent"]
+
+
+def test_what_is_not_answered_in_time_may_have_arrived(make):
+    async def hang(_):
+        await asyncio.sleep(60)
+
+    done = make(1, 1).publish(TO, send=hang, timeout=timedelta(milliseconds=10))
+
+    assert whys(done) == [("unknown", "TimeoutError: no answer within 0.01 s")]
+
+
+@BOTH
+def test_what_another_publication_sent_is_filtered(make, settings):
+    batch, mailbox = make(1, 2), Mailbox()
+    batch.publish(TO, send=mailbox.send, settings=settings)
+
+    done = batch.publish("post:other", send=mailbox.send, settings=settings)
+
+    assert whys(done) == [("filtered", "filtered by idempotency")] * 2
+    assert len(mailbox.sent) == 2
+
+
+def test_the_key_is_of_customer_and_message(make_of):
+    # Given one message to three customers, in two streams and a copy of one
+    rows = [
+        outcome(f"g{n}", output(f"m-{n}", 1, "Won", f'{{"id": {customer}}}'))
+        for n, customer in enumerate((17, 18))
+    ]
+    mailbox = Mailbox()
+    done = make_of([rows]).publish(TO, send=mailbox.send, customer="id")
+
+    assert {(each.customer, each.message_id) for each in done.records} == {("17", "m-0"), ("18", "m-1")}
+    assert mailbox.messages[0].batch_id == BATCH
+    assert {each.body["id"] for each in mailbox.messages} == {17, 18}
+
+
+def test_to_some_customers_messages_are_sent_at_least_once(make_of):
+    rows = [outcome("g", output(f"m-{id_}", id_, "Won", f'{{"id": {id_}}}')) for id_ in (17, 18)]
+    settings = DeliverySettings(frozenset({"17"}))
+    batch, tried = make_of([rows]), []
+
+    def send(message):
+        tried.append(message.customer)
+        if tried.count(message.customer) == 1:
+            raise TransientError("busy", retry_after=0)
+
+    given = {"send": send, "settings": settings, "customer": "id"}
+
+    done = batch.publish(TO, **given)
+
+    assert {each.customer: each.result for each in done.records} == {"17": "sent", "18": "not_sent"}
+    assert batch.target(TO, **given).promise is Promise.BY_CUSTOMER
+
+
+def test_an_output_that_names_no_customer_is_a_dead_letter(make):
+    mailbox = Mailbox()
+    done = make(1, 1).publish(TO, send=mailbox.send, customer="name")
+
+    assert whys(done) == [("not_sent", "Its body names no customer: name is null.")]
+    assert mailbox.messages == []
+
+
+@BOTH
+def test_a_record_that_was_not_noted_is_that_of_the_key(make, settings, monkeypatch):
+    # Given a runner that died after the key was sealed
     batch, mailbox = make(1, 2), Mailbox(PermanentError("no such number"))
 
-    done = batch.publish("post:send", send=mailbox.send, strategy=Promise.AT_LEAST_ONCE)
+    async def die(*_, **__):
+        raise DiedError
 
-    assert {each.message_id for each in done.refused} == batch.ids
+    with monkeypatch.context() as patch:
+        patch.setattr("runtime.publishing.claims.Claim.note", die)
+        with pytest.raises(DiedError):
+            batch.publish(TO, send=mailbox.send, settings=settings)
+
+    done = batch.publish(TO, send=mailbox.send, settings=settings)
+
+    assert whys(done) == [("not_sent", "PermanentError: no such number"), ("sent", "")]
+    assert len(mailbox.messages) == 2
 
 
-def test_a_function_that_always_raises_stops_the_work_which_can_be_resumed(make):
-    batch, mailbox = make(1, 2), Mailbox(ValueError("oops"))
+def test_at_most_once_a_process_that_died_while_it_sent_leaves_it_unknown_and_a_key_that_says_no_end(make):
+    batch, mailbox = make(1, 1), Mailbox(DiedError())
+    with pytest.raises(DiedError):
+        batch.publish(TO, send=mailbox.send_later)
+    left = asyncio.run(unended(batch.store, TABLE))
 
-    with pytest.raises(TargetError, match="in 1 attempts: ValueError: oops"):
-        batch.publish("post:send", send=mailbox.send, strategy=Promise.AT_LEAST_ONCE, attempts=1)
+    done = batch.publish(TO, send=mailbox.send_later)
 
-    batch.publish("post:send", PublishOptions(), send=mailbox.send, strategy=Promise.AT_LEAST_ONCE)
-    assert set(mailbox.sent) == batch.ids
+    assert left == [("default", "g0-0")]
+    assert results(done) == {"unknown": 1}
+    assert mailbox.sent == []
 
 
-def test_it_must_be_said_how_often_it_is_called(batch):
-    with pytest.raises(UsageError, match="--strategy at-most-once or at-least-once"):
-        batch.publish("post:send", send=print)
+def test_at_least_once_it_is_sent_again_when_the_lock_of_the_dead_has_expired(make):
+    batch, mailbox = make(1, 1), Mailbox(DiedError())
+    settings = DeliverySettings(frozenset("*"), SHORT)
+    with pytest.raises(DiedError):
+        batch.publish(TO, send=mailbox.send_later, settings=settings, timeout=IMPATIENT)
+    began = time.monotonic()
+
+    done = batch.publish(TO, send=mailbox.send_later, settings=settings, timeout=IMPATIENT)
+
+    assert (mailbox.sent, results(done)) == (["g0-0"], {"sent": 1})
+    assert len(mailbox.messages) == 2
+    assert time.monotonic() - began < 30
+
+
+def test_no_more_are_sent_at_a_time_than_may_be(make):
+    under_way = most = 0
+
+    async def send(_):
+        nonlocal under_way, most
+        under_way += 1
+        most = max(most, under_way)
+        await asyncio.sleep(0.001)
+        under_way -= 1
+
+    make(8, 2).publish(TO, PublishOptions(slices=8, concurrency=8), send=send, concurrency=3)
+
+    assert most == 3
+
+
+def test_a_sealed_key_is_kept_for_the_time_of_its_customer(make):
+    batch = make(1, 1)
+    settings = DeliverySettings(ttl={"default": timedelta(seconds=100)})
+    batch.publish(TO, send=Mailbox().send, settings=settings)
+
+    async def expiry():
+        async with connect(batch.store) as store:
+            key = await TableKeys(await store.table(TABLE)).get(DeliveryKey.of("default", "g0-0"))
+            assert key is not None
+            return key.expires_at
+
+    assert 90 < (asyncio.run(expiry()) - system_clock()) / 1_000_000 <= 100
+
+
+def test_a_send_may_not_take_longer_than_its_lock_lasts(batch):
+    with pytest.raises(UsageError, match=r"A send may take 120 s, but its lock lasts 120 s only.*_LIMIT_MS"):
+        batch.publish(TO, send=print, timeout=timedelta(minutes=2))
+
+
+def test_records_are_kept_with_what_the_output_is(make):
+    batch = make(1, 1)
+    done = batch.publish(TO, send=print, customer="number")
+
+    async def kept():
+        async with connect(batch.store) as store:
+            return await Publications(await store.table(TABLE), system_clock).records(done.publication)
+
+    (record,) = asyncio.run(kept())
+    assert record == ("g0-0", "Missed", "g0", "ShootingRange", "sent", "", "0")
+
+
+def test_one_that_is_told_to_stop_ends_what_it_is_sending(make):
+    batch, mailbox = make(1, 4), Mailbox()
+
+    async def stopped():
+        async def send(message):
+            publishing.cancel()
+            await asyncio.sleep(0.01)
+            mailbox.send(message)
+
+        publishing = asyncio.ensure_future(batch.published(TO, send=send))
+        with pytest.raises(asyncio.CancelledError):
+            await publishing
+
+    asyncio.run(stopped())
+    assert mailbox.sent == ["g0-0"]
+
+    assert results(batch.publish(TO, send=mailbox.send)) == {"sent": 4}
+    assert sorted(mailbox.sent) == sorted(batch.ids)

@@ -7,34 +7,37 @@ import asyncio
 import pytest
 
 from eventstore import connect
-from runtime.errors import PermanentError, TargetError, UsageError
-from runtime.publishing.publisher import Promise
+from runtime.errors import PermanentError, TargetError, TransientError, UsageError
+from runtime.publishing import DeliverySettings
+from runtime.publishing.publisher import TargetOptions
 from runtime.publishing.redriving import letters, redrive
 from runtime.publishing.runner import PublishOptions
 from runtime.publishing.targets.choice import open_target
-from runtime.publishing.targets.function import FunctionTarget
-from runtime.publishing.targets.options import TargetOptions
 from tests.support.done_batches import TABLE
+
+AT_MOST_ONCE, AT_LEAST_ONCE = DeliverySettings(), DeliverySettings(frozenset("*"))
 
 
 class Post:
     """Refuses the outputs of some games for good, and takes all others."""
 
-    def __init__(self, promise=Promise.AT_LEAST_ONCE, refused=("g1", "g2")):
+    def __init__(self, batch, settings=AT_LEAST_ONCE, refused=("g1", "g2")):
         self.refused = set(refused)
         self.sent = []
-        self.target = FunctionTarget("post:send", self.send, promise, attempts=1)
+        self.error: type[BaseException] = PermanentError
+        self.target = batch.target("post:send", send=self.send, attempts=1, settings=settings)
 
-    def send(self, output):
-        if output.business_id in self.refused:
-            raise PermanentError(f"{output.business_id} has moved")
-        self.sent.append(output.message_id)
+    def send(self, message):
+        game = message.message_id.partition("-")[0]
+        if game in self.refused:
+            raise self.error(f"{game} has moved")
+        self.sent.append(message.message_id)
 
 
 @pytest.fixture
 def post(batch):
     """Return a post that has refused two games of a batch."""
-    post = Post()
+    post = Post(batch)
     publish(batch, post.target)
     assert len(post.sent) == 16
     post.sent.clear()
@@ -92,8 +95,9 @@ def test_what_the_target_takes_now_is_a_letter_no_more_and_the_rest_has_its_new_
     assert sorted(post.sent) == sorted(f"{game}-{number}" for game in ("g1", "g2") for number in range(4))
 
 
-def test_at_most_once_it_is_noted_before_and_two_redrives_send_each_output_once(batch):
-    post = Post(Promise.AT_MOST_ONCE)
+@pytest.mark.parametrize("settings", [AT_MOST_ONCE, AT_LEAST_ONCE], ids=["at most", "at least"])
+def test_two_redrives_send_each_output_once(batch, settings):
+    post = Post(batch, settings)
     publish(batch, post.target)
     post.sent.clear()
     post.refused = set()
@@ -108,28 +112,35 @@ def test_at_most_once_it_is_noted_before_and_two_redrives_send_each_output_once(
     assert sum(each.outputs for each in done) == 8
 
 
-def test_at_most_once_what_was_under_way_when_it_was_killed_is_in_doubt_and_still_listed(batch):
-    post = Post(Promise.AT_MOST_ONCE, refused=("g1",))
+class DiedError(BaseException):
+    """The process is gone."""
+
+
+def test_at_most_once_what_was_under_way_when_it_was_killed_is_in_doubt_and_a_redrive_sends_it(batch):
+    post = Post(batch, AT_MOST_ONCE, refused=("g1",))
     publish(batch, post.target)
+    post.error = DiedError
 
-    async def die(output):
-        raise asyncio.CancelledError
+    async def die(_):
+        raise DiedError
 
-    with pytest.raises(asyncio.CancelledError):
-        again(batch, FunctionTarget("post:send", die, Promise.AT_MOST_ONCE, 1))
+    with pytest.raises(DiedError):
+        again(batch, batch.target("post:send", send=die), concurrency=1)
 
     whys = [why for *_, why in listed(batch, post.target)]
     assert [why.startswith("It was about to be sent again") for why in whys] == [True, False, False, False]
+    post.refused = set()
+    assert again(batch, post.target).outputs == 4
 
 
 def test_one_that_stops_is_resumed(batch, post):
-    def send(output):
-        if output.message_id == "g1-2":
-            raise ValueError("busy")
-        post.sent.append(output.message_id)
+    def send(message):
+        if message.message_id == "g1-2":
+            raise TransientError("busy")
+        post.sent.append(message.message_id)
 
-    with pytest.raises(TargetError, match="did not send g1-2"):
-        again(batch, FunctionTarget("post:send", send, Promise.AT_LEAST_ONCE, 1), concurrency=1)
+    with pytest.raises(TargetError, match="did not take g1-2"):
+        again(batch, batch.target("post:send", send=send, attempts=1, settings=AT_LEAST_ONCE), concurrency=1)
     assert post.sent == ["g1-0", "g1-1"]
 
     post.refused = set()
@@ -149,7 +160,7 @@ def test_a_receiver_of_http_gets_each_with_its_key(batch, receiver):
 
 
 def test_a_batch_that_was_not_published_so_has_no_letters(batch, post):
-    other = FunctionTarget("post:other", post.send, Promise.AT_LEAST_ONCE, 1)
+    other = batch.target("post:other", send=post.send)
 
     with pytest.raises(UsageError, match="was not published to post:other"):
         again(batch, other)

@@ -11,11 +11,11 @@ import pyarrow as pa
 
 from eventstore import connect
 from runtime.clock import system_clock
-from runtime.publishing.publisher import Promise
+from runtime.errors import TransientError
+from runtime.publishing import DeliverySettings
 from runtime.publishing.records import Publications
 from runtime.publishing.runner import PublishOptions, begin
 from runtime.publishing.slices import slice_of
-from runtime.publishing.targets.function import FunctionTarget
 from runtime.spark.workers.connection import TablePlace
 from runtime.spark.workers.publishing import RouteJob, SendJob
 from tests.support.done_batches import TABLE
@@ -26,10 +26,12 @@ SLICES = 3
 class Task:
     """The slices of a batch as they come to a task, and the job that sends them."""
 
-    def __init__(self, batch, send, **options):
+    def __init__(self, batch, send, settings=None):
         self.batch = batch
-        self.target = FunctionTarget("post:send", send, Promise.AT_MOST_ONCE, attempts=1)
-        self.options = PublishOptions(slices=SLICES, **options)
+        self.target = batch.target(
+            "post:send", send=send, attempts=1, settings=settings or DeliverySettings()
+        )
+        self.options = PublishOptions(slices=SLICES)
         self.begun = self.on_table(
             lambda table: begin(
                 table, batch.record, str(batch.out), self.target, options=self.options, clock=system_clock
@@ -68,7 +70,7 @@ def slowly(sent, output):
 
 
 def refusing(output):
-    raise ValueError("no")
+    raise TransientError("busy")
 
 
 def test_each_output_is_routed_to_the_slice_of_its_business_object(batch):
@@ -100,10 +102,9 @@ def test_a_slice_without_outputs_is_sent_too(make):
 
 
 def test_a_target_that_does_not_answer_is_told_to_the_driver_and_not_tried_again_by_spark(batch):
-    task = Task(batch, print)
-    task.target.promise, task.target.send = Promise.AT_LEAST_ONCE, refusing
+    task = Task(batch, refusing, DeliverySettings(frozenset("*")))
 
     (row,) = task.run()
 
-    assert "in 1 attempts: ValueError: no" in row["error"]
+    assert "in 1 attempts: TransientError: busy" in row["error"]
     assert False in task.out()

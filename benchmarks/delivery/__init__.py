@@ -1,1 +1,0 @@
-"""What is sent, lost and sent twice when deliveries are killed."""

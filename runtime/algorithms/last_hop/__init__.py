@@ -1,1 +1,0 @@
-"""Idempotent delivery: the last hop, by a sender that takes part in no transaction."""

@@ -1,0 +1,124 @@
+"""A lease: a row that one holder at a time has, for as long as it renews it.
+
+Whoever finds it expired may take it over. Each change is bound to the row's ETag, so of two only one succeeds; a holder
+that was too slow finds that out when it next changes the row.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from eventstore import Operation, Row, RowError, Table, Value
+from runtime.clock import Clock, shown_time, to_datetime, to_microseconds
+from runtime.errors import LeaseLostError
+from runtime.storage.damage import reading_row
+from runtime.storage.properties import text, time
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """A lease as it was read or written; times in microseconds since 1970 UTC."""
+
+    holder: str
+    token: str
+    """Drawn when it is taken."""
+    taken_at: int
+    expires_at: int
+    etag: str
+    values: Mapping[str, Value] = field(default_factory=dict)
+    """What else its row says."""
+
+    def __str__(self) -> str:
+        return f"{self.holder} until {shown_time(self.expires_at)}"
+
+
+class LeaseRow:
+    """The row of a lease, which is taken for `length` microseconds at a time."""
+
+    def __init__(self, table: Table, clock: Clock, partition: str, row_key: str, length: int) -> None:
+        self._table = table
+        self._clock = clock
+        self._partition = partition
+        self._row_key = row_key
+        self._length = length
+
+    async def read(self) -> Lease | None:
+        """Return the lease, whether it has expired or not; None when nobody has ever taken it. One request."""
+        row = await self._table.get(self._partition, self._row_key)
+        return None if row is None else read_lease(row)
+
+    async def take(
+        self, holder: str, found: Lease | None, values: Mapping[str, Value] | None = None
+    ) -> Lease | None:
+        """Take a lease whose row was found so; None when somebody else was faster. One request, two then."""
+        now = self._clock()
+        lease = Lease(holder, uuid.uuid4().hex, now, now + self._length, "", values or {})
+        if found is None:
+            operation = Operation.insert(self._row_key, _properties(lease))
+        else:
+            operation = Operation.replace(self._row_key, _properties(lease), found.etag)
+        try:
+            (etag,) = await self._table.transact(self._partition, [operation])
+        except RowError:
+            other = await self.read()  # may be this one, whose answer was lost
+            return other if other is not None and other.token == lease.token else None
+        return replace(lease, etag=etag)
+
+    async def renew(
+        self,
+        lease: Lease,
+        values: Mapping[str, Value] | None = None,
+        also: Sequence[Operation] = (),
+        *,
+        expires_at: int | None = None,
+    ) -> Lease:
+        """Hold a lease for longer, and change what its row says, with other rows of its partition.
+
+        One request, two more after a lost answer. Raises `LeaseLostError` when somebody else has taken it over.
+        """
+        until = self._clock() + self._length if expires_at is None else expires_at
+        wanted = replace(lease, expires_at=until, values={**lease.values, **(values or {})})
+        change = Operation.replace(self._row_key, _properties(wanted), lease.etag)
+        try:
+            etag, *_ = await self._table.transact(self._partition, [change, *also])
+        except RowError:
+            # The answer to this change, or to one before it, may have been lost.
+            found = await self.read()
+            if found is None or found.token != lease.token:
+                why = "its lease has expired" if found is None else f"its lease was taken over by {found}"
+                raise LeaseLostError(why) from None
+            return await self.renew(found, values, also, expires_at=expires_at)
+        return replace(wanted, etag=etag)
+
+    async def delete(self, lease: Lease) -> None:
+        """Delete a lease, unless somebody else has taken it over. One request, two more after a lost answer."""
+        try:
+            await self._table.transact(self._partition, [Operation.delete(self._row_key, lease.etag)])
+        except RowError:
+            found = await self.read()
+            if found is not None and found.token == lease.token:
+                await self._table.transact(self._partition, [Operation.delete(self._row_key, found.etag)])
+
+
+def read_lease(row: Row) -> Lease:
+    """Return the lease that a row holds. Raises `StoredDataError`."""
+    values = dict(row.properties)
+    with reading_row("A lease", row):
+        taken_at, expires_at = (to_microseconds(time(values, name)) for name in ("TakenAt", "ExpiresAt"))
+        others = {name: each for name, each in values.items() if name not in _OWN}
+        return Lease(text(values, "Holder"), text(values, "Token"), taken_at, expires_at, row.etag, others)
+
+
+_OWN = frozenset({"Holder", "Token", "TakenAt", "ExpiresAt"})
+
+
+def _properties(lease: Lease) -> dict[str, Value]:
+    return {
+        **lease.values,
+        "Holder": lease.holder,
+        "Token": lease.token,
+        "TakenAt": to_datetime(lease.taken_at),
+        "ExpiresAt": to_datetime(lease.expires_at),
+    }

@@ -1,0 +1,312 @@
+"""Supervision: a handler that hangs, dies or takes all memory costs no other message its outcome.
+
+Nothing is paid for each message. In a worker a thread looks now and then at the call that is under way. One that takes
+too long is interrupted by a signal, whose handler raises in it. Code in C that heeds no signal ends with its process,
+by a timer of `faulthandler`, and Spark tries the task again.
+
+A task that is tried again may have died of a message. There each group of calls is first made in a copy of the process.
+If the copy dies twice, the call in which it did is refused, and the worker never makes it.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import functools
+import mmap
+import os
+import resource
+import select
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+from types import FrameType, MappingProxyType
+from typing import Any, Self, TypeVar
+
+from handlers import App, Context, Message, State
+from handlers.app import HandlerDefinition, Supervision
+from handlers.route import Method
+from runtime.algorithms.invocation import CallCrashedError, CallTimedOutError
+from runtime.messages.parsing import ParsingTimedOutError
+
+GRACE_SECONDS = 5.0
+"""How long a call goes on after it was interrupted before its process is ended."""
+
+SLOW_SECONDS = 2.0
+"""How long a call takes before its message is told to whoever looks on."""
+
+_LOOKS = 5
+_MOST_BETWEEN_LOOKS = 1.0
+_SURVIVED = 87
+"""The exit code of a copy that came to the end of its calls; a handler that ends the process gives another one."""
+
+T = TypeVar("T")
+D = TypeVar("D", App, HandlerDefinition)
+Now = Callable[[], object]
+"""Returns what is under way: the context of a call, or how many messages are parsed; None when nothing is."""
+
+
+def supervised(app: App, supervision: Supervision) -> App:
+    """Return the app with its handlers under supervision, in this process; the given app stays without."""
+    copy = _copy(app)
+    copy.handlers = {name: _supervised(each, supervision) for name, each in app.handlers.items()}
+    return copy
+
+
+def _supervised(definition: HandlerDefinition, supervision: Supervision) -> HandlerDefinition:
+    copy = _copy(definition)
+    copy.supervision = supervision
+    copy.routes = MappingProxyType(
+        {
+            name: replace(
+                route, revisions={n: supervision.method(each) for n, each in route.revisions.items()}
+            )
+            for name, route in definition.routes.items()
+        }
+    )
+    return copy
+
+
+def _copy(of: D) -> D:
+    copy = object.__new__(type(of))
+    vars(copy).update(vars(of))
+    return copy
+
+
+def _interrupt(under_way: object, seconds: float) -> None:
+    """Raise in what is under way that it took too long. A handler that catches this fails all the same."""
+    if isinstance(under_way, Context):
+        under_way.exceeded = CallTimedOutError(
+            f"The handler took longer than {seconds:g} s, and was interrupted."
+        )
+        raise under_way.exceeded
+    if under_way is not None:
+        raise ParsingTimedOutError(
+            f"The validators of the message took longer than {seconds:g} s, and were interrupted."
+        )
+
+
+class Alarm(Supervision):
+    """Interrupts single messages by a timer of the process, SIGALRM. It never ends the process.
+
+    In another thread than the main one, and in a program that uses this signal itself, a call takes as long as it
+    takes. Code in C that looks at no signals is interrupted when it returns.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+
+    def call(self, run: Callable[[], T], under_way: Now) -> T:
+        """Make a call."""
+        return self._run(run, under_way)
+
+    def parse(self, run: Callable[[], T], parsed: Sequence[object]) -> T:
+        """Parse messages."""
+        return self._run(run, lambda: len(parsed))
+
+    def _run(self, run: Callable[[], T], under_way: Now) -> T:
+        is_main = threading.current_thread() is threading.main_thread()
+        if not is_main or signal.getsignal(signal.SIGALRM) is not signal.SIG_DFL:
+            return run()
+        signal.signal(signal.SIGALRM, lambda *_: _interrupt(under_way(), self._seconds))
+        signal.setitimer(signal.ITIMER_REAL, self._seconds, 1)
+        try:
+            return run()
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)
+
+
+class Watch(Supervision):
+    """Watches over the main thread of a worker, which may be ended. `tell` is told the ids of messages that take long.
+
+    `is_retry`: a worker died in the task before.
+    """
+
+    def __init__(
+        self, seconds: float, tell: Callable[[str], None] = lambda _: None, *, is_retry: bool = False
+    ) -> None:
+        self._seconds = seconds
+        self._tell = tell
+        self._trial = _Trial(seconds) if is_retry else None
+        self._under_way: Now = _nothing
+        self._expired: object = None
+        self._ended = threading.Event()
+        self._before: Any = None
+        self._thread = threading.Thread(target=self._look_on, name="handler-watch", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._before = signal.signal(signal.SIGALRM, self._interrupt)
+        self._wind_up()
+        self._thread.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._ended.set()
+        self._thread.join()
+        faulthandler.cancel_dump_traceback_later()
+        signal.signal(signal.SIGALRM, self._before)
+
+    def method(self, method: Method) -> Method:
+        """Return a method to call in place of a handler's."""
+        return method if self._trial is None else self._trial.method(method)
+
+    def call(self, run: Callable[[], T], under_way: Now) -> T:
+        """Make calls."""
+        if self._trial is not None:
+            self._trial.try_in_a_copy(run)
+        return self._run(run, under_way)
+
+    def parse(self, run: Callable[[], T], parsed: Sequence[object]) -> T:
+        """Parse messages."""
+        return self._run(run, lambda: len(parsed))
+
+    def _run(self, run: Callable[[], T], under_way: Now) -> T:
+        self._under_way = under_way
+        try:
+            return run()
+        finally:
+            self._under_way = _nothing
+
+    def _look_on(self) -> None:
+        period = min(self._seconds / _LOOKS, _MOST_BETWEEN_LOOKS)
+        seen, since = None, time.monotonic()
+        while not self._ended.wait(period):
+            under_way, now = self._under_way(), time.monotonic()
+            if under_way is None or under_way != seen:
+                seen, since = under_way, now
+                self._wind_up()
+                continue
+            if now - since >= SLOW_SECONDS:
+                self._tell(under_way.message_id if isinstance(under_way, Context) else "that is being parsed")
+            if now - since >= self._seconds:
+                self._expired = under_way
+                with suppress(ProcessLookupError):
+                    signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGALRM)
+
+    def _interrupt(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002 - as signals are handled
+        # Between two instructions of the main thread: another call may have begun since the thread looked.
+        under_way = self._under_way()
+        if under_way == self._expired:
+            _interrupt(under_way, self._seconds)
+
+    def _wind_up(self) -> None:
+        faulthandler.dump_traceback_later(self._seconds + GRACE_SECONDS, exit=True, file=2)
+
+
+def _nothing() -> None: ...
+
+
+class _Trial:
+    """Finds out which call ends a process, in copies of this one.
+
+    A copy counts its calls in memory that it shares with this process.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._count = mmap.mmap(-1, 8)
+        self._calls = 0
+        self._fatal: tuple[int, BaseException] | None = None
+
+    def method(self, method: Method) -> Method:
+        """Return a method that counts its calls."""
+
+        @functools.wraps(method)
+        def call(state: State, message: Message, context: Context) -> State:
+            self._calls += 1
+            if self._fatal is not None and self._fatal[0] == self._calls:
+                raise self._fatal[1]
+            self._count[:] = self._calls.to_bytes(8)
+            return method(state, message, context)
+
+        return call
+
+    def try_in_a_copy(self, run: Callable[[], object]) -> None:
+        """Make calls in a copy of this process. The one that it does not survive is refused when they are made here.
+
+        A copy that dies is tried a second time, as something else may have killed it.
+        """
+        self._calls, self._fatal = 0, None
+        end = self._end_of_copy(run)
+        if isinstance(end, CallCrashedError):
+            end = self._end_of_copy(run)
+        if end is not None:
+            self._fatal = int.from_bytes(self._count), end
+
+    def _end_of_copy(self, run: Callable[[], object]) -> BaseException | None:
+        """Return how a copy ended that did not come to the end of its calls."""
+        self._count[:] = bytes(8)
+        until_it_ends, held_by_it = os.pipe()
+        copy = os.fork()
+        if copy == 0:
+            _run_and_exit(run)
+        os.close(held_by_it)
+        poll, seen, since = select.poll(), b"", time.monotonic()
+        poll.register(until_it_ends)
+        try:
+            while True:
+                poll.poll(self._seconds / _LOOKS * 1000)
+                ended, status = os.waitpid(copy, os.WNOHANG)
+                if ended:
+                    return _death(os.waitstatus_to_exitcode(status))
+                count, now = bytes(self._count), time.monotonic()
+                if count != seen:
+                    seen, since = count, now
+                elif now - since >= self._seconds:
+                    os.kill(copy, signal.SIGKILL)
+                    os.waitpid(copy, 0)
+                    return CallTimedOutError(
+                        f"The handler took longer than {self._seconds:g} s, and was interrupted."
+                    )
+        finally:
+            os.close(until_it_ends)
+
+
+def _run_and_exit(run: Callable[[], object]) -> None:
+    """Make calls in a copy of the process, and end it without any of what belongs to the process it was copied of."""
+    with suppress(BaseException):
+        faulthandler.disable()
+        signal.signal(signal.SIGALRM, signal.SIG_IGN)
+        run()
+    os._exit(_SURVIVED)
+
+
+def _death(code: int) -> CallCrashedError | None:
+    if code == _SURVIVED:
+        return None
+    how = (
+        f"it was killed by {signal.Signals(-code).name}"
+        if code < 0
+        else f"it ended itself with exit code {code}"
+    )
+    return CallCrashedError(
+        f"A worker died while it handled this message, and so did a process apart from it: {how}."
+    )
+
+
+@contextmanager
+def bounded_memory(size: int | None) -> Iterator[None]:
+    """Let this process take so many bytes more than it has, within the block; None sets no bound.
+
+    Counted is the data that it may write to. Elsewhere than on Linux nothing is bounded.
+    """
+    taken = None
+    with suppress(OSError):
+        lines = Path("/proc/self/status").read_text("ascii", "replace").splitlines()
+        taken = next((int(line.split()[1]) * 1024 for line in lines if line.startswith("VmData:")), None)
+    if size is None or taken is None:
+        yield
+        return
+    before = resource.getrlimit(resource.RLIMIT_DATA)
+    most, limit = before[1], taken + size
+    with suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_DATA, (limit if most < 0 else min(limit, most), most))
+    try:
+        yield
+    finally:
+        with suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_DATA, before)

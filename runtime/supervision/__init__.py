@@ -1,1 +1,0 @@
-"""Supervision: calls of handlers that may hang, die or take all memory, and cost no other message its outcome."""
