@@ -220,7 +220,7 @@ class Processor:
         return await sweep.sweep(older_than)
 
     async def _open_batches(self) -> OpenBatches:
-        reading = partial(Ledger(self._table, self._clock, self._retries).open_batches, dry_run=True)
+        reading = partial(Ledger(self._table, self._clock, self._retries).open_batches)
         return await until_undisturbed(self._retries.beside(self._table), reading)
 
     async def _ready(self) -> Mapping[str, Algorithm]:

@@ -28,7 +28,7 @@ class BatchContext:
     whether later new messages of a stream are held back when one is a dead letter, in this batch or until it is
     redriven. `is_redrive` says that the messages are letters, which are handled again. `on_difference` says whether a
     duplicate whose replay differs from what was recorded is a dead letter or fails the batch. `number` is the batch's
-    own, None for one that older code began. `limits` say how large a message may be.
+    own, or that of a consumer's epoch. `limits` say how large a message may be.
     """
 
     batch_id: str | None = None

@@ -34,7 +34,7 @@ class Epoch:
     failed: set[Hashable] = field(default_factory=set)
 
     @property
-    def number(self) -> int | None:
+    def number(self) -> int:
         """The number that versions record."""
         return self.record.number
 

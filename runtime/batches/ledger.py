@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
 from typing import NamedTuple
@@ -47,7 +46,7 @@ class Ledger:
         self._table = table
         self._clock = clock
         self._retries = (retries or RetryPolicy()).beside(table)
-        self._numbering = Numbering(table, self._retries)
+        self._numbering = Numbering(table)
 
     async def begin(
         self,
@@ -82,11 +81,16 @@ class Ledger:
 
     async def _begin(self, asked: BatchRecord, claim: Claim | None) -> BatchRecord:
         """Give a batch its number, its row and its marker, and the table its settings, in one transaction."""
-        counter = await self._numbering.ready()
+        counter = await self._numbering.read()
         if counter.algorithm is not None:
             _check_algorithm(AlgorithmOfTable(counter.algorithm, counter.first_batch), asked.algorithm)
         record = replace(asked, number=counter.next)
-        counted = replace(counter.with_batch(asked.algorithm, asked.batch_id), next=counter.next + 1)
+        counted = replace(
+            counter,
+            next=counter.next + 1,
+            algorithm=counter.algorithm or asked.algorithm,
+            first_batch=counter.first_batch or asked.batch_id,
+        )
         operations = [
             Operation.insert(record.batch_id, record_properties(record)),
             counted.operation(),
@@ -158,7 +162,6 @@ class Ledger:
 
     async def abandon(self, batch_id: str) -> BatchRecord:
         """Give a batch up: what it stored stays, what it did not publish it never will."""
-        await self._numbering.ready()
         record = await self.get(batch_id)
         if not record.is_finished:
             record = await self._update(record, replace(record, status=BatchStatus.ABANDONED))
@@ -170,22 +173,14 @@ class Ledger:
     async def batches(self, limit: int) -> list[BatchRecord]:
         """Return the newest batches: the open ones, then the others, the one that ended last first.
 
-        Costs a request for each, and two more; for a ledger that only older code wrote, one for each 1,000 there are.
+        Costs a request for each, and two more.
         """
-        newest = await self._numbering.newest(limit)
-        if newest is None:
-            records = [record async for record in self._numbering.records()]
-            records.sort(key=lambda record: record.updated_at, reverse=True)
-            return sorted(records, key=lambda record: record.is_finished)[:limit]
-        found = [await self._at(batch_id) for batch_id in newest]
+        found = [await self._at(batch_id) for batch_id in await self._numbering.newest(limit)]
         return [record for record in found if record is not None]
 
     async def algorithm(self) -> AlgorithmOfTable | None:
-        """Return the algorithm of the table's batches, None when there were none. Writes nothing.
-
-        Costs a request; for a ledger that only older code wrote, one for each 1,000 batches.
-        """
-        counter = await self._counter()
+        """Return the algorithm of the table's batches, None when there were none. Costs a request."""
+        counter = await self._numbering.read()
         return None if counter.algorithm is None else AlgorithmOfTable(counter.algorithm, counter.first_batch)
 
     async def check_table(self, algorithm: str, claim: Claim | None = None) -> None:
@@ -194,38 +189,20 @@ class Ledger:
         This one would not recognise what was processed. Raises `UsageError` when the table does not meet a claim. Costs
         as much as `algorithm`, and to key the draws of a new table one request more.
         """
-        counter = await self._counter()
+        counter = await self._numbering.read()
         if counter.algorithm is not None:
             _check_algorithm(AlgorithmOfTable(counter.algorithm, counter.first_batch), algorithm)
         if claim is not None:
             await self._claimed(counter, claim)
 
-    async def _counter(self) -> Counter:
-        """Return the counter, or what the rows of older code amount to."""
-        counter = await self._numbering.read()
-        if counter.etag is None or not counter.is_ready:
-            counter = replace(await self._numbering.counted(), settings=counter.settings)
-        return counter
-
-    async def open_batches(self, *, dry_run: bool = False) -> OpenBatches:
-        """Return which batches may still publish. Costs a request for each 1,000 that are open.
-
-        With `dry_run` nothing is written, and a ledger that only older code wrote is read as a whole.
-        """
-        found, _ = await self.snapshot(dry_run=dry_run)
+    async def open_batches(self) -> OpenBatches:
+        """Return which batches may still publish. Costs a request for each 1,000 that are open."""
+        found, _ = await self.snapshot()
         return found
 
-    async def snapshot(self, *, dry_run: bool = False) -> tuple[OpenBatches, TableSettings]:
+    async def snapshot(self) -> tuple[OpenBatches, TableSettings]:
         """Return what `open_batches` does, and the settings of the table, which cost nothing more."""
-        found, settings = await self._numbering.snapshot()
-        if found is None and not dry_run:
-            await self._numbering.ready()
-            found, settings = await self._numbering.snapshot()
-        if found is not None:
-            return found, settings
-        records = [record async for record in self._numbering.records()]
-        names = frozenset(each.batch_id for each in records if not each.is_finished)
-        return OpenBatches(names=names), settings
+        return await self._numbering.snapshot()
 
     async def prune(self, before: int) -> int:
         """Delete the rows of batches that ended before a time, in microseconds. Return how many.
@@ -233,8 +210,6 @@ class Ledger:
         An open batch stays, however old it is. Costs a request for each 1,000 batches and one more, and a transaction
         for each 50. Raises `RetriesExhaustedError` when others prune all the time.
         """
-        await self._numbering.ready()
-        await self._settle()
         count, tries = 0, self._retries.start()
         while markers := await self._numbering.past(before):
             try:
@@ -246,15 +221,6 @@ class Ledger:
             except RowNotFoundError as error:
                 await tries.pause(error)
         return count
-
-    async def _settle(self) -> None:
-        """Mark batches as past that an older driver has published since the ledger was numbered."""
-        found, _ = await self._numbering.snapshot()
-        for batch_id in found.names if found else ():
-            record = await self._at(batch_id)
-            if record is not None and record.is_finished:
-                with suppress(RowNotFoundError):
-                    await self._table.transact(PARTITION, ended(record))
 
     async def _at(self, batch_id: str) -> BatchRecord | None:
         row = await self._table.get(PARTITION, batch_id)
@@ -268,21 +234,15 @@ class Ledger:
                 f"Give this input a batch id of its own."
             )
             raise BatchRefusedError(message)
-        is_marked = found.is_finished or found.number is not None
-        if is_marked and found.out == asked.out:
+        if found.out == asked.out:
             return found
-        attempt = found.attempt if found.out == asked.out else ""
-        return await self._update(found, replace(found, out=asked.out, attempt=attempt))
+        return await self._update(found, replace(found, out=asked.out, attempt=""))
 
     async def _update(self, record: BatchRecord, wanted: BatchRecord) -> BatchRecord:
         changed = replace(wanted, updated_at=self._now())
         operations = [Operation.replace(record.batch_id, record_properties(changed), record.etag)]
         if changed.is_finished:
             operations += ended(changed)
-        elif changed.number is None:
-            operations.append(
-                began(changed)
-            )  # older code may have begun it after the others had their markers
         try:
             etag, *_ = await self._table.transact(PARTITION, operations)
         except (RowChangedError, RowNotFoundError):

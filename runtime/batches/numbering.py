@@ -7,43 +7,26 @@ Beside the row of each batch there are, in the same partition:
 - a marker for each open batch, `!open-{id}`, from its begin to its end;
 - a marker for each batch that ended, `!past-{time}-{id}`, until it is pruned. They are in the order of their ends, the
   last one first.
-
-A ledger of older code has the rows of batches only. It is looked through once: each transaction makes the markers of
-some batches and notes in the counter how far that is, so that drivers who do it at once help each other, and one that
-dies leaves the rest to the next. Nothing else is written to the ledger until that is done.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from eventstore import (
-    Int64,
-    Operation,
-    Row,
-    RowChangedError,
-    RowExistsError,
-    Table,
-    Value,
-    pages,
-)
+from eventstore import Int64, Operation, Row, Table, Value, pages
 from runtime.batches.open_batches import OpenBatches
 from runtime.batches.record import BatchRecord, read_record
 from runtime.batches.settings import LEDGER, OF_TABLE, TableSettings, read_settings
 from runtime.clock import to_microseconds
-from runtime.retries import RetryPolicy
 from runtime.storage.damage import reading_row
 from runtime.storage.properties import number, text
 
 PARTITION = LEDGER
 COUNTER, OPEN, PAST = "!next", "!open-", "!past-"
-AND = " and "
-"""Stands between the algorithms of a table that has several."""
 
-_FIRST_BATCH, LAST = "0", "~"
-_AT_ONCE = 99
+LAST = "~"
 _END_OF_TIME = 10**16 - 1
 _DIGITS = 16
 _NOTHING_KEPT = TableSettings()
@@ -53,38 +36,23 @@ _NOTHING_KEPT = TableSettings()
 class Counter:
     """The counter of a ledger, or that of one without batches, which is not stored: `etag` is None.
 
-    `algorithm` is that of the table's batches, of which `first_batch` was the first. `looked_through` is the last
-    batch of an older ledger that has its marker; None when all have. `settings` are those of the table, which are read
-    with the counter and are not stored by it.
+    `algorithm` is that of the table's batches, of which `first_batch` was the first. `settings` are those of the table:
+    they are read with the counter, and it does not store them.
     """
 
     next: int = 1
     algorithm: str | None = None
     first_batch: str = ""
-    looked_through: str | None = None
     etag: str | None = None
     settings: TableSettings = _NOTHING_KEPT
 
-    @property
-    def is_ready(self) -> bool:
-        """Whether each batch has its marker."""
-        return self.looked_through is None
-
-    def with_batch(self, algorithm: str, batch_id: str) -> Counter:
-        """Return the counter of a table that has a batch with this algorithm too."""
-        if self.algorithm is None:
-            return replace(self, algorithm=algorithm, first_batch=batch_id)
-        if algorithm in self.algorithm.split(AND):
-            return self
-        return replace(self, algorithm=f"{self.algorithm}{AND}{algorithm}")
-
     def operation(self) -> Operation:
         """Return what stores the counter, if nobody changed it since it was read."""
-        properties: dict[str, Value] = {"Next": Int64(self.next), "FirstBatch": self.first_batch}
-        if self.algorithm is not None:
-            properties["Algorithm"] = self.algorithm
-        if self.looked_through is not None:
-            properties["LookedThrough"] = self.looked_through
+        properties: dict[str, Value] = {
+            "Next": Int64(self.next),
+            "FirstBatch": self.first_batch,
+            "Algorithm": self.algorithm or "",
+        }
         if self.etag is None:
             return Operation.insert(COUNTER, properties)
         return Operation.replace(COUNTER, properties, self.etag)
@@ -93,9 +61,8 @@ class Counter:
 class Numbering:
     """The counter and the markers of one ledger."""
 
-    def __init__(self, table: Table, retries: RetryPolicy) -> None:
+    def __init__(self, table: Table) -> None:
         self._table = table
-        self._retries = retries
 
     async def read(self) -> Counter:
         """Return the counter as it is stored, one without an ETag when there is none. Costs a request."""
@@ -104,47 +71,31 @@ class Numbering:
         counter = read_counter(rows[COUNTER]) if COUNTER in rows else Counter()
         return replace(counter, settings=read_settings(rows[OF_TABLE])) if OF_TABLE in rows else counter
 
-    async def ready(self) -> Counter:
-        """Return the counter of a ledger whose batches have markers. Costs a request, unless older code wrote it.
+    async def snapshot(self) -> tuple[OpenBatches, TableSettings]:
+        """Return which batches are open, and the settings of the table. One request for each 1,000 open batches.
 
-        Raises `RetriesExhaustedError`.
+        The counter is read first, or at the same moment: a batch that it counts and that has no marker has ended.
         """
-        counter = await self.read()
-        if counter.etag is None:
-            page = await self._table.query(PARTITION, _FIRST_BATCH, LAST)
-            counter = replace(counter, looked_through="" if page.rows else None)
-        return counter if counter.is_ready else await self._look_through(counter)
-
-    async def snapshot(self) -> tuple[OpenBatches | None, TableSettings]:
-        """Return what is open, and the settings of the table. Costs a request for each 1,000 open batches.
-
-        With None for what is open, batches have no markers yet. The counter is read first, or at the same moment: a
-        batch that it counts and that has no marker has ended.
-        """
-        next_, numbers, names, settings = None, set(), set(), _NOTHING_KEPT
+        next_, numbers, settings = 1, set(), _NOTHING_KEPT
         async for page in pages(partial(self._table.query, PARTITION, COUNTER, OPEN + LAST)):
             for row in page.rows:
                 if row.row_key == COUNTER:
-                    counter = read_counter(row)
-                    next_ = counter.next if counter.is_ready else None
+                    next_ = read_counter(row).next
                 elif row.row_key == OF_TABLE:
                     settings = read_settings(row)
-                elif "Number" in row.properties:
-                    numbers.add(_number(row))
                 else:
-                    names.add(row.row_key.removeprefix(OPEN))
-        open_ = None if next_ is None else OpenBatches(next_, frozenset(numbers), frozenset(names))
-        return open_, settings
+                    numbers.add(_number(row))
+        return OpenBatches(next_, frozenset(numbers)), settings
 
-    async def newest(self, limit: int) -> list[str] | None:
-        """Return the ids of the newest batches, the open ones first; None when batches have no markers yet.
+    async def newest(self, limit: int) -> list[str]:
+        """Return the ids of the newest batches, the open ones first.
 
-        Costs a request for each 1,000 open batches, one for each 1,000 others that are asked for, and one more.
+        Costs a request for each 1,000 open batches, and one for each 1,000 others that are asked for.
         """
-        counter = await self.read()
-        if counter.etag is None or not counter.is_ready:
-            return None
-        ids = await self._open_ids()
+        markers: list[Row] = []
+        async for page in pages(partial(self._table.query, PARTITION, OPEN, OPEN + LAST)):
+            markers += page.rows
+        ids = [id_of(row.row_key) for row in sorted(markers, key=_number, reverse=True)]
         async for page in pages(partial(self._table.query, PARTITION, PAST, PAST + LAST)):
             ids += [id_of(row.row_key) for row in page.rows]
             if len(ids) >= limit:
@@ -153,61 +104,19 @@ class Numbering:
 
     async def records(self) -> AsyncIterator[BatchRecord]:
         """Give all batches, by their rows, in the order of their ids. Costs a request for each 1,000."""
-        async for page in pages(partial(self._table.query, PARTITION, _FIRST_BATCH, LAST)):
+        async for page in pages(partial(self._table.query, PARTITION, "0", LAST)):
             for row in page.rows:
                 yield read_record(row)
-
-    async def counted(self) -> Counter:
-        """Return the counter that the rows of batches amount to. Costs a request for each 1,000 batches."""
-        counter = Counter()
-        async for record in self.records():
-            counter = counter.with_batch(record.algorithm, record.batch_id)
-        return counter
 
     async def past(self, before: int) -> Sequence[Row]:
         """Return markers of batches that ended before a time, in microseconds: up to 1,000. Costs a request."""
         first = f"{PAST}{_inverted(before - 1)}"
         return (await self._table.query(PARTITION, first, PAST + LAST)).rows
 
-    async def _open_ids(self) -> list[str]:
-        """Return the ids of all open batches, the newest first."""
-        markers: list[Row] = []
-        async for page in pages(partial(self._table.query, PARTITION, OPEN, OPEN + LAST)):
-            markers += page.rows
-        return [id_of(row.row_key) for row in sorted(markers, key=_number, reverse=True)]
-
-    async def _look_through(self, counter: Counter) -> Counter:
-        """Give the batches of an older ledger their markers."""
-        tries = self._retries.start()
-        while not counter.is_ready:
-            try:
-                counter = await self._mark(counter)
-            except (RowChangedError, RowExistsError) as error:
-                await tries.pause(error)
-                counter = await self.read()
-        return counter
-
-    async def _mark(self, counter: Counter) -> Counter:
-        """Make the markers of all batches after those that were looked through."""
-        first = counter.looked_through or _FIRST_BATCH
-        async for page in pages(partial(self._table.query, PARTITION, first, LAST)):
-            records = [read_record(row) for row in page.rows if row.row_key != counter.looked_through]
-            for some in _in_parts(records):
-                for record in some:
-                    counter = counter.with_batch(record.algorithm, record.batch_id)
-                counter = replace(counter, looked_through=some[-1].batch_id)
-                counter = await self._store(counter, [_marker(record) for record in some])
-        return await self._store(replace(counter, looked_through=None), [])
-
-    async def _store(self, counter: Counter, markers: Sequence[Operation]) -> Counter:
-        etag, *_ = await self._table.transact(PARTITION, [counter.operation(), *markers])
-        return replace(counter, etag=etag)
-
 
 def began(record: BatchRecord) -> Operation:
-    """Return what makes the marker of a batch that begins, or goes on."""
-    properties = {} if record.number is None else {"Number": Int64(record.number)}
-    return Operation.insert_or_replace(OPEN + record.batch_id, properties)
+    """Return what writes the marker of a batch that begins."""
+    return Operation.insert_or_replace(OPEN + record.batch_id, {"Number": Int64(record.number)})
 
 
 def ended(record: BatchRecord) -> list[Operation]:
@@ -222,14 +131,6 @@ def pruned(markers: Sequence[Row]) -> list[Operation]:
         for marker in markers
         for operation in (Operation.delete(marker.row_key), Operation.delete(id_of(marker.row_key)))
     ]
-
-
-def _in_parts(records: Sequence[BatchRecord]) -> Iterator[Sequence[BatchRecord]]:
-    return (records[start : start + _AT_ONCE] for start in range(0, len(records), _AT_ONCE))
-
-
-def _marker(record: BatchRecord) -> Operation:
-    return past_marker(record) if record.is_finished else began(record)
 
 
 def past_marker(record: BatchRecord) -> Operation:
@@ -251,7 +152,7 @@ def id_of(marker: str) -> str:
 
 def _number(marker: Row) -> int:
     with reading_row("The marker of a batch", marker):
-        return number(marker.properties, "Number", 0)
+        return number(marker.properties, "Number")
 
 
 def read_counter(row: Row) -> Counter:
@@ -260,8 +161,7 @@ def read_counter(row: Row) -> Counter:
     with reading_row("The counter of batches", row):
         return Counter(
             next=number(values, "Next"),
-            algorithm=text(values, "Algorithm") if "Algorithm" in values else None,
+            algorithm=text(values, "Algorithm"),
             first_batch=text(values, "FirstBatch"),
-            looked_through=text(values, "LookedThrough") if "LookedThrough" in values else None,
             etag=row.etag,
         )

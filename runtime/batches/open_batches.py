@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 
 class BatchKey(NamedTuple):
-    """Names a batch: its id, and the number that it began with, None for one that older code began."""
+    """Names a batch: its id, and the number that it began with, None where the ledger has none."""
 
     batch_id: str
     number: int | None = None

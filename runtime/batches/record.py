@@ -21,10 +21,6 @@ EPOCH = "epoch "
 
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _COUNT = "Count_"
-_FORMERLY = re.compile(
-    r"(^|, algorithm=)(outbox|deduplication-store|tokens), evidence in (\w+ of .+)$", re.DOTALL
-)
-"""How older versions described an algorithm with a second table, which the outbox took too, and did not use."""
 
 
 class BatchStatus(StrEnum):
@@ -42,9 +38,8 @@ class BatchRecord:
     `input` describes log, app and options: the same id with another one is refused. `rounds` counts the rounds
     whose outcomes are committed, `last_routable` the outputs of the last one that a handler takes. `token` is
     drawn when the batch begins, and marks its folders. `algorithm` names the algorithm, and the place of its
-    de-duplication store or token store. `number` counts the batches of the table; one that older code
-    began has none. `attempt` names the attempt at the next round that counts, once that is decided: where folders are
-    not moved as a whole.
+    de-duplication store or token store. `number` counts the batches of the table, from 1 on. `attempt` names the
+    attempt at the next round that counts, once that is decided: where folders are not moved as a whole.
     """
 
     batch_id: str
@@ -59,7 +54,7 @@ class BatchRecord:
     last_routable: int = 0
     algorithm: str = STATE_BASED
     etag: str = ""
-    number: int | None = None
+    number: int = 0
     attempt: str = ""
 
     @property
@@ -97,7 +92,7 @@ def record_properties(record: BatchRecord) -> dict[str, Value]:
         "Algorithm": record.algorithm,
         "StartedAt": record.started_at,
         "UpdatedAt": record.updated_at,
-        **({} if record.number is None else {"Number": Int64(record.number)}),
+        "Number": Int64(record.number),
         **({"Attempt": record.attempt} if record.attempt else {}),
         **{f"{_COUNT}{name}": Int64(count) for name, count in record.counts.items()},
     }
@@ -106,33 +101,22 @@ def record_properties(record: BatchRecord) -> dict[str, Value]:
 def read_record(row: Row) -> BatchRecord:
     """Return the batch that a row holds. Raises `StoredDataError`."""
     with reading_row(f"The batch {row.row_key}", row):
-        return _record(row)
-
-
-def _record(row: Row) -> BatchRecord:
-    values = row.properties
-    return BatchRecord(
-        batch_id=row.row_key,
-        input=_as_written_today(text(values, "Input")),
-        out=text(values, "Out"),
-        token=text(values, "Token"),
-        status=BatchStatus(text(values, "Status")),
-        rounds=number(values, "Rounds", most=INT32),
-        started_at=time(values, "StartedAt"),
-        updated_at=time(values, "UpdatedAt"),
-        counts={
-            name.removeprefix(_COUNT): number(values, name) for name in values if name.startswith(_COUNT)
-        },
-        last_routable=number(values, "LastRoutable"),
-        algorithm=_as_written_today(text(values, "Algorithm")) if "Algorithm" in values else STATE_BASED,
-        etag=row.etag,
-        number=number(values, "Number") if "Number" in values else None,
-        attempt=text(values, "Attempt") if "Attempt" in values else "",
-    )
-
-
-def _as_written_today(described: str) -> str:
-    """Return the description of an algorithm, or of an input that ends with one, as it is written today."""
-    return _FORMERLY.sub(
-        lambda found: f"{found[1]}{found[2]}" + ("" if found[2] == "outbox" else f" in {found[3]}"), described
-    )
+        values = row.properties
+        return BatchRecord(
+            batch_id=row.row_key,
+            input=text(values, "Input"),
+            out=text(values, "Out"),
+            token=text(values, "Token"),
+            status=BatchStatus(text(values, "Status")),
+            rounds=number(values, "Rounds", most=INT32),
+            started_at=time(values, "StartedAt"),
+            updated_at=time(values, "UpdatedAt"),
+            counts={
+                name.removeprefix(_COUNT): number(values, name) for name in values if name.startswith(_COUNT)
+            },
+            last_routable=number(values, "LastRoutable"),
+            algorithm=text(values, "Algorithm"),
+            etag=row.etag,
+            number=number(values, "Number"),
+            attempt=text(values, "Attempt") if "Attempt" in values else "",
+        )

@@ -8,26 +8,61 @@ new history is to begin. A crash at any step leaves an object that refuses; forg
 Somebody else may have finished it meanwhile, and a new history may have begun. No deletion reaches that: rows of the
 object itself go in the same transaction as a touch of the tombstone, and whatever is elsewhere is read before such a
 touch, and deleted only as it was read.
+
+Documents are deleted once the tombstone refuses messages. An attempt that began before has its commit refused then, but
+may prepare a document all the same, and die: so attempts stay registered, given up, until a sweep that is at least a
+day later has deleted their documents again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
+from typing import NamedTuple
 
 from eventstore import ConcurrencyConflictError, Operation, Row, RowError, Table
 from eventstore.limits import MAX_OPERATIONS
+from eventstore.partition import HEADER
 from eventstore.port import LeavesTraces
+from handlers.context import DOCUMENT
+from handlers.unpacking import unpack
+from runtime.algorithms.outbox.entities import ENTITY
+from runtime.algorithms.outbox.entity import Entity
+from runtime.algorithms.outbox.tokens import TokenStore
 from runtime.cleanup.business_object import BusinessObject, Tables, read_object, rows_of
-from runtime.cleanup.elsewhere import Elsewhere
-from runtime.cleanup.forgotten_documents import ObjectDocuments, give_up_attempts
-from runtime.cleanup.policies import Scope, is_held
-from runtime.cleanup.tombstones import refuse, strip, touch
-from runtime.documents.registrations import registrations_of
+from runtime.cleanup.policies import Policies, Scope, is_held
+from runtime.documents.names import object_folder
+from runtime.documents.registrations import give_up, registrations_of
 from runtime.documents.store import ListedDocuments
-from runtime.errors import UsageError
+from runtime.errors import StoredDataError, UsageError
+from runtime.publishing.erasing import delete_letters, letters_of
 from runtime.retries import RetryPolicy, until_undisturbed
+from runtime.storage.head import Head
+from runtime.storage.listing import versions
 from runtime.storage.tombstone import Tombstone
+
+
+class ObjectDocuments(NamedTuple):
+    """The documents of one object in their store."""
+
+    store: ListedDocuments
+    folder: str
+
+    @classmethod
+    def of(cls, store: ListedDocuments, handler: str, business_id: str) -> ObjectDocuments:
+        """Return those of an object."""
+        return cls(store, object_folder(handler, business_id))
+
+    async def names(self) -> Sequence[str]:
+        """Return the names of all documents in the folder. One request."""
+        return await self.store.names(self.folder)
+
+    async def delete(self, names: Sequence[str]) -> None:
+        """Delete documents, and the folder if nothing is left. One request for each, and one more."""
+        for name in names:
+            await self.store.delete(name)
+        await self.store.remove(self.folder)
 
 
 async def forget(
@@ -70,14 +105,14 @@ async def _forget_once(
     if await is_held(tables.states, found.key):
         raise UsageError(f"{found.key} is held by a policy: lift the hold (`consistent policy`) before.")
     try:
-        refusing = await refuse(tables.states, found, now)
+        refusing = await _refuse(tables.states, found, now)
         refusing = await _delete_what_is_elsewhere(tables, scope, refusing, now)
         if tables.deduplication_store is not tables.states:
             refusing = await _delete_ids(tables, refusing)
         if documents is not None:
             refusing = await _delete_documents(tables.states, documents, refusing, now)
         refusing = await _delete_rows(tables.states, refusing)
-        await strip(tables.states, refusing, Tombstone(now, refuses=not restart))
+        await _strip(tables.states, refusing, Tombstone(now, refuses=not restart))
     except RowError as error:
         raise ConcurrencyConflictError(found.key, str(error)) from error
     await tables.states.barrier()
@@ -87,13 +122,23 @@ async def _forget_once(
 async def _delete_what_is_elsewhere(
     tables: Tables, scope: Scope, found: BusinessObject, now: int
 ) -> BusinessObject:
-    """Delete what other partitions hold of an object, and return the object as it is then."""
-    elsewhere = Elsewhere(tables, lambda: now)
-    parts = await elsewhere.read(found, scope)
-    if parts.is_empty:
+    """Delete tokens, rules and dead letters of publications, as they were read; a hold stays.
+
+    Return the object as it is then. A request for each token, one for its policy, one for each 1,000 letters of all
+    objects, and as many again for what there is. Raises `RowError` when somebody has written some of it since.
+    """
+    token_store, policies = TokenStore(tables.token_store), Policies(tables.states, lambda: now)
+    tokens, policy = await token_store.find(found.tokens), await policies.get(scope)
+    letters = await letters_of(tables.states, scope.handler or "", scope.business_id or "")
+    if not (tokens or policy.rules or letters):
         return found
-    found = await touch(tables.states, found)
-    await elsewhere.delete(parts)
+    found = await _touch(tables.states, found)
+    for token in tokens:
+        await token_store.delete(*token)
+    if tokens:
+        await token_store.flush()
+    await policies.remove_rules_of(policy)
+    await delete_letters(tables.states, letters)
     return found
 
 
@@ -104,7 +149,7 @@ async def _delete_ids(tables: Tables, found: BusinessObject) -> BusinessObject:
     """
     async for ids in rows_of(tables.deduplication_store, found.key):
         if ids:
-            found = await touch(tables.states, found)
+            found = await _touch(tables.states, found)
         for some in _parts(ids, MAX_OPERATIONS):
             deletions = [Operation.delete(row.row_key, row.etag) for row in some]
             await tables.deduplication_store.transact(found.key, deletions)
@@ -119,10 +164,12 @@ async def _delete_documents(
     A new history stores documents under other names.
     """
     attempts = await registrations_of(table, found.key)
-    found = await touch(table, found)
-    await give_up_attempts(table, attempts, now)
+    found = await _touch(table, found)
+    for registration in attempts:
+        if registration.given_up_at is None:
+            await give_up(table, registration, now)
     names = await documents.names()
-    found = await touch(table, found)
+    found = await _touch(table, found)
     await documents.delete(names)
     return found
 
@@ -131,9 +178,79 @@ async def _delete_rows(table: Table, found: BusinessObject) -> BusinessObject:
     """Delete all rows of an object but tombstones, and return it as it is then."""
     async for rows in rows_of(table, found.key):
         for some in _parts(rows, MAX_OPERATIONS - 1):
-            found = await touch(table, found, [Operation.delete(row.row_key) for row in some])
+            found = await _touch(table, found, [Operation.delete(row.row_key) for row in some])
     return found
 
 
 def _parts(rows: Sequence[Row], size: int) -> list[Sequence[Row]]:
     return [rows[at : at + size] for at in range(0, len(rows), size)]
+
+
+async def referenced_documents(table: Table, handler: str, business_id: str) -> list[str]:
+    """Return the names of the documents that the versions of an object refer to, as far as these can be read.
+
+    Costs one request for each 1,000 runs. Versions that were cut are not known any more.
+    """
+    try:
+        found = await versions(table, handler, business_id) or []
+    except StoredDataError:
+        return []
+    return [
+        unpack(value)["name"]
+        for version in found
+        for name, value in (version.record.captured or {}).items()
+        if name.startswith(DOCUMENT)
+    ]
+
+
+async def _refuse(table: Table, found: BusinessObject, now: int) -> BusinessObject:
+    """Put tombstones that refuse, and keep in them what is needed to finish; return the object as it is then.
+
+    Costs one request for its stream, and one for its entity.
+    """
+    stream, entity = found.stream, found.entity
+    if stream is not None and found.head is not None:
+        # A clock that is ahead may have stamped messages later than now.
+        horizon = max(filter(None, (now, found.newest, found.head.horizon)))
+        head = _bare(found.head, Tombstone(now), horizon)
+        header = {"Version": stream.version, "FirstVersion": stream.version + 1, **head.properties()}
+        (etag,) = await table.transact(found.key, [Operation.replace(HEADER, header, stream.etag or "")])
+        found = replace(found, stream=replace(stream, etag=etag), head=head)
+    if entity is not None:
+        entity = replace(entity, tombstone=Tombstone(now))
+        change = Operation.replace(ENTITY, entity.properties(), entity.etag or "")
+        (etag,) = await table.transact(found.key, [change])
+        found = replace(found, entity=replace(entity, etag=etag))
+    return found
+
+
+async def _touch(table: Table, found: BusinessObject, changes: Sequence[Operation] = ()) -> BusinessObject:
+    """Write a tombstone as it was read, with other changes, and return the object as it is then. One request."""
+    holder = found.stream or found.entity
+    row_key = ENTITY if found.stream is None else HEADER
+    mark = Operation.merge(row_key, {"Refuses": True}, (holder.etag if holder else None) or "")
+    etag, *_ = await table.transact(found.key, [mark, *changes])
+    if found.stream is not None:
+        return replace(found, stream=replace(found.stream, etag=etag))
+    return found if found.entity is None else replace(found, entity=replace(found.entity, etag=etag))
+
+
+async def _strip(table: Table, found: BusinessObject, tombstone: Tombstone) -> None:
+    """Replace tombstones by ones that tell nothing of what there was. One request."""
+    changes = []
+    if found.stream is not None and found.head is not None:
+        head = _bare(found.head, tombstone, found.head.horizon or tombstone.at)
+        changes.append(
+            Operation.replace(HEADER, {"Version": 0, **head.properties()}, found.stream.etag or "")
+        )
+    if found.entity is not None:
+        before = found.entity
+        entity = Entity(found.key, before.algorithm, b"", before.schema, tombstone=tombstone)
+        changes.append(Operation.replace(ENTITY, entity.properties(), before.etag or ""))
+    await table.transact(found.key, changes)
+
+
+def _bare(head: Head, tombstone: Tombstone, horizon: int) -> Head:
+    return Head(
+        None, head.schema, last_now=tombstone.at, horizon=horizon, undated_cut=True, tombstone=tombstone
+    )

@@ -22,7 +22,7 @@ from handlers import App
 from runtime.algorithms.choice import handlers_of
 from runtime.algorithms.outbox.tokens import CHAIN_LENGTH, FIRST, HEADER, TokenStore, first_tokens
 from runtime.batch_options import Step, TablePlace
-from runtime.cleanup.kept_rows import ISSUED
+from runtime.cleanup.checking import ISSUED
 from runtime.errors import BatchFailedError, UsageError
 from runtime.file_systems import open_folder
 from runtime.messages.limits import USUAL, MessageLimits

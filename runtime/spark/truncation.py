@@ -186,7 +186,7 @@ class _Truncating:
         policies = Policies(self._table, options.clock)
         if not options.is_given and not self._connection.run(policies.has_rules()):
             raise UsageError(NO_RULES)
-        open_batches = self._connection.run(self._ledger.open_batches(dry_run=options.dry_run))
+        open_batches = self._connection.run(self._ledger.open_batches())
         job = TruncationJob(
             given=options.as_of(now, open_batches) if options.is_given else None,
             now=now,

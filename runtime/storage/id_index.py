@@ -6,8 +6,7 @@ so that one range query reads header and index and no event. A new row is merged
 most twice as large: there are O(log n) rows, and each hash is rewritten O(log n) times.
 
 The hash is BLAKE2b with a random key, which the first row of a stream gets and those after it take over: whoever sends
-messages cannot make ids that have one hash, and so make loads read runs without need. Rows of older code have no key,
-and the CRC-32 of each id. They are read as they are, and not merged with rows that have a key.
+messages cannot make ids that have one hash, and so make loads read runs without need.
 """
 
 from __future__ import annotations
@@ -19,7 +18,6 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 from itertools import pairwise
 from typing import NamedTuple
-from zlib import crc32
 
 from eventstore import Include, Int64, Partition, Row, Value
 from runtime.errors import StoredDataError
@@ -36,10 +34,8 @@ LAST = PREFIX + "~"
 """The end of the index rows."""
 
 _HASHES = chunk_names("Hashes", limits.MAX_INDEX_HASHES * HASH_BYTES // CHUNK)
-_PRINTS = chunk_names("Prints", limits.MAX_INDEX_HASHES * HASH_BYTES // CHUNK)
-"""The hashes of a row without a key. They have another name, so that code that knows no key cannot misread a row."""
 _ENDS = chunk_names("Ends", 4)
-PROPERTIES = ["First", "Count", "FirstEvent", "Key", *_ENDS, *_HASHES, *_PRINTS]
+PROPERTIES = ["First", "Count", "FirstEvent", "Key", *_ENDS, *_HASHES]
 KEY_BYTES = 16
 _DROPPED_AT_ONCE = 16
 
@@ -56,17 +52,17 @@ class IndexRow:
     """The hashes of the ids of consecutive runs.
 
     `first` is the number of the first version, `first_event` the event of its run, `ends` the position after each run.
-    `key` is that of the hashes, None where they are CRC-32.
+    `key` is that of the hashes.
     """
 
     first: int
     first_event: int
     ends: Sequence[int]
     id_hashes: bytes
-    key: bytes | None = field(repr=False)
+    key: bytes = field(repr=False)
 
     @classmethod
-    def of(cls, first: int, event: int, ids: Collection[IdKey], key: bytes | None) -> IndexRow:
+    def of(cls, first: int, event: int, ids: Collection[IdKey], key: bytes) -> IndexRow:
         """Return the row of a run alone: its first version, its event, and the ids of its messages."""
         return cls(first, event, [len(ids)], id_hashes_of(ids, key), key)
 
@@ -96,11 +92,10 @@ class IndexRow:
             "First": Int64(self.first),
             "Count": self.count,
             "FirstEvent": Int64(self.first_event),
+            "Key": self.key,
         }
         split(properties, _ENDS, pack(self.ends))
-        split(properties, _PRINTS if self.key is None else _HASHES, self.id_hashes)
-        if self.key is not None:
-            properties["Key"] = self.key
+        split(properties, _HASHES, self.id_hashes)
         return properties
 
     def place(self, position: int) -> Place:
@@ -126,12 +121,12 @@ def read_index_row(row: Row) -> IndexRow:
     """Return an index row. Raises `StoredDataError`."""
     properties = row.properties
     with reading_row(f"The index row {row.row_key}", row):
-        key = expect(properties.get("Key"), bytes, None)
-        id_hashes = expect(join(properties, _PRINTS if key is None else _HASHES), bytes)
+        key = expect(properties["Key"], bytes)
+        id_hashes = expect(join(properties, _HASHES), bytes)
         ends = unpack(expect(join(properties, _ENDS), bytes))
         index = IndexRow(number(properties, "First"), number(properties, "FirstEvent"), ends, id_hashes, key)
         count = number(properties, "Count", most=INT32)
-    if key is not None and len(key) != KEY_BYTES:
+    if len(key) != KEY_BYTES:
         message = f"The index row {row.row_key} has a key of {len(key)} bytes."
         raise StoredDataError(message, row.row_key, row.partition_key)
     is_ascending = all(before < after for before, after in pairwise([0, *ends]))
@@ -141,11 +136,9 @@ def read_index_row(row: Row) -> IndexRow:
     return index
 
 
-def id_hashes_of(ids: Iterable[IdKey], key: bytes | None) -> bytes:
-    """Return the hashes of message ids, joined; without a key their CRC-32."""
+def id_hashes_of(ids: Iterable[IdKey], key: bytes) -> bytes:
+    """Return the hashes of message ids, joined."""
     texts = [each if isinstance(each, bytes) else each.encode() for each in ids]
-    if key is None:
-        return pack(map(crc32, texts))
     begin = blake2b(key=key, digest_size=HASH_BYTES).copy
     hashes = []
     for text in texts:
@@ -167,7 +160,7 @@ def candidates(rows: Sequence[IndexRow], ids: Collection[IdKey]) -> Iterator[Pla
 
 def key_after(rows: Sequence[IndexRow]) -> bytes:
     """Return the key of the row that follows these: that of the newest, or a new one."""
-    return rows[-1].key if rows and rows[-1].key is not None else new_key()
+    return rows[-1].key if rows else new_key()
 
 
 def new_key() -> bytes:

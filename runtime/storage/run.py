@@ -36,7 +36,7 @@ class Commit(NamedTuple):
     """Versions that were stored together: how many, by which batch, and when, in microseconds since 1970 UTC.
 
     `number` is that of the batch, or of the epoch in which a consumer handled single messages (`batch` is None then).
-    There is none where older code wrote, and for consumers without epochs.
+    Single messages of consumers without epochs have none.
     """
 
     length: int
@@ -45,7 +45,7 @@ class Commit(NamedTuple):
     number: int | None = None
 
     def packed(self) -> tuple[object, ...]:
-        """Return the fields as they are stored: without a number that is None, as older code wrote them."""
+        """Return the fields as they are stored: without a number that is None."""
         return self[:3] if self.number is None else self
 
 

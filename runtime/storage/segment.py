@@ -6,7 +6,7 @@ So one is added to a tail without a look at the others. The ids of all of them a
 from __future__ import annotations
 
 from itertools import accumulate, pairwise, starmap
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import msgpack
 
@@ -71,25 +71,17 @@ def read_segments(packed: bytes, count: int, ids: bytes) -> list[Segment]:
     """Return the segments that were packed one behind the other. Raises one of `damage.UNREADABLE`."""
     header: bytes = msgpack.Packer().pack_array_header(count)
     rows = expect(unpack(header + packed), list)
-    segments = as_segments([[*expect(row, list)[:_IDS], b"", *row[_IDS:]] for row in rows])
-    ends = accumulate([segment.length for segment in segments], initial=0)
-    keys = unpack_ids(ids)
-    return [
-        segment._replace(ids=pack_ids(keys[first:end]))
-        for segment, (first, end) in zip(segments, pairwise(ends), strict=True)
-    ]
-
-
-def as_segments(stored: Any) -> list[Segment]:  # noqa: ANN401 - as they were stored
-    """Return lists of fields as segments; each field is checked for all of them at once, as there may be hundreds.
-
-    Raises one of `damage.UNREADABLE`.
-    """
-    segments = list(starmap(Segment, expect(stored, list)))
+    segments = list(starmap(Segment, [[*expect(row, list)[:_IDS], b"", *row[_IDS:]] for row in rows]))
+    # Each field is checked for all segments at once: there may be hundreds.
     for values, kinds in zip(zip(*segments, strict=True), _KINDS, strict=False):
         expect_all(list(values), *kinds)
     shortest = min([segment.length for segment in segments], default=1)
     if shortest < 1:
         message = f"a segment has {shortest} versions"
         raise ValueError(message)
-    return segments
+    ends = accumulate([segment.length for segment in segments], initial=0)
+    keys = unpack_ids(ids)
+    return [
+        segment._replace(ids=pack_ids(keys[first:end]))
+        for segment, (first, end) in zip(segments, pairwise(ends), strict=True)
+    ]

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Any, NamedTuple
 from zlib import crc32
 
 import msgpack
@@ -24,15 +23,11 @@ from runtime.storage.columns import VersionColumns, unpack_columns
 from runtime.storage.compression import decompress
 from runtime.storage.damage import UNREADABLE, expect, shown
 from runtime.storage.run import Run, RunIndex
-from runtime.storage.segment import Segment, as_segments, read_segments
+from runtime.storage.segment import Segment, read_segments
 
 NO_EVENT = 0
 """Stands for the tail where the version of an event is asked for."""
 _FORMAT = 2
-_LISTED = 1
-"""The format of older code: a list of segments, each with its ids, and no checksum."""
-_THREE = msgpack.Packer().pack_array_header(3)
-"""Begins a tail of the newer format: a list of three."""
 _FIELDS = 8
 """How many fields stand behind the checksum."""
 _NO_IDS = pack_ids([])
@@ -171,77 +166,33 @@ class Tail:
         return packed
 
 
-class StoredTail(NamedTuple):
-    """A tail as it was found: its checksum, and that of the bytes behind it. Older code wrote none: both are None."""
-
-    tail: Tail
-    checksum: int | None
-    found: int | None
-
-
 def read_tail(data: bytes) -> Tail:
-    """Return a tail as it was stored. Raises `StoredDataError`, whichever bit of it was changed."""
-    stored = read_stored(data)
-    if stored.checksum != stored.found:
-        raise changed_tail()
-    return stored.tail
-
-
-def read_stored(data: bytes) -> StoredTail:
-    """Return a tail that may have been changed since it was stored, as far as it can be read.
-
-    Its segments are not looked at. Raises `StoredDataError`.
-    """
+    """Return a tail as it was stored, whose segments are not looked at. Raises `StoredDataError` for a changed bit."""
     try:
-        is_listed = data[:1] != _THREE
-        form, *fields = expect(unpack(data, most=None if is_listed else _FIELDS), list)
-        if form == _FORMAT:
-            checksum, body = fields
-            stored = _read_summed(expect(checksum, int), expect(body, bytes))
-        elif form == _LISTED:
-            stored = StoredTail(_read_listed(*fields), None, None)
-        else:
-            raise _corrupt(f"format {form} is unknown; this code reads formats {_LISTED} and {_FORMAT}")
+        form, *fields = expect(unpack(data, most=_FIELDS), list)
+        if form != _FORMAT:
+            raise _corrupt(f"format {form} is unknown; this code reads format {_FORMAT}")
+        checksum, body = fields
+        if crc32(expect(body, bytes)) != expect(checksum, int):
+            raise _corrupt("its bytes are not those that its checksum was taken of")
+        first, schema, before, length, count, raw_bytes, ids, packed = expect(
+            unpack(body, most=_FIELDS), list
+        )
+        tail = Tail(
+            expect(first, int),
+            expect(schema, int),
+            expect(before, bytes),
+            expect(length, int),
+            expect(count, int),
+            expect(raw_bytes, int),
+            expect(ids, bytes),
+            expect(packed, bytes),
+        )
     except UNREADABLE as error:
         raise _corrupt(shown(error)) from error
-    tail = stored.tail
     if tail.first < 1 or tail.length < 1:
         raise _corrupt(f"it begins with version {tail.first} and has {tail.length} segments")
-    return stored
-
-
-def _read_summed(checksum: int, body: bytes) -> StoredTail:
-    found = crc32(body)
-    try:
-        return StoredTail(_read_body(body), checksum, found)
-    except UNREADABLE as error:
-        if checksum != found:
-            raise changed_tail() from error
-        raise
-
-
-def _read_body(body: bytes) -> Tail:
-    fields = expect(unpack(body, most=_FIELDS), list)
-    first, schema, before, length, count, raw_bytes, ids, packed = fields
-    return Tail(
-        expect(first, int),
-        expect(schema, int),
-        expect(before, bytes),
-        expect(length, int),
-        expect(count, int),
-        expect(raw_bytes, int),
-        expect(ids, bytes),
-        expect(packed, bytes),
-    )
-
-
-def _read_listed(first: Any, schema: Any, before: Any, segments: Any) -> Tail:  # noqa: ANN401 - as it was stored
-    return Tail.of(expect(first, int), expect(schema, int), expect(before, bytes), as_segments(segments))
-
-
-def changed_tail() -> StoredDataError:
-    """Return the error for a tail that was changed since it was stored."""
-    return _corrupt("its bytes are not those that its checksum was taken of")
+    return tail
 
 
 def _corrupt(problem: str) -> StoredDataError:

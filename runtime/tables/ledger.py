@@ -11,7 +11,6 @@ from eventstore import Table
 from runtime.batches.numbering import Numbering
 from runtime.batches.record import BatchRecord
 from runtime.clock import to_microseconds
-from runtime.retries import RetryPolicy
 from runtime.tables.columns import TEXT, TIME, Buffer, chosen
 from runtime.tables.wanted import Wanted
 
@@ -33,7 +32,7 @@ async def batches(table: Table, wanted: Wanted) -> AsyncIterator[pa.RecordBatch]
     """Give all batches of a table in the order of their ids: one request for each 1,000."""
     columns = chosen(BATCH_COLUMNS, wanted.columns)
     buffer = Buffer(columns)
-    async for record in Numbering(table, RetryPolicy().beside(table)).records():
+    async for record in Numbering(table).records():
         row = _row(record)
         buffer.add({name: [row[name]] for name in columns}, 1, len(record.input))
         if buffer.is_full:

@@ -20,7 +20,7 @@ from runtime.algorithms.row_keys import row_key
 from runtime.algorithms.state_based.truncation_rules import DAY, PolicyRules
 from runtime.batches.context import BatchContext
 from runtime.batches.ledger import Ledger
-from runtime.batches.numbering import PARTITION, Counter
+from runtime.batches.numbering import PARTITION
 from runtime.batches.settings import KEY_BYTES, OF_TABLE, Claim, Owner
 from runtime.cleanup.business_object import Tables
 from runtime.cleanup.forget import forget
@@ -125,7 +125,7 @@ async def write_all(table: Table) -> None:
     tables = Tables(table, table, table)
     await forget(tables, "ShootingRange", GAMES[4], system_clock(), restart=False, retries=RetryPolicy())
 
-    # A batch that has ended, one that has died, and one that older code is said to have begun
+    # A batch that has ended, and one that has died
     ledger = Ledger(table, system_clock)
     ended = await ledger.commit_round(await ledger.begin("ended", "log", "out"), 0, {"processed": 1}, 0)
     await ledger.publish(ended)
@@ -133,8 +133,6 @@ async def write_all(table: Table) -> None:
     died = await ledger.begin("died", "log", "out", claim=claim)
     died = await ledger.decide(died, "died-round-0-0123456789abcdef0123456789abcdef")
     await table.transact(PARTITION, [Operation.merge(OF_TABLE, {"DrawKey": bytes(KEY_BYTES)})])
-    older = Counter(looked_through="died").operation()
-    await table.transact(PARTITION, [Operation.merge("!next", older.properties)])
     given_to = Dependencies(app, table, batch=BatchContext("died", number=died.number))
     given = prepare(app.handlers["ShootingRange"], BATCHED, shot("batched", BATCHED))
     await make_outboxes("outbox", given_to)["ShootingRange"].process(BATCHED, [given])

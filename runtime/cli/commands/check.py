@@ -17,7 +17,10 @@ from runtime.cli.reports.tables import counted, make_table
 
 Repair = Annotated[
     bool,
-    typer.Option("--repair", help="Make anew what other rows tell: the index, numbers of headers and tails."),
+    typer.Option(
+        "--repair",
+        help="Rebuild what is derived from other rows: the index of message ids, counts, markers.",
+    ),
 ]
 
 
@@ -34,10 +37,9 @@ def check(
 
         consistent check --store sqlite:///store.db --table games
 
-    Nothing is written without --repair. That makes anew what other rows tell: the index of message ids, one wrong
-    number, time or state in a header, the counts of a tail and of letters, and markers of the ledger; rows that a
-    truncation has left go, and documents that their entity does not know. A stream with a fault that cannot be repaired
-    is left as it is: restore it from an export.
+    Nothing is written without --repair. That rebuilds what is derived from other rows: the index of message ids, the
+    counts of letters and entries, and markers; it deletes events below the watermark. A stream with any other fault is
+    left as it is: restore it from an export.
 
     It reads the whole table: one request for each 1,000 rows or 4 MiB, and two more for what is damaged. With --master
     or --remote the table is split by its keys, which costs two more for each 1,000 objects, and checked on all workers.
@@ -60,7 +62,5 @@ def check(
             screen.show(make_table(title, ("stream", "row", "what", "can be repaired"), rows))
     if not found.damaged:
         return
-    screen.note(
-        f"{counted(found.damaged, 'fault')}. What --repair cannot make anew is to be restored from an export."
-    )
+    screen.note(f"{counted(found.damaged, 'fault')}. Restore what --repair cannot rebuild from an export.")
     raise typer.Exit(FAILED)

@@ -16,9 +16,8 @@ from eventstore import Table, connect
 from runtime.algorithms.choice import described_algorithm
 from runtime.batches.ledger import Ledger
 from runtime.cleanup.business_object import Tables
+from runtime.cleanup.forget import ObjectDocuments, referenced_documents, scrub
 from runtime.cleanup.forget import forget as erase
-from runtime.cleanup.forget import scrub
-from runtime.cleanup.forgotten_documents import ObjectDocuments, referenced_documents
 from runtime.cleanup.traces import Trace, look
 from runtime.cli.console import Screen
 from runtime.cli.failures import NotPossibleError, exports_need

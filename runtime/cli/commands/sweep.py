@@ -112,7 +112,7 @@ def sweep(
 async def _sweep_documents(documents: DocumentStore, age: timedelta, table: Table) -> Swept:
     retries = RetryPolicy().beside(table)
     ledger = Ledger(table, system_clock, retries)
-    open_batches = await until_undisturbed(retries, partial(ledger.open_batches, dry_run=True))
+    open_batches = await until_undisturbed(retries, ledger.open_batches)
     return await DocumentSweep(table, documents, system_clock, retries, open_batches).sweep(age)
 
 

@@ -122,7 +122,7 @@ async def _fold(
 
 async def _sweep(process: Process) -> Handled:
     table = SteppedTable()
-    open_batches = await Ledger(table, process.clock, PATIENCE).open_batches(dry_run=True)
+    open_batches = await Ledger(table, process.clock, PATIENCE).open_batches()
     await DocumentSweep(table, Pictures(), process.clock, PATIENCE, open_batches).sweep(AT_ONCE)
     return Handled()
 
@@ -145,7 +145,7 @@ def _left_over(view: View) -> str | None:
     states, pictures = view.snapshot.table(STATES), view.snapshot.table(PICTURES)
     for later in (10 * DAY, 20 * DAY):
         late = Process(view.snapshot.writes, NOW + later)
-        open_batches = drive(Ledger(states, late.clock, PATIENCE).open_batches(dry_run=True))
+        open_batches = drive(Ledger(states, late.clock, PATIENCE).open_batches())
         sweep = DocumentSweep(states, Pictures(pictures), late.clock, PATIENCE, open_batches)  # type: ignore[arg-type]
         drive(sweep.sweep(AT_ONCE))
     known = {picture.name for picture in _committed(view.snapshot)}

@@ -1,17 +1,10 @@
-"""Tails as they are stored: as older code wrote them, and with another body."""
+"""Tails as they are stored, with another body."""
 
 from zlib import crc32
 
 import msgpack
 
 from runtime.storage.tail import Tail
-
-
-def listed(tail: Tail) -> bytes:
-    """Return a tail as older code stored it: a list of segments, each with its ids, and no checksum."""
-    segments = [segment if segment.number is not None else segment[:-1] for segment in tail.segments]
-    packed: bytes = msgpack.packb((1, tail.first, tail.schema, tail.before, segments))
-    return packed
 
 
 def with_body(body: bytes) -> bytes:

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from eventstore import InterceptedTable, Operation, StoreUnavailableError, Table, drive
+from eventstore import InterceptedTable, StoreUnavailableError, Table, drive
 from runtime.batches.ledger import Ledger
 from runtime.batches.numbering import PARTITION
 from runtime.batches.open_batches import OpenBatches
@@ -390,37 +390,6 @@ def test_two_first_batches_with_different_algorithms_are_not_both_begun(driver: 
         BatchRefusedError, match=r"the algorithm outbox \(batch other\), and cannot be with tokens"
     ):
         drive(overtaken.begin("late", INPUT, OUT, "tokens"))
-
-
-@pytest.mark.parametrize(
-    ("written", "described"),
-    [
-        (
-            "tokens, evidence in seen of sqlite:///a, evidence in b.db",
-            "tokens in seen of sqlite:///a, evidence in b.db",
-        ),
-        ("deduplication-store, evidence in ids of azurite", "deduplication-store in ids of azurite"),
-        ("outbox, evidence in ids of azurite", "outbox"),
-        ("tokens", "tokens"),
-    ],
-)
-def test_a_batch_of_an_older_version_is_recognised_by_its_algorithm_and_its_input(
-    driver: Driver, table: Table, written: str, described: str
-):
-    # Given a row as older versions wrote it: with "evidence" for the table of the store
-    input_ = f"a log; source=None, algorithm={described}"
-    driver.begin(input_=input_)
-    old = {"Algorithm": written, "Input": f"a log; source=None, algorithm={written}"}
-    row = {**rows(table)[PARTITION, "batch-1"], **old}
-    del row["Number"]
-    others = [Operation.delete(key) for key in ("!next", "!open-batch-1")]
-    drive(table.transact(PARTITION, [Operation.replace("batch-1", row), *others]))
-
-    # Then it is the same batch, of the same algorithm
-    assert driver.get().algorithm == described
-    assert driver.begin(input_=input_, algorithm=described) == driver.get()
-    assert driver.get().number is None
-    drive(driver.ledger.check_table(described))
 
 
 def test_a_table_of_another_algorithm_is_refused(driver: Driver):

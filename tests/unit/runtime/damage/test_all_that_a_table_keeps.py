@@ -59,8 +59,8 @@ ALONE = (
 """Rows whose loss cannot be seen; nor can that of all rows of a partition, or of the last ones of an object."""
 
 OPTIONAL = {
-    "Algorithm", "Forgotten", "Refuses", "Outbox", "State", "LettersBeyondLimit", "Batch", "BatchNumber", "App",
-    "DrawKey", "Handlers", "Number", "Attempt", "OlderThan", "KeepLast", "AcknowledgedAfter", "Handler", "Why", "Used",
+    "Forgotten", "Refuses", "Outbox", "State", "LettersBeyondLimit", "Batch", "BatchNumber", "App",
+    "DrawKey", "Handlers", "Attempt", "OlderThan", "KeepLast", "AcknowledgedAfter", "Why", "Used",
     "GivenUpAt", "Count_processed",
 }  # fmt: skip
 """Properties that a sound row may lack."""

@@ -11,8 +11,7 @@ import pytest
 from eventstore import InterceptedTable, StoreUnavailableError, drive
 from runtime.algorithms.state_based.truncation_rules import DAY
 from runtime.cleanup.business_object import Tables
-from runtime.cleanup.forget import forget
-from runtime.cleanup.forgotten_documents import referenced_documents
+from runtime.cleanup.forget import forget, referenced_documents
 from runtime.clock import system_clock
 from runtime.documents.store import ListedDocuments
 from tests.unit.runtime.patience import PATIENCE

@@ -11,7 +11,6 @@ from runtime.batches.open_batches import OpenBatches
 from runtime.cleanup.checking import check_table
 from runtime.errors import ReplayFailedError
 from runtime.storage import limits
-from tests.unit.runtime.damage.damaged import changed, table_of
 from tests.unit.runtime.diary import delivery
 from tests.unit.runtime.tables import contents, memory_table, rows
 from tests.unit.runtime.worker import Worker, ends, outputs, stored
@@ -164,20 +163,6 @@ def test_a_letter_changes_nothing_of_a_state_that_is_too_large_once_it_is_upcast
     counts = [json.loads(each.after)["count"] for each in stored(table, "Bell", "east")]
     assert counts == [1, 2, 3]
     assert drive(check_table(table)).faults == []
-
-
-def test_a_header_without_its_state_has_that_of_the_tail():
-    # Earlier code wrote such headers with the letter of a state that was too large once it was upcast.
-    table = memory_table()
-    worker(table, OLD).process(*rang("a", "b"))
-    place = "Bell-east", "SS-HEAD"
-    table = table_of(changed(changed(rows(table), place, "State", None), place, "StateSchema", 2))
-
-    checked = drive(check_table(table))
-    (outcome,) = worker(table, NEW).process(*rang("c"))
-
-    assert checked.faults == []
-    assert outcome.outputs[0].body == '{"rings":3}'
 
 
 def test_the_state_before_a_tail_is_not_that_of_a_run_in_an_older_schema_version():

@@ -8,16 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eventstore import Verb, drive
+from eventstore import Verb
 from eventstore.port import Row
-from runtime.cleanup.checking import check_table
 from runtime.errors import StoredDataError
 from runtime.messages.message_ids import id_key
 from runtime.storage import id_index, id_search, limits
-from runtime.storage.id_index import PREFIX, IndexRow, candidates, id_hashes_of, index_changes, read_index_row
+from runtime.storage.id_index import IndexRow, candidates, id_hashes_of, index_changes, read_index_row
 from runtime.storage.properties import number
 from tests.unit.runtime.diary import DIARY, ponder, write
-from tests.unit.runtime.indexes import check_index, index_of
+from tests.unit.runtime.indexes import index_of
 from tests.unit.runtime.tables import memory_table, rows
 from tests.unit.runtime.worker import Worker, ends
 
@@ -29,15 +28,12 @@ def keys(first, count):
     return [each.to_bytes(16, "big") for each in range(first, first + count)]
 
 
-def grown(sizes, *, kept_from=1, keyed_from=1):
-    """Return an index that got a run of each size, one write after the other, and how many hashes were written for it.
-
-    The runs before number `keyed_from` were indexed by older code.
-    """
+def grown(sizes, *, kept_from=1):
+    """Return an index that got a run of each size, one after the other, and how many hashes that wrote."""
     index: list[IndexRow] = []
     first, written = 1, 0
     for event, size in enumerate(sizes, 1):
-        run = IndexRow.of(first, event, keys(first, size), KEY if event >= keyed_from else None)
+        run = IndexRow.of(first, event, keys(first, size), KEY)
         index, changes = index_changes(index, [run], kept_from)
         written += sum(number(change.properties, "Count", 0) for change in changes)
         first += size
@@ -46,7 +42,7 @@ def grown(sizes, *, kept_from=1, keyed_from=1):
 
 @given(st.lists(st.integers(1, 300), min_size=1, max_size=25), st.data())
 def test_each_version_is_found_where_it_is(sizes, data):
-    index, _ = grown(sizes, keyed_from=data.draw(st.integers(1, len(sizes) + 1)))
+    index, _ = grown(sizes)
     starts = list(accumulate(sizes, initial=1))
     total = sum(sizes)
     asked = data.draw(st.sets(st.integers(1, 2 * total), min_size=1, max_size=10))
@@ -64,8 +60,12 @@ def test_each_version_is_found_where_it_is(sizes, data):
 @pytest.mark.parametrize("others", [0, 100])
 def test_a_hash_is_found_wherever_it_stands_and_never_across_two_others(others, monkeypatch):
     hashes = {b"asked": 0x01020102, b"low": 0x01020000, b"high": 0x00000102}
-    monkeypatch.setattr(id_index, "crc32", lambda key: hashes.get(key, len(key) + 1000))
-    row = IndexRow.of(1, 1, [b"asked", b"low", b"high", b"asked", b"asked"], None)
+    monkeypatch.setattr(
+        id_index,
+        "id_hashes_of",
+        lambda ids, _: id_search.pack(hashes.get(id_, len(id_) + 1000) for id_ in ids),
+    )
+    row = IndexRow.of(1, 1, [b"asked", b"low", b"high", b"asked", b"asked"], KEY)
 
     found = candidates([row], [b"asked", *[b"x" * length for length in range(others)]])
 
@@ -73,10 +73,8 @@ def test_a_hash_is_found_wherever_it_stands_and_never_across_two_others(others, 
 
 
 @pytest.mark.usefixtures("no_tail")
-@pytest.mark.parametrize("is_keyed", [True, False])
-def test_ids_with_one_hash_are_told_apart_by_the_run(is_keyed, monkeypatch):
+def test_ids_with_one_hash_are_told_apart_by_the_run(monkeypatch):
     monkeypatch.setattr(id_index, "id_hashes_of", lambda ids, _: bytes(4 * len(list(ids))))
-    monkeypatch.setattr(id_index, "new_key", lambda: KEY if is_keyed else None)
     table = memory_table()
     for line in "abc":
         Worker(table).process(write(line))
@@ -96,24 +94,6 @@ def test_the_rows_of_a_stream_have_one_key_and_those_of_another_stream_another()
     assert len(index_of(table)) > 1
     assert len(first) == len(second) == 1
     assert first != second
-
-
-@pytest.mark.usefixtures("no_tail")
-def test_a_stream_that_older_code_indexed_is_read_and_goes_on_with_a_key(monkeypatch):
-    table = memory_table()
-    with monkeypatch.context() as older:
-        older.setattr(id_index, "new_key", lambda: None)
-        for line in "abc":
-            Worker(table).process(write(line))
-    before = [row for (_, key), row in rows(table).items() if key.startswith(PREFIX)]
-
-    Worker(table).process(*map(write, "def"))
-
-    assert all("Prints" in row and "Key" not in row for row in before)
-    assert [row.key is None for row in index_of(table)] == [*[True] * len(before), False]
-    assert ends(Worker(table).process(*map(write, "abcdef"))) == ["duplicate"] * 6
-    assert drive(check_table(table)).faults == []
-    check_index(table)
 
 
 @pytest.mark.parametrize("sizes", [[100] * 500, list(range(500, 1, -1)), [1, 400] * 250, [1] * 500])
@@ -146,9 +126,9 @@ def test_rows_of_versions_that_were_cut_are_dropped():
     ]
 
 
-@given(st.lists(st.integers(1, 300), min_size=1, max_size=12), st.integers(1, 12))
-def test_a_row_comes_back(sizes, keyed_from):
-    for row in grown(sizes, keyed_from=keyed_from)[0]:
+@given(st.lists(st.integers(1, 300), min_size=1, max_size=12))
+def test_a_row_comes_back(sizes):
+    for row in grown(sizes)[0]:
         assert read_index_row(Row("p", row.row_key, "etag", row.properties())) == replace(
             row, ends=id_search.unpack(id_search.pack(row.ends))
         )
@@ -179,7 +159,6 @@ def test_a_damaged_row_is_told(change):
 @pytest.mark.parametrize(
     ("key", "hashes"),
     [
-        (None, "554bbbec73c9e0b29d3139ea"),
         (KEY, "bd006ad09cedcd0315273f2b"),
         (OTHER_KEY, "8d1492d82b2698e4ca89b1d2"),
     ],

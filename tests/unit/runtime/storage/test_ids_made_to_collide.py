@@ -52,19 +52,8 @@ def test_with_a_key_no_version_is_looked_at_in_vain(make):
     assert len(list(candidates(index, id_keys(make(MANY - 7, MANY))))) == 7
 
 
-def test_without_a_key_each_version_is_looked_at_once():
-    """Older code indexed it: all that are stored may be meant, and none is listed for each message asked for."""
-    index = stored(colliding_ids(0, MANY), None)
-
-    places = list(candidates(index, id_keys(colliding_ids(MANY, MANY))))
-
-    assert len(places) == MANY
-    assert len(set(places)) == MANY
-
-
-@pytest.mark.parametrize("key", [KEY, None], ids=["keyed", "older"])
-def test_a_batch_over_them_does_what_one_over_others_does(key, monkeypatch):
-    monkeypatch.setattr(id_index, "new_key", lambda: key)
+def test_a_batch_over_them_does_what_one_over_others_does(monkeypatch):
+    monkeypatch.setattr(id_index, "new_key", lambda: KEY)
     done = {}
     for make in MAKERS:
         table, work = memory_table(), Work(monkeypatch)
@@ -76,8 +65,5 @@ def test_a_batch_over_them_does_what_one_over_others_does(key, monkeypatch):
         done[make] = work.done
 
     (looks, runs), (usual_looks, usual_runs) = done[colliding_ids], done[ordinary_ids]
-    if key is None:  # the one run that is there is read each time, and each version in it looked at
-        assert (looks, runs) == (3 * SOME, usual_runs + 1)
-    else:
-        assert looks <= 2 * usual_looks
-        assert runs <= 2 * usual_runs
+    assert looks <= 2 * usual_looks
+    assert runs <= 2 * usual_runs

@@ -24,7 +24,7 @@ from tests.unit.runtime.diary import delivery, ponder, write
 from tests.unit.runtime.indexes import check_index
 from tests.unit.runtime.runs import version
 from tests.unit.runtime.tables import memory_table, rows
-from tests.unit.runtime.tails import body_of, listed, with_body
+from tests.unit.runtime.tails import body_of, with_body
 from tests.unit.runtime.worker import Worker, ends, made_by, outputs, stored
 
 LARGE = random.Random(1).randbytes(2000)
@@ -63,7 +63,7 @@ def test_a_tail_comes_back_as_the_run_that_it_is(commits, before):
 
     back = read_tail(made.pack())
 
-    assert back == made == read_tail(listed(made))
+    assert back == made
     assert back.run() == Run(
         1,
         1,
@@ -303,25 +303,20 @@ def test_bytes_that_are_no_tail_are_told(bad):
         read_tail(bad)
 
 
-@pytest.mark.parametrize("change", [{0: 0}, {0: None}, {1: 7}, {6: "text"}, {8: "text"}])
+@pytest.mark.parametrize(
+    "change", [{0: 0}, {0: None}, {1: 7}, {6: "text"}, {6: b"no zstandard"}, {7: "text"}]
+)
 @pytest.mark.parametrize("position", [0, 1])
 def test_a_segment_with_a_field_that_cannot_be_is_told_wherever_it_stands(change, position):
-    form, first, schema, before, segments = msgpack.unpackb(listed(TAIL))
-    fields = dict(enumerate([*segments[position], None])) | change
-    segments[position] = list(fields.values())
+    fields = msgpack.unpackb(body_of(TAIL))
+    unpacker = msgpack.Unpacker()
+    unpacker.feed(fields[SEGMENTS])
+    segments = list(unpacker)
+    segments[position] = list((dict(enumerate([*segments[position], None])) | change).values())
+    fields[SEGMENTS] = b"".join(map(msgpack.packb, segments))
 
     with pytest.raises(StoredDataError, match="The tail of the stream cannot be read"):
-        read_tail(msgpack.packb([form, first, schema, before, segments]))
-
-
-@pytest.mark.parametrize("field", [0, 6, 7])
-def test_a_damaged_segment_is_told(field):
-    form, first, schema, before, (segment, *others) = msgpack.unpackb(listed(TAIL))
-    segment[field] = {0: 2, 6: b"\x02\xc1", 7: b"no zstandard"}[field]
-    damaged = msgpack.packb([form, first, schema, before, [segment, *others]])
-
-    with pytest.raises(StoredDataError, match="The tail of the stream cannot be read"):
-        read_tail(damaged).run()
+        read_tail(with_body(msgpack.packb(fields))).run()
 
 
 @pytest.mark.parametrize(
@@ -349,20 +344,6 @@ def test_segments_that_do_not_agree_with_their_numbers_are_told_when_they_are_re
 
     with pytest.raises(StoredDataError, match="The tail of the stream cannot be read"):
         read_tail(with_body(msgpack.packb(fields))).run()
-
-
-def test_a_tail_of_older_code_goes_on():
-    table = memory_table()
-    Worker(table, batch="a").process(write("a"), write("b"))
-    Worker(table, batch="b").process(write("c"))
-    replace_header(table, lambda found: {**found, "Tail": listed(read_tail(found["Tail"]))})
-
-    again = Worker(table, batch="c").process(write("a"), write("d"))
-
-    assert ends(again) == ["duplicate", "processed"]
-    assert made_by(table) == ["a", "b", "c", "d"]
-    assert [found.batch for found in stored(table)] == ["a", "a", "b", "c"]
-    assert msgpack.unpackb(rows(table)["Diary-d-1", "SS-HEAD"]["Tail"])[0] == 2
 
 
 def replace_header(table: Table, change: Callable[[Mapping[str, Any]], Mapping[str, Any]]) -> None:
