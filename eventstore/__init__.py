@@ -11,7 +11,6 @@ The rows are laid out as the C# library Streamstone lays them out. `eventstore.p
 
 from __future__ import annotations
 
-from eventstore.changes import Change, Changes, changes
 from eventstore.connect import connect
 from eventstore.driving import drive
 from eventstore.errors import (
@@ -34,12 +33,10 @@ from eventstore.errors import (
     StreamTruncatedError,
     TableNameError,
     TableNotFoundError,
-    UnknownEventTypeError,
 )
 from eventstore.events import EventData, EventId, RecordedEvent
-from eventstore.expected_version import ExpectedVersion
 from eventstore.includes import Include
-from eventstore.interception import InterceptedStore, InterceptedTable
+from eventstore.interception import InterceptedTable
 from eventstore.listing import KeyRange, list_streams, split_streams
 from eventstore.partition import Partition
 from eventstore.port import (
@@ -60,12 +57,11 @@ from eventstore.port import (
 from eventstore.results import StreamSlice, StreamWriteResult
 from eventstore.shard import Shard
 from eventstore.stream import Stream
+from eventstore.writing import ExpectedVersion
 
 __all__ = [
     "ANY_ETAG",
     "PAGE_SIZE",
-    "Change",
-    "Changes",
     "ConcurrencyConflictError",
     "DamagedRowError",
     "DuplicateEventError",
@@ -76,7 +72,6 @@ __all__ = [
     "Include",
     "IncludeConflictError",
     "Int64",
-    "InterceptedStore",
     "InterceptedTable",
     "InvalidKeyError",
     "KeyRange",
@@ -106,10 +101,8 @@ __all__ = [
     "Table",
     "TableNameError",
     "TableNotFoundError",
-    "UnknownEventTypeError",
     "Value",
     "Verb",
-    "changes",
     "connect",
     "drive",
     "list_streams",

@@ -14,9 +14,8 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
-from concurrent.futures import Future
 from functools import wraps
-from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 from eventstore.connect import connect
 from eventstore.driving import drive
@@ -106,7 +105,7 @@ class BlockingStore:
         return drive(coroutine) if self._thread is None else self._thread.run(coroutine)
 
     def give(self, items: AsyncIterator[T]) -> Iterator[T]:
-        """Give what an iterator that awaits nothing but this store gives."""
+        """Iterate over an async iterator that awaits nothing but this store."""
         while True:
             try:
                 yield self.run(_next(items))
@@ -129,13 +128,12 @@ class _LoopThread:
         self._thread.start()
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine in the loop. Interrupted, also while the loop is being told of it, it is cancelled."""
-        call = _Call(coroutine)
+        """Run a coroutine in the loop; cancel it when the wait is interrupted."""
+        future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
         try:
-            self._loop.call_soon_threadsafe(call.start)
-            return call.done.result()
+            return future.result()
         except BaseException:
-            self._loop.call_soon_threadsafe(call.cancel)
+            future.cancel()
             raise
 
     def end(self) -> None:
@@ -143,34 +141,3 @@ class _LoopThread:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
-
-
-class _Call(Generic[T]):
-    """A coroutine of the loop, made before the loop knows of it: there is no moment when it cannot be cancelled."""
-
-    def __init__(self, coroutine: Coroutine[Any, Any, T]) -> None:
-        self.done: Future[T] = Future()
-        self._coroutine = coroutine
-        self._task: asyncio.Task[T] | None = None
-
-    def start(self) -> None:
-        """Begin, in the loop."""
-        self._task = asyncio.get_running_loop().create_task(self._coroutine)
-        self._task.add_done_callback(self._tell)
-
-    def cancel(self) -> None:
-        """Cancel what has begun, in the loop; nothing happens to what is done."""
-        if self._task is None:
-            self._coroutine.close()
-        else:
-            self._task.cancel()
-
-    def _tell(self, task: asyncio.Task[T]) -> None:
-        if task.cancelled():
-            self.done.cancel()
-            return
-        error = task.exception()
-        if error is None:
-            self.done.set_result(task.result())
-        else:
-            self.done.set_exception(error)

@@ -14,57 +14,57 @@ EventStoreError
 ├── DuplicateEventError           an event id stands in the stream already
 ├── IncludeConflictError          an included row is not as the caller expected
 ├── PartialWriteError             a write in parts failed after some of them
-├── UnknownEventTypeError         an event of a type that its reader does not know
 ├── DamagedRowError               a row of a stream is not what it was written as, or is gone
 └── RowError                      one row of a transaction was refused (raised by tables)
     ├── RowExistsError            insert of a row that is there
     ├── RowNotFoundError          replace, merge or delete of a row that is not there
     └── RowChangedError           the row's ETag is another one
 
-Every error survives pickling: its constructor takes exactly its attributes.
+Every error survives pickling: its constructor takes exactly its facts.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass, fields
+
 
 class EventStoreError(Exception):
     """Root of all errors of the event store."""
+
+    def __post_init__(self) -> None:
+        """Keep the facts in `args`, from which an error is pickled, however they were given."""
+        self.args = tuple(getattr(self, fact.name) for fact in fields(self))  # type: ignore[arg-type]
 
 
 class StoreUrlError(EventStoreError):
     """Raised when a store url cannot be understood or used. Never shows the url's secrets."""
 
 
+@dataclass(eq=False, repr=False)
 class TableNotFoundError(StoreUrlError):
     """Raised when the store has no such table, and it was not asked to make it."""
 
-    def __init__(self, table: str, store: str) -> None:
-        super().__init__(table, store)
-        self.table = table
-        self.store = store
+    table: str
+    store: str
 
     def __str__(self) -> str:
         return f"There is no table {self.table} in {self.store}."
 
 
+@dataclass(eq=False, repr=False)
 class StoreUnavailableError(EventStoreError):
-    """Raised when the store did not answer, or refused for a reason that may pass.
+    """Raised when the store did not answer, or refused for a reason that may pass."""
 
-    `outcome_unknown` is True when the call may have taken effect all the same: drop what was
-    computed and read again.
-    """
-
-    def __init__(self, message: str, outcome_unknown: bool = False) -> None:  # noqa: FBT001, FBT002 - pickling gives it by position
-        super().__init__(message, outcome_unknown)
-        self.message = message
-        self.outcome_unknown = outcome_unknown
+    message: str
+    outcome_unknown: bool = False
+    """True when the call may have taken effect all the same: drop what was computed and read again."""
 
     def __str__(self) -> str:
         return self.message
 
 
 class TableNameError(EventStoreError):
-    """Raised when some table service does not take a name for a table."""
+    """Raised for a table name that some table service does not accept."""
 
 
 class InvalidKeyError(EventStoreError):
@@ -75,93 +75,83 @@ class PayloadTooLargeError(EventStoreError):
     """Raised before any I/O when a property, row or transaction is over a documented limit."""
 
 
+@dataclass(eq=False, repr=False)
 class StreamNotFoundError(EventStoreError):
     """Raised when the stream has no header row."""
 
-    def __init__(self, stream: str) -> None:
-        super().__init__(stream)
-        self.stream = stream
+    stream: str
 
     def __str__(self) -> str:
         return f"There is no stream at {self.stream}."
 
 
+@dataclass(eq=False, repr=False)
 class StreamDeletedError(EventStoreError):
     """Raised when the stream's header is a tombstone: it was deleted, and nothing can be written there."""
 
-    def __init__(self, stream: str) -> None:
-        super().__init__(stream)
-        self.stream = stream
+    stream: str
 
     def __str__(self) -> str:
         return f"The stream at {self.stream} was deleted."
 
 
+@dataclass(eq=False, repr=False)
 class StreamTruncatedError(EventStoreError):
     """Raised when an event was asked for that truncation has removed."""
 
-    def __init__(self, stream: str, version: int) -> None:
-        super().__init__(stream, version)
-        self.stream = stream
-        self.version = version
+    stream: str
+    version: int
 
     def __str__(self) -> str:
         return f"Event {self.version} of the stream at {self.stream} has been cut away."
 
 
+@dataclass(eq=False, repr=False)
 class ConcurrencyConflictError(EventStoreError):
-    """Raised when the stream's header is not the one that the caller holds: someone else wrote."""
+    """Raised when the stream's header is not the one that the caller holds: another writer changed it."""
 
-    def __init__(self, stream: str, detail: str) -> None:
-        super().__init__(stream, detail)
-        self.stream = stream
-        self.detail = detail
+    stream: str
+    detail: str
 
     def __str__(self) -> str:
         return f"The stream at {self.stream} was changed by someone else: {self.detail}."
 
 
+@dataclass(eq=False, repr=False)
 class DuplicateEventError(EventStoreError):
     """Raised when an event id is in the stream already; nothing was written."""
 
-    def __init__(self, stream: str, event_id: str) -> None:
-        super().__init__(stream, event_id)
-        self.stream = stream
-        self.event_id = event_id
+    stream: str
+    event_id: str
 
     def __str__(self) -> str:
         return f"The stream at {self.stream} already has an event with the id {self.event_id!r}."
 
 
+@dataclass(eq=False, repr=False)
 class IncludeConflictError(EventStoreError):
-    """Raised when an included row is missing, there already, or changed; nothing was written."""
+    """Raised when an included row is missing, present already, or changed; nothing was written."""
 
-    def __init__(self, stream: str, row_key: str, detail: str) -> None:
-        super().__init__(stream, row_key, detail)
-        self.stream = stream
-        self.row_key = row_key
-        self.detail = detail
+    stream: str
+    row_key: str
+    detail: str
 
     def __str__(self) -> str:
         return f"The row {self.row_key!r} included with the stream at {self.stream} {self.detail}."
 
 
+@dataclass(eq=False, repr=False)
 class PartialWriteError(EventStoreError):
-    """Raised when one part of a write in parts failed; its cause is the error of that part.
+    """Raised when one part of a write in parts failed; its cause is the error of that part."""
 
-    Of `total` events, `stored` are in the stream, from `first_version` on (None when none is stored and any version was
-    expected). Whether the next `uncertain` ones, the part that failed, are stored is not known; 0 when they are not.
-    """
-
-    def __init__(
-        self, stream: str, first_version: int | None, stored: int, uncertain: int, total: int
-    ) -> None:
-        super().__init__(stream, first_version, stored, uncertain, total)
-        self.stream = stream
-        self.first_version = first_version
-        self.stored = stored
-        self.uncertain = uncertain
-        self.total = total
+    stream: str
+    first_version: int | None
+    """Of the first stored event; None when no event is stored and any version was expected."""
+    stored: int
+    """How many events are stored."""
+    uncertain: int
+    """How many events after those may be stored: the part that failed with an unknown outcome."""
+    total: int
 
     def __str__(self) -> str:
         stored = "none is known to be stored"
@@ -172,61 +162,45 @@ class PartialWriteError(EventStoreError):
         return f"Of {self.total} events for the stream at {self.stream}, {stored}{uncertain}."
 
 
-class UnknownEventTypeError(EventStoreError):
-    """Raised when an event has a type that the codec which reads it was not given."""
-
-    def __init__(self, type_name: str, version: int) -> None:
-        super().__init__(type_name, version)
-        self.type_name = type_name
-        self.version = version
-
-    def __str__(self) -> str:
-        return f"Event {self.version} has the type {self.type_name!r}, which the codec does not know."
-
-
+@dataclass(eq=False, repr=False)
 class DamagedRowError(EventStoreError):
-    """Raised when a row of a stream is not what it was written as, or is gone although its header promises it."""
+    """Raised when a row of a stream is not what was written, or is missing although its header promises it."""
 
-    def __init__(self, partition_key: str, row_key: str, problem: str) -> None:
-        super().__init__(partition_key, row_key, problem)
-        self.partition_key = partition_key
-        self.row_key = row_key
-        self.problem = problem
+    partition_key: str
+    row_key: str
+    problem: str
 
     def __str__(self) -> str:
         return f"The row {self.row_key!r} of {self.partition_key!r} {self.problem}."
 
 
+@dataclass(eq=False, repr=False)
 class RowError(EventStoreError):
-    """Raised when one operation of a transaction was refused; nothing was written.
+    """Raised when one operation of a transaction was refused; nothing was written."""
 
-    `index` is the position of the operation in the transaction.
-    """
+    row_key: str
+    index: int
+    """The position of the operation in the transaction."""
 
     detail = "was refused"
-
-    def __init__(self, row_key: str, index: int) -> None:
-        super().__init__(row_key, index)
-        self.row_key = row_key
-        self.index = index
 
     def __str__(self) -> str:
         return f"Operation {self.index}: the row {self.row_key!r} {self.detail}."
 
 
 class RowExistsError(RowError):
-    """Raised when a row to insert is there already."""
+    """Raised when a row to insert exists already."""
 
     detail = "exists already"
 
 
 class RowNotFoundError(RowError):
-    """Raised when a row to replace, merge or delete is not there."""
+    """Raised when a row to replace, merge or delete does not exist."""
 
     detail = "does not exist"
 
 
 class RowChangedError(RowError):
-    """Raised when a row's ETag is not the one given."""
+    """Raised when the row has another ETag than the one given."""
 
     detail = "has been changed since it was read"

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
-from eventstore.port import Operation, Page, Row, Scope, Store, Table, place_of
+from eventstore.port import Operation, Page, Row, Scope, Table, place_of
 
 Before = Callable[[str, str, int], Awaitable[None] | None]
 """Called with the call's name, its partition key ("" when it has none) and its number, from 1."""
@@ -96,26 +96,3 @@ class InterceptedTable(Table):
             if waiting is not None:
                 await waiting
         return result
-
-
-class InterceptedStore(Store):
-    """A store whose tables are intercepted, all by the same hooks."""
-
-    scope: Scope
-
-    def __init__(self, store: Store, before: Before | None = None, after: After | None = None) -> None:
-        self.url = store.url
-        self.scope = store.scope
-        self.tables: dict[str, InterceptedTable] = {}
-        self._store = store
-        self._before = before
-        self._after = after
-
-    async def table(self, name: str, *, make: bool = True) -> InterceptedTable:
-        if name not in self.tables:
-            table = await self._store.table(name, make=make)
-            self.tables[name] = InterceptedTable(table, self._before, self._after)
-        return self.tables[name]
-
-    async def close(self) -> None:
-        await self._store.close()

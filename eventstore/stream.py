@@ -10,10 +10,8 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from typing import TypeVar
 
-from eventstore.appending import Draft, append, append_once
 from eventstore.errors import StreamNotFoundError
 from eventstore.events import EventData, RecordedEvent
-from eventstore.expected_version import ExpectedVersion
 from eventstore.header import (
     HEADER_NAMES,
     header_operation,
@@ -23,7 +21,6 @@ from eventstore.header import (
 )
 from eventstore.includes import Include
 from eventstore.partition import Partition
-from eventstore.parts import append_in_parts
 from eventstore.port import Operation, Row, Value
 from eventstore.properties import NO_PROPERTIES, stream_properties
 from eventstore.reading import Selection, read_header, read_rows, with_watermark
@@ -31,7 +28,15 @@ from eventstore.results import StreamSlice, StreamWriteResult
 from eventstore.slices import Reader
 from eventstore.stream_value import StreamValue
 from eventstore.truncation import CutRows, delete, truncate
-from eventstore.writing import all_includes, transact
+from eventstore.writing import (
+    Draft,
+    ExpectedVersion,
+    all_includes,
+    append,
+    append_in_parts,
+    append_once,
+    transact,
+)
 
 T = TypeVar("T")
 
@@ -138,7 +143,7 @@ class Stream(StreamValue):
         properties: Mapping[str, Value | None] | None = None,
         idempotent: bool = False,
     ) -> StreamWriteResult[Stream]:
-        """Append events that may be too many for one transaction, in as few of them as possible.
+        """Append events that may be too many for one transaction, in few of them.
 
         Each part is atomic, all together are not. The last one sets the properties, if they are given. Every part is
         checked before the first is sent. One request for each part, and those of `write` for the first.

@@ -1,33 +1,117 @@
-"""What a write of events sends, and what a refusal of it means."""
+"""Appending events to a stream: one transaction, on the version that the caller expects, or several in turn.
+
+A write that cannot fit is refused before any I/O. An idempotent write that was refused, or whose answer was lost, looks
+for its own events in the stream: the same ids in the same versions, and the same bytes.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
+import struct
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
 
+from eventstore.backoff import pause
 from eventstore.errors import (
     ConcurrencyConflictError,
     DuplicateEventError,
     EventStoreError,
     IncludeConflictError,
+    PartialWriteError,
     RowError,
     RowExistsError,
+    StoreUnavailableError,
 )
 from eventstore.events import EventData, RecordedEvent
+from eventstore.header import header_operation, stream_written
 from eventstore.includes import Include, combine
+from eventstore.limits import (
+    AROUND_ALL_BYTES,
+    MAX_OPERATIONS,
+    MAX_TRANSACTION_BYTES,
+    prepare,
+    prepare_row,
+    sent_bytes,
+)
 from eventstore.partition import EVENT, EVENT_ID, Partition
-from eventstore.port import Operation
-from eventstore.properties import VERSION
+from eventstore.port import Operation, Properties, Value
+from eventstore.properties import NO_PROPERTIES, VERSION, stream_properties
+from eventstore.reading import EVERYTHING, read_header, with_watermark
+from eventstore.results import StreamWriteResult
+from eventstore.slices import Reader
+from eventstore.stream_value import StreamT, StreamValue
+
+ANY_ATTEMPTS = 32
+"""How often a write that accepts any version is tried while others write to the stream."""
 
 _STREAM_ROW = re.compile(r"(.*\|)?SS-(HEAD$|SE-|UID-)", re.DOTALL)
 
 
-def event_operations(partition: Partition, version: int, events: Sequence[EventData]) -> list[Operation]:
-    """Return the inserts of events after a version: each event, and its id right after it.
+class ExpectedVersion(Enum):
+    """What a stream is expected to be when no version is given.
 
-    Raises `DuplicateEventError` when two of the events have one id.
+    `ANY`: anything, present or not; costs a request to see. `EXISTS`: present. `EMPTY`: present, without
+    events. `NO_STREAM`: absent, the same as version 0.
     """
+
+    ANY = "any"
+    NO_STREAM = "no stream"
+    EMPTY = "empty"
+    EXISTS = "exists"
+
+    @property
+    def is_open(self) -> bool:
+        """Whether writes of others do not matter, so that a write which conflicts with them is retried."""
+        return self in (ExpectedVersion.ANY, ExpectedVersion.EXISTS)
+
+
+Expected = int | ExpectedVersion | None
+"""None for a write to a stream value, which has its version."""
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """What one write adds to a stream: events, changes of other rows, and new properties if they are given."""
+
+    events: Sequence[EventData]
+    includes: tuple[Include, ...]
+    properties: Properties | None
+    keep: bool = False
+    """Whether the properties of the stream value are known to be stored already."""
+
+    @classmethod
+    def of(
+        cls,
+        events: Sequence[EventData],
+        includes: Iterable[Include] = (),
+        properties: Mapping[str, Value | None] | None = None,
+    ) -> Draft:
+        """Take what a caller gives. Raises `ValueError` when it cannot be one write."""
+        if not events:
+            raise ValueError("A write needs at least one event.")
+        for event in events:
+            if not isinstance(event, EventData):
+                kind = type(event).__name__
+                raise TypeError(
+                    f"An event to write is a {kind}: give EventData, or *events for a list of them."
+                )
+        own = None if properties is None else stream_properties(properties)
+        return cls(events, all_includes(events, includes), own)
+
+    def operations(self, stream: StreamValue) -> list[Operation]:
+        """Return the transaction that writes to a stream: header, events with their ids, included rows.
+
+        Raises `DuplicateEventError` when two of the events have one id.
+        """
+        version = stream.version
+        header = header_operation(stream, version + len(self.events), self.properties, keep=self.keep)
+        events = _event_operations(stream.partition, version, self.events)
+        return [header, *events, *[include.operation() for include in self.includes]]
+
+
+def _event_operations(partition: Partition, version: int, events: Sequence[EventData]) -> list[Operation]:
+    """Return the inserts of events after a version: each event, and its id right after it."""
     operations: list[Operation] = []
     ids: set[str] = set()
     for event in events:
@@ -50,47 +134,233 @@ def all_includes(events: Sequence[EventData], includes: Iterable[Include]) -> tu
     """
     given = [include for event in events for include in event.includes]
     given.extend(includes)
-    if not given:
-        return ()
     for include in given:
         if _STREAM_ROW.match(include.row_key):
             raise ValueError(
                 f"The row {include.row_key!r} is part of a stream and cannot be included in a write."
             )
-    return combine(given)
-
-
-def with_etags(includes: Sequence[Include], etags: Sequence[str]) -> tuple[Include, ...]:
-    """Return the includes with their rows' new ETags, which are the last ones of the transaction."""
-    own = etags[len(etags) - len(includes) :]
-    return tuple([replace(include, etag=etag) for include, etag in zip(includes, own, strict=True)])
-
-
-def recorded(version: int, events: Sequence[EventData], etags: Sequence[str]) -> tuple[RecordedEvent, ...]:
-    """Return the events as recorded after a version, given the ETags of the whole transaction."""
-    place = 1
-    found: list[RecordedEvent] = []
-    for number, event in enumerate(events, version + 1):
-        found.append(RecordedEvent(number, event.properties, event.id, etag=etags[place]))
-        place += 1 if event.id is None else 2
-    return tuple(found)
+    return combine(given) if given else ()
 
 
 async def transact(partition: Partition, operations: Sequence[Operation]) -> tuple[str, ...]:
-    """Carry out the operations; say what a refusal means for the stream."""
+    """Carry out the operations; translate a refusal to what it means for the stream."""
     try:
         return await partition.table.transact(partition.key, operations)
     except RowError as error:
-        raise _explained(error, partition) from error
+        stream, row_key, prefix = str(partition), error.row_key, partition.prefix
+        if error.index == 0:
+            raise ConcurrencyConflictError(stream, f"its header {error.detail}") from error
+        if row_key.startswith(prefix + EVENT_ID) and isinstance(error, RowExistsError):
+            raise DuplicateEventError(stream, row_key[len(prefix) + len(EVENT_ID) :]) from error
+        if row_key.startswith((prefix + EVENT, prefix + EVENT_ID)):
+            raise ConcurrencyConflictError(stream, f"its row {row_key!r} {error.detail}") from error
+        raise IncludeConflictError(stream, row_key, error.detail) from error
 
 
-def _explained(error: RowError, partition: Partition) -> EventStoreError:
-    """Return what the refusal of one row says about the write: of the header, an event, its id or an include."""
-    stream, row_key = str(partition), error.row_key
-    if error.index == 0:
-        return ConcurrencyConflictError(stream, f"its header {error.detail}")
-    if row_key.startswith(partition.prefix + EVENT_ID) and isinstance(error, RowExistsError):
-        return DuplicateEventError(stream, row_key[len(partition.prefix) + len(EVENT_ID) :])
-    if row_key.startswith((partition.prefix + EVENT, partition.prefix + EVENT_ID)):
-        return ConcurrencyConflictError(stream, f"its row {row_key!r} {error.detail}")
-    return IncludeConflictError(stream, row_key, error.detail)
+async def append(draft: Draft, target: StreamT, expected: Expected) -> StreamWriteResult[StreamT]:
+    """Write to a stream as it was read, or, given what is expected of it, as it is now.
+
+    Raises `ConcurrencyConflictError`, else `DuplicateEventError`, else `IncludeConflictError`.
+    """
+    if expected is None:
+        return await _append_to(draft, target)
+    # What can never fit costs no request.
+    prepare(target.partition.key, draft.operations(target))
+    draft = replace(draft, keep=True)
+    attempts = ANY_ATTEMPTS if isinstance(expected, ExpectedVersion) and expected.is_open else 1
+    for failures in range(1, attempts):
+        stream = await _expected_stream(target, expected)
+        try:
+            return await _append_to(draft, stream)
+        except ConcurrencyConflictError:
+            await pause(target.partition.table, failures)
+    return await _append_to(draft, await _expected_stream(target, expected))
+
+
+async def _append_to(draft: Draft, stream: StreamT) -> StreamWriteResult[StreamT]:
+    if draft.properties is not None:
+        stream = await with_watermark(stream)
+    etags = await transact(stream.partition, draft.operations(stream))
+    place = 1
+    recorded: list[RecordedEvent] = []
+    for version, event in enumerate(draft.events, stream.version + 1):
+        recorded.append(RecordedEvent(version, event.properties, event.id, etag=etags[place]))
+        place += 1 if event.id is None else 2
+    includes = [
+        replace(include, etag=etag) for include, etag in zip(draft.includes, etags[place:], strict=True)
+    ]
+    written = stream_written(stream, etags[0], stream.version + len(draft.events), draft.properties)
+    return StreamWriteResult(written, tuple(recorded), tuple(includes))
+
+
+async def _expected_stream(blank: StreamT, expected: int | ExpectedVersion) -> StreamT:
+    """Return the stream to write to. Raises `ConcurrencyConflictError` when it is not as expected.
+
+    Costs a request, unless the stream is expected to be absent: the write itself checks that.
+    """
+    if expected in (0, ExpectedVersion.NO_STREAM):
+        return blank
+    stream = await read_header(blank)
+    if expected is ExpectedVersion.ANY:
+        return stream or blank
+    name = str(blank.partition)
+    if stream is None:
+        words = "a stream" if isinstance(expected, ExpectedVersion) else f"version {expected}"
+        raise ConcurrencyConflictError(name, f"it does not exist, {words} was expected")
+    if expected is ExpectedVersion.EXISTS:
+        return stream
+    version = 0 if expected is ExpectedVersion.EMPTY else expected
+    if stream.version != version:
+        raise ConcurrencyConflictError(
+            name, f"it is at version {stream.version}, version {version} was expected"
+        )
+    return stream
+
+
+async def append_once(draft: Draft, target: StreamT, expected: Expected) -> StreamWriteResult[StreamT]:
+    """Write unless the very same events, ids and bytes, are stored where they would be written.
+
+    A refused write, and one whose outcome is unknown, is looked up in the stream.
+    """
+    if any(event.id is None for event in draft.events):
+        raise ValueError("An event without an id cannot be recognised: an idempotent write needs all ids.")
+    try:
+        return await append(draft, target, expected)
+    except (ConcurrencyConflictError, DuplicateEventError, StoreUnavailableError) as error:
+        if isinstance(error, StoreUnavailableError) and not error.outcome_unknown:
+            raise
+        found = await _recorded_before(target, draft.events, _first_version(target, expected))
+        if found is None:
+            raise
+        return found
+
+
+def _first_version(target: StreamValue, expected: Expected) -> int | None:
+    """Return the version that the first event is to have, None for any."""
+    if expected is None:
+        return target.version + 1
+    if isinstance(expected, ExpectedVersion):
+        return None if expected.is_open else 1
+    return expected + 1
+
+
+async def _recorded_before(
+    blank: StreamT, events: Sequence[EventData], first_version: int | None
+) -> StreamWriteResult[StreamT] | None:
+    """Return the result of the write that stored these events one after the other, None when no write did.
+
+    Its stream is the stream as it is now; there are no includes in it. One request for each event, and two. Raises
+    `StreamDeletedError`.
+    """
+    first = await _version_of(blank.partition, events[0])
+    if first is None or first_version not in (None, first):
+        return None
+    for version, event in enumerate(events[1:], first + 1):
+        if await _version_of(blank.partition, event) != version:
+            return None
+    found = await Reader(blank, EVERYTHING).forwards(first, len(events))
+    if found is None or [event.version for event in found.events] != list(range(first, first + len(events))):
+        return None
+    recorded = []
+    for stored, event in zip(found.events, events, strict=True):
+        if not same_values(stored.properties, event.properties):
+            return None
+        recorded.append(replace(stored, id=event.id))
+    return StreamWriteResult(found.stream, tuple(recorded), repeated=True)
+
+
+async def _version_of(partition: Partition, event: EventData) -> int | None:
+    row = await partition.table.get(partition.key, partition.event_id(str(event.id)))
+    version = None if row is None else row.properties.get(VERSION)
+    return version if isinstance(version, int) else None
+
+
+def same_values(stored: Properties, given: Properties) -> bool:
+    """Return whether properties are equal to the type and the bit, once given ones are as they are stored."""
+    prepared, _ = prepare_row(given)
+    return stored.keys() == prepared.keys() and all(
+        _bits(stored[name]) == _bits(value) for name, value in prepared.items()
+    )
+
+
+def _bits(value: Value) -> tuple[type, Value]:
+    return type(value), struct.pack("<d", value) if isinstance(value, float) else value
+
+
+async def append_in_parts(
+    events: Sequence[EventData],
+    target: StreamT,
+    expected: Expected,
+    properties: Properties | None,
+    *,
+    idempotent: bool,
+) -> StreamWriteResult[StreamT]:
+    """Write one transaction after the other, the stream's new properties with the last one.
+
+    Raises `PartialWriteError` when a part fails after others were stored, or fails with an unknown outcome.
+    """
+    write = append_once if idempotent else append
+    first = _first_version(target, expected)
+    results: list[StreamWriteResult[StreamT]] = []
+    stored = 0
+    for draft in _parts(events, target, properties):
+        try:
+            result = await write(draft, target, expected)
+        except EventStoreError as error:
+            is_unknown = isinstance(error, StoreUnavailableError) and error.outcome_unknown
+            uncertain = len(draft.events) if is_unknown else 0
+            if not stored and not uncertain:
+                raise
+            raise PartialWriteError(str(target.partition), first, stored, uncertain, len(events)) from error
+        results.append(result)
+        stored += len(result.events)
+        first = first or result.events[0].version
+        # A part that was found stored may not be the end of the stream: the next one follows its last event.
+        target, last = result.stream, result.events[-1].version
+        expected = None if target.version == last else last
+    return StreamWriteResult(
+        target,
+        tuple([event for result in results for event in result.events]),
+        tuple([include for result in results for include in result.includes]),
+        repeated=all(result.repeated for result in results),
+    )
+
+
+def _parts(events: Sequence[EventData], target: StreamValue, properties: Properties | None) -> list[Draft]:
+    """Return the writes, each of them checked and as long as possible.
+
+    Where they are split depends only on what is given, not on what is stored: a write that is repeated is split alike.
+    """
+    key = target.partition.key
+    _event_operations(target.partition, target.version, events)  # raises for an id in two parts
+
+    def size_of(operation: Operation) -> int:
+        return sent_bytes(key, operation, prepare_row(operation.properties)[0])
+
+    headers = [target.properties or NO_PROPERTIES, properties or NO_PROPERTIES]
+    room = MAX_TRANSACTION_BYTES - AROUND_ALL_BYTES
+    room -= max(size_of(Operation.replace(target.partition.header, {VERSION: 0, **own})) for own in headers)
+    parts: list[list[EventData]] = [[]]
+    count, size = 1, 0
+    for event in events:
+        operations = _event_operations(target.partition, 0, [event])
+        operations.extend([include.operation() for include in event.includes])
+        event_bytes = sum(map(size_of, operations))
+        if parts[-1] and (count + len(operations) > MAX_OPERATIONS or size + event_bytes > room):
+            parts.append([])
+            count, size = 1, 0
+        parts[-1].append(event)
+        count += len(operations)
+        size += event_bytes
+    drafts = [replace(Draft.of(part), keep=number > 0) for number, part in enumerate(parts)]
+    drafts[-1] = replace(drafts[-1], properties=properties)
+    included: set[str] = set()
+    for draft in drafts:
+        prepare(key, draft.operations(target))
+        rows = {include.row_key for include in draft.includes}
+        if not included.isdisjoint(rows):
+            raise ValueError(
+                f"The row {min(included & rows)!r} is changed by events of different parts: put those into one write."
+            )
+        included |= rows
+    return drafts

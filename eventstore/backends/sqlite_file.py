@@ -95,7 +95,7 @@ class SqliteFile:
         return connection
 
     def is_replaced(self) -> bool:
-        """Say whether the file that this thread has open is no longer the one at its path: deleted, or made anew."""
+        """Return whether the file that this thread has open is no longer the one at its path: deleted, or replaced."""
         connection: SqliteConnection | None = getattr(self._local, "connection", None)
         if connection is None or connection.pid != os.getpid():
             return False
@@ -132,7 +132,7 @@ class SqliteFile:
     def writing(self) -> Iterator[SqliteConnection]:
         """Begin an immediate transaction, and commit it at the end; after any error all of it is undone.
 
-        Raises in place of SQLite's errors those that they mean.
+        Translates `sqlite3` errors to `EventStoreError`s.
         """
         connection = self.connection()
         execute = connection.statement.execute
@@ -155,25 +155,8 @@ class SqliteFile:
                 connection.execute(statement)
             connection.execute(f"PRAGMA user_version={FORMAT}")
 
-    def add_column(self, table: str, column: str, statement: str) -> None:
-        """Carry out the statement that adds a column to a table of an earlier version, unless it is there."""
-        if self._has_column(table, column):
-            return
-        with self.writing() as connection:
-            if not self._has_column(table, column):
-                connection.execute(statement)
-
-    def _has_column(self, table: str, column: str) -> bool:
-        try:
-            found = self.connection().execute(
-                "SELECT 1 FROM pragma_table_info(?) WHERE name = ?", (table, column)
-            )
-            return found.fetchone() is not None
-        except sqlite3.Error as error:
-            raise self.explained(error) from error
-
     def has_table(self, name: str) -> bool:
-        """Say whether an SQL table is there."""
+        """Return whether an SQL table is there."""
         try:
             found = self.connection().execute("SELECT 1 FROM sqlite_master WHERE name = ?", (name,))
             return found.fetchone() is not None
@@ -202,27 +185,22 @@ class SqliteFile:
         return connection
 
     def _switch_to_wal(self, connection: sqlite3.Connection) -> None:
-        mode = self._journal_mode(connection)
-        if mode != "wal":
-            raise StoreUrlError(
-                f"The file {self.path} cannot be used as a store: its file system does not grant "
-                f"SQLite's write-ahead log (the journal mode stays {mode!r})."
-            )
-
-    def _journal_mode(self, connection: sqlite3.Connection) -> str:
-        """Ask for the write-ahead log, and return the mode that is granted."""
         # SQLite does not wait while another process switches the same new file, it fails at once. Where processes that
         # were killed have left a log which others recover, it may give up after some seconds: "locking protocol".
         deadline = time.monotonic() + _WAL_SECONDS
         while True:
             try:
-                mode: str = connection.execute("PRAGMA journal_mode=WAL").fetchone()[0]
+                (mode,) = connection.execute("PRAGMA journal_mode=WAL").fetchone()
+                break
             except sqlite3.OperationalError as error:
                 if error.sqlite_errorcode & 0xFF not in _TRY_AGAIN or time.monotonic() > deadline:
                     raise
                 time.sleep(_WAL_PAUSE_SECONDS)
-            else:
-                return mode
+        if mode != "wal":
+            raise StoreUrlError(
+                f"The file {self.path} cannot be used as a store: its file system does not grant "
+                f"SQLite's write-ahead log (the journal mode stays {mode!r})."
+            )
 
     def _check_format(self, connection: sqlite3.Connection) -> None:
         (found,) = connection.execute("PRAGMA user_version").fetchone()

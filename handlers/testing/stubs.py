@@ -91,67 +91,6 @@ class StubbedRandom(SeededRandom):
         """How many draws are unused."""
         return len(self._draws)
 
-    def random(self) -> Any:  # noqa: ANN401 - a stub
-        """Return the next stub."""
-        return self._draw("random()", lambda value: 0 <= value < 1)
-
-    def getrandbits(self, k: int, /) -> Any:  # noqa: ANN401 - a stub
-        """Return the next stub."""
-        return self._draw(f"getrandbits({k})", lambda value: value in range(1 << k))
-
-    def randbytes(self, n: int) -> Any:  # noqa: ANN401 - a stub
-        """Return the next stub."""
-        return self._draw(f"randbytes({n})", lambda value: isinstance(value, bytes) and len(value) == n)
-
-    def randrange(self, start: int, stop: int | None = None, step: int = 1) -> Any:  # noqa: ANN401 - as above
-        """Return the next stub."""
-        numbers = range(start) if stop is None else range(start, stop, step)
-        return self._draw(f"rand{numbers}", lambda value: value in numbers)
-
-    def randint(self, a: int, b: int) -> Any:  # noqa: ANN401 - as above
-        """Return the next stub."""
-        return self._draw(f"randint({a}, {b})", lambda value: value in range(a, b + 1))
-
-    def uniform(self, a: float, b: float) -> Any:  # noqa: ANN401 - as above
-        """Return the next stub."""
-        return self._draw(f"uniform({a}, {b})", lambda value: min(a, b) <= value <= max(a, b))
-
-    def choice(self, seq: Any) -> Any:  # noqa: ANN401 - as above
-        """Return the next stub."""
-        return self._draw(f"choice({seq!r})", lambda value: value in seq)
-
-    def choices(self, population: Any, *_: Any, k: int = 1, **__: Any) -> Any:  # noqa: ANN401 - as above
-        """Return the next stub, a list."""
-
-        def is_valid(value: Any) -> bool:  # noqa: ANN401 - as above
-            return len(value) == k and all(each in population for each in value)
-
-        return list(self._draw(f"choices({population!r}, k={k})", is_valid))
-
-    def sample(self, population: Any, k: int, **_: Any) -> Any:  # noqa: ANN401 - as above
-        """Return the next stub, a list."""
-
-        def is_valid(value: Any) -> bool:  # noqa: ANN401 - as above
-            return len(value) == k and not Counter(value) - Counter(population)
-
-        return list(self._draw(f"sample({population!r}, {k})", is_valid))
-
-    def shuffle(self, x: Any) -> None:  # noqa: ANN401 - a list
-        """Put the next stub, a list, into `x`."""
-        x[:] = self._draw(f"shuffle({x!r})", lambda value: Counter(value) == Counter(x))
-
-    def gauss(self, mu: float = 0.0, sigma: float = 1.0) -> Any:  # noqa: ANN401 - as above
-        """Return the next stub."""
-        return self._draw(f"gauss({mu}, {sigma})", _is_number)
-
-    def normalvariate(self, mu: float = 0.0, sigma: float = 1.0) -> Any:  # noqa: ANN401 - as above
-        """Return the next stub."""
-        return self._draw(f"normalvariate({mu}, {sigma})", _is_number)
-
-    def expovariate(self, lambd: float = 1.0) -> Any:  # noqa: ANN401 - as above
-        """Return the next stub."""
-        return self._draw(f"expovariate({lambd})", _is_number)
-
     def _draw(self, call: str, is_valid: Callable[[Any], bool]) -> Any:  # noqa: ANN401 - a stub
         if not self._draws:
             raise SpecError(
@@ -167,8 +106,54 @@ class StubbedRandom(SeededRandom):
         return value
 
 
-def _is_number(value: object) -> bool:
+def _is_number(value: Any, *_: Any) -> bool:  # noqa: ANN401 - a stub
     return isinstance(value, float | int)
+
+
+def _are_among(values: Any, population: Any, *, k: int = 1, **_: Any) -> bool:  # noqa: ANN401 - a stub
+    return len(values) == k and all(value in population for value in values)
+
+
+def _is_sample(values: Any, population: Any, k: int, **_: Any) -> bool:  # noqa: ANN401 - a stub
+    return len(values) == k and not Counter(values) - Counter(population)
+
+
+_POSSIBLE: Mapping[str, Callable[..., bool]] = {
+    "random": lambda value: 0 <= value < 1,
+    "getrandbits": lambda value, k: value in range(1 << k),
+    "randbytes": lambda value, n: isinstance(value, bytes) and len(value) == n,
+    "randrange": lambda value, start, stop=None, step=1: (
+        value in (range(start) if stop is None else range(start, stop, step))
+    ),
+    "randint": lambda value, a, b: value in range(a, b + 1),
+    "uniform": lambda value, a, b: min(a, b) <= value <= max(a, b),
+    "choice": lambda value, seq: value in seq,
+    "choices": _are_among,
+    "sample": _is_sample,
+    "shuffle": lambda value, x: Counter(value) == Counter(x),
+    "gauss": _is_number,
+    "normalvariate": _is_number,
+    "expovariate": _is_number,
+}
+"""By method, whether it can return a value for its arguments."""
+
+
+def _stubbed(name: str, is_possible: Callable[..., bool]) -> Callable[..., Any]:
+    def draw(self: StubbedRandom, *given: Any, **named: Any) -> Any:  # noqa: ANN401 - the method's own
+        told = [*map(repr, given), *(f"{key}={value!r}" for key, value in named.items())]
+        call = f"{name}({', '.join(told)})"
+        value = self._draw(call, lambda drawn: is_possible(drawn, *given, **named))
+        if name == "shuffle":
+            (shuffled,) = (*given, *named.values())
+            shuffled[:] = value
+            return None
+        return list(value) if name in ("choices", "sample") else value
+
+    return draw
+
+
+for _name, _is_possible in _POSSIBLE.items():
+    setattr(StubbedRandom, _name, _stubbed(_name, _is_possible))
 
 
 def as_guids(guids: Iterable[Any]) -> tuple[UUID, ...]:

@@ -43,7 +43,6 @@ _MODULES = (
     "runtime.spark",
     "runtime.tables",
     "eventstore",
-    "eventstore.sourcing",
     "eventstore.blocking",
 )
 

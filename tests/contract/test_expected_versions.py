@@ -13,9 +13,9 @@ from eventstore import (
     Partition,
     Stream,
 )
-from eventstore.appending import ANY_ATTEMPTS
 from eventstore.backoff import FIRST_SECONDS, LONGEST_BLOCKING_SECONDS, LONGEST_SECONDS
 from eventstore.blocking import BlockingStore
+from eventstore.writing import ANY_ATTEMPTS
 
 ANY, NO_STREAM, EMPTY, EXISTS = ExpectedVersion
 

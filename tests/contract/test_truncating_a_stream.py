@@ -180,7 +180,7 @@ def test_large_includes_leave_the_deletions_to_the_next_transaction(run, stream,
     watched = InterceptedTable(stream.partition.table)
     seen = replace(stream, partition=Partition(watched, "orders-7"))
     texts = {f"T{number}": "x" * 32_000 for number in range(16)}  # 0.49 MiB as sent
-    rest = Include.insert("rest", {f"T{number}": "x" * 30_000 for number in range(3)})  # leaves some 2 KiB
+    rest = Include.insert("rest", {f"T{number}": "x" * 28_500 for number in range(3)})  # leaves some 1 KiB
 
     run(Stream.truncate(seen, 6, includes=[*rows(8, **texts), rest]))
 

@@ -24,8 +24,8 @@ from tests.plugins.spark import Workplace
 from tests.support.done_batches import games, make_batch, outcome, output
 from tests.unit.cli.stores import on_store, play
 
-OTHERS = {"docs/event-store.md", "docs/event-sourcing.md"}
-"""Pages whose programs tests/unit/eventstore/test_the_documentation.py runs, without Spark."""
+OTHERS = {"docs/event-store.md"}
+"""The page whose programs tests/unit/eventstore/test_the_documentation.py runs, without Spark."""
 
 QUICK = {"README.md", "docs/delivery.md", "docs/determinism.md", "docs/tables.md"}
 

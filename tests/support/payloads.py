@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from eventstore import Operation, Value
-from eventstore.limits import MAX_ROW_BYTES, MAX_TRANSACTION_BYTES, prepare_row
-from eventstore.sent_size import sent_size
+from eventstore.limits import AROUND_ALL_BYTES, MAX_ROW_BYTES, MAX_TRANSACTION_BYTES, prepare_row, sent_bytes
 
 KIB = 1024
 PARTITION_KEY = "orders-7"
@@ -23,10 +22,10 @@ def row_of(size: int, row_key: str = "r") -> Operation:
 
 
 def transaction_of(size: int) -> list[Operation]:
-    """Return a transaction of ten rows that is sent in so many bytes, to the longest address."""
+    """Return a transaction of ten rows that counts as so many bytes."""
     text = {f"P{number:02}": "x" * 32 * KIB for number in range(14)}
     rows = [Operation.insert(f"r{number}", text) for number in range(9)]
-    pad = size - _sent([*rows, _padding(0)])
+    pad = size - counted_bytes([*rows, _padding(0)])
     return [*rows, _padding(pad)]
 
 
@@ -35,8 +34,8 @@ def _padding(size: int) -> Operation:
     return Operation.insert("r9", {f"P{number:02}": "x" * length for number, length in enumerate(texts)})
 
 
-def _sent(operations: list[Operation]) -> int:
-    return sent_size(PARTITION_KEY, operations, [prepare_row(each.properties)[0] for each in operations])
+def counted_bytes(operations: list[Operation]) -> int:
+    return AROUND_ALL_BYTES + sum(sent_bytes(PARTITION_KEY, each, each.properties) for each in operations)
 
 
 def wide_row(count: int) -> Operation:
@@ -60,7 +59,7 @@ AT_A_LIMIT: dict[str, list[Operation]] = {
     "characters of two units of a key": [Operation.insert("😀" * 256, {})],
     "characters of an escaped key": [Operation.insert("/" * 170 + "rr", {})],
     "operations of a transaction": rows(100),
-    "bytes of a transaction as sent": transaction_of(MAX_TRANSACTION_BYTES),
+    "bytes of a transaction": transaction_of(MAX_TRANSACTION_BYTES),
 }
 OVER_A_LIMIT: dict[str, list[Operation]] = {
     "bytes of a binary": [Operation.insert("r", {"P": b"x" * (64 * KIB + 1)})],
@@ -73,7 +72,7 @@ OVER_A_LIMIT: dict[str, list[Operation]] = {
     "characters of two units of a key": [Operation.insert("😀" * 256 + "r", {})],
     "characters of an escaped key": [Operation.insert("/" * 170 + "rrr", {})],
     "operations of a transaction": rows(101),
-    "bytes of a transaction as sent": transaction_of(MAX_TRANSACTION_BYTES + 1),
+    "bytes of a transaction": transaction_of(MAX_TRANSACTION_BYTES + 1),
 }
 TAKEN_BY_THE_EMULATOR = {"properties of a row", "bytes of a row", "characters of a property name"}
 """What Azurite takes beyond Azure's documented limit."""

@@ -55,13 +55,13 @@ def decode(entity: Mapping[str, Any]) -> Row:
     return Row(
         unescape(entity["PartitionKey"]),
         unescape(entity["RowKey"]),
-        _etag(entity),
+        _entity_etag(entity),
         properties,
         _decode_datetime(entity["Timestamp"]),
     )
 
 
-def _etag(entity: Mapping[str, Any]) -> str:
+def _entity_etag(entity: Mapping[str, Any]) -> str:
     etag = entity.get("odata.etag")
     if etag is not None:
         return str(etag)

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 _INTO_SETS = frozenset({"add", "discard"})
 
 
-def is_indifferent(loop: ast.For | ast.AsyncFor) -> bool:
+def is_indifferent_loop(loop: ast.For | ast.AsyncFor) -> bool:
     """Return whether the result of a loop is the same in any order."""
     if loop.orelse or not all(map(_is_allowed, loop.body)):
         return False

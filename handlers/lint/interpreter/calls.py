@@ -54,7 +54,7 @@ def call(callee: Value, arguments: Arguments, node: ast.AST, scope: Scope, check
         case Method():
             order.check_method(callee, arguments, node, scope, checker)
             call_back(arguments, element_of(callee.receiver), node, scope, checker)
-            return methods.call(callee, arguments, node, scope, checker)
+            return methods.call_method(callee, arguments, node, scope, checker)
         case Partial():
             return checker.call(callee.function, arguments.after(*callee.positional), node, scope)
         case Accessor():

@@ -9,7 +9,7 @@ from handlers.lint.checker import Checker
 from handlers.lint.hazards import mutation, order
 from handlers.lint.interpreter import operators
 from handlers.lint.interpreter.callbacks import call_back
-from handlers.lint.interpreter.results import result_of
+from handlers.lint.interpreter.results import library_result
 from handlers.lint.interpreter.special import SPECIAL
 from handlers.lint.names import listed
 from handlers.lint.values import (
@@ -73,7 +73,7 @@ def call(callee: External, arguments: Arguments, node: ast.AST, scope: Scope, ch
     if name not in _NEVER_CALLED:
         given = join(*(element_of(each) for each in arguments if not isinstance(each, Function)))
         called_back = call_back(arguments, given, node, scope, checker)
-    return result_of(name, arguments, called_back)
+    return library_result(name, arguments, called_back)
 
 
 def _code(name: str, arguments: Arguments) -> str | None:

@@ -37,7 +37,7 @@ _SET_RESULTS = frozenset({"union", "intersection", "difference", "symmetric_diff
 _RANDOM = "random.Random"
 
 
-def call(method: Method, arguments: Arguments, node: ast.AST, scope: Scope, checker: Checker) -> Value:
+def call_method(method: Method, arguments: Arguments, node: ast.AST, scope: Scope, checker: Checker) -> Value:
     """Return the possible results of a method."""
     receiver, name = method.receiver, method.name
     if mutation.is_changing(method):

@@ -64,7 +64,7 @@ _INSTANCES = {
 }
 
 
-def result_of(name: str, arguments: Arguments, called_back: Value) -> Value:
+def library_result(name: str, arguments: Arguments, called_back: Value) -> Value:
     """Return the possible results of a function; `called_back` is what the functions among its arguments may return."""
     first = arguments.first()
     if name in _MADE:

@@ -128,7 +128,7 @@ def _if(statement: ast.If, scope: Scope, checker: Checker) -> None:
 @execute.register(ast.AsyncFor)
 def _for(statement: ast.For | ast.AsyncFor, scope: Scope, checker: Checker) -> None:
     iterated = checker.evaluate(statement.iter, scope)
-    if not loops.is_indifferent(statement):
+    if not loops.is_indifferent_loop(statement):
         order.check_iteration(iterated, statement.iter, scope, checker)
     if isinstance(statement, ast.AsyncFor):
         checker.report("CM502", statement, scope, "async for")

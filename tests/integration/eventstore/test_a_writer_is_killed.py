@@ -14,7 +14,7 @@ from eventstore.backends import sqlite_file
 HALTS_IN_A_TRANSACTION = """
 import sys
 from eventstore import EventData, Include, Partition, Stream, connect, drive
-from eventstore.backends.sqlite_changes import Changes
+from eventstore.backends.sqlite import Changes
 
 url, last = sys.argv[1], int(sys.argv[2])
 carry_out = Changes.carry_out

@@ -46,7 +46,7 @@ while seen < last:
 STOPS_IN_A_TRANSACTION = """
 import sys
 from eventstore import EventData, Partition, Stream, connect, drive
-from eventstore.backends.sqlite_changes import Changes
+from eventstore.backends.sqlite import Changes
 
 carry_out = Changes.carry_out
 

@@ -14,7 +14,7 @@ from runtime.storage.listing import versions
 HALTS_IN_A_COMMIT = """
 import sys
 from eventstore import Operation, connect, drive
-from eventstore.backends.sqlite_changes import Changes
+from eventstore.backends.sqlite import Changes
 
 url, last = sys.argv[1], int(sys.argv[2])
 carry_out = Changes.carry_out

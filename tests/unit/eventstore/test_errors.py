@@ -26,7 +26,6 @@ EXAMPLES = [
     errors.IncludeConflictError("orders|7", "row", "exists already"),
     errors.PartialWriteError("orders|7", 4, 98, 49, 200),
     errors.PartialWriteError("orders|7", None, 0, 49, 200),
-    errors.UnknownEventTypeError("Deposited", 7),
     errors.RowError("row", 2),
     errors.RowExistsError("row", 2),
     errors.RowNotFoundError("row", 2),

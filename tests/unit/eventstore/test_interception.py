@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from eventstore import InterceptedStore, InterceptedTable, Operation, connect, drive
+from eventstore import InterceptedTable, Operation, connect, drive
 
 
 @pytest.fixture
@@ -76,19 +76,3 @@ def test_a_hook_can_await(table):
         await table.transact("p", [Operation.insert("r", {})])
 
     assert drive(InterceptedTable(table, before=insert).get("p", "r")) is not None
-
-
-def test_all_tables_of_a_store_can_be_intercepted():
-    seen = []
-    store = InterceptedStore(
-        connect("memory:"), before=lambda name, _key, number: seen.append((name, number))
-    )
-
-    first, second = drive(store.table("first")), drive(store.table("second"))
-    drive(first.get("p", "r"))
-    drive(second.get("p", "r"))
-    drive(store.close())
-
-    assert seen == [("get", 1), ("get", 1)]
-    assert drive(store.table("first")) is first
-    assert (store.url, store.scope) == ("memory:", "process")

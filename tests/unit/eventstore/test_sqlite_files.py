@@ -55,34 +55,6 @@ def test_a_missing_folder_is_made(tmp_path):
     drive(store.close())
 
 
-OLD_TABLES = """
-    CREATE TABLE eventstore_barrier (id INTEGER PRIMARY KEY, commits INTEGER NOT NULL);
-    CREATE TABLE games_keys (partition TEXT NOT NULL, row TEXT NOT NULL, id INTEGER NOT NULL,
-                             PRIMARY KEY (partition, row)) WITHOUT ROWID;
-    CREATE TABLE games_rows (id INTEGER PRIMARY KEY, etag INTEGER NOT NULL, small BLOB NOT NULL, large BLOB);
-    INSERT INTO games_rows VALUES (1, 7, x'81a14101', NULL);
-    INSERT INTO games_keys VALUES ('p', 'r', 1);
-    PRAGMA user_version = 1;
-"""
-
-
-@pytest.mark.parametrize("make", [True, False])
-def test_rows_of_a_file_without_times_are_read_and_get_times_as_they_are_written(path, store, make):
-    with sqlite3.connect(path) as connection:
-        connection.executescript(OLD_TABLES)
-    connection.close()
-
-    table = drive(store.table("games", make=make))
-    drive(store.table("games"))
-
-    old = drive(table.get("p", "r"))
-    assert (old.etag, old.properties, old.timestamp) == ("7", {"A": 1}, None)
-    insert(table, "new", B=b"x" * 1000)
-    drive(table.transact("p", [Operation.merge("r", {"C": 1}, "7")]))
-    for row in drive(table.query("p", "a", "z", select=["A", "B"])).rows:
-        assert row.timestamp is not None
-
-
 def test_a_relative_path_is_meant_from_where_the_store_was_connected(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     store = connect("sqlite:///store.db")
@@ -235,7 +207,7 @@ def test_an_interrupted_transaction_is_undone(table, monkeypatch):
     def interrupt(*_arguments):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("eventstore.backends.sqlite_changes.Changes._delete", interrupt)
+    monkeypatch.setattr("eventstore.backends.sqlite.Changes._delete", interrupt)
     with pytest.raises(KeyboardInterrupt):
         drive(table.transact("p", [Operation.insert("a", {}), Operation.delete("b")]))
 

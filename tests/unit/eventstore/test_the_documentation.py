@@ -14,16 +14,12 @@ from eventstore.port import PAGE_SIZE
 
 PAGES = Path(__file__).parents[3] / "docs"
 DOCUMENT = (PAGES / "event-store.md").read_text()
-SOURCING = (PAGES / "event-sourcing.md").read_text()
 
-
-EXAMPLES = re.findall(r"```python\n(.*?)```", DOCUMENT + SOURCING, re.DOTALL)
+EXAMPLES = re.findall(r"```python\n(.*?)```", DOCUMENT, re.DOTALL)
 PRINTED = [
     "someone else was first: read again, decide again\n",
     "1 Ada\n",
     "",
-    "order-7 Created\norder-7 Paid\n",
-    "Ada has only 10.00\n",
 ]
 
 

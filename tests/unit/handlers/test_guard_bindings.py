@@ -9,7 +9,7 @@ from uuid import UUID
 import pytest
 
 from handlers import NondeterminismError
-from handlers.guard.bindings import Bindings
+from handlers.guard import Bindings
 from tests.unit.handlers import helper, onlooker
 from tests.unit.handlers.onlooker import Onlooker
 
@@ -45,7 +45,7 @@ def test_the_handlers_module_and_those_that_it_uses_are_bound():
     bind()
 
     assert vars(onlooker)["uuid4"] is not PYTHONS_OWN["uuid4"]
-    assert vars(helper)["datetime"].__module__ == "handlers.guard.dates"
+    assert vars(helper)["datetime"].__module__ == "handlers.guard_patches"
 
 
 def test_a_module_of_the_user_is_bound_and_a_library_is_not(monkeypatch):

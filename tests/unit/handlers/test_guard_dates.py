@@ -8,7 +8,7 @@ from pydantic import TypeAdapter
 
 from handlers import App, Context, Handler, Message, State, handles
 from handlers.guard import guarded
-from handlers.guard.dates import GuardedDate, GuardedDatetime
+from handlers.guard_patches import GuardedDate, GuardedDatetime
 from tests.unit.handlers import onlooker
 from tests.unit.handlers.onlooker import House, Look
 

@@ -5,11 +5,10 @@ import types
 import pytest
 
 import handlers
-import handlers.guard
 import handlers.testing
 
 
-@pytest.mark.parametrize("package", [handlers, handlers.guard, handlers.testing])
+@pytest.mark.parametrize("package", [handlers, handlers.testing])
 def test_all_names_what_is_public(package):
     public = {
         name

@@ -1,0 +1,150 @@
+"""The guard: a handler that calls a clock, a random generator or I/O, other than through its context, fails.
+
+`guarded(app)` returns the app with its handlers under guard. When a handler calls `datetime.now()`, `uuid4()`,
+`open()` or the like, `NondeterminismError` is raised, which names the call, the line and what to use instead; a
+handler that catches it fails all the same. Only threads that run a handler are affected, and only while they do. The
+guard finds mistakes; it is not a sandbox.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from datetime import datetime
+from threading import Lock, get_ident
+from types import FunctionType, MappingProxyType, ModuleType
+from typing import Any
+
+from handlers.app import App, HandlerDefinition
+from handlers.errors import NondeterminismError
+from handlers.guard_patches import GUARDS, INSTALLED, ORIGINALS, guard_audit_events, guard_modules, running
+from handlers.handler import Handler
+
+__all__ = ["guarded"]
+
+_OURS = frozenset({"handlers", "runtime", "eventstore"})
+_clock = vars(sys.modules[datetime.__module__])
+_preparing = Lock()
+
+
+class GuardedApp(App):
+    """An app whose handlers run under guard, also after unpickling in another process."""
+
+    def __init__(self, *handlers: type[Handler[Any]], name: str | None = None) -> None:
+        super().__init__(*handlers, name=name)
+        with _preparing:
+            _guard_process()
+        for definition in self.handlers.values():
+            _guard_routes(definition)
+
+
+def guarded(app: App) -> App:
+    """Return the app with its handlers under guard; the given app stays without.
+
+    Each message costs a little more, and so does each lookup in the guarded modules for the rest of the process:
+    docs/testing.md has the figures.
+    """
+    if isinstance(app, GuardedApp):
+        return app
+    return GuardedApp(*app.handler_types, name=app.name).keyed(app.draw_key)
+
+
+@functools.cache
+def _guard_process() -> None:
+    guard_modules()
+    guard_audit_events()
+
+
+def _guard_routes(definition: HandlerDefinition) -> None:
+    routes = definition.routes
+    methods = [method for route in routes.values() for method in route.revisions.values()]
+    messages = [route.message_type for route in routes.values()]
+    rebind = Bindings([definition.handler_type, definition.state_type, *messages], methods).rebind
+    rebind()
+
+    def guarded_revisions(revisions: dict[int, Any]) -> dict[int, Any]:
+        return {revision: _guard_method(method, rebind) for revision, method in revisions.items()}
+
+    definition.routes = MappingProxyType(
+        {
+            name: replace(route, revisions=guarded_revisions(dict(route.revisions)))
+            for name, route in routes.items()
+        }
+    )
+
+
+def _guard_method(method: Callable[..., Any], before: Callable[[], None]) -> Callable[..., Any]:
+    """Return a handler's method under guard: it raises its first violation even if the method catches it."""
+
+    @functools.wraps(method)
+    def run(state: Any, message: Any, context: Any) -> Any:  # noqa: ANN401 - a handler's own
+        before()
+        thread = get_ident()
+        violations: list[NondeterminismError] = []
+        running[thread] = violations
+        try:
+            return method(state, message, context)
+        finally:
+            del running[thread]
+            if violations:
+                raise violations[0]
+
+    return run
+
+
+class Bindings:
+    """Names in the user's own modules that are bound to a nondeterministic function, as by `from uuid import uuid4`.
+
+    They are bound to the guard's functions instead, which behave as the original except while a handler runs. The
+    modules are those that define some handlers, and the user's modules that these use.
+    """
+
+    def __init__(self, classes: Iterable[type], methods: Iterable[Callable[..., Any]]) -> None:
+        self._roots = [found for each in classes for found in map(_module_of, each.__mro__) if found]
+        self._globals = [getattr(method, "__globals__", {}) for method in methods]
+        self._packages = {root.__name__.partition(".")[0] for root in self._roots}
+        self._seen_modules = 0
+        self._seen_clock: object = None
+
+    def rebind(self) -> None:
+        """Bind the names again if modules were imported, or a test replaced the clock, since the last time."""
+        if self._seen_clock is _clock["datetime"] and self._seen_modules == len(sys.modules):
+            return
+        self._seen_clock, self._seen_modules = _clock["datetime"], len(sys.modules)
+        # By the identity of what a guard replaces, also of what a test has replaced that by.
+        guards = {id(original): GUARDS[key] for key, original in ORIGINALS.items()}
+        guards |= {id(vars(sys.modules[module])[name]): guard for (module, name), guard in GUARDS.items()}
+        for names in (*self._globals, *map(vars, self._modules())):
+            for name, value in list(names.items()):
+                guard = guards.get(id(value))
+                if guard is not None and guard is not value:
+                    names[name] = guard
+
+    def _modules(self) -> Iterator[ModuleType]:
+        found: dict[str, ModuleType] = {}
+        waiting = [root for root in self._roots if self._is_users(root)]
+        while waiting:
+            module = waiting.pop()
+            if module.__name__ not in found:
+                found[module.__name__] = module
+                used = map(_module_of, list(vars(module).values()))
+                waiting += [each for each in used if each is not None and self._is_users(each)]
+        yield from found.values()
+
+    def _is_users(self, module: ModuleType) -> bool:
+        package = module.__name__.partition(".")[0]
+        if package in _OURS or (package in sys.stdlib_module_names and package != "__main__"):
+            return False
+        path = str(getattr(module, "__file__", None) or "")
+        return package in self._packages or not any(part in path for part in INSTALLED)
+
+
+def _module_of(value: object) -> ModuleType | None:
+    """Return the module that a value is, or that defines it or its class; reads no attribute of an instance."""
+    kind = type(value)
+    if issubclass(kind, ModuleType):
+        return value  # type: ignore[return-value] # as was just asked
+    name = getattr(value if issubclass(kind, type | FunctionType) else kind, "__module__", None)
+    return sys.modules.get(name) if isinstance(name, str) else None

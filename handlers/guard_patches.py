@@ -1,0 +1,371 @@
+"""What the guard puts in place of nondeterministic functions: `time.time` raises in a thread that runs a handler.
+
+The modules' dicts stay as they are, for other threads and for tests that replace functions in them. An attribute
+lookup in a guarded module costs a fifth of a microsecond more. Files, sockets, processes and other I/O are guarded
+through Python's audit events, whatever function raises them.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import functools
+import importlib
+import os
+import random
+import sys
+import threading
+import zoneinfo
+from collections.abc import Callable, Iterator, Mapping
+from threading import get_ident
+from types import FrameType, MappingProxyType, ModuleType
+from typing import Any
+
+from pydantic import GetCoreSchemaHandler
+from pydantic_core import CoreSchema
+
+from handlers.context import Context
+from handlers.errors import NondeterminismError
+
+running: dict[int, list[NondeterminismError]] = {}
+"""The violations by thread that runs a handler under guard; mostly empty."""
+
+INSTALLED = ("site-packages", "dist-packages")
+
+_GUARD = "handlers.guard"
+"""The module whose function calls a handler's method."""
+
+CLOCK = "use context.now"
+RANDOM = "use context.random"
+GUID = "use context.new_guid()"
+IO = "read data through context.capture(name, function), and publish a message for a side effect"
+WAITING = "a handler does not wait; publish a message instead"
+
+_CLOCKS = "time monotonic perf_counter process_time thread_time clock_gettime"
+_LOCAL_TIME = "localtime ctime mktime tzset gmtime asctime strftime"
+_DRAWS = (
+    "random uniform triangular randint randrange choice choices sample shuffle gauss normalvariate lognormvariate "
+    "expovariate vonmisesvariate gammavariate betavariate paretovariate weibullvariate binomialvariate getrandbits "
+    "randbytes seed getstate setstate"
+)
+_ENVIRONMENT = (
+    "getpid getppid getcwd getcwdb stat lstat access cpu_count process_cpu_count getloadavg times uname "
+    "getlogin getuid geteuid getgid getegid get_terminal_size sched_getaffinity"
+)
+
+FUNCTIONS: Mapping[str, Mapping[str, str]] = {
+    "time": {
+        **dict.fromkeys(_CLOCKS.split(), CLOCK),
+        **{f"{name}_ns": CLOCK for name in _CLOCKS.split()},
+        **dict.fromkeys(_LOCAL_TIME.split(), CLOCK),
+        "sleep": WAITING,
+    },
+    "random": dict.fromkeys(_DRAWS.split(), RANDOM),
+    "secrets": dict.fromkeys(
+        ["token_bytes", "token_hex", "token_urlsafe", "randbelow", "randbits", "choice"], RANDOM
+    ),
+    "uuid": {**dict.fromkeys(["uuid1", "uuid4", "uuid6", "uuid7"], GUID), "getnode": IO},
+    "os": {"urandom": RANDOM, "getrandom": RANDOM, **dict.fromkeys(_ENVIRONMENT.split(), IO)},
+    "platform": dict.fromkeys(
+        ["node", "platform", "uname", "system", "release", "version", "machine", "processor"], IO
+    ),
+}
+"""Functions by module, each with what to use instead; those that this version of Python lacks are skipped."""
+
+PURE_WITH: Mapping[str, int] = {"time.gmtime": 1, "time.asctime": 1, "time.strftime": 2}
+"""The number of arguments that make a function pure: it then gets the time as an argument."""
+
+_EVENT_FAMILIES = (
+    "open os socket subprocess sqlite3 urllib http ftplib imaplib nntplib poplib smtplib telnetlib shutil tempfile "
+    "glob pathlib pty fcntl mmap syslog webbrowser winreg msvcrt _thread"
+)
+EVENT_FAMILIES = frozenset(_EVENT_FAMILIES.split())
+"""The first parts, up to the dot, of the names of audit events of I/O."""
+
+EVENTS: Mapping[str, str] = {"builtins.input": IO, "time.sleep": WAITING}
+"""Further audit events, each with what to do instead; not every version of Python has all of them."""
+
+_EXEMPT = (
+    "importlib _frozen_importlib _frozen_importlib_external zipimport logging warnings linecache traceback "
+    "zoneinfo"
+)
+EXEMPT = frozenset(_EXEMPT.split())
+"""Modules that may call all of these for a handler, as its result does not depend on it."""
+
+_PATHS = ("genericpath", "posixpath", "ntpath")
+
+
+def check(call: str, instead: str) -> None:
+    """Raise `NondeterminismError` when this thread runs a handler that makes a nondeterministic call.
+
+    It is allowed while a value is captured, and within importing, logging and the like. `call` is the name of the
+    function that was called; when a library called it, the error names the library's function.
+    """
+    violations = running.get(get_ident())
+    if violations is None:
+        return
+    frames = list(_frames())
+    capturing = Context.capture.__code__
+    if any(frame.f_code is capturing or _top(_module(frame)) in EXEMPT for frame in frames):
+        return
+    error = NondeterminismError(_sentence(call, instead, frames))
+    violations.append(error)
+    raise error
+
+
+def _frames() -> Iterator[FrameType]:
+    """Yield the frames from the guarded function out to the handler's method."""
+    frame: FrameType | None = sys._getframe(2)  # noqa: SLF001 - the documented way to a frame
+    while frame is not None and _module(frame) != _GUARD:
+        if _module(frame) != __name__:
+            yield frame
+        frame = frame.f_back
+
+
+def _sentence(call: str, instead: str, frames: list[FrameType]) -> str:
+    own = next((at for at, frame in enumerate(frames) if not _is_library(frame)), len(frames) - 1)
+    if own > 0:
+        call = _function(frames[own - 1]) or call
+    handler, line = frames[-1], frames[own]
+    where = _place(line) if line is handler else f"{_place(line)}, called by {_place(handler)}"
+    return f"{call} in {where} is not allowed, as a replay may differ: {instead}."
+
+
+def _place(frame: FrameType) -> str:
+    name = frame.f_code.co_qualname.replace("<locals>.", "")
+    return (
+        f"{name} ({frame.f_code.co_filename.replace(chr(92), '/').rpartition('/')[2]}, line {frame.f_lineno})"
+    )
+
+
+def _function(frame: FrameType) -> str | None:
+    """Return the public name of a library's function, None for an internal one."""
+    module, name = _module(frame), frame.f_code.co_qualname.removesuffix(".__init__")
+    if module.startswith(("_", "collections.abc")) or name.endswith("__"):
+        return None
+    public = module.partition("._")[0]
+    return f"{'os.path' if public in _PATHS else public}.{name}()"
+
+
+def _is_library(frame: FrameType) -> bool:
+    path = frame.f_code.co_filename
+    return _top(_module(frame)) in sys.stdlib_module_names or any(part in path for part in INSTALLED)
+
+
+def _module(frame: FrameType) -> str:
+    return str(frame.f_globals.get("__name__", ""))
+
+
+def _top(module: str) -> str:
+    return module.partition(".")[0]
+
+
+_holds = vars(dt)
+
+
+def _pythons_own(held: type) -> Any:  # noqa: ANN401 - a class
+    """Return Python's own class, also when a test has replaced it."""
+    return next(base for base in held.__mro__ if base.__module__ == "datetime")
+
+
+_date, _datetime = _pythons_own(dt.date), _pythons_own(dt.datetime)
+
+
+class _Proxy(type):
+    """The metaclass of a proxy, which behaves as the class `original`."""
+
+    original: type
+
+    def __instancecheck__(cls, value: object) -> bool:
+        return isinstance(value, cls.original)
+
+    def __subclasscheck__(cls, other: type) -> bool:
+        return issubclass(other, cls.original)
+
+    def __eq__(cls, other: object) -> bool:
+        return other is cls or other is cls.original
+
+    def __hash__(cls) -> int:
+        return hash(cls.original)
+
+    def live(cls) -> Any:  # noqa: ANN401 - a class like the original
+        """Return the class that the module holds now: a test may have put one with a frozen clock there."""
+        return _holds[cls.original.__name__]
+
+
+class _Constructor(metaclass=_Proxy):
+    """Constructs instances of Python's own class, and is validated as that."""
+
+    def __new__(cls, *given: Any, **named: Any) -> Any:  # noqa: ANN401 - Python's own, of no subclass
+        """Construct one of Python's own."""
+        return cls.live()(*given, **named)
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, _: object, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return handler(cls.original)
+
+
+# Proxies of `datetime` and `date` in a handler's modules, which guard the clock and the local time zone. They have no
+# instances, and compare equal to Python's own.
+
+
+class GuardedDate(_Constructor, _date, metaclass=_Proxy):  # type: ignore[misc, valid-type]
+    """The proxy of `datetime.date`."""
+
+    original = _date
+
+    @classmethod
+    def today(cls) -> Any:  # noqa: ANN401 - Python's own
+        """Guard the clock."""
+        check("date.today()", CLOCK)
+        return cls.live().today()
+
+    @classmethod
+    def fromtimestamp(cls, timestamp: float, /) -> Any:  # noqa: ANN401 - Python's own
+        """Guard the local time zone."""
+        check("date.fromtimestamp()", "use datetime.fromtimestamp() with a time zone, such as datetime.UTC")
+        return cls.live().fromtimestamp(timestamp)
+
+
+class GuardedDatetime(_Constructor, _datetime, metaclass=_Proxy):  # type: ignore[misc, valid-type]
+    """The proxy of `datetime.datetime`."""
+
+    original = _datetime
+
+    @classmethod
+    def now(cls, tz: dt.tzinfo | None = None) -> Any:  # noqa: ANN401 - Python's own
+        """Guard the clock."""
+        check("datetime.now()", CLOCK)
+        return cls.live().now(tz)
+
+    @classmethod
+    def utcnow(cls) -> Any:  # noqa: ANN401 - Python's own
+        """Guard the clock."""
+        check("datetime.utcnow()", CLOCK)
+        return cls.live().utcnow()
+
+    @classmethod
+    def today(cls) -> Any:  # noqa: ANN401 - Python's own
+        """Guard the clock."""
+        check("datetime.today()", CLOCK)
+        return cls.live().today()
+
+    @classmethod
+    def fromtimestamp(cls, timestamp: float, tz: dt.tzinfo | None = None) -> Any:  # noqa: ANN401 - Python's own
+        """Guard the local time zone."""
+        if tz is None:
+            check("datetime.fromtimestamp()", "pass a time zone, such as datetime.UTC")
+        return cls.live().fromtimestamp(timestamp, tz)
+
+
+_look_up = ModuleType.__getattribute__
+
+
+class GuardedModule(ModuleType):
+    """A module whose nondeterministic functions are guarded in threads that run a handler.
+
+    Overriding `__getattribute__` also keeps Python 3.14 from reading the module's dict directly.
+    """
+
+    def __getattribute__(self, name: str) -> Any:  # noqa: ANN401 - whatever a module holds
+        if running and get_ident() in running:
+            guard = _guards.get((_look_up(self, "__name__"), name))
+            if guard is not None:
+                return guard
+        return _look_up(self, name)
+
+    def __reduce__(self) -> tuple[Callable[[str], ModuleType], tuple[str]]:
+        """Make Spark's pickler store the name of the module, as it does for others."""
+        return importlib.import_module, (self.__name__,)
+
+
+def guard_modules() -> None:
+    """Guard the modules and classes of the nondeterministic functions, once for this process."""
+    for module in {name for name, _ in _guards}:
+        importlib.import_module(module).__class__ = GuardedModule
+    _guard_method(type(os.environ), "__getitem__", "os.environ")
+    _guard_method(type(os.environ), "__iter__", "os.environ")
+    _guard_method(type(os.environ), "__len__", "os.environ")
+    random.Random.seed = _guarded_seed  # type: ignore[method-assign]
+    for name in ("random", "getrandbits", "randbytes"):
+        _guard_method(random.SystemRandom, name, "random.SystemRandom()", RANDOM)
+    _guard_method(threading.Thread, "start", "threading.Thread.start()")
+
+
+def _guard_function(module: ModuleType, name: str, instead: str) -> Callable[..., Any]:
+    call, pure_with = f"{module.__name__}.{name}", PURE_WITH.get(f"{module.__name__}.{name}")
+    holds = vars(module)
+
+    @functools.wraps(holds[name])
+    def guarded(*given: Any, **named: Any) -> Any:  # noqa: ANN401 - the function's own
+        if pure_with is None or len(given) < pure_with:
+            check(f"{call}()", instead)
+        return holds[name](*given, **named)
+
+    return guarded
+
+
+def _guard_method(owner: type, name: str, call: str, instead: str = IO) -> None:
+    original = getattr(owner, name)
+
+    @functools.wraps(original)
+    def guarded(*given: Any, **named: Any) -> Any:  # noqa: ANN401 - the method's own
+        if running:
+            check(call, instead)
+        return original(*given, **named)
+
+    setattr(owner, name, guarded)
+
+
+_seed = random.Random.seed
+
+
+@functools.wraps(_seed)
+def _guarded_seed(self: random.Random, a: Any = None, version: int = 2) -> None:  # noqa: ANN401 - Python's own
+    if running and a is None:
+        check("random.Random()", RANDOM)
+    _seed(self, a, version)
+
+
+def _make_guards() -> dict[tuple[str, str], Any]:
+    guards: dict[tuple[str, str], Any] = {
+        ("datetime", "datetime"): GuardedDatetime,
+        ("datetime", "date"): GuardedDate,
+    }
+    for module_name, functions in FUNCTIONS.items():
+        module = importlib.import_module(module_name)
+        for name, instead in functions.items():
+            if name in vars(module):
+                guards[module_name, name] = _guard_function(module, name, instead)
+    return guards
+
+
+_guards = _make_guards()
+GUARDS = MappingProxyType(_guards)
+"""The guards by module and name of the function that they replace while a handler runs."""
+ORIGINALS = MappingProxyType({key: vars(importlib.import_module(key[0]))[key[1]] for key in _guards})
+"""The guarded functions as they were when the guard was imported."""
+
+
+def guard_audit_events() -> None:
+    """Listen to audit events, once for this process. Costs a tenth of a microsecond for each event."""
+    sys.addaudithook(_hear)
+
+
+def _hear(
+    event: str,
+    given: tuple[Any, ...],
+    # Bound here, as the interpreter empties modules before it raises the last events.
+    threads: dict[int, Any] = running,
+    get_thread: Callable[[], int] = get_ident,
+) -> None:
+    if not threads or get_thread() not in threads:
+        return
+    if event in EVENTS:
+        check(f"{event.removeprefix('builtins.')}()", EVENTS[event])
+    elif event.partition(".")[0] in EVENT_FAMILIES and not _is_time_zone(event, given):
+        check(f"{event.removesuffix('.__new__')}()", IO)
+
+
+def _is_time_zone(event: str, given: tuple[Any, ...]) -> bool:
+    """Return whether a time zone file is opened, which `ZoneInfo` does once for each zone."""
+    return event == "open" and isinstance(given[0], str) and given[0].startswith(tuple(zoneinfo.TZPATH))
