@@ -75,7 +75,8 @@ class Reader:
         """Do what a block shows."""
         match block.mark or block.language:
             case "change":
-                self._change(*block.argument.split(" to "), block.text)
+                source, _, target = block.argument.partition(" to ")
+                self._change(source, target, block.text)
             case "printed":  # a table folds what does not fit its column
                 for line in block.text.splitlines():
                     assert _words(line) in _words(self.last), f"{line} is not in\n{self.last}"
@@ -109,7 +110,7 @@ class Reader:
     def _command(self, line: str, expected: int = 0) -> None:
         program, *words = shlex.split(line)
         if program == "export":
-            self.environment.update(word.split("=", 1) for word in words)
+            self.environment.update(dict(word.split("=", 1) for word in words))
             return
         if program == "consistent":
             with patch.dict(os.environ, self.environment):

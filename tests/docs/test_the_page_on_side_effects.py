@@ -12,9 +12,20 @@ from benchmarks.side_effects.counting import drivers
 from handlers.documents import MAX_BYTES, MAX_DOCUMENTS
 from runtime.storage import limits
 from tests.docs.pages import text
+from tests.docs.pasting import beside_the_project, paste, write_files
 
 PAGE = text("docs/side-effects.md")
 SOURCE = text("samples/invoices/invoices.py")
+
+
+def test_its_programs_run(tmp_path):
+    write_files("docs/side-effects.md", tmp_path)
+
+    printed = paste("python consumer.py && python labels.py", tmp_path, beside_the_project())
+
+    announced = "application/pdf True"
+    lines = [announced, "processed", announced, "duplicate", "0 attempts had died", "Shipped True"]
+    assert printed.splitlines() == lines
 
 
 def test_its_handler_is_that_of_the_sample():
