@@ -18,7 +18,7 @@ from eventstore import connect, drive
 from runtime import Envelope, Output, Processor
 from runtime.cli.apps import load_app
 from tests.docs.pages import PAGES
-from tests.docs.pasting import statuses
+from tests.docs.pasting import beside_the_project, paste, statuses
 from tests.docs.running import Reader, follow, write_files
 from tests.plugins.spark import Workplace
 from tests.support.done_batches import games, make_batch, outcome, output
@@ -129,7 +129,6 @@ PRINTED: dict[str, tuple[str, ...]] = {
     ),
     "docs/streaming.md": (r"shots-0: ", r"shots-1: ", r"handler='LeaderBoard', status='duplicate'"),
     "docs/tables.md": (r"StartNewRound", r"FireAt"),
-    "docs/testing.md": (r"5 passed",),
 }
 """What a page makes commands and programs print, as regular expressions."""
 
@@ -157,14 +156,22 @@ def test_what_it_shows_runs(workplace: Workplace, page: str):
     AFTER.get(page, lambda _: None)(workplace.path)
 
 
+def _pass(folder: Path, tests: str, count: int) -> None:
+    """Run the tests that a page shows."""
+    told = paste(f"python -m pytest -q -p no:cacheprovider {tests}", folder, beside_the_project())
+    assert f"{count} passed" in told
+
+
 def _readme(folder: Path) -> None:
     """Four versions, one winner, and ten duplicates, as the notebook runs the same log again."""
+    _pass(folder, "test_winner.py", 2)
     assert statuses(folder / "outcomes") == ["duplicate"] * 10 + ["processed"] * 4
     outputs = [each for row in _rows(folder / "outcomes") for each in row["outputs"]]
     assert len({each["message_id"] for each in outputs}) == 1
 
 
 def _testing(folder: Path) -> None:
+    _pass(folder, "test_raffle.py", 5)
     (letter,) = _rows(folder / "letters")
     assert letter["reason"] == "handler_error"
     assert letter["error"] in Path("docs/testing.md").read_text()
