@@ -2,7 +2,7 @@
 
 README.md is the site's first page, and the changelog and the page on the benchmarks are pages too. Links are written
 for the repository, so that they work there; here they are made those of the site, and drawings are made tables. The
-page on the Python API is written for the site alone.
+reference is made for the site alone.
 """
 
 from __future__ import annotations
@@ -12,13 +12,14 @@ from pathlib import Path
 from posixpath import dirname, join, normpath, relpath
 from typing import Any
 
-from scripts.reference import python_page
+from scripts.reference.pages import PAGES
 from scripts.site_drawings import with_tables
 
 ROOT = Path(__file__).resolve().parent.parent
 PLACES = {
     "README.md": "index.md",
     "CHANGELOG.md": "changelog.md",
+    "CONTRIBUTING.md": "contributing.md",
     "SECURITY.md": "security.md",
     "benchmarks/README.md": "benchmarks.md",
 }
@@ -32,7 +33,8 @@ def on_files(files: Any, config: Any) -> Any:  # noqa: ANN401 - the generator's
     from mkdocs.structure.files import File  # noqa: PLC0415 - only the generator has it
 
     pages = {place: (ROOT / source).read_text() for source, place in PLACES.items()}
-    for place, content in {**pages, "reference/python.md": python_page.write()}.items():
+    pages |= {f"reference/{name}": write() for name, write in PAGES.items()}
+    for place, content in pages.items():
         files.append(File.generated(config, place, content=content))
     return files
 

@@ -19,12 +19,12 @@ ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("eventstore", "handlers", "runtime", "samples")
 
 CEILINGS = {
-    "product lines": 56_400,
-    "product modules": 536,
+    "product lines": 55_300,
+    "product modules": 514,
     "import lines, % of product": 10.7,
-    "modules with a single importer": 155,
-    "modules that runtime.spark.batch imports": 212,
-    "test lines": 81_100,
+    "modules with a single importer": 149,
+    "modules that runtime.spark.batch imports": 196,
+    "test lines": 77_300,
     "make targets": 11,
     "extras": 8,
 }

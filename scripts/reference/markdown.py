@@ -17,9 +17,8 @@ def code(text: object) -> str:
 
 
 def page(title: str, *parts: str) -> str:
-    """Return a page of parts, and above them by what it was written."""
-    written = "<!-- Written by `make reference`. Do not edit by hand. -->"
-    return "\n\n".join([f"# {title}", written, *(part.strip("\n") for part in parts)]) + "\n"
+    """Return a page of parts."""
+    return "\n\n".join([f"# {title}", *(part.strip("\n") for part in parts)]) + "\n"
 
 
 def _cell(text: str) -> str:

@@ -1,6 +1,6 @@
 """What a page shows, pasted as a reader does: its files into a folder, and its commands into a shell of their own.
 
-A block of a page is marked by a comment above it: `<!-- file: raffle.py -->`, or `<!-- run -->` and the like.
+A block is marked by a comment above it: `<!-- file: raffle.py -->`, or `<!-- elsewhere: KIND -->`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _MARKED = re.compile(r"<!-- (\w+)(?:: (\S+))? -->\n```\w*\n(.*?)^```", re.DOTALL
 
 def marked(page: str, kind: str) -> list[str]:
     """Return the blocks of a page that are marked as of a kind."""
-    return [block for mark, _, block in _MARKED.findall(text(page)) if mark == kind]
+    return [block for mark, name, block in _MARKED.findall(text(page)) if kind in (mark, name)]
 
 
 def write_files(page: str, folder: Path) -> None:

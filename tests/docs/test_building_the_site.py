@@ -46,7 +46,7 @@ def test_it_asks_no_other_host(clone):
 
 @pytest.mark.parametrize(
     ("page", "link"),
-    [("README.md", "docs/testing.md#nowhere"), ("docs/reference/README.md", "../nowhere.md")],
+    [("README.md", "docs/testing.md#nowhere"), ("docs/tla/README.md", "../nowhere.md")],
 )
 def test_a_link_that_leads_nowhere_fails_it(clone, page, link):
     before = (clone / page).read_text()

@@ -1,67 +1,17 @@
-"""What the pages say of counts and windows is run as it stands, and their figures are those of the code."""
+"""Figures on counts and windows are those of the code."""
 
 from __future__ import annotations
 
-import asyncio
-import json
-import shlex
 from datetime import UTC, datetime
 from uuid import UUID
 
 import pytest
 
-from eventstore import Int64, connect
+from eventstore import Int64
 from eventstore.limits import row_bytes
 from eventstore.port import Row
 from runtime.cleanup.window import SHARES
-from tests.docs.pages import blocks, text
-from tests.plugins.spark import Workplace
-from tests.unit.cli.stores import play
-
-OPERATIONS = blocks("docs/operations.md")
-COMMANDS = [
-    line
-    for _, code in OPERATIONS
-    for line in code.splitlines()
-    if line.startswith(("consistent window", "consistent stats", "consistent check"))
-]
-PROGRAMS = [code for _, code in OPERATIONS if "runtime.cleanup.window" in code]
-
-
-@pytest.fixture(scope="module")
-def folder(workplace: Workplace) -> Workplace:
-    """Give a folder with the store that the pages name."""
-
-    async def played() -> None:
-        async with connect(f"sqlite:///{workplace.path}/store.db") as store:
-            await play(await store.table("games"))
-
-    asyncio.run(played())
-    return workplace
-
-
-@pytest.mark.parametrize(
-    "command",
-    [pytest.param(line, marks=[pytest.mark.thorough] if "--master" in line else []) for line in COMMANDS],
-)
-def test_each_command_runs(folder, command):
-    done = folder.consistent(*shlex.split(command)[1:])
-
-    assert done.returncode == 0, done.stderr
-    if "--json" in command:
-        assert json.loads(done.stdout)["streams"] == 3
-
-
-def test_there_are_commands_and_a_program():
-    assert {command.split()[1] for command in COMMANDS} == {"window", "stats", "check"}
-    assert len(PROGRAMS) == 1
-
-
-def test_the_program_runs(folder, capsys):
-    with folder.at_work():
-        exec(PROGRAMS[0], {})
-
-    assert "each duplicate is recognised" in capsys.readouterr().out
+from tests.docs.pages import text
 
 
 def test_the_shares_are_those_of_the_code():

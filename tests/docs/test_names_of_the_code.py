@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import typer.main
 
+from benchmarks.__main__ import BENCHMARKS
 from runtime.cli.application import application
 from tests.docs.pages import (
     PACKAGES,
@@ -31,6 +32,9 @@ _SUFFIXES = ("cfg", "db", "jsonl", "md", "parquet", "py", "svg", "tla", "toml")
 _OTHERS = ("Path", "TableServiceClient")
 """Classes of others that pages mention."""
 
+TODAY = [page for page in PAGES if not page.startswith(("CHANGELOG", "docs/decisions/0"))]
+"""The pages that tell how things are, not how they became so."""
+
 _SHOWN = re.compile(r"<!-- file: (\S+) -->")
 _FOLDERS = {path.name for path in ROOT.iterdir() if path.is_dir()}
 
@@ -38,7 +42,7 @@ _FOLDERS = {path.name for path in ROOT.iterdir() if path.is_dir()}
 def missing(page: str) -> list[str]:
     """Return the paths and files that a page mentions and that are not there, nor shown by it or by the README."""
     shown = set(_SHOWN.findall(text(page) + text("README.md")))
-    found = [path for name in (*PACKAGES, "docs") for path in (ROOT / name).rglob("*.*")]
+    found = [path for name in (*PACKAGES, "docs", "scripts") for path in (ROOT / name).rglob("*.*")]
     files = [f"/{path.relative_to(ROOT)}" for path in (*found, *ROOT.glob("*.py"))]
     return [
         span
@@ -68,7 +72,7 @@ def _is_known(found: re.Match[str]) -> bool:
     return found[0].split(".")[1] in classes()[owner]
 
 
-@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize("page", TODAY)
 def test_each_path_exists(page):
     assert missing(page) == []
 
@@ -149,9 +153,10 @@ def _whole_command() -> Any:
     return typer.main.get_command(application)
 
 
-@pytest.mark.parametrize("page", PAGES)
-def test_each_target_of_make_exists(page):
+@pytest.mark.parametrize("page", TODAY)
+def test_each_target_of_make_and_each_benchmark_exists(page):
     targets = set(re.findall(r"^([a-z-]+):", text("Makefile"), re.MULTILINE))
     code = "\n".join([*spans(page), *(code for _, code in blocks(page))])
 
     assert set(re.findall(r"^make ([a-z-]+)", code, re.MULTILINE)) <= targets
+    assert set(re.findall(r"^python -m benchmarks (\w+)", code, re.MULTILINE)) <= BENCHMARKS.keys()

@@ -8,8 +8,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from handlers.lint import RULES
 from tests.unit.handlers.lint.corpus_check import handlers, marks
 
@@ -17,8 +15,6 @@ ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "determinism.md").read_text()
 HOOKS = (ROOT / ".pre-commit-hooks.yaml").read_text()
 FOLDERS = ["bad", "good", "unseen"]
-_FILE = re.compile(r"<!-- file: (\S+) -->\n```\w*\n(.*?)```", re.DOTALL)
-_CHECKED = re.compile(r"<!-- lint exits with (\d) -->\n```\n(.*?)```", re.DOTALL)
 
 
 def counted(kind: str, folder: str) -> int:
@@ -36,15 +32,6 @@ def consistent(folder: Path, command: str) -> subprocess.CompletedProcess[str]:
         text=True,
         check=False,
     )
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Give a folder with the files that the page shows."""
-    folder = tmp_path_factory.mktemp("determinism")
-    for name, text in _FILE.findall(PAGE):
-        (folder / name).write_text(text)
-    return folder
 
 
 def test_its_table_lists_every_rule_as_it_is():
@@ -73,16 +60,6 @@ def test_each_known_miss_and_false_alarm_is_told():
     for folder in FOLDERS:
         for mark in [*marks(folder, "miss"), *marks(folder, "false")]:
             assert f"| `{folder}/{mark.file}:{mark.line}` | {mark.kind} | {mark.code} | {mark.why} |" in PAGE
-
-
-def test_its_commands_find_what_it_says(folder):
-    checked = _CHECKED.findall(PAGE)
-    assert len(checked) >= 2
-    for code, block in checked:
-        command, *shown = block.splitlines()
-        done = consistent(folder, command.removeprefix("$ "))
-        assert (done.returncode, done.stderr) == (int(code), "")
-        assert done.stdout.splitlines() == shown
 
 
 def test_the_hook_that_it_names_is_there_and_calls_the_command():

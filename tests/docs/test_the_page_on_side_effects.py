@@ -1,9 +1,8 @@
-"""What docs/side-effects.md shows is run as it stands, and its figures are those of the code."""
+"""The figures of docs/side-effects.md are those of the code."""
 
 from __future__ import annotations
 
 import re
-from collections import Counter
 
 import pytest
 from typer.testing import CliRunner
@@ -13,7 +12,7 @@ from benchmarks.side_effects.counting import drivers
 from handlers.documents import MAX_BYTES, MAX_DOCUMENTS
 from runtime.storage import limits
 from tests.docs.pages import text
-from tests.docs.pasting import beside_the_project, marked, paste, statuses, write_files
+from tests.docs.pasting import beside_the_project, paste, write_files
 
 PAGE = text("docs/side-effects.md")
 SOURCE = text("samples/invoices/invoices.py")
@@ -27,27 +26,6 @@ def test_its_programs_run(tmp_path):
     announced = "application/pdf True"
     lines = [announced, "processed", announced, "duplicate", "0 attempts had died", "Shipped True"]
     assert printed.splitlines() == lines
-
-
-@pytest.mark.thorough
-@pytest.mark.timeout(1200)
-def test_its_commands_run(tmp_path):
-    write_files("docs/side-effects.md", tmp_path)
-
-    batch, stream, forget = marked("docs/side-effects.md", "run")
-
-    assert "Nothing was left behind." in paste(batch, tmp_path, beside_the_project())
-    assert invoices(tmp_path) == {"Ada": 2, "Bob": 1}
-    assert "InvoiceIssued" in paste(stream, tmp_path, beside_the_project())
-    assert statuses(tmp_path / "streamed") == ["duplicate", "processed"]
-    assert invoices(tmp_path) == {"Ada": 2, "Bob": 2}
-    paste(forget, tmp_path, beside_the_project())
-    assert invoices(tmp_path) == {"Bob": 2}
-
-
-def invoices(folder):
-    """Return how many documents each customer has."""
-    return Counter(path.parent.name for path in (folder / "documents").rglob("*invoice.pdf"))
 
 
 def test_its_handler_is_that_of_the_sample():

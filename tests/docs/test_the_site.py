@@ -6,11 +6,12 @@ import re
 
 import pytest
 
+from scripts.reference.pages import PAGES as REFERENCE
 from scripts.site_drawings import with_tables
 from scripts.site_pages import PLACES, site_links
 from tests.docs.pages import PAGES, text
 
-GENERATED = {"reference/python.md"}
+GENERATED = {f"reference/{name}" for name in REFERENCE}
 """What is written for the site alone."""
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from configparser import ConfigParser
 from xml.etree import ElementTree as ET
 
 import pytest
@@ -21,7 +20,6 @@ from tests.unit.runtime.tables import memory_table
 README = text("README.md")
 PICTURE = ROOT / "docs" / "overview.svg"
 SVG = "{http://www.w3.org/2000/svg}"
-WORDS_IN_A_MINUTE = 300
 CORES = 2
 
 
@@ -95,33 +93,12 @@ def test_its_picture_of_orders_names_the_messages_of_the_sample():
     assert [each.__name__ for each in types if each.__name__ not in drawn] == []
 
 
-def test_it_is_read_in_five_minutes():
-    prose = re.sub(r"```.*?```|<!--.*?-->|\]\([^)]*\)", " ", README, flags=re.DOTALL)
-
-    assert len(re.findall(r"[A-Za-z]\S*", prose)) <= 5 * WORDS_IN_A_MINUTE
-
-
-def test_its_two_commands_come_before_anything_else():
-    headings = re.findall(r"^## (.*)$", README, re.MULTILINE)
-
-    assert headings[0] == "Two commands"
-
-
 def test_each_of_its_six_comparisons_says_where_it_can_be_checked():
     table = README.partition("## Compared with what you may have in mind")[2].partition("## ")[0]
     rows = [line for line in table.splitlines() if line.startswith("| ")][1:]
 
     assert len(rows) == 6
     assert all("](https://" in row.split(" | ")[0] for row in rows)
-
-
-def test_its_extras_are_those_of_the_package():
-    config = ConfigParser()
-    config.read(ROOT / "setup.cfg")
-    named = re.findall(r"`\[(\w+)\]`", README)
-    (installed,) = re.findall(r'pip install ".*\[(.*)\]"', README)
-
-    assert {*named, *installed.split(",")} <= set(config["options.extras_require"])
 
 
 def test_its_figures_are_those_of_the_code_and_of_the_benchmarks():

@@ -1,0 +1,57 @@
+"""The pages of the reference. They are made from the code whenever the site is built, and are not committed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from scripts.reference import commands_page, handlers_page, outcomes_page, settings_page
+
+_INDEX = """\
+# Reference
+
+What there is, made from the code when this site was built.
+
+| page | what it lists |
+|---|---|
+| [Handlers](handlers.md) | types of fields of messages and states, what `by` takes, the context, what can be captured |
+| [Commands](commands.md) | every command with its options |
+| [Outcomes](outcomes.md) | the columns of outcomes and outputs |
+| [Settings](settings.md) | environment variables, files, Spark's settings |
+| [Python API](python.md) | public names, with their docstrings |
+
+Elsewhere are:
+
+- the [columns of a log](../operations.md#the-log), [statuses and reasons](../operations.md#statuses-and-reasons), and
+  [exit codes](../operations.md#the-command-line);
+- the [urls of stores](../event-store.md#urls);
+- the [rules of the linter](../determinism.md#the-rules);
+- the [extras](../installation.md) of the package.
+"""
+_PYTHON = """\
+# Python API
+
+What is public, module by module, with its docstrings. What is not listed here may change in any version. The pages
+[Determinism](../determinism.md), [Testing handlers](../testing.md), [Operations](../operations.md) and
+[The event store](../event-store.md) show how it is used.
+"""
+_MODULES = (
+    "handlers",
+    "handlers.testing",
+    "handlers.guard",
+    "runtime",
+    "runtime.delivery",
+    "runtime.spark",
+    "runtime.tables",
+    "eventstore",
+    "eventstore.blocking",
+)
+
+PAGES: Mapping[str, Callable[[], str]] = {
+    "index.md": lambda: _INDEX,
+    "handlers.md": handlers_page.write,
+    "commands.md": commands_page.write,
+    "outcomes.md": outcomes_page.write,
+    "settings.md": settings_page.write,
+    # mkdocstrings puts names, signatures and docstrings there.
+    "python.md": lambda: _PYTHON + "".join(f"\n## {module}\n\n::: {module}\n" for module in _MODULES),
+}

@@ -1,0 +1,209 @@
+"""Every command and every program of README and docs/ runs as it stands, and prints what the page tells."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyarrow import parquet
+
+from eventstore import connect, drive
+from runtime import Envelope, Output, Processor
+from runtime.cli.apps import load_app
+from tests.docs.pages import PAGES
+from tests.docs.pasting import beside_the_project, paste, statuses
+from tests.docs.running import Reader, follow, write_files
+from tests.plugins.spark import Workplace
+from tests.support.done_batches import games, make_batch, outcome, output
+from tests.unit.cli.stores import on_store, play
+
+OTHERS = {"docs/event-store.md"}
+"""The page whose programs tests/unit/eventstore/test_the_documentation.py runs, without Spark."""
+
+QUICK = {"README.md", "docs/delivery.md", "docs/determinism.md", "docs/tables.md"}
+
+
+def played(place: Workplace) -> None:
+    """Play games on the table that a page names."""
+    on_store(f"sqlite:///{place.path}/store.db", play)
+
+
+def raffled(place: Workplace) -> None:
+    """Play games, and the raffle of the README message by message."""
+    played(place)
+    write_files("README.md", place.path)
+    (place.path / "outcomes").mkdir()
+
+    async def publish(_: Output) -> None: ...
+
+    async def enter() -> None:
+        async with connect(f"sqlite:///{place.path}/raffle.db") as store:
+            processor = Processor(load_app("raffle:app"), await store.table("raffle"), publish)
+            for line in (place.path / "raffle.jsonl").read_text().splitlines():
+                row = json.loads(line)
+                body = json.dumps(row["body"])
+                await processor.process(
+                    Envelope.of(row["message_id"], row["type"], body, sequence=row["sequence"])
+                )
+
+    with place.at_work():
+        drive(enter())
+
+
+def won(place: Workplace) -> None:
+    """Publish what a raffle has won."""
+    winners = [
+        outcome(name, output(f"to-{name}", 1, "Won", json.dumps({"name": name})))
+        for name in ("Ada", "Grace", "Zo\u00eb")
+    ]
+    make_batch(f"sqlite:///{place.path}/raffle.db", place.path / "outcomes", [winners])
+
+
+def batch(place: Workplace) -> None:
+    """Publish a batch of games."""
+    with place.at_work():
+        make_batch(
+            "sqlite:///store.db", place.path / "outcomes", games(6, 6), batch_id="20260301T120000-3f9a1c"
+        )
+
+
+BEFORE: dict[str, Callable[[Workplace], None]] = {
+    "docs/delivery.md": won,
+    "docs/operations.md": raffled,
+    "docs/publishing.md": batch,
+    "docs/streaming.md": lambda place: (place.path / "incoming").mkdir(),
+    "docs/tables.md": played,
+    "docs/testing.md": lambda place: write_files("README.md", place.path),
+}
+"""What a page takes for granted."""
+
+PRINTED: dict[str, tuple[str, ...]] = {
+    "README.md": (r"published", r"Won"),
+    "docs/algorithms.md": (
+        r"^processed$",
+        r"^0 messages were left unfinished",
+        r"Hit b'Well done!'",
+        r"^Dear customer!\nsent True\nfiltered True",
+        r"Nothing was left unfinished\.",
+        r"0 messages would be forgotten",
+        r"Wrote 440 deliveries with tokens",
+        r"Live tokens: 0",
+    ),
+    "docs/evolution.md": (
+        r"3 of 3 deliveries would no longer give what they gave; 0 match\.",
+        r"No stored version differs: 3 of 3 deliveries match\.",
+        r"3 versions in 2 runs were cut",
+        r"not_kept: Messages whose versions may have been cut",
+        r"No stored version differs: 2 of 4 deliveries match\.",
+    ),
+    "docs/operations.md": (
+        re.escape(json.dumps({"total": 512})),
+        r"^table +180d +- +- +kept +- +- +20",
+        r"^LeaderBoard +30d +1 +- +kept +- +- +20",
+        r"^LeaderBoard spring +- +- +- +- +- +held +20",
+        r"2 streams by that of the table",
+        r"are recognised for certain",
+        r"kept from +1\b",
+        r" of raffle into raffle, with the digest",
+        r"raffle-export/rows-00000\.parquet",
+        r"refuses all messages for spring",
+    ),
+    "docs/publishing.md": (
+        r"is published to sqlite:///",
+        r"is published to post:send",
+        r"There are no dead letters",
+        r"8 slices, of which 8 were sent now, with 36 outputs",
+        r"36 outputs in 8 slices",
+        r"36 outputs in 1 slices",
+    ),
+    "docs/side-effects.md": (
+        r"Nothing was left behind\.",
+        r"InvoiceIssued",
+    ),
+    "docs/streaming.md": (r"shots-0: ", r"shots-1: ", r"handler='LeaderBoard', status='duplicate'"),
+    "docs/tables.md": (r"StartNewRound", r"FireAt"),
+}
+"""What a page makes commands and programs print, as regular expressions."""
+
+
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(page, marks=[] if page in QUICK else [pytest.mark.thorough])
+        for page in PAGES
+        if page not in OTHERS and not page.startswith("docs/decisions")
+    ],
+)
+def test_what_it_shows_runs(workplace: Workplace, page: str):
+    for path in workplace.path.iterdir():
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    BEFORE.get(page, lambda _: None)(workplace)
+    write_files(page, workplace.path)
+    reader = Reader(workplace)
+
+    follow(page, reader)
+
+    missing = [line for line in PRINTED.get(page, ()) if not re.search(line, reader.printed, re.MULTILINE)]
+    assert not missing, f"{missing} in\n{reader.printed}"
+    AFTER.get(page, lambda _: None)(workplace.path)
+
+
+def _pass(folder: Path, tests: str, count: int) -> None:
+    """Run the tests that a page shows."""
+    told = paste(f"python -m pytest -q -p no:cacheprovider {tests}", folder, beside_the_project())
+    assert f"{count} passed" in told
+
+
+def _readme(folder: Path) -> None:
+    """Four versions, one winner, and ten duplicates, as the notebook runs the same log again."""
+    _pass(folder, "test_winner.py", 2)
+    assert statuses(folder / "outcomes") == ["duplicate"] * 10 + ["processed"] * 4
+    outputs = [each for row in _rows(folder / "outcomes") for each in row["outputs"]]
+    assert len({each["message_id"] for each in outputs}) == 1
+
+
+def _testing(folder: Path) -> None:
+    _pass(folder, "test_raffle.py", 5)
+    (letter,) = _rows(folder / "letters")
+    assert letter["reason"] == "handler_error"
+    assert letter["error"] in Path("docs/testing.md").read_text()
+
+
+def _delivery(folder: Path) -> None:
+    assert len((folder / "sent.txt").read_text().splitlines()) == 2
+    results = [row["result"] for row in parquet.read_table(folder / "records").to_pylist()]
+    assert sorted(results) == ["not_sent", "sent", "sent"]
+
+
+def _publishing(folder: Path) -> None:
+    with closing(sqlite3.connect(folder / "published.db")) as file:
+        assert file.execute("SELECT count(*) FROM hits").fetchone() == (24,)
+    with closing(sqlite3.connect(folder / "from-spark.db")) as file:
+        assert file.execute("SELECT count(DISTINCT message_id) FROM Hit").fetchone() == (24,)
+
+
+def _side_effects(folder: Path) -> None:
+    assert {path.parent.name for path in (folder / "documents").rglob("*invoice.pdf")} == {"Bob"}
+
+
+def _rows(folder: Path) -> list[dict[str, Any]]:
+    files = [file for file in sorted(folder.rglob("*.parquet")) if "_staging" not in file.parts]
+    return [row for file in files for row in parquet.ParquetFile(file).read().to_pylist()]
+
+
+AFTER: dict[str, Callable[[Path], None]] = {
+    "README.md": _readme,
+    "docs/delivery.md": _delivery,
+    "docs/publishing.md": _publishing,
+    "docs/side-effects.md": _side_effects,
+    "docs/testing.md": _testing,
+}
+"""What a page leaves behind."""
