@@ -69,11 +69,11 @@ __all__ = [
 ]
 
 _MODULES = {
-    "algorithms.algorithm": ("Publish",),
-    "batches.settings": ("TableSettings",),
-    "messages.envelope": ("Envelope",),
-    "messages.outcome": ("Outcome", "Output", "Reason", "Status"),
-    "processor": ("Processor",),
+    "runtime.algorithms.algorithm": ("Publish",),
+    "runtime.batches.settings": ("TableSettings",),
+    "runtime.messages.envelope": ("Envelope",),
+    "runtime.messages.outcome": ("Outcome", "Output", "Reason", "Status"),
+    "runtime.processor": ("Processor",),
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 
@@ -83,6 +83,6 @@ def __getattr__(name: str) -> Any:  # noqa: ANN401 - any exported value
     if name not in __all__:
         message = f"module {__name__!r} has no attribute {name!r}"
         raise AttributeError(message)
-    value = getattr(import_module(f"{__name__}.{_MODULE_OF.get(name, 'errors')}"), name)
+    value = getattr(import_module(_MODULE_OF.get(name, "runtime.errors")), name)
     globals()[name] = value
     return value

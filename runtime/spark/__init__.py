@@ -56,20 +56,20 @@ __all__ = [
 
 # No module may have the name of something here: once imported, it would stand in its place.
 _MODULES = {
-    "batch": ("Batch", "dead_letters", "outputs", "run_batch"),
-    "publishing": ("PublishTo", "publish"),
-    "redrives": ("letters", "redrive"),
-    "rounds": ("BatchResult",),
-    "schemas": ("OUTCOMES",),
-    "sessions.session": ("build_session",),
-    "sources": ("register_data_sources",),
-    "streaming.query": ("run_stream",),
-    "streaming.source": ("published_outputs",),
-    "truncation": ("truncate",),
-    "verification": ("Verification", "VerifyOptions", "verify"),
+    "runtime.spark.batch": ("Batch", "dead_letters", "outputs", "run_batch"),
+    "runtime.spark.publishing": ("PublishTo", "publish"),
+    "runtime.spark.redrives": ("letters", "redrive"),
+    "runtime.spark.rounds": ("BatchResult",),
+    "runtime.spark.schemas": ("OUTCOMES",),
+    "runtime.spark.sessions.session": ("build_session",),
+    "runtime.spark.sources": ("register_data_sources",),
+    "runtime.spark.streaming.query": ("run_stream",),
+    "runtime.spark.streaming.source": ("published_outputs",),
+    "runtime.spark.truncation": ("truncate",),
+    "runtime.spark.verification": ("Verification", "VerifyOptions", "verify"),
 }
 _MODULE_OF = dict.fromkeys(("BatchOptions", "TablePlace"), "runtime.batch_options")
-_MODULE_OF |= {name: f"{__name__}.{module}" for module, names in _MODULES.items() for name in names}
+_MODULE_OF |= {name: module for module, names in _MODULES.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401 - whatever has the name

@@ -64,7 +64,7 @@ def test_types_limits_and_draws(place, incoming):
 
 async def _draw_key(place: Place) -> bytes | None:
     async with connect(place.store) as store:
-        _, settings = await Numbering(await store.table(place.table), RetryPolicy()).snapshot()
+        _, settings = await Numbering(await store.table(place.table)).snapshot()
         return settings.draw_key
 
 
