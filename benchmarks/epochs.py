@@ -29,9 +29,9 @@ from runtime.batch_options import BatchOptions, TablePlace
 from runtime.file_systems import Folder
 from runtime.spark.rounds import Work
 from runtime.spark.streaming.admission import Admission
-from runtime.spark.streaming.placing import EpochPlaces
-from runtime.spark.workers.connection import Connection
-from runtime.spark.workers.job import FoldJob
+from runtime.spark.streaming.query import EpochPlaces
+from runtime.spark.worker.connection import Connection
+from runtime.spark.worker.job import FoldJob
 from samples.shooting_range import app
 from samples.shooting_range.log import generate
 from tests.faults.streamed import MicroBatchesWithoutSpark

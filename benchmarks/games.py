@@ -16,8 +16,8 @@ import pyarrow as pa
 
 from benchmarks.shooting import HANDLER, Delivery
 from runtime.clock import to_microseconds
+from samples.shooting_range.handlers import POSITIONS
 from samples.shooting_range.log import BEGIN
-from samples.shooting_range.shooting_range import POSITIONS
 
 ROWS_IN_A_BATCH = 4096
 """As many as Spark gives to a worker at once."""

@@ -19,9 +19,9 @@ import typer
 from eventstore import connect, drive
 from handlers import App
 from handlers.guard import guarded
-from runtime.algorithms.state_based.process import StateBased
-from runtime.batches.context import BatchContext
+from runtime.algorithms.state_based.algorithm import StateBased
 from runtime.clock import system_clock
+from runtime.ledger.batch import BatchContext
 from runtime.messages.envelope import Envelope
 from runtime.messages.outcome import Status
 from runtime.messages.parsing import prepare

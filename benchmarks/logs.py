@@ -16,8 +16,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from benchmarks.shooting import Delivery, States, final_states
+from samples.shooting_range import handlers as shooting_range
 from samples.shooting_range import log as generator
-from samples.shooting_range import shooting_range
 
 CACHE = Path(__file__).parent / ".cache"
 _FILES = 4

@@ -28,22 +28,19 @@ from benchmarks.games import by_game, routed_batches
 from benchmarks.logs import Log, open_log
 from benchmarks.shooting import HANDLER, TABLE, decode, handle, initial_state
 from eventstore import connect, drive
+from runtime.algorithms.state_based.algorithm import StateBased
 from runtime.algorithms.state_based.decide import Decider
-from runtime.algorithms.state_based.process import StateBased
-from runtime.batches.context import BatchContext
-from runtime.batches.open_batches import OpenBatches
-from runtime.batches.seen import NOTHING
 from runtime.clock import system_clock
-from runtime.messages.outcomes import Outcomes
+from runtime.ledger.batch import NOTHING, BatchContext, OpenBatches
+from runtime.messages.outcome import Outcomes
 from runtime.messages.parsing import prepare_all
 from runtime.retries import RetryPolicy
 from runtime.spark import build_session
 from runtime.spark.logs import read
 from runtime.spark.logs.normalise import normalise
 from runtime.spark.logs.route import route
-from runtime.spark.workers.deliveries import groups
-from runtime.spark.workers.job import FoldJob
-from runtime.spark.workers.outcomes import to_arrow
+from runtime.spark.worker.job import FoldJob, groups
+from runtime.spark.worker.outcomes import to_arrow
 from samples.shooting_range import app
 
 PER_STREAM = 50

@@ -56,7 +56,7 @@ def plain(log: str, folder: str) -> Seconds:
 def ours(log: str, folder: str) -> Seconds:
     """Start as `consistent run` does with a small log."""
     watch = _Watch()
-    from runtime.cli.short_lives import settings_for  # noqa: PLC0415 - what is measured
+    from runtime.cli.sessions import settings_for  # noqa: PLC0415 - what is measured
     from runtime.spark import build_session, run_batch  # noqa: PLC0415
     from samples.shooting_range import app  # noqa: PLC0415 - as above
 

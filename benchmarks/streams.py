@@ -29,10 +29,8 @@ from benchmarks.tables import processor_time
 from eventstore import InterceptedTable
 from runtime.batch_options import TablePlace
 from runtime.spark import build_session, run_batch
-from runtime.spark.streaming.micro_batches import MicroBatches
-from runtime.spark.streaming.query import Stream
-from runtime.spark.streaming.source import open_source
-from runtime.spark.workers.connection import open_table
+from runtime.spark.streaming.query import MicroBatches, Stream, open_source
+from runtime.spark.worker.connection import open_table
 from samples.shooting_range import app
 from samples.shooting_range.log import generate
 

@@ -25,16 +25,15 @@ from benchmarks.guard import PER_STREAM, game_of
 from benchmarks.marks import check_marks, put_parts
 from eventstore import connect, drive
 from handlers import App
-from runtime.algorithms.state_based.process import StateBased
-from runtime.batches.context import BatchContext
+from runtime.algorithms.state_based.algorithm import StateBased
 from runtime.clock import system_clock
+from runtime.ledger.batch import BatchContext
 from runtime.messages.envelope import Envelope
 from runtime.messages.parsing import prepare
 from runtime.retries import RetryPolicy
 from runtime.spark import build_session, register_data_sources
-from runtime.tables.reading import scan
-from runtime.tables.requests import Kind, Request
-from runtime.tables.wanted import Wanted
+from runtime.tables.reader import Kind, Request, scan
+from runtime.tables.streams import Wanted
 from samples.shooting_range import app
 from samples.shooting_range.log import generate
 

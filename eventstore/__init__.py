@@ -12,7 +12,6 @@ The rows are laid out as the C# library Streamstone lays them out. `eventstore.p
 from __future__ import annotations
 
 from eventstore.connect import connect
-from eventstore.driving import drive
 from eventstore.errors import (
     ConcurrencyConflictError,
     DamagedRowError,
@@ -34,15 +33,13 @@ from eventstore.errors import (
     TableNameError,
     TableNotFoundError,
 )
-from eventstore.events import EventData, EventId, RecordedEvent
-from eventstore.includes import Include
-from eventstore.interception import InterceptedTable
-from eventstore.listing import KeyRange, list_streams, split_streams
-from eventstore.partition import Partition
+from eventstore.header import EventData, EventId, Include, Partition, RecordedEvent
+from eventstore.keys import Shard
 from eventstore.port import (
     ANY_ETAG,
     PAGE_SIZE,
     Int64,
+    InterceptedTable,
     Operation,
     Page,
     Properties,
@@ -54,9 +51,9 @@ from eventstore.port import (
     Verb,
     pages,
 )
-from eventstore.results import StreamSlice, StreamWriteResult
-from eventstore.shard import Shard
-from eventstore.stream import Stream
+from eventstore.reading import StreamSlice, StreamWriteResult
+from eventstore.stream import KeyRange, Stream, list_streams, split_streams
+from eventstore.sync import drive
 from eventstore.writing import ExpectedVersion
 
 __all__ = [

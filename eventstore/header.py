@@ -2,14 +2,393 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import TypeGuard
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from enum import Enum
+from typing import TYPE_CHECKING, NoReturn, TypeGuard, TypeVar
+from uuid import UUID
 
 from eventstore.errors import DamagedRowError
-from eventstore.partition import MAX_VERSION
-from eventstore.port import Operation, Properties, Row, Value
-from eventstore.properties import FIRST_VERSION, NO_PROPERTIES, TOMBSTONE, VERSION
-from eventstore.stream_value import StreamT, StreamValue
+from eventstore.limits import CONDITIONAL, check_types
+from eventstore.port import ANY_ETAG, Operation, Properties, Row, Table, Value, Verb
+
+# The properties of an event, a stream or an included row: unchangeable, and without the names that the
+# store needs.
+
+VERSION = "Version"
+FIRST_VERSION = "FirstVersion"
+TOMBSTONE = "Tombstone"
+
+RESERVED_NAMES = frozenset({"PartitionKey", "RowKey", "Timestamp", "ETag", "odata.etag", VERSION})
+"""Names that the store needs itself; no event and no stream can have a property of that name."""
+
+RESERVED_HEADER_NAMES = RESERVED_NAMES | {FIRST_VERSION, TOMBSTONE}
+"""Names that no stream can have a property of."""
+
+
+class FrozenProperties(dict[str, Value]):
+    """A dict that cannot be changed, and therefore hashed; it is pickled, copied and written as JSON like a dict."""
+
+    __slots__ = ()
+
+    def __hash__(self) -> int:  # type: ignore[override]
+        return hash(frozenset(self.items()))
+
+    def __reduce__(self) -> tuple[Callable[..., FrozenProperties], tuple[dict[str, Value]]]:
+        return FrozenProperties, (dict(self),)
+
+    def _refuse(self, *_args: object, **_named: object) -> NoReturn:
+        raise TypeError("Properties cannot be changed: give new ones, {**properties, ...}.")
+
+    if not TYPE_CHECKING:
+        __setitem__ = __delitem__ = __ior__ = _refuse
+        clear = pop = popitem = setdefault = update = _refuse
+
+
+NO_PROPERTIES = FrozenProperties()
+
+
+def frozen_copy(properties: Mapping[str, Value], names: frozenset[str] | None) -> FrozenProperties:
+    """Return the properties of a row with some names, or with None all but its version."""
+    if names is not None:
+        return FrozenProperties({name: value for name, value in properties.items() if name in names})
+    frozen = FrozenProperties(properties)
+    dict.pop(frozen, VERSION, None)  # while no other reference exists
+    return frozen
+
+
+def own_copy(
+    properties: Mapping[str, Value | None], reserved: frozenset[str] = frozenset()
+) -> FrozenProperties:
+    """Return an unchangeable copy without what is None.
+
+    Raises `ValueError` for a reserved name, and `TypeError` for a value that no table holds.
+    """
+    if not reserved.isdisjoint(properties):
+        names = ", ".join(sorted(reserved.intersection(properties)))
+        raise ValueError(f"These property names belong to the store: {names}.")
+    check_types(properties)
+    return FrozenProperties({name: value for name, value in properties.items() if value is not None})
+
+
+def stream_properties(properties: Mapping[str, Value | None]) -> FrozenProperties:
+    """Return a copy of what a caller gives as a stream's properties. Raises `ValueError`."""
+    return own_copy(properties, RESERVED_HEADER_NAMES)
+
+
+# Rows that are changed in the same transaction as a stream.
+#
+# Several changes of one row within one write become one: insert then replace is an insert of the latest
+# data, insert then delete is nothing at all, delete then insert is a replace, and so on. A sequence that
+# could not be carried out one by one is an error.
+
+
+@dataclass(frozen=True, slots=True)
+class Include:
+    """A change of one row that is not the stream's own, in the stream's partition.
+
+    The row key is taken as it is; the prefix of a virtual partition is not added. A replace, merge or delete needs
+    the row's ETag, or `"*"` to do without a condition; after another change of the row in the same write it needs
+    neither. In the result of a write, `etag` is the row's new one, and "" for a deleted row.
+    """
+
+    verb: Verb
+    row_key: str
+    properties: Properties
+    etag: str | None = None
+
+    def __post_init__(self) -> None:
+        if type(self.properties) is not FrozenProperties:
+            object.__setattr__(self, "properties", own_copy(self.properties))
+
+    @classmethod
+    def insert(cls, row_key: str, properties: Mapping[str, Value | None]) -> Include:
+        """Return the insert of a row that must not be there."""
+        return cls(Verb.INSERT, row_key, own_copy(properties))
+
+    @classmethod
+    def replace(
+        cls, row_key: str, properties: Mapping[str, Value | None], etag: str | None = None
+    ) -> Include:
+        """Return the replacement of a row that must be there."""
+        return cls(Verb.REPLACE, row_key, own_copy(properties), _etag(etag))
+
+    @classmethod
+    def merge(cls, row_key: str, properties: Mapping[str, Value | None], etag: str | None = None) -> Include:
+        """Return a change of some properties of a row that must be there."""
+        return cls(Verb.MERGE, row_key, own_copy(properties), _etag(etag))
+
+    @classmethod
+    def delete(cls, row_key: str, etag: str | None = None) -> Include:
+        """Return the deletion of a row that must be there."""
+        return cls(Verb.DELETE, row_key, NO_PROPERTIES, _etag(etag))
+
+    @classmethod
+    def insert_or_merge(cls, row_key: str, properties: Mapping[str, Value | None]) -> Include:
+        """Return a change of some properties of a row, which is made when it is not there."""
+        return cls(Verb.INSERT_OR_MERGE, row_key, own_copy(properties))
+
+    @classmethod
+    def insert_or_replace(cls, row_key: str, properties: Mapping[str, Value | None]) -> Include:
+        """Return the replacement of a row, which is made when it is not there."""
+        return cls(Verb.INSERT_OR_REPLACE, row_key, own_copy(properties))
+
+    def operation(self) -> Operation:
+        """Return the change as an operation of a transaction."""
+        return Operation(self.verb, self.row_key, self.properties, self.etag)
+
+
+class _Amount(Enum):
+    """What the changes of a row amount to when that is no verb."""
+
+    UNTOUCHED = "untouched"
+    UNDONE = "inserted and deleted"
+    REFUSED = "refused"
+
+
+_UNTOUCHED, _UNDONE, _REFUSED = _Amount
+_INSERT, _REPLACE, _MERGE, _DELETE = Verb.INSERT, Verb.REPLACE, Verb.MERGE, Verb.DELETE
+_OR_MERGE, _OR_REPLACE = Verb.INSERT_OR_MERGE, Verb.INSERT_OR_REPLACE
+
+# What a row's changes amount to so far, and what each further one makes of it: the rules for the first
+# change, for the 36 pairs, and for what comes after an insert that was undone. Refused is what could not be
+# carried out step by step, and the deletion of a row that may not exist.
+_FURTHER = (_INSERT, _REPLACE, _MERGE, _DELETE, _OR_MERGE, _OR_REPLACE)
+_CHAINING: dict[Verb | _Amount, tuple[Verb | _Amount, ...]] = {
+    _UNTOUCHED: (_INSERT, _REPLACE, _MERGE, _DELETE, _OR_MERGE, _OR_REPLACE),
+    _INSERT: (_REFUSED, _INSERT, _INSERT, _UNDONE, _INSERT, _INSERT),
+    _REPLACE: (_REFUSED, _REPLACE, _REPLACE, _DELETE, _REPLACE, _REPLACE),
+    _MERGE: (_REFUSED, _REPLACE, _MERGE, _DELETE, _MERGE, _REPLACE),
+    _DELETE: (_REPLACE, _REFUSED, _REFUSED, _REFUSED, _REPLACE, _REPLACE),
+    _OR_MERGE: (_REFUSED, _OR_REPLACE, _OR_MERGE, _REFUSED, _OR_MERGE, _OR_REPLACE),
+    _OR_REPLACE: (_REFUSED, _OR_REPLACE, _OR_REPLACE, _REFUSED, _OR_REPLACE, _OR_REPLACE),
+    _UNDONE: (_INSERT, _REFUSED, _REFUSED, _REFUSED, _INSERT, _INSERT),
+}
+_MERGING = frozenset({_MERGE, _OR_MERGE})
+
+
+def combine(includes: Iterable[Include]) -> tuple[Include, ...]:
+    """Return at most one change for each row, in the order in which the rows first come.
+
+    Raises `ValueError` when the changes of a row cannot follow each other.
+    """
+    changes: dict[str, Include | _Amount] = {}
+    for include in includes:
+        changes[include.row_key] = _follow(changes.get(include.row_key, _UNTOUCHED), include)
+    return tuple([change for change in changes.values() if isinstance(change, Include)])
+
+
+def _follow(so_far: Include | _Amount, further: Include) -> Include | _Amount:
+    before = so_far.verb if isinstance(so_far, Include) else so_far
+    after = _CHAINING[before][_FURTHER.index(further.verb)]
+    if after is _REFUSED:
+        raise ValueError(
+            f"The row {further.row_key!r} has {_words(before)} and cannot have {_words(further.verb)} after it "
+            "in one write."
+        )
+    if isinstance(so_far, Include) and further.etag not in (None, ANY_ETAG, so_far.etag):
+        raise ValueError(f"The row {further.row_key!r} is bound to two ETags in one write.")
+    if not isinstance(after, Verb):
+        return after
+    if not isinstance(so_far, Include):
+        if further.etag is None and after in CONDITIONAL:
+            what = f"The {after.value} of the row {further.row_key!r}"
+            raise ValueError(f"{what} needs the row's ETag, or '*' to do without a condition.")
+        return replace(further, verb=after)
+    kept = so_far.properties if further.verb in _MERGING else {}
+    return replace(so_far, verb=after, properties={**kept, **further.properties})
+
+
+def _words(change: Verb | _Amount) -> str:
+    if change is _UNDONE:
+        return "an insert and a delete"
+    return f"an {change.value}" if change.value[0] in "aeiou" else f"a {change.value}"
+
+
+def _etag(etag: str | None) -> str | None:
+    if etag == "":
+        raise ValueError("An ETag is empty; '*' does without a condition.")
+    return etag
+
+
+# Events as they are given to a stream, and as they are read back.
+
+
+@dataclass(frozen=True, slots=True)
+class EventId:
+    """The id of an event: not empty, and once only in its stream."""
+
+    value: str
+
+    def __post_init__(self) -> None:
+        if not self.value:
+            raise ValueError("An event's id is empty; an event without an id has the id None.")
+
+    def __str__(self) -> str:
+        return self.value
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class EventData:
+    """An event to write: its properties, an id when duplicates are to be refused, and other rows.
+
+    The id costs a row of its own in the transaction. `includes` are rows that are changed together with the
+    event or not at all.
+    """
+
+    properties: Properties
+    id: EventId | None
+    includes: tuple[Include, ...]
+
+    def __init__(
+        self,
+        properties: Mapping[str, Value | None] = NO_PROPERTIES,
+        id: EventId | str | UUID | None = None,  # noqa: A002 - what it is called
+        includes: Iterable[Include] = (),
+    ) -> None:
+        object.__setattr__(self, "properties", own_copy(properties, RESERVED_NAMES))
+        object.__setattr__(self, "id", id if id is None or isinstance(id, EventId) else EventId(str(id)))
+        object.__setattr__(self, "includes", tuple(includes))
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedEvent:
+    """An event in its stream. Versions count from 1, without gaps.
+
+    Events are equal when version and properties are. Beside them: the event's id, in the result of a write and where
+    ids were asked for; the time at which it was written, in what was read, by the clock of the service or else of the
+    machine; and the ETag of its row, which never changes.
+    """
+
+    version: int
+    properties: Properties
+    id: EventId | None = field(default=None, compare=False)
+    time: datetime | None = field(default=None, compare=False)
+    etag: str | None = field(default=None, compare=False)
+
+
+# Where a stream is: a table, a partition key, and a prefix when streams share the partition.
+
+HEADER = "SS-HEAD"
+EVENT = "SS-SE-"
+EVENT_ID = "SS-UID-"
+MAX_VERSION = 9_999_999_999
+SEPARATOR = "|"
+_DIGITS = 10
+
+# A stream is deleted by the beginnings of its row keys: no other stream's rows may begin like them.
+_LIKE_A_STREAM_ROW = re.compile(r"(^|\|)SS-|SS-(HEAD|SE-|UID-)")
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class Partition:
+    """The place of one stream.
+
+    `Partition(table, "orders")` is a partition with one stream. `Partition(table, "orders|7")` and
+    `Partition(table, "orders", "7")` are the same *virtual* partition: one of many streams under the key
+    `orders`, whose rows begin with `7|`. `Partition.exact` takes a key as it is, `|` included.
+
+    A prefix does not begin with `SS-`, as the rows of a stream do.
+    """
+
+    table: Table
+    key: str
+    prefix: str
+
+    def __init__(self, table: Table, key: str, prefix: str | None = None) -> None:
+        if prefix is None:
+            key, separator, prefix = key.partition(SEPARATOR)
+            if separator and not prefix:
+                raise ValueError("The partition's key ends with '|' and has no prefix after it.")
+        elif not prefix:
+            raise ValueError("The partition's prefix is empty.")
+        elif SEPARATOR in key:
+            raise ValueError("The partition's key has a '|' and a prefix is given too: use one of them.")
+        if not key:
+            raise ValueError("The partition's key is empty.")
+        _fill(self, table, key, prefix + SEPARATOR if prefix else "")
+
+    @classmethod
+    def exact(cls, table: Table, key: str, prefix: str = "") -> Partition:
+        """Return the partition with this very key, whose rows begin with this very prefix.
+
+        Streamstone's `Partition(table, "orders", "7")` puts nothing behind the prefix: its rows begin with `7`, and the
+        same place is `Partition.exact(table, "orders", "7")` here.
+        """
+        partition = cls.__new__(cls)
+        _fill(partition, table, key, prefix)
+        return partition
+
+    def __str__(self) -> str:
+        return f"{self.key}{SEPARATOR}{self.prefix.removesuffix(SEPARATOR)}" if self.prefix else self.key
+
+    @property
+    def header(self) -> str:
+        """The row key of the stream's header."""
+        return self.prefix + HEADER
+
+    def event(self, version: int) -> str:
+        """Return the row key of an event."""
+        return f"{self.prefix}{EVENT}{version:010d}"
+
+    def event_id(self, event_id: str) -> str:
+        """Return the row key that marks an event id as used."""
+        return f"{self.prefix}{EVENT_ID}{event_id}"
+
+    def version_of(self, row_key: str) -> int | None:
+        """Return the version of the event in this row, None when it holds no event of the stream."""
+        beginning = self.prefix + EVENT
+        digits = row_key[len(beginning) :]
+        if len(digits) != _DIGITS or not row_key.startswith(beginning) or not digits.isdecimal():
+            return None
+        return int(digits)
+
+
+def _fill(partition: Partition, table: Table, key: str, prefix: str) -> None:
+    if prefix and _LIKE_A_STREAM_ROW.search(prefix):
+        raise ValueError(
+            f"The partition's prefix {prefix!r} is like the row keys of a stream, which begin with 'SS-'."
+        )
+    object.__setattr__(partition, "table", table)
+    object.__setattr__(partition, "key", key)
+    object.__setattr__(partition, "prefix", prefix)
+
+
+# What is known of a stream: the value that each verb takes and gives back, without the verbs.
+#
+# The verbs are in `eventstore.stream`, in a class on top of this one. What carries them out knows only the
+# value, and gives back one of the class that it was given.
+
+
+@dataclass(frozen=True, slots=True)
+class StreamValue:
+    """The place of a stream, and its header as it was read or written; *transient* without an ETag."""
+
+    partition: Partition
+    etag: str | None = None
+    version: int = 0
+    first_version: int = 0
+    """The low watermark: the version of the first event that has not been cut away.
+
+    0 when it is not known, in a value that was restored without it; 1 in a transient one.
+    """
+    properties: Properties | None = None
+    """The stream's own properties, None when they were not read."""
+    partial: bool = False
+    """True when only some of the properties were read; a write keeps the others then."""
+
+    def __post_init__(self) -> None:
+        if self.properties is not None and type(self.properties) is not FrozenProperties:
+            object.__setattr__(self, "properties", stream_properties(self.properties))
+        if self.etag is None and not self.first_version:
+            object.__setattr__(self, "first_version", 1)
+
+
+StreamT = TypeVar("StreamT", bound=StreamValue)
+StreamT_co = TypeVar("StreamT_co", bound=StreamValue, covariant=True)
+
 
 HEADER_NAMES = (VERSION, FIRST_VERSION, TOMBSTONE)
 

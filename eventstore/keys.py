@@ -13,8 +13,27 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
+from hashlib import sha512
 
-from eventstore.errors import InvalidKeyError
+from eventstore.errors import InvalidKeyError, TableNameError
+
+# The names that a table can have, the same for every backend.
+
+_TABLE_NAME = re.compile(r"[A-Za-z][A-Za-z0-9]{2,62}")
+
+
+def table_name(name: str) -> str:
+    """Return the name in lower case: a table's name is the same in any case.
+
+    Raises `TableNameError` for a name that some table service does not take.
+    """
+    if not _TABLE_NAME.fullmatch(name) or name.lower() == "tables":
+        raise TableNameError(
+            f"The table name {name!r} cannot be used: it must be 3 to 63 ASCII letters and digits, "
+            "the first a letter, and not 'tables'."
+        )
+    return name.lower()
+
 
 MAX_KEY_UNITS = 512
 """The longest key that a table can hold, in UTF-16 units, after escaping."""
@@ -78,3 +97,33 @@ def _unescape_character(match: re.Match[str]) -> str:
 
 def _shown(key: str) -> str:
     return ascii(key) if len(key) <= _SHOWN else ascii(key[:_SHOWN]) + "..."
+
+
+# Spreading keys over a fixed number of shards.
+
+_MULTIPLIER = 2862933555777941757
+_MASK_64 = 2**64 - 1
+
+
+class Shard:
+    """The jump consistent hash of Lamping and Veach: one more shard moves as few keys as possible."""
+
+    @staticmethod
+    def resolve(key: str | bytes | int, total: int) -> int:
+        """Return the shard of a key, from 0 to `total` - 1; the same in every process.
+
+        Text is hashed as UTF-16, bytes as they are; an integer is used as the hash, modulo 2**64.
+        """
+        if total < 1:
+            raise ValueError(f"There must be at least one shard, not {total}.")
+        if isinstance(key, str):
+            key = key.encode("utf-16-le", "surrogatepass")
+        if isinstance(key, bytes):
+            key = int.from_bytes(sha512(key).digest()[-8:], "little")
+        state = key & _MASK_64
+        shard, following = -1, 0
+        while following < total:
+            shard = following
+            state = (state * _MULTIPLIER + 1) & _MASK_64
+            following = int((shard + 1) * ((1 << 31) / ((state >> 33) + 1)))
+        return shard

@@ -35,8 +35,8 @@ _ROW_BYTES = 4
 _PROPERTY_BYTES = 8
 _KEY_BYTES = 4  # a character has up to two UTF-16 units
 
-# What is sent is at most six times the size of the rows, plus what stands around them: a transaction whose rows have
-# less than this cannot be too large, and its characters need not be counted.
+# What is sent is at most six times the size of the rows, plus what stands around them: a transaction whose
+# rows have less than this cannot be too large, and its characters need not be counted.
 SURELY_SMALL_BYTES = (MAX_TRANSACTION_BYTES - MAX_OPERATIONS * 1000) // 6
 
 AROUND_ALL_BYTES = 150

@@ -10,12 +10,15 @@ Property types: `str`, `bool`, `int` (32 bits), `Int64`, `float`, `datetime` (UT
 
 from __future__ import annotations
 
+import random
+import time
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import Enum
 from types import TracebackType
-from typing import Literal, Protocol, Self, runtime_checkable
+from typing import Literal, Protocol, Self, TypeVar, runtime_checkable
 from uuid import UUID
 
 ANY_ETAG = "*"
@@ -264,3 +267,131 @@ class Store(Protocol):
         traceback: TracebackType | None,
     ) -> None:
         await self.close()
+
+
+# Exponential backoff with jitter, after a conflict.
+#
+# Without it, writers that collided once collide again.
+
+FIRST_SECONDS = 0.005
+LONGEST_SECONDS = 2.0
+LONGEST_BLOCKING_SECONDS = 0.05
+"""Writers of one machine need less, and nothing else happens in their thread meanwhile."""
+
+Sleep = Callable[[float], Awaitable[None]]
+
+
+async def pause(table: Table, failures: int) -> None:
+    """Wait after so many failures in a row on a table: asleep in the event loop, if its calls need one."""
+    longest = LONGEST_SECONDS if table.scope == "network" else LONGEST_BLOCKING_SECONDS
+    await sleep_beside(table)(pause_seconds(failures, FIRST_SECONDS, longest))
+
+
+def pause_seconds(failures: int, first: float, longest: float) -> float:
+    """Return how long to wait after so many failures: from the upper half of what doubles from `first` to `longest`."""
+    most = min(longest, first * 2 ** (failures - 1))
+    return random.uniform(most / 2, most)  # noqa: S311 - no secret
+
+
+def sleep_beside(*tables: Table) -> Sleep:
+    """Return how to sleep in work on these tables: other tasks go on if one of them is on the network."""
+    if any(table.scope == "network" for table in tables):
+        from asyncio import sleep  # noqa: PLC0415 - scripts without an event loop do without it
+
+        return sleep
+    return _blocking_sleep
+
+
+async def _blocking_sleep(seconds: float) -> None:
+    time.sleep(seconds)  # noqa: ASYNC251 - a coroutine on such tables never suspends, and may have no event loop
+
+
+# Watching, and disturbing, the calls of a table.
+#
+# A hook runs before or after each call and may raise: before, the call does not take place; after, it took
+# effect and its answer is lost. A hook that returns an awaitable is awaited, so it can write to the table in
+# the middle of someone else's read. Without hooks the calls are only counted.
+
+Before = Callable[[str, str, int], Awaitable[None] | None]
+"""Called with the call's name, its partition key ("" when it has none) and its number, from 1."""
+
+After = Callable[[str, str, int, object], Awaitable[None] | None]
+"""Called with the same, and the result."""
+
+T = TypeVar("T")
+
+
+class InterceptedTable(Table):
+    """A table that counts its calls and runs a hook before and after each of them."""
+
+    scope: Scope
+
+    def __init__(self, table: Table, before: Before | None = None, after: After | None = None) -> None:
+        self.scope = table.scope
+        self.name, self.store_url = place_of(table)
+        self.counts: Counter[str] = Counter()
+        self._table = table
+        self._before = before
+        self._after = after
+
+    @property
+    def calls(self) -> int:
+        """The number of calls so far; each is one request to a table service."""
+        return self.counts.total()
+
+    async def get(self, partition_key: str, row_key: str) -> Row | None:
+        return await self._call("get", partition_key, lambda: self._table.get(partition_key, row_key))
+
+    async def query(
+        self,
+        partition_key: str,
+        first: str,
+        last: str,
+        *,
+        select: Sequence[str] | None = None,
+        continuation: str | None = None,
+    ) -> Page:
+        return await self._call(
+            "query",
+            partition_key,
+            lambda: self._table.query(partition_key, first, last, select=select, continuation=continuation),
+        )
+
+    async def scan(
+        self,
+        row_key: str | None,
+        first: str = "",
+        last: str | None = None,
+        *,
+        select: Sequence[str] | None = None,
+        continuation: str | None = None,
+    ) -> Page:
+        return await self._call(
+            "scan",
+            "",
+            lambda: self._table.scan(row_key, first, last, select=select, continuation=continuation),
+        )
+
+    async def transact(self, partition_key: str, operations: Sequence[Operation]) -> tuple[str, ...]:
+        return await self._call(
+            "transact", partition_key, lambda: self._table.transact(partition_key, operations)
+        )
+
+    async def barrier(self) -> None:
+        await self._call("barrier", "", self._table.barrier)
+
+    async def _call(self, name: str, partition_key: str, call: Callable[[], Awaitable[T]]) -> T:
+        self.counts[name] += 1
+        if not (self._before or self._after):
+            return await call()
+        number = self.calls
+        if self._before:
+            waiting = self._before(name, partition_key, number)
+            if waiting is not None:
+                await waiting
+        result = await call()
+        if self._after:
+            waiting = self._after(name, partition_key, number, result)
+            if waiting is not None:
+                await waiting
+        return result

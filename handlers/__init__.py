@@ -10,8 +10,7 @@ A handler is a class of pure methods, (state, message, context) -> next state:
 """
 
 from handlers.app import App
-from handlers.context import Context, Published
-from handlers.documents import DocumentReference
+from handlers.context import Context, DocumentReference, Published
 from handlers.errors import (
     AppError,
     CaptureError,
@@ -25,8 +24,7 @@ from handlers.errors import (
     SpecError,
 )
 from handlers.handler import Handler, handles
-from handlers.message import Message
-from handlers.state import State
+from handlers.message import Message, State
 
 __all__ = [
     "App",

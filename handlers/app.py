@@ -8,14 +8,11 @@ from typing import Any, TypeVar, get_args
 
 from pydantic import ValidationError
 
+from handlers.codec import check_model
 from handlers.context import Context
 from handlers.errors import AppError, CodecError
-from handlers.fields import check_model
-from handlers.handler import Handler, handler_name, mark_of
-from handlers.message import Message, message_aliases, message_name
-from handlers.route import Method, Route, business_id_of, message_type_of
-from handlers.state import State
-from handlers.state_codec import StateCodec
+from handlers.handler import Handler, Method, Route, business_id_of, handler_name, mark_of, message_type_of
+from handlers.message import Message, State, StateCodec, message_aliases, message_name
 
 T = TypeVar("T")
 

@@ -6,15 +6,289 @@ bytes gets the same. Two states are equal when their bytes are.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Generic, TypeVar
+import types
+from collections.abc import Callable, Iterator, Mapping
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from enum import Enum
+from operator import contains, is_
+from types import NoneType
+from typing import Annotated, Any, Generic, Literal, TypeGuard, TypeVar, Union, get_args, get_origin
+from uuid import UUID
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+import msgpack
+from pydantic import AliasChoices, BaseModel, ConfigDict, ValidationError
+from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails, PydanticSerializationError, to_json
 
-from handlers.errors import CodecError
-from handlers.fields import holds_frozenset
-from handlers.plain import find_plain
+from handlers.errors import AppError, CodecError
+
+# The types that a field of a message or state may have: immutable ones, all the way down.
+#
+# A frozen model with a list in it can still be mutated through the list, and a replay would then get
+# another input than the first run did.
+
+SCALARS = (str, int, float, bool, bytes, UUID, datetime, date, time, timedelta, Decimal, type(None))
+_ALLOWED = (
+    "str, int, float, bool, bytes, UUID, datetime, date, time, timedelta, Decimal, enums, Literal, None, "
+    "tuple[...], frozenset[...] and frozen models"
+)
+PURE_FACTORIES = (tuple, frozenset, str, int, float, bool, bytes, Decimal, timedelta)
+INSTEAD = {
+    list: "tuple[..., ...]",
+    set: "frozenset[...]",
+    dict: "a tuple of frozen models",
+    bytearray: "bytes",
+}
+
+
+def check_model(model_type: type[BaseModel]) -> None:
+    """Raise `AppError` when an instance of the model could be mutated, or hold data that is not stored."""
+    for model in _models(model_type, set()):
+        _check_complete(model)
+        _check_settings(model)
+        for name, field in model.model_fields.items():
+            where = f"{model.__name__}.{name}"
+            _check_type(field.annotation, where)
+            _check_storage(model, name, field, where)
+    check_defaults(model_type)
+
+
+def check_defaults(model_type: type[BaseModel]) -> None:
+    """Raise `AppError` when a field of the model has a default_factory that may be nondeterministic."""
+    for model in _models(model_type, set()):
+        for name, field in model.model_fields.items():
+            factory = field.default_factory
+            if factory is None or factory in PURE_FACTORIES:
+                continue
+            if isinstance(factory, type) and issubclass(factory, BaseModel):
+                continue
+            raise AppError(
+                f"{model.__name__}.{name} has a default_factory, which may return another value in a replay: give it a "
+                f"default, or let the handler set it, for example with context.new_guid()."
+            )
+
+
+def holds_frozenset(model_type: type[BaseModel]) -> bool:
+    """Return whether there is a set anywhere in the model: its order differs between processes."""
+    return any(
+        frozenset in (part, get_origin(part))
+        for model in _models(model_type, set())
+        for field in model.model_fields.values()
+        for part in _parts(field.annotation)
+    )
+
+
+def _check_complete(model: type[BaseModel]) -> None:
+    if not model.__pydantic_complete__ and not model.model_rebuild(raise_errors=False):
+        raise AppError(
+            f"{model.__name__} has an annotation that cannot be resolved: import its type at run time, not under "
+            f"TYPE_CHECKING."
+        )
+
+
+def _check_settings(model: type[BaseModel]) -> None:
+    name = model.__name__
+    if not model.model_config.get("frozen"):
+        raise AppError(f"{name} is not frozen: set model_config = ConfigDict(frozen=True).")
+    if model.model_config.get("extra") == "allow":
+        raise AppError(f"{name} allows extra fields: declare each field, so that its type is known.")
+    if model.__private_attributes__:
+        private = ", ".join(sorted(model.__private_attributes__))
+        raise AppError(f"{name} has the private attribute {private}, which is not stored: make it a field.")
+    if model.model_computed_fields:
+        computed = ", ".join(sorted(model.model_computed_fields))
+        raise AppError(
+            f"{name} has the computed field {computed}, which is stored and never read: make it a plain property."
+        )
+
+
+def _check_type(annotation: Any, where: str) -> None:  # noqa: ANN401 - a type expression
+    for part in _parts(annotation):
+        if not _is_allowed(part):
+            shown = getattr(part, "__name__", None) or str(part)
+            instead = INSTEAD.get(get_origin(part) or part)
+            hint = f"use {instead}" if instead else f"allowed are {_ALLOWED}"
+            raise AppError(f"{where} is of type {shown}, which is mutable or not supported: {hint}.")
+
+
+def _check_storage(model: type[BaseModel], name: str, field: FieldInfo, where: str) -> None:
+    if field.exclude:
+        raise AppError(f"{where} is excluded, so it would not be stored: remove exclude.")
+    written = field.serialization_alias or name
+    if written not in _names_read(model, name, field):
+        raise AppError(
+            f"{where} is stored as {written!r} and read by another name: give it one alias for both."
+        )
+    config = model.model_config
+    if bytes in _parts(field.annotation) and not (
+        config.get("ser_json_bytes") == config.get("val_json_bytes") == "base64"
+    ):
+        raise AppError(
+            f"{where} is bytes: add ser_json_bytes='base64' and val_json_bytes='base64' to its model_config."
+        )
+
+
+def _names_read(model: type[BaseModel], name: str, field: FieldInfo) -> set[object]:
+    alias = field.validation_alias
+    names: set[object] = set(alias.choices) if isinstance(alias, AliasChoices) else {alias or name}
+    by_name = model.model_config.get("populate_by_name") or model.model_config.get("validate_by_name")
+    return names | {name} if by_name else names
+
+
+def _is_allowed(part: Any) -> bool:  # noqa: ANN401 - a type expression
+    origin = get_origin(part)
+    if origin in (tuple, frozenset):
+        return bool(get_args(part)) or part == tuple[()]
+    if origin in (Literal, Union, types.UnionType, Annotated):
+        return True
+    return part in SCALARS or (isinstance(part, type) and issubclass(part, Enum | BaseModel))
+
+
+def _parts(annotation: Any) -> Iterator[Any]:  # noqa: ANN401 - a type expression
+    """Yield a type expression and those inside it, aliases and new types resolved."""
+    annotation = resolve_alias(annotation)
+    if get_origin(annotation) is Annotated:
+        yield from _parts(get_args(annotation)[0])
+        return
+    yield annotation
+    if get_origin(annotation) is Literal:
+        return
+    for inner in get_args(annotation):
+        if inner is not Ellipsis:
+            yield from _parts(inner)
+
+
+def resolve_alias(annotation: Any) -> Any:  # noqa: ANN401 - a type expression
+    """Resolve `NewType` and `type X = ...` to the types that they name."""
+    while True:
+        if hasattr(annotation, "__supertype__"):
+            annotation = annotation.__supertype__
+        elif type(annotation).__name__ == "TypeAliasType":
+            annotation = annotation.__value__
+        else:
+            return annotation
+
+
+def _models(model_type: type[BaseModel], seen: set[type[BaseModel]]) -> Iterator[type[BaseModel]]:
+    if model_type in seen:
+        return
+    seen.add(model_type)
+    yield model_type
+    for field in model_type.model_fields.values():
+        for part in _parts(field.annotation):
+            if isinstance(part, type) and get_origin(part) is None and issubclass(part, BaseModel):
+                yield from _models(part, seen)
+
+
+# Plain models: flat ones of exact scalars, which the codec reads back as the very values that were written.
+#
+# A state that a handler returns is encoded, decoded, and encoded once more, so that the next handler gets
+# what a replay will read, whatever validators and serializers the model has. For a plain model all of that
+# gives the same values and the same bytes, so it can be left out. Plain is decided by what pydantic has
+# made of the class, its core schema, from a list of what is known to be harmless: whatever is not on the
+# list makes a model not plain.
+
+_SCALARS: Mapping[str, type] = {"bool": bool, "float": float, "int": int, "str": str}
+_HARMLESS_CONFIG = {
+    "extra_fields_behavior",
+    "hide_input_in_errors",
+    "ser_json_bytes",
+    "ser_json_inf_nan",
+    "title",
+    "val_json_bytes",
+}
+_HARMLESS = {"type", "cls", "config", "custom_init", "metadata", "ref", "root_model", "schema"}
+_MAX_BYTES_WITH_INTEGERS = 4000
+"""In a longer text an integer may have more than the 4,300 digits that pydantic reads."""
+_MAX_REMEMBERED = 1000
+
+
+class Plain:
+    """What makes an instance of a plain model one that needs no second look."""
+
+    __slots__ = ("_fields", "_max_bytes", "_names", "_shapes", "_types")
+
+    def __init__(self, types: Mapping[str, frozenset[type]]) -> None:
+        self._names = tuple(types)
+        self._fields = set(types)
+        self._types = list(types.values())
+        self._shapes: set[tuple[object, ...]] = set()
+        has_integers = any(int in kinds for kinds in types.values())
+        self._max_bytes = _MAX_BYTES_WITH_INTEGERS if has_integers else None
+
+    def survives(self, model: BaseModel, encoded: bytes) -> bool:
+        """Return whether decoding the encoded model gives an equal one, whose encoding gives the same bytes.
+
+        That is so when it has all its fields, in order and marked as set, and each value has exactly a type of its
+        field: what a scalar's JSON is read back as.
+        """
+        fields = model.__dict__
+        shape = (*fields, *map(type, fields.values()))
+        return (
+            (shape in self._shapes or self._allows(shape))
+            and model.__pydantic_fields_set__ == self._fields
+            and (self._max_bytes is None or len(encoded) <= self._max_bytes)
+        )
+
+    def _allows(self, shape: tuple[object, ...]) -> bool:
+        """Return whether these are the fields, followed by a type of each. A shape is remembered: there are few."""
+        names, types = shape[: len(self._names)], shape[len(self._names) :]
+        if names != self._names or not all(map(contains, self._types, types)):
+            return False
+        if len(self._shapes) < _MAX_REMEMBERED:
+            self._shapes.add(shape)
+        return True
+
+    def is_unchanged(self, model: BaseModel, values: list[Any]) -> bool:
+        """Return whether a model that has survived still holds the very values that it held then.
+
+        Scalars cannot change themselves, so nothing has to be encoded to see it.
+        """
+        fields = model.__dict__
+        return (
+            tuple(fields) == self._names
+            and model.__pydantic_fields_set__ == self._fields
+            and all(map(is_, values, fields.values()))
+        )
+
+
+def find_plain(model_type: type[BaseModel]) -> Plain | None:
+    """Return what instances of a plain model are compared with, None for a model that is not plain."""
+    schema: Any = model_type.__pydantic_core_schema__
+    if not _is_plain_model(schema) or model_type.__private_attributes__:
+        return None
+    types = {name: _types(field) for name, field in schema["schema"]["fields"].items()}
+    return None if None in types.values() else Plain(types)  # type: ignore[arg-type] # just compared
+
+
+def _is_plain_model(schema: Any) -> bool:  # noqa: ANN401 - pydantic's schema
+    return (
+        schema["type"] == "model"
+        and set(schema) <= _HARMLESS
+        and not schema.get("custom_init")
+        and not schema.get("root_model")
+        and set(schema.get("config", ())) <= _HARMLESS_CONFIG
+        and schema["schema"]["type"] == "model-fields"
+        and set(schema["schema"]) <= {"computed_fields", "fields", "model_name", "type"}
+        and not schema["schema"].get("computed_fields")
+    )
+
+
+def _types(field: Any) -> frozenset[type] | None:  # noqa: ANN401 - pydantic's schema
+    """Return the types that a field's values have once they are decoded, None for a field with a rule of its own."""
+    if not set(field) <= {"type", "schema", "metadata"}:
+        return None
+    inner = field["schema"]
+    if inner["type"] == "default" and set(inner) == {"type", "schema", "default"}:
+        inner = inner["schema"]
+    optional: frozenset[type] = frozenset()
+    if inner["type"] == "nullable" and set(inner) == {"type", "schema"}:
+        optional, inner = frozenset({NoneType}), inner["schema"]
+    if set(inner) != {"type"} or inner["type"] not in _SCALARS:
+        return None
+    return optional | {_SCALARS[inner["type"]]}
+
 
 JSON = ConfigDict(
     extra="ignore",
@@ -143,3 +417,105 @@ def _sorted(value: Any) -> Any:  # noqa: ANN401 - any field value
 
 def _json(value: Any) -> bytes:  # noqa: ANN401 - any field value
     return to_json(value, bytes_mode="base64", inf_nan_mode="constants")
+
+
+# Text that can be encoded as UTF-8.
+
+
+def is_text(value: object) -> TypeGuard[str]:
+    """Return whether a value is a str that can be encoded as UTF-8: one with a lone surrogate cannot."""
+    if not isinstance(value, str):
+        return False
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+# Unpack untrusted msgpack: its memory is bounded, whatever the bytes say.
+#
+# An empty array is one byte of msgpack and 56 of memory, and an array may announce more items than it has.
+# So items are counted while they are unpacked, and larger data is looked through before any memory is set
+# aside for it.
+
+MAX_ITEMS = 2**20
+"""How many arrays, maps and items of these may be in one piece of data."""
+
+MAX_DEPTH = 200
+"""How deep arrays and maps may be nested: what pydantic allows for JSON."""
+
+_TRUSTED_BYTES = 4 * 2**10
+"""Up to here the arrays that data announces are no danger, even if it has none of their items."""
+
+
+def unpack(
+    data: bytes,
+    *,
+    most: int | None = None,
+    ext_hook: Callable[[int, bytes], Any] = msgpack.ExtType,
+    unicode_errors: str | None = None,
+    strict_map_key: bool = True,
+) -> Any:  # noqa: ANN401 - any value that msgpack knows
+    """Return what `msgpack.unpackb` does for trusted data. Raises `ValueError`, `TypeError` and what msgpack raises.
+
+    `most` is how many items an array or map may have, of which there are few in data that says so: it is not looked
+    through before.
+
+    Raises `msgpack.StackError`, which is a `ValueError`, for what is nested too deeply.
+    """
+    budget = _Budget()
+    limit = min(MAX_ITEMS, len(data)) if most is None else most
+    if len(data) > _TRUSTED_BYTES and most is None:
+        unpacker = msgpack.Unpacker(
+            max_buffer_size=len(data), max_array_len=limit, max_map_len=limit, unicode_errors=unicode_errors
+        )
+        unpacker.feed(data)
+        unpacker.skip()
+    unpacked = msgpack.unpackb(
+        data,
+        object_hook=budget.count,
+        list_hook=budget.count,
+        max_array_len=limit,
+        max_map_len=limit,
+        ext_hook=ext_hook,
+        unicode_errors=unicode_errors,
+        strict_map_key=strict_map_key,
+    )
+    if budget.containers > MAX_DEPTH and is_deeper(unpacked, MAX_DEPTH + 1):
+        message = f"it is nested deeper than {MAX_DEPTH} levels"
+        raise msgpack.StackError(message)
+    return unpacked
+
+
+def is_deeper(value: Any, depth: int) -> bool:  # noqa: ANN401 - what was unpacked
+    """Return whether lists and dicts are nested to a greater depth."""
+    level: list[Any] = [[value]]
+    for _ in range(depth + 1):
+        level = [
+            item
+            for container in level
+            for item in (container.values() if isinstance(container, dict) else container)
+            if type(item) in (list, dict)
+        ]
+        if not level:
+            return False
+    return True
+
+
+class _Budget:
+    """Counts what was unpacked."""
+
+    __slots__ = ("_items", "containers")
+
+    def __init__(self) -> None:
+        self.containers = 0
+        self._items = 0
+
+    def count(self, container: Any) -> Any:  # noqa: ANN401 - a list or a dict
+        self.containers += 1
+        self._items += 1 + len(container)
+        if self._items > MAX_ITEMS:
+            message = f"it holds more than {MAX_ITEMS} items"
+            raise ValueError(message)
+        return container

@@ -204,8 +204,8 @@ class _Constructor(metaclass=_Proxy):
         return handler(cls.original)
 
 
-# Proxies of `datetime` and `date` in a handler's modules, which guard the clock and the local time zone. They have no
-# instances, and compare equal to Python's own.
+# Proxies of `datetime` and `date` in a handler's modules, which guard the clock and the local time zone.
+# They have no instances, and compare equal to Python's own.
 
 
 class GuardedDate(_Constructor, _date, metaclass=_Proxy):  # type: ignore[misc, valid-type]

@@ -2,13 +2,32 @@
 
 from __future__ import annotations
 
+import json
+import re
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict
 
-from handlers.codec import JSON
-from handlers.errors import AppError
-from handlers.names import stable_name
+from handlers.codec import JSON, Codec
+from handlers.errors import AppError, CodecError
+
+# Stable names of handlers and messages: they are part of stored keys and of messages on the wire.
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+def stable_name(name: str, owner: str) -> str:
+    """Return `name` when it is valid in keys and on the wire.
+
+    Raises `AppError` otherwise: in a key, a handler's name is followed by "-" and the business id, so it consists of
+    letters, digits and underscores. `owner` is what the error calls the class.
+    """
+    if not _NAME.fullmatch(name):
+        raise AppError(
+            f"{owner} is named {name!r}: use ASCII letters, digits and _ only, and no digit first."
+        )
+    return name
 
 
 class Message(BaseModel):
@@ -66,3 +85,96 @@ def _aliases(given: object, name: str, owner: str) -> tuple[str, ...]:
             f"{owner} is named {name} and has the aliases {', '.join(aliases)}: use each name once."
         )
     return aliases
+
+
+# States: frozen models, one for each business object; every version is stored.
+
+Upcaster = Callable[[dict[str, Any]], dict[str, Any]]
+
+
+class State(BaseModel):
+    """Base of states. All fields have defaults, which are the initial state of a business object.
+
+    A changed shape gets a new schema version, and an upcaster for each older version, which turns its stored fields
+    into those of the next version: `class Account(State, version=2, upcasters={1: add_currency})`.
+    """
+
+    model_config = ConfigDict(frozen=True, **JSON)
+
+    __schema_version__: ClassVar[int] = 1
+    __upcasters__: ClassVar[Mapping[int, Upcaster]] = {}
+
+    def __init_subclass__(
+        cls,
+        version: int = 1,
+        upcasters: Mapping[int, Upcaster] | None = None,
+        **kwargs: Any,  # noqa: ANN401 - pydantic's
+    ) -> None:
+        """Accept version and upcasters, which are used below, once pydantic has built the class."""
+        super().__init_subclass__(**kwargs)
+
+    @classmethod
+    def __pydantic_init_subclass__(
+        cls,
+        version: int = 1,
+        upcasters: Mapping[int, Upcaster] | None = None,
+        **kwargs: Any,  # noqa: ANN401 - pydantic's
+    ) -> None:
+        super().__pydantic_init_subclass__(**kwargs)
+        cls.__schema_version__ = version
+        cls.__upcasters__ = dict(upcasters or {})
+
+
+# The codec of a state, which also upcasts states stored in earlier schema versions.
+
+
+class StateCodec(Codec[State]):
+    """Encode states in the current schema version, and upcast those stored in earlier ones."""
+
+    __slots__ = ("_upcasters", "version")
+
+    def __init__(self, state_type: type[State]) -> None:
+        super().__init__(state_type)
+        self.version = state_type.__schema_version__
+        self._upcasters = dict(state_type.__upcasters__)
+        _check_upcasters(state_type.__name__, self.version, self._upcasters)
+
+    def upcast(self, data: bytes, version: int) -> bytes:
+        """Return the bytes of a stored state in the current schema version, unchanged when it has that version.
+
+        Raises `CodecError` when the stored version is newer, or an upcaster is missing or fails.
+        """
+        if version == self.version:
+            return data
+        name = self.model_type.__name__
+        if version > self.version:
+            raise CodecError(
+                f"{name} was stored in schema version {version}; this code knows versions up to {self.version}: deploy "
+                f"newer code."
+            )
+        fields: Any = json.loads(data)
+        for step in range(version, self.version):
+            if step not in self._upcasters:
+                raise CodecError(
+                    f"{name} was stored in schema version {version}, and there is no upcaster from version {step}: "
+                    f"bring it back."
+                )
+            try:
+                fields = self._upcasters[step](fields)
+            except Exception as error:
+                raise CodecError(
+                    f"The upcaster of {name} from version {step} failed: {type(error).__name__}: {error}"
+                ) from error
+        return self.encode(self.reread(json.dumps(fields).encode()))
+
+
+def _check_upcasters(name: str, version: int, upcasters: dict[int, Upcaster]) -> None:
+    if version < 1:
+        raise AppError(f"{name} has schema version {version}: use an int from 1.")
+    oldest = min(upcasters, default=version)
+    missing = sorted(set(range(oldest, version)) ^ set(upcasters))
+    if missing or (version > 1 and not upcasters):
+        steps = ", ".join(map(str, missing)) or str(version - 1)
+        raise AppError(
+            f"{name} has schema version {version}: add the missing upcasters, or remove those too many ({steps})."
+        )

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from runtime.algorithms.algorithm import Publish
-    from runtime.batches.settings import TableSettings
     from runtime.errors import (
         AppNotFoundError,
         ArchiveError,
@@ -33,6 +32,7 @@ if TYPE_CHECKING:
         TransientError,
         UsageError,
     )
+    from runtime.ledger.settings import TableSettings
     from runtime.messages.envelope import Envelope
     from runtime.messages.outcome import Outcome, Output, Reason, Status
     from runtime.processor import Processor
@@ -70,7 +70,7 @@ __all__ = [
 
 _MODULES = {
     "runtime.algorithms.algorithm": ("Publish",),
-    "runtime.batches.settings": ("TableSettings",),
+    "runtime.ledger.settings": ("TableSettings",),
     "runtime.messages.envelope": ("Envelope",),
     "runtime.messages.outcome": ("Outcome", "Output", "Reason", "Status"),
     "runtime.processor": ("Processor",),

@@ -1,7 +1,7 @@
 """How a batch is run: what its handlers, its algorithm and its workers are told.
 
 Each field is declared once, here: its type, its default and a line of help, from which the options of commands follow
-(`runtime.cli.declared`). Nothing of Spark is imported.
+(`runtime.cli.options`). Nothing of Spark is imported.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from runtime.algorithms.choice import (
     check_stores,
     described_algorithm,
 )
-from runtime.batches.dead_letter_limit import DeadLetterLimit
-from runtime.batches.record import STATE_BASED
-from runtime.batches.settings import Claim, Draws, Owner
 from runtime.clock import Clock, system_clock
 from runtime.errors import UsageError
+from runtime.ledger.batch import DeadLetterLimit
+from runtime.ledger.ledger import STATE_BASED
+from runtime.ledger.settings import Claim, Draws, Owner
 from runtime.messages.limits import GIB, USUAL, MessageLimits
 
 Step = Callable[[str], None]
@@ -50,7 +50,7 @@ def _silent(_: str) -> None: ...
 
 
 def _option(text: str, **more: Any) -> dict[str, Any]:  # noqa: ANN401 - what typer.Option takes
-    """Return the metadata of a field: its help, and what more `runtime.cli.declared` is to know."""
+    """Return the metadata of a field: its help, and what more `runtime.cli.options` is to know."""
     return {"help": text, **more}
 
 
@@ -217,7 +217,7 @@ class BatchOptions:
         )
         check_documents(self.algorithm, self.documents)
         if self.documents is not None:
-            from runtime.documents.opening import open_documents  # noqa: PLC0415 - seldom needed
+            from runtime.documents.store import open_documents  # noqa: PLC0415 - seldom needed
 
             open_documents(self.documents)
         if self.has_outbox and (self.late, self.on_difference) != ("refuse", "dead-letter"):

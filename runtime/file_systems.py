@@ -28,7 +28,22 @@ from pyarrow.fs import (
 )
 
 from runtime.errors import UsageError
-from runtime.urls import path_and_options
+
+# Urls and paths of folders. What follows a `?` in a url are options of the file system, and no part of the
+# path.
+
+
+def path_and_options(url: str) -> tuple[str, str]:
+    """Cut a url into what names the folder, and the options, with their `?`. A path of a disk has no options."""
+    path, mark, options = url.partition("?") if "://" in url else (url, "", "")
+    return path, mark + options
+
+
+def within(url: str, *names: str) -> str:
+    """Return the path or url of what is in a folder, in folders inside each other."""
+    path, options = path_and_options(url)
+    return "/".join((path, *names)) + options
+
 
 _ALSO_CALLED = {"s3a": "s3", "s3n": "s3"}
 """What Hadoop calls the schemes that pyarrow knows."""

@@ -14,8 +14,8 @@ from functools import partial
 from eventstore import Table
 from handlers import App
 from handlers.guard import guarded
-from handlers.route import Route
-from runtime.algorithms.algorithm import AT_ONCE, Algorithm, Publish
+from handlers.handler import Route
+from runtime.algorithms.algorithm import AT_ONCE, Algorithm, Publish, fresh_id
 from runtime.algorithms.choice import (
     AlgorithmName,
     Dependencies,
@@ -25,27 +25,23 @@ from runtime.algorithms.choice import (
     handlers_of,
     make_algorithms,
 )
-from runtime.algorithms.fresh_ids import fresh_id
-from runtime.algorithms.letters.of_table import TableLetters, letters_of_message, remove
-from runtime.algorithms.outbox.tokens import TokenStore, issue
+from runtime.algorithms.outbox.stores import TokenStore, issue
 from runtime.algorithms.refusals import has_stream
-from runtime.batches.context import BatchContext
-from runtime.batches.epochs import Epochs
-from runtime.batches.ledger import Ledger
-from runtime.batches.open_batches import OpenBatches
-from runtime.batches.settings import Owner, TableSettings
 from runtime.clock import Clock, system_clock
-from runtime.documents.opening import open_documents
-from runtime.documents.store import DocumentStore
-from runtime.documents.sweeping import DocumentSweep, Swept
+from runtime.dead_letters import TableLetters, letters_of_message, remove
+from runtime.documents.protocol import DocumentSweep, Swept
+from runtime.documents.store import DocumentStore, open_documents
 from runtime.errors import UsageError
+from runtime.ledger.batch import BatchContext, OpenBatches
+from runtime.ledger.ledger import Epochs, Ledger
+from runtime.ledger.settings import Owner, TableSettings
 from runtime.messages.envelope import Envelope
 from runtime.messages.limits import USUAL, MessageLimits
 from runtime.messages.outcome import Outcome
 from runtime.messages.parsing import business_id_of, prepare, refused_for_size, unroutable
 from runtime.retries import RetryPolicy, until_undisturbed
-from runtime.storage.damage import placed
 from runtime.supervision import Alarm, supervised
+from runtime.versions.properties import placed
 
 
 class Processor:

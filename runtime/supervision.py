@@ -28,8 +28,8 @@ from typing import Any, Self, TypeVar
 
 from handlers import App, Context, Message, State
 from handlers.app import HandlerDefinition, Supervision
-from handlers.route import Method
-from runtime.algorithms.invocation import CallCrashedError, CallTimedOutError
+from handlers.handler import Method
+from runtime.algorithms.algorithm import CallCrashedError, CallTimedOutError
 from runtime.messages.parsing import ParsingTimedOutError
 
 GRACE_SECONDS = 5.0

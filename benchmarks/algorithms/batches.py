@@ -16,10 +16,10 @@ from eventstore import drive
 from runtime import Processor, Status
 from runtime.algorithms.choice import AlgorithmName, BatchAlgorithm, Dependencies, make_batch_algorithms
 from runtime.algorithms.outbox.algorithm import OutboxAlgorithm
-from runtime.batches.context import BatchContext
-from runtime.messages.message_ids import id_key
+from runtime.ledger.batch import BatchContext
+from runtime.messages.envelope import id_key
 from runtime.messages.parsing import prepare
-from samples.shooting_range.shooting_range import ShootingRange
+from samples.shooting_range.handlers import ShootingRange
 
 TOGETHER = 100
 """How many messages a batch has."""

@@ -10,8 +10,7 @@ from benchmarks.algorithms.play import GAMES, ONE_GAME, Play, shots, starts
 from benchmarks.algorithms.spent import Spent
 from runtime import Status
 from runtime.algorithms.choice import AlgorithmName
-from samples.shooting_range.leader_board import LeaderBoard
-from samples.shooting_range.shooting_range import ShootingRange
+from samples.shooting_range.handlers import LeaderBoard, ShootingRange
 
 HISTORY = range(200)
 """The numbers of the messages that each game had before anything is counted."""

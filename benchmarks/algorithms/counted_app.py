@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Any
 
 from handlers import App, Context, Handler, Message, State
-from handlers.route import Method, Route
+from handlers.handler import Method, Route
 
 
 class CountedApp(App):

@@ -15,7 +15,7 @@ from benchmarks.cleanup.streams import RUNS, fill
 from benchmarks.contender import DisagreementError
 from benchmarks.shooting import TABLE
 from benchmarks.skew.memory import Sampler
-from runtime.algorithms.state_based.truncation_rules import DAY
+from runtime.algorithms.state_based.truncation import DAY
 from runtime.spark import build_session, truncate
 
 _MB = 10**6

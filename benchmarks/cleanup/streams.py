@@ -17,7 +17,7 @@ from runtime import Envelope, Processor
 from runtime.algorithms.choice import published_by_nobody
 from runtime.clock import to_datetime
 from runtime.retries import RetryPolicy, until_undisturbed
-from runtime.storage import limits
+from runtime.versions import limits
 from samples.shooting_range import app
 
 RUNS = 3

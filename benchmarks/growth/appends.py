@@ -14,7 +14,7 @@ from benchmarks.growth.series import Series
 from benchmarks.shooting import HANDLER
 from eventstore import Row, drive
 from eventstore.limits import prepare_row
-from runtime.storage.listing import versions
+from runtime.versions.stream import versions
 
 
 class SmallAppends(Series):

@@ -24,11 +24,11 @@ from benchmarks.growth.measurement import Cost
 from benchmarks.shooting import TABLE, Delivery, final_states
 from eventstore import Table, drive
 from handlers import App
-from runtime.batches.context import BatchContext
 from runtime.clock import Clock, system_clock
+from runtime.ledger.batch import BatchContext
 from runtime.spark.rounds import new_batch_id
-from runtime.spark.workers.connection import Connection, open_table
-from runtime.spark.workers.job import FoldJob
+from runtime.spark.worker.connection import Connection, open_table
+from runtime.spark.worker.job import FoldJob
 from samples.shooting_range import app as shooting_range
 
 Batches = Sequence[pa.RecordBatch]

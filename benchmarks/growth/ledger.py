@@ -16,10 +16,17 @@ from benchmarks.growth.series import SizeBySize
 from benchmarks.shooting import TABLE
 from eventstore import Operation, Table, connect, drive
 from eventstore.port import CommitsTogether, Transaction
-from runtime.batches.ledger import Ledger
-from runtime.batches.numbering import PARTITION, Counter, ended
-from runtime.batches.record import STATE_BASED, BatchRecord, BatchStatus, record_properties
 from runtime.clock import system_clock
+from runtime.ledger.ledger import (
+    PARTITION,
+    STATE_BASED,
+    BatchRecord,
+    BatchStatus,
+    Counter,
+    Ledger,
+    ended,
+    record_properties,
+)
 
 _BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
 _BATCHES_AT_ONCE = 10_000

@@ -14,12 +14,11 @@ from benchmarks.growth.series import Series
 from benchmarks.shooting import HANDLER
 from eventstore import Row, Table, drive
 from eventstore.limits import prepare_row
-from runtime.algorithms.state_based.truncation import truncate_stream
-from runtime.algorithms.state_based.truncation_rules import DAY, PolicyRules
-from runtime.batches.open_batches import OpenBatches
+from runtime.algorithms.state_based.truncation import DAY, PolicyRules, truncate_stream
 from runtime.clock import to_microseconds
+from runtime.ledger.batch import OpenBatches
 from runtime.retries import RetryPolicy
-from runtime.storage.listing import versions
+from runtime.versions.stream import versions
 from samples.shooting_range.log import BEGIN
 
 POLICY = PolicyRules(older_than=30 * DAY, keep_last=1)

@@ -12,7 +12,7 @@ from benchmarks.growth import pages
 from benchmarks.growth.folding import Folding, expect
 from benchmarks.growth.measurement import Cost
 from benchmarks.growth.series import SizeBySize
-from runtime.storage.limits import MAX_STATE_BYTES
+from runtime.versions.limits import MAX_STATE_BYTES
 
 _STREAMS = 4
 

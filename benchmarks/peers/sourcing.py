@@ -28,7 +28,7 @@ from benchmarks.shooting import (
     handle,
     initial_state,
 )
-from samples.shooting_range.messages import FireAt, StartNewRound
+from samples.shooting_range.domain import FireAt, StartNewRound
 
 
 class Game(Aggregate):

@@ -11,8 +11,7 @@ from typing import NamedTuple
 from eventstore import InterceptedTable, connect
 from handlers import DocumentReference
 from runtime import Envelope, Output, Processor
-from runtime.documents.folder import FolderDocuments
-from runtime.documents.store import DocumentStore
+from runtime.documents.store import DocumentStore, FolderDocuments
 from samples.invoices import app
 
 

@@ -14,9 +14,8 @@ from itertools import count
 from threading import RLock
 from typing import Final
 
-from eventstore.backends.naming import table_name
 from eventstore.errors import RowChangedError, RowExistsError, RowNotFoundError, TableNotFoundError
-from eventstore.keys import escape, escape_bound
+from eventstore.keys import escape, escape_bound, table_name
 from eventstore.limits import merge, prepare
 from eventstore.port import (
     ANY_ETAG,

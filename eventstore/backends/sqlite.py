@@ -22,9 +22,14 @@ from typing import Concatenate, ParamSpec, TypeVar
 
 import msgpack
 
-from eventstore.backends.naming import table_name
-from eventstore.backends.packing import large_bytes, select_from, unpack, unpack_small
-from eventstore.backends.sqlite_file import SqliteConnection, SqliteFile
+from eventstore.backends.sqlite_file import (
+    SqliteConnection,
+    SqliteFile,
+    large_bytes,
+    select_from,
+    unpack,
+    unpack_small,
+)
 from eventstore.errors import (
     RowChangedError,
     RowExistsError,
@@ -33,7 +38,7 @@ from eventstore.errors import (
     StoreUrlError,
     TableNotFoundError,
 )
-from eventstore.keys import escape, escape_bound, unescape
+from eventstore.keys import escape, escape_bound, table_name, unescape
 from eventstore.limits import merge, prepare
 from eventstore.port import (
     ANY_ETAG,

@@ -19,9 +19,7 @@ modules. Each part imports only from those below it:
 """
 
 from handlers.lint.check import Report, Target, check
-from handlers.lint.errors import SourceError
-from handlers.lint.finding import Finding
-from handlers.lint.rules import RULES, Rule
-from handlers.lint.source.modules import locate
+from handlers.lint.rules import RULES, Finding, Rule
+from handlers.lint.source import SourceError, locate
 
 __all__ = ["RULES", "Finding", "Report", "Rule", "SourceError", "Target", "check", "locate"]

@@ -13,9 +13,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Hashable, Iterator
 from contextlib import contextmanager
 
-from handlers.lint.finding import Finding, excerpt
-from handlers.lint.source.bindings import FunctionNode
-from handlers.lint.source.modules import Modules, SourceModule
+from handlers.lint.rules import Finding, excerpt
+from handlers.lint.source import FunctionNode, Modules, SourceModule
 from handlers.lint.values import Arguments, ClassDefinition, FunctionDefinition, Scope, Value
 
 _DEEPEST = 30

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import ast
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from types import MappingProxyType
+from typing import Any
+
+from handlers.lint.source import shown
 
 _CAPTURE = "context.capture(name, function)"
 
@@ -79,3 +84,218 @@ _ALL = (
 )  # fmt: skip
 
 RULES: Mapping[str, Rule] = MappingProxyType({rule.code: rule for rule in _ALL})
+
+
+# Findings: which rule is broken where, and through which calls a handler gets there.
+
+_LONGEST_EXCERPT = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A place that breaks a rule.
+
+    `line` and `column` count from 1. `what` is the offending source or name, and `chain` the calls that lead there
+    from a handler's method.
+    """
+
+    path: Path
+    line: int
+    column: int
+    code: str
+    what: str
+    chain: tuple[str, ...] = ()
+
+    @property
+    def rule(self) -> Rule:
+        """The rule that is broken."""
+        return RULES[self.code]
+
+    @property
+    def order(self) -> tuple[str, int, int, str]:
+        """The sort key of findings: file, line, column, code."""
+        return str(self.path), self.line, self.column, self.code
+
+    def __str__(self) -> str:
+        rule = self.rule
+        way = f" ({' -> '.join((*self.chain, self.what))})" if self.chain else ""
+        place = f"{shown(self.path)}:{self.line}:{self.column}"
+        note = "note: " if rule.is_note else ""
+        return f"{place}: {self.code} {note}{rule.name}: {self.what}: {rule.why}; use {rule.instead} instead{way}"
+
+    def document(self) -> dict[str, Any]:
+        """Return the finding as a JSON object."""
+        rule = self.rule
+        return {
+            "path": shown(self.path),
+            "line": self.line,
+            "column": self.column,
+            "code": self.code,
+            "name": rule.name,
+            "is_note": rule.is_note,
+            "what": self.what,
+            "why": rule.why,
+            "instead": rule.instead,
+            "chain": [*self.chain, self.what] if self.chain else [],
+        }
+
+
+def excerpt(node: ast.AST) -> str:
+    """Return the source of an expression on one line, cut to 60 characters."""
+    text = " ".join(ast.unparse(node).split())
+    return text if len(text) <= _LONGEST_EXCERPT else f"{text[: _LONGEST_EXCERPT - 3]}..."
+
+
+# Names of libraries, and the rule that each breaks when it is called or read.
+#
+# The longest matching prefix decides: all names of `random` break a rule, but `random.Random` does not.
+
+FRAMEWORK = "handlers"
+
+
+def listed(words: str, prefix: str = "") -> frozenset[str]:
+    """Return the words of a text, each after the prefix."""
+    return frozenset(f"{prefix}{word}" for word in words.split())
+
+
+_PATH_METHODS = (
+    "open read_text read_bytes write_text write_bytes exists is_file is_dir is_symlink is_mount is_socket is_fifo "
+    "is_block_device is_char_device is_junction stat lstat iterdir glob rglob walk mkdir rmdir unlink rename replace "
+    "touch chmod lchmod symlink_to hardlink_to readlink samefile owner group copy copy_into move move_into"
+)
+_CALLED: dict[str, str] = {
+    "CM101": "time datetime.datetime.now datetime.datetime.today datetime.datetime.utcnow datetime.date.today "
+    "pandas.Timestamp.now pandas.Timestamp.today pandas.Timestamp.utcnow arrow.now arrow.utcnow pendulum.now "
+    "pendulum.today pendulum.tomorrow pendulum.yesterday django.utils.timezone.now email.utils.localtime",
+    "CM102": "time.monotonic time.monotonic_ns time.perf_counter time.perf_counter_ns time.process_time "
+    "time.process_time_ns time.thread_time time.thread_time_ns time.clock_gettime time.clock_gettime_ns "
+    "timeit os.times resource.getrusage",
+    "CM103": "time.mktime time.tzset datetime.date.fromtimestamp dateutil.tz.tzlocal "
+    "tzlocal email.utils.formatdate",
+    "CM104": "time.sleep sched",
+    "CM201": "random _random",
+    "CM202": "secrets os.urandom os.getrandom random.SystemRandom ssl.RAND_bytes Crypto.Random",
+    "CM203": "uuid.uuid1 uuid.uuid4 uuid.uuid6 uuid.uuid7 uuid.uuid8 ulid nanoid shortuuid bson.ObjectId",
+    "CM204": "numpy.random torch.rand torch.randn torch.randint torch.randperm tensorflow.random faker scipy.stats",
+    "CM301": "os.getenv os.getenvb os.putenv os.unsetenv os.path.expandvars decouple environ dotenv",
+    "CM302": "os.getpid os.getppid os.getcwd os.getcwdb os.getlogin os.getuid os.geteuid os.getgid os.getpgrp "
+    "os.get_exec_path os.umask getpass.getuser os.path.abspath os.path.realpath os.path.expanduser "
+    "sys.getrecursionlimit inspect.stack inspect.currentframe sys._getframe traceback.extract_stack argparse optparse "
+    "pathlib.Path.cwd pathlib.Path.home pathlib.Path.resolve pathlib.Path.absolute "
+    "pathlib.Path.expanduser resource psutil.Process",
+    "CM303": "platform socket.gethostname socket.getfqdn os.uname os.cpu_count os.process_cpu_count os.getloadavg "
+    "os.sysconf uuid.getnode shutil.disk_usage shutil.which psutil importlib.metadata multiprocessing.cpu_count "
+    "os.get_terminal_size shutil.get_terminal_size sysconfig site pkg_resources",
+    "CM304": "locale gettext babel.default_locale",
+    "CM401": "builtins.open io.open io.FileIO os.open os.read os.write os.fdopen os.listdir os.scandir os.walk "
+    "os.fwalk os.stat os.lstat os.access os.mkdir os.makedirs os.remove os.unlink os.rmdir os.removedirs os.rename "
+    "os.replace os.renames os.link os.symlink os.readlink os.chmod os.chown os.truncate os.pipe os.mkfifo os.utime "
+    "os.sendfile os.statvfs os.chdir os.path.exists os.path.lexists os.path.isfile os.path.isdir os.path.islink "
+    "os.path.ismount os.path.getsize os.path.getmtime os.path.getatime os.path.getctime os.path.samefile codecs.open "
+    "shutil tempfile glob fileinput mmap linecache zipfile.ZipFile tarfile.open gzip.open bz2.open lzma.open "
+    "gzip.GzipFile bz2.BZ2File lzma.LZMAFile shelve dbm importlib.resources pkgutil.get_data filecmp "
+    "numpy.load numpy.loadtxt numpy.save numpy.savetxt numpy.fromfile numpy.genfromtxt "
+    "pandas.read_csv pandas.read_json pandas.read_parquet pandas.read_excel pandas.read_pickle pandas.read_table "
+    "pandas.read_feather pyarrow.parquet aiofiles logging.FileHandler logging.basicConfig logging.handlers "
+    "logging.config fcntl msvcrt configparser.ConfigParser.read posix nt _io.open fsspec smart_open "
+    "zoneinfo.available_timezones zoneinfo.reset_tzpath " + " ".join(listed(_PATH_METHODS, "pathlib.Path.")),
+    "CM402": "socket ssl http.client http.server urllib.request urllib3 requests httpx aiohttp httplib2 pycurl ftplib "
+    "smtplib imaplib poplib nntplib telnetlib xmlrpc socketserver selectors select websockets websocket grpc boto3 "
+    "botocore azure google.cloud paramiko fabric dns kafka confluent_kafka pika kombu nats zmq stripe twilio slack_sdk "
+    "openai anthropic webbrowser wsgiref pyspark",
+    "CM403": "subprocess os.system os.popen os.fork os.forkpty os.posix_spawn os.posix_spawnp os.execl os.execle "
+    "os.execlp os.execlpe os.execv os.execve os.execvp os.execvpe os.spawnl os.spawnle os.spawnlp os.spawnv os.spawnve "
+    "os.spawnvp os.kill os.killpg os.wait os.waitpid os.abort os._exit os.startfile pty pexpect sh plumbum",
+    "CM404": "sqlite3 psycopg psycopg2 asyncpg pymysql MySQLdb mysql pymongo motor redis sqlalchemy pyodbc oracledb "
+    "cx_Oracle duckdb cassandra elasticsearch opensearchpy peewee pony tortoise aiosqlite django.db snowflake "
+    "clickhouse_driver influxdb neo4j eventstore memcache pymemcache diskcache plyvel lmdb tinydb",
+    "CM405": "builtins.input getpass.getpass builtins.breakpoint sys.stdin readline curses",
+    "CM501": "threading _thread concurrent.futures multiprocessing signal joblib celery dask ray rq billiard "
+    "os.register_at_fork",
+    "CM502": "asyncio trio anyio gevent eventlet curio twisted tornado asgiref",
+    "CM601": "builtins.id",
+    "CM603": "gc weakref tracemalloc sys.getrefcount sys.getsizeof ctypes sys.getallocatedblocks",
+    "CM804": "functools.lru_cache functools.cache functools.cached_property cachetools joblib.Memory methodtools",
+    "CM805": "decimal.getcontext decimal.setcontext sys.setrecursionlimit sys.settrace sys.setprofile "
+    "sys.setswitchinterval atexit warnings.filterwarnings warnings.simplefilter contextvars numpy.seterr "
+    "numpy.set_printoptions sys.set_int_max_str_digits faulthandler",
+    "CM901": "builtins.exec builtins.compile runpy importlib.reload",
+    # Deterministic names in modules whose other names break a rule.
+    "": "random.Random time.struct_time time.strptime socket.inet_aton socket.inet_ntoa socket.inet_pton "
+    "socket.inet_ntop socket.htons socket.ntohs socket.htonl socket.ntohl numpy.random.SeedSequence "
+    "threading.Lock threading.RLock asyncio.CancelledError urllib3.util datetime.datetime datetime.date "
+    "azure.functions.Context signal.Signals tempfile.gettempprefix glob.escape shutil.Error "
+    "multiprocessing.TimeoutError "
+    "concurrent.futures.TimeoutError http.client.responses subprocess.list2cmdline locale.Error "
+    "scipy.stats.norm.cdf scipy.stats.norm.pdf scipy.stats.norm.ppf weakref.ReferenceType psutil.Error "
+    "requests.HTTPError requests.exceptions httpx.HTTPError sqlite3.Error psycopg.Error sqlalchemy.exc "
+    "threading.local.__doc__ site.__doc__ importlib.metadata.PackageNotFoundError",
+}
+_READ: dict[str, str] = {
+    "CM103": "time.tzname time.timezone time.altzone time.daylight",
+    "CM301": "os.environ os.environb",
+    "CM302": "sys.argv sys.orig_argv sys.path sys.modules sys.flags sys.executable sys.prefix sys.base_prefix "
+    "builtins.__debug__ sys.warnoptions",
+    "CM303": "sys.platform sys.version sys.version_info sys.hexversion sys.implementation sys.api_version os.name "
+    "sys.float_info.rounds sys.getwindowsversion sys.thread_info sys.hash_info",
+    "CM304": "calendar.month_name calendar.month_abbr calendar.day_name calendar.day_abbr sys.getfilesystemencoding",
+    "CM405": "sys.stdin sys.__stdin__",
+}
+_SAME = {
+    "posixpath": "os.path",
+    "ntpath": "os.path",
+    "handlers.app": FRAMEWORK,
+    "handlers.context": FRAMEWORK,
+    "handlers.handler": FRAMEWORK,
+    "handlers.message": FRAMEWORK,
+    "collections.abc": "typing",
+    "typing_extensions": "typing",
+    "io.open": "builtins.open",
+    "_io.open": "builtins.open",
+    "pydantic.fields": "pydantic",
+    "pydantic.main": "pydantic",
+    "pydantic.functional_validators": "pydantic",
+    "pydantic.dataclasses.dataclass": "dataclasses.dataclass",
+    "pathlib.PosixPath": "pathlib.Path",
+    "pathlib.WindowsPath": "pathlib.Path",
+    "os.path.os": "os",
+    "builtins.__builtins__": "builtins",
+}
+
+
+def _by_name(table: Mapping[str, str]) -> dict[str, str]:
+    return {name: code for code, names in table.items() for name in names.split()}
+
+
+_WHEN_CALLED = _by_name(_CALLED)
+_WHEN_READ = _by_name(_READ)
+STAR_MODULES = frozenset(name.partition(".")[0] for name in (*_WHEN_CALLED, *_WHEN_READ))
+"""Modules for which there are rules, so that star imports of them are looked up."""
+
+
+def canonical(name: str) -> str:
+    """Return the name under which something is listed here, for a name that is an alias of it."""
+    for prefix in _prefixes(name):
+        if prefix in _SAME:
+            return _SAME[prefix] + name[len(prefix) :]
+    return name
+
+
+def called(name: str) -> str | None:
+    """Return the code of the rule that a call breaks, None when it breaks none."""
+    for prefix in _prefixes(name):
+        if prefix in _WHEN_CALLED:
+            return _WHEN_CALLED[prefix] or None
+    return None
+
+
+def read(name: str) -> str | None:
+    """Return the code of the rule that reading a name breaks, None when it breaks none."""
+    return _WHEN_READ.get(name)
+
+
+def _prefixes(name: str) -> Iterator[str]:
+    """Yield a dotted name and its prefixes, the longest first."""
+    while name:
+        yield name
+        name = name.rpartition(".")[0]

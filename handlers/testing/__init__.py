@@ -8,7 +8,6 @@ check_determinism(app)
 """
 
 from handlers.testing.determinism import check_determinism
-from handlers.testing.handled import Handled
-from handlers.testing.spec import HandlerSpec
+from handlers.testing.spec import Handled, HandlerSpec
 
 __all__ = ["Handled", "HandlerSpec", "check_determinism"]

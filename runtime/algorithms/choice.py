@@ -11,25 +11,19 @@ from typing import Literal, Protocol, get_args
 from eventstore import Table, connect
 from handlers import App
 from handlers.app import HandlerDefinition
-from runtime.algorithms.algorithm import Algorithm, Publish
-from runtime.algorithms.fresh_ids import fresh_id
+from runtime.algorithms.algorithm import Algorithm, Publish, fresh_id
 from runtime.algorithms.outbox.algorithm import OutboxAlgorithm, OutboxOneByOne
-from runtime.algorithms.outbox.deduplication_store import DeduplicationStore
-from runtime.algorithms.outbox.outbox import Outbox
-from runtime.algorithms.outbox.token_based import TokenBased
-from runtime.algorithms.outbox.tokens import TokenStore
-from runtime.algorithms.outbox.with_deduplication_store import OutboxWithDeduplicationStore
-from runtime.algorithms.state_based.process import StateBased, StateBasedOneByOne
-from runtime.batches.context import BatchContext
-from runtime.batches.epochs import Epochs
-from runtime.batches.record import STATE_BASED
-from runtime.batches.seen import NOTHING, Seen
+from runtime.algorithms.outbox.stores import DeduplicationStore, TokenStore
+from runtime.algorithms.outbox.variants import Outbox, OutboxWithDeduplicationStore, TokenBased
+from runtime.algorithms.state_based.algorithm import StateBased, StateBasedOneByOne
 from runtime.clock import Clock, system_clock
-from runtime.documents.attempts import Documents
+from runtime.documents.protocol import Documents
 from runtime.documents.store import DocumentStore
 from runtime.errors import UsageError
-from runtime.messages.deliveries import Delivery
+from runtime.ledger.batch import NOTHING, BatchContext, Seen
+from runtime.ledger.ledger import STATE_BASED, Epochs
 from runtime.messages.outcome import Outcome, Output
+from runtime.messages.parsing import Delivery
 from runtime.retries import RetryPolicy
 
 AlgorithmName = Literal["state-based", "outbox", "deduplication-store", "tokens"]

@@ -9,14 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from hashlib import blake2b
 
-from runtime.batches.context import PARKED, BatchContext
-from runtime.messages.deliveries import Delivery, Prepared
-from runtime.messages.envelope import Envelope
-from runtime.messages.fingerprint import SIZE
-from runtime.messages.message_ids import IdKey, id_key
+from runtime.ledger.batch import PARKED, BatchContext
+from runtime.messages.digests import SIZE
+from runtime.messages.envelope import Envelope, IdKey, id_key
 from runtime.messages.outcome import Outcome, Reason, dead_letter
-from runtime.storage import limits
-from runtime.storage.letters import Kind, Letter, Letters
+from runtime.messages.parsing import Delivery, Prepared
+from runtime.versions import limits
+from runtime.versions.dead_letters import Kind, Letter, Letters
 
 _NEWEST = 2**62
 

@@ -6,6 +6,7 @@ then are its versions cut. A version may be in several parts: one that was writt
 
 from __future__ import annotations
 
+import json
 import uuid
 from collections.abc import Collection, Iterator, Mapping
 from functools import cached_property
@@ -18,14 +19,71 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 from pyarrow import parquet
 
-from handlers.text import is_text
-from runtime.archives.files import UNFINISHED, Part, read_batches, reading
-from runtime.archives.letters import LETTER_PARTS
-from runtime.archives.manifest import NAME as MANIFEST
+from handlers.codec import is_text
+from runtime.archives.tables import NAME as MANIFEST
+from runtime.archives.tables import UNFINISHED, Part, read_batches, reading
 from runtime.errors import ArchiveError, UsageError
-from runtime.messages.message_ids import IdKey, id_key, id_text
-from runtime.storage.columns import StateVersion
-from runtime.storage.version import Version
+from runtime.messages.envelope import IdKey, id_key, id_text
+from runtime.versions.columns import StateVersion
+from runtime.versions.run import Version
+
+# Letters that truncation gives up, as lines of JSON.
+
+LETTER_PARTS = "letters-*.jsonl"
+
+
+class LetterPart(Part):
+    """A file of letters in the making: `add` lines, then `close`."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder / f"letters-{uuid.uuid4().hex}.jsonl")
+
+    def add(self, line: str) -> None:
+        """Add a letter, which is a line of JSON."""
+        encoded = f"{line}\n".encode()
+        self._stream.write(encoded)
+        self._written.update(encoded)
+
+    def _read_back(self, path: Path) -> Iterator[bytes]:
+        with path.open("rb") as file:
+            yield from file
+
+
+# Which files of a folder name a business object: outcomes of batches, exports of tables and of versions.
+
+
+def files_that_name(folder: Path, handler: str, business_ids: Collection[str]) -> Mapping[Path, int]:
+    """Return the files with rows of one of these objects, with how many. Raises `ArchiveError`.
+
+    A row of a Parquet file names an object by its columns `handler` and `business_id`, or by its `partition_key`, and
+    an exported letter by its stream; what stands in bodies and states is not looked at.
+    """
+    keys = [f"{handler}-{business_id}" for business_id in business_ids]
+    found = {}
+    for path in sorted(filter(Path.is_file, folder.rglob("*.parquet"))):
+        with reading(path):
+            file = ds.dataset(path, format="parquet")
+            names = set(file.schema.names)
+            if names >= {"handler", "business_id"}:
+                of_handler = ds.field("handler") == handler
+                rows = file.count_rows(filter=of_handler & ds.field("business_id").isin(list(business_ids)))
+            elif "partition_key" in names:
+                rows = file.count_rows(filter=ds.field("partition_key").isin(keys))
+            else:
+                rows = 0
+        if rows:
+            found[path] = rows
+    for path in sorted(folder.rglob(LETTER_PARTS)):
+        with reading(path), path.open(encoding="utf-8") as lines:
+            rows = sum(_is_of(json.loads(line), handler, business_ids) for line in lines)
+        if rows:
+            found[path] = rows
+    return found
+
+
+def _is_of(letter: Mapping[str, Any], handler: str, business_ids: Collection[str]) -> bool:
+    return letter["handler"] == handler and letter["stream"] in business_ids
+
 
 _TEXT = pa.string()
 _TIME = pa.timestamp("us", tz="UTC")

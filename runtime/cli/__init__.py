@@ -35,9 +35,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     namesakes.check()
     try:
         from runtime.cli.application import application
+        from runtime.cli.batch_command import holds_secret, remember
         from runtime.cli.console import Screen
         from runtime.cli.failures import answered
-        from runtime.cli.invocation import holds_secret, remember
     except ModuleNotFoundError as error:
         sys.exit(_MISSING.format(error.name))
     remember(arguments)

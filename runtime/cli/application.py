@@ -4,41 +4,61 @@ from __future__ import annotations
 
 import inspect
 import re
+from collections import Counter
 from collections.abc import Callable
 from importlib import metadata
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
-from runtime.cli.commands.batches import batches
-from runtime.cli.commands.check import check
-from runtime.cli.commands.demo import demo
-from runtime.cli.commands.discard import discard
-from runtime.cli.commands.evict import evict
-from runtime.cli.commands.export import export
+from runtime.cli.commands.dead_letters import discard, letters, redrive
+from runtime.cli.commands.demo import demo, shooting_range
+from runtime.cli.commands.export import export, import_
 from runtime.cli.commands.forget import forget
-from runtime.cli.commands.import_ import import_
-from runtime.cli.commands.letters import letters
 from runtime.cli.commands.lint import lint
-from runtime.cli.commands.outcomes import outcomes
-from runtime.cli.commands.policy import list_policies, remove_policy, set_policy
+from runtime.cli.commands.outcomes import batches, outcomes
 from runtime.cli.commands.publish import publish
-from runtime.cli.commands.redrive import redrive
-from runtime.cli.commands.run import run
-from runtime.cli.commands.sample import shooting_range
-from runtime.cli.commands.show import show
-from runtime.cli.commands.sql import sql
-from runtime.cli.commands.stats import stats
-from runtime.cli.commands.stream import stream
-from runtime.cli.commands.streams import streams
-from runtime.cli.commands.sweep import sweep
-from runtime.cli.commands.tokens import issue
-from runtime.cli.commands.truncate import truncate
-from runtime.cli.commands.verify import verify
-from runtime.cli.commands.window import window
+from runtime.cli.commands.run import issue, run, stream
+from runtime.cli.commands.show import show, streams
+from runtime.cli.commands.stats import sql, stats, window
+from runtime.cli.commands.sweep import evict, sweep
+from runtime.cli.commands.truncate import list_policies, remove_policy, set_policy, truncate
+from runtime.cli.commands.verify import check, verify
 from runtime.cli.console import results
-from runtime.cli.grouping import with_groups
-from runtime.cli.parsing import OnceOnly
+from runtime.cli.options import with_groups
+
+# A command that refuses a second value where one may expect that both count, and all but the last would be
+# lost.
+
+_OF_PYDANTIC = "Value error, "
+"""What it puts before the sentences of others."""
+
+_WHAT_IS_TAKEN = frozenset({"--messages", "--message", "--stream", "--handler", "--reason", "--id", "--edit"})
+"""Options that choose what is worked on; of others, as everywhere, the last value counts."""
+
+
+class OnceOnly(TyperCommand):
+    """A command in which an option that chooses what is worked on is given once."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401 - typer shows no type for it
+        """Refuse what is given twice, and parse the rest as always."""
+        _, _, given = self.make_parser(ctx).parse_args(args=list(args))
+        for option, times in Counter(given).items():
+            name = option.opts[0]
+            if times > 1 and name in _WHAT_IS_TAKEN and not getattr(option, "multiple", False):
+                folder = (
+                    " A log may be a folder, or a pattern such as 'logs/*.jsonl'."
+                    if name == "--messages"
+                    else ""
+                )
+                ctx.fail(f"{name} is given {times} times, and takes one value.{folder}")
+        try:
+            return super().parse_args(ctx, args)
+        except typer.BadParameter as error:
+            error.message = error.message.removeprefix(_OF_PYDANTIC)
+            raise
+
 
 _SETTINGS: dict[str, Any] = {
     "no_args_is_help": True,

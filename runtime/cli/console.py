@@ -6,16 +6,68 @@ or an error may hold brackets, nor for commands to the terminal.
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Iterable, Mapping
+import re
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from datetime import datetime
+from types import TracebackType
+from typing import Any, Protocol, Self
 
-from rich.console import Console, ConsoleOptions, RenderableType
+from rich import box
+from rich.console import Console, ConsoleOptions, Group, RenderableType
 from rich.segment import Segment
+from rich.status import Status
+from rich.table import Table
 from rich.text import Text
 
-from runtime.cli.visible import indented, visible, visible_json
+from runtime.clock import to_datetime
+
+# Text of others on a terminal: what would command the terminal is shown, and not obeyed.
+#
+# Ids, types, errors and bodies come from whoever sends messages. A control character among them could clear
+# the screen, write to the clipboard, turn the direction of writing or begin a line that looks as if a
+# command had said it. One that cannot be seen would make an id look like another.
+
+_COMMANDS = "\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff"
+"""Control characters but for tab and line feed, those that turn or end lines, and halves of characters."""
+
+_UNSEEN = (
+    "\xad\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200d\u2060-\u2065\u206a-\u206f\u3164\ufe00-\ufe0f\ufeff"
+    "\uffa0\ufff0-\ufffb\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff"
+)
+"""Characters of no width, as Unicode lists them: an id with one of them would look like another id."""
+
+_IN_LINES = re.compile(f"[{_COMMANDS}{_UNSEEN}]")
+_IN_A_LINE = re.compile(f"[\t\n{_COMMANDS}{_UNSEEN}]")
+
+
+def visible(text: str) -> str:
+    """Return text with the escapes of Python in place of control characters; lines stay lines."""
+    return _IN_LINES.sub(_escape, text)
+
+
+def visible_line(text: str) -> str:
+    """Return the same on one line."""
+    return _IN_A_LINE.sub(_escape, text)
+
+
+def indented(text: str) -> str:
+    """Return the same with all lines but the first indented: none looks as if it were the program's own."""
+    return visible(text).replace("\n", "\n  ")
+
+
+def visible_json(document: Mapping[str, Any]) -> str:
+    """Return JSON that says the same with escapes of its own."""
+    text = json.dumps(document, indent=2, ensure_ascii=False)
+    return _IN_LINES.sub(lambda found: json.dumps(found[0])[1:-1], text)
+
+
+def _escape(found: re.Match[str]) -> str:
+    return found[0].encode("unicode_escape").decode()
+
 
 _WIDTH_OF_A_FILE = 100_000
 _DEFAULT_WIDTH = "COLUMNS"
@@ -98,3 +150,176 @@ def _console(*, to_stderr: bool) -> Console:
     if not console.is_terminal and _DEFAULT_WIDTH not in os.environ:
         console.width = _WIDTH_OF_A_FILE
     return console
+
+
+# The progress of a command: a spinner on a terminal; in a file a line for each step, and every ten seconds.
+
+LINE_EVERY_SECONDS = 10.0
+
+
+class StepProgress:
+    """Shows one step of the work at a time: that it is under way, what it counts, and how long it took.
+
+    Nothing is shown between `done` and the next `step`, so that results can be printed there. On a terminal, steps
+    that are done stay to be read only with `keep_steps`. As a context manager it ends the last step.
+    """
+
+    def __init__(
+        self, console: Console, *, keep_steps: bool = True, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._console = console
+        self._keep_steps = keep_steps
+        self._clock = clock
+        self._status: Status | None = None
+        self._sentence = ""
+        self._begun = self._said = 0.0
+        self._before: int | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._end(
+            Text("✗ ", "red") if error else Text("✓ ", "green"), keep=error is not None or self._keep_steps
+        )
+
+    def step(self, sentence: str) -> None:
+        """End the step that is under way, and begin the next."""
+        self.done()
+        self._sentence, self._before = sentence, None
+        self._begun = self._said = self._clock()
+        if self._console.is_terminal:
+            self._status = self._console.status(Text(sentence))
+            self._status.start()
+        else:
+            self._console.print(Text(sentence), soft_wrap=True)
+
+    def show_outputs(self, done: int, total: int | None) -> None:
+        """Show how many outputs are sent, of how many if that is known."""
+        self.show_count(done, "outputs", total)
+
+    def show_count(self, done: int, unit: str, total: int | None = None) -> None:
+        """Show how many are done, of how many if that is known, and how many a second since the first call."""
+        if not self._sentence:
+            return
+        now = self._clock()
+        if self._before is None:  # what was done before took no time now
+            self._before, self._begun = done, now
+        seconds = now - self._begun
+        rate = f", {(done - self._before) / seconds:,.0f} a second" if seconds and done > self._before else ""
+        of = "" if total is None else f" of {total:,}"
+        line = Text(f"{self._sentence}: {done:,}{of} {unit}{rate}")
+        if self._status is not None:
+            self._status.update(line)
+        elif now - self._said >= LINE_EVERY_SECONDS:
+            self._said = now
+            self._console.print(line, soft_wrap=True)
+
+    def show_rows(self, step: str, rows: int) -> None:
+        """Show how many rows a step has done; another step ends the one before."""
+        if step != self._sentence:
+            self.step(step)
+        self.show_count(rows, "rows")
+
+    def done(self) -> None:
+        """End the step that is under way, if there is one."""
+        self._end(Text("✓ ", "green"), keep=self._keep_steps)
+
+    def failed(self) -> None:
+        """End the step that is under way as one that did not succeed."""
+        self._end(Text("✗ ", "red"), keep=True)
+
+    def _end(self, mark: Text, *, keep: bool) -> None:
+        status, self._status = self._status, None
+        sentence, self._sentence = self._sentence, ""
+        if status is None:
+            return
+        status.stop()
+        if keep:
+            seconds = f" ({self._clock() - self._begun:.1f} s)"
+            self._console.print(Text.assemble(mark, sentence, (seconds, "dim")))
+
+
+# Tables, all in one look, and the texts of times and states in them.
+
+NOTHING = "-"
+
+_LOOK: dict[str, Any] = {
+    "show_edge": False,
+    "pad_edge": False,
+    "padding": (0, 1, 0, 0),
+}
+
+Cell = str | int | datetime | Text | None
+
+
+def counted(number: int, noun: str) -> str:
+    """Return a number with its noun: 1 run, 2 runs."""
+    return f"{number:,} {noun if number == 1 else _plural(noun)}"
+
+
+def make_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Cell]]) -> RenderableType:
+    """Return a table below its title; columns of numbers stand to the right."""
+    rows = list(rows)
+    table = Table(box=box.SIMPLE_HEAD, **_LOOK)
+    for number, name in enumerate(columns):
+        are_numbers = any(isinstance(row[number], int) for row in rows)
+        table.add_column(Text(name), justify="right" if are_numbers else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*map(_cell, row))
+    return _titled(title, table)
+
+
+def make_facts(title: str, facts: Iterable[tuple[str, Cell]]) -> RenderableType:
+    """Return names and values below a title."""
+    table = Table(box=None, show_header=False, **_LOOK)
+    table.add_column(style="dim")
+    table.add_column(overflow="fold")
+    for name, value in facts:
+        table.add_row(Text(visible_line(name)), _cell(value))
+    return _titled(title, table)
+
+
+def moment_cell(microseconds: int | None) -> datetime | None:
+    """Return a time in microseconds for a table."""
+    return None if microseconds is None else to_datetime(microseconds)
+
+
+def moment_text(microseconds: int | None) -> str | None:
+    """Return a time in microseconds as ISO 8601 in UTC."""
+    return None if microseconds is None else iso(to_datetime(microseconds))
+
+
+def iso(moment: datetime) -> str:
+    """Return a UTC time as ISO 8601."""
+    return moment.isoformat().replace("+00:00", "Z")
+
+
+def compact_json(value: Any) -> str:  # noqa: ANN401 - any JSON value
+    """Return JSON on one line, for a cell."""
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _titled(title: str, table: Table) -> RenderableType:
+    return Group(Text(visible_line(title), style="bold"), table)
+
+
+def _cell(value: Cell) -> Text:
+    if value is None:
+        return Text(NOTHING, style="dim")
+    if isinstance(value, Text):
+        return value
+    if isinstance(value, bool):
+        return Text("yes" if value else "no")
+    if isinstance(value, datetime):
+        return Text(value.isoformat(" ", "milliseconds").removesuffix("+00:00"))
+    return Text(f"{value:,}" if isinstance(value, int) else visible_line(value))
+
+
+def _plural(noun: str) -> str:
+    first, space, rest = noun.partition(" ")
+    if first.endswith("ry"):
+        return f"{first[:-1]}ies{space}{rest}"
+    return f"{first}{'es' if first.endswith('ch') else 's'}{space}{rest}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import sys
 import threading
@@ -14,16 +15,53 @@ from typing import TYPE_CHECKING
 import typer
 from rich.console import Console
 
-from runtime.cli.console import Screen, notes
-from runtime.cli.failures import INTERRUPTED, TERMINATED, NotPossibleError, traced
-from runtime.cli.log_file import logging_to, prepare_log
-from runtime.cli.progress import StepProgress
+from runtime.cli.console import Screen, StepProgress, notes
+from runtime.cli.failures import INTERRUPTED, TERMINATED, NotPossibleError, logging_to, prepare_log, traced
+from runtime.errors import UsageError
 
 if TYPE_CHECKING:
-    from runtime.spark.sessions.session import Session
+    from runtime.spark.session import Session
 
     ShownSession = tuple[Session, StepProgress]
     """A session, and what shows how far its work is."""
+
+
+# Where Spark works, as `--master` and `--remote` say it.
+
+_FORMS = re.compile(
+    r"local(\[\s*(\d+|\*)\s*(,\s*\d+\s*)?\])?|local-cluster\[.+\]|(spark|k8s)://.+|yarn",
+)
+
+
+_REMOTE = re.compile(r"sc://[^/]+(/.*)?")
+
+
+def check_remote(url: str) -> None:
+    """Raise `UsageError` for what is no url of Spark Connect."""
+    if not _REMOTE.fullmatch(url):
+        raise UsageError(f"{url!r} is no url of Spark Connect: write sc://HOST:PORT.")
+
+
+def place_of_work(master: str | None, remote: str | None) -> str | None:
+    """Return where Spark works, checked: a master, or the url of a server of Spark Connect; None where it does not.
+
+    Raises `UsageError` for what is neither.
+    """
+    if remote is not None:
+        check_remote(remote)
+        return remote
+    if master is not None:
+        check_master(master)
+    return master
+
+
+def check_master(master: str) -> None:
+    """Raise `UsageError` for what no Spark takes for a master."""
+    if not _FORMS.fullmatch(master):
+        raise UsageError(
+            f"{master!r} is no master of Spark: write local[*], local[4], spark://HOST:PORT, yarn or k8s://URL."
+        )
+
 
 _AGAIN_SECONDS = 0.05
 """By then the object is freed."""
@@ -44,8 +82,7 @@ def working(
     `NotPossibleError` when there is no Java, and `UnexpectedError` for what nobody thought of, its trace in the log
     file.
     """
-    from runtime.spark.sessions.java import JAVA_MISSING, find_java
-    from runtime.spark.sessions.kinds import is_remote
+    from runtime.spark.session import JAVA_MISSING, find_java, is_remote
 
     if not is_remote(master) and find_java() is None:
         raise NotPossibleError(JAVA_MISSING)
@@ -67,9 +104,7 @@ def _shown_session(
 
     What Spark and its workers print goes to the log file.
     """
-    from runtime.spark.sessions.failures import unless_gone
-    from runtime.spark.sessions.kinds import is_remote
-    from runtime.spark.sessions.session import build_session, connect_session
+    from runtime.spark.session import build_session, connect_session, is_remote, unless_gone
 
     progress = StepProgress(console, keep_steps=keep_steps)
     progress.step("Connecting to Spark" if is_remote(master) else "Starting Spark")
@@ -163,3 +198,29 @@ def _own_interrupts() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGINT, handler)
+
+
+# How Spark is started for little work: Java would spend most of it on compiling for a long life.
+
+SHORT_LIVED = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
+"""Halves the processor time of Java where there are a hundred thousand messages or fewer."""
+
+SMALL_BYTES = 16 * 2**20
+"""A log of so many bytes: 60,000 messages of the sample as JSON lines, 190,000 as Parquet."""
+
+_CHOSEN_BY_USER = (
+    "JDK_JAVA_OPTIONS",
+    "JAVA_TOOL_OPTIONS",
+    "SPARK_CONF_DIR",
+    "SPARK_HOME",
+    "SPARK_SUBMIT_OPTS",
+)
+
+
+def settings_for(log_bytes: int | None) -> Mapping[str, str]:
+    """Return the settings of a session that reads a log of so many bytes, None when that is not known.
+
+    None of them where the environment says how Java is to be started.
+    """
+    is_small = log_bytes is not None and log_bytes <= SMALL_BYTES
+    return SHORT_LIVED if is_small and not any(map(os.environ.get, _CHOSEN_BY_USER)) else {}

@@ -2,10 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol
+import asyncio
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from hashlib import sha256
+from pathlib import Path
+from typing import ParamSpec, Protocol, TypeVar
+from urllib.parse import quote, unquote
 
+from eventstore import StoreUnavailableError
 from handlers import DocumentReference
+from runtime.errors import MissingExtraError, UsageError
+from runtime.file_systems import Folder, open_folder, path_and_options
+
+# From a url to a folder of a disk or of an object store.
+
+
+def open_place(url: str) -> Folder:
+    """Return the folder that a url names, whether it is there or not. Raises `UsageError` for an unknown form.
+
+    An error does not repeat the url, which may hold a secret.
+    """
+    scheme, separator, _ = url.partition("://")
+    if not separator or scheme == "file":
+        return open_folder(url)
+    path, options = path_and_options(url)
+    try:
+        return open_folder(f"{unquote(path)}{options}")
+    except (UsageError, ValueError):
+        raise UsageError(
+            f"The store of documents, a url with {scheme}://, cannot be opened: use a path, s3://BUCKET/FOLDER, "
+            f"abfss://CONTAINER@ACCOUNT.dfs.core.windows.net/FOLDER, or azurite://HOST:PORT/CONTAINER/FOLDER."
+        ) from None
 
 
 class DocumentStore(Protocol):
@@ -31,3 +60,161 @@ class ListedDocuments(DocumentStore, Protocol):
 
     async def remove(self, folder: str) -> None:
         """Remove the folder itself, whose name tells of the object, unless a document is in it."""
+
+
+# Documents in a folder: of a disk, or of an object store that pyarrow speaks to.
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class FolderDocuments(ListedDocuments):
+    """A file for each document, under the folder that a url names. Costs one request for each call."""
+
+    def __init__(self, url: str) -> None:
+        self._folder = open_place(url)
+
+    async def prepare(self, reference: DocumentReference, content: bytes) -> None:
+        """Return when the file is durable, with its name."""
+        await _blocking(self._write, reference, content)
+
+    async def delete(self, name: str) -> None:
+        """Delete the file, if it is there."""
+        await _blocking(self._delete, name)
+
+    async def read(self, name: str) -> bytes:
+        """Return the content of a document. Raises `FileNotFoundError`."""
+        return await _blocking(self._read, name)
+
+    async def names(self, folder: str) -> Sequence[str]:
+        """Return the names of all documents in an object's folder."""
+        files = await _blocking(self._folder.sub(folder).sizes)
+        return [f"{folder}/{file}" for file in files]
+
+    async def remove(self, folder: str) -> None:
+        """Remove the folder of an object, if it is empty; an object store has none without documents."""
+        await _blocking(self._folder.sub(folder).delete_if_empty)
+
+    def _write(self, reference: DocumentReference, content: bytes) -> None:
+        folder, file = self._place(reference.name)
+        if folder.is_local:
+            folder.create()
+        with _there(folder), folder.write(file, {"Content-Type": reference.media_type}) as output:
+            output.write(content)
+        for name in (file, None):
+            folder.flush(name)
+        if folder.is_local:
+            self._flush_parents(reference.name)
+
+    def _delete(self, name: str) -> None:
+        folder, file = self._place(name)
+        folder.delete_file(file)
+        if folder.is_local and folder.exists():
+            folder.flush()
+
+    def _read(self, name: str) -> bytes:
+        folder, file = self._place(name)
+        with folder.read(file) as found:
+            return bytes(found.read())
+
+    def _place(self, name: str) -> tuple[Folder, str]:
+        folder, _, file = name.rpartition("/")
+        return (self._folder.sub(folder) if folder else self._folder), file
+
+    def _flush_parents(self, name: str) -> None:
+        """Make the names of the folders survive a power cut that a document was put into."""
+        above = name.split("/")[:-2]
+        for depth in range(len(above), -1, -1):
+            (self._folder.sub("/".join(above[:depth])) if depth else self._folder).flush()
+
+
+@contextmanager
+def _there(folder: Folder) -> Iterator[None]:
+    """Let a message be handled again whose folder was removed just now, as its object was forgotten."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        if not folder.is_local:
+            raise
+        raise StoreUnavailableError(f"The folder of a document was removed: {error}") from error
+
+
+async def _blocking(work: Callable[P, T], *args: P.args, **named: P.kwargs) -> T:
+    """Do work that blocks: in a thread where an event loop runs, or else at once."""
+    try:
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            return work(*args, **named)
+        return await asyncio.to_thread(work, *args, **named)
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise StoreUnavailableError(f"The store of documents did not answer: {error}") from error
+
+
+# The names of documents: the same folder for all documents of an object, and another beginning for each
+# attempt.
+
+_MAX_FOLDER = 120
+
+
+def object_folder(handler: str, business_id: str) -> str:
+    """Return the folder of an object's documents: by its id, or by the SHA-256 of one that is long."""
+    name = quote(business_id, safe=" ()+,;=@_-.~")
+    if len(name) > _MAX_FOLDER or name.strip(". ") != name:
+        name = sha256(business_id.encode()).hexdigest()
+    return f"{handler}/{name}"
+
+
+# From a url to a store of documents.
+
+_VARIABLE = "env:"
+
+
+def open_documents(url: str) -> ListedDocuments:
+    """Return the store of documents behind a url, without looking whether it is there.
+
+    | url | store |
+    |---|---|
+    | a path, `file:///absolute/path` | a folder of a disk |
+    | `s3://bucket/folder` | Amazon S3, or a service that speaks its protocol, with `?endpoint_override=host:port` |
+    | `abfss://container@account.dfs.core.windows.net/folder` | Azure Blob Storage |
+    | `azurite://host:port/container/folder` | the blobs of Azure's emulator |
+    | `env:NAME` | what the environment variable says: for a url with a secret in it |
+
+    Raises `UsageError` for what is none of these, and `MissingExtraError` without pyarrow.
+    """
+    named = _of_environment(url)
+    try:
+        pass  # codemod
+    except ModuleNotFoundError as error:
+        raise MissingExtraError(
+            f"A store of documents needs {error.name}: pip install 'consistent-messaging[documents]'."
+        ) from error
+    return FolderDocuments(named)
+
+
+def existing_documents(url: str) -> ListedDocuments:
+    """Return the store behind a url as `open_documents` does. Raises `UsageError` for a folder that is not there."""
+    named = _of_environment(url)
+    place = Path(unquote(named.removeprefix("file://")) if named.startswith("file://") else named)
+    if (":" not in named or named.startswith("file://")) and not place.is_dir():
+        raise UsageError(f"There is no folder of documents at {place}: say with --documents where they are.")
+    return open_documents(url)
+
+
+def portable_url(url: str) -> str:
+    """Return a url that means the same store in every process of this machine. It may hold a secret."""
+    named = _of_environment(url)
+    return named if ":" in named else str(Path(named).absolute())
+
+
+def _of_environment(url: str) -> str:
+    if not url.startswith(_VARIABLE):
+        return url
+    name = url.removeprefix(_VARIABLE)
+    named = os.environ.get(name, "")
+    if not named:
+        raise UsageError(f"The environment variable {name} that names the store of documents is not set.")
+    return named

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
+from hashlib import sha256
+from typing import Any, NamedTuple
 
+import msgpack
+
+from handlers.codec import MAX_DEPTH, is_deeper, unpack
 from handlers.context import OutputRoom
-from handlers.unpacking import MAX_DEPTH
 from runtime.errors import UsageError
-from runtime.messages.outcome import MAX_ERROR_LENGTH
+from runtime.messages.envelope import Envelope, Envelopes
+from runtime.messages.outcome import MAX_ERROR_LENGTH, Outcome, Reason, dead_letter
 
 KIB = 2**10
 MIB = 2**20
@@ -53,3 +61,214 @@ class MessageLimits:
 
 
 USUAL = MessageLimits()
+
+
+# Messages that are too large: what is kept of one is a note with its size, its digest and where it begins.
+#
+# The note is JSON text in place of the body. A log that Spark reads has such notes in place of lines and
+# rows, made by `runtime.spark.logs.normalise` with the same fields, so that what is too large never reaches
+# a worker.
+
+KEPT = 1024
+"""How many bytes are kept of what is too large."""
+
+NOTE = "too_large"
+NOT_KEPT = (
+    "What was delivered was not kept, as it is too large: it can be redriven with a body in an edit only."
+)
+
+Bytes = bytes
+"""Bytes themselves, for the class that has a field of this name: their number."""
+
+_BEGINS = f'{{"{NOTE}":{{'
+_TOKENS = re.compile(r'"(?:[^"\\]|\\.)*+"?|[\[{]|[\]}]', re.DOTALL)
+_BYTES_OF_A_CHARACTER = 4
+_CONTAINERS = bytes([*range(0x80, 0xA0), *range(0xDC, 0xE0)])
+_NO_CONTAINERS = bytes(range(256)).translate(None, _CONTAINERS)
+"""The bytes of msgpack that begin no array and no map."""
+
+_NAMES = ("message_id", "type", "business_id")
+
+
+class Excess(NamedTuple):
+    """What is too large of a message, and what is kept of that: `begins` is its first kilobyte."""
+
+    part: str
+    bytes: int
+    sha256: str
+    begins: str
+
+    @classmethod
+    def of(cls, part: str, content: str | Bytes) -> Excess:
+        """Measure a part of a message."""
+        data = content if isinstance(content, bytes) else content.encode("utf-8", "surrogatepass")
+        first = data[:KEPT]
+        begins = first.hex() if isinstance(content, bytes) else first.decode("utf-8", "replace")
+        return cls(part, len(data), sha256(data).hexdigest(), begins)
+
+    @property
+    def note(self) -> str:
+        """The JSON text that is kept."""
+        return json.dumps({NOTE: self._asdict()}, ensure_ascii=False, separators=(",", ":"))
+
+
+def is_note(body: str | bytes | None) -> bool:
+    """Say whether a body is the note on one that was not kept."""
+    if not isinstance(body, str) or not body.startswith(_BEGINS):
+        return False
+    try:
+        note = json.loads(body)[NOTE]
+    except ValueError:
+        return False
+    return isinstance(note, dict) and tuple(note) == Excess._fields
+
+
+def kept_as_json(envelope: Envelope, handler: str | None) -> str:
+    """Return what is kept of a delivery as one line of JSON: what names it, and the note in place of its body."""
+    fields = json.loads(envelope.to_json(handler))
+    del fields["body"]
+    return json.dumps(fields | json.loads(envelope.body), ensure_ascii=False)
+
+
+def without_body(envelope: Envelope, excess: Excess) -> Envelope:
+    """Return what is kept of a delivery that is too large."""
+    kept: dict[str, Any] = {name: _short(getattr(envelope, name)) for name in _NAMES}
+    return envelope._replace(body=excess.note, headers=None, **kept)
+
+
+class TooLarge(NamedTuple):
+    """Why a delivery is too large, and what is kept of it."""
+
+    problem: str
+    kept: Envelope
+
+    def of(self, handler: str | None, business_id: str | None = None) -> Outcome:
+        """Return the dead letter that it is: of a stream, if that has a name of usual length."""
+        return dead_letter(self.kept, Reason.TOO_LARGE, self.problem, handler, _short(business_id))
+
+
+def find_excesses(envelopes: Envelopes, limits: MessageLimits) -> Mapping[int, TooLarge]:
+    """Return, by position, why deliveries are too large, and what is kept of them.
+
+    Looks at whole columns first: most groups have no delivery that must be measured.
+    """
+    found = {}
+    for position in _to_measure(envelopes, limits):
+        envelope = envelopes[position]
+        excess = _excess(envelope, limits)
+        if excess is not None:
+            found[position] = TooLarge(_sentence(excess, limits), without_body(envelope, excess))
+        elif is_too_deep(envelope.body, limits.depth):
+            problem = f"Its body is nested deeper than {limits.depth} levels."
+            found[position] = TooLarge(problem, without_body(envelope, Excess.of("body", envelope.body)))
+    return found
+
+
+def find_notes(envelopes: Envelopes) -> Mapping[int, TooLarge]:
+    """Return, by position, letters of which nothing but a note was kept."""
+    notes = (position for position, body in enumerate(envelopes.bodies) if is_note(body))
+    return {position: TooLarge(NOT_KEPT, envelopes[position]) for position in notes}
+
+
+def _to_measure(envelopes: Envelopes, limits: MessageLimits) -> list[int]:
+    """Return the positions of deliveries that may be too large."""
+    bodies = envelopes.bodies
+    longest = max(map(len, bodies), default=0)
+    may_be: set[int] = set()
+    if longest * _BYTES_OF_A_CHARACTER > limits.body:
+        may_be.update(_longer(bodies, limits.body))
+    if longest > limits.depth:
+        may_be.update(position for position, body in enumerate(bodies) if _brackets(body) > limits.depth)
+    if any(envelopes.headers):
+        may_be.update(position for position, headers in enumerate(envelopes.headers) if headers)
+    for names in (envelopes.message_ids, envelopes.types, envelopes.business_ids):
+        if max(map(len, filter(None, names)), default=0) * _BYTES_OF_A_CHARACTER > limits.headers:
+            may_be.update(_longer(names, limits.headers))
+    return sorted(may_be)
+
+
+def _longer(texts: Sequence[str | bytes | None] | Sequence[str], most: int) -> Iterator[int]:
+    """Give the positions of texts that may have more bytes."""
+    return (at for at, text in enumerate(texts) if text and len(text) * _BYTES_OF_A_CHARACTER > most)
+
+
+def _brackets(body: str | bytes) -> int:
+    """Return how many arrays and objects a body can have at most."""
+    if isinstance(body, str):
+        return body.count("[") + body.count("{")
+    return len(body.translate(None, _NO_CONTAINERS))
+
+
+def is_too_deep(body: str | bytes, depth: int) -> bool:
+    """Say whether JSON text, or msgpack, has arrays and objects in each other to a greater depth."""
+    if _brackets(body) <= depth:
+        return False
+    return _is_text_too_deep(body, depth) if isinstance(body, str) else _is_packed_too_deep(body, depth)
+
+
+def _is_packed_too_deep(body: Bytes, depth: int) -> bool:
+    try:
+        return is_deeper(unpack(body), depth)
+    except msgpack.StackError:
+        return True
+    except (ValueError, TypeError, msgpack.UnpackException):
+        return False  # whoever parses it tells what is wrong
+
+
+def _is_text_too_deep(body: str, depth: int) -> bool:
+    level = 0
+    for found in _TOKENS.finditer(body):
+        sign = found[0]
+        if sign in "[{":
+            level += 1
+            if level > depth:
+                return True
+        elif sign in "]}":
+            level -= 1
+    return False
+
+
+def size_of(text: str | bytes | None) -> int:
+    """Return the bytes of a text as it is sent."""
+    if isinstance(text, str) and not text.isascii():
+        return len(text.encode("utf-8", "surrogatepass"))
+    return len(text or "")
+
+
+def size_of_headers(headers: Mapping[str, str] | None) -> int:
+    """Return the bytes of headers."""
+    if not headers:
+        return 0
+    return sum(_size(name) + _size(value) for name, value in headers.items())
+
+
+def _size(value: Any) -> int:  # noqa: ANN401 - what a consumer gives as a header may be anything
+    return size_of(value if isinstance(value, str | bytes) else repr(value))
+
+
+def _excess(envelope: Envelope, limits: MessageLimits) -> Excess | None:
+    if size_of(envelope.body) > limits.body:
+        return Excess.of("body", envelope.body)
+    if size_of_headers(envelope.headers) > limits.headers:
+        return Excess.of(
+            "headers", "".join(f"{name}{value}" for name, value in (envelope.headers or {}).items())
+        )
+    for name in _NAMES:
+        text = getattr(envelope, name)
+        if size_of(text) > limits.headers:
+            return Excess.of(name, text)
+    return None
+
+
+def _sentence(excess: Excess, limits: MessageLimits) -> str:
+    most = limits.body if excess.part == "body" else limits.headers
+    return sentence(excess.part, f"{excess.bytes:,}", f"{most:,}")
+
+
+def sentence(part: str, size: str, most: str) -> str:
+    """Return why a message is too large."""
+    return f"Its {part} has {size} bytes, and may have {most}."
+
+
+def _short(text: str | None) -> str | None:
+    return text if text is None or size_of(text) < KEPT else None

@@ -2,11 +2,74 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import NamedTuple
+from itertools import chain, compress, repeat
+from operator import add
+from typing import Any, NamedTuple, Self, overload
 
-from runtime.messages.envelope import Envelope
+from handlers import Published
+from runtime.messages.envelope import Columnar, Envelope, Envelopes
+
+# Dead letters in groups: of one reason, handler and type, whose errors differ in numbers and quoted values
+# only.
+
+VARYING = r"""'[^']*'|"[^"]*"|-?\d+"""
+"""What may differ between the errors of a group: a regular expression for Python and for Spark."""
+
+_VARYING = re.compile(VARYING)
+_EXAMPLES = 2
+
+
+@dataclass(slots=True)
+class DeadLetters:
+    """A group: how many deliveries, the error of one of them, and two of their message ids at most."""
+
+    reason: str
+    handler: str | None
+    type: str | None
+    error: str
+    count: int
+    message_ids: list[str] = field(default_factory=list)
+
+
+def without_values(error: str) -> str:
+    """Return an error without its numbers and quoted values."""
+    return _VARYING.sub("", error)
+
+
+class DeadLetterGroups:
+    """Groups of dead letters that are added one by one."""
+
+    def __init__(self) -> None:
+        self._found: dict[tuple[Any, ...], DeadLetters] = {}
+
+    def add(
+        self, reason: str, handler: str | None, type_: str | None, error: str, message_id: str | None
+    ) -> None:
+        """Count a dead letter in its group."""
+        key = (reason, handler, type_, without_values(error))
+        group = self._found.get(key)
+        if group is None:
+            group = self._found[key] = DeadLetters(reason, handler, type_, error, 0)
+        group.count += 1
+        if message_id and message_id not in group.message_ids and len(group.message_ids) < _EXAMPLES:
+            group.message_ids.append(message_id)
+
+    def largest_first(self) -> list[DeadLetters]:
+        """Return the groups, the largest first."""
+        return sorted(self._found.values(), key=lambda group: (-group.count, group.reason, group.error))
+
+
+def group_dead_letters(rows: Iterable[Mapping[str, Any]]) -> list[DeadLetters]:
+    """Return the groups of dead letters, the largest first, from rows with the columns of outcomes."""
+    groups = DeadLetterGroups()
+    for row in rows:
+        groups.add(row["reason"], row["handler"], row["type"], row["error"], row["message_id"])
+    return groups.largest_first()
+
 
 OUTPUT_INDEX_BITS = 20
 
@@ -108,3 +171,173 @@ def shortened(error: str, length: int) -> str:
         return error
     end = f" ... ({len(error):,} characters) ... {error[-_END:]}"
     return error[: length - len(end)] + end if length >= 2 * len(end) else error[:length]
+
+
+# Outputs: published messages as messages of a log, in the order of versions, at the recorded time of their
+# parent.
+
+
+@dataclass(slots=True)
+class Outputs(Columnar[Output]):
+    """Outputs, column by column: each list has one field of `Output` for all of them. A body may be text or UTF-8."""
+
+    row = Output
+
+    message_ids: list[str] = field(default_factory=list)
+    types: list[str] = field(default_factory=list)
+    bodies: list[str | bytes] = field(default_factory=list)
+    sequences: list[int] = field(default_factory=list)
+    enqueued_at: list[int] = field(default_factory=list)
+    headers: list[Mapping[str, str]] = field(default_factory=list)
+
+
+def outputs_of(published: Sequence[Published], version: int, now: int) -> tuple[Output, ...]:
+    """Return what the message published that made a version at a time."""
+    numbered = enumerate(published, version << OUTPUT_INDEX_BITS)
+    return tuple(
+        [
+            Output(message_id, name, body.decode(), number, now, headers)
+            for number, (message_id, name, body, headers) in numbered
+        ]
+    )
+
+
+def outputs_of_all(
+    published: Sequence[Sequence[Published]], versions: Sequence[int | None], nows: Sequence[int]
+) -> tuple[list[int], Outputs]:
+    """Return how many outputs each of some messages has, and what `outputs_of` gives for each, column by column.
+
+    A version is None only where nothing is published.
+    """
+    counts = list(map(len, published))
+    flat = list(chain.from_iterable(published))
+    if not flat:
+        return counts, Outputs()
+    message_ids, types, bodies, headers = map(list, zip(*flat, strict=True))
+    sequences = [(version or 0) << OUTPUT_INDEX_BITS for version in compress(versions, counts)]
+    times = list(compress(nows, counts))
+    if len(flat) > len(sequences):
+        several = list(filter(None, counts))
+        sequences = list(chain.from_iterable(map(range, sequences, map(add, sequences, several))))
+        times = list(chain.from_iterable(map(repeat, times, several)))
+    return counts, Outputs(message_ids, types, bodies, sequences, times, headers)
+
+
+# Outcomes of the deliveries of one stream, column by column.
+
+
+class Outcomes(Sequence[Outcome]):
+    """How deliveries ended, in their order: the first ones, while there are fewer outcomes than `envelopes`.
+
+    For each there is its status, the version that its message made and when, and what it published. `refused` has the
+    outcomes, by position, that say more than that, such as dead letters. As a sequence it gives the outcomes one by
+    one, each made when it is asked for.
+    """
+
+    __slots__ = (
+        "business_id",
+        "envelopes",
+        "handler",
+        "nows",
+        "published",
+        "refused",
+        "statuses",
+        "versions",
+    )
+
+    def __init__(
+        self, envelopes: Envelopes, handler: str | None = None, business_id: str | None = None
+    ) -> None:
+        self.envelopes = envelopes
+        self.handler = handler
+        self.business_id = business_id
+        self.statuses: list[Status] = []
+        self.versions: list[int | None] = []
+        self.nows: list[int] = []
+        self.published: list[Sequence[Published]] = []
+        self.refused: dict[int, Outcome] = {}
+
+    @classmethod
+    def of(cls, outcomes: Sequence[Outcome]) -> Outcomes:
+        """Return outcomes as columns."""
+        if isinstance(outcomes, Outcomes):
+            return outcomes
+        found = cls(Envelopes.of(each.envelope for each in outcomes))
+        for outcome in outcomes:
+            found.refuse(outcome)
+        return found
+
+    def processed(self, first: int, nows: Sequence[int], published: Sequence[Sequence[Published]]) -> None:
+        """Add the outcomes of the next deliveries, which made versions from number `first` on."""
+        self.statuses += [Status.PROCESSED] * len(nows)
+        self.versions += range(first, first + len(nows))
+        self.nows += nows
+        self.published += published
+
+    def conclude(self, status: Status, version: int | None, now: int, published: Sequence[Published]) -> None:
+        """Add the outcome of the next delivery."""
+        self.statuses.append(status)
+        self.versions.append(version)
+        self.nows.append(now)
+        self.published.append(published)
+
+    def refuse(self, outcome: Outcome) -> None:
+        """Add the outcome of the next delivery as it is."""
+        self.refused[len(self)] = outcome
+        self.conclude(outcome.status, outcome.version, 0, ())
+
+    def outputs(self) -> tuple[list[int], Outputs]:
+        """Return how many outputs each outcome has, and all of them, column by column."""
+        if any(outcome.outputs for outcome in self.refused.values()):
+            rows = [outcome.outputs for outcome in self]
+            return [len(outputs) for outputs in rows], Outputs.of(chain.from_iterable(rows))
+        return outputs_of_all(self.published, self.versions, self.nows)
+
+    def __iadd__(self, other: Outcomes) -> Self:
+        """Add outcomes of the next deliveries."""
+        first = len(self)
+        self.refused.update({first + position: outcome for position, outcome in other.refused.items()})
+        self.statuses += other.statuses
+        self.versions += other.versions
+        self.nows += other.nows
+        self.published += other.published
+        return self
+
+    def __len__(self) -> int:
+        return len(self.statuses)
+
+    @overload
+    def __getitem__(self, index: int) -> Outcome: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Outcomes: ...
+
+    def __getitem__(self, index: int | slice) -> Outcome | Outcomes:
+        if isinstance(index, slice):
+            return self._slice(index)
+        position = range(len(self))[index]
+        refused = self.refused.get(position)
+        if refused is not None:
+            return refused
+        version = self.versions[position]
+        outputs = outputs_of(self.published[position], version or 0, self.nows[position])
+        envelope, status = self.envelopes[position], self.statuses[position]
+        return Outcome(envelope, self.handler, self.business_id, status, None, None, version, outputs)
+
+    def __iter__(self) -> Iterator[Outcome]:
+        return map(self.__getitem__, range(len(self)))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and list(self) == list(other)
+
+    __hash__ = None  # type: ignore[assignment] # a list
+
+    def _slice(self, rows: slice) -> Outcomes:
+        found = Outcomes(self.envelopes[rows], self.handler, self.business_id)
+        found.statuses, found.versions = self.statuses[rows], self.versions[rows]
+        found.nows, found.published = self.nows[rows], self.published[rows]
+        places = enumerate(range(len(self))[rows])
+        found.refused = {
+            place: self.refused[position] for place, position in places if position in self.refused
+        }
+        return found

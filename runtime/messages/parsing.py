@@ -3,31 +3,154 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from operator import attrgetter
-from typing import Any
+from typing import Any, NamedTuple, overload
 from uuid import UUID
 
 from pydantic import ValidationError
 
 from handlers import Message
 from handlers.app import HandlerDefinition
-from handlers.codec import all_problems
+from handlers.codec import all_problems, is_text, unpack
 from handlers.context import message_codec
-from handlers.route import KeyKind, Route
-from handlers.text import is_text
-from handlers.unpacking import unpack
-from runtime.blame import is_from_outside
+from handlers.handler import KeyKind, Route
 from runtime.clock import EARLIEST
-from runtime.messages.deliveries import Deliveries, Delivery
-from runtime.messages.envelope import Envelope
-from runtime.messages.envelopes import Envelopes
-from runtime.messages.fingerprint import fingerprint
-from runtime.messages.limits import USUAL, MessageLimits
-from runtime.messages.message_ids import IdKey, canonical, id_key, id_keys
+from runtime.errors import is_from_outside
+from runtime.messages.digests import fingerprint
+from runtime.messages.envelope import Envelope, Envelopes, IdKey, canonical, id_key, id_keys
+from runtime.messages.limits import USUAL, MessageLimits, find_excesses, find_notes, is_note
 from runtime.messages.outcome import Outcome, Reason, dead_letter
-from runtime.messages.too_large import find_excesses, find_notes, is_note
+
+# Deliveries of one stream that were parsed, column by column.
+
+
+class Prepared(NamedTuple):
+    """A delivery whose body is a valid message of the stream."""
+
+    envelope: Envelope
+    route: Route
+    message: Message
+    key: IdKey
+    fingerprint: bytes
+
+    @property
+    def business_id(self) -> str:
+        """The id of the business object that the message is for."""
+        return self.route.business_id(self.message)
+
+
+Delivery = Prepared | Outcome
+"""A delivery that was parsed: ready to be handled, or the dead letter that it is."""
+
+_ALL = slice(0, None)
+
+
+@dataclass(slots=True)
+class Deliveries(Sequence[Delivery]):
+    """Deliveries that were parsed: for each the message in its body, or the dead letter that it is.
+
+    `keys` and `fingerprints` are those of the messages; a dead letter has some key and an empty fingerprint. `routes`
+    are the ways of the messages to their handler, by the name of their type. In a redrive, `letters` are the numbers of
+    the letters that the deliveries are, by which a mended body finds its own. As a sequence it gives the deliveries one
+    by one, each made when it is asked for.
+    """
+
+    envelopes: Envelopes
+    keys: Sequence[IdKey]
+    messages: Sequence[Message | Outcome]
+    fingerprints: Sequence[bytes]
+    routes: Mapping[str, Route]
+    letters: Sequence[int] | None = None
+
+    @classmethod
+    def of(cls, deliveries: Sequence[Delivery]) -> Deliveries:
+        """Return deliveries as columns."""
+        if isinstance(deliveries, Deliveries):
+            return deliveries
+        rows = [
+            (each.key, each.message, each.fingerprint) if isinstance(each, Prepared) else (b"", each, b"")
+            for each in deliveries
+        ]
+        return cls(
+            Envelopes.of(each.envelope for each in deliveries),
+            [key for key, _, _ in rows],
+            [message for _, message, _ in rows],
+            [fingerprint for _, _, fingerprint in rows],
+            {each.envelope.type: each.route for each in deliveries if isinstance(each, Prepared)},
+        )
+
+    def ready_keys(self, position: int = 0) -> set[IdKey]:
+        """Return the keys of the messages that are ready to be handled, from a position on."""
+        keys, messages = self.keys[position:], self.messages[position:]
+        if Outcome not in map(type, messages):
+            return set(keys)
+        return {key for key, message in zip(keys, messages, strict=True) if not isinstance(message, Outcome)}
+
+    def __len__(self) -> int:
+        return len(self.messages)
+
+    @overload
+    def __getitem__(self, index: int) -> Delivery: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Deliveries: ...
+
+    def __getitem__(self, index: int | slice) -> Delivery | Deliveries:
+        if isinstance(index, slice):
+            if index == _ALL:
+                return self
+            return Deliveries(
+                self.envelopes[index],
+                self.keys[index],
+                self.messages[index],
+                self.fingerprints[index],
+                self.routes,
+                None if self.letters is None else self.letters[index],
+            )
+        message = self.messages[index]
+        if isinstance(message, Outcome):
+            return message
+        envelope = self.envelopes[index]
+        route = self.routes[envelope.type]
+        return Prepared(envelope, route, message, self.keys[index], self.fingerprints[index])
+
+    def __iter__(self) -> Iterator[Delivery]:
+        return map(self.__getitem__, range(len(self)))
+
+
+# Copies: tell whether a delivery is a copy of a message that was handled, or another message with its id.
+#
+# The name of the type is part of a message's fingerprint. A type that was renamed takes messages under its
+# old names too (`aliases`), so a copy may have another name than the message that was handled first.
+
+
+def is_copy(delivery: Prepared, recorded: bytes) -> bool:
+    """Say whether a delivery has the recorded fingerprint of its id, under any name of its type."""
+    if delivery.fingerprint == recorded:
+        return True
+    envelope = delivery.envelope
+    return recorded in _fingerprints(
+        envelope, [name for name in delivery.route.names if name != envelope.type]
+    )
+
+
+def has_fingerprint(envelope: Envelope, names: Iterable[str], recorded: bytes) -> bool:
+    """Say whether a body that its type refuses has the recorded fingerprint, under any of the type's names.
+
+    A body that does not parse has none.
+    """
+    try:
+        return recorded in _fingerprints(envelope, names)
+    except Exception:  # noqa: BLE001 - a body may hold anything
+        return False
+
+
+def _fingerprints(envelope: Envelope, names: Iterable[str]) -> list[bytes]:
+    packed = isinstance(envelope.body, bytes)
+    return [fingerprint(name, envelope.body, packed=packed) for name in names]
 
 
 class ParsingTimedOutError(BaseException):

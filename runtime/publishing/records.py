@@ -7,24 +7,25 @@ of an output that a target refused, or that was given to a function, has a row o
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import partial
 from hashlib import sha256
 from typing import NamedTuple
 
-from eventstore import Operation, Row, RowError, RowExistsError, RowNotFoundError, Table, Value, pages
-from runtime.batches.record import BatchRecord
+from eventstore import Int64, Operation, Row, RowError, RowExistsError, RowNotFoundError, Table, Value, pages
+from eventstore.limits import MAX_OPERATIONS
 from runtime.clock import Clock, to_datetime, to_microseconds
-from runtime.errors import UsageError
-from runtime.leases import Lease, read_lease
+from runtime.errors import LeaseLostError, UsageError
+from runtime.leases import Lease, LeaseRow, read_lease
+from runtime.ledger.ledger import BatchRecord, Ledger
 from runtime.publishing.publisher import Record, Result, Target
 from runtime.retries import RetryPolicy, until_undisturbed
-from runtime.storage.damage import expect, reading_row
-from runtime.storage.properties import number, text, time
+from runtime.versions.properties import expect, number, reading_row, text, time
 
 PARTITION = "_publishing"
 PUBLICATION, SLICE, RECORD = "p:", "s:", "r:"
@@ -247,3 +248,145 @@ def read_record(row: Row) -> Kept:
             said["Customer"],
         )
         return Kept(record, row.etag)
+
+
+# Claims: of the runners that publish the same batch, one at a time sends a slice.
+#
+# A claim is a lease in the row of the slice. Whoever has lost it finds that out when it next notes how far
+# it is, and stops. Until then two may send the same slice: a target with transactions commits one of them,
+# an HTTP receiver tells them by the key, and a function is guarded by its own keys.
+
+_MICROSECOND = timedelta(microseconds=1)
+
+
+@dataclass(frozen=True)
+class Claims:
+    """Claims slices of a publication for one runner, the `holder`, for `length` at a time."""
+
+    table: Table
+    clock: Clock
+    publication: Publication
+    holder: str
+    length: timedelta
+
+    def is_free(self, record: SliceRecord | None) -> bool:
+        """Return whether nobody sends a slice, as far as its row knows."""
+        return record is None or record.lease.expires_at <= self.clock()
+
+    async def take(self, number: int, found: SliceRecord | None) -> Claim | None:
+        """Claim a slice whose row was found so; None when somebody else was faster. One request, two then."""
+        length = self.length // _MICROSECOND
+        row = LeaseRow(self.table, self.clock, PARTITION, slice_key(self.publication, number), length)
+        first_at, position = (self.clock(), 0) if found is None else (found.first_at, found.position)
+        noted: dict[str, Value] = {
+            "FirstAt": to_datetime(first_at),
+            "Position": Int64(position),
+            "IsSent": False,
+        }
+        lease = await row.take(self.holder, None if found is None else found.lease, noted)
+        return None if lease is None else Claim(self, row, number, lease, position)
+
+
+class Claim:
+    """A slice that this runner sends: nobody else does while the claim is renewed."""
+
+    def __init__(self, claims: Claims, row: LeaseRow, number: int, lease: Lease, position: int) -> None:
+        self.number = number
+        self.position = position
+        self._claims = claims
+        self._row = row
+        self._lease = lease
+        self._retries = RetryPolicy().beside(claims.table)
+        self._lock = asyncio.Lock()
+
+    async def renew(self) -> None:
+        """Hold the slice for longer. One request. Raises `LeaseLostError` when somebody else has claimed it."""
+        await self._change({})
+
+    async def note(self, position: int, records: Sequence[Record] = ()) -> None:
+        """Note how many outputs are sent, and records of some. A request for each 99 of these, otherwise as `renew`."""
+        also = recording(self._claims.publication, records)
+        while len(also) >= MAX_OPERATIONS:
+            await self._change({}, also[: MAX_OPERATIONS - 1])
+            also = also[MAX_OPERATIONS - 1 :]
+        await self._change({"Position": Int64(position)}, also)
+        self.position = position
+
+    async def finish(self, position: int) -> None:
+        """Note that the slice is sent. As `renew`."""
+        await self._change({"Position": Int64(position), "IsSent": True})
+
+    async def release(self) -> None:
+        """Leave the slice to others, unless one has claimed it. One request."""
+        with suppress(LeaseLostError):
+            await self._change({}, expires_at=0)
+
+    async def _change(
+        self, values: dict[str, Value], also: Sequence[Operation] = (), expires_at: int | None = None
+    ) -> None:
+        async with self._lock:  # the renewal goes on beside the work
+            change = partial(self._row.renew, self._lease, values, also, expires_at=expires_at)
+            self._lease = await until_undisturbed(self._retries, change)
+
+
+# What is kept of a publication is deleted with its batch, and a record with the business object that it
+# names.
+
+
+async def prune_publications(table: Table, clock: Clock) -> int:
+    """Delete what is kept of the publications of batches that the ledger has forgotten. Return how many.
+
+    One of which a runner sends a slice stays. Costs two requests for each publication, and those that delete.
+    """
+    publications, ledger, count = Publications(table, clock), Ledger(table, clock), 0
+    for each in [publication async for publication in publications.every()]:
+        if await ledger.find(each.batch_id) is not None:
+            continue
+        slices = await publications.slices(each)
+        if not any(found.lease.expires_at > clock() and not found.is_sent for found in slices.values()):
+            await _delete(table, list(map(Operation.delete, await _row_keys_of(table, each))))
+            count += 1
+    return count
+
+
+async def letters_of(table: Table, handler: str, business_id: str) -> list[Row]:
+    """Return the records of publications that name a business object. A request for each 1,000 of all."""
+    found = []
+    async for row in _rows(table, record_prefix(), ["BusinessId", "Handler"]):
+        with reading_row("The record of an output", row):
+            named = text(row.properties, "Handler"), text(row.properties, "BusinessId")
+        if named == (handler, business_id):
+            found.append(row)
+    return found
+
+
+async def delete_letters(table: Table, letters: Sequence[Row]) -> None:
+    """Delete records as they were read, unless somebody else has. One request for each 100.
+
+    Raises `RowChangedError` when one was changed since.
+    """
+    await _delete(table, [Operation.delete(row.row_key, row.etag) for row in letters])
+
+
+async def _row_keys_of(table: Table, publication: Publication) -> list[str]:
+    """Return the keys of all rows of a publication, its own last: it is found as long as others are there."""
+    prefixes = (slice_prefix(publication.key), record_prefix(publication.key))
+    keys = [row.row_key for prefix in prefixes async for row in _rows(table, prefix, [])]
+    return [*keys, publication_key(publication.key)]
+
+
+async def _rows(table: Table, prefix: str, select: Sequence[str]) -> AsyncIterator[Row]:
+    async for page in pages(partial(table.query, PARTITION, prefix, prefix + LAST, select=select)):
+        for row in page.rows:
+            yield row
+
+
+async def _delete(table: Table, deletions: Sequence[Operation]) -> None:
+    for start in range(0, len(deletions), MAX_OPERATIONS):
+        some = deletions[start : start + MAX_OPERATIONS]
+        try:
+            await table.transact(PARTITION, some)
+        except RowNotFoundError:  # somebody else deletes them too
+            for deletion in some:
+                with suppress(RowNotFoundError):
+                    await table.transact(PARTITION, [deletion])

@@ -10,24 +10,158 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
-from contextlib import aclosing
+from collections.abc import (
+    AsyncGenerator,
+    Awaitable,
+    Callable,
+    Collection,
+    Coroutine,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
+from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
+from hashlib import sha256
+from itertools import groupby, islice
+from operator import attrgetter
+from typing import Any
 
 from eventstore import Table
-from eventstore.backoff import pause_seconds
-from runtime.batches.record import BatchRecord
+from eventstore.port import pause_seconds
 from runtime.clock import Clock, system_clock, to_datetime
-from runtime.errors import UsageError
-from runtime.publishing.claims import Claim, Claims
-from runtime.publishing.outputs import BatchOutputs, check_ended
-from runtime.publishing.publisher import Record, Target
-from runtime.publishing.records import Publication, Publications, SliceRecord, key_of
-from runtime.publishing.sending import Sender
-from runtime.publishing.slices import Slices
-from runtime.publishing.tally import Show, Tally
-from runtime.publishing.tasks import all_or_first_error
+from runtime.errors import LeaseLostError, UsageError
+from runtime.ledger.ledger import BatchRecord
+from runtime.publishing.outputs import BatchOutputs, CommittedOutput, Slices, check_ended, cut
+from runtime.publishing.publisher import Promise, Publisher, Record, Result, SliceName, Target
+from runtime.publishing.records import Claim, Claims, Kept, Publication, Publications, SliceRecord, key_of
+from runtime.retries import until_available
+
+# How far a publication is: how many of its outputs are sent, as it is shown to people.
+
+Show = Callable[[int, int | None], None]
+"""Is told how many outputs are sent, and of how many, if that is known."""
+
+
+class Tally:
+    """Adds up how far slices are, and shows the sum; `of` is how many outputs all slices have."""
+
+    def __init__(self, of: int | None, show: Show | None) -> None:
+        self._of = of
+        self._show = show
+        self._positions: dict[int, int] = {}
+        self._sum = 0
+
+    def put(self, number: int, position: int) -> None:
+        """Note that so many outputs of a slice are sent, also by others."""
+        self._sum += position - self._positions.get(number, 0)
+        self._positions[number] = position
+
+    def show(self) -> None:
+        """Show the sum."""
+        if self._show is not None:
+            self._show(self._sum, self._of)
+
+
+# Tasks that end together.
+
+
+async def all_or_first_error(work: Iterable[Coroutine[Any, Any, None]]) -> None:
+    """Do all at once, and raise the first error of any, once the others have been cancelled and have ended."""
+    tasks = [asyncio.ensure_future(each) for each in work]
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
+    finally:
+        await _cancelled(tasks)
+    for task in done:
+        task.result()
+
+
+async def while_renewed(
+    renew: Callable[[], Awaitable[None]], every: float, work: Coroutine[Any, Any, None]
+) -> None:
+    """Do some work, and renew something again and again until it is done; when that fails, cancel the work."""
+    working = asyncio.ensure_future(work)
+    renewing = asyncio.ensure_future(_again_and_again(renew, every))
+    try:
+        await asyncio.wait((working, renewing), return_when=asyncio.FIRST_COMPLETED)
+        first = working if working.done() else renewing
+    finally:
+        await _cancelled((working, renewing))
+    first.result()
+
+
+async def _again_and_again(renew: Callable[[], Awaitable[None]], every: float) -> None:
+    while True:
+        await asyncio.sleep(every)
+        await renew()
+
+
+async def _cancelled(tasks: Iterable[asyncio.Future[None]]) -> None:
+    tasks = list(tasks)
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+# Sending one slice: what is not noted as sent goes to the target, chunk by chunk, while the claim is renewed.
+
+
+@dataclass
+class Sender:
+    """Sends slices of a publication that are claimed, and counts what it has sent."""
+
+    publication: Publication
+    cut: Slices
+    target: Target
+    attempts: int
+    lease: timedelta
+    tally: Tally
+    slices: int = 0
+    outputs: int = 0
+
+    async def send(self, publisher: Publisher, claim: Claim) -> None:
+        """Send a slice while the claim on it is renewed; leave it to whoever has claimed it since."""
+        every = self.lease.total_seconds() / 3
+        attempt = partial(self._attempt, publisher, claim)
+        work = until_available(self.attempts, attempt, roll_back=publisher.roll_back)
+        try:
+            await while_renewed(claim.renew, every, work)
+        except LeaseLostError:
+            await publisher.roll_back()
+        except BaseException:
+            with suppress(Exception):  # the first error is the one to tell of
+                await publisher.roll_back()
+                await claim.release()
+            raise
+
+    async def _attempt(self, publisher: Publisher, claim: Claim) -> None:
+        """Send what is not noted as sent of a slice, and end it."""
+        is_transactional = self.target.promise is Promise.EXACTLY_ONCE
+        position, sent = 0 if is_transactional else claim.position, 0
+        if await publisher.open(SliceName(self.publication.marker, claim.number)):
+            outputs = islice(self.cut.outputs(claim.number), position, None)
+            while chunk := list(islice(outputs, self.target.chunk)):
+                position += len(chunk)
+                sent += len(chunk)
+                records = await publisher.send(chunk)
+                if records or not is_transactional:
+                    await claim.note(position, records)
+                self._show(claim, position)
+            await publisher.commit()
+        else:
+            position = max(position, self.cut.counts.get(claim.number, 0))
+        await claim.finish(position)
+        self.slices += 1
+        self.outputs += sent
+        self._show(claim, position)
+
+    def _show(self, claim: Claim, position: int) -> None:
+        self.tally.put(claim.number, position)
+        self.tally.show()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -219,3 +353,137 @@ class Runner:
                 f"twice. If the receiver can take that, add --force."
             )
             raise UsageError(message)
+
+
+# Sending again what a target refused: each output by itself, once its cause is mended.
+#
+# An output that the target takes is a dead letter no more; one that it refuses again stays, with the new
+# reason. Each is noted as in doubt before it is sent, so of two redrives one sends it. A redrive that was
+# killed is started again: in a target with transactions each output has a marker of its own, and a receiver
+# of HTTP knows the key.
+
+_IN_DOUBT = "It was about to be sent again when the process ended: whether it was is not known."
+
+
+@dataclass(frozen=True, slots=True)
+class Redriven:
+    """What came of a redrive: how many outputs were sent, and all that is recorded now."""
+
+    publication: Publication
+    outputs: int
+    records: Sequence[Record]
+
+    @property
+    def refused(self) -> list[Record]:
+        """The dead letters: what the target still refuses."""
+        return [each for each in self.records if each.result.is_letter]
+
+
+async def letters(table: Table, record: BatchRecord, target: Target, types: Sequence[str] = ()) -> Redriven:
+    """Return what a target has refused of a batch, and send nothing. Raises `UsageError` when it was not published."""
+    publications = Publications(table, system_clock)
+    publication = await _find(publications, record, target, types)
+    return Redriven(publication, 0, await publications.records(publication))
+
+
+async def redrive(
+    table: Table,
+    record: BatchRecord,
+    out: str,
+    target: Target,
+    options: PublishOptions | None = None,
+    *,
+    clock: Clock = system_clock,
+    show: Show | None = None,
+) -> Redriven:
+    """Send again what a target has refused of a batch, in order for each business object.
+
+    Reads the outcomes once. Costs two requests for each output, beside those of the target. Raises `UsageError` when
+    the batch was not published to the target, and `TargetError` as `publish` does.
+    """
+    options, publications = options or PublishOptions(), Publications(table, clock)
+    publication = await _find(publications, record, target, options.types)
+    kept = await publications.kept(publication)
+    found = {each.record.message_id: each for each in kept if each.record.result.is_letter}
+    sent = 0
+    if found:
+        outputs = BatchOutputs.of(record, out, options.types)
+        with cut(outputs.with_ids(list(found)), 1) as only:
+            await target.prepare(only.types)
+            tally = Tally(len(found), show)
+            again = _Again(publications, publication, target, options, found, tally)
+            await again.run(only.outputs(0))
+            sent = again.sent
+    return Redriven(publication, sent, await publications.records(publication))
+
+
+async def _find(
+    publications: Publications, record: BatchRecord, target: Target, types: Sequence[str]
+) -> Publication:
+    found = await publications.find(key_of(record, target, types))
+    if found is None:
+        message = (
+            f"Batch {record.batch_id} was not published to {target.name}, or with another --map or other --types: name "
+            f"these as they were then."
+        )
+        raise UsageError(message)
+    return found
+
+
+@dataclass
+class _Again:
+    """Sends letters again, those of a business object one after another."""
+
+    publications: Publications
+    publication: Publication
+    target: Target
+    options: PublishOptions
+    letters: dict[str, Kept]
+    tally: Tally
+    sent: int = 0
+
+    async def run(self, outputs: Iterable[CommittedOutput]) -> None:
+        """Send outputs, several business objects at a time."""
+        by_object = (list(some) for _, some in groupby(outputs, attrgetter("business_id")))
+        most = self.options.concurrency
+        workers = min(most, self.target.publishers or most)
+        await all_or_first_error([self._work(by_object) for _ in range(workers)])
+
+    async def _work(self, by_object: Iterator[list[CommittedOutput]]) -> None:
+        publisher = self.target.publisher()
+        try:
+            for outputs in by_object:  # the workers share the iterator
+                for output in outputs:
+                    await self._send(publisher, output)
+        finally:
+            await publisher.close()
+
+    async def _send(self, publisher: Publisher, output: CommittedOutput) -> None:
+        letter = self.letters[output.message_id]
+        in_doubt = letter.record._replace(result=Result.UNKNOWN, why=_IN_DOUBT)
+        kept = await self.publications.change(self.publication, letter, in_doubt)
+        if kept is None:
+            return  # somebody else sends it
+        attempt = partial(self._attempt, publisher, output)
+        record = await until_available(self.options.attempts, attempt, roll_back=publisher.roll_back)
+        if record is None:
+            await self.publications.drop(self.publication, in_doubt)
+        else:
+            await self.publications.change(self.publication, kept, record)
+        if record is None or not record.result.is_letter:
+            self.sent += 1
+            self.tally.put(0, self.sent)
+            self.tally.show()
+
+    async def _attempt(self, publisher: Publisher, output: CommittedOutput) -> Record | None:
+        """Send an output as a slice of its own; return what is to be recorded of it."""
+        name = sha256(output.message_id.encode()).hexdigest()[:32]
+        slice_name = SliceName(f"{self.publication.key}-again-{name}", 0, is_redrive=True)
+        if not await publisher.open(slice_name):
+            return None
+        records = await publisher.send([output])
+        if records and records[0].result.is_letter:
+            await publisher.roll_back()
+        else:
+            await publisher.commit()
+        return records[0] if records else None

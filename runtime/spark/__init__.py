@@ -11,15 +11,13 @@ from runtime.errors import MissingExtraError
 
 if TYPE_CHECKING:
     from runtime.batch_options import BatchOptions, TablePlace
-    from runtime.spark.batch import Batch, dead_letters, outputs, run_batch
+    from runtime.spark.batch import Batch, dead_letters, letters, outputs, redrive, run_batch
     from runtime.spark.publishing import PublishTo, publish
-    from runtime.spark.redrives import letters, redrive
     from runtime.spark.rounds import BatchResult
     from runtime.spark.schemas import OUTCOMES
-    from runtime.spark.sessions.session import build_session
+    from runtime.spark.session import build_session
     from runtime.spark.sources import register_data_sources
-    from runtime.spark.streaming.query import run_stream
-    from runtime.spark.streaming.source import published_outputs
+    from runtime.spark.streaming.query import published_outputs, run_stream
     from runtime.spark.truncation import truncate
     from runtime.spark.verification import Verification, VerifyOptions, verify
 
@@ -56,15 +54,13 @@ __all__ = [
 
 # No module may have the name of something here: once imported, it would stand in its place.
 _MODULES = {
-    "runtime.spark.batch": ("Batch", "dead_letters", "outputs", "run_batch"),
+    "runtime.spark.batch": ("Batch", "dead_letters", "letters", "outputs", "redrive", "run_batch"),
     "runtime.spark.publishing": ("PublishTo", "publish"),
-    "runtime.spark.redrives": ("letters", "redrive"),
     "runtime.spark.rounds": ("BatchResult",),
     "runtime.spark.schemas": ("OUTCOMES",),
-    "runtime.spark.sessions.session": ("build_session",),
+    "runtime.spark.session": ("build_session",),
     "runtime.spark.sources": ("register_data_sources",),
-    "runtime.spark.streaming.query": ("run_stream",),
-    "runtime.spark.streaming.source": ("published_outputs",),
+    "runtime.spark.streaming.query": ("published_outputs", "run_stream"),
     "runtime.spark.truncation": ("truncate",),
     "runtime.spark.verification": ("Verification", "VerifyOptions", "verify"),
 }

@@ -17,21 +17,90 @@ from __future__ import annotations
 import json
 import re
 import uuid
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
 
-from runtime.batches.dead_letter_limit import HELD_BACK
-from runtime.batches.marks import MARK, mark_of, mark_prefix
-from runtime.batches.record import BatchRecord
 from runtime.errors import BatchRefusedError, UsageError
-from runtime.file_systems import Folder, open_folder
-from runtime.spark.parquet_files import read_outcomes
-from runtime.spark.workers.parts import Part, PartFile
-from runtime.urls import path_and_options, within
+from runtime.file_systems import Folder, open_folder, path_and_options, within
+from runtime.ledger.batch import HELD_BACK_MARKER
+from runtime.ledger.ledger import MARK, BatchRecord, mark_of, mark_prefix
+from runtime.spark.schemas import STORED_OUTCOME
+from runtime.spark.worker.outcomes import SUFFIX, Part, PartFile
+
+# Files of Parquet as a DataFrame: by Spark's own reader from disks and HDFS, elsewhere by workers, through
+# pyarrow.
+#
+# A worker opens an object store with the url and the credentials with which it has written there. So Spark
+# needs no package and no configuration for it, and reads what was written a moment ago.
+
+_FILE = "folder string, name string, round int"
+_ROUND = "round"
+
+
+class File(NamedTuple):
+    """A file of Parquet, and for outcomes their round."""
+
+    folder: str
+    name: str
+    round: int = 0
+
+
+def read_outcomes(spark: SparkSession, batch: str, rounds: Mapping[int, str]) -> DataFrame:
+    """Return the outcomes of some rounds of a batch, whose folders are given."""
+    if not rounds:
+        return spark.createDataFrame([], STORED_OUTCOME)
+    if open_folder(batch).moves_whole:
+        reader = spark.read.schema(STORED_OUTCOME).option("basePath", batch)
+        return reader.parquet(*rounds.values())
+    files = [
+        File(folder, name, number)
+        for number, folder in rounds.items()
+        for name in sorted(open_folder(folder).sizes())
+        if name.endswith(SUFFIX)
+    ]
+    return read_by_workers(spark, files, STORED_OUTCOME)
+
+
+def read_file(spark: SparkSession, folder: str, name: str, schema: StructType) -> DataFrame:
+    """Return the columns of a schema that are in a file."""
+    if open_folder(folder).moves_whole:
+        return spark.read.schema(schema).parquet(within(folder, name))
+    return read_by_workers(spark, [File(folder, name)], schema)
+
+
+def read_by_workers(spark: SparkSession, files: Sequence[File], schema: StructType) -> DataFrame:
+    """Return the columns of a schema that are in some files; `round` is that of the file. Costs a task for each."""
+    rows = spark.createDataFrame(list(files), _FILE).repartition(max(1, len(files)))
+    return rows.mapInArrow(FileReader(tuple(schema.fieldNames())).run, schema)
+
+
+@dataclass(frozen=True)
+class FileReader:
+    """Reads the columns of files, each of which comes in as a row."""
+
+    columns: Sequence[str]
+
+    def run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Give what is in the files, as it lies there."""
+        from pyarrow import parquet  # noqa: PLC0415 - takes time, and the driver has other uses for this module
+
+        stored = [name for name in self.columns if name != _ROUND]
+        for file in (File(**row) for batch in batches for row in batch.to_pylist()):
+            with open_folder(file.folder).read(file.name) as opened:
+                for found in parquet.ParquetFile(opened).iter_batches(columns=stored):
+                    yield found if _ROUND not in self.columns else _in_round(found, file.round)
+
+
+def _in_round(found: pa.RecordBatch, number: int) -> pa.RecordBatch:
+    return found.append_column(_ROUND, pa.repeat(pa.scalar(number, pa.int32()), found.num_rows))
+
 
 MERGED_UP_TO = 4 * 2**30
 """Where folders cannot be moved, the files of a round become one up to so many bytes: S3 copies up to 5 GB at once."""
@@ -142,11 +211,11 @@ class BatchFolders:
 
     def hold_back(self) -> None:
         """Mark the batch as one that is not to be published as it is; Spark ignores the mark."""
-        open_folder(self._batch()).touch(HELD_BACK)
+        open_folder(self._batch()).touch(HELD_BACK_MARKER)
 
     def release(self) -> None:
         """Remove the mark of `hold_back`, if there is one."""
-        open_folder(self._batch()).delete_file(HELD_BACK)
+        open_folder(self._batch()).delete_file(HELD_BACK_MARKER)
 
     def outcomes(self, number: int | None = None) -> DataFrame:
         """Return the outcomes of a round, or of all rounds that are committed."""

@@ -27,22 +27,18 @@ from pyspark.sql import functions as sf
 from handlers import App
 from handlers.guard import guarded
 from runtime.batch_options import BatchOptions, TablePlace
-from runtime.batches.context import BatchContext
-from runtime.batches.ledger import Ledger
-from runtime.batches.record import BatchRecord
-from runtime.documents.opening import portable_url
+from runtime.documents.store import portable_url
 from runtime.errors import BatchFailedError, BatchHeldBackError
+from runtime.ledger.batch import BatchContext
+from runtime.ledger.ledger import BatchRecord, Ledger
 from runtime.messages.outcome import Status
-from runtime.spark.beginning import Probe, check_folder, check_workers
 from runtime.spark.commit import MERGED_UP_TO, BatchFolders, absolute_folder, check_unused
 from runtime.spark.logs.route import route
-from runtime.spark.sessions.failures import failing_as
-from runtime.spark.sessions.kinds import cores_of
-from runtime.spark.sessions.settings import planned_once
-from runtime.spark.workers.connection import Connection
-from runtime.spark.workers.job import FoldJob
-from runtime.spark.workers.parts import PART, Fold, Merge, Part, PartJob, totals
-from runtime.spark.workers.supervision import Supervision
+from runtime.spark.preflight import Probe, check_folder, check_workers
+from runtime.spark.session import cores_of, failing_as, planned_once
+from runtime.spark.worker.connection import Connection
+from runtime.spark.worker.job import FoldJob, Supervision
+from runtime.spark.worker.outcomes import PART, Fold, Merge, Part, PartJob, totals
 
 
 class Work(NamedTuple):

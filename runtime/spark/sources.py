@@ -20,10 +20,9 @@ from eventstore import KeyRange, connect
 from eventstore.connect import portable_url
 from handlers import App
 from runtime.errors import UsageError
-from runtime.spark.workers.garbage import rare_collections
-from runtime.tables.reading import scan, split
-from runtime.tables.requests import Kind, Request, moment
-from runtime.tables.wanted import Wanted
+from runtime.spark.worker.job import rare_collections
+from runtime.tables.reader import Kind, Request, moment, scan, split
+from runtime.tables.streams import Wanted
 
 _PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 _PARTS_OF_A_CORE = 4

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import getpass
+import os
+import socket
+import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -15,41 +19,102 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
-from eventstore import KeyRange
+from eventstore import EventStoreError, KeyRange
 from eventstore.connect import portable_url
-from eventstore.listing import count_and_split
-from runtime.algorithms.letters.lines import to_line
-from runtime.algorithms.letters.selection import FoundLetter
-from runtime.algorithms.state_based.old_letters import take_letters
-from runtime.algorithms.state_based.truncation import Truncated, take_versions, truncate_stream
-from runtime.algorithms.state_based.truncation_rules import (
+from eventstore.stream import count_and_split
+from runtime.algorithms.state_based.truncation import (
     MINIMUM_AGE,
     HeldBy,
+    Truncated,
     TruncationChoices,
     TruncationRules,
     ago,
+    take_letters,
+    take_versions,
+    truncate_stream,
 )
-from runtime.archives.letters import LetterPart
-from runtime.archives.versions import VersionPart, prepare_parts
+from runtime.archives.versions import LetterPart, VersionPart, prepare_parts
 from runtime.batch_options import TablePlace, Wrap
-from runtime.batches.ledger import Ledger
-from runtime.batches.open_batches import OpenBatches
-from runtime.cleanup.lease import RENEW_SECONDS, Leases
-from runtime.cleanup.policies import NO_RULES, Decision, Policies, PolicyReader, Scope
 from runtime.clock import Clock, system_clock
+from runtime.dead_letters import FoundLetter, to_line
 from runtime.errors import BatchFailedError, LeaseLostError, StoredDataError, UsageError
-from runtime.pace import Pace, PacedTable
-from runtime.publishing.erasing import prune_publications
-from runtime.retries import RetryPolicy
-from runtime.spark.holding import holding
+from runtime.leases import RENEW_SECONDS, Lease, Leases
+from runtime.ledger.batch import OpenBatches
+from runtime.ledger.ledger import Ledger
+from runtime.maintenance.policies import NO_RULES, Decision, Policies, PolicyReader, Scope
+from runtime.publishing.records import prune_publications
+from runtime.retries import Pace, PacedTable, RetryPolicy
 from runtime.spark.scan import FOUND, RANGES_OF_A_CORE, Documents, Task, documents_of, scanned
-from runtime.spark.sessions.failures import failing_as
-from runtime.spark.sessions.kinds import cores_of
-from runtime.spark.sessions.settings import job_settings
-from runtime.spark.workers.concurrency import ConcurrencyLimit
-from runtime.spark.workers.connection import Connection, check_reach, open_table
-from runtime.storage.letters import Letter
-from runtime.storage.listing import stream_keys
+from runtime.spark.session import cores_of, failing_as, job_settings
+from runtime.spark.worker.connection import ConcurrencyLimit, Connection, check_reach, open_table
+from runtime.versions.dead_letters import Letter
+from runtime.versions.stream import stream_keys
+
+# Holding the lease of a table in a driver: taken, renewed in a thread of its own, and given back at the end.
+
+
+@contextmanager
+def holding(place: TablePlace, clock: Clock, *, take_over: bool) -> Iterator[str]:
+    """Hold the lease while the block is worked through, and give its token.
+
+    When somebody has taken it over, `LeaseLostError` is raised when the block ends, in whatever way; workers look for
+    the token themselves, and end it. Raises `LeaseHeldError`.
+    """
+    connection = Connection(place, make=False)
+    try:
+        leases = Leases(connection.table, clock)
+        keeper = _Keeper(place, clock, connection.run(leases.take(_name(), take_over=take_over)))
+        try:
+            yield keeper.lease.token
+        finally:
+            keeper.end()
+            if keeper.lost is not None:
+                raise keeper.lost
+            with suppress(EventStoreError):  # it expires by itself
+                connection.run(leases.release(keeper.lease))
+    finally:
+        connection.close()
+
+
+class _Keeper:
+    """Renews a lease again and again, until it is ended or the lease is lost."""
+
+    def __init__(self, place: TablePlace, clock: Clock, lease: Lease) -> None:
+        self.lease = lease
+        self.lost: LeaseLostError | None = None
+        self._place = place
+        self._clock = clock
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._keep, name="lease", daemon=True)
+        self._thread.start()
+
+    def end(self) -> None:
+        """Renew it no more."""
+        self._ended.set()
+        self._thread.join()
+
+    def _keep(self) -> None:
+        connection = Connection(self._place, make=False)
+        leases = Leases(connection.table, self._clock)
+        try:
+            while not self._ended.wait(RENEW_SECONDS):
+                # A store that does not answer now may do so before the lease expires.
+                with suppress(EventStoreError):
+                    self.lease = connection.run(leases.renew(self.lease))
+        except LeaseLostError as error:
+            self.lost = error
+        finally:
+            connection.close()
+
+
+def _name() -> str:
+    """Return what tells this process from others, to people."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):  # a container may have no name for its user
+        user = str(os.getuid())
+    return f"{user} on {socket.gethostname()} (process {os.getpid()})"
+
 
 GIVEN = "given"
 """Rules that are no policy."""

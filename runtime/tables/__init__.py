@@ -3,7 +3,7 @@
 from runtime.errors import MissingExtraError
 
 try:
-    from runtime.tables.reading import read_batches, read_letters, read_state, read_versions
+    from runtime.tables.reader import read_batches, read_letters, read_state, read_versions
 except ModuleNotFoundError as error:
     raise MissingExtraError(
         f"Reading a store as tables needs {error.name}: pip install 'consistent-messaging[sql]'."

@@ -6,20 +6,35 @@ where it was.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass
-from functools import partial
-from typing import NamedTuple
+import json
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from typing import Any, NamedTuple
+
+import pyarrow as pa
 
 from eventstore import KeyRange, Partition, Properties, RecordedEvent, Row, Stream, Table, pages
-from eventstore.header import HEADER_NAMES, is_header, versions_of
-from eventstore.listing import read_headers, read_range
-from eventstore.partition import EVENT, HEADER
+from eventstore.header import EVENT, HEADER, HEADER_NAMES, is_header, versions_of
+from eventstore.stream import read_headers, read_range
 from runtime.errors import StoredDataError
+from runtime.messages.envelope import IdKey, canonical
 from runtime.retries import RetryPolicy, until_undisturbed
-from runtime.storage.head import HEAD_PROPERTIES, Head, read_head
-from runtime.storage.listing import is_state_stream
-from runtime.storage.run import DATA_PROPERTIES, ID_PROPERTIES, INDEX_PROPERTIES, Run, read_run
+from runtime.tables.columns import TEXT, TIME, Makers, StateColumns, id_texts
+from runtime.versions.readable import readable
+from runtime.versions.run import (
+    DATA_PROPERTIES,
+    ID_PROPERTIES,
+    INDEX_PROPERTIES,
+    Commit,
+    Run,
+    RunIndex,
+    read_ids,
+    read_index,
+    read_run,
+)
+from runtime.versions.stream import is_state_stream
+from runtime.versions.tail import HEAD_PROPERTIES, Head, read_head
 
 RUN = [*INDEX_PROPERTIES, *ID_PROPERTIES, *DATA_PROPERTIES]
 """The properties of a run."""
@@ -203,3 +218,179 @@ def run_of(stream: StreamHead, event: RecordedEvent | None) -> Run:
     except StoredDataError as error:
         raise error.at(stream=stream.key) from error
     raise AssertionError("A part without an event is the tail.")
+
+
+# Versions column by column: each column of a run is decoded when it is asked for, and then once.
+
+_IDS = [*INDEX_PROPERTIES, *ID_PROPERTIES]
+
+
+class Decoded:
+    """The versions of a run, or of the tail. Of one that is read `whole`, ids are not decoded apart from the rest."""
+
+    def __init__(self, part: Part, model: StateColumns, *, whole: bool) -> None:
+        self.stream, self._event = part
+        self._model = model
+        self._whole = whole
+
+    @cached_property
+    def _indexes(self) -> Sequence[RunIndex]:
+        if self._event is not None:
+            return [read_index(self._event)]
+        tail = self.stream.head.tail
+        return [] if tail is None else tail.indexes()
+
+    @property
+    def first(self) -> int:
+        """The number of the first version."""
+        return self._indexes[0].first
+
+    @cached_property
+    def count(self) -> int:
+        """How many versions there are."""
+        return sum(index.count for index in self._indexes)
+
+    @cached_property
+    def commits(self) -> Sequence[Commit]:
+        """The commit of each version."""
+        commits = (commit for index in self._indexes for commit in index.commits)
+        return [commit for commit in commits for _ in range(commit.length)]
+
+    @cached_property
+    def ids(self) -> Sequence[IdKey]:
+        """The id of the message that made each version."""
+        if self._whole:
+            return self.run.ids
+        if self._event is not None:
+            return read_ids(self._event)
+        tail = self.stream.head.tail
+        return [] if tail is None else tail.ids()
+
+    @cached_property
+    def run(self) -> Run:
+        """All that is stored."""
+        return run_of(self.stream, self._event)
+
+    @cached_property
+    def states(self) -> Sequence[Any]:
+        """The state before the first version and that after each, as values of their columns."""
+        return self.read([*self.run.states_before(), self.run.after])
+
+    @property
+    def largest_state(self) -> int:
+        """How many bytes the largest of these states takes."""
+        return max(map(len, (self.run.before, *filter(None, self.run.versions.afters))))
+
+    def read(self, encoded: Sequence[bytes]) -> Sequence[Any]:
+        """Return encoded states as values of their columns."""
+        return self._model.read(self.run.schema, encoded)
+
+
+class Column(NamedTuple):
+    """A column: its type, the properties of a run that tell it, and what gives its values."""
+
+    type: pa.DataType
+    needs: Sequence[str]
+    values: Callable[[Decoded], Sequence[Any]]
+
+
+COLUMNS = {
+    "handler": Column(TEXT, INDEX_PROPERTIES, lambda some: [some.stream.handler] * some.count),
+    "business_id": Column(TEXT, INDEX_PROPERTIES, lambda some: [some.stream.business_id] * some.count),
+    "version": Column(pa.int64(), INDEX_PROPERTIES, lambda some: range(some.first, some.first + some.count)),
+    "message_id": Column(TEXT, _IDS, lambda some: some.ids),
+    "type": Column(TEXT, RUN, lambda some: some.run.versions.types),
+    "now": Column(TIME, RUN, lambda some: some.run.versions.nows),
+    "enqueued_at": Column(TIME, RUN, lambda some: some.run.versions.enqueued_at),
+    "written_at": Column(TIME, INDEX_PROPERTIES, lambda some: [each.written_at for each in some.commits]),
+    "batch": Column(TEXT, INDEX_PROPERTIES, lambda some: [each.batch for each in some.commits]),
+    "batch_number": Column(pa.int64(), INDEX_PROPERTIES, lambda some: [each.number for each in some.commits]),
+    "headers": Column(pa.map_(TEXT, TEXT), RUN, lambda some: _maps(some.run.versions.headers, str)),
+    "captured": Column(pa.map_(TEXT, TEXT), RUN, lambda some: _maps(some.run.versions.captured, _captured)),
+    "revision": Column(pa.int32(), RUN, lambda some: some.run.versions.revisions),
+    "schema": Column(pa.int32(), RUN, lambda some: [some.run.schema] * some.count),
+    "fingerprint": Column(pa.binary(), RUN, lambda some: some.run.versions.fingerprints),
+    "outputs_digest": Column(pa.binary(), RUN, lambda some: some.run.versions.outputs_digests),
+    "state_digest": Column(pa.binary(), RUN, lambda some: some.run.versions.state_digests),
+    "changed": Column(
+        pa.bool_(), RUN, lambda some: [after is not None for after in some.run.versions.afters]
+    ),
+    "before": Column(TEXT, RUN, lambda some: some.states[:-1]),
+    "after": Column(TEXT, RUN, lambda some: some.states[1:]),
+}
+"""The columns of a version: those of an export, with states and captured values as JSON."""
+
+STATES = {"before", "after"}
+
+MAKERS: Makers = {"message_id": id_texts}
+"""Columns whose values become an array many at a time: ids are kept as bytes until then."""
+
+
+def _maps(values: Iterable[Any], read: Callable[[Any], str]) -> list[list[tuple[str, str]] | None]:
+    return [
+        None if each is None else [(name, read(value)) for name, value in each.items()] for each in values
+    ]
+
+
+def _captured(packed: bytes) -> str:
+    return json.dumps(readable(packed), ensure_ascii=False)
+
+
+# What is asked of a table: which streams, from which time, and which columns.
+
+ALL = KeyRange()
+_HYPHEN = "-"
+"""Stands in a key between handler and business id."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Which rows and columns are asked for: None stands for all.
+
+    `since` and `until` are times in microseconds since 1970 UTC, both included: of a version, or of the newest one.
+    """
+
+    handler: str | None = None
+    business_id: str | None = None
+    since: int | None = None
+    until: int | None = None
+    columns: tuple[str, ...] | None = None
+
+    @property
+    def keys(self) -> Sequence[str] | None:
+        """The partition keys of the one stream that is meant, by the spellings of its business id; None for many.
+
+        A name with a hyphen is of no handler: it would begin keys of another one.
+        """
+        if self.handler is not None and _HYPHEN in self.handler:
+            return []
+        if self.handler is None or self.business_id is None:
+            return None
+        spellings = dict.fromkeys([self.business_id, canonical(self.business_id)])
+        return [f"{self.handler}-{spelling}" for spelling in spellings]
+
+    @property
+    def prefix(self) -> str:
+        """What the keys of the streams begin with."""
+        return "" if self.handler is None else f"{self.handler}-"
+
+    def within(self, keys: KeyRange) -> KeyRange:
+        """Return the part of a range in which the streams are."""
+        return replace(keys, prefix=self.prefix)
+
+    def has(self, moment: int) -> bool:
+        """Say whether a time is between those that are asked for."""
+        return (self.since is None or moment >= self.since) and (self.until is None or moment <= self.until)
+
+
+async def heads_of(table: Table, wanted: Wanted, keys: KeyRange = ALL) -> AsyncIterator[StreamHead]:
+    """Give the headers of the streams that are asked for: one request for each 1,000, or one for a single stream."""
+    if wanted.keys is None:
+        async for stream in heads(table, wanted.within(keys)):
+            if wanted.business_id in {None, stream.business_id}:
+                yield stream
+        return
+    for key in wanted.keys:
+        found = await head_at(table, key)
+        if found is not None:
+            yield found

@@ -2,21 +2,434 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from bisect import bisect_right
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
 
-from eventstore import PAGE_SIZE, KeyRange, Table
-from runtime.errors import StoredDataError
-from runtime.storage.run import DATA_PROPERTIES
-from runtime.tables.change_feed import ChangeFeed
-from runtime.tables.columns import MAX_BYTES, Buffer, Columns, chosen
-from runtime.tables.decoding import COLUMNS, MAKERS, STATES, Decoded
-from runtime.tables.models import StateColumns, as_json
-from runtime.tables.outputs import TYPE, Outputs
-from runtime.tables.streams import Part, StreamHead, parts_in, parts_of
-from runtime.tables.wanted import ALL, Wanted, heads_of
+from eventstore import PAGE_SIZE, KeyRange, Partition, Stream, Table
+from handlers import App, CodecError
+from handlers.app import HandlerDefinition
+from runtime.algorithms.algorithm import HandlerFailedError
+from runtime.algorithms.state_based.replay import Replayer, find_difference
+from runtime.clock import system_clock, to_microseconds
+from runtime.errors import StoredDataError, UsageError
+from runtime.ledger.ledger import BatchRecord, Ledger
+from runtime.messages.digests import NO_OUTPUTS
+from runtime.messages.envelope import Envelope
+from runtime.messages.outcome import Output, outputs_of
+from runtime.messages.parsing import Prepared, is_copy, prepare
+from runtime.retries import RetryPolicy, until_undisturbed
+from runtime.tables.columns import MAX_BYTES, TEXT, TIME, Buffer, Columns, StateColumns, as_json, chosen
+from runtime.tables.streams import (
+    ALL,
+    COLUMNS,
+    MAKERS,
+    RUN,
+    STATES,
+    Decoded,
+    Part,
+    StreamHead,
+    Wanted,
+    head_of_stream,
+    heads_of,
+    parts_in,
+    parts_of,
+    run_of,
+)
+from runtime.versions.run import DATA_PROPERTIES, Commit, Run, RunVersions, Version
+from runtime.versions.tail import HEAD_PROPERTIES, Head
+
+# Time travel: which version of a stream was the newest at a time, or after a batch.
+
+
+@dataclass(frozen=True, slots=True)
+class AsOfTime:
+    """A time in microseconds since 1970 UTC: versions that were made until then were there."""
+
+    moment: int
+
+    def has_newest(self, head: Head) -> bool:
+        """Return whether the newest version was made until then."""
+        return head.last_now <= self.moment
+
+    def last(self, run: Run) -> int | None:
+        """Return the position of the last version that was made until then."""
+        count = bisect_right(run.versions.nows, self.moment)
+        return count - 1 if count else None
+
+    def has_time(self, moment: int) -> bool:
+        """Return whether a time was past, or was this one."""
+        return moment <= self.moment
+
+
+@dataclass(frozen=True, slots=True)
+class AsOfBatch:
+    """The end of a batch: the versions up to the last one that it, or one that began before it, has made were there.
+
+    Of a version whose batch has no number the time counts at which it was written.
+    """
+
+    name: str
+    number: int | None
+    ended: int
+
+    @classmethod
+    def of(cls, record: BatchRecord) -> AsOfBatch:
+        """Return the end of a batch that the ledger has."""
+        return cls(record.batch_id, record.number, to_microseconds(record.updated_at))
+
+    def has(self, commit: Commit) -> bool:
+        """Return whether the versions of a commit were there."""
+        if commit.number is not None and self.number is not None:
+            return commit.number <= self.number
+        return commit.batch == self.name or commit.written_at <= self.ended
+
+    def has_newest(self, head: Head) -> bool:
+        """Return whether the newest version is in the tail and was there."""
+        return head.tail is not None and self.has(head.tail.segments[-1].commit)
+
+    def last(self, run: Run) -> int | None:
+        """Return the position of the last version of a commit that was there."""
+        end = len(run.versions)
+        for commit in reversed(run.commits):
+            if self.has(commit):
+                return end - 1
+            end -= commit.length
+        return None
+
+    def has_time(self, moment: int) -> bool:
+        """Return whether a time was past when the batch ended, or was its end."""
+        return moment <= self.ended
+
+
+AsOf = AsOfTime | AsOfBatch
+"""A point in the history of a table."""
+
+
+async def end_of_batch(table: Table, batch_id: str) -> AsOfBatch:
+    """Return the end of a batch. One request. Raises `BatchRefusedError` when there is none with this id."""
+    return AsOfBatch.of(await Ledger(table, system_clock).get(batch_id))
+
+
+# The change feed: of the versions that some batches have made, those that changed a state.
+#
+# Applied in the order of their versions, the changes up to the end of a batch give the states as of that
+# batch. Of a stream whose older versions were cut, what they came to stands before the others as a
+# snapshot.
+
+INSERT, UPDATE, SNAPSHOT = "insert", "update", "snapshot"
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeFeed:
+    """What was changed from the begin of one batch to the end of another, both included; None leaves an end open."""
+
+    start: BatchRecord | None = None
+    end: AsOfBatch | None = None
+
+    def columns(self, columns: Columns) -> Columns:
+        """Return the columns of the feed, given those of versions."""
+        return {"change_type": TEXT, **columns}
+
+    def has(self, commit: Commit) -> bool:
+        """Say whether a commit is of one of the batches."""
+        return self._has_begun(commit) and (self.end is None or self.end.has(commit))
+
+    def positions(self, some: Decoded, positions: Sequence[int]) -> Sequence[int]:
+        """Return the positions of the versions that are in the feed."""
+        afters, commits = some.run.versions.afters, some.commits
+        return [
+            position
+            for position in positions
+            if (afters[position] is not None or some.first + position == 1) and self.has(commits[position])
+        ]
+
+    def kinds(self, some: Decoded) -> Sequence[str]:
+        """Return what kind of change each version is."""
+        return [INSERT if some.first + position == 1 else UPDATE for position in range(some.count)]
+
+    def snapshot(self, some: Decoded) -> Mapping[str, Any] | None:
+        """Return what the versions came to that were cut before the first part of a stream.
+
+        None if none were, and where the end of the feed lies among them: then it is not known.
+        """
+        is_known = self.end is None or self.end.has(some.commits[0])
+        if some.first == 1 or self.start is not None or not is_known:
+            return None
+        state = some.run.before
+        return {
+            "change_type": SNAPSHOT,
+            "handler": some.stream.handler,
+            "business_id": some.stream.business_id,
+            "version": some.first - 1,
+            "schema": some.run.schema,
+            "changed": True,
+            "after": some.read([state])[0],
+        }
+
+    def _has_begun(self, commit: Commit) -> bool:
+        if self.start is None:
+            return True
+        if commit.number is not None and self.start.number is not None:
+            return commit.number >= self.start.number
+        begun = to_microseconds(self.start.started_at)
+        return commit.batch == self.start.batch_id or commit.written_at >= begun
+
+
+async def change_feed(table: Table, start: str | None, end: str | None) -> ChangeFeed:
+    """Return the feed of the batches between two. One request for each. Raises `BatchRefusedError`."""
+    ledger = Ledger(table, system_clock)
+    first = None if start is None else await ledger.get(start)
+    return ChangeFeed(first, None if end is None else AsOfBatch.of(await ledger.get(end)))
+
+
+# Outputs of versions, which no store keeps: they are what replaying the versions' messages gives.
+#
+# A replay that does not meet the digests of its version gives none: what is shown was published.
+
+TYPE = pa.list_(
+    pa.struct(
+        [
+            ("message_id", TEXT),
+            ("type", TEXT),
+            ("body", TEXT),
+            ("sequence", pa.int64()),
+            ("enqueued_at", TIME),
+            ("headers", pa.map_(TEXT, TEXT)),
+        ]
+    )
+)
+"""The outputs of a version, each with the columns of a message log."""
+
+
+class Outputs:
+    """The outputs of one handler's versions, given the messages that made them, which it holds by their ids."""
+
+    def __init__(self, app: App, handler: str, messages: Iterable[Envelope]) -> None:
+        self._app = app
+        self._handler: HandlerDefinition = app.handlers[handler]
+        self._messages: Mapping[str, Envelope] = {
+            each.message_id: each for each in messages if each.type in self._handler.routes
+        }
+
+    def keyed(self, draw_key: bytes | None) -> Outputs:
+        """Return the same for a table with this secret of its draws, None for one without."""
+        return Outputs(self._app.keyed(draw_key), self._handler.name, self._messages.values())
+
+    def of(self, some: Decoded) -> Sequence[Sequence[Mapping[str, Any]] | None]:
+        """Return the outputs of each version; None where its message is not there or cannot be replayed."""
+        replayer = Replayer(self._handler, some.stream.business_id)
+        return [self._of(replayer, some.stream.business_id, version) for version in RunVersions(some.run)]
+
+    def _of(self, replayer: Replayer, business_id: str, version: Version) -> list[Mapping[str, Any]] | None:
+        if version.record.outputs_digest == NO_OUTPUTS:
+            return []
+        envelope = self._messages.get(version.message_id)
+        delivery = None if envelope is None else prepare(self._handler, business_id, envelope)
+        if not isinstance(delivery, Prepared) or not is_copy(delivery, version.record.fingerprint):
+            return None
+        try:
+            replayed = replayer.replay(version.message_id, delivery.route, delivery.message, version)
+            if find_difference(self._handler, replayed, version) is not None:
+                return None
+        except (HandlerFailedError, CodecError):
+            return None
+        return list(map(_row, outputs_of(replayed.published, version.number, version.record.now)))
+
+
+def outputs_by(app: App | None, handler: str | None, messages: Iterable[Envelope]) -> Outputs:
+    """Return what replays the versions of one handler of an app. Raises `UsageError` when it is not said which."""
+    if app is None or handler is None:
+        raise UsageError("Outputs are what replay gives: say with which app, and of which handler.")
+    if handler not in app.handlers:
+        raise UsageError(f"The app has no handler {handler}: it has {', '.join(app.handlers)}.")
+    return Outputs(app, handler, messages)
+
+
+def _row(output: Output) -> Mapping[str, Any]:
+    return {**output._asdict(), "headers": list((output.headers or {}).items())}
+
+
+# States as a table: a row for each stream, with its newest state, or that as of a time or batch.
+
+STATE_COLUMNS = {
+    "handler": TEXT,
+    "business_id": TEXT,
+    "version": pa.int64(),
+    "state": TEXT,
+    "now": TIME,
+    "schema": pa.int32(),
+    "kept_from": pa.int64(),
+    "known_from": TIME,
+    "horizon": TIME,
+    "letters": pa.int32(),
+    "forgotten": TIME,
+}
+"""A stream that has letters only, or was forgotten, has version 0 and no state.
+
+As of a time before the first version that is kept, a stream is known to be there and no more: its version and state are
+null, and `known_from` is when that version was made.
+"""
+
+_UNKNOWN: Mapping[str, Any] = {"version": None, "state": None, "now": None, "schema": None}
+
+
+def columns_of_states(model: StateColumns = as_json) -> Columns:
+    """Return all columns of states."""
+    return {**STATE_COLUMNS, "state": model.type}
+
+
+async def states(
+    table: Table,
+    wanted: Wanted,
+    as_of: AsOf | None = None,
+    keys: KeyRange = ALL,
+    model: StateColumns = as_json,
+) -> AsyncIterator[pa.RecordBatch]:
+    """Give the states of the streams in a range.
+
+    The newest states cost a request for each 1,000 streams, and one more for each state that is too large for a header.
+    As of a time or batch, streams that were changed since cost what `parts_of` says, unless their tail tells it.
+    """
+    columns = chosen(columns_of_states(model), wanted.columns)
+    buffer = Buffer(columns)
+    async for row in _rows(table, wanted, as_of, keys, with_state="state" in columns):
+        if row["now"] is None or wanted.has(row["now"]):
+            values = {**row, "state": _shown(row, model)}
+            buffer.add({name: [values[name]] for name in columns}, 1, len(row["state"] or b""))
+        if buffer.is_full:
+            yield buffer.take()
+    if buffer.rows:
+        yield buffer.take()
+
+
+def _shown(row: Mapping[str, Any], model: StateColumns) -> Any:  # noqa: ANN401 - a text or a struct
+    try:
+        return model.read(row["schema"], [row["state"]])[0]
+    except StoredDataError as error:
+        key = f"{row['handler']}-{row['business_id']}"
+        raise StoredDataError(f"The stream {key} cannot be read: {error}") from error
+
+
+async def _rows(
+    table: Table, wanted: Wanted, as_of: AsOf | None, keys: KeyRange, *, with_state: bool
+) -> AsyncIterator[Mapping[str, Any]]:
+    in_runs: list[str] = []
+    async for stream in heads_of(table, wanted, keys):
+        if as_of is None or as_of.has_newest(stream.head):
+            yield await _newest(table, stream, with_state=with_state)
+            continue
+        past = _Past(stream, as_of)
+        if stream.head.tail is not None:
+            past.add(stream.head.tail.run())
+        if past.is_found or not stream.newest_event:
+            for row in past.rows():
+                yield row
+        else:
+            in_runs.append(stream.key)
+        if len(in_runs) == PAGE_SIZE:
+            async for row in _in_runs(table, in_runs, as_of):
+                yield row
+            in_runs = []
+    if as_of is not None and in_runs:
+        async for row in _in_runs(table, in_runs, as_of):
+            yield row
+
+
+async def _in_runs(table: Table, keys: Sequence[str], as_of: AsOf) -> AsyncIterator[Mapping[str, Any]]:
+    past: _Past | None = None
+    async for stream, event in parts_of(table, keys, RUN):
+        if past is not None and past.stream.key != stream.key:
+            for row in past.rows():
+                yield row
+            past = None
+        past = past or _Past(stream, as_of)
+        past.add(run_of(stream, event))
+    for row in past.rows() if past is not None else ():
+        yield row
+
+
+class _Past:
+    """A stream as of a time or batch, of which runs are added from the oldest on."""
+
+    def __init__(self, stream: StreamHead, as_of: AsOf) -> None:
+        self.stream = stream
+        self._as_of = as_of
+        self._known_from: int | None = None
+        self._found: Mapping[str, Any] | None = None
+
+    @property
+    def is_found(self) -> bool:
+        """Whether a version was there among those that were added."""
+        return self._found is not None
+
+    def add(self, run: Run) -> None:
+        """Add the next run."""
+        if self._known_from is None:
+            self._known_from = run.versions.nows[0]
+        last = self._as_of.last(run)
+        if last is not None:
+            self._found = {
+                "version": run.first + last,
+                "state": run.versions[: last + 1].after(run.before),
+                "now": run.versions.nows[last],
+                "schema": run.schema,
+            }
+
+    def rows(self) -> Sequence[Mapping[str, Any]]:
+        """Return the row of the stream; none when it is known that it was not there yet."""
+        head = self.stream.head
+        if self._found is not None:
+            return [_facts(self.stream, **self._found)]
+        if head.tombstone is not None and self._as_of.has_time(head.tombstone.at):
+            return [_facts(self.stream, version=0)]
+        if head.kept_from == 1 and head.tombstone is None:
+            return []
+        known_from = self._known_from
+        if known_from is None and head.tombstone is not None:
+            known_from = head.tombstone.at
+        return [_facts(self.stream, known_from=known_from)]
+
+
+async def _newest(table: Table, stream: StreamHead, *, with_state: bool) -> Mapping[str, Any]:
+    head = stream.head
+    if not head.versions:
+        return _facts(stream, version=0)
+    state, schema = head.state, head.schema
+    if state is None and with_state:
+        read = partial(_with_newest_run, table, stream.key)
+        stream, run = await until_undisturbed(RetryPolicy().beside(table), read)
+        head, state, schema = stream.head, run.after, run.schema
+    return _facts(stream, version=head.versions, state=state, now=head.last_now, schema=schema)
+
+
+async def _with_newest_run(table: Table, key: str) -> tuple[StreamHead, Run]:
+    """Read a stream whose state is too large for its header, with its newest run. Two requests."""
+    found = await Stream.read_last(Partition.exact(table, key), select=RUN, header=HEAD_PROPERTIES)
+    stream = head_of_stream(found.stream)
+    tail = stream.head.tail
+    return stream, tail.run() if tail is not None else run_of(stream, found.events[-1])
+
+
+def _facts(stream: StreamHead, **state: Any) -> Mapping[str, Any]:  # noqa: ANN401 - the values of some columns
+    """Return the row of a stream with what is known of its state."""
+    head = stream.head
+    return {
+        "handler": stream.handler,
+        "business_id": stream.business_id,
+        "kept_from": head.kept_from,
+        "known_from": None,
+        "horizon": head.horizon,
+        "letters": head.waiting.count,
+        "forgotten": head.tombstone.at if head.tombstone else None,
+        **_UNKNOWN,
+        **state,
+    }
+
 
 _OUTPUTS = "outputs"
 

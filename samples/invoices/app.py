@@ -1,6 +1,6 @@
 """The app to name on the command line: `--app samples.invoices:app`."""
 
 from handlers import App
-from samples.invoices.invoices import Invoices
+from samples.invoices.handlers import Invoices
 
 app = App(Invoices)

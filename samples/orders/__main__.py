@@ -10,8 +10,7 @@ import signal
 import sys
 from pathlib import Path
 
-from samples.orders.servers import MissingServersError, running_servers
-from samples.orders.steps import EMBEDDED, run
+from samples.orders.servers import EMBEDDED, MissingServersError, run, running_servers
 
 FOLDER = Path("orders-output")
 TERMINATED = 143

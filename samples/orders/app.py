@@ -1,7 +1,6 @@
 """The app to name on the command line: `--app samples.orders:app`."""
 
 from handlers import App
-from samples.orders.account import Account
-from samples.orders.order import Order
+from samples.orders.handlers import Account, Order
 
 app = App(Order, Account)

@@ -7,7 +7,7 @@ import random
 from collections.abc import Iterator
 from typing import Any
 
-from samples.orders.rates import RATES
+from samples.orders.domain import RATES
 
 Row = dict[str, Any]
 

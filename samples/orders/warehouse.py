@@ -13,8 +13,8 @@ from contextlib import closing
 from hashlib import sha256
 from typing import Any
 
-from runtime.documents.folder import FolderDocuments
-from samples.orders.messages import OrderPaid
+from runtime.documents.store import FolderDocuments
+from samples.orders.domain import OrderPaid
 
 _FILE = "sqlite:///"
 _BODIES = "SELECT body FROM paid_orders ORDER BY message_id"

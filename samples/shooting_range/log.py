@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from samples.shooting_range.shooting_range import POSITIONS
+from samples.shooting_range.handlers import POSITIONS
 
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 _BETWEEN = timedelta(milliseconds=10)

@@ -14,10 +14,9 @@ from uuid import UUID
 from pydantic import BaseModel, ConfigDict, StrictInt, create_model
 
 from handlers import AppError, CaptureError, Context, Message, State
-from handlers.codec import Codec
+from handlers.codec import INSTEAD, PURE_FACTORIES, SCALARS, Codec, check_model
 from handlers.draws import SeededRandom
-from handlers.fields import INSTEAD, PURE_FACTORIES, SCALARS, check_model
-from handlers.route import business_id_of
+from handlers.handler import business_id_of
 from scripts.reference.markdown import code, page, table
 
 _INTRODUCTION = """\

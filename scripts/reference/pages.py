@@ -43,7 +43,7 @@ _MODULES = (
     "runtime.spark",
     "runtime.tables",
     "eventstore",
-    "eventstore.blocking",
+    "eventstore.sync",
 )
 
 PAGES: Mapping[str, Callable[[], str]] = {

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from runtime.cli.log_file import DEFAULT as LOG_FILE
+from runtime.cli.failures import DEFAULT as LOG_FILE
 from runtime.cli.options import STORE_VARIABLE, TABLE_VARIABLE
 from runtime.publishing import last_hop as deliveries
-from runtime.spark.sessions.settings import SETTINGS
+from runtime.spark.session import SETTINGS
 from scripts.reference.markdown import code, page, table
 
 _INTRODUCTION = """\

@@ -9,7 +9,8 @@ from typing import Any, TypeVar
 
 import pytest
 
-from eventstore import EventStoreError, Operation, Page, Partition, Row, Store, Table, backoff, connect
+from eventstore import EventStoreError, Operation, Page, Partition, Row, Store, Table, connect
+from eventstore import port as backoff
 from tests.support.names import new_name
 
 T = TypeVar("T")

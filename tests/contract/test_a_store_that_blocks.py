@@ -10,7 +10,7 @@ from concurrent.futures import Future
 import pytest
 
 from eventstore import ConcurrencyConflictError, EventData, KeyRange, Partition, Stream, connect
-from eventstore.blocking import BlockingStore
+from eventstore.sync import BlockingStore
 
 
 @pytest.fixture

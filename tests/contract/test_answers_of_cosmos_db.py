@@ -32,7 +32,7 @@ from eventstore import (
     connect,
 )
 from eventstore.backends.azure import AzureStore, client
-from eventstore.backends.azure.account import Account
+from eventstore.backends.azure.client import Account
 from eventstore.backends.azure.store import AzureTable
 from tests.support.table_service import Answer, Service, served
 

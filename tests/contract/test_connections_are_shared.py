@@ -13,7 +13,7 @@ import pytest
 
 from eventstore import EventStoreError, Operation, connect
 from eventstore.backends.azure import AzureStore, client
-from eventstore.backends.azure.account import account_of
+from eventstore.backends.azure.client import account_of
 from eventstore.backends.azure.store import AzureTable
 from tests.support.names import new_name
 from tests.support.relay import relayed

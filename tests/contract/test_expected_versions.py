@@ -13,8 +13,8 @@ from eventstore import (
     Partition,
     Stream,
 )
-from eventstore.backoff import FIRST_SECONDS, LONGEST_BLOCKING_SECONDS, LONGEST_SECONDS
-from eventstore.blocking import BlockingStore
+from eventstore.port import FIRST_SECONDS, LONGEST_BLOCKING_SECONDS, LONGEST_SECONDS
+from eventstore.sync import BlockingStore
 from eventstore.writing import ANY_ATTEMPTS
 
 ANY, NO_STREAM, EMPTY, EXISTS = ExpectedVersion

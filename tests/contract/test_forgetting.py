@@ -5,10 +5,8 @@ from __future__ import annotations
 import pytest
 
 from eventstore import Operation
-from runtime.cleanup.business_object import Tables
-from runtime.cleanup.forget import forget, scrub
-from runtime.cleanup.traces import look
 from runtime.clock import to_datetime
+from runtime.maintenance.forget import Tables, forget, look, scrub
 from runtime.retries import RetryPolicy
 from tests.unit.runtime.diary import DIARY, write
 from tests.unit.runtime.worker import HOUR, NOW, ToldClock, Worker, ends

@@ -8,8 +8,8 @@ from itertools import count
 import pytest
 
 from eventstore import InterceptedTable, Operation, connect
-from runtime.archives import exporting
-from runtime.archives.manifest import NAME
+from runtime.archives import tables as exporting
+from runtime.archives.tables import NAME
 from runtime.errors import ArchiveError, UsageError
 from tests.support.names import new_name
 from tests.unit.runtime.archives.tables import exported, fill, imported, packed, read_all

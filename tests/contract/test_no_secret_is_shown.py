@@ -29,7 +29,7 @@ from eventstore import (
     connect,
 )
 from eventstore.backends.azure import client
-from eventstore.backends.azure.account import account_of
+from eventstore.backends.azure.client import account_of
 from eventstore.backends.azure.store import AzureTable
 from tests.support.names import new_name
 from tests.support.relay import relayed

@@ -14,7 +14,7 @@ from eventstore import (
     Partition,
     Stream,
 )
-from eventstore.slices import READ_ATTEMPTS
+from eventstore.reading import READ_ATTEMPTS
 
 
 @pytest.fixture

@@ -6,8 +6,8 @@ from threading import Event
 import pytest
 
 from eventstore import ConcurrencyConflictError, EventData, InterceptedTable, Partition, Stream
-from eventstore.blocking import BlockingStore
-from eventstore.slices import READ_ATTEMPTS
+from eventstore.reading import READ_ATTEMPTS
+from eventstore.sync import BlockingStore
 
 VERSIONS = 1188
 

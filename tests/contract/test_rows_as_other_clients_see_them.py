@@ -10,7 +10,7 @@ from azure.core.credentials import AzureNamedKeyCredential
 from azure.data.tables import EdmType, EntityProperty, TableClient
 
 from eventstore import EventData, Int64, Operation, Partition, Stream, Value
-from eventstore.backends.azure.account import account_of
+from eventstore.backends.azure.client import account_of
 
 ID = UUID("6f9619ff-8b86-d011-b42d-00cf4fc964ff")
 WHEN = datetime(2024, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)

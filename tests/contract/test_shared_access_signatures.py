@@ -15,7 +15,7 @@ from azure.data.tables import (
 )
 
 from eventstore import EventData, Partition, StoreUrlError, Stream, connect
-from eventstore.backends.azure.account import account_of
+from eventstore.backends.azure.client import account_of
 from tests.support.names import new_name
 
 pytestmark = pytest.mark.parametrize("store_url", ["azurite"], indirect=True)

@@ -11,9 +11,9 @@ from benchmarks.games import game_id
 from eventstore import Operation, Row, drive
 from handlers import App
 from runtime.algorithms.choice import Dependencies, make_batch_algorithms
-from runtime.batches.context import BatchContext
+from runtime.ledger.batch import BatchContext
 from runtime.messages.parsing import prepare
-from samples.shooting_range.shooting_range import ShootingRange
+from samples.shooting_range.handlers import ShootingRange
 
 GAME = game_id(0)
 KEY = f"ShootingRange-{GAME}"

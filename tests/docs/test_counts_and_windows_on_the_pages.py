@@ -10,7 +10,7 @@ import pytest
 from eventstore import Int64
 from eventstore.limits import row_bytes
 from eventstore.port import Row
-from runtime.cleanup.window import SHARES
+from runtime.maintenance.statistics import SHARES
 from tests.docs.pages import text
 
 

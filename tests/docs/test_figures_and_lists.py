@@ -10,17 +10,17 @@ from eventstore.keys import MAX_KEY_UNITS
 from eventstore.limits import MAX_OPERATIONS, MAX_TRANSACTION_BYTES
 from runtime.algorithms.outbox.entity import MAX_OUTBOX_BYTES
 from runtime.algorithms.state_based.decide import FUTURE_TOLERANCE
-from runtime.algorithms.state_based.truncation_rules import MINIMUM_AGE
+from runtime.algorithms.state_based.truncation import MINIMUM_AGE
 from runtime.algorithms.state_based.verification import Verdict
-from runtime.batches.record import BatchStatus
 from runtime.cli import failures
 from runtime.cli.options import DEFAULT_MASTER, STORE_VARIABLE, TABLE_VARIABLE
+from runtime.ledger.ledger import BatchStatus
 from runtime.messages.outcome import Reason, Status
-from runtime.spark.sessions.session import with_retries
-from runtime.spark.workers.buffer import MAX_BUFFERED_BYTES
-from runtime.spark.workers.deliveries import DELIVERY_BYTES, HARD_LIMIT, MAX_DELIVERIES, MAX_TEXT_BYTES
-from runtime.spark.workers.outcomes import MAX_BYTES, MAX_ROWS
-from runtime.storage import limits
+from runtime.spark.session import with_retries
+from runtime.spark.worker.connection import MAX_BUFFERED_BYTES
+from runtime.spark.worker.job import DELIVERY_BYTES, HARD_LIMIT, MAX_DELIVERIES, MAX_TEXT_BYTES
+from runtime.spark.worker.outcomes import MAX_BYTES, MAX_ROWS
+from runtime.versions import limits
 from tests.docs.pages import text
 
 HOUR = 3600 * 1_000_000

@@ -12,7 +12,7 @@ from benchmarks.algorithms.costs import AGAIN, HISTORY, NEW
 from runtime import Envelope
 from runtime.algorithms.outbox.entity import MAX_OUTBOX_BYTES
 from runtime.publishing import DeliverySettings
-from runtime.storage.limits import MAX_STATE_BYTES, MAX_TAIL_BYTES
+from runtime.versions.limits import MAX_STATE_BYTES, MAX_TAIL_BYTES
 from tests.unit.runtime.algorithms.batches import Batch
 from tests.unit.runtime.algorithms.world import ALGORITHMS, World
 

@@ -66,4 +66,4 @@ def test_the_hook_that_it_names_is_there_and_calls_the_command():
     assert re.search(r"^- id: consistent-lint$", HOOKS, re.MULTILINE)
     assert "- id: consistent-lint" in PAGE
     (entry,) = re.findall(r"^  entry: (.*)$", HOOKS, re.MULTILINE)
-    assert consistent(ROOT, f"{entry} samples/shooting_range/shooting_range.py").returncode == 0
+    assert consistent(ROOT, f"{entry} samples/shooting_range/handlers.py").returncode == 0

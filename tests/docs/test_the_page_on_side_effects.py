@@ -9,13 +9,13 @@ from typer.testing import CliRunner
 
 from benchmarks.side_effects.__main__ import COLUMNS, PART, cli
 from benchmarks.side_effects.counting import drivers
-from handlers.documents import MAX_BYTES, MAX_DOCUMENTS
-from runtime.storage import limits
+from handlers.context import MAX_BYTES, MAX_DOCUMENTS
+from runtime.versions import limits
 from tests.docs.pages import text
 from tests.docs.pasting import beside_the_project, paste, write_files
 
 PAGE = text("docs/side-effects.md")
-SOURCE = text("samples/invoices/invoices.py")
+SOURCE = text("samples/invoices/handlers.py")
 
 
 def test_its_programs_run(tmp_path):

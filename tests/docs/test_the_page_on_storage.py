@@ -13,29 +13,26 @@ import pytest
 from eventstore import Int64, Operation, Row, Table, drive
 from handlers import App
 from runtime import Envelope, Output, Processor
+from runtime.algorithms.algorithm import fresh_id
 from runtime.algorithms.choice import Dependencies, make_outboxes
-from runtime.algorithms.fresh_ids import fresh_id
-from runtime.algorithms.outbox.tokens import CHAIN_LENGTH
-from runtime.algorithms.row_keys import row_key
-from runtime.algorithms.state_based.truncation_rules import DAY, PolicyRules
-from runtime.batches.context import BatchContext
-from runtime.batches.ledger import Ledger
-from runtime.batches.numbering import PARTITION
-from runtime.batches.settings import KEY_BYTES, OF_TABLE, Claim, Owner
-from runtime.cleanup.business_object import Tables
-from runtime.cleanup.forget import forget
-from runtime.cleanup.lease import Leases
-from runtime.cleanup.policies import Policies, Scope
+from runtime.algorithms.outbox.stores import CHAIN_LENGTH
+from runtime.algorithms.state_based.truncation import DAY, PolicyRules
 from runtime.clock import system_clock
+from runtime.leases import Leases
+from runtime.ledger.batch import BatchContext
+from runtime.ledger.ledger import PARTITION, Ledger
+from runtime.ledger.settings import KEY_BYTES, OF_TABLE, Claim, Owner
+from runtime.maintenance.forget import Tables, forget
+from runtime.maintenance.policies import Policies, Scope
+from runtime.messages.envelope import row_key
 from runtime.messages.parsing import prepare
-from runtime.publishing.claims import Claims
 from runtime.publishing.keys import TableKeys
 from runtime.publishing.last_hop import IdempotentDelivery
 from runtime.publishing.publisher import Record, Result
-from runtime.publishing.records import Publications
+from runtime.publishing.records import Claims, Publications
 from runtime.retries import RetryPolicy
-from runtime.spark import issuing
-from runtime.storage import limits
+from runtime.spark import tokens as issuing
+from runtime.versions import limits
 from samples.shooting_range import app
 from tests.docs.pages import text
 from tests.unit.runtime.algorithms.world import WITH_OUTBOX

@@ -16,7 +16,7 @@ from pyarrow import parquet
 
 from eventstore import connect, drive
 from runtime import Envelope, Output, Processor
-from runtime.cli.apps import load_app
+from runtime.cli.checks import load_app
 from tests.docs.pages import PAGES
 from tests.docs.pasting import beside_the_project, paste, statuses
 from tests.docs.running import Reader, follow, write_files

@@ -12,8 +12,8 @@ from handlers import App
 from runtime import Envelope, Outcome
 from runtime.algorithms.choice import Dependencies, make_batch_algorithms
 from runtime.messages.parsing import prepare
-from runtime.storage.limits import MAX_STATE_BYTES
-from samples.orders.messages import CustomerTold, OrderPaid, PaymentAsked, PaymentMade, PlaceOrder, TopUp
+from runtime.versions.limits import MAX_STATE_BYTES
+from samples.orders.domain import CustomerTold, OrderPaid, PaymentAsked, PaymentMade, PlaceOrder, TopUp
 from tests.docs.pages import ROOT, blocks, text
 from tests.unit.runtime.tables import memory_table
 

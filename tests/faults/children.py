@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from runtime.spark.workers import connection
+from runtime.spark.worker import connection
 
 _PR_SET_CHILD_SUBREAPER = 36
 _NEEDED = ("eventstore.backends.sqlite", "pandas", "pyarrow.compute", "pyarrow.dataset", "pyarrow.parquet")

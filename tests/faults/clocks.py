@@ -8,12 +8,11 @@ from random import SystemRandom
 
 from eventstore import connect
 from eventstore.port import pages
-from runtime.algorithms.outbox.entities import ENTITY
-from runtime.algorithms.outbox.entity import read_entity
-from runtime.algorithms.state_based.truncation_rules import DAY
+from runtime.algorithms.outbox.entity import ENTITY, read_entity
+from runtime.algorithms.state_based.truncation import DAY
 from runtime.batch_options import TablePlace
 from runtime.clock import Clock
-from runtime.storage.listing import summaries
+from runtime.versions.stream import summaries
 from tests.faults.compared import Found, wait_for
 from tests.faults.world import NOW, World
 

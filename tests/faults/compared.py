@@ -12,10 +12,10 @@ from typing import Any, TypeVar
 from pyarrow import parquet
 
 from eventstore import Row, Table, connect, drive
-from runtime.algorithms.outbox.tokens import HEADER
+from runtime.algorithms.outbox.stores import HEADER
 from runtime.batch_options import TablePlace
-from runtime.batches.numbering import PARTITION as BATCHES
-from runtime.storage.id_index import PREFIX
+from runtime.ledger.ledger import PARTITION as BATCHES
+from runtime.versions.index import PREFIX
 
 _DRAWN = re.compile(r"[0-9a-f]{32}")
 """What an attempt draws: names of files and of folders, tokens of outputs."""

@@ -11,7 +11,7 @@ from handlers import Published
 from runtime.algorithms.outbox.algorithm import OutboxAlgorithm
 from runtime.algorithms.state_based.decide import Decider, Known
 from runtime.algorithms.state_based.transaction import Transaction
-from runtime.messages.message_ids import id_key
+from runtime.messages.envelope import id_key
 from runtime.messages.outcome import Outcome, Status
 from runtime.spark.commit import BatchFolders
 

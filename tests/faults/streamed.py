@@ -15,12 +15,10 @@ from typing import Any, cast
 from handlers import App
 from runtime.batch_options import Wrap
 from runtime.spark.rounds import Rounds, Work
-from runtime.spark.streaming.admission import Admission
-from runtime.spark.streaming.checkpoint import Checkpoint
-from runtime.spark.streaming.micro_batches import MicroBatches
-from runtime.spark.streaming.placing import EpochPlaces
-from runtime.spark.workers.connection import open_table
-from runtime.spark.workers.job import FoldJob
+from runtime.spark.streaming.admission import Admission, Checkpoint
+from runtime.spark.streaming.query import EpochPlaces, MicroBatches
+from runtime.spark.worker.connection import open_table
+from runtime.spark.worker.job import FoldJob
 from tests.faults.compared import Found, look
 from tests.faults.marks import Phase
 from tests.faults.without_spark import NO_SPARK, BatchWithoutSpark, Row, noting_deaths

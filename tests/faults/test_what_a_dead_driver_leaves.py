@@ -8,7 +8,7 @@ import pytest
 
 from runtime.batch_options import BatchOptions, TablePlace
 from runtime.spark.commit import BatchFolders
-from runtime.spark.workers.connection import Connection
+from runtime.spark.worker.connection import Connection
 from samples.shooting_range import app
 from tests.faults.without_spark import NO_SPARK, BatchWithoutSpark
 from tests.faults.world import NOW

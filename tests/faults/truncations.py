@@ -7,15 +7,15 @@ from unittest.mock import patch
 
 import pyarrow as pa
 
-from eventstore.listing import split_streams
-from runtime.algorithms.state_based.truncation_rules import DAY, TruncationRules
+from eventstore.stream import split_streams
+from runtime.algorithms.state_based.truncation import DAY, TruncationRules
 from runtime.batch_options import Wrap
-from runtime.batches.ledger import Ledger
-from runtime.cleanup.lease import Leases
+from runtime.leases import Leases
+from runtime.ledger.ledger import Ledger
 from runtime.spark.scan import FOUND_SCHEMA, Task
 from runtime.spark.truncation import TruncationJob
-from runtime.spark.workers.connection import open_table
-from runtime.storage import limits
+from runtime.spark.worker.connection import open_table
+from runtime.versions import limits
 from samples.shooting_range.log import BEGIN, generate
 from tests.faults.marks import Phase
 from tests.faults.without_spark import Partitions, noting_deaths

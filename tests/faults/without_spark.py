@@ -22,14 +22,14 @@ from pyarrow import parquet
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
-from runtime.batches.record import BatchRecord
 from runtime.errors import BatchFailedError
+from runtime.ledger.ledger import BatchRecord
 from runtime.messages.outcome import Status
 from runtime.spark import rounds
 from runtime.spark.commit import BatchFolders
 from runtime.spark.rounds import Rounds, Work
-from runtime.spark.workers.job import FoldJob
-from runtime.spark.workers.parts import Fold
+from runtime.spark.worker.job import FoldJob
+from runtime.spark.worker.outcomes import Fold
 from tests.faults.children import Child, ChildFailedError, End
 
 NO_SPARK = cast("SparkSession", None)

@@ -11,10 +11,10 @@ from pathlib import Path
 from random import Random
 
 from runtime.algorithms.choice import AlgorithmName
-from runtime.algorithms.outbox.tokens import TokenStore, first_name, first_tokens, with_token
+from runtime.algorithms.outbox.stores import TokenStore, first_name, first_tokens, with_token
 from runtime.batch_options import BatchOptions, TablePlace, Wrap
 from runtime.clock import Clock
-from runtime.spark.workers.connection import open_table
+from runtime.spark.worker.connection import open_table
 from samples.shooting_range import app
 from samples.shooting_range.log import generate
 from tests.faults.compared import Found, look

@@ -6,8 +6,7 @@ from datetime import datetime
 from uuid import UUID
 
 from handlers import App, Context, Handler, Message, State, handles
-from samples.shooting_range.leader_board import LeaderBoard
-from samples.shooting_range.shooting_range import ShootingRange
+from samples.shooting_range.handlers import LeaderBoard, ShootingRange
 
 
 class Ruled(Message):

@@ -6,11 +6,10 @@ import json
 from collections import Counter
 from collections.abc import Iterator
 
-from eventstore.partition import EVENT, HEADER
-from eventstore.properties import FIRST_VERSION
+from eventstore.header import EVENT, FIRST_VERSION, HEADER
 from runtime.clock import to_datetime
 from runtime.messages.outcome import Output
-from runtime.storage.properties import number
+from runtime.versions.properties import number
 from tests.model.facts import Facts, Invariant, View
 from tests.model.scribe import OUTPUTS
 from tests.model.versions import Place, Version, place_of

@@ -6,7 +6,7 @@ from collections.abc import Hashable, Mapping
 from typing import NamedTuple
 
 from runtime.messages.outcome import Reason
-from runtime.storage.letters import PREFIX, Kind, read_letters
+from runtime.versions.dead_letters import PREFIX, Kind, read_letters
 from tests.model.contents import Snapshot
 from tests.model.scribe import BOOK
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 
 from runtime.messages.outcome import Reason
-from runtime.storage.letters import Kind
+from runtime.versions.dead_letters import Kind
 from tests.model import invariants
 from tests.model.facts import Invariant, View
 from tests.model.letters import LetterPlace, Refused

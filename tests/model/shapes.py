@@ -28,8 +28,8 @@ from typing import Any, NamedTuple
 import msgpack
 
 from handlers.app import HandlerDefinition
-from handlers.route import Route
-from runtime.messages.deliveries import Prepared
+from handlers.handler import Route
+from runtime.messages.parsing import Prepared
 from tests.model.frames import frame_of
 from tests.model.marks import Mark, parts, time_of
 from tests.model.processes import IncomparableTime, Process

@@ -7,7 +7,7 @@ from functools import partial
 import pytest
 
 from eventstore import ANY_ETAG, Operation, RowChangedError, RowExistsError
-from runtime.storage.properties import number
+from runtime.versions.properties import number
 from tests.model.calls import SteppedTable, publish
 from tests.model.explorer import explore
 from tests.model.facts import Invariant, View

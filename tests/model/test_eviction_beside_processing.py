@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from runtime.algorithms.row_keys import FIRST
+from runtime.messages.envelope import FIRST
 from tests.model.explorer import explore
 from tests.model.facts import Invariant, View
 from tests.model.scenarios.entities import KEY, OTHER, entity_in

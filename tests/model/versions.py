@@ -7,9 +7,9 @@ from collections.abc import Hashable, Iterable, Mapping
 from typing import NamedTuple
 
 from eventstore import drive
-from runtime.messages.fingerprint import fingerprint
+from runtime.messages.digests import fingerprint
 from runtime.messages.outcome import OUTPUT_INDEX_BITS, Outcome, Output, Reason
-from runtime.storage.listing import versions
+from runtime.versions.stream import versions
 from tests.model.contents import Snapshot
 from tests.model.scribe import BOOK
 

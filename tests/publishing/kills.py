@@ -19,11 +19,11 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from eventstore import connect
-from runtime.batches.ledger import Ledger
 from runtime.clock import system_clock
+from runtime.ledger.ledger import Ledger
+from runtime.publishing.outputs import CommittedOutput
 from runtime.publishing.publisher import Publisher, Record, SliceName, Target
 from runtime.publishing.runner import PublishOptions, publish
-from runtime.publishing.slices import CommittedOutput
 from tests.support.done_batches import BATCH, TABLE, games, make_batch
 
 GAMES, EACH, SLICES, CHUNK = 2, 3, 2, 2

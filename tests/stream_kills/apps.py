@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from handlers import App, Context, handles
-from samples.shooting_range.leader_board import LeaderBoard
-from samples.shooting_range.messages import FireAt, Hit
-from samples.shooting_range.shooting_range import POSITIONS, ShootingRange
-from samples.shooting_range.states import ShootingRangeData
+from samples.shooting_range.domain import FireAt, Hit, ShootingRangeData
+from samples.shooting_range.handlers import POSITIONS, LeaderBoard, ShootingRange
 
 
 class GenerousRange(ShootingRange, name="ShootingRange"):

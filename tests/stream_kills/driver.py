@@ -14,8 +14,7 @@ from handlers import App
 from runtime.algorithms.choice import AlgorithmName
 from runtime.batch_options import BatchOptions
 from runtime.spark import build_session
-from runtime.spark.streaming.query import Stream
-from runtime.spark.streaming.source import open_source
+from runtime.spark.streaming.query import Stream, open_source
 from tests.plugins.spark import QUICK
 from tests.stream_kills.apps import first, second
 from tests.stream_kills.world import NOW, Shape, World

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from pathlib import Path
 
-from runtime.batches.record import BatchRecord, BatchStatus
+from runtime.ledger.ledger import BatchRecord, BatchStatus
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 

@@ -12,10 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from eventstore import connect
-from runtime.batches.ledger import Ledger
-from runtime.batches.marks import mark_of
-from runtime.batches.record import BatchRecord
 from runtime.clock import system_clock
+from runtime.ledger.ledger import BatchRecord, Ledger, mark_of
 from runtime.spark.schemas import ARROW_OUTCOME
 
 TABLE = "games"

@@ -11,8 +11,8 @@ from pathlib import Path
 import pyarrow as pa
 
 from eventstore import Operation, Table
-from runtime.algorithms.outbox.entities import ENTITY
-from runtime.spark.workers.parts import MAX_BYTES, PartJob
+from runtime.algorithms.outbox.entity import ENTITY
+from runtime.spark.worker.outcomes import MAX_BYTES, PartJob
 from tests.support.outcome_rows import batch, outcome
 
 

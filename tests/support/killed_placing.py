@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from eventstore import connect, drive
-from runtime.batches.ledger import Ledger
-from runtime.urls import within
+from runtime.file_systems import within
+from runtime.ledger.ledger import Ledger
 from tests.support.rounds import Driver, Steps
 from tests.unit.runtime.worker import ToldClock
 

@@ -9,12 +9,11 @@ from typing import Any, NamedTuple
 from pyspark.sql import DataFrame
 
 from eventstore import connect, drive
-from runtime.algorithms.counts import count_objects
-from runtime.algorithms.outbox.entities import ENTITY
-from runtime.algorithms.outbox.entity import read_entity
-from runtime.algorithms.outbox.tokens import HEADER, TokenStore
+from runtime.algorithms.outbox.entity import ENTITY, read_entity
+from runtime.algorithms.outbox.stores import HEADER, TokenStore
+from runtime.maintenance.statistics import count_objects
 from runtime.spark.batch import outputs
-from runtime.storage.listing import summaries
+from runtime.versions.stream import summaries
 
 
 def by_status(outcomes: DataFrame) -> Counter[tuple[str, ...]]:

@@ -17,14 +17,12 @@ from pyspark.sql import Row, SparkSession
 from eventstore import Table, drive
 from handlers import App
 from runtime.batch_options import BatchOptions, TablePlace
-from runtime.batches.ledger import Ledger
-from runtime.batches.record import BatchRecord
-from runtime.file_systems import Folder, open_folder
+from runtime.file_systems import Folder, open_folder, within
+from runtime.ledger.ledger import BatchRecord, Ledger
 from runtime.spark.commit import BatchFolders
 from runtime.spark.rounds import Rounds
-from runtime.spark.workers.connection import Connection
-from runtime.spark.workers.parts import Part, PartJob
-from runtime.urls import within
+from runtime.spark.worker.connection import Connection
+from runtime.spark.worker.outcomes import Part, PartJob
 from tests.support.outcome_rows import batch, outcome
 from tests.unit.runtime.tables import memory_table
 from tests.unit.runtime.worker import ToldClock

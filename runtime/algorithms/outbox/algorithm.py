@@ -25,26 +25,25 @@ from functools import partial
 from eventstore import ConcurrencyConflictError, Table
 from handlers import Context
 from handlers.app import HandlerDefinition
-from runtime.algorithms.algorithm import AT_ONCE, Publish
-from runtime.algorithms.fresh_ids import NewId, fresh_id
-from runtime.algorithms.invocation import HandlerFailedError, invoke_handler
-from runtime.algorithms.outbox.entities import Entities
-from runtime.algorithms.outbox.entity import Entity
-from runtime.algorithms.outbox.entry import Entry, outputs_of
-from runtime.algorithms.publishing import publish_all
+from runtime.algorithms.algorithm import (
+    AT_ONCE,
+    HandlerFailedError,
+    NewId,
+    Publish,
+    fresh_id,
+    invoke_handler,
+    publish_all,
+)
+from runtime.algorithms.outbox.entity import Entities, Entity, Entry, outputs_of
 from runtime.algorithms.refusals import Refusals, business_id_of, decided_before, has_stream
-from runtime.batches.context import FORGOTTEN, HELD_BACK, BatchContext
-from runtime.batches.open_batches import BatchKey, OpenBatches
-from runtime.batches.seen import NOTHING, Seen
 from runtime.clock import Clock, cut_off, system_clock
 from runtime.errors import UsageError
-from runtime.messages.copies import is_copy
-from runtime.messages.deliveries import Deliveries, Delivery, Prepared
-from runtime.messages.envelope import Envelope
-from runtime.messages.message_ids import IdKey, id_text
+from runtime.ledger.batch import FORGOTTEN, HELD_BACK, NOTHING, BatchContext, BatchKey, OpenBatches, Seen
+from runtime.messages.envelope import Envelope, IdKey, id_text
 from runtime.messages.outcome import Outcome, Output, Reason, Status, dead_letter
+from runtime.messages.parsing import Deliveries, Delivery, Prepared, is_copy
 from runtime.retries import RetryPolicy, count_of_each, until_undisturbed
-from runtime.storage.stored_state import read_state
+from runtime.versions.readable import read_state
 
 
 @dataclass(kw_only=True, eq=False, repr=False)

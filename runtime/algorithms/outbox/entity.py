@@ -2,21 +2,148 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
 
-from eventstore import Int64, Properties, Row, Value
-from runtime.algorithms.outbox.entry import Entry, pack_entries, packed_size, unpack_entries
+import msgpack
+
+from eventstore import (
+    ConcurrencyConflictError,
+    Include,
+    Int64,
+    InvalidKeyError,
+    Operation,
+    Page,
+    Properties,
+    Row,
+    RowError,
+    Table,
+    Value,
+    pages,
+)
+from eventstore.keys import escape
+from handlers.app import HandlerDefinition
+from handlers.codec import unpack
+from runtime.algorithms.outbox.stores import EntryTokens
 from runtime.algorithms.refusals import Refusals
-from runtime.batches.open_batches import BatchKey
 from runtime.clock import to_datetime
-from runtime.messages.message_ids import IdKey
-from runtime.storage.chunks import CHUNK, chunk_names, join, split
-from runtime.storage.damage import expect, reading_row
-from runtime.storage.letters import NO_LETTERS, NONE_WAIT, Letter, Letters, Waiting, read_waiting
-from runtime.storage.limits import MAX_STATE_BYTES
-from runtime.storage.properties import INT32, microseconds, number, text
-from runtime.storage.tombstone import Tombstone, read_tombstone
+from runtime.errors import StoredDataError, UsageError
+from runtime.ledger.batch import BatchKey
+from runtime.messages.envelope import IdKey
+from runtime.messages.outcome import OUTPUT_INDEX_BITS, Outcome, Output, Reason, dead_letter
+from runtime.messages.parsing import Prepared
+from runtime.retries import RetryPolicy, until_undisturbed
+from runtime.versions import dead_letters
+from runtime.versions.dead_letters import NO_LETTERS, NONE_WAIT, Letter, Letters, Waiting, read_waiting
+from runtime.versions.limits import MAX_STATE_BYTES
+from runtime.versions.properties import (
+    CHUNK,
+    INT32,
+    chunk_names,
+    expect,
+    join,
+    microseconds,
+    number,
+    reading,
+    reading_row,
+    split,
+    text,
+)
+from runtime.versions.tail import Tombstone, read_tombstone
+
+# Entries of an outbox: that a message was processed, and its outputs until they are published.
+
+_FORMAT = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """What is kept of one message.
+
+    `fingerprint` tells its copies from another message with its id; `now` is when it was handled, in microseconds,
+    and `version` the version that it made. `outputs` are None once the message is finished.
+
+    `tokens` says which tokens the outputs have, None where messages have no tokens. `type` is the message's type and
+    `batch` the batch that handled it, None for a single message; both are forgotten with the outputs.
+    """
+
+    fingerprint: bytes
+    now: int
+    version: int
+    outputs: tuple[Output, ...] | None
+    tokens: EntryTokens | None = None
+    type: str = ""
+    batch: BatchKey | None = None
+
+    @property
+    def is_pending(self) -> bool:
+        """Whether the message is not finished."""
+        return self.outputs is not None
+
+    @property
+    def to_publish(self) -> tuple[Output, ...]:
+        """The outputs that are still to be published, with the names of their tokens."""
+        outputs = self.outputs or ()
+        return outputs if self.tokens is None else self.tokens.put_into(outputs)
+
+    def finished(self) -> Entry:
+        """Return the entry of the finished message, without outputs."""
+        return replace(self, outputs=None, type="", batch=None)
+
+
+def pack_entries(entries: Mapping[IdKey, Entry]) -> bytes:
+    """Return entries as they are stored."""
+    packed: bytes = msgpack.packb((_FORMAT, [_packed(key, entry) for key, entry in entries.items()]))
+    return packed
+
+
+def packed_size(key: IdKey, entry: Entry) -> int:
+    """Return how many bytes an entry takes among others."""
+    return len(msgpack.packb(_packed(key, entry)))
+
+
+def unpack_entries(data: bytes) -> dict[IdKey, Entry]:
+    """Return entries as they were stored. Raises `StoredDataError`."""
+    with reading("The outbox of an entity"):
+        form, entries = unpack(data)
+        if form == _FORMAT:
+            return {expect(key, str, bytes): _entry(*fields) for key, *fields in entries}
+    raise StoredDataError(f"The outbox of an entity has format {form}; this code reads format {_FORMAT}.")
+
+
+def outputs_of(published: Iterable[tuple[Any, ...]], version: int, now: int) -> tuple[Output, ...]:
+    """Return what was published (id, type, body, headers) as messages of a log."""
+    first = version << OUTPUT_INDEX_BITS
+    return tuple(
+        Output(message_id, name, body, first + index, now, headers)
+        for index, (message_id, name, body, headers) in enumerate(published)
+    )
+
+
+def _packed(key: IdKey, entry: Entry) -> tuple[Any, ...]:
+    fields = (key, entry.fingerprint, entry.now, entry.version)
+    if entry.outputs is None:
+        return fields
+    sent = [(*output[:3], dict(output.headers)) for output in entry.outputs]
+    tokens = None if entry.tokens is None else tuple(entry.tokens)
+    batch, number = entry.batch or (None, None)
+    return (*fields, sent, tokens, entry.type, batch, *([] if number is None else [number]))
+
+
+def _entry(fingerprint: bytes, now: int, version: int, *pending: Any) -> Entry:  # noqa: ANN401 - as it was stored
+    expect(fingerprint, bytes), expect(now, int), expect(version, int)
+    if not pending:
+        return Entry(fingerprint, now, version, None)
+    sent, tokens, type_, batch, *numbered = pending
+    expect(type_, str), expect(batch, str, None), [expect(number, int) for number in numbered]
+    for message_id, name, body, headers in sent:
+        expect(message_id, str), expect(name, str), expect(body, str), expect(headers, dict)
+    given = None if tokens is None else EntryTokens.read(*tokens)
+    of_batch = None if batch is None else BatchKey(batch, *numbered)
+    return Entry(fingerprint, now, version, outputs_of(sent, version, now), given, type_, of_batch)
+
 
 MAX_OUTBOX_BYTES = 512 * 2**10
 """The limit for all entries when one is added. The row has room for more, as attempts are registered later."""
@@ -170,3 +297,141 @@ def _entity(row: Row) -> Entity:
         read_waiting(properties),
         tombstone=read_tombstone(properties),
     )
+
+
+# The entities of one handler in a table: load one, store it if nobody wrote since, find those that are
+# unfinished.
+
+ENTITY = "ENTITY"
+"""The row key of an entity, in a partition with its letters, and with what a store may keep beside it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entities:
+    """The entities of one handler, written by the algorithm of this name."""
+
+    table: Table
+    handler: HandlerDefinition
+    algorithm: str
+    retries: RetryPolicy
+
+    def key(self, business_id: str) -> str:
+        """Return the partition key of an entity."""
+        return f"{self.handler.name}-{business_id}"
+
+    def business_id(self, key: str) -> str:
+        """Return the business id that a partition key is made of."""
+        return key.removeprefix(self.key(""))
+
+    def refusal(self, message: Prepared) -> Outcome | None:
+        """Return the dead letter of a message whose business id is too long for a key, None for all others."""
+        business_id = message.business_id
+        try:
+            escape(self.key(business_id))
+        except InvalidKeyError as error:
+            return dead_letter(
+                message.envelope, Reason.KEY_TOO_LONG, str(error), self.handler.name, business_id
+            )
+        return None
+
+    async def load(self, key: str) -> Entity:
+        """Read an entity, or return the one that was never written. Costs one request, two when it has letters.
+
+        Raises `UsageError` when another algorithm wrote it: this one would not recognise what was processed.
+        """
+        row = await self.table.get(key, ENTITY)
+        if row is None:
+            return Entity(key, self.algorithm, self.handler.initial, self.handler.codec.version)
+        entity = read_entity(row)
+        if entity.algorithm != self.algorithm:
+            raise UsageError(
+                f"{key} is processed with the algorithm {entity.algorithm}, and cannot be with {self.algorithm}: "
+                "use the same, or another table."
+            )
+        if entity.tombstone is not None and not entity.version:
+            entity = replace(entity, state=self.handler.initial, schema=self.handler.codec.version)
+        return await with_letters(self.table, entity)
+
+    async def store(self, entity: Entity) -> Entity:
+        """Write an entity as `store_entity` does."""
+        return await store_entity(self.table, entity)
+
+    async def update(self, entity: Entity, change: Callable[[Entity], Entity]) -> Entity:
+        """Store the entity as `change` returns it, again from what is stored whenever somebody else wrote in between.
+
+        Costs one request, none when `change` returns the same entity, two more for each lost race.
+        """
+        return await until_undisturbed(
+            self.retries,
+            partial(self._load_and_change, entity.key, change),
+            first=partial(self._change, entity, change),
+        )
+
+    async def _change(self, entity: Entity, change: Callable[[Entity], Entity]) -> Entity:
+        changed = change(entity)
+        return entity if changed is entity else await self.store(changed)
+
+    async def _load_and_change(self, key: str, change: Callable[[Entity], Entity]) -> Entity:
+        return await self._change(await self.load(key), change)
+
+    async def unfinished(self) -> AsyncIterator[str]:
+        """Give the keys of the entities with pending entries. Costs one request for each 1,000 entities."""
+        async for row in self._scan():
+            if _pending(row):
+                yield row.partition_key
+
+    async def all_keys(self) -> AsyncIterator[str]:
+        """Give the keys of all entities, at the same cost."""
+        async for row in self._scan():
+            yield row.partition_key
+
+    async def _scan(self) -> AsyncIterator[Row]:
+        async for page in pages(self._scan_page):
+            for row in page.rows:
+                if row.partition_key.startswith(self.key("")):
+                    yield row
+
+    async def _scan_page(self, *, continuation: str | None) -> Page:
+        after = f"{self.handler.name}."  # "." follows "-": all keys of the handler's entities come before
+        scan = partial(self.table.scan, ENTITY, self.key(""), after, select=["Pending"])
+        return await until_undisturbed(self.retries, partial(scan, continuation=continuation))
+
+
+def _pending(row: Row) -> int:
+    with reading_row("The entity", row):
+        return number(row.properties, "Pending")
+
+
+async def with_letters(table: Table, entity: Entity) -> Entity:
+    """Read the letters of an entity, if it has any. A write is refused when it was changed since it was read."""
+    if not entity.letter_rows:
+        return entity
+    page = partial(
+        table.query, entity.key, dead_letters.PREFIX, dead_letters.LAST, select=dead_letters.PROPERTIES
+    )
+    rows = [row async for found in pages(page) for row in found.rows]
+    return replace(entity, letters=dead_letters.read_letters(rows))
+
+
+async def store_entity(table: Table, entity: Entity) -> Entity:
+    """Write an entity on the condition that nobody wrote it since it was read. Costs one request.
+
+    Raises `ConcurrencyConflictError` when somebody did. Then, and when no answer came, the entity must be read
+    again.
+    """
+    includes: Sequence[Include] = ()
+    if entity.refused is not None:
+        kept, includes = entity.letters.changed(entity.refused)
+        entity = replace(entity, letters=kept, letter_rows=len(kept.rows), refused=None)
+    properties = entity.properties()
+    change = (
+        Operation.insert(ENTITY, properties)
+        if entity.etag is None
+        else Operation.replace(ENTITY, properties, entity.etag)
+    )
+    try:
+        changes = [change, *(include.operation() for include in includes)]
+        (etag, *_) = await table.transact(entity.key, changes)
+    except RowError as error:
+        raise ConcurrencyConflictError(entity.key, str(error)) from error
+    return replace(entity, etag=etag)

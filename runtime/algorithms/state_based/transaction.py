@@ -7,22 +7,17 @@ from itertools import count
 from typing import NamedTuple
 
 from handlers import Published, State
-from handlers.documents import NewDocument
+from handlers.context import NewDocument
 from runtime.algorithms.refusals import Refusals
-from runtime.batches.context import BatchContext
-from runtime.batches.seen import Seen
-from runtime.messages.deliveries import Deliveries, Delivery
-from runtime.messages.message_ids import IdKey
-from runtime.messages.outcome import Outcome, Output, Status
-from runtime.messages.outcomes import Outcomes
-from runtime.messages.outputs import outputs_of
-from runtime.storage import limits
-from runtime.storage.head import Head
-from runtime.storage.history import History
-from runtime.storage.new_versions import MadeColumns
-from runtime.storage.packing import PackedRun, Packer, Room
-from runtime.storage.stream import Append
-from runtime.storage.version import Version
+from runtime.ledger.batch import BatchContext, Seen
+from runtime.messages.envelope import IdKey
+from runtime.messages.outcome import Outcome, Outcomes, Output, Status, outputs_of
+from runtime.messages.parsing import Deliveries, Delivery
+from runtime.versions import limits
+from runtime.versions.columns import MadeColumns
+from runtime.versions.run import Version
+from runtime.versions.stream import Append, History, PackedRun, Packer, Room
+from runtime.versions.tail import Head
 
 
 class Folded(NamedTuple):

@@ -9,21 +9,440 @@ What is to be cut is planned and measured first (`truncation_plan`), so that a d
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
 from functools import partial
+from itertools import accumulate
+from pathlib import Path
+from typing import Any
 
-from eventstore import Partition, Stream, Table
-from runtime.algorithms.state_based.old_letters import without_old_letters
-from runtime.algorithms.state_based.truncation_plan import planned
-from runtime.algorithms.state_based.truncation_rules import HeldBy, TruncationRules
-from runtime.algorithms.state_based.unpublished import StoredOutputs
+from eventstore import Include, Partition, Row, Stream, Table, pages
+from eventstore.header import header_row
+from eventstore.limits import prepare_row, row_bytes
+from eventstore.writing import CutRows, rows_to_cut
+from runtime.errors import UsageError
+from runtime.ledger.batch import OpenBatches
+from runtime.messages.digests import NO_OUTPUTS
 from runtime.retries import RetryPolicy, until_undisturbed
-from runtime.storage.damage import placed
-from runtime.storage.head import HEAD_PROPERTIES, Head, read_head
-from runtime.storage.run import INDEX_PROPERTIES, Run, RunIndex, read_index, read_run
-from runtime.storage.tail import NO_EVENT
-from runtime.storage.version import RunVersions, Version
+from runtime.versions import dead_letters
+from runtime.versions.dead_letters import Letter, Letters, Waiting, given_up
+from runtime.versions.index import index_below
+from runtime.versions.properties import placed
+from runtime.versions.run import (
+    DATA_PROPERTIES,
+    ID_PROPERTIES,
+    INDEX_PROPERTIES,
+    Commit,
+    Run,
+    RunIndex,
+    RunVersions,
+    Version,
+    read_index,
+    read_run,
+)
+from runtime.versions.tail import HEAD_PROPERTIES, NO_EVENT, Head, Tail, read_head
+
+# The rules of truncation: which versions of a stream may go, and what keeps them.
+
+DAY = 24 * 3600 * 1_000_000
+MINIMUM_AGE = DAY
+_LONGEST_WINDOW = 3650 * DAY
+
+
+class HeldBy(StrEnum):
+    """What keeps versions of a stream that are old enough, and more than the number to be kept."""
+
+    HOLD = "hold"
+    """A hold among the policies of the table: the stream is not looked at."""
+
+    OPEN_BATCH = "open_batch"
+    """Their batch is unpublished."""
+
+    UNDATED = "undated"
+    """They have no `enqueued_at`, and that is not allowed for."""
+
+    UNACKNOWLEDGED = "unacknowledged"
+    """They are of single messages with outputs, of which nobody has said that they are published."""
+
+    LETTER = "letter"
+    """A letter waits that is not newer: redriven after they are cut, its message would be too late."""
+
+    STREAM_DAMAGED = "stream_damaged"
+    """One of its rows cannot be read: nothing is cut of it."""
+
+
+def option(text: str, **details: object) -> Mapping[str, Any]:
+    """Return the metadata of a field that the command line takes too: one line of help, and details of the option.
+
+    The details are a `metavar`, a `min`, and `parse="duration"` for microseconds.
+    """
+    return {"help": text, **details}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyRules:
+    """What may be cut, as policies say it too. Times are microseconds. A version goes only when every rule lets it."""
+
+    older_than: int | None = field(
+        default=None,
+        metadata=option("Cut versions older than 7d, 24h, 2w ...", parse="duration", metavar="AGE"),
+    )
+    keep_last: int | None = field(
+        default=None, metadata=option("Cut all but the newest N versions of each stream.", metavar="N", min=1)
+    )
+    redelivery_window: int = field(
+        default=0,
+        metadata=option(
+            "How much later than its first copy a broker may stamp another one, for logs whose broker does; moves the "
+            "horizon on by as much.",
+            parse="duration",
+            metavar="TIME",
+        ),
+    )
+    allow_undated: bool = field(
+        default=False,
+        metadata=option(
+            "Cut versions without enqueued_at too; every unknown message without one is too late there afterwards."
+        ),
+    )
+    acknowledged_after: int | None = field(
+        default=None,
+        metadata=option(
+            "Promise that the queue has no single message any more that was handled longer ago: then its outputs are "
+            "published, and its version may be cut.",
+            parse="duration",
+            metavar="AGE",
+        ),
+    )
+
+    def as_of(self, now: int, open_batches: OpenBatches) -> TruncationRules:
+        """Return the rules of a truncation that begins now.
+
+        Raises `UsageError` when neither an age nor a number is given, or the age is below a day and not allowed to be.
+        """
+        return self._as_of(now, open_batches)
+
+    def _as_of(
+        self, now: int, open_batches: OpenBatches, *, allow_young: bool = False, give_up: int | None = None
+    ) -> TruncationRules:
+        age, window = self.older_than, self.redelivery_window
+        if age is None and self.keep_last is None:
+            raise UsageError("Say what may be cut: --older-than AGE, --keep-last N, or both.")
+        if age is not None and age < MINIMUM_AGE and not allow_young:
+            raise UsageError(
+                "Versions younger than 24h are kept, as their messages may well be redelivered: give an "
+                "--older-than of 24h or more, or add --allow-young."
+            )
+        if not 0 <= window <= _LONGEST_WINDOW:
+            raise UsageError("A redelivery window is between nothing and ten years.")
+        if age is None:
+            age = 0 if allow_young else MINIMUM_AGE
+        return TruncationRules(
+            now - age,
+            self.keep_last or 0,
+            window,
+            self.allow_undated,
+            open_batches,
+            ago(now, self.acknowledged_after),
+            give_up,
+        )
+
+
+def ago(now: int, age: int | None) -> int | None:
+    """Return the time that is an age before now, None for no age."""
+    return None if age is None else now - age
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GivenRules(PolicyRules):
+    """What may be cut by one truncation."""
+
+    allow_young: bool = field(
+        default=False,
+        metadata=option("Cut versions younger than 24h too, whose messages may well be redelivered."),
+    )
+    give_up_letters_older_than: int | None = field(
+        default=None,
+        metadata=option(
+            "Give up letters that were refused longer ago, which hold their streams: they are never redriven.",
+            parse="duration",
+            metavar="AGE",
+        ),
+    )
+
+    @property
+    def is_given(self) -> bool:
+        """Whether anything is said of what may be cut, so that the policies of the table do not count."""
+        flags = (self.redelivery_window, self.allow_undated, self.allow_young)
+        return self.older_than is not None or self.keep_last is not None or any(flags)
+
+    def as_of(self, now: int, open_batches: OpenBatches) -> TruncationRules:
+        """Return the rules of a truncation that begins now. Raises `UsageError` for rules that make no sense."""
+        give_up = ago(now, self.give_up_letters_older_than)
+        return self._as_of(now, open_batches, allow_young=self.allow_young, give_up=give_up)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TruncationChoices(GivenRules):
+    """What one truncation cuts, and how it works."""
+
+    dry_run: bool = field(default=False, metadata=option("Write nothing, and say what would be cut."))
+    take_over: bool = field(
+        default=False,
+        metadata=option("Begin although the lease of another clean-up has not expired; that one stops."),
+    )
+    max_requests_per_second: float | None = field(
+        default=None, metadata=option("All workers together make no more requests.", metavar="N", min=0.1)
+    )
+    report: Path | None = field(
+        default=None,
+        metadata=option(
+            "Write a row for each stream that is cut or held to this new folder, as Parquet.", metavar="DIR"
+        ),
+    )
+    export: Path | None = field(
+        default=None,
+        metadata=option(
+            "Write versions and letters to files in this folder, and cut them once those were read back.",
+            metavar="DIR",
+            file_okay=False,
+        ),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class TruncationRules:
+    """When a version may go. Times are microseconds.
+
+    `cut_off` is the time before which both the version and its message must have been written and enqueued.
+    `keep_last` versions stay whatever their age. Versions of `open_batches` stay, as their outputs may be unpublished,
+    and so do those of single messages with outputs, unless their consumer has acknowledged them or they were written
+    before `acknowledged`, as the operator promises. Versions without `enqueued_at` go only when `allow_undated`.
+
+    The horizon stays before the oldest letter that waits. Letters last refused at `give_up` or before are given up.
+    """
+
+    cut_off: int
+    keep_last: int
+    redelivery_window: int
+    allow_undated: bool
+    open_batches: OpenBatches
+    acknowledged: int | None = None
+    give_up: int | None = None
+
+    @classmethod
+    def of(cls, now: int, open_batches: OpenBatches, **given: Any) -> TruncationRules:  # noqa: ANN401 - fields
+        """Return the rules, given by the fields of `GivenRules`, of a truncation that begins now."""
+        return GivenRules(**given).as_of(now, open_batches)
+
+    def is_due(self, run: RunIndex, versions: int) -> bool:
+        """Return whether all versions of a run are old enough, and more than those to be kept."""
+        return (
+            run.last <= versions - self.keep_last
+            and run.written_at < self.cut_off
+            and (run.newest is None or run.newest < self.cut_off)
+        )
+
+    def holder(self, run: RunIndex) -> HeldBy | None:
+        """Return what keeps a run that is due, None when it may go.
+
+        Versions that are unacknowledged may go all the same, when they have no outputs.
+        """
+        if not all(
+            commit.batch is None or self.open_batches.is_finished(commit.batch, commit.number)
+            for commit in run.commits
+        ):
+            return HeldBy.OPEN_BATCH
+        if run.undated and not self.allow_undated:
+            return HeldBy.UNDATED
+        if not all(map(self.is_acknowledged, run.commits)):
+            return HeldBy.UNACKNOWLEDGED
+        return None
+
+    def is_held_by_letter(self, run: RunIndex, waiting: Waiting) -> bool:
+        """Return whether a letter that waits would be too late without a run, and could not be redriven."""
+        if run.undated and waiting.undated:
+            return True
+        if run.newest is None or waiting.oldest is None:
+            return False
+        return run.newest + self.redelivery_window >= waiting.oldest
+
+    def is_acknowledged(self, commit: Commit) -> bool:
+        """Return whether somebody vouches for the outputs of a commit: a batch, a consumer, or the operator."""
+        if commit.batch is not None:
+            return True
+        if commit.number is not None and self.open_batches.is_finished(None, commit.number):
+            return True
+        return self.acknowledged is not None and commit.written_at < self.acknowledged
+
+
+# Letters that a truncation gives up, as they were refused long ago: else they would hold the horizon for
+# ever.
+
+
+async def take_letters(
+    table: Table, key: str, rules: TruncationRules, retries: RetryPolicy, take: Callable[[Letter], None]
+) -> frozenset[int]:
+    """Pass the letters of one stream that the rules give up to `take`, and return their numbers.
+
+    A letter may be passed several times. Costs nothing when letters are not given up, else a request for each stream,
+    and one more where letters wait.
+    """
+    if rules.give_up is None:
+        return frozenset()
+    attempt = partial(_take_letters_once, Partition.exact(table, key), rules.give_up, take)
+    with placed(table, key):
+        return await until_undisturbed(retries.beside(table), attempt)
+
+
+async def without_old_letters(
+    stream: Stream,
+    head: Head,
+    rules: TruncationRules,
+    *,
+    dry_run: bool,
+    kept: Collection[int] | None = None,
+) -> tuple[Stream, Head, int]:
+    """Give up the letters that were refused long ago. Return the stream and its head after it, and how many.
+
+    Costs a query for a stream with letters, and a transaction when some are given up.
+    """
+    if rules.give_up is None or not head.waiting.count:
+        return stream, head, 0
+    before, latest = await _letters_of(stream.partition), rules.give_up
+    changed, count = given_up(
+        before.all, lambda letter: _is_old(latest, letter) and (kept is None or letter.number in kept)
+    )
+    if not count:
+        return stream, head, 0
+    head = head._replace(waiting=head.waiting.after(changed, 0))
+    if dry_run:
+        return replace(stream, properties=head.properties()), head, count
+    _, changes = before.changed(changed)
+    return await Stream.set_properties(stream, head.properties(), changes), head, count
+
+
+async def _take_letters_once(
+    partition: Partition, latest: int, take: Callable[[Letter], None]
+) -> frozenset[int]:
+    stream = await Stream.try_open(partition)
+    if stream is None or not dead_letters.read_waiting(stream.properties or {}).count:
+        return frozenset()
+    old = [letter for letter in (await _letters_of(partition)).waiting if _is_old(latest, letter)]
+    for letter in old:
+        take(letter)
+    return frozenset(letter.number for letter in old)
+
+
+async def _letters_of(partition: Partition) -> Letters:
+    read = partial(
+        partition.table.query,
+        partition.key,
+        dead_letters.PREFIX,
+        dead_letters.LAST,
+        select=dead_letters.PROPERTIES,
+    )
+    return dead_letters.read_letters([row async for page in pages(read) for row in page.rows])
+
+
+def _is_old(latest: int, letter: Letter) -> bool:
+    return letter.refused_at <= latest
+
+
+# What a truncation is going to cut of one stream, measured, and the cutting of exactly that.
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is to be cut of a stream: events before `first_event`, index rows, and segments of the tail of its head.
+
+    Without a head only rows are deleted that an earlier truncation has left.
+    """
+
+    stream: Stream
+    first_event: int
+    rows: CutRows
+    index: Sequence[Row] = ()
+    head: Head | None = None
+
+    @property
+    def count(self) -> int:
+        """How many rows go."""
+        return len(self.rows.row_keys) + len(self.index)
+
+    @property
+    def bytes(self) -> int:
+        """By how much the table is smaller afterwards."""
+        size = self.rows.bytes + sum(map(row_bytes, self.index))
+        if self.head is None:
+            return size
+        version = self.stream.version
+        before = header_row(version, self.stream.first_version, self.stream.properties or {})
+        after = header_row(version, self.first_event, self.head.properties())
+        return size + prepare_row(before)[1] - prepare_row(after)[1]
+
+    async def carry_out(self) -> None:
+        """Cut it. A transaction for each 99 rows. Raises `ConcurrencyConflictError`."""
+        properties = self.head.properties() if self.head else None
+        changes = [Include.delete(row.row_key, "*") for row in self.index]
+        await Stream.truncate(self.stream, self.first_event, properties, changes, self.rows)
+
+
+async def planned(stream: Stream, gone: Sequence[RunIndex], head: Head) -> Plan | None:
+    """Return what is to be cut when these runs go, the oldest of a stream: events, and segments of the tail."""
+    if not gone:
+        if stream.first_version == 1:
+            return None
+        rows = await rows_to_cut(stream, stream.first_version)
+        return Plan(stream, stream.first_version, rows) if rows.row_keys else None
+    if head.tail is not None and head.tail.first < head.kept_from:
+        head = head._replace(tail=head.tail.from_version(head.kept_from))
+    first_event = (
+        max([run.event for run in gone if run.event != NO_EVENT], default=stream.first_version - 1) + 1
+    )
+    index = await index_below(stream.partition, head.kept_from)
+    return Plan(stream, first_event, await rows_to_cut(stream, first_event), index, head)
+
+
+# Outputs of single messages that may be unpublished, because their worker died after the append.
+#
+# The queue redelivers such a message, and its copy is replayed on the version before its own: while that is
+# kept, nothing is lost. So versions of single messages go only when they have no outputs, or when their
+# consumer or the operator says that these are published.
+
+
+@dataclass(slots=True)
+class StoredOutputs:
+    """Tells which versions of a stream have outputs, by the digests of these."""
+
+    stream: Stream
+    tail: Tail | None
+    _tail_as_run: Run | None = field(default=None, init=False)
+
+    async def of(self, run: RunIndex, is_acknowledged: Callable[[Commit], bool]) -> bool:
+        """Say whether versions in a run, other than those of acknowledged commits, have outputs.
+
+        Costs one request, none for the tail.
+        """
+        read = await self._read(run)
+        digests = read.versions.outputs_digests
+        starts = accumulate((commit.length for commit in run.commits), initial=run.first - read.first)
+        return any(
+            digest != NO_OUTPUTS
+            for commit, start in zip(run.commits, starts, strict=False)
+            if not is_acknowledged(commit)
+            for digest in digests[start : start + commit.length]
+        )
+
+    async def _read(self, run: RunIndex) -> Run:
+        """Return a run with its versions; for a segment of the tail, the whole tail."""
+        if run.event == NO_EVENT and self.tail is not None:
+            self._tail_as_run = self._tail_as_run or self.tail.run()
+            return self._tail_as_run
+        select = [*INDEX_PROPERTIES, *ID_PROPERTIES, *DATA_PROPERTIES]
+        (event,) = await Stream.read_events(self.stream, run.event, run.event, select=select)
+        return read_run(event)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from functools import partial
 from eventstore import InvalidKeyError, Table
 from handlers import CodecError
 from handlers.app import HandlerDefinition
-from runtime.algorithms.invocation import HandlerFailedError
+from runtime.algorithms.algorithm import HandlerFailedError
 from runtime.algorithms.state_based.replay import (
     IN_A_ROW,
     Copy,
@@ -24,19 +24,15 @@ from runtime.algorithms.state_based.replay import (
     find_difference,
     meets_digests,
 )
-from runtime.messages.copies import has_fingerprint, is_copy
-from runtime.messages.deliveries import Delivery, Prepared
-from runtime.messages.message_ids import IdKey, id_key
-from runtime.messages.outcome import Outcome, Output, Reason
-from runtime.messages.outputs import outputs_of
+from runtime.messages.envelope import IdKey, id_key
+from runtime.messages.outcome import Outcome, Output, Reason, outputs_of
+from runtime.messages.parsing import Delivery, Prepared, has_fingerprint, is_copy
 from runtime.retries import RetryPolicy, until_undisturbed
-from runtime.storage.damage import placed
-from runtime.storage.head import Head
-from runtime.storage.history import History
-from runtime.storage.readable_states import Change
-from runtime.storage.stored_state import read_state
-from runtime.storage.stream import find_versions
-from runtime.storage.version import Version
+from runtime.versions.properties import placed
+from runtime.versions.readable import Change, read_state
+from runtime.versions.run import Version
+from runtime.versions.stream import History, find_versions
+from runtime.versions.tail import Head
 
 
 class Verdict(StrEnum):

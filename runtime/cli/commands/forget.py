@@ -6,33 +6,71 @@ import asyncio
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from eventstore import Table, connect
 from runtime.algorithms.choice import described_algorithm
-from runtime.batches.ledger import Ledger
-from runtime.cleanup.business_object import Tables
-from runtime.cleanup.forget import ObjectDocuments, referenced_documents, scrub
-from runtime.cleanup.forget import forget as erase
-from runtime.cleanup.traces import Trace, look
-from runtime.cli.console import Screen
+from runtime.cli.checks import Place, require_table
+from runtime.cli.console import Cell, Screen, counted, make_table, moment_cell, moment_text
 from runtime.cli.failures import NotPossibleError, exports_need
-from runtime.cli.option_groups import OtherStores
-from runtime.cli.options import AsJson, StoreUrl, TableName
-from runtime.cli.places import Place
-from runtime.cli.reports.forgetting import document, documents_part, parts
-from runtime.cli.reports.tables import counted
-from runtime.cli.stores import check_table
+from runtime.cli.options import AsJson, OtherStores, StoreUrl, TableName
 from runtime.clock import system_clock
-from runtime.documents.opening import existing_documents
-from runtime.documents.store import ListedDocuments
+from runtime.documents.store import ListedDocuments, existing_documents
 from runtime.errors import UsageError
-from runtime.messages.message_ids import canonical
+from runtime.ledger.ledger import Ledger
+from runtime.maintenance.forget import ObjectDocuments, Tables, Trace, look, referenced_documents, scrub
+from runtime.maintenance.forget import forget as erase
+from runtime.messages.envelope import canonical
 from runtime.retries import RetryPolicy
+
+# What `consistent forget` says: of each object what there was, and what names it and stays.
+
+_COLUMNS = ("business id", "versions", "messages", "rows", "forgotten before")
+
+
+def document(
+    handler: str, traces: Mapping[str, Trace], files: Mapping[Path, int], *, restart: bool, dry_run: bool
+) -> dict[str, Any]:
+    """Return what `--json` gives."""
+    objects = [
+        {"business_id": business_id, **asdict(trace), "forgotten_at": moment_text(trace.forgotten_at)}
+        for business_id, trace in traces.items()
+    ]
+    return {
+        "dry_run": dry_run,
+        "restart": restart,
+        "handler": handler,
+        "objects": objects,
+        "files": [{"file": str(path), "rows": rows} for path, rows in files.items()],
+    }
+
+
+def parts(handler: str, traces: Mapping[str, Trace], files: Mapping[Path, int]) -> list[Any]:
+    """Return tables of the objects, and of the files that name them."""
+    shown: list[Any] = []
+    if traces:
+        shown.append(make_table(f"Objects of {handler}", _COLUMNS, map(_row, traces.items())))
+    if files:
+        named = [(str(path), rows) for path, rows in files.items()]
+        shown.append(make_table("Files that name them, which stay as they are", ("file", "rows"), named))
+    return shown
+
+
+def documents_part(names: Sequence[str], *, deleted: bool) -> list[Any]:
+    """Return a table of documents, if there are any."""
+    title = "Documents" if deleted else "Documents that stay, as no --documents says where they are"
+    return [make_table(title, ("name",), [(name,) for name in names])] if names else []
+
+
+def _row(named: tuple[str, Trace]) -> tuple[Cell, ...]:
+    business_id, trace = named
+    rows = ", ".join(f"{count:,} {kind}" for kind, count in trace.rows.items())
+    return business_id, trace.versions, trace.messages, rows or None, moment_cell(trace.forgotten_at)
+
 
 HandlerName = Annotated[
     str, typer.Argument(metavar="HANDLER", show_default=False, help="The name of the handler.")
@@ -103,7 +141,7 @@ class _Places:
     def check(self) -> None:
         """Raise `TableNotFoundError` when a table is not there."""
         for place in self.each:
-            check_table(*place)
+            require_table(*place)
 
 
 def forget(
@@ -234,7 +272,7 @@ def _files_that_name(
     if not folders:
         return {}
     try:
-        from runtime.archives.naming import files_that_name
+        from runtime.archives.versions import files_that_name
     except ModuleNotFoundError as error:
         raise exports_need(error) from error
     return {

@@ -8,22 +8,27 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from eventstore import Table
-from runtime.batches.ledger import Ledger
+from runtime.cli.checks import Place, on_table, require_table
 from runtime.cli.console import Screen
-from runtime.cli.masters import place_of_work
 from runtime.cli.options import AsJson, LogFile, Remote, StoreUrl, TableName
-from runtime.cli.places import Place
-from runtime.cli.publishing import find_target, publish_on, work_here
-from runtime.cli.publishing_options import OnSpark, Sending, To
-from runtime.cli.reports.publishing import PublishingReport, RedriveReport
-from runtime.cli.sessions import working
-from runtime.cli.stores import check_table, on_table
+from runtime.cli.publishing import (
+    OnSpark,
+    PublishingReport,
+    RedriveReport,
+    Sending,
+    To,
+    find_target,
+    publish_on,
+    work_here,
+)
+from runtime.cli.sessions import place_of_work, working
 from runtime.clock import system_clock
 from runtime.errors import UsageError
-from runtime.publishing.key_stores import unended
+from runtime.ledger.ledger import Ledger
+from runtime.publishing.last_hop import unended
 
 if TYPE_CHECKING:
-    from runtime.publishing.redriving import Redriven
+    from runtime.publishing.runner import Redriven
 
 BatchId = Annotated[
     str, typer.Option("--batch", metavar="ID", show_default=False, help="The batch; it must have ended.")
@@ -92,11 +97,11 @@ def publish(
             "--letters, --redrive and publishing on Spark are done one at a time: name one of them."
         )
     found = find_target(to, batch, states, sending)
-    check_table(*states)
+    require_table(*states)
 
-    from runtime.publishing.redriving import letters as list_letters
-    from runtime.publishing.redriving import redrive as redrive_letters
+    from runtime.publishing.runner import letters as list_letters
     from runtime.publishing.runner import publish as publish_batch
+    from runtime.publishing.runner import redrive as redrive_letters
 
     if letters:
 

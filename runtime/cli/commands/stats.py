@@ -3,23 +3,164 @@
 from __future__ import annotations
 
 import asyncio
+import csv
+import json
+import sys
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from functools import partial
+from math import isfinite
 from typing import Annotated, Any
 
 import typer
 
 from eventstore import Table, connect
 from runtime.algorithms.choice import described_algorithm
-from runtime.algorithms.counts import HandlerCount, TableCount, count_objects, count_rows
-from runtime.algorithms.outbox.tokens import TokenStore
-from runtime.batches.ledger import Ledger
-from runtime.cli.console import Screen
+from runtime.algorithms.outbox.stores import TokenStore
+from runtime.cli.checks import Named, Place, load_app, on_table, require_table
+from runtime.cli.console import (
+    Cell,
+    Screen,
+    compact_json,
+    counted,
+    iso,
+    make_facts,
+    make_table,
+    moment_cell,
+    moment_text,
+)
 from runtime.cli.failures import NotPossibleError
-from runtime.cli.option_groups import ScanOptions
-from runtime.cli.options import AsJson, StoreUrl, TableName, TokenStoreUrl, TokenTableName
-from runtime.cli.places import Named, Place
-from runtime.cli.reports.tables import Cell, counted, make_table, moment_cell, moment_text
-from runtime.cli.stores import check_table
+from runtime.cli.options import AsJson, Limit, ScanOptions, StoreUrl, TableName, TokenStoreUrl, TokenTableName
 from runtime.clock import system_clock
+from runtime.errors import UsageError
+from runtime.ledger.ledger import Ledger
+from runtime.maintenance.statistics import (
+    Cut,
+    HandlerCount,
+    TableCount,
+    Window,
+    Windows,
+    count_objects,
+    count_rows,
+    window_of,
+    windows,
+)
+from runtime.messages.envelope import canonical
+
+# `consistent sql`: questions to a table in SQL.
+
+Statement = Annotated[
+    str, typer.Argument(metavar="QUERY", show_default=False, help="The statement, in the SQL of DuckDB.")
+]
+HandlerName = Annotated[
+    str | None, typer.Option("--handler", metavar="NAME", help="Read only the streams of this handler.")
+]
+BusinessId = Annotated[
+    str | None, typer.Option("--id", metavar="BUSINESS_ID", help="Read only streams with this business id.")
+]
+AsOf = Annotated[
+    str | None,
+    typer.Option("--as-of", metavar="TIME", help="Read states as of a time, as 2026-03-01T12:00:00Z."),
+]
+BatchId = Annotated[
+    str | None, typer.Option("--batch-id", metavar="ID", help="Read states as of the end of a batch.")
+]
+AppOfStates = Annotated[
+    str | None,
+    typer.Option(
+        "--app",
+        metavar="MODULE:ATTRIBUTE",
+        help="With --handler: states are structs with the fields of its model, in place of JSON.",
+    ),
+]
+AsCsv = Annotated[bool, typer.Option("--csv", help="Print comma-separated values.")]
+
+
+def sql(
+    query: Statement,
+    *,
+    store: StoreUrl,
+    table: TableName,
+    handler: HandlerName = None,
+    business_id: BusinessId = None,
+    as_of: AsOf = None,
+    batch_id: BatchId = None,
+    app: AppOfStates = None,
+    as_json: AsJson = False,
+    as_csv: AsCsv = False,
+) -> None:
+    r"""Ask a table in SQL: its tables are `state`, `versions`, `batches` and `letters`.
+
+        consistent sql "select handler, count(*) from versions group by 1" \
+            --store sqlite:///store.db --table games
+
+    It runs in this process on DuckDB. What is not asked for is not read: tables that the query does not name, columns
+    that it leaves out, and streams that a condition on handler, business_id or now excludes.
+    States, and what reads them, are described in docs/tables.md.
+    """
+    if as_json and as_csv:
+        raise UsageError("Give --json or --csv, not both.")
+    require_table(store, table)
+    from runtime.tables.reader import Kind, Request, moment
+    from runtime.tables.sql import query as run
+    from runtime.tables.streams import Wanted
+
+    wanted, shown_as = Wanted(handler, business_id), None if app is None else load_app(app)
+    found = run(
+        store,
+        table,
+        query,
+        {
+            Kind.STATE: Request(Kind.STATE, wanted, moment(as_of), batch_id, app=shown_as),
+            Kind.VERSIONS: Request(Kind.VERSIONS, wanted, app=shown_as),
+            Kind.BATCHES: Request(Kind.BATCHES),
+            Kind.LETTERS: Request(Kind.LETTERS, wanted),
+        },
+    )
+    if as_csv:
+        _print_csv(*found)
+        return
+    screen = Screen(as_json)
+    screen.give({"columns": found.columns, "rows": [list(map(_plain, row)) for row in found.rows]})
+    rows = [list(map(_cell, row)) for row in found.rows]
+    screen.show(make_table(counted(len(rows), "row"), found.columns, rows))
+
+
+def _print_csv(names: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+    writer = csv.writer(sys.stdout, lineterminator="\n")
+    writer.writerow(names)
+    writer.writerows(map(_text, row) for row in rows)
+
+
+def _plain(value: Any) -> Any:  # noqa: ANN401 - a value of a column, and of JSON
+    match value:
+        case datetime():
+            return iso(value)
+        case bytes():
+            return value.hex()
+        case dict():
+            return {str(name): _plain(item) for name, item in value.items()}
+        case list() | tuple():
+            return [_plain(item) for item in value]
+        case float() if not isfinite(value):
+            return None  # JSON has no such number
+        case None | bool() | int() | float() | str():
+            return value
+    return str(value)
+
+
+def _text(value: Any) -> str:  # noqa: ANN401 - a value of a column
+    plain = _plain(value)
+    if plain is None:
+        return ""
+    return plain if isinstance(plain, str) else json.dumps(plain, ensure_ascii=False)
+
+
+def _cell(value: Any) -> Cell:  # noqa: ANN401 - a value of a column
+    if value is None or isinstance(value, str | int | datetime):
+        return value
+    return compact_json(_plain(value))
+
 
 _COLUMNS = (
     "handler",
@@ -63,8 +204,8 @@ def stats(
     """
     states = Place(store, table)
     tokens_at = Named(token_store, token_table).beside(states)
-    check_table(*states)
-    check_table(*tokens_at)
+    require_table(*states)
+    require_table(*tokens_at)
     tokens = asyncio.run(_count_tokens(states, tokens_at))
     count = TableCount()
     scan.scan(states, count_objects if quick else count_rows, count.merge, step="Counting")
@@ -122,3 +263,119 @@ def _described(count: HandlerCount, *, quick: bool) -> dict[str, Any]:
 def _row(count: HandlerCount, *, quick: bool) -> tuple[Cell, ...]:
     of_objects: tuple[Cell, ...] = (*count[:7], moment_cell(count.horizon))
     return of_objects if quick else (*of_objects, moment_cell(count.oldest), count.rows, count.bytes)
+
+
+# `consistent window`: back to when duplicates are recognised for certain.
+
+WindowHandler = Annotated[
+    str | None, typer.Argument(metavar="HANDLER", show_default=False, help="The name of a handler.")
+]
+WindowBusinessId = Annotated[
+    str | None,
+    typer.Argument(metavar="BUSINESS_ID", show_default=False, help="The id of the business object."),
+]
+
+
+def window(
+    handler: WindowHandler = None,
+    business_id: WindowBusinessId = None,
+    *,
+    store: StoreUrl,
+    table: TableName,
+    limit: Limit = 10,
+    scan: ScanOptions,
+    as_json: AsJson = False,
+) -> None:
+    r"""Tell back to when duplicates are recognised for certain: of a stream, a handler or a table.
+
+        consistent window --store sqlite:///store.db --table games \
+            ShootingRange 7f0c...e2
+
+    A message that was enqueued after the horizon of its stream either has its version, so that each copy is recognised,
+    or is new. An unknown one from the horizon or before cannot be told from a duplicate, and is too_late. Without a
+    business id it tells how the horizons are distributed, rounded up to the hour, and which streams have the newest.
+
+    One request for a stream, else one for each 1,000 streams; no history is read. With --master or --remote the streams
+    are split by their keys, which costs two more for each 1,000, and looked at by all workers.
+    """
+    screen = Screen(as_json)
+    if handler is None or business_id is None:
+        found = Windows(limit)
+        scan.scan(
+            Place(store, table),
+            partial(windows, limit=limit),
+            found.merge,
+            step="Looking at the streams",
+            prefix=f"{handler}-" if handler else "",
+        )
+        screen.give(_window_document(found))
+        _show_all(screen, f"{handler or 'all streams'} of {table}", found)
+        return
+    one = on_table(store, table, lambda opened: window_of(opened, handler, business_id))
+    if one is None and canonical(business_id) != business_id:
+        one = on_table(store, table, lambda opened: window_of(opened, handler, canonical(business_id)))
+    if one is None:
+        raise NotPossibleError(
+            f"There is no stream of {handler} for {business_id}: `consistent streams` lists them."
+        )
+    screen.give(_window_described(one))
+    screen.show(make_facts(f"{one.handler} {one.business_id}", _facts(one)), "", one.sentence)
+
+
+def _facts(found: Window) -> list[tuple[str, Cell]]:
+    return [
+        ("versions", found.versions),
+        ("kept from", found.kept_from),
+        ("oldest kept was written", moment_cell(found.oldest)),
+        ("horizon", moment_cell(found.horizon)),
+        ("undated versions cut", found.undated_cut),
+    ]
+
+
+def _window_described(found: Window) -> dict[str, Any]:
+    return {
+        **found._asdict(),
+        "oldest": moment_text(found.oldest),
+        "horizon": moment_text(found.horizon),
+        "sentence": found.sentence,
+    }
+
+
+def _window_document(found: Windows) -> dict[str, Any]:
+    return {
+        "streams": found.streams,
+        "never_cut": found.streams - found.cut,
+        "undated_cut": found.undated_cut,
+        "horizon": moment_text(found.horizon),
+        "quantiles": [
+            {"share": share, "recognised_after": moment_text(horizon)} for share, horizon in found.quantiles()
+        ],
+        "worst": [_described_cut(each) for each in found.worst],
+        "sentence": found.sentence,
+    }
+
+
+def _described_cut(cut: Cut) -> dict[str, Any]:
+    return {**cut._asdict(), "horizon": moment_text(cut.horizon or None)}
+
+
+def _show_all(screen: Screen, what: str, found: Windows) -> None:
+    if not found.streams:
+        screen.show("There are no such streams.")
+        return
+    uncut = found.streams - found.cut
+    screen.show(
+        f"Of {counted(found.streams, 'stream')}, {uncut:,} {'was' if uncut == 1 else 'were'} never cut.",
+        found.sentence,
+    )
+    if not found.cut:
+        return
+    rows = [(f"{share:.0%}", moment_cell(horizon)) for share, horizon in found.quantiles()]
+    title = f"Since when duplicates are recognised: {what}"
+    screen.show("", make_table(title, ("of the streams cut", "recognised after"), rows))
+    worst = [
+        (each.handler, each.business_id, moment_cell(each.horizon or None), each.kept_from, each.undated_cut)
+        for each in found.worst
+    ]
+    columns = ("handler", "business id", "horizon", "kept from", "undated cut")
+    screen.show("", make_table("Those of which least is recognised", columns, worst))

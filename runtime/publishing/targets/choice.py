@@ -46,7 +46,7 @@ def resolved(text: str) -> str:
 
 
 def _sqlite(url: str, options: TargetOptions) -> Target:
-    from runtime.publishing.targets.sqlite import SqliteTarget  # noqa: PLC0415 - loaded when asked for
+    from runtime.publishing.targets.sql import SqliteTarget  # noqa: PLC0415 - loaded when asked for
 
     return SqliteTarget(url, options.names, options.batch_id)
 

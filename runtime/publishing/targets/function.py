@@ -23,7 +23,7 @@ from contextlib import AsyncExitStack
 from functools import partial
 from hashlib import sha256
 
-from runtime.algorithms.fresh_ids import fresh_id
+from runtime.algorithms.algorithm import fresh_id
 from runtime.clock import system_clock
 from runtime.errors import (
     PermanentError,
@@ -33,17 +33,24 @@ from runtime.errors import (
     TransientError,
     UsageError,
 )
-from runtime.publishing.key_stores import open_keys
 from runtime.publishing.last_hop import (
     DEFAULT_CUSTOMER,
     Delivered,
     End,
     IdempotentDelivery,
     OutgoingMessage,
+    open_keys,
 )
-from runtime.publishing.publisher import Promise, Record, Result, SliceName, TargetOptions
-from runtime.publishing.slices import CommittedOutput
-from runtime.publishing.targets.one_by_one import OneByOnePublisher, OneByOneTarget
+from runtime.publishing.outputs import CommittedOutput
+from runtime.publishing.publisher import (
+    OneByOnePublisher,
+    OneByOneTarget,
+    Promise,
+    Record,
+    Result,
+    SliceName,
+    TargetOptions,
+)
 
 _CHUNK = 20
 _FAILURES = 5

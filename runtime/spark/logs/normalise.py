@@ -2,7 +2,7 @@
 
 The form has the columns of a log (message_id, type, body, business_id, sequence, enqueued_at, headers, handler), plus
 `problem`, the error of a row that is no message, and `line`, which keeps such a row as it was. No value is silently
-turned into NULL. Of what is too large only a note goes on, as `runtime.messages.too_large` has it: it must not reach a
+turned into NULL. Of what is too large only a note goes on, as `runtime.messages.limits` has it: it must not reach a
 Python worker.
 
 Expressions are SQL text: Java is called once for the text, where columns take some calls for each part of it.
@@ -34,9 +34,8 @@ from pyspark.sql.types import (
 
 from runtime.clock import EARLIEST, to_microseconds
 from runtime.errors import LogError, UsageError
-from runtime.messages import message_ids
-from runtime.messages.limits import USUAL, MessageLimits
-from runtime.messages.too_large import KEPT, NOTE, sentence
+from runtime.messages import envelope
+from runtime.messages.limits import KEPT, NOTE, USUAL, MessageLimits, sentence
 from runtime.spark.schemas import OPTIONAL, REQUIRED
 
 _JSON_OPTIONS = {
@@ -192,7 +191,7 @@ def _checks(types: _Types) -> Sequence[tuple[str, str]]:
         *_unreadable(types),
         _required("message_id"),
         (
-            f"length(message_id) > {message_ids.MAX_LENGTH}",
+            f"length(message_id) > {envelope.MAX_LENGTH}",
             text("message_id has more than 255 characters"),
         ),
         _required("type"),
@@ -205,7 +204,7 @@ def _checks(types: _Types) -> Sequence[tuple[str, str]]:
 
 def canonical(name: str) -> str:
     """Return a column in which a UUID in any spelling is in small letters with hyphens."""
-    pattern = text(message_ids.UUID_PATTERN + r"\z")
+    pattern = text(envelope.UUID_PATTERN + r"\z")
     spelled = f"lower(regexp_replace({name}, {pattern}, '$1-$2-$3-$4-$5'))"
     # Most ids are canonical already, which is seen without a pattern, in a third of the time: with so many bytes and a
     # hyphen in both places, a UUID has all of its hyphens and nothing around it.

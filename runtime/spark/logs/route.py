@@ -22,7 +22,7 @@ from pyspark.sql import functions as sf
 from pyspark.sql.types import BinaryType
 
 from handlers import App
-from handlers.route import KeyKind, Route
+from handlers.handler import KeyKind, Route
 from runtime.spark.logs.normalise import canonical, first_of, text, texts
 
 _Routes = Mapping[str, Sequence[Route]]
@@ -31,10 +31,10 @@ _Routes = Mapping[str, Sequence[Route]]
 _STREAM = ("handler", "business_id", "spread")
 _SHARES = 1_000_000
 
-# As one text, what is planned for each micro-batch costs the driver a few calls into Java, where columns take some for
-# each of them. Partitioned by the columns of the shuffle and one more, the window needs no shuffle of its own. Business
-# ids come first: Spark compares eight bytes of the first column without a look at the row, and those of handlers hardly
-# differ.
+# As one text, what is planned for each micro-batch costs the driver a few calls into Java, where columns
+# take some for each of them. Partitioned by the columns of the shuffle and one more, the window needs no
+# shuffle of its own. Business ids come first: Spark compares eight bytes of the first column without a look
+# at the row, and those of handlers hardly differ.
 _GROUPED = """
 SELECT {columns} FROM (
     SELECT *, first(sequence) OVER copies AS position, first(enqueued_at) OVER copies AS position_time
@@ -78,7 +78,8 @@ Place = tuple[str, ...]
 
 _JSON_OPTIONS = {"allowSingleQuotes": "false", "allowUnquotedFieldNames": "false"}
 
-# Repetitions are possessive: for all others Java keeps on its stack where to return to, and a long body overflows it.
+# Repetitions are possessive: for all others Java keeps on its stack where to return to, and a long body
+# overflows it.
 _BLANK = r"[ \t\r\n]*+"
 _CHARACTER = r'[^"\\\x00-\x1f]'
 _NAME = rf'"{_CHARACTER}{{0,99}}+"'

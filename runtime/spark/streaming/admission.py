@@ -9,13 +9,220 @@ number of an epoch that is done.
 
 from __future__ import annotations
 
+import json
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from hashlib import sha256
+from typing import Any, NamedTuple
+from urllib.parse import unquote, urlsplit
+from uuid import uuid4
 
 from eventstore import connect
-from runtime.batches.record import EPOCH, BatchRecord
-from runtime.errors import BatchRefusedError
+from runtime.errors import BatchRefusedError, UsageError
+from runtime.file_systems import Folder, open_folder, path_and_options
+from runtime.ledger.ledger import EPOCH, BatchRecord
 from runtime.spark.rounds import Rounds
-from runtime.spark.streaming.checkpoint import WHAT_TO_DO, Checkpoint, Content, Owner, Planned
+
+# Spark's checkpoint of a streaming query, read for what tells one micro-batch from another.
+#
+# Before Spark hands over the micro-batch of an epoch, it writes `offsets/EPOCH`: a line with the version of
+# the form, one with settings, and one for each source that says how far it is read. The micro-batch is what
+# lies between the offsets of the epoch before and these. A source of files counts its lists of files there,
+# and keeps each list in `sources/SOURCE/NUMBER`; every tenth is `NUMBER.compact`, which repeats all lists
+# before it. `metadata` has an id, drawn when the checkpoint is made.
+
+_VERSION = "v1"
+_NOTHING_READ = "-"
+_COMPACT = ".compact"
+_OWNER = "consistent-query.json"
+_DIGITS = 32
+_DISKS = ("", "file")
+
+WHAT_TO_DO = (
+    "Nothing was handled. Go on with the checkpoint that the query had, or give query and checkpoint new names: "
+    "messages that were handled before are duplicates then, and change nothing."
+)
+"""Ends what is said of a checkpoint with which a query cannot go on."""
+
+
+class Content(NamedTuple):
+    """What identifies a micro-batch beside query and epoch: the id of its checkpoint, and a digest of its offsets."""
+
+    checkpoint: str
+    offsets: str
+
+    def __str__(self) -> str:
+        return f"checkpoint {self.checkpoint} with offsets {self.offsets}"
+
+
+class Planned(NamedTuple):
+    """A micro-batch that Spark has planned: what identifies it, and the urls of its files, where it is of files."""
+
+    content: Content
+    files: Sequence[str]
+
+
+class Owner(NamedTuple):
+    """Which query a checkpoint belongs to, and which table it writes to."""
+
+    query: str
+    store: str
+    table: str
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """The checkpoint of a query, in a folder on any file system that pyarrow or fsspec opens."""
+
+    url: str
+
+    def planned(self, epoch: int) -> Planned:
+        """Return the micro-batch of an epoch that Spark has planned.
+
+        Reads the offsets of two epochs and the names of the files between them, not the messages. Raises `UsageError`
+        for a checkpoint in a form that is not known, and `BatchRefusedError` for one that lacks what it should have.
+        """
+        after = self._offsets(epoch)
+        before = self._offsets(epoch - 1) if epoch else [_NOTHING_READ] * len(after)
+        before += [_NOTHING_READ] * (len(after) - len(before))
+        files = [
+            sorted(self._files(source, *_numbers(*ends)))
+            for source, ends in enumerate(zip(before, after, strict=False))
+        ]
+        text = json.dumps([before, after, files])
+        content = Content(self._id(), sha256(text.encode()).hexdigest()[:_DIGITS])
+        return Planned(content, [path for each in files for path, _ in each])
+
+    def last_epoch(self) -> int | None:
+        """Return the last epoch that Spark has planned, None before the first."""
+        names = self._folder().sub("offsets").names()
+        return max((int(name) for name in names if name.isdecimal()), default=None)
+
+    def gone(self, files: Sequence[str]) -> list[str]:
+        """Return those of some files that are not there any more.
+
+        Costs a request for each on an object store, several at once. Looks only on the disks of this machine and on the
+        file system of the checkpoint: with others Spark may have credentials that this process has not.
+        """
+        path, options = path_and_options(self.url)
+        options_of = {**dict.fromkeys(_DISKS, ""), urlsplit(path).scheme: options}
+        names_in: defaultdict[str, list[str]] = defaultdict(list)
+        for scheme, host, name, *_ in map(urlsplit, files):
+            if scheme in options_of:
+                names_in[f"{scheme or 'file'}://{host}"].append(unquote(name).lstrip("/"))
+        return [
+            f"{root}/{name}"
+            for root, names in names_in.items()
+            for name in open_folder(root + options_of[urlsplit(root).scheme]).missing(names)
+        ]
+
+    def check_is_folder(self) -> None:
+        """Raise `UsageError` when a file is where the checkpoint should be."""
+        folder = self._folder()
+        if folder.exists() and not folder.is_folder():
+            raise UsageError(
+                f"The checkpoint {self.url} is a file: it is to be a folder, of this query alone."
+            )
+
+    def owner(self) -> Owner | None:
+        """Return which query the checkpoint belongs to, None when none has said so."""
+        folder = self._folder()
+        if _OWNER not in folder.sizes():
+            return None
+        try:
+            return Owner(**json.loads(_read(folder, _OWNER)))
+        except (ValueError, TypeError) as error:
+            raise self._lacks(f"Its {_OWNER} cannot be read.") from error
+
+    def claim(self, owner: Owner) -> None:
+        """Note which query the checkpoint belongs to. Spark pays no attention to the file."""
+        folder = self._folder()
+        aside = folder.sub(f"_claimed-{uuid4().hex}")
+        aside.create()
+        with aside.write(_OWNER) as file:
+            file.write(json.dumps(owner._asdict()).encode())
+        aside.move_file(_OWNER, folder)
+        aside.delete()
+
+    def _folder(self) -> Folder:
+        return open_folder(self.url)
+
+    def _id(self) -> str:
+        return str(json.loads(self._read("metadata"))["id"])
+
+    def _read(self, *names: str) -> str:
+        folder = self._folder()
+        for name in names[:-1]:
+            folder = folder.sub(name)
+        try:
+            return _read(folder, names[-1])
+        except FileNotFoundError as error:
+            raise self._lacks(f"It lacks {'/'.join(names)}.") from error
+
+    def _lacks(self, problem: str) -> BatchRefusedError:
+        return BatchRefusedError(
+            f"The checkpoint {self.url} was deleted or restored in part, or is damaged. {problem} {WHAT_TO_DO}"
+        )
+
+    def _offsets(self, epoch: int) -> list[str]:
+        version, _, *sources = self._read("offsets", str(epoch)).splitlines()
+        if version != _VERSION:
+            message = (
+                f"The checkpoint {self.url} has offsets in the form {version}, of which only {_VERSION} is known: run "
+                f"the query with the version of Spark that began it."
+            )
+            raise UsageError(message)
+        return sources
+
+    def _files(self, source: int, first: int, last: int) -> Iterator[tuple[str, int]]:
+        """Give the path and the time of each file in some lists of a source, none for a source that has no files."""
+        lists = self._folder().sub("sources").sub(str(source))
+        for number in range(first, last + 1):
+            has_number = (
+                f'"batchId":{number}'  # a list that repeats others has a line for each file there ever was
+            )
+            lines = _list_of_files(lists, number)
+            if lines is None:
+                raise self._lacks(f"It lacks sources/{source}/{number}, a list of files.")
+            for line in lines:
+                file = json.loads(line) if has_number in line else {}
+                if file.get("batchId") == number:
+                    yield file["path"], file["timestamp"]
+
+
+def _list_of_files(lists: Folder, number: int) -> Sequence[str] | None:
+    """Return the lines that have a list: its own, or, where Spark has deleted that, the first that repeat it.
+
+    None when there are neither.
+    """
+    for name in (str(number), f"{number}{_COMPACT}"):
+        if lists.sub(name).exists():
+            return _read(lists, name).splitlines()
+    compacted = (name.removesuffix(_COMPACT) for name in lists.names() if name.endswith(_COMPACT))
+    later = [int(name) for name in compacted if name.isdecimal() and int(name) > number]
+    return _read(lists, f"{min(later)}{_COMPACT}").splitlines() if later else None
+
+
+def _numbers(before: str, after: str) -> tuple[int, int]:
+    """Return the first and the last list of files between two offsets; none when they are not of files."""
+    first, last = (_number(offset) for offset in (before, after))
+    return (0, -1) if last is None else (0 if first is None else first + 1, last)
+
+
+def _number(offset: str) -> int | None:
+    if offset == _NOTHING_READ:
+        return None
+    try:
+        found: Any = json.loads(offset)
+    except ValueError:
+        return None  # the offset of a source that writes other text than JSON identifies it as it stands
+    return found["logOffset"] if isinstance(found, Mapping) and set(found) == {"logOffset"} else None
+
+
+def _read(folder: Folder, name: str) -> str:
+    with folder.read(name) as file:
+        return str(file.read().decode())
 
 
 @dataclass

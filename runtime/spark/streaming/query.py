@@ -2,35 +2,314 @@
 
 from __future__ import annotations
 
+import math
+import re
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import partial
 from threading import Lock
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from uuid import uuid4
 
-from pyspark.sql import DataFrame
+from pyarrow import parquet
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as sf
 from pyspark.sql.streaming.query import StreamingQuery
 
 from handlers import App
 from runtime.batch_options import BatchOptions, TablePlace
-from runtime.batches.record import BatchRecord, check_id
-from runtime.errors import BatchFailedError, UsageError
+from runtime.errors import BatchFailedError, BatchRefusedError, LogError, UsageError
+from runtime.file_systems import Folder, open_folder, within
+from runtime.ledger.ledger import BatchRecord, BatchStatus, Ledger, check_id
 from runtime.spark.commit import absolute_folder
 from runtime.spark.logs.normalise import normalise
-from runtime.spark.logs.route import find_routes
-from runtime.spark.sessions.failures import explain
-from runtime.spark.sessions.kinds import is_connect
-from runtime.spark.sessions.settings import job_settings
-from runtime.spark.streaming.admission import Admission
-from runtime.spark.streaming.checkpoint import Checkpoint
-from runtime.spark.streaming.micro_batches import MicroBatches, PublishEpoch, no_report
-from runtime.spark.streaming.placing import EpochPlaces
-from runtime.spark.workers.connection import check_reach, open_table
+from runtime.spark.logs.read import lines_of
+from runtime.spark.logs.route import find_routes, group
+from runtime.spark.rounds import Rounds, Work
+from runtime.spark.schemas import ARROW_OUTCOME, OUTCOMES
+from runtime.spark.session import cores_of, explain, failing_as, is_connect, job_settings, keep_job_settings
+from runtime.spark.streaming.admission import Admission, Checkpoint
+from runtime.spark.worker.connection import Connection, check_reach, open_table
+from runtime.spark.worker.job import FoldJob
+from runtime.spark.worker.outcomes import SUFFIX, PartFile
 
 if TYPE_CHECKING:
     from runtime.spark.publishing import PublishTo
+
+
+# Where the outcomes of epochs lie: hidden while an epoch is under way, and then in OUT as a whole.
+#
+# A micro-batch writes to `OUT/_epochs`, which readers ignore. When it is published, the folder with all of
+# its rounds is moved into `OUT` at once. So whoever reads `OUT`, also as a stream, sees whole epochs only.
+#
+# Small files are compacted before anyone has seen them: with `compact_after`, that many epochs wait in the
+# hidden folder until the outcomes of all are merged into one folder, `OUT/batch_id=QUERY-FIRST..LAST`,
+# which is moved into `OUT`. What is in `OUT` never changes, and so no reader sees a row twice or misses
+# one.
+
+_HIDDEN = "_epochs"
+_MERGED = "_batch-merged"
+
+
+class Waiting(NamedTuple):
+    """The outcomes of an epoch that are not in OUT yet."""
+
+    epoch: int
+    folder: Folder
+
+
+@dataclass
+class EpochPlaces:
+    """Where the outcomes of a query's epochs lie, in the folder `out`."""
+
+    out: str
+    query: str
+    compact_after: int = 1
+
+    def __post_init__(self) -> None:
+        self._moves_whole = open_folder(self.out).moves_whole
+        self._is_tidy = False
+        self._found: Sequence[range] | None = None
+        if self.compact_after > 1 and not self._moves_whole:
+            message = (
+                f"Epochs are compacted only where folders are moved as a whole, which the file system of {self.out} "
+                f"does not: leave --compact-after out."
+            )
+            raise UsageError(message)
+
+    @property
+    def working(self) -> str:
+        """Where micro-batches write: OUT itself on an object store, which cannot move a folder."""
+        return f"{self.out}/{_HIDDEN}" if self._moves_whole else self.out
+
+    def check_unused(self, epoch: int) -> None:
+        """Raise `BatchRefusedError` when OUT has outcomes of an epoch that the ledger does not have."""
+        batch_id = f"{self.query}-{epoch}"
+        folders = [within(folder, f"batch_id={batch_id}") for folder in {self.out, self.working}]
+        if self._is_merged(epoch) or any(open_folder(folder).names() for folder in folders):
+            message = (
+                f"{self.out} holds outcomes of epoch {epoch} of the query {self.query}, which the ledger does not "
+                f"have: they are from another store, or were pruned. Nothing was handled. Give query and checkpoint "
+                f"new names: messages that were handled before are duplicates then, and change nothing."
+            )
+            raise BatchRefusedError(message)
+
+    def place_of(self, epoch: int) -> str | None:
+        """Return the folder that has those of an epoch: OUT, once they were put there; None when they were merged."""
+        is_waiting = self._folder().sub(f"batch_id={self.query}-{epoch}").exists()
+        if is_waiting:
+            return self.working
+        return None if self._is_merged(epoch) else self.out
+
+    def where(self, working: str) -> EpochPlaces | None:
+        """Return the places of the query in another OUT, where its epochs were written before; None when it is this."""
+        out = working.removesuffix(f"/{_HIDDEN}")
+        return None if out in (working, self.out) else EpochPlaces(out, self.query)
+
+    def show(self, epoch: int) -> None:
+        """Put the outcomes of a published epoch in OUT, with those of the epochs before it, when enough wait."""
+        if not self._moves_whole:
+            return
+        self._tidy_once()
+        waiting = [each for each in self._waiting() if each.epoch <= epoch]
+        if len(waiting) >= self.compact_after:
+            self._show(waiting)
+
+    def show_all(self, is_published: Callable[[int], bool]) -> None:
+        """Put the outcomes of all published epochs in OUT, however few wait, once the query has ended by itself."""
+        if self._moves_whole:
+            self._tidy_once()
+            self._show([each for each in self._waiting() if is_published(each.epoch)])
+
+    def _show(self, waiting: Sequence[Waiting]) -> None:
+        if not waiting:
+            return
+        out = open_folder(self.out)
+        if len(waiting) == 1:
+            _move(waiting[0].folder, out.sub(waiting[0].folder.name))
+        else:
+            name = f"batch_id={self.query}-{waiting[0].epoch}..{waiting[-1].epoch}"
+            _move(self._merged(waiting), out.sub(name))
+            for each in waiting:
+                each.folder.delete()
+        out.flush()
+
+    def _merged(self, waiting: Sequence[Waiting]) -> Folder:
+        """Write the outcomes of epochs to a hidden folder, in one file for each round."""
+        made = self._folder().sub(f"_merging-{self.query}-{uuid4().hex}")
+        for name in sorted({name for each in waiting for name in each.folder.names() if name[0] != "_"}):
+            folder = made.sub(name)
+            folder.create()
+            _merge([each.folder.sub(name) for each in waiting], folder)
+            folder.touch(_MERGED)
+            folder.flush()
+        return made
+
+    def _tidy_once(self) -> None:
+        """Delete what a driver that was killed has left: epochs that are in OUT merged, and what it did not merge."""
+        if self._is_tidy:
+            return
+        self._is_tidy = True
+        for each in self._waiting():
+            if self._is_merged(each.epoch):
+                each.folder.delete()
+        left = re.compile(rf"_merging-{re.escape(self.query)}-[0-9a-f]{{32}}")
+        for name in filter(left.fullmatch, self._folder().names()):
+            self._folder().sub(name).delete()
+
+    def _waiting(self) -> list[Waiting]:
+        """Return the epochs that are not in OUT, in their order."""
+        pattern = re.compile(rf"batch_id={re.escape(self.query)}-(\d+)")
+        folder = self._folder()
+        found = ((pattern.fullmatch(name), folder.sub(name)) for name in folder.names())
+        return sorted(Waiting(int(match[1]), each) for match, each in found if match)
+
+    def _is_merged(self, epoch: int) -> bool:
+        return any(epoch in span for span in self._spans())
+
+    def _spans(self) -> Sequence[range]:
+        """Return the epochs of each merged folder that a driver before this one has put in OUT."""
+        if self._found is None:
+            pattern = re.compile(rf"batch_id={re.escape(self.query)}-(\d+)\.\.(\d+)")
+            matches = filter(None, map(pattern.fullmatch, open_folder(self.out).names()))
+            self._found = [range(int(match[1]), int(match[2]) + 1) for match in matches]
+        return self._found
+
+    def _folder(self) -> Folder:
+        return open_folder(self.working)
+
+
+def _move(folder: Folder, target: Folder) -> None:
+    """Move a folder as a whole, unless another driver of the same epoch was faster."""
+    try:
+        folder.move_to(target)
+    except OSError:
+        if not target.exists():
+            raise
+        with suppress(OSError):
+            folder.delete()
+
+
+def _merge(folders: Sequence[Folder], target: Folder) -> None:
+    """Write the outcomes in some folders, which need not all be there, to one file."""
+    file = PartFile(target, ())
+    file.open()
+    for folder in folders:
+        for name in sorted(each for each in folder.names() if each.endswith(SUFFIX)):
+            with folder.read(name) as opened:
+                for batch in parquet.ParquetFile(opened).iter_batches():
+                    file.add(batch.cast(ARROW_OUTCOME))
+    file.close()
+
+
+# What Spark calls for each epoch of a query: its micro-batch is a batch with the id QUERY-EPOCH.
+
+_START_AGAIN = "start the query again"
+
+PublishEpoch = Callable[[SparkSession, str, str], None]
+"""Publishes what is unpublished of a batch whose outcomes are in a folder."""
+
+
+def no_report(_: BatchRecord) -> None:
+    """Say nothing of an epoch that is done."""
+
+
+@dataclass
+class MicroBatches:
+    """Runs the micro-batches of a query, whose messages have found their routes: that is planned once for all of them.
+
+    `publish` is called with each epoch that is committed, once more when Spark hands that over again. `done` is called
+    with what the ledger has of an epoch that is done. `failure` is what stopped the query: Spark has only its text.
+    """
+
+    app: App
+    place: TablePlace
+    admission: Admission
+    places: EpochPlaces
+    options: BatchOptions
+    done: Callable[[BatchRecord], None] = no_report
+    publish: PublishEpoch | None = None
+    failure: Exception | None = field(default=None, init=False)
+    _is_prepared: bool = field(default=False, init=False)
+    _partitions: int = field(default=0, init=False)
+
+    def __call__(self, messages: DataFrame, epoch: int) -> None:
+        """Run the micro-batch of an epoch to its end, unless it is published, and put its outcomes in place."""
+        try:
+            self._run(messages, epoch)
+        except Exception as error:
+            self.failure = error
+            raise
+
+    def show_rest(self) -> None:
+        """Put in OUT the published epochs that wait to be merged: once the query has ended, no others will come."""
+        self._show_all(self.places)
+
+    def _show_all(self, places: EpochPlaces, end: float = math.inf) -> None:
+        ledger = Ledger(self._open().table, self.options.clock)
+        places.show_all(lambda epoch: epoch < end and self._is_published(ledger, epoch))
+
+    def _is_published(self, ledger: Ledger, epoch: int) -> bool:
+        found = self._open().run(ledger.find(self.admission.batch_id(epoch)))
+        return found is None or found.status is BatchStatus.PUBLISHED  # one that is not there was pruned
+
+    def _open(self) -> Connection:
+        return open_table(self.place.store, self.place.table, self.options.other_table)
+
+    def _run(self, messages: DataFrame, epoch: int) -> None:
+        rounds = self._rounds(messages)
+        self._prepare_once(rounds, epoch)
+        planned = self.admission.checkpoint.planned(epoch)
+        record = self.admission.find(rounds, epoch, planned.content)
+        if record is None:
+            self.places.check_unused(epoch)
+        elif record.status is BatchStatus.ABANDONED:
+            self.show_rest()  # nothing comes after it that would
+        if record is None or not (record.is_finished or record.rounds):
+            self.admission.check_files(epoch, planned)
+        if record is None or record.status is not BatchStatus.PUBLISHED:
+            record = self._handle(rounds, messages, epoch, self.admission.what(epoch, planned.content))
+        if self.publish is not None and (place := self.places.place_of(epoch)) is not None:
+            self.publish(messages.sparkSession, record.batch_id, place)
+        self.places.show(epoch)
+        self.done(record)
+
+    def _prepare_once(self, rounds: Rounds, epoch: int) -> None:
+        """Look, before the first epoch after a start, at what is the same for all others."""
+        if not self._is_prepared:
+            keep_job_settings(rounds.spark)
+            rounds.check_table()
+            rounds.check_place()
+            self._show_elsewhere(rounds, epoch)
+            self._is_prepared = True
+
+    def _show_elsewhere(self, rounds: Rounds, epoch: int) -> None:
+        """Put in place what waits to be merged in the OUT that the query had before this start, if it had another."""
+        before = rounds.find(self.admission.batch_id(epoch - 1)) if epoch else None
+        places = None if before is None else self.places.where(before.out)
+        if places is not None:
+            self._show_all(places, epoch)
+
+    def _handle(self, rounds: Rounds, messages: DataFrame, epoch: int, what: str) -> BatchRecord:
+        record = rounds.enter(self.admission.batch_id(epoch), what)
+        return rounds.end(record, self._work(rounds, messages, rounds.job(record)))
+
+    def _work(self, rounds: Rounds, messages: DataFrame, job: FoldJob) -> Work:
+        job = replace(job, types=self.options.types_of(self.app))
+        return Work(group(messages, rounds.partitions), job.fold, is_planned_once=True)
+
+    def _rounds(self, messages: DataFrame) -> Rounds:
+        spark = messages.sparkSession
+        # A task costs more than the few messages of a micro-batch: each core has one of them.
+        self._partitions = self._partitions or self.options.partitions or cores_of(spark)
+        options = replace(self.options, partitions=self._partitions)
+        return Rounds(
+            spark, self.app, self.place, self.places.working, options, self._open(), again=_START_AGAIN
+        )
+
 
 AVAILABLE_NOW = "available-now"
 
@@ -208,3 +487,43 @@ def _publisher(publish: str | PublishTo, place: TablePlace) -> PublishEpoch:
     to = PublishTo(publish) if isinstance(publish, str) else publish
     to.check()
     return partial(to.publish, place)
+
+
+# Folders that files come into, as streams of messages.
+
+_ANY_AGE = "36500d"
+"""Spark never reads files that are older than this beside the newest one: by default a week, and without a word."""
+
+SourceFormat = Literal["json", "parquet", "outcomes"]
+
+
+def published_outputs(outcomes: DataFrame) -> DataFrame:
+    """Return what was published, as a message log, row by row: also of a stream that reads the OUT of another one.
+
+    The outputs of a message that was redelivered in a later epoch are there again, with their ids.
+    """
+    return outcomes.select(sf.explode("outputs").alias("output")).select("output.*")
+
+
+def open_source(
+    spark: SparkSession, folder: str, format_: SourceFormat, max_files: int | None = None
+) -> DataFrame:
+    """Return the messages of the files that come into a folder, or into folders in it.
+
+    They are JSON lines, Parquet, or outcomes of another stream, whatever their age.
+    `max_files` is how many files a micro-batch takes at most. Raises `LogError` when the folder is not there, or has no
+    Parquet file yet, whose columns would be those of all.
+    """
+    reader = spark.readStream.option("maxFileAge", _ANY_AGE)
+    if format_ != "outcomes":
+        reader = reader.option("recursiveFileLookup", True)
+    if max_files is not None:
+        reader = reader.option("maxFilesPerTrigger", max_files)
+    where = f"The folder {folder} cannot be read as a stream of {format_} files"
+    with failing_as(lambda sentence: LogError(f"{where}: {sentence}")):
+        if format_ == "json":
+            return lines_of(reader.text(folder))
+        if format_ == "outcomes":
+            return published_outputs(reader.schema(OUTCOMES).parquet(folder))
+        schema = spark.read.option("recursiveFileLookup", True).parquet(folder).schema
+        return reader.schema(schema).parquet(folder)

@@ -16,9 +16,8 @@ from typing import Any
 
 import msgpack
 
-from runtime.messages.envelope import Envelope
+from runtime.messages.envelope import Envelope, canonical
 from runtime.messages.limits import USUAL
-from runtime.messages.message_ids import canonical
 from runtime.messages.parsing import business_id_of
 from tests.faults.hostile.app import app
 

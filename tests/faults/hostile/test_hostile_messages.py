@@ -17,16 +17,15 @@ import pytest
 from eventstore import Table, connect
 from runtime import Outcome, Output, Processor
 from runtime.algorithms.choice import AlgorithmName
-from runtime.algorithms.outbox.tokens import TokenStore, first_name, first_tokens, with_token
+from runtime.algorithms.outbox.stores import TokenStore, first_name, first_tokens, with_token
 from runtime.batch_options import TablePlace
-from runtime.batches.context import BatchContext
-from runtime.messages.message_ids import canonical
+from runtime.ledger.batch import BatchContext
+from runtime.messages.envelope import canonical
 from runtime.messages.parsing import business_id_of
-from runtime.spark.workers import supervision
-from runtime.spark.workers.connection import Connection
-from runtime.spark.workers.job import FoldJob
-from runtime.spark.workers.supervision import Supervision
-from runtime.storage.listing import summaries
+from runtime.spark.worker import job as supervision
+from runtime.spark.worker.connection import Connection
+from runtime.spark.worker.job import FoldJob, Supervision
+from runtime.versions.stream import summaries
 from tests.faults.hostile.app import app
 from tests.faults.hostile.corpus import End, HostileMessage, messages, packed_messages
 from tests.faults.without_spark import fold_schema

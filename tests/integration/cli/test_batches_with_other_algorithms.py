@@ -16,7 +16,7 @@ import pytest
 
 from eventstore import connect
 from runtime import Envelope, Processor
-from runtime.cli.apps import load_app
+from runtime.cli.checks import load_app
 from tests.integration.cli.folder import Folder, deposit
 from tests.plugins.spark import Workplace
 

@@ -16,10 +16,10 @@ from typing import Any
 import pytest
 
 from eventstore import Table, connect, drive
-from runtime.cleanup.lease import Leases
 from runtime.clock import system_clock
-from runtime.storage import limits
-from runtime.storage.listing import summaries
+from runtime.leases import Leases
+from runtime.versions import limits
+from runtime.versions.stream import summaries
 from tests.integration.cli.folder import Folder
 from tests.unit.runtime.diary import ponder
 from tests.unit.runtime.worker import NOW, ToldClock, Worker

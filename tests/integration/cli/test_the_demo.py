@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from runtime.cli.demo import stage, story
+from runtime.cli.commands import demo as stage
+from runtime.cli.commands import demo as story
 from tests.integration.cli.folder import Folder
 from tests.plugins.spark import Workplace
 

@@ -14,12 +14,12 @@ import pytest
 
 from eventstore import connect
 from runtime.clock import system_clock
-from runtime.documents.folder import FolderDocuments
+from runtime.documents.store import FolderDocuments
 from runtime.publishing.publisher import Record
 from runtime.publishing.records import Publications
 from samples.orders import __main__ as program
 from samples.orders import servers
-from samples.orders.steps import EMBEDDED, Places, steps, write_log
+from samples.orders.servers import EMBEDDED, Places, steps, write_log
 from samples.orders.warehouse import check, paid_orders
 from tests.docs.pasting import beside_the_project, marked, paste
 from tests.plugins.spark import Workplace

@@ -9,11 +9,9 @@ from pyarrow.fs import FileSelector
 
 from eventstore import StoreUnavailableError, drive
 from handlers import DocumentReference
-from handlers.documents import new_document
+from handlers.context import new_document
 from runtime import UsageError
-from runtime.documents.folder import FolderDocuments
-from runtime.documents.opening import open_documents, portable_url
-from runtime.documents.places import open_place
+from runtime.documents.store import FolderDocuments, open_documents, open_place, portable_url
 from tests.unit.runtime.side_effects.letters_desk import Office, ask
 
 _numbers = itertools.count(1)

@@ -28,7 +28,7 @@ from eventstore import (
     Value,
     connect,
 )
-from eventstore.backends.azure.account import account_of
+from eventstore.backends.azure.client import account_of
 from tests.plugins.azurite import REPOSITORY
 from tests.support.names import new_name
 

@@ -9,7 +9,7 @@ from random import Random
 import pytest
 
 from eventstore import Operation, drive
-from runtime.storage.listing import versions
+from runtime.versions.stream import versions
 
 HALTS_IN_A_COMMIT = """
 import sys
@@ -54,9 +54,9 @@ drive(table.transact_each([(key, [Operation.replace("head", {"N": 3})]) for key 
 FOLDS = """
 import json, sys
 from benchmarks.games import by_game, routed_batches
-from runtime.batches.context import BatchContext
-from runtime.spark.workers import outcomes
-from runtime.spark.workers.job import FoldJob
+from runtime.ledger.batch import BatchContext
+from runtime.spark.worker import outcomes
+from runtime.spark.worker.job import FoldJob
 from samples.shooting_range import app
 
 url, streams, messages, first = sys.argv[1], *map(int, sys.argv[2:])

@@ -6,8 +6,8 @@ from itertools import count
 import pytest
 
 from eventstore import Table, connect
-from runtime.batches.ledger import Ledger
 from runtime.errors import BatchRefusedError
+from runtime.ledger.ledger import Ledger
 from tests.support.names import new_name
 
 

@@ -8,7 +8,7 @@ from uuid import UUID
 
 from eventstore import connect
 from runtime import Envelope
-from runtime.storage.listing import summaries
+from runtime.versions.stream import summaries
 from tests.support.consumer import Consumer
 from tests.support.logs import GAME
 

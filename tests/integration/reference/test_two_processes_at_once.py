@@ -14,7 +14,7 @@ import pytest
 
 from eventstore import connect
 from runtime import Envelope
-from runtime.storage.listing import summaries
+from runtime.versions.stream import summaries
 from tests.support.consumer import Consumer, to_line
 
 ROOT = Path(__file__).parents[3]

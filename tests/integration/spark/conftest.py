@@ -16,7 +16,7 @@ from handlers import App
 from runtime.batch_options import TablePlace
 from runtime.file_systems import open_folder
 from runtime.spark import run_batch
-from runtime.spark.issuing import Issued, issue_tokens
+from runtime.spark.tokens import Issued, issue_tokens
 from samples.shooting_range import app as shooting_range
 from tests.support.clocks import FrozenClock
 from tests.support.logs import generated

@@ -21,13 +21,12 @@ from pyspark.sql import DataFrame
 from eventstore import Operation, connect
 from eventstore.port import Verb
 from runtime import Output, Processor, UsageError
-from runtime.documents.registrations import PREFIX
-from runtime.file_systems import open_folder
+from runtime.documents.protocol import PREFIX
+from runtime.file_systems import open_folder, within
 from runtime.spark import run_batch, run_stream
-from runtime.spark.streaming.source import open_source
-from runtime.urls import within
+from runtime.spark.streaming.query import open_source
 from samples.invoices import app
-from samples.invoices.messages import InvoiceIssued
+from samples.invoices.handlers import InvoiceIssued
 from tests.support.faults import DieOnceAfter
 from tests.support.outcomes import by_status
 from tests.support.streaming import put, stream

@@ -9,7 +9,7 @@ import pytest
 
 from handlers import App, Context, Handler, Message, State, handles
 from runtime.errors import BatchFailedError
-from runtime.spark.workers.connection import open_table
+from runtime.spark.worker.connection import open_table
 from tests.support.clocks import FrozenClock
 from tests.support.logs import fire, row, start, write_lines
 from tests.support.outcomes import by_status, heads, published

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from eventstore import connect, drive
-from runtime.batches.ledger import Ledger
+from runtime.ledger.ledger import Ledger
 from tests.integration.spark.conftest import NIGHT
 from tests.support.clocks import FrozenClock
 from tests.support.outcomes import all_outcomes, by_status, published

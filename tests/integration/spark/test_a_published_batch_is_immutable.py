@@ -9,11 +9,11 @@ import pytest
 from pyspark.sql import DataFrame
 
 from eventstore import InterceptedTable
-from runtime.batches.ledger import Ledger
 from runtime.clock import system_clock
 from runtime.errors import BatchRefusedError, UsageError
+from runtime.ledger.ledger import Ledger
 from runtime.spark import Batch
-from runtime.spark.workers.connection import open_table
+from runtime.spark.worker.connection import open_table
 from samples.shooting_range import app as shooting_range
 from tests.integration.spark.conftest import Place
 from tests.support.faults import CountCalls

@@ -10,10 +10,10 @@ import textwrap
 import pytest
 
 from runtime import UsageError
-from runtime.batches.ledger import Ledger
 from runtime.clock import system_clock
+from runtime.ledger.ledger import Ledger
 from runtime.spark import build_session
-from runtime.spark.workers.connection import open_table
+from runtime.spark.worker.connection import open_table
 from tests.integration.cli.folder import APP, REPOSITORY
 from tests.support.logs import fire, start, write_lines
 from tests.support.outcomes import by_status

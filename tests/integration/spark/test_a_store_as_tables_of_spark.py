@@ -12,15 +12,15 @@ from pyspark.sql.datasource import DataSourceReader, EqualTo, GreaterThan
 from pyspark.sql.types import StructType
 
 from eventstore import connect
-from runtime.batches.context import BatchContext
-from runtime.batches.ledger import Ledger
 from runtime.clock import to_datetime
 from runtime.errors import UsageError
+from runtime.ledger.batch import BatchContext
+from runtime.ledger.ledger import Ledger
 from runtime.spark import register_data_sources
 from runtime.spark.sources import TableSource
 from runtime.tables import read_batches, read_letters, read_state, read_versions
-from runtime.tables.requests import Kind
-from runtime.tables.wanted import Wanted
+from runtime.tables.reader import Kind
+from runtime.tables.streams import Wanted
 from tests.unit.runtime.diary import misbehave, write
 from tests.unit.runtime.worker import NOW, ToldClock, Worker
 

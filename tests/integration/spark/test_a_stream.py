@@ -15,16 +15,15 @@ import pytest
 from pyspark.errors import StreamingQueryException
 
 from runtime.batch_options import TablePlace
-from runtime.batches.ledger import Ledger
 from runtime.clock import system_clock
+from runtime.ledger.ledger import Ledger
 from runtime.publishing import DeliverySettings
 from runtime.publishing.runner import PublishOptions
 from runtime.publishing.targets.function import FunctionTarget
 from runtime.spark import PublishTo, published_outputs, run_stream
-from runtime.spark.sessions.kinds import cores_of
-from runtime.spark.streaming.query import Stream
-from runtime.spark.streaming.source import open_source
-from runtime.spark.workers.connection import open_table
+from runtime.spark.session import cores_of
+from runtime.spark.streaming.query import Stream, open_source
+from runtime.spark.worker.connection import open_table
 from tests.support.logs import GAME, generated
 from tests.support.outcomes import all_outcomes, heads, published
 from tests.support.streaming import outcomes, put, stream

@@ -9,7 +9,7 @@ from pydantic import StrictInt, field_validator
 
 from handlers import App, Context, Handler, Message, State, handles
 from runtime.spark import dead_letters
-from samples.shooting_range.shooting_range import ShootingRange
+from samples.shooting_range.handlers import ShootingRange
 from tests.support.logs import GAME, fire, message_id, row, start, write_lines
 from tests.support.outcomes import statuses
 

@@ -5,9 +5,9 @@ import asyncio
 import pytest
 
 from eventstore import connect
-from eventstore.backends.azure.account import account_of
+from eventstore.backends.azure.client import account_of
 from runtime.batch_options import BatchOptions, TablePlace
-from runtime.batches.ledger import Ledger
+from runtime.ledger.ledger import Ledger
 from tests.integration.spark.conftest import NIGHT
 from tests.support.outcomes import Left, by_status, entities, left, without_tokens
 

@@ -8,18 +8,15 @@ import pytest
 
 from eventstore import KeyRange, Operation, connect
 from runtime import Envelope, Processor
-from runtime.algorithms.counts import TableCount, count_objects, count_rows
-from runtime.algorithms.state_based.truncation import truncate_stream
-from runtime.algorithms.state_based.truncation_rules import DAY, TruncationRules
+from runtime.algorithms.state_based.truncation import DAY, TruncationRules, truncate_stream
 from runtime.batch_options import TablePlace
-from runtime.batches.ledger import Ledger
-from runtime.cleanup.checking import Checked, check_table
-from runtime.cleanup.window import Windows, windows
 from runtime.errors import UsageError
+from runtime.ledger.ledger import Ledger
+from runtime.maintenance.check import Checked, check_table
+from runtime.maintenance.statistics import TableCount, Windows, count_objects, count_rows, windows
 from runtime.retries import RetryPolicy
-from runtime.spark.evict import evict
-from runtime.spark.scan import ForEachRange, scan
-from runtime.storage.listing import stream_keys
+from runtime.spark.scan import ForEachRange, evict, scan
+from runtime.versions.stream import stream_keys
 from samples.shooting_range import app
 from tests.integration.spark.conftest import NIGHT
 from tests.support.logs import fire, generated

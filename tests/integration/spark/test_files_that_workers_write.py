@@ -13,10 +13,10 @@ from pyarrow import parquet
 from pyspark.sql import functions as sf
 
 from runtime.batch_options import BatchOptions
-from runtime.batches.record import BatchRecord
+from runtime.ledger.ledger import BatchRecord
 from runtime.spark import Batch
 from runtime.spark.commit import BatchFolders
-from runtime.spark.workers.parts import PART, Fold, Part, PartJob
+from runtime.spark.worker.outcomes import PART, Fold, Part, PartJob
 from samples.shooting_range import app
 from tests.integration.spark.conftest import Place
 from tests.support.batch_records import started

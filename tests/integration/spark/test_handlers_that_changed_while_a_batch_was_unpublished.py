@@ -8,9 +8,9 @@ import pytest
 
 from eventstore import connect, drive
 from handlers import App, Context, Handler, Message, State, handles
-from runtime.batches.ledger import Ledger
 from runtime.clock import system_clock
 from runtime.errors import BatchFailedError, BatchRefusedError
+from runtime.ledger.ledger import Ledger
 from tests.support.logs import row, write_lines
 from tests.support.outcomes import statuses
 

@@ -10,7 +10,7 @@ import pytest
 
 from eventstore import connect, drive
 from runtime import BatchFailedError
-from runtime.algorithms.outbox.tokens import TokenStore, first_name, first_tokens
+from runtime.algorithms.outbox.stores import TokenStore, first_name, first_tokens
 from runtime.spark.batch import dead_letters
 from tests.support.logs import GAME, fire, message_id, start, write_lines
 from tests.support.outcomes import Left, by_status, left

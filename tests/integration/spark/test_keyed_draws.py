@@ -10,8 +10,7 @@ import pytest
 from eventstore import connect, drive
 from handlers import App, Context, Handler, Message, State, handles
 from handlers.draws import Seed
-from runtime.archives.exporting import export_table
-from runtime.archives.importing import import_table
+from runtime.archives.tables import export_table, import_table
 from runtime.errors import UsageError
 from runtime.spark import verify
 from tests.integration.spark.conftest import Place

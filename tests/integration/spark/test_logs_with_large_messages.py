@@ -15,10 +15,8 @@ import pytest
 
 from handlers import App, Context, Handler, Message, State, handles
 from runtime.errors import BatchFailedError
-from runtime.messages.envelope import Envelope
-from runtime.messages.envelopes import Envelopes
-from runtime.messages.limits import MessageLimits
-from runtime.messages.too_large import find_excesses
+from runtime.messages.envelope import Envelope, Envelopes
+from runtime.messages.limits import MessageLimits, find_excesses
 from runtime.spark import dead_letters
 from runtime.spark.logs.normalise import normalise
 

@@ -13,10 +13,9 @@ from pyspark.sql import functions as sf
 
 from eventstore import connect, drive
 from runtime.batch_options import TablePlace
-from runtime.batches.numbering import Numbering
 from runtime.errors import UsageError
+from runtime.ledger.ledger import Numbering
 from runtime.messages.limits import MessageLimits
-from runtime.retries import RetryPolicy
 from runtime.spark import redrive
 from tests.integration.spark.conftest import NIGHT, Place
 from tests.integration.spark.test_keyed_draws import RAFFLE

@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from eventstore import connect
-from runtime.batches.ledger import Ledger
 from runtime.clock import system_clock
 from runtime.errors import TargetError
+from runtime.ledger.ledger import Ledger
 from runtime.publishing import DeliverySettings
 from runtime.publishing.publisher import TargetOptions
 from runtime.publishing.runner import PublishOptions, publish

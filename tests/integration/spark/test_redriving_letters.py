@@ -10,10 +10,7 @@ import pytest
 
 from eventstore import connect
 from handlers import App, Context, Handler, Message, State, handles
-from runtime.algorithms.letters.discarding import discard
-from runtime.algorithms.letters.lines import to_line
-from runtime.algorithms.letters.reading import find_letters
-from runtime.algorithms.letters.selection import Selection
+from runtime.dead_letters import Selection, discard, find_letters, to_line
 from runtime.errors import UsageError
 from runtime.file_systems import open_folder
 from runtime.retries import RetryPolicy

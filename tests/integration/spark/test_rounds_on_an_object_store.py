@@ -19,11 +19,10 @@ import pyarrow as pa
 import pytest
 from pyarrow import dataset
 
-from runtime.cli.outcome_files import OutcomeFiles, Wanted
-from runtime.file_systems import open_folder
+from runtime.cli.commands.outcomes import OutcomeFiles, Wanted
+from runtime.file_systems import open_folder, within
 from runtime.spark import outputs, rounds, run_batch
-from runtime.spark.workers.parts import Merge, PartJob
-from runtime.urls import within
+from runtime.spark.worker.outcomes import Merge, PartJob
 from samples.shooting_range import app
 from tests.support.clocks import FrozenClock
 from tests.support.killed_placing import ledger_of

@@ -10,7 +10,7 @@ from pydantic import StrictInt
 from pyspark.sql import DataFrame
 
 from handlers import App, Context, Handler, Message, State, handles
-from runtime.messages import message_ids
+from runtime.messages import envelope as message_ids
 from runtime.spark.logs.normalise import canonical
 from tests.integration.spark.conftest import Place
 from tests.support.logs import GAME, message_id, row, start, write_lines

@@ -9,7 +9,7 @@ from eventstore import connect
 from runtime import BatchFailedError, Envelope, Processor, UsageError
 from runtime.algorithms.choice import AlgorithmName
 from runtime.batch_options import BatchOptions
-from runtime.batches.ledger import Ledger
+from runtime.ledger.ledger import Ledger
 from runtime.spark import Batch
 from samples.shooting_range import app
 from tests.integration.spark.conftest import NIGHT

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from runtime.spark.logs.normalise import first_of, text, texts
-from runtime.spark.sessions.settings import job_settings
+from runtime.spark.session import job_settings
 
 _HOSTILE = [
     "plain",

@@ -8,7 +8,7 @@ from runtime.spark.logs import normalise as log_module
 from runtime.spark.logs.normalise import normalise
 from runtime.spark.logs.read import open_log
 from runtime.spark.logs.route import find_routes, group, route
-from runtime.spark.sessions.settings import job_settings
+from runtime.spark.session import job_settings
 from samples.shooting_range import app
 from tests.support.logs import fire, generated, message_id, write_lines
 

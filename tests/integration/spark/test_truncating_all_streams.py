@@ -6,14 +6,13 @@ from datetime import UTC, datetime
 import pytest
 
 from eventstore import connect
-from runtime.archives.naming import files_that_name
-from runtime.archives.versions import ExportedVersions
-from runtime.batches.ledger import Ledger
+from runtime.archives.versions import ExportedVersions, files_that_name
 from runtime.errors import ArchiveError, UsageError
+from runtime.ledger.ledger import Ledger
 from runtime.spark import truncate, verify
 from runtime.spark.truncation import TruncatedCount
-from runtime.spark.workers.connection import open_table
-from runtime.storage.listing import versions
+from runtime.spark.worker.connection import open_table
+from runtime.versions.stream import versions
 from samples.shooting_range import app
 from tests.support.clocks import FrozenClock
 from tests.support.logs import GAME, fire, start, write_lines

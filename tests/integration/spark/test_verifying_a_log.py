@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from eventstore import Operation, Row, Table, TableNotFoundError, connect, drive
-from eventstore.interception import InterceptedTable
+from eventstore.port import InterceptedTable
 from handlers import App, Context, Handler, Message, State, handles
 from runtime.errors import LogError, UsageError
 from runtime.spark import Verification, verify

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from runtime.algorithms.state_based import process as state_based
+from runtime.algorithms.state_based import algorithm as state_based
 from runtime.algorithms.state_based.transaction import Transaction
 from tests.model.mistakes.mistake import Mistake
 from tests.model.mistakes.replays import replay_with_other_versions

@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 
 from eventstore import ANY_ETAG, Verb
-from runtime.publishing.keys import DeliveryKey, Key, KeyState, TableKeys
+from runtime.publishing.keys import DeliveryKey, Key, KeyState, RedisKeys, TableKeys
 from runtime.publishing.last_hop import Delivered, IdempotentDelivery
-from runtime.publishing.redis_keys import RedisKeys
 from tests.model.calls import SteppedTable
 from tests.model.mistakes.mistake import Mistake
 from tests.model.redis_model import SteppedPipeline, SteppedRedis

@@ -8,12 +8,10 @@ from typing import Any
 import pytest
 
 from handlers import Context
-from handlers.documents import new_document
-from runtime.algorithms.state_based.chain import Chain
-from runtime.documents import sweeping
-from runtime.documents.attempts import Documents, delete
-from runtime.documents.registrations import Registration
-from runtime.documents.sweeping import DocumentSweep
+from handlers.context import new_document
+from runtime.algorithms.state_based.decide import Chain
+from runtime.documents import protocol as sweeping
+from runtime.documents.protocol import Documents, DocumentSweep, Registration, delete
 from tests.model.mistakes.mistake import Mistake
 from tests.model.mistakes.protocol import publish_first
 from tests.model.scenarios.illustrated import SWEPT, illustrated

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from eventstore import ANY_ETAG, Operation, Row, StoreUnavailableError
+from runtime.algorithms.algorithm import publish_all
 from runtime.algorithms.outbox.algorithm import OutboxOneByOne
-from runtime.algorithms.outbox.deduplication_store import DeduplicationStore
-from runtime.algorithms.outbox.entities import ENTITY, Entities
-from runtime.algorithms.outbox.with_deduplication_store import OutboxWithDeduplicationStore as WithStore
-from runtime.algorithms.publishing import publish_all
+from runtime.algorithms.outbox.entity import ENTITY, Entities
+from runtime.algorithms.outbox.stores import DeduplicationStore
+from runtime.algorithms.outbox.variants import OutboxWithDeduplicationStore as WithStore
 from runtime.messages.outcome import Status
 from tests.model.calls import SteppedTable, ask, publish
 from tests.model.mistakes.mistake import Mistake

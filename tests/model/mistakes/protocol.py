@@ -10,14 +10,12 @@ import pytest
 from eventstore import ANY_ETAG, ConcurrencyConflictError, Operation, StoreUnavailableError, Stream
 from eventstore.header import header_row
 from runtime import Processor
-from runtime.algorithms.state_based import process as state_based
+from runtime.algorithms.state_based import algorithm as state_based
 from runtime.algorithms.state_based.transaction import Transaction
-from runtime.messages.envelope import Envelope
-from runtime.messages.message_ids import id_key
+from runtime.messages.envelope import Envelope, id_key
 from runtime.messages.outcome import Outcome, Output, Status
-from runtime.storage import stream as state_stream
-from runtime.storage.history import FoundVersions
-from runtime.storage.stream import load
+from runtime.versions import stream as state_stream
+from runtime.versions.stream import FoundVersions, load
 from tests.model.calls import SteppedTable, publish
 from tests.model.mistakes.mistake import Mistake
 from tests.model.scenarios.state_based import FULL_TAIL, RUNS, StateBasedScenario, deliver, messages

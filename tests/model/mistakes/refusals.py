@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from runtime.algorithms.refusals import Refusals
-from runtime.algorithms.state_based import process as state_based
-from runtime.algorithms.state_based.truncation_rules import TruncationRules
+from runtime.algorithms.state_based import algorithm as state_based
+from runtime.algorithms.state_based.truncation import TruncationRules
 from runtime.messages.outcome import Outcome
-from runtime.storage.letters import Kind, Letter
-from runtime.storage.stream import Append, append
+from runtime.versions.dead_letters import Kind, Letter
+from runtime.versions.stream import Append, append
 from tests.model.mistakes.mistake import Mistake
 from tests.model.scenarios import refusals as scenarios
 from tests.model.scenarios import refused_entities

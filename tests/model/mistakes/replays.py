@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from runtime.algorithms.state_based.decide import Decider
-from runtime.storage.version import Version
+from runtime.versions.run import Version
 
 
 def replay_with_other_versions(patch: pytest.MonkeyPatch, change: Callable[[Version, Any], Version]) -> None:

@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from runtime.algorithms.outbox.entry_tokens import EntryTokens
-from runtime.algorithms.outbox.token_based import TokenBased, _committed
-from runtime.algorithms.outbox.tokens import TokenStore, token_of
+from runtime.algorithms.outbox.stores import EntryTokens, TokenStore, token_of
+from runtime.algorithms.outbox.variants import TokenBased, _committed
 from tests.model.mistakes.mistake import Mistake
 from tests.model.mistakes.outboxes import store_whatever_is_there
 from tests.model.scenarios.tokens import tokens

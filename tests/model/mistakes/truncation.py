@@ -8,14 +8,13 @@ from typing import Any
 import pytest
 
 from eventstore import ANY_ETAG, Operation, Stream
-from eventstore import truncation as event_truncation
+from eventstore import writing as event_truncation
 from eventstore.writing import transact
-from runtime.algorithms.publishing import publish_all
+from runtime.algorithms.algorithm import publish_all
 from runtime.algorithms.state_based import truncation
-from runtime.algorithms.state_based.process import StateBasedOneByOne
-from runtime.algorithms.state_based.truncation_plan import Plan
-from runtime.algorithms.state_based.truncation_rules import TruncationRules
-from runtime.batches.open_batches import OpenBatches
+from runtime.algorithms.state_based.algorithm import StateBasedOneByOne
+from runtime.algorithms.state_based.truncation import Plan, TruncationRules
+from runtime.ledger.batch import OpenBatches
 from tests.model.mistakes.mistake import Mistake
 from tests.model.scenarios.batches import ONE_TOKEN, task
 from tests.model.scenarios.state_based import RUNS, StateBasedScenario, deliver

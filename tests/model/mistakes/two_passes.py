@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from runtime.algorithms.outbox.algorithm import OutboxAlgorithm
-from runtime.messages.message_ids import id_key
+from runtime.messages.envelope import id_key
 from tests.model.mistakes.mistake import Mistake
 from tests.model.scenarios.two_passes import ATTEMPTS, BATCHES
 from tests.model.world import Bounds

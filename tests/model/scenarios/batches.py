@@ -13,15 +13,15 @@ from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
-from runtime.algorithms.state_based import process as state_based
-from runtime.batches import ledger
-from runtime.batches.context import BatchContext
-from runtime.batches.ledger import Ledger
+from runtime.algorithms.state_based import algorithm as state_based
 from runtime.clock import Clock
+from runtime.ledger import ledger
+from runtime.ledger.batch import BatchContext
+from runtime.ledger.ledger import Ledger
 from runtime.messages.envelope import Envelope
 from runtime.messages.outcome import Outcome, Status
 from runtime.messages.parsing import prepare
-from runtime.storage import limits
+from runtime.versions import limits
 from tests.model.calls import SteppedTable, publish
 from tests.model.histories import Job
 from tests.model.processes import NOW, Process

@@ -8,9 +8,9 @@ from functools import partial
 from eventstore import Operation, Table
 from runtime.algorithms.algorithm import Publish
 from runtime.algorithms.outbox.algorithm import OutboxOneByOne
-from runtime.algorithms.outbox.deduplication_store import DeduplicationStore
-from runtime.algorithms.outbox.with_deduplication_store import OutboxWithDeduplicationStore
-from runtime.algorithms.row_keys import FIRST, LAST
+from runtime.algorithms.outbox.stores import DeduplicationStore
+from runtime.algorithms.outbox.variants import OutboxWithDeduplicationStore
+from runtime.messages.envelope import FIRST, LAST
 from tests.model.calls import SteppedTable
 from tests.model.histories import Job
 from tests.model.processes import Process

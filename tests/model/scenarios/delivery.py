@@ -19,9 +19,8 @@ import pytest
 from redis.asyncio import Redis
 
 from eventstore import Operation, Row, StoreUnavailableError, Verb
-from runtime.publishing.keys import DeliveryKey, Key, Keys, KeyState, TableKeys, read_key
+from runtime.publishing.keys import DeliveryKey, Key, Keys, KeyState, RedisKeys, TableKeys, read_key
 from runtime.publishing.last_hop import DeliverySettings, End, IdempotentDelivery
-from runtime.publishing.redis_keys import RedisKeys
 from tests.model.calls import REDIS, SteppedTable, publish
 from tests.model.contents import Rows, Snapshot
 from tests.model.facts import Invariant, View

@@ -13,9 +13,8 @@ import pytest
 
 from eventstore import Table, drive
 from runtime.algorithms.algorithm import Algorithm, Publish
-from runtime.algorithms.outbox.entities import ENTITY
-from runtime.algorithms.outbox.entity import Entity, read_entity
-from runtime.algorithms.state_based.truncation_rules import DAY
+from runtime.algorithms.outbox.entity import ENTITY, Entity, read_entity
+from runtime.algorithms.state_based.truncation import DAY
 from runtime.messages.envelope import Envelope
 from runtime.messages.outcome import Outcome, Output
 from runtime.messages.parsing import prepare

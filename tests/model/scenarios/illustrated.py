@@ -11,23 +11,20 @@ from hashlib import sha256
 
 from eventstore import Operation, RowNotFoundError, drive
 from handlers import App, Context, DocumentReference, Handler, Message, handles
+from handlers.codec import unpack
 from handlers.context import DOCUMENT
-from handlers.unpacking import unpack
 from runtime.algorithms.algorithm import AT_ONCE
-from runtime.algorithms.state_based import process as state_based
-from runtime.algorithms.state_based.truncation_rules import DAY
-from runtime.batches.context import BatchContext
-from runtime.batches.ledger import Ledger
+from runtime.algorithms.state_based import algorithm as state_based
+from runtime.algorithms.state_based.truncation import DAY
 from runtime.clock import Clock
-from runtime.documents.attempts import Documents
-from runtime.documents.registrations import MARKER
+from runtime.documents.protocol import MARKER, Documents, DocumentSweep
 from runtime.documents.store import DocumentStore
-from runtime.documents.sweeping import DocumentSweep
-from runtime.messages.deliveries import Prepared
+from runtime.ledger.batch import BatchContext
+from runtime.ledger.ledger import Ledger
 from runtime.messages.envelope import Envelope
 from runtime.messages.outcome import Outcome, Output
-from runtime.messages.parsing import prepare
-from runtime.storage.listing import versions
+from runtime.messages.parsing import Prepared, prepare
+from runtime.versions.stream import versions
 from tests.model import invariants
 from tests.model.calls import SteppedTable, publish
 from tests.model.contents import Snapshot

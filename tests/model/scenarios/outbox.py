@@ -7,7 +7,7 @@ from collections.abc import Callable
 from eventstore import Table
 from runtime.algorithms.algorithm import Publish
 from runtime.algorithms.outbox.algorithm import OutboxOneByOne
-from runtime.algorithms.outbox.outbox import Outbox
+from runtime.algorithms.outbox.variants import Outbox
 from tests.model.processes import Process
 from tests.model.scenarios.entities import (
     SCRIBE,

@@ -10,10 +10,10 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from runtime.batches.numbering import PARTITION
+from runtime.ledger.ledger import PARTITION
 from runtime.messages.envelope import Envelope
-from runtime.storage import limits
-from runtime.storage.stream import find_versions
+from runtime.versions import limits
+from runtime.versions.stream import find_versions
 from tests.model import refusals
 from tests.model.calls import SteppedTable
 from tests.model.contents import Snapshot

@@ -12,10 +12,11 @@ import pytest
 
 from handlers import App
 from runtime import Processor
-from runtime.batches.settings import TableSettings
+from runtime.ledger.settings import TableSettings
 from runtime.messages.envelope import Envelope
 from runtime.retries import RetryPolicy
-from runtime.storage import id_index, limits
+from runtime.versions import index as id_index
+from runtime.versions import limits
 from tests.model import invariants
 from tests.model.calls import SteppedTable, publish
 from tests.model.contents import Snapshot

@@ -15,8 +15,8 @@ from eventstore import Operation, RowNotFoundError, Table, drive
 from runtime.algorithms.algorithm import Publish
 from runtime.algorithms.outbox.algorithm import OutboxOneByOne
 from runtime.algorithms.outbox.entity import Entity
-from runtime.algorithms.outbox.token_based import TokenBased
-from runtime.algorithms.outbox.tokens import TokenStore, issue, token_of
+from runtime.algorithms.outbox.stores import TokenStore, issue, token_of
+from runtime.algorithms.outbox.variants import TokenBased
 from runtime.messages.envelope import Envelope
 from runtime.messages.outcome import Output
 from tests.model.calls import SteppedTable

@@ -6,12 +6,11 @@ from collections.abc import Callable, Sequence
 from datetime import timedelta
 from functools import partial
 
-from eventstore import truncation as event_truncation
+from eventstore import writing as event_truncation
 from eventstore.backends import memory
 from runtime import Processor, TableSettings, processor
-from runtime.algorithms.state_based.truncation import truncate_stream
-from runtime.algorithms.state_based.truncation_rules import DAY, TruncationRules
-from runtime.batches.ledger import Ledger
+from runtime.algorithms.state_based.truncation import DAY, TruncationRules, truncate_stream
+from runtime.ledger.ledger import Ledger
 from runtime.messages.envelope import Envelope
 from tests.model.calls import SteppedTable, publish
 from tests.model.histories import Job, Started

@@ -17,10 +17,9 @@ import pytest
 
 from eventstore import Operation, RowExistsError, Table
 from runtime.algorithms.algorithm import Publish
-from runtime.batches.context import BatchContext
-from runtime.batches.ledger import Ledger
-from runtime.messages.envelope import Envelope
-from runtime.messages.message_ids import id_key
+from runtime.ledger.batch import BatchContext
+from runtime.ledger.ledger import Ledger
+from runtime.messages.envelope import Envelope, id_key
 from runtime.messages.outcome import Outcome, Output, Status
 from runtime.messages.parsing import prepare
 from tests.model.calls import SteppedTable, publish

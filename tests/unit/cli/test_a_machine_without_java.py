@@ -2,7 +2,7 @@
 
 import pytest
 
-from runtime.spark.sessions import java
+from runtime.spark import session as java
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,9 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pytest
 
-from runtime.tables import datasets
-from runtime.tables.datasets import conditions_in
-from runtime.tables.reading import scan
+from runtime.tables import sql as datasets
+from runtime.tables.reader import scan
+from runtime.tables.sql import conditions_in
 from tests.support.logs import GAME
 
 APP = ["--app", "samples.shooting_range:app"]

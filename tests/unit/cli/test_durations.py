@@ -3,7 +3,7 @@
 import pytest
 import typer
 
-from runtime.cli.durations import parse_duration
+from runtime.cli.options import parse_duration
 
 SECOND = 1_000_000
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from eventstore import connect, drive
-from runtime.cli.outcome_files import OutcomeFiles, Wanted
+from runtime.cli.commands.outcomes import OutcomeFiles, Wanted
 from runtime.file_systems import open_folder
 from tests.support.rounds import COUNTS, Driver
 
@@ -64,7 +64,7 @@ def test_a_command_writes_for_its_owner_alone(consistent, store, usual_umask):
 
 @pytest.mark.parametrize("secret", [SECRET, SECRET.replace("AccountKey", "SharedAccessSignature")])
 def test_a_secret_on_the_command_line_draws_a_warning(consistent, secret, monkeypatch):
-    monkeypatch.setattr("runtime.cli.commands.streams.on_table", lambda *_: [])
+    monkeypatch.setattr("runtime.cli.commands.show.on_table", lambda *_: [])
 
     said = consistent("streams", "--store", secret, "--table", "games")
 

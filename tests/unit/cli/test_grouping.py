@@ -8,7 +8,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from runtime.cli.grouping import with_groups
+from runtime.cli.options import with_groups
 
 Name = Annotated[str, typer.Option("--name")]
 Loud = Annotated[bool, typer.Option("--loud")]

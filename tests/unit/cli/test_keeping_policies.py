@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from runtime.cleanup.lease import Leases
 from runtime.clock import system_clock
+from runtime.leases import Leases
 from tests.unit.cli.stores import on_store
 
 ON_STORE = ["--store", "sqlite:///store.db", "--table", "games"]

@@ -2,8 +2,8 @@
 
 import pytest
 
-from runtime.batches.ledger import Ledger
-from runtime.cli.reports.batch import BatchReport
+from runtime.cli.batch_command import BatchReport
+from runtime.ledger.ledger import Ledger
 from tests.unit.cli.stores import NOW, on_store
 
 ON_STORE = ["--store", "sqlite:///store.db", "--table", "games"]

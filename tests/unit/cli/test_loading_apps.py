@@ -6,7 +6,7 @@ import pytest
 
 from handlers import App
 from runtime import AppNotFoundError, UsageError
-from runtime.cli.apps import load_app
+from runtime.cli.checks import load_app
 
 GOOD = """
 from handlers import App, Context, Handler, Message, State, handles

@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from runtime.cli import option_groups
+from runtime.cli import options as option_groups
 
 HEAD = """
 from dataclasses import dataclass

@@ -8,7 +8,7 @@ import pytest
 
 from runtime import LogError
 from runtime.batch_options import TablePlace
-from runtime.cli import option_groups
+from runtime.cli import options as option_groups
 from runtime.messages.limits import MessageLimits
 from runtime.spark import batch
 

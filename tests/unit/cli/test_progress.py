@@ -7,7 +7,7 @@ import io
 import pytest
 from rich.console import Console
 
-from runtime.cli.progress import StepProgress
+from runtime.cli.console import StepProgress
 
 
 class Shown:

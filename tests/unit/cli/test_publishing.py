@@ -9,7 +9,7 @@ from contextlib import closing
 
 import pytest
 
-from runtime.cli.invocation import command_with, holds_secret, remember
+from runtime.cli.batch_command import command_with, holds_secret, remember
 from tests.support.done_batches import BATCH, TABLE, games, make_batch
 
 

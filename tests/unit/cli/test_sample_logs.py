@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from runtime.spark.logs.files import write_log
+from runtime.spark.logs.read import write_log
 
 SHOOTING_RANGE = ["sample", "shooting-range", "--games", "3", "--messages", "40"]
 

@@ -13,9 +13,8 @@ from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
 
 from runtime import file_systems
 from runtime.messages.envelope import Envelope
-from runtime.messages.outcome import Outcome, Output, Reason, Status, dead_letter
-from runtime.messages.outcomes import Outcomes
-from runtime.spark.workers.outcomes import to_arrow
+from runtime.messages.outcome import Outcome, Outcomes, Output, Reason, Status, dead_letter
+from runtime.spark.worker.outcomes import to_arrow
 
 NOON = int(datetime(2026, 3, 1, 12, tzinfo=UTC).timestamp() * 1_000_000)
 

@@ -2,9 +2,8 @@
 
 import pytest
 
-from runtime.algorithms.state_based.truncation import truncate_stream
-from runtime.algorithms.state_based.truncation_rules import DAY, TruncationRules
-from runtime.batches.open_batches import OpenBatches
+from runtime.algorithms.state_based.truncation import DAY, TruncationRules, truncate_stream
+from runtime.ledger.batch import OpenBatches
 from runtime.retries import RetryPolicy
 from tests.support.logs import GAME
 from tests.unit.cli.stores import NOW, TABLE, on_store

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import typer
 
-from runtime.cli.sizes import parse_size
+from runtime.cli.options import parse_size
 
 
 @pytest.mark.parametrize(

@@ -7,11 +7,12 @@ import json
 import pytest
 
 from eventstore import connect, drive
-from runtime.cli import main, short_lives
-from runtime.cli.message_logs import check_log
-from runtime.cli.short_lives import SHORT_LIVED, SMALL_BYTES, settings_for
+from runtime.cli import main
+from runtime.cli import sessions as short_lives
+from runtime.cli.checks import check_log
+from runtime.cli.sessions import SHORT_LIVED, SMALL_BYTES, settings_for
 from runtime.errors import UsageError
-from runtime.spark.sessions import session
+from runtime.spark import session
 
 LINE = json.dumps({"message_id": "1", "type": "Bought", "body": {}}) + "\n"
 

@@ -4,7 +4,7 @@ import pytest
 
 from eventstore import connect, drive
 from runtime import Envelope, Processor
-from runtime.batches.ledger import Ledger
+from runtime.ledger.ledger import Ledger
 from samples.shooting_range import app
 from tests.support.logs import fire, start
 from tests.unit.cli.stores import NOW, TABLE

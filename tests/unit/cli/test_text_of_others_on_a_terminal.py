@@ -8,8 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from runtime import Envelope
-from runtime.cli.console import Screen, complain
-from runtime.cli.reports.tables import make_facts, make_table
+from runtime.cli.console import Screen, complain, make_facts, make_table
 from tests.support.consumer import Consumer
 from tests.unit.cli.stores import NOW, TABLE, on_store
 
@@ -94,6 +93,6 @@ def test_no_part_of_what_is_shown_commands_the_terminal(capsys, monkeypatch, tex
 
 @given(texts)
 def test_json_says_the_same(text):
-    from runtime.cli.visible import visible_json
+    from runtime.cli.console import visible_json
 
     assert json.loads(visible_json({"text": text})) == {"text": text}

@@ -2,7 +2,7 @@
 
 import pytest
 
-from runtime.cli.demo.folder import DemoFolder
+from runtime.cli.commands.demo import DemoFolder
 from runtime.cli.failures import NotPossibleError
 
 

@@ -4,7 +4,7 @@ import io
 
 from rich.console import Console
 
-from runtime.cli.reports.truncation import TruncationReport
+from runtime.cli.commands.truncate import TruncationReport
 from runtime.spark.truncation import TruncatedCount
 
 COUNTS = [

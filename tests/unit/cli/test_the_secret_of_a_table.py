@@ -8,7 +8,7 @@ import pytest
 
 from eventstore import Operation
 from runtime import TableSettings
-from runtime.batches.settings import KEY_BYTES, LEDGER, OF_TABLE
+from runtime.ledger.settings import KEY_BYTES, LEDGER, OF_TABLE
 from tests.unit.cli.stores import TABLE, on_store
 
 KEY = bytes(range(48, 48 + KEY_BYTES))

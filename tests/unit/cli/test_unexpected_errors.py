@@ -3,16 +3,15 @@
 import pytest
 import typer
 
-from runtime.cli import log_file
-from runtime.cli.failures import UnexpectedError, traced
-from runtime.cli.log_file import append_trace, prepare_log
+from runtime.cli import failures as log_file
+from runtime.cli.failures import UnexpectedError, append_trace, prepare_log, traced
 
 
 def test_it_is_one_sentence_that_says_where_the_trace_is(consistent, store, tmp_path, monkeypatch):
     def broken(*_):
         raise ZeroDivisionError("a [broken] thing")
 
-    monkeypatch.setattr("runtime.cli.commands.streams.on_table", broken)
+    monkeypatch.setattr("runtime.cli.commands.show.on_table", broken)
 
     said = consistent("streams", "--store", store, "--table", "games")
 

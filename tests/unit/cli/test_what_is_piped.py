@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from runtime.cli.reports.tables import counted
+from runtime.cli.console import counted
 
 REPOSITORY = Path(__file__).parents[3]
 

@@ -4,8 +4,8 @@ import sqlite3
 
 import pytest
 
-from runtime.batches.ledger import Ledger
-from runtime.cli import option_groups
+from runtime.cli import options as option_groups
+from runtime.ledger.ledger import Ledger
 from tests.unit.cli.stores import NOW, on_store
 
 RUN = ["run", "--app", "samples.shooting_range:app", "--messages", "log.jsonl"]

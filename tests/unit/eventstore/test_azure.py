@@ -14,9 +14,15 @@ from azure.core.exceptions import ClientAuthenticationError
 
 from eventstore import Int64, Operation, StoreUrlError, connect
 from eventstore.backends.azure import AzureStore
-from eventstore.backends.azure.entities import decode, encode
-from eventstore.backends.azure.store import AzureTable
-from eventstore.backends.azure.transactions import Refusal, TransactionWriter, etags_or_refusal, refusal
+from eventstore.backends.azure.store import (
+    AzureTable,
+    Refusal,
+    TransactionWriter,
+    decode,
+    encode,
+    etags_or_refusal,
+    refusal,
+)
 
 
 def entity(**properties):

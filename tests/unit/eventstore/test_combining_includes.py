@@ -6,7 +6,7 @@ from itertools import product
 import pytest
 
 from eventstore import Include, Verb
-from eventstore.includes import combine
+from eventstore.header import combine
 
 FIRST = {"A": 1, "B": 1}
 SECOND = {"B": 2, "C": 2}

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eventstore import Int64, Operation, Value
-from eventstore.backends.azure.transactions import TransactionWriter
+from eventstore.backends.azure.store import TransactionWriter
 from eventstore.keys import escape
 from eventstore.limits import (
     AROUND_ALL_BYTES,

@@ -7,7 +7,14 @@ import msgpack
 import pytest
 
 from eventstore import Int64, Value
-from eventstore.backends.packing import LARGE_BYTES, Packer, large_bytes, select_from, unpack, unpack_small
+from eventstore.backends.sqlite_file import (
+    LARGE_BYTES,
+    Packer,
+    large_bytes,
+    select_from,
+    unpack,
+    unpack_small,
+)
 
 SMALL: dict[str, Value] = {
     "Text": "é",

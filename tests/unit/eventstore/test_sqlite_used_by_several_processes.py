@@ -4,7 +4,7 @@ import subprocess
 import sys
 
 from eventstore import Stream, connect, drive
-from eventstore.partition import Partition
+from eventstore.header import Partition
 
 PROCESSES, WRITES = 4, 150
 PROGRAM = """

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from eventstore import ExpectedVersion, Stream
-from eventstore.includes import _CHAINING
+from eventstore.header import _CHAINING
 from eventstore.limits import MAX_OPERATIONS, MAX_PROPERTIES
 from eventstore.port import PAGE_SIZE
 

@@ -7,7 +7,7 @@ import pytest
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, Strict, StrictInt, StringConstraints
 
 from handlers import App, AppError, Context, Handler, Message, State, handles
-from handlers.route import KeyKind, Route
+from handlers.handler import KeyKind, Route
 
 TowerId = NewType("TowerId", str)
 

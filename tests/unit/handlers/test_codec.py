@@ -16,8 +16,7 @@ from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError
 from pydantic.alias_generators import to_camel
 
 from handlers import CodecError, Message, State
-from handlers.codec import Codec, all_problems
-from handlers.fields import check_model
+from handlers.codec import Codec, all_problems, check_model
 from tests.unit.handlers.processes import run_python
 
 Loudness = NewType("Loudness", int)

@@ -3,12 +3,11 @@
 import pytest
 
 from handlers import CaptureError, Context, DocumentError, DocumentReference
-from handlers import documents as limits
+from handlers import context as limits
 from handlers.guard import guarded
 from handlers.testing import HandlerSpec
 from samples.invoices import app
-from samples.invoices.invoices import Invoices
-from samples.invoices.messages import PlaceOrder
+from samples.invoices.handlers import Invoices, PlaceOrder
 
 
 def context(message_id: str = "m-1", **given) -> Context:

@@ -6,7 +6,7 @@ import pytest
 from pydantic import BaseModel, ConfigDict
 
 from handlers import Message
-from handlers.testing.diff import differences, differences_of_messages
+from handlers.testing.spec import differences, differences_of_messages
 
 
 class Part(BaseModel):

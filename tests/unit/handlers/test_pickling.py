@@ -9,7 +9,7 @@ import pytest
 import handlers.errors
 from handlers import App, HandlersError, Message
 from samples.shooting_range import app
-from samples.shooting_range.messages import FireAt, Hit
+from samples.shooting_range.domain import FireAt, Hit
 
 ERRORS = [
     found

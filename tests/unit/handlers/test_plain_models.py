@@ -28,9 +28,8 @@ from pydantic import (
 )
 
 from handlers import State
-from handlers.codec import Codec
+from handlers.codec import Codec, Plain, find_plain
 from handlers.errors import CodecError
-from handlers.plain import Plain, find_plain
 
 
 class Scalars(State):

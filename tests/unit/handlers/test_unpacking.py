@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from handlers import unpacking
-from handlers.unpacking import MAX_DEPTH, MAX_ITEMS, unpack
+from handlers import codec as unpacking
+from handlers.codec import MAX_DEPTH, MAX_ITEMS, unpack
 
 MIB = 2**20
 REFUSALS = (ValueError, TypeError, msgpack.UnpackException)

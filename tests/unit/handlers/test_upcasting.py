@@ -5,7 +5,7 @@ import json
 import pytest
 
 from handlers import App, AppError, CodecError, Context, Handler, Message, State, handles
-from handlers.state_codec import StateCodec
+from handlers.message import StateCodec
 
 
 class Rang(Message):

@@ -30,8 +30,8 @@ sys.modules.update(dict.fromkeys(json.loads(sys.argv[1])))  # importing them fai
 from pathlib import Path
 from handlers.lint import Target, check
 from handlers.testing import HandlerSpec
-from samples.shooting_range.messages import StartNewRound
-from samples.shooting_range.shooting_range import ShootingRange
+from samples.shooting_range.domain import StartNewRound
+from samples.shooting_range.handlers import ShootingRange
 
 start = StartNewRound(game_id="5d2a4a34-6d0b-4d3c-9b4e-0d9a2a6f0f6e", position=7)
 HandlerSpec(ShootingRange).when(start).then(publishes=[])

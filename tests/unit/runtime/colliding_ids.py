@@ -6,7 +6,7 @@ import uuid
 from collections.abc import Sequence
 from zlib import crc32
 
-from runtime.messages.message_ids import id_text
+from runtime.messages.envelope import id_text
 
 _ALL = 0xFFFFFFFF
 _POLYNOMIAL = 0xEDB88320

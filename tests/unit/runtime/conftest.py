@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import settings
 
-from runtime.storage import limits
+from runtime.versions import limits
 
 settings.register_profile("without a deadline", deadline=None)
 settings.load_profile("without a deadline")

@@ -7,8 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from handlers import App, Context, Handler, Message, State, handles
-from runtime.messages.envelope import Envelope
-from runtime.messages.message_ids import canonical
+from runtime.messages.envelope import Envelope, canonical
 
 SKY = {"colour": "blue"}
 """The environment: what a handler sees of it is captured."""

@@ -5,7 +5,7 @@ from uuid import UUID
 
 from eventstore import Table, drive
 from runtime import Envelope, Outcome, Output, Processor
-from runtime.storage.listing import versions
+from runtime.versions.stream import versions
 from samples.shooting_range import app
 from tests.unit.runtime.diary import delivery
 from tests.unit.runtime.tables import memory_table

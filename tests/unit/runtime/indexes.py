@@ -6,9 +6,9 @@ from itertools import pairwise
 
 from eventstore import Partition, Stream, Table, drive
 from eventstore.port import Row
-from runtime.storage.head import read_head
-from runtime.storage.id_index import PREFIX, IndexRow, read_index_row
-from runtime.storage.run import read_run
+from runtime.versions.index import PREFIX, IndexRow, read_index_row
+from runtime.versions.run import read_run
+from runtime.versions.tail import read_head
 from tests.unit.runtime.diary import DIARY
 from tests.unit.runtime.tables import rows
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from eventstore import RecordedEvent
-from runtime.storage.columns import StateVersion, VersionColumns
-from runtime.storage.run import Commit, Run
+from runtime.versions.columns import StateVersion, VersionColumns
+from runtime.versions.run import Commit, Run
 
 
 def version(number: int, **fields: Any) -> StateVersion:

@@ -19,13 +19,11 @@ from pydantic import field_validator
 from eventstore import connect, drive
 from handlers import App, Context, Handler, Message, State, handles
 from runtime import Processor
-from runtime.batches.context import BatchContext
-from runtime.messages.envelope import Envelope
-from runtime.messages.envelopes import Envelopes
+from runtime.ledger.batch import BatchContext
+from runtime.messages.envelope import Envelope, Envelopes
 from runtime.messages.parsing import prepare_all
-from runtime.spark.workers import supervision as supervising
-from runtime.spark.workers.job import FoldJob
-from runtime.spark.workers.supervision import Supervision
+from runtime.spark.worker import job as supervising
+from runtime.spark.worker.job import FoldJob, Supervision
 from runtime.supervision import Watch, supervised
 from tests.support.routed import routed
 

@@ -10,13 +10,11 @@ import pytest
 from eventstore import InterceptedTable, StoreUnavailableError, Table, connect, drive
 from runtime import Output, Processor, TableSettings
 from runtime.algorithms.outbox.algorithm import OutboxOneByOne
-from runtime.algorithms.outbox.outbox import Outbox
-from runtime.algorithms.state_based.truncation import truncate_stream
-from runtime.algorithms.state_based.truncation_rules import DAY, TruncationRules
+from runtime.algorithms.outbox.variants import Outbox
+from runtime.algorithms.state_based.truncation import DAY, TruncationRules, truncate_stream
 from runtime.algorithms.state_based.verification import Verifier
-from runtime.batches.open_batches import OpenBatches
-from runtime.messages.deliveries import Prepared
-from runtime.messages.parsing import prepare
+from runtime.ledger.batch import OpenBatches
+from runtime.messages.parsing import Prepared, prepare
 from runtime.publishing.keys import TableKeys
 from runtime.publishing.last_hop import End, IdempotentDelivery
 from runtime.retries import RetryPolicy

@@ -8,10 +8,9 @@ import pytest
 
 import runtime.errors
 from runtime import Envelope, Outcome, Output, Reason, RuntimeFailure, Status
-from runtime.algorithms.invocation import HandlerFailedError
-from runtime.batches.context import BatchContext
-from runtime.batches.open_batches import OpenBatches
-from runtime.batches.record import BatchRecord, BatchStatus
+from runtime.algorithms.algorithm import HandlerFailedError
+from runtime.ledger.batch import BatchContext, OpenBatches
+from runtime.ledger.ledger import BatchRecord, BatchStatus
 from runtime.messages.outcome import dead_letter
 from tests.unit.runtime.diary import write
 from tests.unit.runtime.tables import memory_table

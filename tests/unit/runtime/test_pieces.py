@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runtime.columnar import pieces
+from runtime.messages.envelope import pieces
 
 
 @given(values=st.lists(st.binary(min_size=3, max_size=3)))

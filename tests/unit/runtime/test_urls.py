@@ -2,7 +2,7 @@
 
 import pytest
 
-from runtime.urls import within
+from runtime.file_systems import within
 
 
 @pytest.mark.parametrize(

@@ -7,16 +7,15 @@ from dataclasses import replace
 
 from eventstore import Table, drive
 from handlers import App
-from runtime.algorithms.state_based.process import StateBased
-from runtime.batches.context import BatchContext
+from runtime.algorithms.state_based.algorithm import StateBased
 from runtime.clock import Clock
+from runtime.ledger.batch import BatchContext
 from runtime.messages.envelope import Envelope
 from runtime.messages.outcome import Outcome, Output
 from runtime.messages.parsing import prepare
-from runtime.storage.letters import Letter
-from runtime.storage.listing import versions
-from runtime.storage.stream import find_versions
-from runtime.storage.version import Version
+from runtime.versions.dead_letters import Letter
+from runtime.versions.run import Version
+from runtime.versions.stream import find_versions, versions
 from tests.unit.runtime import diary
 from tests.unit.runtime.patience import PATIENCE
 

@@ -3,11 +3,10 @@
 from handlers import DocumentReference
 from handlers.testing import HandlerSpec, check_determinism
 from samples.orders import app
-from samples.orders.account import Account
-from samples.orders.invoice import print_invoice
-from samples.orders.log import generate
-from samples.orders.messages import (
+from samples.orders.domain import (
+    AccountData,
     CustomerTold,
+    OrderData,
     OrderPaid,
     PaymentAsked,
     PaymentMade,
@@ -15,8 +14,8 @@ from samples.orders.messages import (
     PlaceOrder,
     TopUp,
 )
-from samples.orders.order import Order
-from samples.orders.states import AccountData, OrderData
+from samples.orders.handlers import Account, Order, print_invoice
+from samples.orders.log import generate
 
 PLACED = OrderData(status="placed", customer="Ada", cents=919, rate="0.9190")
 INVOICE = DocumentReference(name="n", sha256="0" * 64, size=1, media_type="application/pdf")

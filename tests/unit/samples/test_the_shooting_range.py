@@ -4,10 +4,15 @@ from uuid import UUID
 
 from handlers.testing import HandlerSpec, check_determinism
 from samples.shooting_range import app
-from samples.shooting_range.leader_board import LeaderBoard
-from samples.shooting_range.messages import FireAt, Hit, Missed, StartNewRound
-from samples.shooting_range.shooting_range import ShootingRange
-from samples.shooting_range.states import LeaderBoardData, ShootingRangeData
+from samples.shooting_range.domain import (
+    FireAt,
+    Hit,
+    LeaderBoardData,
+    Missed,
+    ShootingRangeData,
+    StartNewRound,
+)
+from samples.shooting_range.handlers import LeaderBoard, ShootingRange
 
 GAME = UUID("7d444840-9dc0-11d1-b245-5ffdce74fad2")
 SHOT = UUID("00000000-0000-8000-8000-000000000001")

@@ -5,7 +5,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from runtime.spark.workers import concurrency, connection
+from runtime.spark.worker import connection
+from runtime.spark.worker import connection as concurrency
 from tests.support.network_store import NetworkStore
 
 

@@ -21,16 +21,12 @@ from hypothesis import strategies as st
 
 from eventstore import connect, drive
 from handlers import App, Context, Handler, Message, State, handles
-from runtime.algorithms.state_based.truncation import truncate_stream
-from runtime.algorithms.state_based.truncation_rules import DAY, TruncationRules
-from runtime.batches.context import BatchContext
-from runtime.batches.open_batches import OpenBatches
+from runtime.algorithms.state_based.truncation import DAY, TruncationRules, truncate_stream
 from runtime.clock import EARLIEST, to_microseconds
-from runtime.messages.envelope import Envelope
-from runtime.messages.message_ids import canonical
+from runtime.ledger.batch import BatchContext, OpenBatches
+from runtime.messages.envelope import Envelope, canonical
 from runtime.retries import RetryPolicy
-from runtime.spark.workers.deliveries import groups
-from runtime.spark.workers.job import FoldJob
+from runtime.spark.worker.job import FoldJob, groups
 from tests.support.routed import routed
 
 NOW = 1_767_225_600_123_456

@@ -10,11 +10,12 @@ import pyarrow as pa
 
 from benchmarks.games import by_game, routed_batches
 from eventstore import InterceptedTable, Table
-from runtime.batches.context import BatchContext
+from runtime.ledger.batch import BatchContext
 from runtime.messages.outcome import Outcome
-from runtime.spark.workers import buffer, deliveries
-from runtime.spark.workers import outcomes as writing
-from runtime.spark.workers.job import FoldJob
+from runtime.spark.worker import connection as buffer
+from runtime.spark.worker import job as deliveries
+from runtime.spark.worker import outcomes as writing
+from runtime.spark.worker.job import FoldJob
 from samples.shooting_range import app
 
 STREAMS = 40

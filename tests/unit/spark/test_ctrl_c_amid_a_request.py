@@ -9,7 +9,7 @@ import threading
 
 import pytest
 
-from runtime.spark.workers.event_loop import EventLoop
+from runtime.spark.worker.connection import EventLoop
 
 
 @pytest.fixture

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from handlers import App, Context, Handler, Message, State, handles
-from runtime.batches.context import BatchContext
-from runtime.spark.verify_job import VerifyJob
-from runtime.spark.workers.job import FoldJob
+from runtime.ledger.batch import BatchContext
+from runtime.spark.verification import VerifyJob
+from runtime.spark.worker.job import FoldJob
 from tests.support.routed import routed
 
 

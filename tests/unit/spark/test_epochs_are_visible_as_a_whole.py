@@ -7,8 +7,8 @@ from pyarrow import parquet
 
 from runtime.errors import BatchRefusedError, UsageError
 from runtime.file_systems import Folder, open_folder
-from runtime.spark.streaming.placing import EpochPlaces
-from runtime.spark.workers.parts import PartFile
+from runtime.spark.streaming.query import EpochPlaces
+from runtime.spark.worker.outcomes import PartFile
 from tests.support.outcome_rows import batch, outcome, output
 from tests.support.rounds import KilledError, Steps, die, visible
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from runtime.spark.sessions.failures import explain
+from runtime.spark.session import explain
 
 TRACE = """An exception was thrown from the Python worker:
 Traceback (most recent call last):

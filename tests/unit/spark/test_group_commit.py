@@ -21,8 +21,7 @@ from eventstore.backends.sqlite import SqliteTable
 from runtime.batch_options import TablePlace
 from runtime.errors import RetriesExhaustedError
 from runtime.retries import RetryPolicy
-from runtime.spark.workers.concurrency import ConcurrencyLimit, Wait
-from runtime.spark.workers.connection import Connection
+from runtime.spark.worker.connection import ConcurrencyLimit, Connection, Wait
 from tests.unit.runtime.diary import write
 from tests.unit.runtime.worker import Worker, ends, made_by
 

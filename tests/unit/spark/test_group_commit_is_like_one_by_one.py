@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from eventstore import InterceptedTable, StoreUnavailableError, Table, connect, drive
 from runtime.messages.envelope import Envelope
 from runtime.messages.outcome import Outcome
-from runtime.spark.workers.group_commit import GroupCommit
-from runtime.storage import limits
+from runtime.spark.worker.connection import GroupCommit
+from runtime.versions import limits
 from tests.unit.runtime.diary import misbehave, ponder, write
 from tests.unit.runtime.worker import Worker, stored
 

@@ -9,13 +9,12 @@ import pytest
 
 from handlers import App, Context, Handler, handles
 from runtime.algorithms.choice import AlgorithmName
-from runtime.batches.context import BatchContext
-from runtime.spark.verify_job import VerifyJob
-from runtime.spark.workers import deliveries
-from runtime.spark.workers.job import FoldJob
+from runtime.ledger.batch import BatchContext
+from runtime.spark.verification import VerifyJob
+from runtime.spark.worker import job as deliveries
+from runtime.spark.worker.job import FoldJob
 from samples.shooting_range import app
-from samples.shooting_range.messages import FireAt
-from samples.shooting_range.states import ShootingRangeData
+from samples.shooting_range.domain import FireAt, ShootingRangeData
 from tests.support.logs import GAME, message_id
 
 

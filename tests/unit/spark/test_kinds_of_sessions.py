@@ -9,10 +9,9 @@ import pytest
 from pyspark.errors import PySparkException
 
 from runtime.errors import UsageError
-from runtime.spark.sessions.kinds import address_for_workers, cores_of, master_of, may_be_local
-from runtime.spark.sessions.session import connect_session
+from runtime.spark.session import address_for_workers, connect_session, cores_of, master_of, may_be_local
 from runtime.spark.streaming.query import run_stream
-from runtime.spark.workers.connection import check_reach
+from runtime.spark.worker.connection import check_reach
 from samples.shooting_range import app
 
 PLAN = "== Physical Plan ==\n*(1) Range (0, 1, step=1, splits=12)\n"
@@ -57,7 +56,7 @@ def test_of_a_cluster_a_plan_says_it():
 
 
 def test_a_part_of_the_machine_is_what_its_container_may_use(tmp_path, monkeypatch):
-    from runtime.spark.sessions import kinds
+    from runtime.spark import session as kinds
 
     (tmp_path / "cpu.max").write_text("50000 100000\n")
     monkeypatch.setattr(kinds, "_QUOTA", tmp_path / "cpu.max")

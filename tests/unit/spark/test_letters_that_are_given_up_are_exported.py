@@ -11,17 +11,15 @@ from typing import Any
 import pytest
 
 from eventstore import InterceptedTable, KeyRange, Table, drive
-from runtime.algorithms.letters.reading import find_letters
-from runtime.algorithms.letters.selection import Selection
-from runtime.algorithms.state_based.truncation_rules import TruncationRules
-from runtime.archives.naming import files_that_name
-from runtime.archives.versions import prepare_parts
+from runtime.algorithms.state_based.truncation import TruncationRules
+from runtime.archives.versions import files_that_name, prepare_parts
 from runtime.batch_options import TablePlace
-from runtime.batches.open_batches import OpenBatches
+from runtime.dead_letters import Selection, find_letters
 from runtime.errors import ArchiveError
+from runtime.ledger.batch import OpenBatches
 from runtime.spark.scan import Task
 from runtime.spark.truncation import TruncationJob
-from runtime.spark.workers.connection import Connection
+from runtime.spark.worker.connection import Connection
 from tests.support.clocks import FrozenClock
 from tests.unit.runtime.diary import misbehave
 from tests.unit.runtime.worker import DAY, NOW, ToldClock, Worker

@@ -2,8 +2,7 @@
 
 import pytest
 
-from runtime.spark.sessions.kinds import is_local
-from runtime.spark.sessions.session import DEFAULT_MASTER, with_retries
+from runtime.spark.session import DEFAULT_MASTER, is_local, with_retries
 
 
 @pytest.mark.parametrize(

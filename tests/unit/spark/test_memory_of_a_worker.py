@@ -12,16 +12,15 @@ import pytest
 
 from benchmarks.games import by_game, routed_batches
 from eventstore import InterceptedTable, Table
-from runtime.batches.context import BatchContext
+from runtime.ledger.batch import BatchContext
 from runtime.messages.envelope import Envelope
-from runtime.messages.outcome import Outcome, Output, Status
-from runtime.messages.outcomes import Outcomes
-from runtime.spark.verify_job import VerifyJob
-from runtime.spark.workers import buffer, deliveries
-from runtime.spark.workers import outcomes as writing
-from runtime.spark.workers.deliveries import DELIVERY_BYTES, groups, text_bytes
-from runtime.spark.workers.job import FoldJob
-from runtime.spark.workers.outcomes import OutcomeWriter
+from runtime.messages.outcome import Outcome, Outcomes, Output, Status
+from runtime.spark.verification import VerifyJob
+from runtime.spark.worker import connection as buffer
+from runtime.spark.worker import job as deliveries
+from runtime.spark.worker import outcomes as writing
+from runtime.spark.worker.job import DELIVERY_BYTES, FoldJob, groups, text_bytes
+from runtime.spark.worker.outcomes import OutcomeWriter
 from samples.shooting_range import app
 from tests.support.logs import message_id
 

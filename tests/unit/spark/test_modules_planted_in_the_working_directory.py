@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from runtime.spark.sessions.session import _settings
+from runtime.spark.session import _settings
 
 PLANTED = ("socketserver", "json", "queue", "pyarrow", "pandas", "runtime", "eventstore")
 _ENVIRONMENT = "spark.executorEnv."

@@ -7,8 +7,8 @@ import pytest
 
 from handlers.guard import guarded
 from runtime.algorithms.choice import AlgorithmName
-from runtime.batches.context import BatchContext
-from runtime.spark.workers.job import FoldJob
+from runtime.ledger.batch import BatchContext
+from runtime.spark.worker.job import FoldJob
 from tests.unit.runtime import diary
 from tests.unit.runtime.diary import DIARY, delivery, misbehave, write
 

@@ -14,11 +14,11 @@ import pytest
 from pyarrow import parquet
 
 from runtime import file_systems
-from runtime.batches.ledger import Ledger
 from runtime.errors import BatchFailedError, BatchRefusedError
 from runtime.file_systems import Folder
+from runtime.ledger.ledger import Ledger
 from runtime.spark import rounds
-from runtime.spark.workers.parts import PartJob, totals
+from runtime.spark.worker.outcomes import PartJob, totals
 from tests.support.outcome_rows import batch, outcome
 from tests.support.rounds import (
     COUNTS,

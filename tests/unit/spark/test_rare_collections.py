@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from runtime.spark.workers.garbage import rare_collections
+from runtime.spark.worker.job import rare_collections
 
 
 @pytest.fixture(autouse=True)

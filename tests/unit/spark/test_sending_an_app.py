@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from runtime.spark.shipping import ship
+from runtime.spark.preflight import ship
 
 
 class Session:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from runtime.spark.sessions.settings import AT_START, job_settings, keep_job_settings
+from runtime.spark.session import AT_START, job_settings, keep_job_settings
 
 ZONE = "spark.sql.session.timeZone"
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from benchmarks.games import by_game, routed_batches
 from eventstore import Operation, drive
-from runtime.algorithms.letters.reading import find_letters
-from runtime.algorithms.letters.selection import Selection
-from runtime.batches.context import BatchContext
-from runtime.spark.workers.connection import open_table
-from runtime.spark.workers.job import FoldJob
-from runtime.storage.listing import summaries
+from runtime.dead_letters import Selection, find_letters
+from runtime.ledger.batch import BatchContext
+from runtime.spark.worker.connection import open_table
+from runtime.spark.worker.job import FoldJob
+from runtime.versions.stream import summaries
 from samples.shooting_range import app
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from runtime.batch_options import TablePlace
 from runtime.errors import BatchRefusedError, UsageError
-from runtime.spark.streaming.checkpoint import Owner
+from runtime.spark.streaming.admission import Owner
 from runtime.spark.streaming.query import Stream
 from samples.shooting_range import app
 from tests.support.checkpoints import WrittenCheckpoint

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from eventstore import InterceptedTable, StoreUnavailableError, connect, drive
-from runtime.spark.workers.concurrency import FEWEST, ConcurrencyLimit
-from runtime.spark.workers.event_loop import EventLoop
+from runtime.spark.worker.connection import FEWEST, ConcurrencyLimit, EventLoop
 
 MOST = 64
 

@@ -9,13 +9,12 @@ import pytest
 
 from eventstore import drive
 from runtime.batch_options import TablePlace
-from runtime.cleanup.lease import LENGTH, Leases
 from runtime.clock import system_clock
 from runtime.errors import LeaseHeldError, LeaseLostError
-from runtime.leases import Lease
-from runtime.spark import holding as module
-from runtime.spark.holding import holding
-from runtime.spark.workers.connection import Connection
+from runtime.leases import LENGTH, Lease, Leases
+from runtime.spark import truncation as module
+from runtime.spark.truncation import holding
+from runtime.spark.worker.connection import Connection
 
 
 @pytest.fixture

@@ -9,15 +9,12 @@ from eventstore import drive
 from handlers import App
 from runtime import Processor
 from runtime.algorithms.choice import published_by_nobody
-from runtime.algorithms.letters.lines import Edits, Wanted
-from runtime.algorithms.letters.of_table import TableLetters
-from runtime.algorithms.letters.selection import Selection
-from runtime.batches.context import BatchContext
+from runtime.dead_letters import Edits, Selection, TableLetters, Wanted
 from runtime.errors import UsageError
-from runtime.messages.envelope import Envelope
-from runtime.messages.letters import unpack_envelope
+from runtime.ledger.batch import BatchContext
+from runtime.messages.envelope import Envelope, unpack_envelope
 from runtime.messages.parsing import unroutable
-from runtime.spark.redriven import RedrivenLetters
+from runtime.spark.batch import RedrivenLetters
 from tests.unit.runtime.letters.post import DAMAGED, Boxes, PostOffice, app, parcel
 from tests.unit.runtime.patience import PATIENCE
 from tests.unit.runtime.worker import ToldClock

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eventstore import Operation, drive
-from runtime.pace import Pace, PacedTable
+from runtime.retries import Pace, PacedTable
 from tests.unit.runtime.tables import memory_table
 
 

@@ -9,19 +9,20 @@ from typing import Any
 import pytest
 
 from eventstore import InterceptedTable, KeyRange, Operation, Table, drive
-from runtime.algorithms.state_based.truncation_rules import PolicyRules, TruncationRules
+from runtime import leases as lease_module
+from runtime.algorithms.state_based.truncation import PolicyRules, TruncationRules
 from runtime.batch_options import TablePlace
-from runtime.batches.open_batches import OpenBatches
-from runtime.cleanup import lease as lease_module
-from runtime.cleanup.lease import Leases
-from runtime.cleanup.policies import Policies, Scope
 from runtime.errors import LeaseLostError
+from runtime.leases import Leases
+from runtime.ledger.batch import OpenBatches
+from runtime.maintenance.policies import Policies, Scope
 from runtime.spark import truncation
 from runtime.spark.scan import Task
 from runtime.spark.truncation import Kind, TruncationJob
-from runtime.spark.workers.connection import Connection
-from runtime.storage import limits, listing
-from runtime.storage.listing import summaries
+from runtime.spark.worker.connection import Connection
+from runtime.versions import limits
+from runtime.versions import stream as listing
+from runtime.versions.stream import summaries
 from tests.support.clocks import FrozenClock
 from tests.unit.runtime.diary import ponder
 from tests.unit.runtime.patience import PATIENCE

@@ -8,8 +8,8 @@ import pickle
 import subprocess
 import sys
 
-from runtime.batches.context import BatchContext
-from runtime.spark.workers.job import FoldJob
+from runtime.ledger.batch import BatchContext
+from runtime.spark.worker.job import FoldJob
 from samples.shooting_range import app
 
 NOT_NEEDED = {"aiohttp", "asyncio", "azure", "hypothesis", "rich", "tenacity", "typer"}
@@ -41,5 +41,5 @@ def test_on_a_file_it_imports_neither_an_event_loop_nor_what_other_commands_and_
 def test_it_imports_nothing_of_what_the_driver_does(tmp_path):
     found = imported(f"sqlite:///{tmp_path}/store.db")
 
-    assert "runtime.spark.workers.job" in found
+    assert "runtime.spark.worker.job" in found
     assert found & {f"runtime.spark.{name}" for name in OF_THE_DRIVER} == set()

@@ -3,7 +3,7 @@
 import pytest
 
 from runtime.errors import BatchRefusedError, UsageError
-from runtime.spark.streaming.checkpoint import Owner
+from runtime.spark.streaming.admission import Owner
 from tests.support.checkpoints import WrittenCheckpoint
 
 

@@ -6,11 +6,11 @@ import pytest
 
 from eventstore import drive
 from runtime.batch_options import BatchOptions, TablePlace
-from runtime.batches.record import BatchStatus
 from runtime.errors import BatchRefusedError
+from runtime.ledger.ledger import BatchStatus
 from runtime.spark.rounds import Rounds
 from runtime.spark.streaming.admission import Admission
-from runtime.spark.workers.connection import Connection
+from runtime.spark.worker.connection import Connection
 from samples.shooting_range import app
 from tests.support.checkpoints import WrittenCheckpoint
 from tests.support.clocks import FrozenClock

@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 from handlers.lint import SourceError, Target, check
-from handlers.lint.interpreter.interpreter import Interpreter
-from handlers.lint.source.bindings import FunctionNode
-from handlers.lint.source.modules import Modules
+from handlers.lint.interpreter import Interpreter
+from handlers.lint.source import FunctionNode, Modules
 from handlers.lint.values import Arguments, Function, FunctionDefinition, Object
 from tests.unit.handlers.lint.conftest import codes
 

@@ -10,12 +10,10 @@ from eventstore import drive
 from runtime import Envelope, Outcome, Output
 from runtime.algorithms.choice import Dependencies, make_outboxes
 from runtime.algorithms.outbox.algorithm import OutboxAlgorithm
-from runtime.batches.context import BatchContext
-from runtime.batches.open_batches import OpenBatches
-from runtime.messages.deliveries import Delivery
-from runtime.messages.message_ids import IdKey, id_key
+from runtime.ledger.batch import BatchContext, OpenBatches
+from runtime.messages.envelope import IdKey, id_key
 from runtime.messages.outcome import Status
-from runtime.messages.parsing import prepare, read_body
+from runtime.messages.parsing import Delivery, prepare, read_body
 from tests.unit.runtime.algorithms.world import Step, World
 from tests.unit.runtime.patience import PATIENCE
 

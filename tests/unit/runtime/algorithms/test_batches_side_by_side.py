@@ -4,7 +4,7 @@ import pytest
 
 from eventstore import drive
 from runtime import Outcome, Output
-from runtime.batches.open_batches import OpenBatches
+from runtime.ledger.batch import OpenBatches
 from tests.unit.runtime.algorithms.batches import Batch
 from tests.unit.runtime.algorithms.world import WITH_OUTBOX, At, CrashError, World, crash
 from tests.unit.runtime.games import GAME, fire, start

@@ -6,15 +6,14 @@ import pytest
 
 from eventstore import KeyRange, Operation, Table, drive
 from eventstore.limits import row_bytes
-from eventstore.listing import split_keys
 from eventstore.port import Int64, Row
+from eventstore.stream import split_keys
 from runtime import Envelope, Processor
-from runtime.algorithms.counts import TableCount, count_objects, count_rows, object_keys
-from runtime.algorithms.state_based.truncation import truncate_stream
-from runtime.algorithms.state_based.truncation_rules import TruncationRules
-from runtime.batches.ledger import Ledger
-from runtime.batches.open_batches import OpenBatches
-from runtime.storage import limits
+from runtime.algorithms.state_based.truncation import TruncationRules, truncate_stream
+from runtime.ledger.batch import OpenBatches
+from runtime.ledger.ledger import Ledger
+from runtime.maintenance.statistics import TableCount, count_objects, count_rows, object_keys
+from runtime.versions import limits
 from samples.shooting_range import app
 from tests.support.logs import fire, start
 from tests.unit.runtime.diary import write

@@ -5,7 +5,7 @@ import pytest
 from eventstore import drive
 from runtime import StoredDataError, UsageError
 from runtime.algorithms.outbox.entity import MAX_OUTBOX_BYTES
-from runtime.storage.limits import MAX_STATE_BYTES
+from runtime.versions.limits import MAX_STATE_BYTES
 from tests.unit.runtime import diary
 from tests.unit.runtime.algorithms.world import ALGORITHMS, WITH_OUTBOX, CrashError, World, crash
 from tests.unit.runtime.diary import DIARY, misbehave, write

@@ -6,11 +6,16 @@ import pytest
 
 from eventstore import Operation, drive
 from eventstore.limits import prepare
-from runtime.algorithms.outbox.entity import MAX_OUTBOX_BYTES, Entity, read_entity
-from runtime.algorithms.outbox.entry import Entry, outputs_of, pack_entries
-from runtime.algorithms.outbox.entry_tokens import EntryTokens
-from runtime.algorithms.outbox.tokens import Token
-from runtime.storage.limits import MAX_STATE_BYTES
+from runtime.algorithms.outbox.entity import (
+    MAX_OUTBOX_BYTES,
+    Entity,
+    Entry,
+    outputs_of,
+    pack_entries,
+    read_entity,
+)
+from runtime.algorithms.outbox.stores import EntryTokens, Token
+from runtime.versions.limits import MAX_STATE_BYTES
 from tests.unit.runtime.tables import memory_table
 from tests.unit.runtime.worker import NOW
 

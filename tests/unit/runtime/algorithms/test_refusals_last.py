@@ -14,8 +14,8 @@ from eventstore import InterceptedTable, Table, drive
 from handlers import App, Context, Handler, Message, State, handles
 from runtime import Envelope
 from runtime.algorithms.choice import AlgorithmName, Dependencies, make_batch_algorithms
-from runtime.algorithms.outbox.tokens import TokenStore, issue
-from runtime.batches.context import BatchContext
+from runtime.algorithms.outbox.stores import TokenStore, issue
+from runtime.ledger.batch import BatchContext
 from runtime.messages.outcome import Outcome
 from runtime.messages.parsing import prepare
 from tests.unit.runtime.algorithms.world import ALGORITHMS, At, CrashError, World, crash, lose_answer

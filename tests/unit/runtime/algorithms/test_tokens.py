@@ -6,7 +6,7 @@ import pytest
 
 from eventstore import ConcurrencyConflictError, drive
 from handlers import App, Context, Handler, Message, State, handles
-from runtime.algorithms.outbox.tokens import Token, TokenStore, first_name, issue
+from runtime.algorithms.outbox.stores import Token, TokenStore, first_name, issue
 from runtime.processor import Processor
 from tests.unit.runtime.algorithms.game import SHOT, assert_one_hit, begun, calls, shoot
 from tests.unit.runtime.algorithms.world import At, CrashError, World, crash
@@ -196,9 +196,8 @@ def test_what_a_message_from_outside_names_as_its_token_is_replaced(store):
 
 def test_the_ids_of_attempts_come_from_where_they_are_said_to_come_from():
     from runtime.algorithms.outbox.algorithm import OutboxOneByOne
-    from runtime.algorithms.outbox.token_based import TokenBased
-    from runtime.messages.deliveries import Prepared
-    from runtime.messages.parsing import prepare
+    from runtime.algorithms.outbox.variants import TokenBased
+    from runtime.messages.parsing import Prepared, prepare
     from samples.shooting_range import app
     from tests.unit.runtime.games import GAME, fire
 

@@ -11,9 +11,8 @@ from eventstore import InterceptedTable, StoreUnavailableError, Table, drive
 from handlers import App
 from runtime import Envelope, Outcome, Output, Processor, Publish, TableSettings
 from runtime.algorithms.choice import AlgorithmName
-from runtime.algorithms.outbox.entities import ENTITY
-from runtime.algorithms.outbox.entity import Entity, read_entity
-from runtime.storage.head import read_head
+from runtime.algorithms.outbox.entity import ENTITY, Entity, read_entity
+from runtime.versions.tail import read_head
 from samples.shooting_range import app as shooting_range
 from tests.unit.runtime.patience import PATIENCE
 from tests.unit.runtime.tables import memory_table, rows

@@ -7,10 +7,15 @@ from pathlib import Path
 from uuid import UUID
 
 from eventstore import Int64, Operation, Row, Table, Value
-from runtime.archives.digest import packed_row
-from runtime.archives.exporting import all_pages, check_files, export_table
-from runtime.archives.importing import import_table
-from runtime.archives.manifest import Manifest, read_manifest
+from runtime.archives.tables import (
+    Manifest,
+    all_pages,
+    check_files,
+    export_table,
+    import_table,
+    packed_row,
+    read_manifest,
+)
 
 EVERY_TYPE: dict[str, Value] = {
     "Text": "Grüße\0'\"\u2028",

@@ -10,20 +10,15 @@ import pyarrow as pa
 import pytest
 
 from eventstore import Row, Table, drive
-from runtime.algorithms.state_based.truncation import take_versions, truncate_stream
-from runtime.algorithms.state_based.truncation_rules import TruncationRules
+from runtime.algorithms.state_based.truncation import TruncationRules, take_versions, truncate_stream
 from runtime.algorithms.state_based.verification import Verdict, Verifier
-from runtime.archives import importing
+from runtime.archives import tables as importing
 from runtime.archives import versions as archive
-from runtime.archives.exporting import export_table
-from runtime.archives.files import ParquetFile, read_batches
-from runtime.archives.importing import import_table
-from runtime.archives.rows import SCHEMA, RowBuffer
+from runtime.archives.tables import SCHEMA, ParquetFile, RowBuffer, export_table, import_table, read_batches
 from runtime.archives.versions import ExportedVersions, VersionPart
-from runtime.batches.open_batches import OpenBatches
-from runtime.cleanup.business_object import Tables
-from runtime.cleanup.forget import forget
-from runtime.messages.message_ids import id_key
+from runtime.ledger.batch import OpenBatches
+from runtime.maintenance.forget import Tables, forget
+from runtime.messages.envelope import id_key
 from runtime.messages.parsing import prepare
 from tests.unit.runtime.archives.tables import fill, ignore
 from tests.unit.runtime.diary import app, write
@@ -169,7 +164,7 @@ def test_reading_a_file_holds_no_more_than_a_row_group(tmp_path: Path):
 
 
 def test_an_import_holds_no_more_rows_than_were_read_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("runtime.archives.files._BATCH_ROWS", 20)
+    monkeypatch.setattr("runtime.archives.tables._BATCH_ROWS", 20)
     source, target = memory_table(), memory_table()
     drive(fill(source))
     manifest = drive(export_table(source, "games", tmp_path / "export", ignore))

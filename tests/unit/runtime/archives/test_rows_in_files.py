@@ -10,9 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eventstore import Int64, Row
-from runtime.archives.digest import SetDigest, packed_row
-from runtime.archives.files import ParquetFile
-from runtime.archives.rows import SCHEMA, RowBuffer, read_rows
+from runtime.archives.tables import SCHEMA, ParquetFile, RowBuffer, SetDigest, packed_row, read_rows
 from runtime.errors import ArchiveError
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]))

@@ -8,15 +8,13 @@ from functools import partial
 import pytest
 
 from eventstore import InterceptedTable, StoreUnavailableError, Table, drive
-from runtime.algorithms.state_based.truncation import take_versions, truncate_stream
-from runtime.algorithms.state_based.truncation_rules import TruncationRules
+from runtime.algorithms.state_based.truncation import TruncationRules, take_versions, truncate_stream
 from runtime.archives import versions as archive
 from runtime.archives.versions import ExportedVersions, VersionPart, prepare_parts
-from runtime.batches.context import BatchContext
-from runtime.batches.open_batches import OpenBatches
 from runtime.errors import ArchiveError, UsageError
-from runtime.storage import limits
-from runtime.storage.version import Version
+from runtime.ledger.batch import BatchContext, OpenBatches
+from runtime.versions import limits
+from runtime.versions.run import Version
 from tests.unit.runtime.diary import DIARY, ponder, write
 from tests.unit.runtime.patience import PATIENCE
 from tests.unit.runtime.tables import copy_of, memory_table

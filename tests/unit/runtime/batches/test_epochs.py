@@ -8,11 +8,8 @@ import pytest
 
 from eventstore import InterceptedTable, StoreUnavailableError, Table, drive
 from runtime import Envelope, Output, Processor, TableSettings, UsageError
-from runtime.algorithms.state_based.truncation import Truncated, truncate_stream
-from runtime.algorithms.state_based.truncation_rules import HeldBy, TruncationRules
-from runtime.batches.epochs import INPUT
-from runtime.batches.ledger import Ledger
-from runtime.batches.record import BatchStatus
+from runtime.algorithms.state_based.truncation import HeldBy, Truncated, TruncationRules, truncate_stream
+from runtime.ledger.ledger import INPUT, BatchStatus, Ledger
 from tests.unit.runtime import diary
 from tests.unit.runtime.diary import write
 from tests.unit.runtime.patience import PATIENCE

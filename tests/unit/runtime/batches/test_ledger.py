@@ -5,11 +5,9 @@ from datetime import UTC, datetime
 import pytest
 
 from eventstore import InterceptedTable, StoreUnavailableError, Table, drive
-from runtime.batches.ledger import Ledger
-from runtime.batches.numbering import PARTITION
-from runtime.batches.open_batches import OpenBatches
-from runtime.batches.record import STATE_BASED, BatchRecord, BatchStatus
 from runtime.errors import BatchRefusedError, RetriesExhaustedError
+from runtime.ledger.batch import OpenBatches
+from runtime.ledger.ledger import PARTITION, STATE_BASED, BatchRecord, BatchStatus, Ledger
 from tests.unit.runtime.diary import write
 from tests.unit.runtime.patience import PATIENCE
 from tests.unit.runtime.tables import contents, memory_table, rows

@@ -7,14 +7,10 @@ import pytest
 from eventstore import InterceptedTable, Operation, Page, Row, Table, drive
 from runtime.algorithms.choice import Dependencies, make_outboxes
 from runtime.algorithms.outbox.algorithm import OutboxAlgorithm
-from runtime.algorithms.state_based.truncation import truncate_stream
-from runtime.algorithms.state_based.truncation_rules import TruncationRules
-from runtime.batches.context import BatchContext
-from runtime.batches.ledger import Ledger
-from runtime.batches.numbering import PARTITION, ended
-from runtime.batches.open_batches import OpenBatches
-from runtime.batches.record import BatchRecord, BatchStatus, record_properties
+from runtime.algorithms.state_based.truncation import TruncationRules, truncate_stream
 from runtime.errors import ReplayFailedError, RetriesExhaustedError
+from runtime.ledger.batch import BatchContext, OpenBatches
+from runtime.ledger.ledger import PARTITION, BatchRecord, BatchStatus, Ledger, ended, record_properties
 from runtime.messages.parsing import prepare
 from tests.unit.runtime.diary import DIARY, SKY, app, misbehave, write
 from tests.unit.runtime.patience import PATIENCE

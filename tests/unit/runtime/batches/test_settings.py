@@ -10,10 +10,10 @@ from handlers import App
 from handlers.guard import guarded
 from runtime import Processor, TableSettings, UsageError
 from runtime.algorithms.choice import AlgorithmName
-from runtime.batches.ledger import Ledger
-from runtime.batches.settings import KEY_BYTES, LEDGER, OF_TABLE, Claim, Owner
 from runtime.errors import StoredDataError
-from runtime.storage.damage import placed
+from runtime.ledger.ledger import Ledger
+from runtime.ledger.settings import KEY_BYTES, LEDGER, OF_TABLE, Claim, Owner
+from runtime.versions.properties import placed
 from tests.unit.runtime import diary
 from tests.unit.runtime.diary import Diary, write
 from tests.unit.runtime.patience import PATIENCE

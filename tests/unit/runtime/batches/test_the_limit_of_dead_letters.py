@@ -3,7 +3,7 @@
 import pytest
 
 from runtime import UsageError
-from runtime.batches.dead_letter_limit import DeadLetterLimit
+from runtime.ledger.batch import DeadLetterLimit
 
 COUNTS = {"processed": 180, "duplicate": 15, "too_late": 3, "dead_letter": 2, "outputs": 1000}
 

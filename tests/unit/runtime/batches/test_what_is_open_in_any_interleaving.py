@@ -11,12 +11,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from eventstore import InterceptedTable, Table, drive
-from runtime.batches.context import BatchContext
-from runtime.batches.ledger import Ledger
-from runtime.batches.numbering import PARTITION
-from runtime.batches.open_batches import BatchKey, OpenBatches
-from runtime.batches.record import BatchStatus
 from runtime.errors import BatchRefusedError
+from runtime.ledger.batch import BatchContext, BatchKey, OpenBatches
+from runtime.ledger.ledger import PARTITION, BatchStatus, Ledger
 from tests.unit.runtime.patience import PATIENCE
 from tests.unit.runtime.tables import memory_table, rows
 from tests.unit.runtime.worker import ToldClock

@@ -7,17 +7,13 @@ from collections.abc import Iterator
 import pytest
 
 from eventstore import InterceptedTable, StoreUnavailableError, Table, drive
-from runtime.algorithms.state_based.truncation import truncate_stream
-from runtime.algorithms.state_based.truncation_rules import PolicyRules, TruncationRules
-from runtime.batches.context import BatchContext
-from runtime.batches.open_batches import OpenBatches
-from runtime.cleanup.business_object import Tables
-from runtime.cleanup.forget import forget
-from runtime.cleanup.policies import Policies, Scope
-from runtime.cleanup.traces import look
+from runtime.algorithms.state_based.truncation import PolicyRules, TruncationRules, truncate_stream
 from runtime.clock import to_datetime
 from runtime.errors import UsageError
-from runtime.storage import limits
+from runtime.ledger.batch import BatchContext, OpenBatches
+from runtime.maintenance.forget import Tables, forget, look
+from runtime.maintenance.policies import Policies, Scope
+from runtime.versions import limits
 from tests.unit.runtime.diary import DIARY, delivery, misbehave, ponder, write
 from tests.unit.runtime.patience import PATIENCE
 from tests.unit.runtime.tables import copy_of, memory_table, rows

@@ -11,11 +11,9 @@ import pytest
 
 from eventstore import InterceptedTable, drive
 from runtime import Envelope
-from runtime.algorithms.outbox.tokens import TokenStore, issue
-from runtime.cleanup.business_object import Tables
-from runtime.cleanup.forget import forget
-from runtime.cleanup.traces import Trace, look
+from runtime.algorithms.outbox.stores import TokenStore, issue
 from runtime.clock import to_datetime
+from runtime.maintenance.forget import Tables, Trace, forget, look
 from tests.unit.runtime.algorithms.batches import Batch
 from tests.unit.runtime.algorithms.game import new_world
 from tests.unit.runtime.algorithms.world import WITH_OUTBOX, At, CrashError, World

@@ -17,18 +17,15 @@ import pytest
 from eventstore import InterceptedTable, Table, drive
 from runtime import Envelope, Outcome, Processor
 from runtime.algorithms.choice import AlgorithmName, Dependencies, make_batch_algorithms
-from runtime.algorithms.state_based.truncation import truncate_stream
-from runtime.algorithms.state_based.truncation_rules import PolicyRules, TruncationRules
-from runtime.batches.context import BatchContext
-from runtime.batches.open_batches import OpenBatches
-from runtime.cleanup.business_object import Tables
-from runtime.cleanup.forget import forget
-from runtime.cleanup.policies import Policies, Scope
+from runtime.algorithms.state_based.truncation import PolicyRules, TruncationRules, truncate_stream
+from runtime.ledger.batch import BatchContext, OpenBatches
+from runtime.maintenance.forget import Tables, forget
+from runtime.maintenance.policies import Policies, Scope
 from runtime.messages.outcome import Output
 from runtime.messages.parsing import prepare
 from runtime.publishing.publisher import Record, Result
 from runtime.publishing.records import PARTITION, Publications, recording
-from runtime.storage import limits
+from runtime.versions import limits
 from tests.unit.runtime.algorithms.world import ALGORITHMS, CrashError
 from tests.unit.runtime.letters.post import DAMAGED, PostOffice, app, parcel
 from tests.unit.runtime.patience import PATIENCE

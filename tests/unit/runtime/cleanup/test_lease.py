@@ -9,9 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eventstore import InterceptedTable, StoreUnavailableError, drive
-from runtime.cleanup.lease import LENGTH, SECOND, Leases
 from runtime.errors import LeaseHeldError, LeaseLostError
-from runtime.leases import Lease
+from runtime.leases import LENGTH, SECOND, Lease, Leases
 from tests.unit.runtime.tables import memory_table, rows
 from tests.unit.runtime.worker import ToldClock
 

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eventstore import InterceptedTable, drive
-from runtime.algorithms.state_based.truncation_rules import PolicyRules
-from runtime.cleanup.policies import PARTITION, Decision, Policies, PolicyReader, Scope
+from runtime.algorithms.state_based.truncation import PolicyRules
 from runtime.errors import UsageError
+from runtime.maintenance.policies import PARTITION, Decision, Policies, PolicyReader, Scope
 from tests.unit.runtime.patience import PATIENCE
 from tests.unit.runtime.tables import memory_table, rows
 from tests.unit.runtime.worker import DAY, NOW, ToldClock

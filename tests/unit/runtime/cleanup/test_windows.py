@@ -6,13 +6,12 @@ from typing import Any
 import pytest
 
 from eventstore import InterceptedTable, KeyRange, Table, drive
-from eventstore.listing import split_streams
-from runtime.algorithms.state_based.truncation import truncate_stream
-from runtime.algorithms.state_based.truncation_rules import TruncationRules
-from runtime.batches.open_batches import OpenBatches
-from runtime.cleanup.window import HOUR, Window, Windows, window_of, windows
-from runtime.storage import limits
-from runtime.storage.head import Head
+from eventstore.stream import split_streams
+from runtime.algorithms.state_based.truncation import TruncationRules, truncate_stream
+from runtime.ledger.batch import OpenBatches
+from runtime.maintenance.statistics import HOUR, Window, Windows, window_of, windows
+from runtime.versions import limits
+from runtime.versions.tail import Head
 from tests.unit.runtime.diary import write
 from tests.unit.runtime.patience import PATIENCE
 from tests.unit.runtime.tables import memory_table

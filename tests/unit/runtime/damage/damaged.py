@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 
 from eventstore import Int64, Operation, Table, drive
 from runtime import Processor
-from runtime.algorithms.state_based.truncation_rules import PolicyRules
-from runtime.batches.context import BatchContext
-from runtime.batches.ledger import Ledger
-from runtime.cleanup.lease import Leases
-from runtime.cleanup.policies import Policies, Scope
+from runtime.algorithms.state_based.truncation import PolicyRules
+from runtime.leases import Leases
+from runtime.ledger.batch import BatchContext
+from runtime.ledger.ledger import Ledger
+from runtime.maintenance.policies import Policies, Scope
 from runtime.messages.outcome import Output
-from runtime.storage import limits
+from runtime.versions import limits
 from tests.unit.runtime import diary
 from tests.unit.runtime.diary import misbehave, write
 from tests.unit.runtime.patience import PATIENCE

@@ -9,25 +9,19 @@ from functools import cache
 
 from eventstore import Operation, Table, drive
 from runtime import Output, Processor
-from runtime.algorithms.letters.reading import find_letters
-from runtime.algorithms.letters.selection import Selection
-from runtime.algorithms.outbox.deduplication_store import DeduplicationStore
-from runtime.algorithms.outbox.tokens import Token, TokenStore, first_name
-from runtime.algorithms.state_based.truncation_rules import PolicyRules
-from runtime.batches.ledger import Ledger
-from runtime.batches.open_batches import BatchKey
-from runtime.batches.settings import Claim, Owner, TableSettings
-from runtime.cleanup.business_object import Tables
-from runtime.cleanup.forget import forget
-from runtime.cleanup.lease import Leases
-from runtime.cleanup.policies import Policies, PolicyReader, Scope
-from runtime.cleanup.traces import look
-from runtime.documents.registrations import Registration, register, registrations_of
-from runtime.publishing.claims import Claims
-from runtime.publishing.erasing import letters_of, prune_publications
+from runtime.algorithms.outbox.stores import DeduplicationStore, Token, TokenStore, first_name
+from runtime.algorithms.state_based.truncation import PolicyRules
+from runtime.dead_letters import Selection, find_letters
+from runtime.documents.protocol import Registration, register, registrations_of
+from runtime.leases import Leases
+from runtime.ledger.batch import BatchKey
+from runtime.ledger.ledger import Ledger
+from runtime.ledger.settings import Claim, Owner, TableSettings
+from runtime.maintenance.forget import Tables, forget, look
+from runtime.maintenance.policies import Policies, PolicyReader, Scope
 from runtime.publishing.keys import DeliveryKey, Key, KeyState, TableKeys
 from runtime.publishing.publisher import Record, Result
-from runtime.publishing.records import Publications
+from runtime.publishing.records import Claims, Publications, letters_of, prune_publications
 from tests.unit.runtime import diary
 from tests.unit.runtime.damage.damaged import Rows
 from tests.unit.runtime.diary import misbehave, write

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from eventstore import Int64, Table, drive
 from handlers import CodecError
 from runtime import StoredDataError
-from runtime.cleanup.checking import check_table
 from runtime.errors import BatchRefusedError, LeaseHeldError, RetriesExhaustedError, UsageError
+from runtime.maintenance.check import check_table
 from tests.unit.runtime.damage.damaged import Rows, table_of
 from tests.unit.runtime.damage.kept import READERS, kept
 from tests.unit.runtime.damage.test_damage_is_told_mended_or_harmless import SLOW

@@ -12,11 +12,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from eventstore import Int64, Operation, drive
-from runtime.algorithms.outbox.tokens import FIRST, Token, TokenStore, first_name
-from runtime.batches.context import BatchContext
-from runtime.cleanup.checking import Checked, check_table
+from runtime.algorithms.outbox.stores import FIRST_IN_CHAIN as FIRST
+from runtime.algorithms.outbox.stores import Token, TokenStore, first_name
 from runtime.errors import StoredDataError
-from runtime.storage.id_index import PREFIX
+from runtime.ledger.batch import BatchContext
+from runtime.maintenance.check import Checked, check_table
+from runtime.versions.index import PREFIX
 from tests.unit.runtime.damage.damaged import (
     STREAM,
     WITH_RUNS,

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from eventstore import drive
 from handlers import CodecError
 from runtime import StoredDataError
-from runtime.cleanup.checking import check_table
+from runtime.maintenance.check import check_table
 from tests.unit.runtime.damage.damaged import table_of
 from tests.unit.runtime.damage.worlds import (
     WORLDS,

@@ -16,23 +16,18 @@ from hypothesis import strategies as st
 from eventstore import Table, drive
 from handlers import CodecError
 from runtime import Processor, StoredDataError
-from runtime.algorithms.counts import count_objects, count_rows
-from runtime.algorithms.letters.discarding import discard
-from runtime.algorithms.letters.reading import find_letters
-from runtime.algorithms.letters.selection import Selection
-from runtime.algorithms.state_based.truncation import take_versions, truncate_stream
-from runtime.algorithms.state_based.truncation_rules import TruncationRules
+from runtime.algorithms.state_based.truncation import TruncationRules, take_versions, truncate_stream
 from runtime.algorithms.state_based.verification import Verifier
-from runtime.batches.ledger import Ledger
-from runtime.batches.open_batches import OpenBatches
-from runtime.cleanup.business_object import Tables
-from runtime.cleanup.lease import Leases
-from runtime.cleanup.policies import Policies, PolicyReader
-from runtime.cleanup.traces import look
-from runtime.cleanup.window import window_of, windows
+from runtime.dead_letters import Selection, discard, find_letters
 from runtime.errors import BatchRefusedError, LeaseHeldError, ReplayFailedError, UsageError
+from runtime.leases import Leases
+from runtime.ledger.batch import OpenBatches
+from runtime.ledger.ledger import Ledger
+from runtime.maintenance.forget import Tables, look
+from runtime.maintenance.policies import Policies, PolicyReader
+from runtime.maintenance.statistics import count_objects, count_rows, window_of, windows
 from runtime.messages.parsing import prepare
-from runtime.storage.listing import summaries, versions
+from runtime.versions.stream import summaries, versions
 from tests.unit.runtime import diary
 from tests.unit.runtime.damage.damaged import (
     BATCH,

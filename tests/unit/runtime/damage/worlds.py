@@ -9,11 +9,9 @@ from typing import Any
 from hypothesis import strategies as st
 
 from eventstore import Int64, Table, drive
-from eventstore.partition import HEADER
-from runtime.algorithms.state_based.truncation import truncate_stream
-from runtime.algorithms.state_based.truncation_rules import TruncationRules
-from runtime.batches.context import BatchContext
-from runtime.batches.open_batches import OpenBatches
+from eventstore.header import HEADER
+from runtime.algorithms.state_based.truncation import TruncationRules, truncate_stream
+from runtime.ledger.batch import BatchContext, OpenBatches
 from runtime.messages.envelope import Envelope
 from tests.unit.runtime.damage.damaged import Rows, small_segments, table_of
 from tests.unit.runtime.diary import misbehave, ponder, write

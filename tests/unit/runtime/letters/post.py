@@ -11,16 +11,12 @@ from eventstore import Table, drive
 from handlers import App, Context, Handler, Message, State, handles
 from runtime import Envelope, Outcome
 from runtime.algorithms.choice import AlgorithmName, Dependencies, make_batch_algorithms
-from runtime.algorithms.letters.discarding import discard
-from runtime.algorithms.letters.reading import find_letters
-from runtime.algorithms.letters.selection import FoundLetter, Selection
-from runtime.algorithms.outbox.entities import ENTITY
-from runtime.algorithms.outbox.entity import read_entity
-from runtime.batches.context import BatchContext
-from runtime.messages.deliveries import Deliveries
-from runtime.messages.message_ids import canonical
-from runtime.messages.parsing import prepare
-from runtime.storage.head import read_head
+from runtime.algorithms.outbox.entity import ENTITY, read_entity
+from runtime.dead_letters import FoundLetter, Selection, discard, find_letters
+from runtime.ledger.batch import BatchContext
+from runtime.messages.envelope import canonical
+from runtime.messages.parsing import Deliveries, prepare
+from runtime.versions.tail import read_head
 from tests.unit.runtime.patience import PATIENCE
 from tests.unit.runtime.tables import memory_table
 from tests.unit.runtime.worker import NOW, ToldClock

@@ -3,9 +3,8 @@
 import pytest
 
 from eventstore import InterceptedTable, StoreUnavailableError, drive
-from runtime.algorithms.letters.discarding import discard
-from runtime.algorithms.letters.selection import Selection
-from runtime.storage.letters import PREFIX
+from runtime.dead_letters import Selection, discard
+from runtime.versions.dead_letters import PREFIX
 from tests.unit.runtime.algorithms.world import ALGORITHMS, At, CrashError, crash, lose_answer
 from tests.unit.runtime.letters.post import ALL, DAMAGED, PostOffice, parcel
 from tests.unit.runtime.patience import PATIENCE

@@ -20,16 +20,13 @@ from hypothesis import strategies as st
 from eventstore import Table, drive
 from runtime import Envelope
 from runtime.algorithms.choice import AlgorithmName
-from runtime.algorithms.letters.selection import Selection
-from runtime.algorithms.state_based.truncation import truncate_stream
-from runtime.algorithms.state_based.truncation_rules import TruncationRules
-from runtime.archives.exporting import export_table
-from runtime.archives.importing import import_table
-from runtime.batches.open_batches import OpenBatches
-from runtime.cleanup.business_object import Tables
-from runtime.cleanup.forget import forget
-from runtime.storage.head import Head
-from runtime.storage.stream import find_versions
+from runtime.algorithms.state_based.truncation import TruncationRules, truncate_stream
+from runtime.archives.tables import export_table, import_table
+from runtime.dead_letters import Selection
+from runtime.ledger.batch import OpenBatches
+from runtime.maintenance.forget import Tables, forget
+from runtime.versions.stream import find_versions
+from runtime.versions.tail import Head
 from tests.unit.runtime.algorithms.world import ALGORITHMS
 from tests.unit.runtime.letters.model import Disturbances, Model, attempts
 from tests.unit.runtime.letters.post import DAMAGED, PostOffice, parcel

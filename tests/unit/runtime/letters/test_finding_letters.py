@@ -3,8 +3,7 @@
 import pytest
 
 from eventstore import InterceptedTable, drive
-from runtime.algorithms.letters.reading import find_letters
-from runtime.algorithms.letters.selection import Selection
+from runtime.dead_letters import Selection, find_letters
 from runtime.errors import UsageError
 from runtime.messages.outcome import Reason
 from tests.unit.runtime.algorithms.world import ALGORITHMS

@@ -9,8 +9,8 @@ import pytest
 from eventstore import InterceptedTable, drive
 from runtime import Envelope, Outcome, Processor
 from runtime.algorithms.choice import AlgorithmName, published_by_nobody
-from runtime.algorithms.letters.selection import FoundLetter
-from runtime.messages.message_ids import canonical
+from runtime.dead_letters import FoundLetter
+from runtime.messages.envelope import canonical
 from tests.unit.runtime.algorithms.world import ALGORITHMS, At, CrashError, crash, lose_answer
 from tests.unit.runtime.letters.post import DAMAGED, PostOffice, app, parcel
 from tests.unit.runtime.worker import ends

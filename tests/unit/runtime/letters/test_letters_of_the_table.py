@@ -8,12 +8,19 @@ from eventstore import Table, drive
 from handlers import App
 from runtime import Envelope, Processor
 from runtime.algorithms.choice import published_by_nobody
-from runtime.algorithms.letters.of_table import PARTITION, TableLetters, letters_of_table, remove, row_key
-from runtime.algorithms.letters.selection import FoundLetter, Selection
-from runtime.batches.context import BatchContext
-from runtime.batches.ledger import Ledger
+from runtime.dead_letters import (
+    PARTITION,
+    FoundLetter,
+    Selection,
+    TableLetters,
+    letters_of_table,
+    remove,
+    row_key,
+)
+from runtime.ledger.batch import BatchContext
+from runtime.ledger.ledger import Ledger
 from runtime.messages.outcome import Outcome, Reason, dead_letter
-from runtime.storage import limits
+from runtime.versions import limits
 from tests.unit.runtime.letters.post import ALL, Boxes, PostOffice, parcel
 from tests.unit.runtime.patience import PATIENCE
 from tests.unit.runtime.tables import memory_table, rows

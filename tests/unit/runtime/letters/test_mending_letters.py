@@ -9,12 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from runtime import Envelope
-from runtime.algorithms.letters.lines import Edits, Wanted, to_line
-from runtime.algorithms.letters.selection import FoundLetter, Selection
+from runtime.dead_letters import Edits, FoundLetter, Selection, Wanted, to_line
 from runtime.errors import UsageError
-from runtime.messages.message_ids import id_key
+from runtime.messages.envelope import id_key
 from runtime.messages.outcome import Reason
-from runtime.storage.letters import Kind, Letter
+from runtime.versions.dead_letters import Kind, Letter
 
 SENT = Envelope("m-1", "Parcel", '{"box": "b"}', "b", 7, 1_767_225_600_000_001, {"trace": "t"})
 

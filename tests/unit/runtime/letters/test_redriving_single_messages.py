@@ -9,7 +9,7 @@ import pytest
 from eventstore import InterceptedTable, Table, drive
 from runtime import Outcome, Processor
 from runtime.algorithms.choice import AlgorithmName, published_by_nobody
-from runtime.batches.ledger import Ledger
+from runtime.ledger.ledger import Ledger
 from tests.unit.runtime.algorithms.world import ALGORITHMS, CrashError
 from tests.unit.runtime.letters.post import DAMAGED, PostOffice, app, parcel
 from tests.unit.runtime.patience import PATIENCE

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runtime.messages.fingerprint import SIZE, fingerprint
+from runtime.messages.digests import SIZE, fingerprint
 
 
 @pytest.mark.parametrize(

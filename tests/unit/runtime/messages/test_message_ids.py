@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runtime.messages.message_ids import canonical, id_key, id_text, join_ids, pack_ids, unpack_ids
+from runtime.messages.envelope import canonical, id_key, id_text, join_ids, pack_ids, unpack_ids
 
 CANONICAL = "7d444840-9dc0-11d1-b245-5ffdce74fad2"
 

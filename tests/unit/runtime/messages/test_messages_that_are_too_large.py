@@ -15,20 +15,15 @@ from hypothesis import strategies as st
 from eventstore import connect, drive
 from handlers import App, Context, Handler, Message, State, handles
 from runtime import Processor
-from runtime.algorithms.letters.reading import find_letters
-from runtime.algorithms.letters.selection import Selection
-from runtime.batches.context import BatchContext
+from runtime.dead_letters import Selection, find_letters
 from runtime.errors import UsageError
-from runtime.messages.deliveries import Prepared
-from runtime.messages.envelope import Envelope
-from runtime.messages.envelopes import Envelopes
-from runtime.messages.limits import MessageLimits
-from runtime.messages.outcome import Outcome, Reason, shortened
-from runtime.messages.outcomes import Outcomes
-from runtime.messages.parsing import prepare_all, unroutable
-from runtime.messages.too_large import Excess, find_excesses, is_note, is_too_deep
-from runtime.spark.workers.job import FoldJob
-from runtime.spark.workers.outcomes import OutcomeWriter
+from runtime.ledger.batch import BatchContext
+from runtime.messages.envelope import Envelope, Envelopes
+from runtime.messages.limits import Excess, MessageLimits, find_excesses, is_note, is_too_deep
+from runtime.messages.outcome import Outcome, Outcomes, Reason, shortened
+from runtime.messages.parsing import Prepared, prepare_all, unroutable
+from runtime.spark.worker.job import FoldJob
+from runtime.spark.worker.outcomes import OutcomeWriter
 from tests.support.routed import routed
 
 SMALL = MessageLimits(body=100, headers=50, outputs=3, output_bytes=200, error=300, depth=10)

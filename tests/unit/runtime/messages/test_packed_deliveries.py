@@ -10,8 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from runtime.clock import EARLIEST
-from runtime.messages.envelope import Envelope
-from runtime.messages.letters import pack_envelope, unpack_envelope
+from runtime.messages.envelope import Envelope, pack_envelope, unpack_envelope
 
 HALF = "\ud83d"
 """Half of a character: UTF-8 has no bytes for it."""

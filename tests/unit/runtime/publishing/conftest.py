@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from eventstore import connect
-from runtime.batches.record import BatchRecord
+from runtime.ledger.ledger import BatchRecord
 from runtime.publishing.publisher import Target, TargetOptions
 from runtime.publishing.runner import Published, PublishOptions, publish
 from runtime.publishing.targets.choice import open_target

@@ -8,9 +8,8 @@ import pytest
 
 from eventstore import connect, drive
 from runtime.errors import LeaseLostError
-from runtime.publishing.claims import Claims
 from runtime.publishing.publisher import Record, Result
-from runtime.publishing.records import Publications
+from runtime.publishing.records import Claims, Publications
 from tests.support.clocks import FrozenClock
 
 MINUTE = timedelta(minutes=1)

@@ -7,16 +7,11 @@ from datetime import timedelta
 import pytest
 
 from eventstore import Table, drive
-from runtime.batches.ledger import Ledger
-from runtime.batches.record import BatchRecord
-from runtime.cleanup.business_object import Tables
-from runtime.cleanup.forget import forget
-from runtime.cleanup.traces import look
 from runtime.clock import system_clock
-from runtime.publishing.claims import Claim, Claims
-from runtime.publishing.erasing import prune_publications
+from runtime.ledger.ledger import BatchRecord, Ledger
+from runtime.maintenance.forget import Tables, forget, look
 from runtime.publishing.publisher import Record, Result
-from runtime.publishing.records import PARTITION, Publication, Publications
+from runtime.publishing.records import PARTITION, Claim, Claims, Publication, Publications, prune_publications
 from tests.unit.runtime.diary import DIARY, write
 from tests.unit.runtime.patience import PATIENCE
 from tests.unit.runtime.tables import memory_table, rows

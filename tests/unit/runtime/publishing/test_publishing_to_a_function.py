@@ -13,8 +13,8 @@ from eventstore import connect
 from runtime.clock import system_clock
 from runtime.errors import PermanentError, TargetError, TransientError, UsageError
 from runtime.publishing import DeliverySettings, OutgoingMessage
-from runtime.publishing.key_stores import unended
 from runtime.publishing.keys import DeliveryKey, TableKeys
+from runtime.publishing.last_hop import unended
 from runtime.publishing.publisher import Promise
 from runtime.publishing.records import Publications
 from runtime.publishing.runner import PublishOptions
@@ -207,7 +207,7 @@ def test_a_record_that_was_not_noted_is_that_of_the_key(make, settings, monkeypa
         raise DiedError
 
     with monkeypatch.context() as patch:
-        patch.setattr("runtime.publishing.claims.Claim.note", die)
+        patch.setattr("runtime.publishing.records.Claim.note", die)
         with pytest.raises(DiedError):
             batch.publish(TO, send=mailbox.send, settings=settings)
 

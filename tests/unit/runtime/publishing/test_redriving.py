@@ -10,8 +10,7 @@ from eventstore import connect
 from runtime.errors import PermanentError, TargetError, TransientError, UsageError
 from runtime.publishing import DeliverySettings
 from runtime.publishing.publisher import TargetOptions
-from runtime.publishing.redriving import letters, redrive
-from runtime.publishing.runner import PublishOptions
+from runtime.publishing.runner import PublishOptions, letters, redrive
 from runtime.publishing.targets.choice import open_target
 from tests.support.done_batches import TABLE
 

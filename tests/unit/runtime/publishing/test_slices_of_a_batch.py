@@ -3,8 +3,7 @@
 import pytest
 
 from runtime.errors import BatchRefusedError, UsageError
-from runtime.publishing.outputs import BatchOutputs
-from runtime.publishing.slices import slice_of
+from runtime.publishing.outputs import BatchOutputs, slice_of
 from tests.support.done_batches import games, make_batch, outcome, output
 
 

@@ -14,10 +14,10 @@ from runtime.batch_options import TablePlace
 from runtime.clock import system_clock
 from runtime.errors import TransientError
 from runtime.publishing import DeliverySettings
+from runtime.publishing.outputs import slice_of
 from runtime.publishing.records import Publications
 from runtime.publishing.runner import PublishOptions, begin
-from runtime.publishing.slices import slice_of
-from runtime.spark.workers.publishing import RouteJob, SendJob
+from runtime.spark.publishing import RouteJob, SendJob
 from tests.support.done_batches import TABLE
 
 SLICES = 3

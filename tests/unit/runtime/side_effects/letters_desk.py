@@ -12,11 +12,10 @@ from pathlib import Path
 from eventstore import InterceptedTable, Table, drive
 from handlers import App, Context, DocumentReference, Handler, Message, State, handles
 from runtime import Envelope, Outcome, Output, Processor
-from runtime.algorithms.state_based.truncation_rules import DAY
+from runtime.algorithms.state_based.truncation import DAY
 from runtime.clock import system_clock
-from runtime.documents.folder import FolderDocuments
-from runtime.documents.registrations import MARKER
-from runtime.documents.store import DocumentStore
+from runtime.documents.protocol import MARKER
+from runtime.documents.store import DocumentStore, FolderDocuments
 from tests.unit.runtime.patience import PATIENCE
 from tests.unit.runtime.tables import memory_table, rows
 

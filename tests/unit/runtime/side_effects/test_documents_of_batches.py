@@ -9,12 +9,10 @@ import pytest
 from eventstore import InterceptedTable, drive
 from runtime import Envelope, Outcome
 from runtime.algorithms.choice import Dependencies, make_batch_algorithms
-from runtime.batches.context import BatchContext
-from runtime.batches.open_batches import OpenBatches
-from runtime.documents.registrations import registrations_of
-from runtime.documents.sweeping import DocumentSweep, Swept
+from runtime.documents.protocol import DocumentSweep, Swept, registrations_of
+from runtime.ledger.batch import BatchContext, OpenBatches
 from runtime.messages.parsing import prepare
-from runtime.storage import limits
+from runtime.versions import limits
 from tests.unit.runtime.patience import PATIENCE
 from tests.unit.runtime.side_effects.letters_desk import Office, app, ask
 from tests.unit.runtime.worker import HOUR, NOW, ToldClock, ends

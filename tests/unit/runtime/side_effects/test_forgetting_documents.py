@@ -9,11 +9,10 @@ from pathlib import Path
 import pytest
 
 from eventstore import InterceptedTable, StoreUnavailableError, drive
-from runtime.algorithms.state_based.truncation_rules import DAY
-from runtime.cleanup.business_object import Tables
-from runtime.cleanup.forget import forget, referenced_documents
+from runtime.algorithms.state_based.truncation import DAY
 from runtime.clock import system_clock
 from runtime.documents.store import ListedDocuments
+from runtime.maintenance.forget import Tables, forget, referenced_documents
 from tests.unit.runtime.patience import PATIENCE
 from tests.unit.runtime.side_effects.letters_desk import Office, WatchedDocuments, ask
 from tests.unit.runtime.tables import rows

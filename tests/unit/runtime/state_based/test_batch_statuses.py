@@ -1,6 +1,6 @@
 """`processed` and `duplicate` are told relative to the batch that added a version, and to its first delivery there."""
 
-from runtime.batches.context import BatchContext
+from runtime.ledger.batch import BatchContext
 from tests.unit.runtime.diary import misbehave, ponder, write
 from tests.unit.runtime.tables import contents, memory_table
 from tests.unit.runtime.worker import Worker, ends

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runtime.storage.version import Version
+from runtime.versions.run import Version
 from tests.unit.runtime.diary import ponder, write
 from tests.unit.runtime.tables import memory_table
 from tests.unit.runtime.worker import HOUR, NOW, ToldClock, Worker, stored

@@ -9,9 +9,9 @@ import pytest
 from eventstore import drive
 from handlers import App, Context, Handler, Message, State, handles
 from runtime import Envelope, Output, Processor
-from runtime.batches.context import BatchContext
+from runtime.ledger.batch import BatchContext
 from runtime.messages.parsing import prepare
-from runtime.storage.limits import MAX_STATE_BYTES
+from runtime.versions.limits import MAX_STATE_BYTES
 from tests.unit.runtime.diary import DIARY, SKY, delivery, misbehave, ponder, write
 from tests.unit.runtime.diary import app as diary_app
 from tests.unit.runtime.tables import contents, memory_table

@@ -13,7 +13,7 @@ from tests.unit.runtime.diary import NOISE, misbehave, ponder, write
 from tests.unit.runtime.games import GAME, fire, start
 from tests.unit.runtime.worker import DAY, NOW, ToldClock, Worker, ends
 from handlers import App
-from samples.shooting_range.shooting_range import ShootingRange
+from samples.shooting_range.handlers import ShootingRange
 
 store, days = sys.argv[1], int(sys.argv[2])
 table = drive(connect(f"sqlite:///{store}").table("states"))

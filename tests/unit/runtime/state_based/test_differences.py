@@ -7,12 +7,11 @@ import pytest
 
 from eventstore import drive
 from handlers import App, Context, Handler, Message, State, handles
-from runtime.algorithms.state_based.difference import Difference, compare_outputs
-from runtime.batches.context import BatchContext
-from runtime.batches.seen import Seen
+from runtime.algorithms.state_based.replay import Difference, compare_outputs
 from runtime.errors import DifferenceError
+from runtime.ledger.batch import BatchContext, Seen
 from runtime.messages.parsing import prepare
-from runtime.storage.readable_states import Change
+from runtime.versions.readable import Change
 from tests.unit.runtime.diary import delivery
 from tests.unit.runtime.tables import contents, memory_table
 from tests.unit.runtime.worker import Worker, ends

@@ -9,12 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eventstore import Row, Table, drive
-from eventstore import truncation as event_truncation
+from eventstore import writing as event_truncation
 from eventstore.limits import row_bytes
-from runtime.algorithms.state_based.truncation import Truncated, truncate_stream
-from runtime.algorithms.state_based.truncation_rules import TruncationRules
-from runtime.batches.open_batches import OpenBatches
-from runtime.storage import limits
+from runtime.algorithms.state_based.truncation import Truncated, TruncationRules, truncate_stream
+from runtime.ledger.batch import OpenBatches
+from runtime.versions import limits
 from tests.unit.runtime.diary import ponder
 from tests.unit.runtime.patience import PATIENCE
 from tests.unit.runtime.tables import copy_of, memory_table

@@ -11,16 +11,12 @@ from hypothesis import strategies as st
 
 from eventstore import Table, drive
 from handlers import App, Context, Handler, Message, State, handles
-from runtime.batches.context import BatchContext
-from runtime.batches.open_batches import OpenBatches
-from runtime.batches.seen import NOTHING
-from runtime.messages.envelope import Envelope
-from runtime.messages.envelopes import Envelopes
-from runtime.messages.outcome import Outcome, Output
-from runtime.messages.outcomes import Outcomes
+from runtime.ledger.batch import NOTHING, BatchContext, OpenBatches
+from runtime.messages.envelope import Envelope, Envelopes
+from runtime.messages.outcome import Outcome, Outcomes, Output
 from runtime.messages.parsing import prepare, prepare_all
-from runtime.storage import limits
-from runtime.storage.version import Version
+from runtime.versions import limits
+from runtime.versions.run import Version
 from tests.unit.runtime.tables import memory_table
 from tests.unit.runtime.worker import DAY, HOUR, NOW, Worker, stored
 

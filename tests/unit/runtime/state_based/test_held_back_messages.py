@@ -1,8 +1,7 @@
 """With `stop-stream`, new messages after a dead letter wait; known ones do not."""
 
 from eventstore import drive
-from runtime.batches.context import BatchContext
-from runtime.batches.seen import Seen
+from runtime.ledger.batch import BatchContext, Seen
 from runtime.messages.parsing import prepare
 from tests.unit.runtime.diary import DIARY, delivery, misbehave, write
 from tests.unit.runtime.tables import memory_table

@@ -5,8 +5,8 @@ import random
 import pytest
 
 from eventstore.limits import MAX_BINARY_BYTES
-from runtime.storage.limits import MAX_HEAD_STATE_BYTES as HEADER_LIMIT
-from runtime.storage.limits import MAX_STATE_BYTES
+from runtime.versions.limits import MAX_HEAD_STATE_BYTES as HEADER_LIMIT
+from runtime.versions.limits import MAX_STATE_BYTES
 from tests.unit.runtime.diary import DEEDS, DIARY, SKY, Wrote, misbehave, ponder, write
 from tests.unit.runtime.tables import memory_table, rows
 from tests.unit.runtime.worker import Worker, ends, made_by, outputs, stored

@@ -3,10 +3,8 @@
 import pytest
 
 from eventstore import Table, drive
-from runtime.algorithms.state_based.truncation import truncate_stream
-from runtime.algorithms.state_based.truncation_rules import TruncationRules
-from runtime.batches.context import BatchContext
-from runtime.batches.open_batches import OpenBatches
+from runtime.algorithms.state_based.truncation import TruncationRules, truncate_stream
+from runtime.ledger.batch import BatchContext, OpenBatches
 from tests.unit.runtime.diary import DIARY, ponder, write
 from tests.unit.runtime.patience import PATIENCE
 from tests.unit.runtime.tables import contents, memory_table

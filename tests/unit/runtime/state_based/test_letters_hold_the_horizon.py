@@ -3,11 +3,9 @@
 from typing import Any
 
 from eventstore import Table, drive
-from runtime.algorithms.state_based.truncation import Truncated, truncate_stream
-from runtime.algorithms.state_based.truncation_rules import HeldBy, TruncationRules
-from runtime.batches.context import BatchContext
-from runtime.batches.open_batches import OpenBatches
-from runtime.storage.letters import Kind
+from runtime.algorithms.state_based.truncation import HeldBy, Truncated, TruncationRules, truncate_stream
+from runtime.ledger.batch import BatchContext, OpenBatches
+from runtime.versions.dead_letters import Kind
 from tests.unit.runtime.diary import SKY, misbehave, write
 from tests.unit.runtime.patience import PATIENCE
 from tests.unit.runtime.tables import contents, memory_table

@@ -9,11 +9,10 @@ from hypothesis import strategies as st
 
 from eventstore import InterceptedTable, StoreUnavailableError, Table
 from handlers import App
-from runtime.batches.context import BatchContext
-from runtime.batches.open_batches import OpenBatches
 from runtime.errors import RetriesExhaustedError
-from runtime.storage import limits
-from samples.shooting_range.shooting_range import ShootingRange
+from runtime.ledger.batch import BatchContext, OpenBatches
+from runtime.versions import limits
+from samples.shooting_range.handlers import ShootingRange
 from tests.unit.runtime.diary import delivery, misbehave, ponder, write
 from tests.unit.runtime.games import GAME
 from tests.unit.runtime.indexes import check_index, index_of

@@ -1,7 +1,7 @@
 """A new message is handled on the newest state, and adds a version that records all that a replay needs."""
 
 from runtime.clock import to_datetime
-from runtime.storage.tail import read_tail
+from runtime.versions.tail import read_tail
 from tests.unit.runtime.diary import DIARY, Wrote, ponder, write
 from tests.unit.runtime.tables import memory_table, rows
 from tests.unit.runtime.worker import NOW, SECOND, ToldClock, Worker, ends, made_by, outputs, stored

@@ -5,7 +5,7 @@ import pytest
 from eventstore import InterceptedTable, StoreUnavailableError, drive
 from runtime.errors import RetriesExhaustedError
 from runtime.retries import Retries, RetryPolicy
-from runtime.storage import limits
+from runtime.versions import limits
 from tests.unit.runtime.diary import write
 from tests.unit.runtime.tables import contents, memory_table
 from tests.unit.runtime.worker import Worker, ends, made_by

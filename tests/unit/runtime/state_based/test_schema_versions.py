@@ -6,11 +6,10 @@ import pytest
 
 from eventstore import drive
 from handlers import App, CodecError, Context, Handler, Message, State, handles
-from runtime.batches.context import BatchContext
-from runtime.batches.open_batches import OpenBatches
-from runtime.cleanup.checking import check_table
 from runtime.errors import ReplayFailedError
-from runtime.storage import limits
+from runtime.ledger.batch import BatchContext, OpenBatches
+from runtime.maintenance.check import check_table
+from runtime.versions import limits
 from tests.unit.runtime.diary import delivery
 from tests.unit.runtime.tables import contents, memory_table, rows
 from tests.unit.runtime.worker import Worker, ends, outputs, stored

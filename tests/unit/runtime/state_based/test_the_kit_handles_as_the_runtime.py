@@ -10,9 +10,9 @@ from eventstore import drive
 from handlers import App, Message
 from handlers.testing import HandlerSpec
 from runtime import Processor
-from runtime.storage.listing import versions
-from samples.shooting_range.messages import FireAt, StartNewRound
-from samples.shooting_range.shooting_range import ShootingRange
+from runtime.versions.stream import versions
+from samples.shooting_range.domain import FireAt, StartNewRound
+from samples.shooting_range.handlers import ShootingRange
 from tests.unit.handlers.test_specifications import Bell, Drew
 from tests.unit.runtime.diary import delivery
 from tests.unit.runtime.tables import memory_table

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eventstore import InterceptedTable, Table
-from runtime.storage import limits
+from runtime.versions import limits
 from tests.unit.runtime.diary import NOISE, misbehave, ponder, write
 from tests.unit.runtime.tables import memory_table, rows
 from tests.unit.runtime.worker import Worker, ends, made_by, stored

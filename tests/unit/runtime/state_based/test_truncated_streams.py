@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eventstore import drive
-from runtime.batches.context import BatchContext
-from runtime.storage.listing import summaries
+from runtime.ledger.batch import BatchContext
+from runtime.versions.stream import summaries
 from tests.unit.runtime.diary import DIARY, ponder, write
 from tests.unit.runtime.state_based.test_truncation_rules import OLD, add, table_with, truncate
 from tests.unit.runtime.tables import memory_table

@@ -9,10 +9,9 @@ import pytest
 
 from eventstore import InterceptedTable, Operation, StoreUnavailableError, Table, drive
 from eventstore.port import Verb
-from runtime.algorithms.state_based.truncation import truncate_stream
-from runtime.algorithms.state_based.truncation_rules import TruncationRules
-from runtime.batches.open_batches import OpenBatches
-from runtime.storage import limits
+from runtime.algorithms.state_based.truncation import TruncationRules, truncate_stream
+from runtime.ledger.batch import OpenBatches
+from runtime.versions import limits
 from tests.unit.runtime.diary import DIARY, ponder, write
 from tests.unit.runtime.indexes import check_index
 from tests.unit.runtime.patience import PATIENCE

@@ -5,11 +5,10 @@ from typing import Any
 import pytest
 
 from eventstore import Table, drive
-from runtime.algorithms.state_based.truncation import Truncated, truncate_stream
-from runtime.algorithms.state_based.truncation_rules import HeldBy, TruncationRules
-from runtime.batches.open_batches import OpenBatches
+from runtime.algorithms.state_based.truncation import HeldBy, Truncated, TruncationRules, truncate_stream
 from runtime.errors import UsageError
-from runtime.storage import limits
+from runtime.ledger.batch import OpenBatches
+from runtime.versions import limits
 from tests.unit.runtime.diary import ponder, write
 from tests.unit.runtime.indexes import check_index, index_of
 from tests.unit.runtime.patience import PATIENCE

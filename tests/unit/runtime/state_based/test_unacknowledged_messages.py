@@ -6,11 +6,9 @@ import pytest
 
 from eventstore import Table, drive
 from handlers import App, Context, Handler, Message, State, handles
-from runtime.algorithms.state_based.truncation import Truncated, truncate_stream
-from runtime.algorithms.state_based.truncation_rules import HeldBy, TruncationRules
-from runtime.batches.context import BatchContext
-from runtime.batches.open_batches import OpenBatches
-from runtime.storage import limits
+from runtime.algorithms.state_based.truncation import HeldBy, Truncated, TruncationRules, truncate_stream
+from runtime.ledger.batch import BatchContext, OpenBatches
+from runtime.versions import limits
 from tests.unit.runtime.diary import delivery, write
 from tests.unit.runtime.patience import PATIENCE
 from tests.unit.runtime.tables import memory_table

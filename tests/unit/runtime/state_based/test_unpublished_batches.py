@@ -6,9 +6,8 @@ A dead letter would lose them silently: the version is there, so nobody would ev
 import pytest
 
 from handlers import App, Context, Handler, Message, State, handles
-from runtime.batches.context import BatchContext
-from runtime.batches.open_batches import OpenBatches
 from runtime.errors import ReplayFailedError
+from runtime.ledger.batch import BatchContext, OpenBatches
 from tests.unit.runtime.diary import SKY, delivery, misbehave, write
 from tests.unit.runtime.tables import contents, memory_table
 from tests.unit.runtime.worker import Worker, ends, made_by

@@ -7,10 +7,9 @@ import pytest
 
 from eventstore import InterceptedTable, drive
 from handlers import App, Context, Handler, Message, State, handles
-from runtime.algorithms.state_based.truncation import truncate_stream
-from runtime.algorithms.state_based.truncation_rules import DAY, TruncationRules
+from runtime.algorithms.state_based.truncation import DAY, TruncationRules, truncate_stream
 from runtime.algorithms.state_based.verification import Finding, Verdict, Verifier
-from runtime.batches.open_batches import OpenBatches
+from runtime.ledger.batch import OpenBatches
 from runtime.messages.parsing import prepare
 from tests.unit.runtime.diary import delivery
 from tests.unit.runtime.patience import PATIENCE

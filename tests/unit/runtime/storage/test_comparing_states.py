@@ -2,7 +2,7 @@
 
 import pytest
 
-from runtime.storage.readable_states import ABSENT, Change, changes, decode
+from runtime.versions.readable import ABSENT, Change, changes, decode
 
 
 @pytest.mark.parametrize(

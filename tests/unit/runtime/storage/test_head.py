@@ -4,10 +4,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eventstore import Operation, drive
-from runtime.storage.head import HEAD_PROPERTIES, Head, read_head
-from runtime.storage.letters import Waiting
-from runtime.storage.limits import MAX_HEAD_STATE_BYTES
-from runtime.storage.tombstone import Tombstone
+from runtime.versions.dead_letters import Waiting
+from runtime.versions.limits import MAX_HEAD_STATE_BYTES
+from runtime.versions.tail import HEAD_PROPERTIES, Head, Tombstone, read_head
 from tests.unit.runtime.tables import memory_table
 
 moments = st.integers(-(10**16), 10**17)

@@ -11,10 +11,12 @@ from hypothesis import strategies as st
 from eventstore import Verb
 from eventstore.port import Row
 from runtime.errors import StoredDataError
-from runtime.messages.message_ids import id_key
-from runtime.storage import id_index, id_search, limits
-from runtime.storage.id_index import IndexRow, candidates, id_hashes_of, index_changes, read_index_row
-from runtime.storage.properties import number
+from runtime.messages.envelope import id_key
+from runtime.versions import index as id_index
+from runtime.versions import index as id_search
+from runtime.versions import limits
+from runtime.versions.index import IndexRow, candidates, id_hashes_of, index_changes, read_index_row
+from runtime.versions.properties import number
 from tests.unit.runtime.diary import DIARY, ponder, write
 from tests.unit.runtime.indexes import index_of
 from tests.unit.runtime.tables import memory_table, rows

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runtime.storage.id_search import pack, searching, unpack
+from runtime.versions.index import pack, searching, unpack
 
 # Bytes that repeat, so that hashes share some of their bytes, also across the border of two.
 hashes = st.sampled_from([0, 1, 255, 256, 0x01010101, 0x010101FF, 2**32 - 1]) | (st.integers(0, 2**32 - 1))

@@ -2,9 +2,10 @@
 
 import pytest
 
-from runtime.messages.message_ids import id_keys
-from runtime.storage import id_index, stream
-from runtime.storage.id_index import IndexRow, candidates
+from runtime.messages.envelope import id_keys
+from runtime.versions import index as id_index
+from runtime.versions import stream
+from runtime.versions.index import IndexRow, candidates
 from tests.unit.runtime.colliding_ids import colliding_ids, ordinary_ids
 from tests.unit.runtime.diary import ponder
 from tests.unit.runtime.tables import memory_table

@@ -6,8 +6,9 @@ from hypothesis import strategies as st
 from eventstore import Operation, drive
 from runtime.messages.envelope import Envelope
 from runtime.messages.outcome import Reason
-from runtime.storage import letters, limits
-from runtime.storage.letters import NO_LETTERS, Kind, Letter, read_letters
+from runtime.versions import dead_letters as letters
+from runtime.versions import limits
+from runtime.versions.dead_letters import NO_LETTERS, Kind, Letter, read_letters
 from tests.unit.runtime.tables import memory_table
 
 KEY = "Diary-d-1"

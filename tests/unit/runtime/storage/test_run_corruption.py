@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from eventstore import EventData, RecordedEvent
 from runtime.errors import StoredDataError
-from runtime.storage.run import read_index, read_run
+from runtime.versions.run import read_index, read_run
 from tests.unit.runtime.runs import joined, run_of, stored, version
 
 

@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eventstore import Partition, RecordedEvent, Stream, connect, drive
-from runtime.messages.message_ids import id_key
-from runtime.storage.columns import StateVersion, VersionColumns
-from runtime.storage.limits import MAX_RUN_ID_BYTES
-from runtime.storage.run import (
+from runtime.messages.envelope import id_key
+from runtime.versions.columns import StateVersion, VersionColumns
+from runtime.versions.limits import MAX_RUN_ID_BYTES
+from runtime.versions.run import (
     DATA_PROPERTIES,
     ID_PROPERTIES,
     INDEX_PROPERTIES,

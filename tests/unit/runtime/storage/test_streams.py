@@ -3,8 +3,8 @@
 import pytest
 
 from eventstore import InterceptedTable, KeyRange, Operation, Table, drive, split_streams
-from runtime.batches.ledger import Ledger
-from runtime.storage.listing import stream_keys, summaries, versions
+from runtime.ledger.ledger import Ledger
+from runtime.versions.stream import stream_keys, summaries, versions
 from tests.unit.runtime.diary import ponder, write
 from tests.unit.runtime.games import Game, start
 from tests.unit.runtime.tables import memory_table

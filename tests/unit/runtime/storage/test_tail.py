@@ -14,12 +14,10 @@ from hypothesis import strategies as st
 from eventstore import Operation, Table, drive
 from handlers import App, Context, Handler, Message, State, handles
 from runtime.errors import StoredDataError
-from runtime.storage import limits
-from runtime.storage.columns import VersionColumns
-from runtime.storage.head import read_head
-from runtime.storage.run import Commit, Run
-from runtime.storage.segment import Segment
-from runtime.storage.tail import Tail, read_tail
+from runtime.versions import limits
+from runtime.versions.columns import VersionColumns
+from runtime.versions.run import Commit, Run
+from runtime.versions.tail import Segment, Tail, read_head, read_tail
 from tests.unit.runtime.diary import delivery, ponder, write
 from tests.unit.runtime.indexes import check_index
 from tests.unit.runtime.runs import version

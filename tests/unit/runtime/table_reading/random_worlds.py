@@ -11,14 +11,12 @@ import pytest
 from hypothesis import strategies as st
 
 from eventstore import Table, drive
-from runtime.algorithms.state_based.truncation import truncate_stream
-from runtime.algorithms.state_based.truncation_rules import TruncationRules
-from runtime.batches.context import BatchContext
-from runtime.batches.ledger import Ledger
-from runtime.cleanup.business_object import Tables
-from runtime.cleanup.forget import forget
-from runtime.storage import limits
-from runtime.storage.listing import versions
+from runtime.algorithms.state_based.truncation import TruncationRules, truncate_stream
+from runtime.ledger.batch import BatchContext
+from runtime.ledger.ledger import Ledger
+from runtime.maintenance.forget import Tables, forget
+from runtime.versions import limits
+from runtime.versions.stream import versions
 from tests.unit.runtime.diary import misbehave, ponder, write
 from tests.unit.runtime.patience import PATIENCE
 from tests.unit.runtime.worker import DAY, HOUR, ToldClock, Worker

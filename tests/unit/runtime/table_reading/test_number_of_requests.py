@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from eventstore import InterceptedTable, KeyRange, Table, drive
-from runtime.storage import limits
-from runtime.tables.requests import Kind, Request
-from runtime.tables.wanted import ALL, Wanted
+from runtime.tables.reader import Kind, Request
+from runtime.tables.streams import ALL, Wanted
+from runtime.versions import limits
 from tests.unit.runtime.diary import misbehave, write
 from tests.unit.runtime.table_reading.random_worlds import small_limits
 from tests.unit.runtime.tables import memory_table

@@ -18,9 +18,8 @@ from eventstore import connect, drive
 from runtime.cli import main
 from runtime.clock import to_datetime
 from runtime.tables import read_batches, read_letters, read_versions
-from runtime.tables.datasets import TableDataset
-from runtime.tables.reading import read
-from runtime.tables.requests import Kind, Request
+from runtime.tables.reader import Kind, Request, read
+from runtime.tables.sql import TableDataset
 from tests.support.names import new_name
 from tests.unit.runtime.table_reading.random_worlds import DIARIES, World, steps
 

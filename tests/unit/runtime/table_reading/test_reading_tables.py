@@ -12,12 +12,12 @@ import pytest
 from eventstore import TableNotFoundError, connect, drive
 from handlers import App, Context, Handler, Message, State, handles
 from runtime import TableSettings, UsageError
-from runtime.batches.context import BatchContext
-from runtime.batches.ledger import Ledger
-from runtime.batches.settings import Claim, Owner
 from runtime.errors import StoredDataError
+from runtime.ledger.batch import BatchContext
+from runtime.ledger.ledger import Ledger
+from runtime.ledger.settings import Claim, Owner
 from runtime.tables import read_batches, read_letters, read_state, read_versions
-from runtime.tables.models import ModelColumns
+from runtime.tables.columns import ModelColumns
 from samples.shooting_range import app as shooting_range
 from tests.support.names import new_name
 from tests.unit.cli.stores import on_store, play

@@ -7,12 +7,11 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from eventstore import InterceptedTable, Operation, Page, Table, drive
-from runtime.algorithms.state_based.truncation import truncate_stream
-from runtime.algorithms.state_based.truncation_rules import TruncationRules
-from runtime.batches.open_batches import OpenBatches
+from runtime.algorithms.state_based.truncation import TruncationRules, truncate_stream
 from runtime.errors import StoredDataError
-from runtime.tables.requests import Kind, Request
-from runtime.tables.wanted import Wanted
+from runtime.ledger.batch import OpenBatches
+from runtime.tables.reader import Kind, Request
+from runtime.tables.streams import Wanted
 from tests.unit.runtime.diary import DIARY, write
 from tests.unit.runtime.patience import PATIENCE
 from tests.unit.runtime.table_reading.random_worlds import small_limits

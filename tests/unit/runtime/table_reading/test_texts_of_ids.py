@@ -4,8 +4,8 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runtime.messages.message_ids import id_text
-from runtime.tables.id_texts import id_texts
+from runtime.messages.envelope import id_text
+from runtime.tables.columns import id_texts
 
 uuids = st.binary(min_size=16, max_size=16)
 

@@ -1,0 +1,156 @@
+"""The event store for code that does not await: scripts, notebooks, the interpreter's prompt.
+
+    with BlockingStore("sqlite:///orders.db") as store:
+        order = Partition(store.table("orders"), "order-7")
+        store.write(order, EventData({"Type": "Created"}), expected_version=0)
+        for event in store.iterate(order):
+            print(event.version, event.properties)
+
+Each verb is that of `Stream`, and waits for the result. It works within a running event loop too, as in a
+notebook.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar
+
+from eventstore.connect import connect
+from eventstore.port import Table
+from eventstore.stream import Stream, list_streams, split_streams
+
+T = TypeVar("T")
+P = ParamSpec("P")
+
+
+def drive(coroutine: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine that awaits only stores of process or machine scope, and return its result.
+
+    Raises `RuntimeError` when the coroutine waits for something: it needs an event loop then.
+    """
+    try:
+        coroutine.send(None)
+    except StopIteration as done:
+        result: T = done.value
+        return result
+    coroutine.close()
+    raise RuntimeError("The coroutine waits for something else: run it in an event loop (`asyncio.run`).")
+
+
+def _blocking(
+    verb: Callable[P, Coroutine[Any, Any, T]],
+) -> Callable[Concatenate[BlockingStore, P], T]:
+    @wraps(verb)
+    def call(store: BlockingStore, /, *args: P.args, **options: P.kwargs) -> T:
+        return store.run(verb(*args, **options))
+
+    return call
+
+
+def _iterating(
+    verb: Callable[P, AsyncIterator[T]],
+) -> Callable[Concatenate[BlockingStore, P], Iterator[T]]:
+    @wraps(verb)
+    def call(store: BlockingStore, /, *args: P.args, **options: P.kwargs) -> Iterator[T]:
+        return store.give(verb(*args, **options))
+
+    return call
+
+
+class BlockingStore:
+    """A store whose verbs return when they are done. Close it, or use it in a `with` statement.
+
+    `run` waits for any other coroutine, `give` for what an asynchronous iterator gives.
+    """
+
+    provision = _blocking(Stream.provision)
+    open = _blocking(Stream.open)
+    try_open = _blocking(Stream.try_open)
+    try_open_with = _blocking(Stream.try_open_with)
+    exists = _blocking(Stream.exists)
+    write = _blocking(Stream.write)
+    write_in_parts = _blocking(Stream.write_in_parts)
+    set_properties = _blocking(Stream.set_properties)
+    read = _blocking(Stream.read)
+    try_read = _blocking(Stream.try_read)
+    read_backwards = _blocking(Stream.read_backwards)
+    read_last = _blocking(Stream.read_last)
+    read_events = _blocking(Stream.read_events)
+    iterate = _iterating(Stream.iterate)
+    truncate = _blocking(Stream.truncate)
+    delete = _blocking(Stream.delete)
+    list_streams = _iterating(list_streams)
+    split_streams = _blocking(split_streams)
+
+    def __init__(self, url: str) -> None:
+        self._store = connect(url)
+        self._thread = _LoopThread() if self._store.scope == "network" else None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    @property
+    def url(self) -> str:
+        """The url without its secrets."""
+        return self._store.url
+
+    def table(self, name: str, *, make: bool = True) -> Table:
+        """Open a table, and make it when it is not there: what a `Partition` is made with.
+
+        With `make=False` nothing is written: raises `TableNotFoundError` when it is not there.
+        """
+        return self.run(self._store.table(name, make=make))
+
+    def close(self) -> None:
+        """Release connections and files, and end the thread that waited for the network."""
+        self.run(self._store.close())
+        if self._thread is not None:
+            self._thread.end()
+
+    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """Wait for a coroutine that awaits nothing but this store."""
+        return drive(coroutine) if self._thread is None else self._thread.run(coroutine)
+
+    def give(self, items: AsyncIterator[T]) -> Iterator[T]:
+        """Iterate over an async iterator that awaits nothing but this store."""
+        while True:
+            try:
+                yield self.run(_next(items))
+            except StopAsyncIteration:
+                return
+
+
+async def _next(items: AsyncIterator[T]) -> T:
+    return await anext(items)
+
+
+class _LoopThread:
+    """An event loop in a thread of its own, which ends with the interpreter at the latest."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(
+            target=self._loop.run_forever, name="eventstore-blocking", daemon=True
+        )
+        self._thread.start()
+
+    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine in the loop; cancel it when the wait is interrupted."""
+        future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()
+            raise
+
+    def end(self) -> None:
+        """Stop the loop and wait for the thread."""
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()

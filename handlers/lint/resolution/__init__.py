@@ -1,1 +1,0 @@
-"""Names, annotations and attributes resolved to the values that they may have."""

@@ -1,0 +1,191 @@
+"""State-based consistent messaging: load, invoke, store, publish.
+
+A new message is handled on the newest state and adds a version. A duplicate is handled again on the version just
+before the one that it made, with the context recorded then, so that it gives the same outputs with the same
+ids, and stores nothing. Outcomes are returned last: a writer that lost a race has its append refused before
+anybody sees what it computed.
+
+After Masternak and Pobiega, "State-based consistent messaging" (exactly-once.github.io).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import timedelta
+from functools import partial
+
+from eventstore import InvalidKeyError, Table
+from handlers.app import HandlerDefinition
+from runtime.algorithms.algorithm import AT_ONCE, Publish, publish_all
+from runtime.algorithms.refusals import business_id_of, has_stream
+from runtime.algorithms.state_based.decide import Decider
+from runtime.algorithms.state_based.transaction import Folded, Transaction
+from runtime.clock import Clock
+from runtime.documents.protocol import Commit, Documents, Drafts
+from runtime.errors import UsageError
+from runtime.ledger.batch import NOTHING, BatchContext, OpenBatches, Seen
+from runtime.ledger.ledger import Epochs
+from runtime.messages.outcome import Outcome, Outcomes, Reason, Status, dead_letter
+from runtime.messages.parsing import Deliveries, Delivery
+from runtime.retries import READ_AGAIN, RetryPolicy
+from runtime.versions.properties import placed
+from runtime.versions.readable import read_state
+from runtime.versions.stream import History, append, load, stream_partition
+
+
+class StateBased:
+    """Processes the ordered messages of one stream at a time, for one handler."""
+
+    def __init__(
+        self,
+        table: Table,
+        handler: HandlerDefinition,
+        clock: Clock,
+        batch: BatchContext,
+        retries: RetryPolicy,
+        *,
+        documents: Documents | None = None,
+    ) -> None:
+        self.table = table
+        self.handler = handler
+        self.clock = clock
+        self.batch = batch
+        self.retries = retries.beside(table)
+        self.documents = documents
+
+    def on_behalf_of(self, batch: BatchContext) -> StateBased:
+        """Return the same algorithm for another batch."""
+        return StateBased(self.table, self.handler, self.clock, batch, self.retries, documents=self.documents)
+
+    async def process(
+        self, business_id: str, deliveries: Sequence[Delivery], seen: Seen = NOTHING
+    ) -> Sequence[Outcome]:
+        """Handle the deliveries of one stream, in their order, and return an outcome for each.
+
+        `seen` is what deliveries before these have decided. All copies of a message should be adjacent.
+
+        Costs one query and one transaction; more when there are duplicates (see `runtime.versions.stream`), or more new
+        versions than a transaction holds: then each transaction stores a prefix of the rest, and no outcome is
+        returned before its version is stored.
+
+        After a lost race or a lost answer, the computed outcomes are dropped and the stream is loaded again: a version
+        counts as stored only when it was read. Raises `RetriesExhaustedError` after too
+        many of these in a row, `StoredDataError`, and `ReplayFailedError`.
+        """
+        try:
+            partition = stream_partition(self.table, self.handler.name, business_id)
+        except InvalidKeyError as error:
+            return [self._key_too_long(delivery, business_id, str(error)) for delivery in deliveries]
+        with placed(self.table, partition.key):
+            return await self._process(business_id, Deliveries.of(deliveries), seen)
+
+    async def _process(self, business_id: str, deliveries: Deliveries, seen: Seen) -> Outcomes:
+        decider = Decider(self.handler, self.clock, self.batch, business_id)
+        outcomes = Outcomes(deliveries.envelopes, self.handler.name, business_id)
+        history: History | None = None
+        retries = self.retries.start()
+        while len(outcomes) < len(deliveries):
+            waiting = deliveries[len(outcomes) :]
+            try:
+                history = history or await self.load(business_id, waiting)
+                folded = self.invoke(decider, history, waiting, seen)
+                history = await self.store(history, folded)
+            except READ_AGAIN as error:
+                history = None
+                await retries.pause(error)
+                continue
+            outcomes += folded.outcomes
+            seen = folded.seen
+            retries.progress()
+        return outcomes
+
+    async def load(self, business_id: str, deliveries: Deliveries) -> History:
+        """Load the newest state, and for each duplicate the version just before its own."""
+        return await load(self.table, self.handler, business_id, deliveries.ready_keys())
+
+    def invoke(self, decider: Decider, history: History, deliveries: Deliveries, seen: Seen) -> Folded:
+        """Handle deliveries until there are no more, or a transaction is full, and seal it.
+
+        Pure but for the clock, the id of this attempt, and for what handlers capture.
+        """
+        state = read_state(self.handler.codec, history.newest.encoded)
+        attempt = None if self.documents is None else self.documents.new_id()
+        transaction = Transaction(history, deliveries, seen, state, self.batch, attempt=attempt)
+        decider.decide(transaction)
+        return transaction.seal(self.clock())
+
+    async def store(self, history: History, folded: Folded) -> History:
+        """Append the new versions, if nobody wrote since the load, and return the history after it.
+
+        The documents that they refer to are stored before.
+        """
+        if folded.append is not None:
+            append_ = partial(append, history, folded.append)
+            history = await (self.with_documents(folded, history, append_) if folded.documents else append_())
+        return history._replace(appended=folded.appended)
+
+    async def with_documents(self, folded: Folded, history: History, append_: Commit[History]) -> History:
+        """Register the attempt, prepare its documents, and append the versions that refer to them."""
+        if self.documents is None or folded.attempt is None:
+            raise UsageError(
+                f"{self.handler.name} stores documents (store_document), and no store was given for them: say where "
+                f"they are kept (documents=URL, or --documents)."
+            )
+        key = history.stream.partition.key
+        drafts = Drafts(key, folded.attempt, folded.documents, self.batch.key)
+        return await self.documents.commit(drafts, append_)
+
+    def _key_too_long(self, delivery: Delivery, business_id: str, error: str) -> Outcome:
+        if isinstance(delivery, Outcome):
+            return delivery
+        return dead_letter(delivery.envelope, Reason.KEY_TOO_LONG, error, self.handler.name, business_id)
+
+
+class StateBasedOneByOne:
+    """Processes single messages of one handler, and publishes their outputs.
+
+    Costs one query and one transaction for a new message, one or two queries for a duplicate. With `epochs` it is noted
+    in the ledger, late and in bulk, that the outputs are published.
+    """
+
+    def __init__(self, algorithm: StateBased, publish: Publish, epochs: Epochs | None = None) -> None:
+        self.algorithm = algorithm
+        self.publish = publish
+        self.epochs = epochs
+
+    async def process(self, message: Delivery, *, redrive_beside: OpenBatches | None = None) -> Outcome:
+        """Handle a message, publish its outputs, and return its outcome.
+
+        A message that was refused before stays so, unless it is redriven; it is durable too when this returns.
+        """
+        if isinstance(message, Outcome) and not has_stream(message):
+            return message
+        batch = self.algorithm.batch.redriving(redrive_beside)
+        if self.epochs is None:
+            return await self.publish_after(self.algorithm.on_behalf_of(batch), message)
+        epoch = await self.epochs.enter()
+        algorithm = self.algorithm.on_behalf_of(replace(batch, number=epoch.number))
+        name = algorithm.handler.name, business_id_of(message), message.envelope.message_id
+        try:
+            outcome = await self.publish_after(algorithm, message)
+        except BaseException:
+            self.epochs.fail(epoch, name)
+            raise
+        await self.epochs.leave(epoch, None if outcome.version is None else name)
+        return outcome
+
+    async def publish_after(self, algorithm: StateBased, message: Delivery) -> Outcome:
+        """Store the version that a message makes, then publish its outputs."""
+        (outcome,) = await algorithm.process(business_id_of(message), [message])
+        if outcome.status is not Status.TOO_LATE:
+            await publish_all(algorithm.table, self.publish, outcome.outputs)
+        return outcome
+
+    async def sweep(self, older_than: timedelta = AT_ONCE) -> int:  # noqa: ARG002 - the interface's
+        """Return 0: unpublished outputs are not stored; a redelivery of their message publishes them."""
+        return 0
+
+    async def evict(self, older_than: timedelta, *, dry_run: bool = False) -> int:  # noqa: ARG002 - the interface's
+        """Return 0: ids are kept in the versions, which truncation cuts."""
+        return 0

@@ -1,1 +1,0 @@
-"""Batches: what one decides for its messages, and the ledger that tells how far each has come."""

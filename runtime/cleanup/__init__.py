@@ -1,1 +1,0 @@
-"""Cleaning a table up: what may be cut and for how long it is kept, and who is at it."""

@@ -1,0 +1,646 @@
+"""Letters as operators see them: which there are, which are given up, and those that belong to no stream."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from functools import partial
+from hashlib import sha256
+from typing import Any, NamedTuple
+
+from eventstore import (
+    ConcurrencyConflictError,
+    KeyRange,
+    Operation,
+    Partition,
+    Properties,
+    Row,
+    RowError,
+    RowExistsError,
+    Stream,
+    Table,
+    Value,
+    pages,
+)
+from eventstore.header import HEADER, HEADER_NAMES, is_tombstone
+from eventstore.stream import read_headers
+from runtime.algorithms.outbox.entity import ENTITY, read_entity, store_entity, with_letters
+from runtime.clock import Clock, shown_time, to_microseconds
+from runtime.errors import StoredDataError, UsageError
+from runtime.ledger.batch import BatchContext
+from runtime.messages.envelope import Envelope, canonical, id_key, pack_envelope
+from runtime.messages.outcome import Outcome, Reason
+from runtime.retries import RetryPolicy, until_undisturbed
+from runtime.versions import limits
+from runtime.versions.dead_letters import (
+    LAST,
+    PREFIX,
+    PROPERTIES,
+    Kind,
+    Letter,
+    given_up,
+    letter_properties,
+    read_letter_row,
+    read_letters,
+)
+from runtime.versions.properties import expect, number, one_of_many, placed, reading, reading_row
+from runtime.versions.stream import Append, append, find_versions
+
+# Selections of letters, and letters as they are found in a table.
+
+
+@dataclass(frozen=True, slots=True)
+class FoundLetter:
+    """A letter and where it waits.
+
+    `handler` and `business_id` name its stream. A letter of the table has no stream: it has no business id, a handler
+    only if one takes its type, and the `row` that it is in, under this ETag. `behind` is the letter that parks the
+    stream before it.
+    """
+
+    letter: Letter
+    handler: str | None
+    business_id: str | None
+    behind: Letter | None = None
+    row: str | None = None
+    etag: str | None = None
+
+    @property
+    def name(self) -> str:
+        """What tells it from the other letters of its stream, or of the table."""
+        return self.row or str(self.letter.number)
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Which letters are meant: those to which all applies that is given.
+
+    `stream` is a handler and a business id. `refused_until` is a time in microseconds since 1970 UTC: letters that were
+    refused later are not meant.
+    """
+
+    message_id: str | None = None
+    reason: Reason | str | None = None
+    handler: str | None = None
+    stream: tuple[str, str] | None = None
+    refused_until: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.reason is not None and self.reason not in set(Reason):
+            raise UsageError(f"There is no reason {self.reason!r}: use one of {', '.join(Reason)}.")
+
+    @property
+    def is_all(self) -> bool:
+        """Whether all letters are meant."""
+        return self == Selection()
+
+    @property
+    def handler_of_streams(self) -> str | None:
+        """The handler whose streams may have such letters, None for all."""
+        return self.handler if self.stream is None else self.stream[0]
+
+    @property
+    def keys(self) -> list[str] | None:
+        """The partition keys of the one stream that is meant, by the spellings of its business id; None for all."""
+        if self.stream is None:
+            return None
+        handler, business_id = self.stream
+        return [f"{handler}-{spelling}" for spelling in dict.fromkeys([business_id, canonical(business_id)])]
+
+    def takes(self, handler: str | None, letter: Letter) -> bool:
+        """Say whether a letter of a stream that is meant, or of the table, is meant."""
+        return (
+            letter.waits
+            and (self.handler is None or handler == self.handler)
+            and (self.reason is None or letter.reason == self.reason)
+            and (self.message_id is None or letter.message_id == canonical(self.message_id))
+            and (self.refused_until is None or letter.refused_at <= self.refused_until)
+        )
+
+    def described(self) -> str:
+        """Return what is selected, in words."""
+        stream = None if self.stream is None else "/".join(self.stream)
+        given = [
+            ("message", self.message_id),
+            ("reason", self.reason),
+            ("handler", self.handler),
+            ("stream", stream),
+            ("refused until", self.refused_until),
+        ]
+        return ", ".join(f"{name} {value}" for name, value in given if value is not None) or "all"
+
+
+# Letters of the table: refused deliveries that reached no stream, one row for each.
+#
+# No handler takes their type, their envelope cannot be read, no business id is found, or the key would be
+# too long. The row is named after the handler and the delivery, so that a copy, or another attempt at the
+# same batch, adds none. A redelivery is looked at as if there were no letter: only a redrive, or `discard`,
+# takes it away.
+
+PARTITION = "_letters"
+"""No stream's key is like it, as theirs hold a hyphen after the handler."""
+
+_FIRST, _LAST = "!", "~"
+_AT_ONCE = 50
+
+
+class TableLetters:
+    """Keeps the refused deliveries of a batch, or of single messages, that reached no stream.
+
+    One that is not redriven adds at most `limits.MAX_TASK_LETTERS` of them: a log of which nothing can be read fills no
+    table. Letters that a redrive refuses again are kept all.
+    """
+
+    def __init__(self, table: Table, batch: BatchContext, clock: Clock, retries: RetryPolicy) -> None:
+        self._table = table
+        self._batch = batch
+        self._clock = clock
+        self._retries = retries.beside(table)
+        self._added: set[str] = set()
+
+    async def keep(self, outcomes: Sequence[Outcome]) -> None:
+        """Keep the dead letters among outcomes. One request for each 50, two for one that was kept before."""
+        rows: dict[str, Row] = {}
+        for outcome in outcomes:
+            row = self._row(outcome)
+            if row is not None and row.row_key not in self._added and self._has_room():
+                self._added.add(row.row_key)
+                rows[row.row_key] = row
+        for some in _in_transactions(list(rows.values())):
+            await until_undisturbed(self._retries, partial(self._add, some))
+
+    def _has_room(self) -> bool:
+        return self._batch.is_redrive or len(self._added) < limits.MAX_TASK_LETTERS
+
+    def _row(self, outcome: Outcome) -> Row | None:
+        """Return the row of a dead letter, None for one that is too large and for anything else."""
+        if outcome.reason is None:
+            return None
+        envelope = outcome.envelope
+        letter = Letter(
+            0,
+            Kind.WAITING,
+            id_key(envelope.message_id or ""),
+            b"",
+            envelope.enqueued_at,
+            envelope,
+            outcome.reason,
+            outcome.error or "",
+            0,
+            self._batch.batch_id,
+            self._batch.number,
+            self._clock(),
+        )
+        if letter.size > limits.MAX_LETTER_BYTES:
+            return None
+        return Row(PARTITION, row_key(outcome.handler, envelope), "", _properties(outcome.handler, letter))
+
+    async def _add(self, rows: Sequence[Row]) -> None:
+        """Add some rows at once; when one of them is there already, one by one."""
+        try:
+            await self._table.transact(
+                PARTITION, [Operation.insert(row.row_key, row.properties) for row in rows]
+            )
+        except RowExistsError:
+            for row in rows:
+                await self._add_or_try(row)
+
+    async def _add_or_try(self, row: Row) -> None:
+        there = await self._table.get(PARTITION, row.row_key)
+        change = Operation.insert(row.row_key, row.properties) if there is None else self._tried(there, row)
+        if change is None:
+            return
+        try:
+            await self._table.transact(PARTITION, [change])
+        except RowError as error:
+            raise ConcurrencyConflictError(PARTITION, str(error)) from error
+
+    def _tried(self, there: Row, row: Row) -> Operation | None:
+        """Return the change of a row whose letter was redriven and refused again, None for a redelivery."""
+        kept, new = found_letter(there), found_letter(row)
+        is_ours = self._batch.is_ours(kept.letter.batch, kept.letter.batch_number)
+        if not self._batch.is_redrive or is_ours:
+            return None
+        tried = new.letter._replace(tries=kept.letter.tries + 1)
+        return Operation.replace(row.row_key, _properties(new.handler, tried), there.etag)
+
+
+def row_key(handler: str | None, envelope: Envelope) -> str:
+    """Return the name of the row of a delivery, as far as a handler takes it."""
+    return sha256(f"{handler or ''}-".encode() + pack_envelope(envelope)).hexdigest()[:32]
+
+
+def found_letter(row: Row) -> FoundLetter:
+    """Return the letter in a row. Raises `StoredDataError`."""
+    with reading_row("The letter", row):
+        (letter,) = read_letter_row(row)
+        handler = expect(row.properties.get("Handler"), str, None)
+    return FoundLetter(letter, handler or None, None, row=row.row_key, etag=row.etag)
+
+
+def check_letter(row: Row) -> None:
+    """Raise `StoredDataError` for a letter that cannot be read, or is another one than its row is named after."""
+    found = found_letter(row)
+    envelope = found.letter.envelope
+    if envelope is None or row_key(found.handler, envelope) != row.row_key:
+        raise StoredDataError(
+            "The letter is not the one that its row is named after.", row.row_key, PARTITION
+        )
+
+
+async def letters_of_table(table: Table, selection: Selection) -> AsyncIterator[FoundLetter]:
+    """Give the letters without a stream that are meant. One request for each 1,000."""
+    if selection.stream is not None:
+        return
+    async for page in pages(partial(table.query, PARTITION, _FIRST, _LAST)):
+        for row in page.rows:
+            found = None
+            with one_of_many(table, PARTITION):
+                found = found_letter(row)
+            if found is not None and selection.takes(found.handler, found.letter):
+                yield found
+
+
+async def letters_of_message(table: Table, message: Envelope, handlers: Collection[str]) -> list[FoundLetter]:
+    """Return the letters without a stream that a message is: one for each handler that takes it, and of no handler.
+
+    Its body may have been mended: where no letter is the message as it stands, the first that was refused under its id
+    is meant. One request for each 1,000 letters of the table.
+    """
+    id_, exact = id_key(message.message_id or ""), {row_key(name, message) for name in (None, *handlers)}
+    meant: dict[str | None, FoundLetter] = {}
+    async for found in letters_of_table(table, Selection()):
+        if found.letter.key == id_ and found.handler in (None, *handlers):
+            best = meant.get(found.handler)
+            if best is None or _nearness(found, exact) < _nearness(best, exact):
+                meant[found.handler] = found
+    return list(meant.values())
+
+
+def _nearness(found: FoundLetter, exact: Collection[str]) -> tuple[bool, int]:
+    return found.row not in exact, found.letter.refused_at
+
+
+async def remove(table: Table, row: str, etag: str) -> bool:
+    """Delete a row unless it was changed, and return whether that was so. One request."""
+    try:
+        await table.transact(PARTITION, [Operation.delete(row, etag)])
+    except RowError:
+        return False
+    return True
+
+
+def _properties(handler: str | None, letter: Letter) -> dict[str, Value]:
+    properties = letter_properties([letter])
+    if handler is not None:
+        properties["Handler"] = handler
+    return properties
+
+
+def _in_transactions(rows: Sequence[Row]) -> list[Sequence[Row]]:
+    """Return rows in parts that one transaction takes."""
+    parts: list[list[Row]] = []
+    size = 0
+    for row in rows:
+        taken = limits.ROW_OVERHEAD + sum(
+            len(value) * 4 // 3 for value in row.properties.values() if isinstance(value, bytes)
+        )
+        if not parts or len(parts[-1]) == _AT_ONCE or size + taken > limits.MAX_TRANSACTION_BYTES:
+            parts.append([])
+            size = 0
+        parts[-1].append(row)
+        size += taken
+    return list(parts)
+
+
+# Reading the letters of a table: by pages of headers, so that memory does not grow with the table.
+#
+# The letters of one stream are read at once, those of the next when they are asked for.
+
+_COUNTS = ("Letters", "LettersBeyondLimit")
+
+
+class StreamLetters(NamedTuple):
+    """How many letters wait in a stream or an entity, and how many in all were not kept there."""
+
+    key: str
+    waiting: int
+    beyond_limit: int
+    is_entity: bool = False
+
+    @property
+    def handler(self) -> str:
+        """The handler of the stream."""
+        return self.key.partition("-")[0]
+
+    @property
+    def business_id(self) -> str:
+        """The business id of the stream."""
+        return self.key.partition("-")[2]
+
+
+async def find_letters(table: Table, selection: Selection) -> AsyncIterator[FoundLetter]:
+    """Give the letters that are meant, stream by stream and in their order there, then those of the table.
+
+    Costs two requests for each 1,000 streams and entities, one for each stream that has letters, and one for each 1,000
+    letters of the table.
+    """
+    async for stream in streams_with_letters(table, selection):
+        letters: Sequence[FoundLetter] = ()
+        with one_of_many(table, stream.key):
+            letters = await letters_of_stream(table, stream)
+        for found in letters:
+            if selection.takes(found.handler, found.letter):
+                yield found
+    async for found in letters_of_table(table, selection):
+        yield found
+
+
+async def streams_with_letters(table: Table, selection: Selection) -> AsyncIterator[StreamLetters]:
+    """Give the streams and entities of a selection in which letters wait, or were not kept."""
+    async for stream in _streams(table, selection):
+        if stream.waiting or stream.beyond_limit:
+            yield stream
+
+
+async def letters_of_stream(table: Table, stream: StreamLetters) -> Sequence[FoundLetter]:
+    """Return the letters that wait in a stream, in their order. One request, none when there are none."""
+    if not stream.waiting:
+        return []
+    read = partial(table.query, stream.key, PREFIX, LAST, select=PROPERTIES)
+    rows = [row async for page in pages(read) for row in page.rows]
+    with placed(table, stream.key):
+        waiting = read_letters(rows).waiting
+    parking = next((letter for letter in waiting if letter.parks), None)
+    return [
+        FoundLetter(letter, stream.handler, stream.business_id, _behind(letter, parking))
+        for letter in waiting
+    ]
+
+
+def _behind(letter: Letter, parking: Letter | None) -> Letter | None:
+    return parking if parking is not None and parking.number < letter.number else None
+
+
+async def _streams(table: Table, selection: Selection) -> AsyncIterator[StreamLetters]:
+    if selection.keys is not None:
+        for key in selection.keys:
+            for stream in await _named(table, key):
+                yield stream
+        return
+    async for row in _holders(table, selection):
+        with one_of_many(table, row.partition_key):
+            yield _counted(row.partition_key, row.properties, is_entity=row.row_key == ENTITY)
+
+
+async def _holders(table: Table, selection: Selection) -> AsyncIterator[Row]:
+    """Give the headers of streams and the rows of entities, which say how many letters there are."""
+    prefix = "" if selection.handler is None else f"{selection.handler}-"
+    async for row in read_headers(table, KeyRange(prefix), (*HEADER_NAMES, *_COUNTS)):
+        if not is_tombstone(row):
+            yield row
+    after = None if selection.handler is None else f"{selection.handler}."  # "." follows "-"
+    async for page in pages(partial(table.scan, ENTITY, prefix, after, select=_COUNTS)):
+        for row in page.rows:
+            if row.partition_key.startswith(prefix):
+                yield row
+
+
+async def _named(table: Table, key: str) -> list[StreamLetters]:
+    stream, entity = await Stream.try_open(Partition.exact(table, key)), await table.get(key, ENTITY)
+    found = [] if stream is None else [_counted(key, stream.properties or {})]
+    return found if entity is None else [*found, _counted(key, entity.properties, is_entity=True)]
+
+
+def _counted(key: str, properties: Properties, *, is_entity: bool = False) -> StreamLetters:
+    with reading("The number of letters", ENTITY if is_entity else HEADER, key):
+        waiting, beyond_limit = (number(properties, name, 0) for name in _COUNTS)
+    return StreamLetters(key, waiting, beyond_limit, is_entity)
+
+
+# Discarding letters: they are given up, and their messages stay refused for ever.
+#
+# Of a letter that is given up the stream keeps what tells its redeliveries, and no longer the delivery.
+# What waited behind it is free when nothing else parks the stream.
+
+
+async def discard(table: Table, selection: Selection, retries: RetryPolicy) -> int:
+    """Give up the letters that are meant, and return how many.
+
+    A redelivery of a letter of the table, which is deleted, is looked at anew. Costs what it costs to find them; for
+    each stream a query and a transaction, under its ETag and repeated after a lost race; and one request for each
+    letter of the table.
+    """
+    retries = retries.beside(table)
+    count = 0
+    async for stream in streams_with_letters(table, selection):
+        if stream.waiting:
+            give_up = _give_up_in_entity if stream.is_entity else _give_up_in_stream
+            with one_of_many(table, stream.key):
+                count += await until_undisturbed(retries, partial(give_up, table, stream, selection))
+    async for found in letters_of_table(table, selection):
+        if found.row is not None and found.etag is not None:
+            count += await until_undisturbed(retries, partial(remove, table, found.row, found.etag))
+    return count
+
+
+async def _give_up_in_stream(table: Table, stream: StreamLetters, selection: Selection) -> int:
+    history = await find_versions(table, stream.handler, stream.business_id, ())
+    if history is None:
+        return 0
+    letters, count = given_up(history.letters.all, partial(selection.takes, stream.handler))
+    if count:
+        head = history.head._replace(waiting=history.head.waiting.after(letters, 0))
+        await append(history, Append(head, letters=letters))
+    return count
+
+
+async def _give_up_in_entity(table: Table, stream: StreamLetters, selection: Selection) -> int:
+    row = await table.get(stream.key, ENTITY)
+    if row is None:
+        return 0
+    entity = await with_letters(table, read_entity(row))
+    letters, count = given_up(entity.letters.all, partial(selection.takes, stream.handler))
+    if count:
+        await store_entity(table, replace(entity, waiting=entity.waiting.after(letters, 0), refused=letters))
+    return count
+
+
+# Letters as JSON lines: what is exported, mended by hand, and given to a redrive.
+
+Line = Mapping[str, Any]
+
+
+def describe_letter(found: FoundLetter) -> dict[str, Any]:
+    """Return a letter with the columns of a log, and what an operator needs to know of it.
+
+    A body of msgpack bytes is in hexadecimal digits, and `packed` says so.
+    """
+    letter = found.letter
+    envelope = letter.envelope or Envelope(letter.message_id, "", "")
+    return {
+        **_delivery(envelope),
+        "handler": found.handler,
+        "stream": found.business_id,
+        "letter": found.name,
+        "packed": isinstance(envelope.body, bytes),
+        "reason": letter.reason.value,
+        "error": letter.error,
+        "version": letter.version,
+        "batch": letter.batch,
+        "refused_at": shown_time(letter.refused_at),
+        "tries": letter.tries,
+        "parks": letter.parks,
+        "behind": None if found.behind is None else f"{found.behind.number} ({found.behind.message_id})",
+    }
+
+
+def to_line(found: FoundLetter) -> str:
+    """Return a letter as a line of JSON. Halves of characters are escaped, as no file could hold them."""
+    described = describe_letter(found)
+    line = json.dumps(described, ensure_ascii=False)
+    try:
+        line.encode()
+    except UnicodeEncodeError:
+        return json.dumps(described)
+    return line
+
+
+class Edits:
+    """Messages that were mended: lines of an export, each of them for one letter.
+
+    A line names its letter by `handler`, `stream` and `letter`. Raises `UsageError` for a line that is no JSON object
+    or names no letter, and for two lines for one letter.
+    """
+
+    def __init__(self, lines: Iterable[str]) -> None:
+        self._lines: dict[tuple[str, ...], Line] = {}
+        self._used: set[tuple[str, ...]] = set()
+        for line_number, line in enumerate(lines, 1):
+            if line.strip():
+                self._add(line_number, line)
+
+    @classmethod
+    def of(cls, content: bytes) -> Edits:
+        """Return what a file holds. Lines end with a line feed only; a byte order mark may stand before the first."""
+        try:
+            return cls(content.decode("utf-8-sig").split("\n"))
+        except UnicodeDecodeError as error:
+            raise UsageError(f"The edited letters are not UTF-8: {error}.") from error
+
+    def __len__(self) -> int:
+        return len(self._lines)
+
+    def has(self, found: FoundLetter) -> bool:
+        """Return whether there is a line for a letter."""
+        return _key_of(found) in self._lines
+
+    def mended(self, found: FoundLetter) -> Envelope | None:
+        """Return the delivery of a letter with what its line changes, None when it changes nothing."""
+        key, envelope = _key_of(found), found.letter.envelope
+        if key not in self._lines or envelope is None:
+            return None
+        self._used.add(key)
+        mended = _mended(envelope, describe_letter(found), self._lines[key])
+        return None if mended == envelope else mended
+
+    def check_used(self) -> None:
+        """Raise `UsageError` when there are lines whose letter was not found."""
+        unused = [line for key, line in self._lines.items() if key not in self._used]
+        if unused:
+            raise UsageError(
+                f"{len(unused)} of {len(self)} edited lines belong to no letter that is selected, the first to the "
+                f"message {unused[0].get('message_id')!r} of {unused[0].get('handler')}."
+            )
+
+    def _add(self, number: int, line: str) -> None:
+        try:
+            fields = json.loads(line)
+        except ValueError as error:
+            raise UsageError(f"Line {number} of the edited letters is no JSON: {error}") from error
+        key = _key(fields) if isinstance(fields, dict) else None
+        if key is None:
+            raise UsageError(f"Line {number} of the edited letters names no letter.")
+        if key in self._lines:
+            raise UsageError(f"Line {number} of the edited letters is the second one for its letter.")
+        self._lines[key] = fields
+
+
+class Wanted(NamedTuple):
+    """Which dead letters are redriven, and messages that were mended for some of them.
+
+    With `only_edited`, only those of the selection for which there is an edit.
+    """
+
+    selection: Selection
+    edits: Edits
+    only_edited: bool = False
+
+    def takes(self, found: FoundLetter) -> bool:
+        """Return whether a letter that is selected is redriven."""
+        return not self.only_edited or self.edits.has(found)
+
+
+def _key(line: Line) -> tuple[str, ...] | None:
+    if not line.get("letter"):
+        return None
+    return line.get("handler") or "", line.get("stream") or "", str(line["letter"])
+
+
+def _key_of(found: FoundLetter) -> tuple[str, ...]:
+    return found.handler or "", found.business_id or "", found.name
+
+
+def _delivery(envelope: Envelope) -> dict[str, Any]:
+    body, enqueued_at = envelope.body, envelope.enqueued_at
+    return {
+        "message_id": envelope.message_id,
+        "type": envelope.type,
+        "body": body.hex() if isinstance(body, bytes) else body,
+        "business_id": envelope.business_id,
+        "sequence": envelope.sequence,
+        "enqueued_at": None if enqueued_at is None else shown_time(enqueued_at),
+        "headers": None if envelope.headers is None else dict(envelope.headers),
+    }
+
+
+def _mended(envelope: Envelope, shown: Line, line: Line) -> Envelope:
+    """Return a delivery with those fields of a line that are not as they were shown."""
+    changed = {name: line[name] for name in Envelope._fields if name in line and line[name] != shown[name]}
+    try:
+        return envelope._replace(
+            **{name: _read(name, value, packed=bool(line.get("packed"))) for name, value in changed.items()}
+        )
+    except (TypeError, ValueError) as error:
+        raise UsageError(f"The edited letter of {shown['message_id']!r} cannot be read: {error}") from error
+
+
+def _read(name: str, value: Any, *, packed: bool) -> Any:  # noqa: ANN401 - a value of JSON
+    if name == "body":
+        if not isinstance(value, str):
+            return json.dumps(value, ensure_ascii=False)
+        return bytes.fromhex(value) if packed else value
+    if value is None:
+        return None
+    match name:
+        case "message_id":
+            return canonical(_checked(name, value, str))
+        case "enqueued_at":
+            moment = datetime.fromisoformat(_checked(name, value, str))
+            if moment.tzinfo is None:
+                raise ValueError(f"enqueued_at names no time zone: {value}")
+            return to_microseconds(moment)
+        case "sequence":
+            return _checked(name, value, int)
+        case "headers":
+            return _checked(name, value, dict)
+        case _:
+            return _checked(name, value, str)
+
+
+def _checked(name: str, value: Any, expected: type) -> Any:  # noqa: ANN401 - a value of JSON
+    if not isinstance(value, expected):
+        raise TypeError(f"{name} is {value!r}")
+    return value

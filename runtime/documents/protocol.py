@@ -1,0 +1,343 @@
+"""Registrations: which attempts are going to prepare documents for a version of an object, or have.
+
+Each has a row in the object's partition. The transaction that commits the version deletes it, on the condition that
+nobody has written it since. So a row says that its documents may be garbage, and whoever writes the row keeps its
+attempt from committing, for ever. A marker beside the rows, under a key that can be scanned for, says that there may be
+some.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from functools import partial
+from typing import NamedTuple, TypeVar
+
+import msgpack
+
+from eventstore import (
+    ConcurrencyConflictError,
+    Include,
+    IncludeConflictError,
+    Int64,
+    Operation,
+    Row,
+    RowError,
+    Table,
+    Value,
+    pages,
+)
+from handlers.codec import unpack
+from handlers.context import NewDocument
+from runtime.clock import Clock, cut_off, to_datetime
+from runtime.documents.store import DocumentStore
+from runtime.ledger.batch import BatchKey, OpenBatches
+from runtime.retries import READ_AGAIN, RetryPolicy, until_undisturbed
+from runtime.versions.columns import compress, decompress
+from runtime.versions.properties import (
+    chunk_names,
+    expect,
+    expect_all,
+    join,
+    microseconds,
+    number,
+    one_of_many,
+    reading_row,
+    split,
+    text,
+)
+
+MARKER = "DOCUMENTS"
+"""The row key of the marker."""
+
+PREFIX = f"{MARKER}-"
+LAST = f"{PREFIX}~"
+
+_NAMES = chunk_names("Names", 4)
+
+
+@dataclass(frozen=True, slots=True)
+class Registration:
+    """An attempt at a version of an object, by the object's partition key, and the names of its documents.
+
+    `batch` is None for a single message. `given_up_at` is when the attempt was kept from committing, None while it may
+    still commit. Times are in microseconds since 1970 UTC.
+    """
+
+    key: str
+    attempt: str
+    names: Sequence[str]
+    registered_at: int
+    batch: BatchKey | None = None
+    given_up_at: int | None = None
+    etag: str = ""
+
+    def taken_out(self) -> Include:
+        """Return the change that a commit makes of the row: it counts only if nobody wrote the row since."""
+        return Include.delete(PREFIX + self.attempt, self.etag)
+
+    def properties(self) -> dict[str, Value]:
+        """Return the properties of the row."""
+        properties: dict[str, Value] = {"RegisteredAt": to_datetime(self.registered_at)}
+        split(properties, _NAMES, compress(msgpack.packb(self.names)))
+        if self.batch is not None:
+            properties["Batch"] = self.batch.batch_id
+            if self.batch.number is not None:
+                properties["BatchNumber"] = Int64(self.batch.number)
+        if self.given_up_at is not None:
+            properties["GivenUpAt"] = to_datetime(self.given_up_at)
+        return properties
+
+
+def is_registration(row_key: str) -> bool:
+    """Say whether a row is a registration, or the marker."""
+    return row_key == MARKER or row_key.startswith(PREFIX)
+
+
+async def register(table: Table, registration: Registration) -> Registration:
+    """Insert the row, durably, and the marker, and return the registration as it is stored. Costs one request."""
+    row = Operation.insert(PREFIX + registration.attempt, registration.properties())
+    marker = Operation.insert_or_replace(MARKER, {})
+    etag, _ = await table.transact(registration.key, [row, marker])
+    await table.barrier()
+    return replace(registration, etag=etag)
+
+
+async def find_registration(table: Table, key: str, attempt: str) -> Registration | None:
+    """Read a registration, None when it was taken out. Costs one request."""
+    row = await table.get(key, PREFIX + attempt)
+    return None if row is None else read_registration(row)
+
+
+async def registrations_of(table: Table, key: str) -> list[Registration]:
+    """Read all registrations of an object. Costs a request for each 1,000."""
+    found = pages(partial(table.query, key, PREFIX, LAST))
+    return [read_registration(row) async for page in found for row in page.rows]
+
+
+async def give_up(table: Table, registration: Registration, now: int) -> Registration:
+    """Keep an attempt from committing, durably. Costs one request.
+
+    Raises `ConcurrencyConflictError` when somebody else wrote the row, or took it out.
+    """
+    given_up = replace(registration, given_up_at=now)
+    change = Operation.replace(PREFIX + registration.attempt, given_up.properties(), registration.etag)
+    (etag,) = await _write(table, registration.key, change)
+    await table.barrier()
+    return replace(given_up, etag=etag)
+
+
+async def take_out(table: Table, registration: Registration) -> None:
+    """Delete the row of an attempt of which nothing is left. Raises `ConcurrencyConflictError`. Costs one request."""
+    await _write(table, registration.key, registration.taken_out().operation())
+
+
+async def remove_marker(table: Table, key: str, etag: str) -> None:
+    """Delete the marker, on the condition that nobody has registered since it was read. Costs one request."""
+    await _write(table, key, Operation.delete(MARKER, etag))
+
+
+async def _write(table: Table, key: str, change: Operation) -> tuple[str, ...]:
+    try:
+        return await table.transact(key, [change])
+    except RowError as error:
+        raise ConcurrencyConflictError(key, str(error)) from error
+
+
+def read_registration(row: Row) -> Registration:
+    """Return the registration that a row holds. Raises `StoredDataError`."""
+    properties = row.properties
+    with reading_row("The registration of documents", row):
+        names = unpack(decompress(join(properties, _NAMES)))
+        registered_at = microseconds(properties, "RegisteredAt")
+        batch = None
+        if "Batch" in properties:
+            own = number(properties, "BatchNumber") if "BatchNumber" in properties else None
+            batch = BatchKey(text(properties, "Batch"), own)
+        return Registration(
+            row.partition_key,
+            row.row_key.removeprefix(PREFIX),
+            tuple(expect_all(names, str)),
+            expect(registered_at, int),
+            batch,
+            microseconds(properties, "GivenUpAt"),
+            row.etag,
+        )
+
+
+# Attempts with documents: register, prepare, commit; clean up after an attempt that lost.
+#
+# A document cannot be written in the transaction that changes the state. So each attempt prepares its
+# documents under names of its own, and the transaction decides whose count. An attempt registers before it
+# prepares anything, and the transaction that commits it takes the registration out. So a document whose
+# attempt is registered may be garbage, and all others count.
+#
+# That a commit was refused, or not answered, does not prove that the attempt lost. Before its documents are
+# deleted the attempt is given up: its registration is written, and from then on its commit is refused,
+# however late it takes effect.
+#
+# After Masternak and Pobiega, "Exactly-once intuition" (exactly-once.github.io).
+
+T = TypeVar("T")
+
+Commit = Callable[[Sequence[Include]], Awaitable[T]]
+"""Commits a version together with changes of rows in the partition of its object."""
+
+
+class Drafts(NamedTuple):
+    """The documents of an attempt, which stand for nothing until it is committed. `key` is its object's partition."""
+
+    key: str
+    attempt: str
+    documents: Sequence[NewDocument]
+    batch: BatchKey | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Documents:
+    """Stores the documents of attempts. `new_id` draws an id for each attempt that no other has."""
+
+    store: DocumentStore
+    table: Table
+    clock: Clock
+    new_id: Callable[[], str]
+    retries: RetryPolicy
+
+    async def commit(self, drafts: Drafts, commit: Commit[T]) -> T:
+        """Register, prepare, commit, and return what `commit` does; clean up if the attempt lost.
+
+        Costs one request, and one for each document, beside those of `commit`. Raises what `commit` raises.
+        """
+        registered = await self.register(drafts)
+        are_prepared = False
+        try:
+            await self.prepare(drafts)
+            are_prepared = True
+            return await self.commit_registered(registered, commit)
+        except READ_AGAIN:
+            withdraw = partial(self.withdraw, registered, are_prepared=are_prepared)
+            await until_undisturbed(self.retries.beside(self.table), withdraw)
+            raise
+
+    async def register(self, drafts: Drafts) -> Registration:
+        """Note which documents this attempt is going to prepare."""
+        names = [document.reference.name for document in drafts.documents]
+        registration = Registration(drafts.key, drafts.attempt, names, self.clock(), drafts.batch)
+        return await register(self.table, registration)
+
+    async def prepare(self, drafts: Drafts) -> None:
+        """Store the documents, of which nobody knows yet."""
+        for document in drafts.documents:
+            await self.store.prepare(document.reference, document.content)
+
+    async def commit_registered(self, registered: Registration, commit: Commit[T]) -> T:
+        """Commit the version and take the registration out, if nobody has given the attempt up."""
+        try:
+            return await commit([registered.taken_out()])
+        except IncludeConflictError as error:
+            raise ConcurrencyConflictError(registered.key, str(error)) from error
+
+    async def withdraw(self, registered: Registration, *, are_prepared: bool) -> None:
+        """Give this attempt up and delete its documents, unless it was committed after all.
+
+        A document of which it is not known whether it was stored may still come into being: then the registration
+        stays, and a sweep deletes the document.
+        """
+        found = await find_registration(self.table, registered.key, registered.attempt)
+        if found is None:
+            return
+        given_up = await give_up(self.table, found, self.clock())
+        await delete(self.store, given_up)
+        if are_prepared:
+            await take_out(self.table, given_up)
+
+
+async def delete(store: DocumentStore, given_up: Registration) -> None:
+    """Delete the documents of an attempt that was given up."""
+    for name in given_up.names:
+        await store.delete(name)
+
+
+# Sweeping: deletes the documents of attempts that died before they committed.
+#
+# An attempt is given up before its documents are deleted, and stays registered. A sweep that is at least a
+# day later deletes them again, as a request of the attempt may have taken effect meanwhile, and then
+# forgets the attempt. An attempt that was only slow has its commit refused, and its message is handled
+# again: so a sweep does no harm beside batches and consumers.
+
+FORGET_AFTER = timedelta(days=1)
+"""How long an attempt stays registered after it was given up: no request takes that long."""
+
+
+class Swept(NamedTuple):
+    """How many attempts a sweep gave up, and how many documents it deleted of them, as far as they were there."""
+
+    attempts: int = 0
+    documents: int = 0
+
+    def plus(self, more: Swept) -> Swept:
+        """Return the sum of two."""
+        return Swept(self.attempts + more.attempts, self.documents + more.documents)
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentSweep:
+    """Sweeps the documents of one table. `open_batches` are those whose attempts are left alone."""
+
+    table: Table
+    store: DocumentStore
+    clock: Clock
+    retries: RetryPolicy
+    open_batches: OpenBatches
+
+    async def sweep(self, older_than: timedelta) -> Swept:
+        """Delete what attempts have prepared that registered at least `older_than` ago and did not commit.
+
+        Attempts of a batch that has not ended are left alone. Costs one request for each 1,000 objects for which
+        documents were stored since the last sweep, two for each of them, and one for each document that is deleted.
+        """
+        latest, past = cut_off(self.clock, older_than), cut_off(self.clock, FORGET_AFTER)
+        retries, swept = self.retries.beside(self.table), Swept()
+        async for marker in self._markers():
+            with one_of_many(self.table, marker.partition_key):
+                attempt = partial(self.sweep_object, marker.partition_key, latest, past)
+                swept = swept.plus(await until_undisturbed(retries, attempt))
+        return swept
+
+    async def sweep_object(self, key: str, latest: int, past: int) -> Swept:
+        """Sweep the attempts at one object, and remove the marker when none is left.
+
+        Those are given up that registered at a time, `latest`, or before, and those forgotten that were given up at
+        another, `past`, or before. Times are in microseconds.
+        """
+        marker = await self.table.get(key, MARKER)
+        registered = await registrations_of(self.table, key)
+        swept, is_left = Swept(), False
+        for registration in registered:
+            if self._is_dead(registration, latest):
+                await self.clean_up(registration)
+                swept = swept.plus(Swept(1, len(registration.names)))
+                is_left = True
+            elif registration.given_up_at is not None and registration.given_up_at <= past:
+                await delete(self.store, registration)
+                await take_out(self.table, registration)
+            else:
+                is_left = True
+        if marker is not None and not is_left:
+            await remove_marker(self.table, key, marker.etag)
+        return swept
+
+    async def clean_up(self, registration: Registration) -> None:
+        """Give an attempt up, and delete its documents."""
+        await delete(self.store, await give_up(self.table, registration, self.clock()))
+
+    def _is_dead(self, registration: Registration, latest: int) -> bool:
+        if registration.given_up_at is not None or registration.registered_at > latest:
+            return False
+        return registration.batch is None or self.open_batches.is_finished(*registration.batch)
+
+    async def _markers(self) -> AsyncIterator[Row]:
+        async for page in pages(partial(self.table.scan, MARKER)):
+            for row in page.rows:
+                yield row

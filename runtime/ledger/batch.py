@@ -1,0 +1,182 @@
+"""Which batches may still publish, as the ledger of a table had them at one moment."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import takewhile
+from typing import Literal, NamedTuple
+
+from runtime.errors import UsageError
+from runtime.messages.envelope import IdKey, id_key
+from runtime.messages.limits import USUAL, MessageLimits
+from runtime.messages.outcome import Outcome, Status
+
+
+class BatchKey(NamedTuple):
+    """Names a batch: its id, and the number that it began with, None where the ledger has none."""
+
+    batch_id: str
+    number: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class OpenBatches:
+    """The batches that may still publish: those that were open, and all that begin later.
+
+    `next` is the number that the next batch gets, `numbers` are those of open batches. `names` are the ids of open
+    batches without a number: those that were begun before batches had one.
+    """
+
+    next: int = 1
+    numbers: frozenset[int] = frozenset()
+    names: frozenset[str] = frozenset()
+
+    def is_finished(self, batch: str | None, number: int | None) -> bool:
+        """Say whether nothing more will be published of a batch. None stands for single messages, which are finished.
+
+        An id can be used again once its row was pruned, a number never: a version that has one is told by it alone.
+        """
+        if number is None:
+            return batch not in self.names
+        return number < self.next and number not in self.numbers
+
+
+# What a batch decides for all its messages.
+
+HELD_BACK = "An earlier message of its stream is a dead letter, and the batch stops a stream there."
+"""The error of a new message that is held back."""
+
+FORGOTTEN = "Its business object was forgotten, and takes no message any more."
+"""The error of a message to an object that was forgotten."""
+
+PARKED = "Its stream is parked: an earlier message waits as a letter, to be redriven or given up."
+"""The error of a message that a letter holds back."""
+
+
+@dataclass(frozen=True, slots=True)
+class BatchContext:
+    """What a batch decides for all its messages.
+
+    `batch_id` is None when messages are processed one at a time. `open_batches` are those whose outputs may be
+    unpublished; None when that is not known. `is_cascade` says that the messages are outputs of this batch, whose times
+    are the framework's own. `late` says what to do with a message that cannot be told from a duplicate, `on_error`
+    whether later new messages of a stream are held back when one is a dead letter, in this batch or until it is
+    redriven. `is_redrive` says that the messages are letters, which are handled again. `on_difference` says whether a
+    duplicate whose replay differs from what was recorded is a dead letter or fails the batch. `number` is the batch's
+    own, or that of a consumer's epoch. `limits` say how large a message may be.
+    """
+
+    batch_id: str | None = None
+    open_batches: OpenBatches | None = None
+    is_cascade: bool = False
+    late: Literal["refuse", "process"] = "refuse"
+    on_error: Literal["continue", "stop-stream", "park"] = "continue"
+    is_redrive: bool = False
+    on_difference: Literal["dead-letter", "fail"] = "dead-letter"
+    number: int | None = None
+    limits: MessageLimits = USUAL
+
+    def redriving(self, open_batches: OpenBatches | None) -> BatchContext:
+        """Return the same for letters, which are handled again beside open batches; None stands for no redrive."""
+        return self if open_batches is None else replace(self, is_redrive=True, open_batches=open_batches)
+
+    @property
+    def key(self) -> BatchKey | None:
+        """What versions and entries record of the batch, None for single messages."""
+        return None if self.batch_id is None else BatchKey(self.batch_id, self.number)
+
+    def is_ours(self, batch: str | None, number: int | None) -> bool:
+        """Say whether a version is of this batch. One of an earlier batch with this id has another number, or none."""
+        return batch is not None and batch == self.batch_id and number == self.number
+
+    def is_finished(self, batch: str | None, number: int | None) -> bool:
+        """Say whether the outputs of a version's batch are published, or never will be; also when that is not known.
+
+        No batch publishes those of single messages.
+        """
+        return batch is None or self.open_batches is None or self.open_batches.is_finished(batch, number)
+
+    @property
+    def stops_streams(self) -> bool:
+        """Whether new messages of a stream are held back after a dead letter."""
+        return self.on_error != "continue"
+
+    @property
+    def parks_streams(self) -> bool:
+        """Whether they are held back in later batches too."""
+        return self.on_error == "park"
+
+
+# How many dead letters a batch may have.
+
+_FORM = re.compile(r"(\d{1,18})|(\d{1,3}(?:\.\d{1,9})?)%")
+
+HELD_BACK_MARKER = "_held-back"
+"""The name of an empty file in the folder of a batch that is held back; Spark passes over it."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetterLimit:
+    """A number of deliveries, or a share of all in percent."""
+
+    text: str
+    number: int | None
+    percent: float | None
+
+    @classmethod
+    def parse(cls, text: str) -> DeadLetterLimit:
+        """Return the limit that a text such as `10` or `0.5%` means. Raises `UsageError` for another text."""
+        found = _FORM.fullmatch(text.strip())
+        if found is None or (found[2] and float(found[2]) > 100):  # noqa: PLR2004 - percent
+            message = f"{text!r} is no number of dead letters: write one such as 10, or a share such as 0.5%."
+            raise UsageError(message)
+        return cls(found[0], int(found[1]) if found[1] else None, float(found[2]) if found[2] else None)
+
+    def is_exceeded(self, counts: Mapping[str, int]) -> bool:
+        """Say whether a batch with these counts of outcomes by status has more."""
+        dead = counts.get(Status.DEAD_LETTER, 0)
+        if self.percent is None:
+            return dead > (self.number or 0)
+        return 100 * dead > self.percent * sum(counts.get(status, 0) for status in Status)
+
+    def __str__(self) -> str:
+        return self.text
+
+
+# Seen: what earlier deliveries of a stream in this batch have decided for later ones.
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What has been seen of a stream in this batch.
+
+    `delivered` are the messages that had their first delivery, which alone has their outputs. `dead_letter` says that a
+    delivery was a dead letter: new messages after it are held back in a batch that stops a stream there.
+    """
+
+    delivered: Collection[IdKey] = frozenset()
+    dead_letter: bool = False
+
+    def after(self, outcomes: Sequence[Outcome]) -> Seen:
+        """Return what has been seen after these outcomes too."""
+        delivered = {id_key(each.envelope.message_id) for each in outcomes if each.version is not None}
+        return Seen(
+            {*self.delivered, *delivered},
+            self.dead_letter or any(outcome.is_dead_letter for outcome in outcomes),
+        )
+
+    def between_groups(self, outcomes: Sequence[Outcome]) -> Seen:
+        """Return what the next group of the stream has to know, after the outcomes of a whole group.
+
+        Copies of a message are adjacent, so only the last message may have more copies in the next group.
+        """
+        last = outcomes[-1].envelope.message_id
+        copies = list(takewhile(lambda outcome: outcome.envelope.message_id == last, reversed(outcomes)))
+        delivered = Seen(self.delivered).after(copies).delivered
+        return Seen(delivered, self.dead_letter or any(outcome.is_dead_letter for outcome in outcomes))
+
+
+NOTHING = Seen()
+"""What has been seen when a stream begins."""

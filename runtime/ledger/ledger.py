@@ -1,0 +1,687 @@
+"""The ledger: one row for each batch, in the same table as the streams.
+
+It tells which rounds of a batch are committed and whether it is published. A published batch is immutable; a
+batch that died stands as `started` until it is run again with its id, or abandoned. What a batch reads of the ledger
+depends on the batches that are open, not on those that ended (see `runtime.ledger.ledger`).
+"""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections.abc import AsyncIterator, Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from enum import StrEnum
+from functools import partial
+from hashlib import sha256
+from typing import NamedTuple
+
+from eventstore import (
+    Int64,
+    Operation,
+    Row,
+    RowChangedError,
+    RowExistsError,
+    RowNotFoundError,
+    StoreUnavailableError,
+    Table,
+    Value,
+    pages,
+)
+from runtime.clock import Clock, to_datetime, to_microseconds
+from runtime.errors import BatchRefusedError, RetriesExhaustedError
+from runtime.ledger.batch import BatchKey, OpenBatches
+from runtime.ledger.settings import LEDGER, OF_TABLE, Claim, TableSettings, read_settings
+from runtime.retries import RetryPolicy
+from runtime.versions.properties import INT32, number, reading_row, text, time
+
+# A batch as the ledger has it, and the row that holds it.
+
+STATE_BASED = "state-based"
+
+EPOCH = "epoch "
+"""Begins what describes the input of a micro-batch."""
+
+_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_COUNT = "Count_"
+
+
+class BatchStatus(StrEnum):
+    """How far a batch has come."""
+
+    STARTED = "started"
+    PUBLISHED = "published"
+    ABANDONED = "abandoned"
+
+
+@dataclass(frozen=True, slots=True)
+class BatchRecord:
+    """A batch as the ledger has it.
+
+    `input` describes log, app and options: the same id with another one is refused. `rounds` counts the rounds
+    whose outcomes are committed, `last_routable` the outputs of the last one that a handler takes. `token` is
+    drawn when the batch begins, and marks its folders. `algorithm` names the algorithm, and the place of its
+    de-duplication store or token store. `number` counts the batches of the table, from 1 on. `attempt` names the
+    attempt at the next round that counts, once that is decided: where folders are not moved as a whole.
+    """
+
+    batch_id: str
+    input: str
+    out: str
+    token: str
+    status: BatchStatus
+    rounds: int
+    started_at: datetime
+    updated_at: datetime
+    counts: Mapping[str, int]
+    last_routable: int = 0
+    algorithm: str = STATE_BASED
+    etag: str = ""
+    number: int = 0
+    attempt: str = ""
+
+    @property
+    def key(self) -> BatchKey:
+        """What versions and entries of the batch record."""
+        return BatchKey(self.batch_id, self.number)
+
+    @property
+    def is_epoch(self) -> bool:
+        """Whether it is a micro-batch of a stream."""
+        return self.input.startswith(EPOCH)
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether nothing more will be published under this id."""
+        return self.status is not BatchStatus.STARTED
+
+
+def check_id(batch_id: str) -> None:
+    """Raise `BatchRefusedError` for an id that is not usable."""
+    if not _ID.fullmatch(batch_id):
+        message = f"The batch id {batch_id!r} is not usable: up to 64 letters, digits, '.', '_' and '-'."
+        raise BatchRefusedError(message)
+
+
+def record_properties(record: BatchRecord) -> dict[str, Value]:
+    """Return the properties of a batch's row."""
+    return {
+        "Input": record.input,
+        "Out": record.out,
+        "Token": record.token,
+        "Status": record.status.value,
+        "Rounds": record.rounds,
+        "LastRoutable": Int64(record.last_routable),
+        "Algorithm": record.algorithm,
+        "StartedAt": record.started_at,
+        "UpdatedAt": record.updated_at,
+        "Number": Int64(record.number),
+        **({"Attempt": record.attempt} if record.attempt else {}),
+        **{f"{_COUNT}{name}": Int64(count) for name, count in record.counts.items()},
+    }
+
+
+def read_record(row: Row) -> BatchRecord:
+    """Return the batch that a row holds. Raises `StoredDataError`."""
+    with reading_row(f"The batch {row.row_key}", row):
+        values = row.properties
+        return BatchRecord(
+            batch_id=row.row_key,
+            input=text(values, "Input"),
+            out=text(values, "Out"),
+            token=text(values, "Token"),
+            status=BatchStatus(text(values, "Status")),
+            rounds=number(values, "Rounds", most=INT32),
+            started_at=time(values, "StartedAt"),
+            updated_at=time(values, "UpdatedAt"),
+            counts={
+                name.removeprefix(_COUNT): number(values, name) for name in values if name.startswith(_COUNT)
+            },
+            last_routable=number(values, "LastRoutable"),
+            algorithm=text(values, "Algorithm"),
+            etag=row.etag,
+            number=number(values, "Number"),
+            attempt=text(values, "Attempt") if "Attempt" in values else "",
+        )
+
+
+# Numbering: the rows of the ledger that tell, in few requests, which batches are open and which ended when.
+#
+# Beside the row of each batch there are, in the same partition:
+#
+# - the counter, `!next`: the number that the next batch gets, and the algorithm of the table; - the
+# settings of the table, `!of-table` (see `runtime.ledger.settings`); - a marker for each open batch,
+# `!open-{id}`, from its begin to its end; - a marker for each batch that ended, `!past-{time}-{id}`, until
+# it is pruned. They are in the order of their ends, the
+#   last one first.
+
+PARTITION = LEDGER
+COUNTER, OPEN, PAST = "!next", "!open-", "!past-"
+
+LAST = "~"
+_END_OF_TIME = 10**16 - 1
+_DIGITS = 16
+_NOTHING_KEPT = TableSettings()
+
+
+@dataclass(frozen=True, slots=True)
+class Counter:
+    """The counter of a ledger, or that of one without batches, which is not stored: `etag` is None.
+
+    `algorithm` is that of the table's batches, of which `first_batch` was the first. `settings` are those of the table:
+    they are read with the counter, and it does not store them.
+    """
+
+    next: int = 1
+    algorithm: str | None = None
+    first_batch: str = ""
+    etag: str | None = None
+    settings: TableSettings = _NOTHING_KEPT
+
+    def operation(self) -> Operation:
+        """Return what stores the counter, if nobody changed it since it was read."""
+        properties: dict[str, Value] = {
+            "Next": Int64(self.next),
+            "FirstBatch": self.first_batch,
+            "Algorithm": self.algorithm or "",
+        }
+        if self.etag is None:
+            return Operation.insert(COUNTER, properties)
+        return Operation.replace(COUNTER, properties, self.etag)
+
+
+class Numbering:
+    """The counter and the markers of one ledger."""
+
+    def __init__(self, table: Table) -> None:
+        self._table = table
+
+    async def read(self) -> Counter:
+        """Return the counter as it is stored, one without an ETag when there is none. Costs a request."""
+        read = partial(self._table.query, PARTITION, COUNTER, OF_TABLE)
+        rows = {row.row_key: row async for page in pages(read) for row in page.rows}
+        counter = read_counter(rows[COUNTER]) if COUNTER in rows else Counter()
+        return replace(counter, settings=read_settings(rows[OF_TABLE])) if OF_TABLE in rows else counter
+
+    async def snapshot(self) -> tuple[OpenBatches, TableSettings]:
+        """Return which batches are open, and the settings of the table. One request for each 1,000 open batches.
+
+        The counter is read first, or at the same moment: a batch that it counts and that has no marker has ended.
+        """
+        next_, numbers, settings = 1, set(), _NOTHING_KEPT
+        async for page in pages(partial(self._table.query, PARTITION, COUNTER, OPEN + LAST)):
+            for row in page.rows:
+                if row.row_key == COUNTER:
+                    next_ = read_counter(row).next
+                elif row.row_key == OF_TABLE:
+                    settings = read_settings(row)
+                else:
+                    numbers.add(_number(row))
+        return OpenBatches(next_, frozenset(numbers)), settings
+
+    async def newest(self, limit: int) -> list[str]:
+        """Return the ids of the newest batches, the open ones first.
+
+        Costs a request for each 1,000 open batches, and one for each 1,000 others that are asked for.
+        """
+        markers: list[Row] = []
+        async for page in pages(partial(self._table.query, PARTITION, OPEN, OPEN + LAST)):
+            markers += page.rows
+        ids = [id_of(row.row_key) for row in sorted(markers, key=_number, reverse=True)]
+        async for page in pages(partial(self._table.query, PARTITION, PAST, PAST + LAST)):
+            ids += [id_of(row.row_key) for row in page.rows]
+            if len(ids) >= limit:
+                break
+        return ids[:limit]
+
+    async def records(self) -> AsyncIterator[BatchRecord]:
+        """Give all batches, by their rows, in the order of their ids. Costs a request for each 1,000."""
+        async for page in pages(partial(self._table.query, PARTITION, "0", LAST)):
+            for row in page.rows:
+                yield read_record(row)
+
+    async def past(self, before: int) -> Sequence[Row]:
+        """Return markers of batches that ended before a time, in microseconds: up to 1,000. Costs a request."""
+        first = f"{PAST}{_inverted(before - 1)}"
+        return (await self._table.query(PARTITION, first, PAST + LAST)).rows
+
+
+def began(record: BatchRecord) -> Operation:
+    """Return what writes the marker of a batch that begins."""
+    return Operation.insert_or_replace(OPEN + record.batch_id, {"Number": Int64(record.number)})
+
+
+def ended(record: BatchRecord) -> list[Operation]:
+    """Return what changes the markers when a batch ends, as it is then."""
+    return [Operation.delete(OPEN + record.batch_id), past_marker(record)]
+
+
+def pruned(markers: Sequence[Row]) -> list[Operation]:
+    """Return what deletes batches with their markers. It fails when one is not there any more."""
+    return [
+        operation
+        for marker in markers
+        for operation in (Operation.delete(marker.row_key), Operation.delete(id_of(marker.row_key)))
+    ]
+
+
+def past_marker(record: BatchRecord) -> Operation:
+    """Return what makes the marker of a batch that has ended."""
+    time = _inverted(to_microseconds(record.updated_at))
+    return Operation.insert_or_replace(f"{PAST}{time}-{record.batch_id}", {})
+
+
+def _inverted(time: int) -> str:
+    """Return a time in microseconds as text that is smaller for a later one. All before 1970 are one."""
+    return f"{_END_OF_TIME - max(time, 0):0{_DIGITS}}"
+
+
+def id_of(marker: str) -> str:
+    """Return the id of the batch whose marker has this row key."""
+    is_past = marker.startswith(PAST)
+    return marker[len(PAST) + _DIGITS + 1 :] if is_past else marker.removeprefix(OPEN)
+
+
+def _number(marker: Row) -> int:
+    with reading_row("The marker of a batch", marker):
+        return number(marker.properties, "Number")
+
+
+def read_counter(row: Row) -> Counter:
+    """Return the counter that a row holds. Raises `StoredDataError`."""
+    values = row.properties
+    with reading_row("The counter of batches", row):
+        return Counter(
+            next=number(values, "Next"),
+            algorithm=text(values, "Algorithm"),
+            first_batch=text(values, "FirstBatch"),
+            etag=row.etag,
+        )
+
+
+_PRUNED_AT_ONCE = 50
+
+
+class AlgorithmOfTable(NamedTuple):
+    """The algorithm that a table was processed with, and a batch that was."""
+
+    name: str
+    batch_id: str
+
+
+class Ledger:
+    """The batches of one table."""
+
+    def __init__(self, table: Table, clock: Clock, retries: RetryPolicy | None = None) -> None:
+        self._table = table
+        self._clock = clock
+        self._retries = (retries or RetryPolicy()).beside(table)
+        self._numbering = Numbering(table)
+
+    async def begin(
+        self,
+        batch_id: str,
+        input_: str,
+        out: str,
+        algorithm: str = STATE_BASED,
+        claim: Claim | None = None,
+    ) -> BatchRecord:
+        """Begin a batch, or return the record of one that was begun with the same input. Costs two or three requests.
+
+        What it claims of the table is stored with it. A batch without a committed round takes another folder. Raises
+        `BatchRefusedError` for an id that was abandoned, used with other input, or has outcomes in another folder, and
+        for a table of another algorithm; `UsageError` for a claim that the table does not meet;
+        `RetriesExhaustedError` when too many others begin at the same moment.
+        """
+        check_id(batch_id)
+        now, tries = self._now(), self._retries.start()
+        asked = BatchRecord(
+            batch_id, input_, out, uuid.uuid4().hex, BatchStatus.STARTED, 0, now, now, {}, 0, algorithm
+        )
+        while True:
+            try:
+                return await self._begin(asked, claim)
+            except RowExistsError as error:
+                found = await self.find(batch_id)
+                if found is not None:
+                    return await self._resumed(found, asked)
+                await tries.pause(error)
+            except RowChangedError as error:
+                await tries.pause(error)
+
+    async def _begin(self, asked: BatchRecord, claim: Claim | None) -> BatchRecord:
+        """Give a batch its number, its row and its marker, and the table its settings, in one transaction."""
+        counter = await self._numbering.read()
+        if counter.algorithm is not None:
+            _check_algorithm(AlgorithmOfTable(counter.algorithm, counter.first_batch), asked.algorithm)
+        record = replace(asked, number=counter.next)
+        counted = replace(
+            counter,
+            next=counter.next + 1,
+            algorithm=counter.algorithm or asked.algorithm,
+            first_batch=counter.first_batch or asked.batch_id,
+        )
+        operations = [
+            Operation.insert(record.batch_id, record_properties(record)),
+            counted.operation(),
+            began(record),
+        ]
+        settings = counter.settings if claim is None else await self._claimed(counter, claim)
+        if settings != counter.settings:
+            operations.append(settings.operation())
+        etag, *_ = await self._table.transact(PARTITION, operations)
+        return replace(record, etag=etag)
+
+    async def _claimed(self, counter: Counter, claim: Claim) -> TableSettings:
+        return await claim.made_on(self._table, counter.settings, has_batches=counter.algorithm is not None)
+
+    async def get(self, batch_id: str) -> BatchRecord:
+        """Return the record of a batch. Raises `BatchRefusedError` when there is none."""
+        found = await self._at(batch_id)
+        if found is None:
+            message = f"There is no batch {batch_id}: `consistent batches` lists those of a table."
+            raise BatchRefusedError(message)
+        return found
+
+    async def find(self, batch_id: str) -> BatchRecord | None:
+        """Return the record of a batch, None when there is none: it was never begun, or was pruned.
+
+        Raises `BatchRefusedError` for an id that is not usable.
+        """
+        check_id(batch_id)
+        return await self._at(batch_id)
+
+    async def check_folder(self, batch_id: str, out: str) -> None:
+        """Raise `BatchRefusedError` when a batch cannot be run with its outcomes in a folder, whatever its input."""
+        found = await self.find(batch_id)
+        if found is not None:
+            _check_folder(found, out)
+
+    async def decide(self, record: BatchRecord, attempt: str) -> BatchRecord:
+        """Note which attempt at the next round counts, unless another driver of the batch has noted one.
+
+        Return the batch with the attempt that counts, or with more rounds when that one is committed already. Costs a
+        request, and another when somebody else was faster.
+        """
+        changed = replace(record, attempt=attempt, updated_at=self._now())
+        operation = Operation.replace(record.batch_id, record_properties(changed), record.etag)
+        try:
+            (etag,) = await self._table.transact(PARTITION, [operation])
+        except (RowChangedError, RowNotFoundError):
+            found = await self.get(record.batch_id)
+            if found.status is not BatchStatus.ABANDONED and found.rounds > record.rounds:
+                return found
+            if found.is_finished or not found.attempt:
+                raise _taken(found) from None
+            return found
+        await self._table.barrier()
+        return replace(changed, etag=etag)
+
+    async def commit_round(
+        self, record: BatchRecord, number: int, counts: Mapping[str, int], routable: int
+    ) -> BatchRecord:
+        """Note that the outcomes of a round are in place, unless another driver of the batch has done so."""
+        total = {key: record.counts.get(key, 0) + counts.get(key, 0) for key in {**record.counts, **counts}}
+        return await self._update(
+            record, replace(record, rounds=number + 1, counts=total, last_routable=routable, attempt="")
+        )
+
+    async def publish(self, record: BatchRecord) -> BatchRecord:
+        """Note that all rounds are committed: from now on the batch is immutable."""
+        return await self._update(record, replace(record, status=BatchStatus.PUBLISHED))
+
+    async def abandon(self, batch_id: str) -> BatchRecord:
+        """Give a batch up: what it stored stays, what it did not publish it never will."""
+        record = await self.get(batch_id)
+        if not record.is_finished:
+            record = await self._update(record, replace(record, status=BatchStatus.ABANDONED))
+        if record.status is BatchStatus.PUBLISHED:
+            message = f"Batch {batch_id} is published and cannot be abandoned."
+            raise BatchRefusedError(message)
+        return record
+
+    async def batches(self, limit: int) -> list[BatchRecord]:
+        """Return the newest batches: the open ones, then the others, the one that ended last first.
+
+        Costs a request for each, and two more.
+        """
+        found = [await self._at(batch_id) for batch_id in await self._numbering.newest(limit)]
+        return [record for record in found if record is not None]
+
+    async def algorithm(self) -> AlgorithmOfTable | None:
+        """Return the algorithm of the table's batches, None when there were none. Costs a request."""
+        counter = await self._numbering.read()
+        return None if counter.algorithm is None else AlgorithmOfTable(counter.algorithm, counter.first_batch)
+
+    async def check_table(self, algorithm: str, claim: Claim | None = None) -> None:
+        """Raise `BatchRefusedError` when a batch used another algorithm, or the same with its store elsewhere.
+
+        This one would not recognise what was processed. Raises `UsageError` when the table does not meet a claim. Costs
+        as much as `algorithm`, and to key the draws of a new table one request more.
+        """
+        counter = await self._numbering.read()
+        if counter.algorithm is not None:
+            _check_algorithm(AlgorithmOfTable(counter.algorithm, counter.first_batch), algorithm)
+        if claim is not None:
+            await self._claimed(counter, claim)
+
+    async def open_batches(self) -> OpenBatches:
+        """Return which batches may still publish. Costs a request for each 1,000 that are open."""
+        found, _ = await self.snapshot()
+        return found
+
+    async def snapshot(self) -> tuple[OpenBatches, TableSettings]:
+        """Return what `open_batches` does, and the settings of the table, which cost nothing more."""
+        return await self._numbering.snapshot()
+
+    async def prune(self, before: int) -> int:
+        """Delete the rows of batches that ended before a time, in microseconds. Return how many.
+
+        An open batch stays, however old it is. Costs a request for each 1,000 batches and one more, and a transaction
+        for each 50. Raises `RetriesExhaustedError` when others prune all the time.
+        """
+        count, tries = 0, self._retries.start()
+        while markers := await self._numbering.past(before):
+            try:
+                for start in range(0, len(markers), _PRUNED_AT_ONCE):
+                    some = markers[start : start + _PRUNED_AT_ONCE]
+                    await self._table.transact(PARTITION, pruned(some))
+                    count += len(some)
+                    tries.progress()
+            except RowNotFoundError as error:
+                await tries.pause(error)
+        return count
+
+    async def _at(self, batch_id: str) -> BatchRecord | None:
+        row = await self._table.get(PARTITION, batch_id)
+        return None if row is None else read_record(row)
+
+    async def _resumed(self, found: BatchRecord, asked: BatchRecord) -> BatchRecord:
+        _check_folder(found, asked.out)
+        if found.input != asked.input:
+            message = (
+                f"Batch {found.batch_id} was begun with other input: {found.input}. Now it is: {asked.input}. "
+                f"Give this input a batch id of its own."
+            )
+            raise BatchRefusedError(message)
+        if found.out == asked.out:
+            return found
+        return await self._update(found, replace(found, out=asked.out, attempt=""))
+
+    async def _update(self, record: BatchRecord, wanted: BatchRecord) -> BatchRecord:
+        changed = replace(wanted, updated_at=self._now())
+        operations = [Operation.replace(record.batch_id, record_properties(changed), record.etag)]
+        if changed.is_finished:
+            operations += ended(changed)
+        try:
+            etag, *_ = await self._table.transact(PARTITION, operations)
+        except (RowChangedError, RowNotFoundError):
+            return _at_least(await self.get(record.batch_id), changed)
+        await self._table.barrier()
+        return replace(changed, etag=etag)
+
+    def _now(self) -> datetime:
+        return to_datetime(self._clock())
+
+
+def _check_algorithm(found: AlgorithmOfTable, algorithm: str) -> None:
+    if found.name != algorithm:
+        message = (
+            f"The table was processed with the algorithm {found.name} (batch {found.batch_id}), and "
+            f"cannot be with {algorithm}, which would not recognise what was processed: use the same, "
+            f"or another table."
+        )
+        raise BatchRefusedError(message)
+
+
+def _check_folder(found: BatchRecord, out: str) -> None:
+    if found.status is BatchStatus.ABANDONED:
+        message = f"Batch {found.batch_id} was abandoned: run its messages under a new id."
+        raise BatchRefusedError(message)
+    if found.rounds and found.out != out:
+        message = (
+            f"Batch {found.batch_id} has outcomes in {found.out}: run it again with --batch-id {found.batch_id} "
+            f"--out {found.out}."
+        )
+        raise BatchRefusedError(message)
+
+
+def _at_least(found: BatchRecord, wanted: BatchRecord) -> BatchRecord:
+    """Return what another driver of the same batch has noted, when it has come as far."""
+    was_abandoned = found.status is BatchStatus.ABANDONED and wanted.status is not BatchStatus.ABANDONED
+    if was_abandoned or found.rounds < wanted.rounds or (wanted.is_finished and not found.is_finished):
+        raise _taken(found)
+    return found
+
+
+def _taken(found: BatchRecord) -> BatchRefusedError:
+    """Return the error that a batch was changed by somebody else, so that this driver cannot go on."""
+    if found.status is BatchStatus.ABANDONED:
+        return BatchRefusedError(f"Batch {found.batch_id} was abandoned while it ran.")
+    return BatchRefusedError(
+        f"Batch {found.batch_id} is being run by someone else: run it again with its id when that ended."
+    )
+
+
+# Epochs: how a consumer of single messages says, late and in bulk, that their outputs are published.
+#
+# An epoch is a batch that a consumer begins in the ledger for itself. Versions of the single messages that
+# it handles record its number. Once all of them have published their outputs, and a new epoch has begun,
+# the epoch is noted as published: one transaction for thousands of messages. Until then truncation keeps
+# its versions. A consumer that dies leaves its epoch open: the queue delivers again what it had not
+# acknowledged, and when that is done the epoch can be abandoned (`consistent batches --abandon`).
+
+INPUT = "single messages of a consumer"
+"""What the ledger has as the input of an epoch."""
+
+_NOWHERE = "-"
+
+
+@dataclass(slots=True, eq=False)
+class Epoch:
+    """One epoch: how many of its messages are being handled, and which failed and may have unpublished outputs."""
+
+    record: BatchRecord
+    began_at: int
+    running: int = 0
+    failed: set[Hashable] = field(default_factory=set)
+
+    @property
+    def number(self) -> int:
+        """The number that versions record."""
+        return self.record.number
+
+    @property
+    def is_done(self) -> bool:
+        """Whether all outputs of its versions are published."""
+        return not self.running and not self.failed
+
+
+class Epochs:
+    """The epochs of one consumer, each of which lasts at least so many microseconds.
+
+    `new_id` draws an id that nobody else draws.
+    """
+
+    def __init__(self, ledger: Ledger, clock: Clock, new_id: Callable[[], str], length: int) -> None:
+        self._ledger = ledger
+        self._clock = clock
+        self._new_id = new_id
+        self._length = length
+        self._current: Epoch | None = None
+        self._former: list[Epoch] = []
+
+    async def enter(self) -> Epoch:
+        """Return the epoch for a message that is to be handled now.
+
+        Costs nothing but for the first message of an epoch, which begins it: two or three requests.
+        """
+        epoch = self._current
+        if epoch is None or self._clock() - epoch.began_at >= self._length:
+            epoch = await self._begin()
+        epoch.running += 1
+        return epoch
+
+    async def leave(self, epoch: Epoch, message: Hashable | None) -> None:
+        """Note that a message that was handled in an epoch has published its outputs, and end former epochs.
+
+        None stands for a message that made no version. Costs nothing, or two requests for each epoch that can end.
+        """
+        epoch.running -= 1
+        for each in (*self._former, epoch):
+            each.failed.discard(message)
+        await self._end_former()
+
+    def fail(self, epoch: Epoch, message: Hashable) -> None:
+        """Note that a message may have a version in an epoch whose outputs are unpublished.
+
+        The epoch can end once this consumer has handled the message to its end.
+        """
+        epoch.running -= 1
+        epoch.failed.add(message)
+
+    async def flush(self) -> int:
+        """End all epochs that can end, the present one too, and return how many stay open."""
+        self._retire()
+        await self._end_former()
+        return len(self._former)
+
+    async def _begin(self) -> Epoch:
+        record = await self._ledger.begin(f"consumer-{self._new_id()}", INPUT, _NOWHERE)
+        epoch = Epoch(record, self._clock())
+        self._retire()
+        self._current = epoch
+        return epoch
+
+    def _retire(self) -> None:
+        """Let nobody enter the present epoch any more."""
+        if self._current is not None:
+            self._former.append(self._current)
+            self._current = None
+
+    async def _end_former(self) -> None:
+        for epoch in [each for each in self._former if each.is_done]:
+            self._former.remove(epoch)
+            try:
+                await self._ledger.publish(epoch.record)
+            except (StoreUnavailableError, RetriesExhaustedError):
+                self._former.append(epoch)  # the outputs are published all the same; it is tried again later
+            except BatchRefusedError:
+                continue  # the operator has abandoned it
+
+
+# The mark of a round that is in place: an empty file whose name says which files the round has, and of what
+# sizes.
+
+MARK = "_batch"
+
+
+def mark_prefix(token: str) -> str:
+    """Return how the marks of a batch begin, whose token the ledger has."""
+    return f"{MARK}-{token}-"
+
+
+def mark_of(token: str, sizes: Mapping[str, int]) -> str:
+    """Return the name of the mark of a round with these files."""
+    return mark_prefix(token) + sha256(repr(sorted(sizes.items())).encode()).hexdigest()[:32]

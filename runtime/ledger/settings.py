@@ -1,0 +1,194 @@
+"""The settings of a table: whose it is, and the secret of its draws. They hold for all who work on it.
+
+They are in a row of the ledger that stands behind the counter of batches, so that reading them costs no request where
+the counter or the open batches are read.
+"""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Literal
+
+from eventstore import ConcurrencyConflictError, Operation, Row, RowError, Table, Value, pages
+from handlers import App
+from runtime.errors import UsageError
+from runtime.retries import RetryPolicy, until_undisturbed
+from runtime.versions.properties import expect, reading_row, text
+
+LEDGER = "_batches"
+"""The partition of the ledger: no stream's key is like it, as theirs hold a hyphen after the handler."""
+
+OF_TABLE = "!of-table"
+"""The row of the settings: between the counter, `!next`, and the markers of open batches, `!open-…`."""
+
+KEY_BYTES = 32
+_BETWEEN = ","
+
+Draws = Literal["plain", "keyed"]
+"""Whether draws follow from the message alone, or from a secret of the table too."""
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """The app that a table belongs to: its name, if it has one, and the handlers that have worked on the table."""
+
+    name: str | None
+    handlers: frozenset[str]
+
+    @classmethod
+    def of(cls, app: App) -> Owner:
+        """Return an app as the owner of a table that has nothing of others."""
+        return cls(app.name, frozenset(app.handlers))
+
+    def is_same(self, other: Owner) -> bool:
+        """Say whether another app may be this one at another time.
+
+        Apps are told apart by name. One without a name may have gained handlers or lost some, but not both at once.
+        """
+        if self.name is not None:
+            return self.name == other.name
+        return self.handlers <= other.handlers or other.handlers <= self.handlers
+
+    def after(self, other: Owner) -> Owner:
+        """Return the owner of the table once the same app has worked on it with these handlers."""
+        return Owner(other.name, self.handlers | other.handlers)
+
+    def __str__(self) -> str:
+        names = ", ".join(sorted(self.handlers))
+        return f"the app with the handlers {names}" if self.name is None else f"the app {self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class TableSettings:
+    """What a table keeps for all who work on it; `etag` is None when it has kept nothing yet.
+
+    `draw_key` goes into all draws; None where these follow from messages alone.
+    """
+
+    owner: Owner | None = None
+    draw_key: bytes | None = field(default=None, repr=False)
+    etag: str | None = None
+
+    @classmethod
+    async def of(cls, table: Table) -> TableSettings:
+        """Read the settings of a table. Costs a request. Raises `StoredDataError`."""
+        row = await table.get(LEDGER, OF_TABLE)
+        return cls() if row is None else read_settings(row)
+
+    @classmethod
+    async def claim(
+        cls,
+        table: Table,
+        app: App,
+        *,
+        draws: Draws | None = None,
+        adopt: bool = False,
+        retries: RetryPolicy | None = None,
+    ) -> TableSettings:
+        """Make a table an app's own, as a batch does, and return the settings that `Processor` takes.
+
+        `draws` chooses keyed draws for a new table; `adopt` takes over a table of another app. Costs a request, two
+        when the settings change, and for keyed draws one more for each 1,000 rows. Raises `UsageError`.
+        """
+        asked = Claim(Owner.of(app), draws, adopt)
+        return await until_undisturbed(
+            (retries or RetryPolicy()).beside(table), partial(_claimed, table, asked)
+        )
+
+    def check_owner(self, owner: Owner) -> None:
+        """Raise `UsageError` when the table belongs to another app."""
+        if self.owner is not None and not self.owner.is_same(owner):
+            raise UsageError(
+                f"The table belongs to {self.owner}, and this is {owner}: use a table of its own, or hand the table "
+                f"over by a batch with --adopt."
+            )
+
+    def operation(self) -> Operation:
+        """Return what stores the settings, if nobody changed them since they were read."""
+        properties: dict[str, Value] = {}
+        if self.owner is not None:
+            properties["Handlers"] = _BETWEEN.join(sorted(self.owner.handlers))
+            if self.owner.name is not None:
+                properties["App"] = self.owner.name
+        if self.draw_key is not None:
+            properties["DrawKey"] = self.draw_key
+        if self.etag is None:
+            return Operation.insert(OF_TABLE, properties)
+        return Operation.replace(OF_TABLE, properties, self.etag)
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """What a batch asks of a table: that it is its app's own, or becomes so with `adopt`; and how draws are made.
+
+    With None for `draws` they are made as the table has it, plain in a new one.
+    """
+
+    owner: Owner
+    draws: Draws | None = None
+    adopt: bool = False
+
+    async def made_on(self, table: Table, found: TableSettings, *, has_batches: bool) -> TableSettings:
+        """Return the settings of a table after the batch, given those that it has. Raises `UsageError`.
+
+        Costs nothing, but for a secret of a table without batches: then a request for each 1,000 rows.
+        """
+        after = self._owned(found)
+        if self.draws is None or (self.draws == "keyed") == (found.draw_key is not None):
+            return after
+        if self.draws == "plain":
+            raise UsageError(
+                "The draws of the table are keyed since it was made, and stay so: leave out --draws."
+            )
+        if has_batches or await _has_objects(table):
+            raise UsageError(
+                "Whether draws are keyed is chosen when a table is made, and this one has handled messages without a "
+                "key: leave out --draws, or use a new table."
+            )
+        return replace(after, draw_key=secrets.token_bytes(KEY_BYTES))
+
+    def _owned(self, found: TableSettings) -> TableSettings:
+        if found.owner is None or self.adopt:
+            return replace(found, owner=self.owner)
+        found.check_owner(self.owner)
+        return replace(found, owner=found.owner.after(self.owner))
+
+
+async def _claimed(table: Table, claim: Claim) -> TableSettings:
+    page = await table.query(LEDGER, "!", OF_TABLE)
+    rows = {row.row_key: row for row in page.rows}
+    own = rows.pop(OF_TABLE, None)
+    found = TableSettings() if own is None else read_settings(own)
+    after = await claim.made_on(table, found, has_batches=bool(rows))
+    if after == found:
+        return found
+    try:
+        (etag,) = await table.transact(LEDGER, [after.operation()])
+    except RowError as error:
+        raise ConcurrencyConflictError(LEDGER, str(error)) from error
+    return replace(after, etag=etag)
+
+
+async def _has_objects(table: Table) -> bool:
+    """Say whether a table has a row of a business object."""
+    async for page in pages(partial(table.scan, None, select=[])):
+        if any("-" in row.partition_key for row in page.rows):
+            return True
+    return False
+
+
+def read_settings(row: Row) -> TableSettings:
+    """Return the settings of a table. Raises `StoredDataError`."""
+    values = row.properties
+    with reading_row("The row of the table's settings", row):
+        key = expect(values.get("DrawKey"), bytes, None)
+        if key is not None and len(key) != KEY_BYTES:
+            message = f"the secret of the draws has {len(key)} bytes"
+            raise ValueError(message)
+        owner = None
+        if "Handlers" in values:
+            name = text(values, "App") if "App" in values else None
+            owner = Owner(name, frozenset(text(values, "Handlers").split(_BETWEEN)))
+        return TableSettings(owner, key, row.etag)

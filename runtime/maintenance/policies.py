@@ -1,0 +1,259 @@
+"""Policies: what may be cut of the streams of a table, kept in its rows, and holds, under which nothing is.
+
+There are rules and holds for the whole table, for a handler, and for one stream. Of the rules the most specific count;
+a hold counts whatever stands beside it. Both are set and removed apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+from eventstore import Int64, Operation, Row, RowChangedError, RowExistsError, Table, Value, pages
+from eventstore.keys import escape
+from runtime.algorithms.state_based.truncation import PolicyRules
+from runtime.clock import Clock, to_datetime, to_microseconds
+from runtime.ledger.batch import OpenBatches
+from runtime.retries import RetryPolicy, until_undisturbed
+from runtime.versions.properties import INT32, INT64, expect, number, reading_row, time
+
+PARTITION = "_policies"
+"""The partition of the policies: no stream's key is like it, as theirs hold a hyphen after the handler."""
+
+NO_RULES = (
+    "Say what may be cut: --older-than AGE, --keep-last N, or both. Without rules the policies of the table are "
+    "applied, and it has none: `consistent policy set` sets one."
+)
+
+_GENERAL = "!"
+"""Row keys of what is not of one stream begin so, and those of streams are their keys: a range has both apart."""
+
+_LAST = "~"
+_OF_RULES = frozenset({"RedeliveryWindow", "AllowUndated", "OlderThan", "KeepLast", "AcknowledgedAfter"})
+_CHANGED_MEANWHILE = (RowChangedError, RowExistsError)
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """What a policy is for: the table, a handler, or one stream of it."""
+
+    handler: str | None = None
+    business_id: str | None = None
+
+    @property
+    def row_key(self) -> str:
+        """The row key of the policy."""
+        if self.business_id is not None:
+            return f"{self.handler}-{self.business_id}"
+        return f"{_GENERAL}{self.handler or ''}"
+
+    @property
+    def level(self) -> str:
+        """`table`, `handler` or `stream`."""
+        if self.handler is None:
+            return "table"
+        return "handler" if self.business_id is None else "stream"
+
+    @classmethod
+    def of(cls, row_key: str) -> Scope:
+        """Return the scope of the policy with a row key."""
+        if row_key.startswith(_GENERAL):
+            return cls(row_key.removeprefix(_GENERAL) or None)
+        handler, _, business_id = row_key.partition("-")
+        return cls(handler, business_id)
+
+    def __str__(self) -> str:
+        if self.handler is None:
+            return "table"
+        return self.handler if self.business_id is None else f"{self.handler} {self.business_id}"
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """The rules, the hold, or both, for one scope; `set_at` in microseconds since 1970 UTC."""
+
+    scope: Scope
+    rules: PolicyRules | None = None
+    hold: bool = False
+    set_at: int = 0
+    etag: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What the policies say of a stream: the rules that count, if any, and whether it is held."""
+
+    rules: Policy | None
+    is_held: bool
+
+
+class Policies:
+    """The policies of one table, as they are set, removed and listed."""
+
+    def __init__(self, table: Table, clock: Clock, retries: RetryPolicy | None = None) -> None:
+        self._table = table
+        self._clock = clock
+        self._retries = (retries or RetryPolicy()).beside(table)
+
+    async def all(self) -> list[Policy]:
+        """Return all policies: of the table, of handlers, of streams. One request for each 1,000."""
+        return await _read(self._table, _GENERAL, _LAST)
+
+    async def has_rules(self) -> bool:
+        """Say whether there are any rules. One request, and one more for each 1,000 holds before the first of them."""
+        async for page in pages(partial(self._table.query, PARTITION, _GENERAL, _LAST)):
+            if any(read_policy(row).rules for row in page.rows):
+                return True
+        return False
+
+    async def set_rules(self, scope: Scope, rules: PolicyRules) -> Policy:
+        """Set the rules of a scope in place of those it had; a hold stays. Two requests.
+
+        Raises `UsageError` for rules that make no sense.
+        """
+        rules.as_of(self._clock(), OpenBatches())
+        return await self._change(scope, rules=rules)
+
+    async def hold(self, scope: Scope) -> Policy:
+        """Hold what is in a scope; its rules stay, and count again when the hold is lifted. Two requests."""
+        return await self._change(scope, hold=True)
+
+    async def remove_rules(self, scope: Scope) -> Policy:
+        """Remove the rules of a scope; a hold stays. Two requests."""
+        return await self._change(scope, rules=None)
+
+    async def remove_rules_of(self, found: Policy) -> None:
+        """Remove the rules of a policy as it was read; a hold stays. One request if there are any.
+
+        Raises `RowError` when somebody has written it since.
+        """
+        if found.rules is not None:
+            await self._write(found, {"rules": None})
+
+    async def lift_hold(self, scope: Scope) -> Policy:
+        """Lift the hold of a scope; its rules stay. Two requests."""
+        return await self._change(scope, hold=False)
+
+    async def get(self, scope: Scope) -> Policy:
+        """Return the policy of a scope, an empty one when there is none. One request."""
+        row = await self._table.get(PARTITION, scope.row_key)
+        return Policy(scope) if row is None else read_policy(row)
+
+    async def _change(self, scope: Scope, **changes: object) -> Policy:
+        async def attempt() -> Policy | None:
+            try:
+                return await self._try_change(scope, changes)
+            except _CHANGED_MEANWHILE:
+                return None
+
+        while True:
+            changed = await until_undisturbed(self._retries, attempt)
+            if changed is not None:
+                return changed
+
+    async def _try_change(self, scope: Scope, changes: Mapping[str, object]) -> Policy:
+        return await self._write(await self.get(scope), changes)
+
+    async def _write(self, found: Policy, changes: Mapping[str, object]) -> Policy:
+        scope = found.scope
+        wanted: Policy = replace(found, set_at=self._clock(), **changes)  # type: ignore[arg-type] # fields
+        if wanted.rules is None and not wanted.hold:
+            if found.etag:
+                await self._table.transact(PARTITION, [Operation.delete(scope.row_key, found.etag)])
+            return replace(wanted, etag="")
+        properties = _properties(wanted)
+        if found.etag:
+            operation = Operation.replace(scope.row_key, properties, found.etag)
+        else:
+            operation = Operation.insert(scope.row_key, properties)
+        (etag,) = await self._table.transact(PARTITION, [operation])
+        return replace(wanted, etag=etag)
+
+
+class PolicyReader:
+    """Decides by the policies, many streams at a time: those of table and handlers are read once."""
+
+    def __init__(self, table: Table) -> None:
+        self._table = table
+        self._general: Mapping[Scope, Policy] | None = None
+
+    async def decide(self, keys: Sequence[str]) -> list[Decision]:
+        """Say for each stream, given by its key, what the policies say. One request for streams near each other."""
+        if self._general is None:
+            general = await _read(self._table, _GENERAL, f"{_GENERAL}{_LAST}")
+            self._general = {policy.scope: policy for policy in general}
+        of_streams = await self._of_streams(keys)
+        return [self._decision(Scope.of(key), self._general, of_streams) for key in keys]
+
+    async def _of_streams(self, keys: Sequence[str]) -> Mapping[Scope, Policy]:
+        # Only ASCII keys have an order that all stores share.
+        plain = sorted([key for key in keys if key.isascii()], key=escape)
+        found = await _read(self._table, plain[0], plain[-1]) if plain else []
+        others = [await self._table.get(PARTITION, key) for key in keys if not key.isascii()]
+        found += [read_policy(row) for row in others if row is not None]
+        return {policy.scope: policy for policy in found}
+
+    def _decision(
+        self, stream: Scope, general: Mapping[Scope, Policy], of_streams: Mapping[Scope, Policy]
+    ) -> Decision:
+        policies = [of_streams.get(stream), general.get(Scope(stream.handler)), general.get(Scope())]
+        there = [policy for policy in policies if policy is not None]
+        rules = next((policy for policy in there if policy.rules is not None), None)
+        return Decision(rules, any(policy.hold for policy in there))
+
+
+async def is_held(table: Table, key: str) -> bool:
+    """Say whether a policy holds a stream, given by its key. Two requests."""
+    (decision,) = await PolicyReader(table).decide([key])
+    return decision.is_held
+
+
+async def _read(table: Table, first: str, last: str) -> list[Policy]:
+    found: list[Policy] = []
+    async for page in pages(partial(table.query, PARTITION, first, last)):
+        found += map(read_policy, page.rows)
+    return found
+
+
+def _properties(policy: Policy) -> dict[str, Value]:
+    properties: dict[str, Value] = {"Hold": policy.hold, "SetAt": to_datetime(policy.set_at)}
+    rules = policy.rules
+    if rules is None:
+        return properties
+    properties |= {"RedeliveryWindow": Int64(rules.redelivery_window), "AllowUndated": rules.allow_undated}
+    if rules.older_than is not None:
+        properties["OlderThan"] = Int64(rules.older_than)
+    if rules.keep_last is not None:
+        properties["KeepLast"] = rules.keep_last
+    if rules.acknowledged_after is not None:
+        properties["AcknowledgedAfter"] = Int64(rules.acknowledged_after)
+    return properties
+
+
+def read_policy(row: Row) -> Policy:
+    """Return the policy that a row holds. Raises `StoredDataError`."""
+    with reading_row("The policy", row):
+        return _read_policy(row)
+
+
+def _read_policy(row: Row) -> Policy:
+    values = row.properties
+    rules = None
+    if not _OF_RULES.isdisjoint(values):
+        older_than, keep_last, acknowledged_after = (
+            number(values, name, most=INT32 if name == "KeepLast" else INT64) if name in values else None
+            for name in ("OlderThan", "KeepLast", "AcknowledgedAfter")
+        )
+        rules = PolicyRules(
+            older_than=older_than,
+            keep_last=keep_last,
+            redelivery_window=number(values, "RedeliveryWindow"),
+            allow_undated=expect(values["AllowUndated"], bool),
+            acknowledged_after=acknowledged_after,
+        )
+    scope, is_held = Scope.of(row.row_key), expect(values["Hold"], bool)
+    if scope.row_key != row.row_key or not (rules or is_held):
+        message = "it is for nothing, or says nothing"
+        raise ValueError(message)
+    return Policy(scope, rules, is_held, to_microseconds(time(values, "SetAt")), row.etag)

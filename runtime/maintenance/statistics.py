@@ -1,0 +1,371 @@
+"""Counting what a table holds, by handler: objects, messages processed, what is unfinished, rows and bytes.
+
+A `TableCount` keeps sums only. Those of ranges of a table add up to that of the whole.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from eventstore import KeyRange, RecordedEvent, Row, Stream, Table
+from eventstore.header import EVENT, HEADER, is_header, versions_of
+from eventstore.limits import row_bytes
+from eventstore.stream import read_headers, read_range
+from runtime.algorithms.outbox.entity import ENTITY
+from runtime.clock import shown_time
+from runtime.ledger.ledger import STATE_BASED
+from runtime.messages.envelope import FIRST
+from runtime.versions.properties import number, one_of_many, placed, reading_row, text
+from runtime.versions.run import INDEX_PROPERTIES, read_index
+from runtime.versions.stream import state_streams, stream_partition
+from runtime.versions.tail import HEAD_PROPERTIES, Head, is_of_state, read_head
+
+_WITH_IDS = "deduplication-store"
+_OF_HEADERS = (
+    "Version",
+    "FirstVersion",
+    "Tombstone",
+    "StateVersions",
+    "StateSchema",
+    "KeptFrom",
+    "Horizon",
+    "Letters",
+)
+_OF_ENTITIES = ("Algorithm", "Version", "Pending")
+_ALL = KeyRange()
+
+
+class HandlerCount(NamedTuple):
+    """What one handler has in a table.
+
+    `objects` are streams or entities, `versions` the processed messages, `kept` the versions that are still stored,
+    `unfinished` the messages whose outputs may be unpublished, `letters` those that wait. An entity keeps its newest
+    version only. `horizon` is the newest of all streams, and `oldest` the time when the oldest version that is
+    kept was written, in microseconds since 1970 UTC; both None when there is none. `rows` and `bytes` are all that
+    stand in the handler's partitions; a quick count leaves them at 0, and `oldest` at None.
+    """
+
+    handler: str
+    algorithm: str
+    objects: int = 0
+    versions: int = 0
+    kept: int = 0
+    unfinished: int = 0
+    letters: int = 0
+    horizon: int | None = None
+    oldest: int | None = None
+    rows: int = 0
+    bytes: int = 0
+
+    def plus(self, other: HandlerCount) -> HandlerCount:
+        """Return what both have together."""
+        sums = {name: getattr(self, name) + getattr(other, name) for name in _SUMS}
+        horizons, oldest = (
+            [each for each in pair if each] for pair in zip(self[7:9], other[7:9], strict=True)
+        )
+        return self._replace(horizon=max(horizons, default=None), oldest=min(oldest, default=None), **sums)
+
+
+_SUMS = ("objects", "versions", "kept", "unfinished", "letters", "rows", "bytes")
+_OTHERS = HandlerCount("", "")
+"""Rows that belong to no handler."""
+
+
+class TableCount:
+    """The sums over a table or a part of it: of each handler, and of the rows that belong to none."""
+
+    def __init__(self) -> None:
+        self._counts = {("", ""): _OTHERS}
+
+    @property
+    def handlers(self) -> list[HandlerCount]:
+        """What each handler has, in the order of their names."""
+        return [self._counts[key] for key in sorted(self._counts) if key[0]]
+
+    @property
+    def others(self) -> HandlerCount:
+        """The rows and bytes that belong to no handler."""
+        return self._counts["", ""]
+
+    def add(self, count: HandlerCount) -> None:
+        """Add what a handler has elsewhere."""
+        key = (count.handler, count.algorithm)
+        self._counts[key] = self._counts[key].plus(count) if key in self._counts else count
+
+    def document(self) -> list[HandlerCount]:
+        """Return the sums for JSON."""
+        return list(self._counts.values())
+
+    def merge(self, document: Iterable[Sequence[Any]]) -> None:
+        """Add the sums of another part."""
+        for each in document:
+            self.add(HandlerCount(*each))
+
+
+async def count_rows(table: Table, keys: KeyRange = _ALL) -> TableCount:
+    """Count all rows of a range of partitions.
+
+    Reads everything: one request for each 1,000 rows, or for each 4 MiB.
+    """
+    found = TableCount()
+    stream, first_event = "", 0
+    async for row in read_range(table, None, keys):
+        with one_of_many(table, row.partition_key):
+            if row.row_key == HEADER:
+                count = _of_header(row)
+                stream, first_event = (row.partition_key, versions_of(row)[1]) if count else ("", 0)
+            else:
+                count = _of_row(row, first_event if row.partition_key == stream else None)
+            found.add((count or _OTHERS)._replace(rows=1, bytes=row_bytes(row)))
+    return found
+
+
+async def count_objects(table: Table, keys: KeyRange = _ALL) -> TableCount:
+    """Count the streams and entities of a range of partitions. Costs two requests for each 1,000 of them."""
+    found = TableCount()
+    for rows, count_of in (
+        (read_headers(table, keys, _OF_HEADERS), _of_header),
+        (read_range(table, ENTITY, keys, _OF_ENTITIES), _of_entity),
+    ):
+        async for row in rows:
+            with one_of_many(table, row.partition_key):
+                found.add(count_of(row) or _OTHERS)
+    return found
+
+
+async def object_keys(table: Table, prefix: str = "") -> AsyncIterator[str]:
+    """Yield the partition keys of all streams and entities. Costs two requests for each 1,000 of them."""
+    for row_key in (HEADER, ENTITY):
+        async for row in read_range(table, row_key, KeyRange(prefix), ()):
+            yield row.partition_key
+
+
+def _of_row(row: Row, first_event: int | None) -> HandlerCount | None:
+    """Return what a row says of its handler, None when it belongs to none.
+
+    `first_event` is the first event of the stream to which the row belongs, None for a row of no stream.
+    """
+    if not _may_be_of_handler(row):
+        return None
+    if row.row_key == ENTITY:
+        return _of_entity(row)
+    if row.row_key.startswith(FIRST):
+        return HandlerCount(_handler(row), _WITH_IDS)
+    if first_event is None:
+        return None
+    return HandlerCount(_handler(row), STATE_BASED, oldest=_oldest_of_run(row, first_event))
+
+
+def _of_header(row: Row) -> HandlerCount | None:
+    if not _may_be_of_handler(row) or not is_of_state(row.properties) or not is_header(row):
+        return None
+    with reading_row("The header of the stream", row):
+        head = read_head(row.properties)
+    return HandlerCount(
+        _handler(row),
+        STATE_BASED,
+        objects=1,
+        versions=head.versions,
+        kept=head.versions - head.kept_from + 1,
+        letters=number(row.properties, "Letters", 0),
+        horizon=head.horizon,
+        oldest=head.tail.segments[0].written_at if head.tail is not None else None,
+    )
+
+
+def _of_entity(row: Row) -> HandlerCount:
+    with reading_row("The entity", row):
+        versions, pending = number(row.properties, "Version"), number(row.properties, "Pending")
+        algorithm = text(row.properties, "Algorithm")
+    return HandlerCount(_handler(row), algorithm, 1, versions, min(versions, 1), pending)
+
+
+def _oldest_of_run(row: Row, first_event: int) -> int | None:
+    """Return when the first version of a run was written, None for another row and for a run that was cut."""
+    if not row.row_key.startswith(EVENT):
+        return None
+    with reading_row("The run", row):
+        event = RecordedEvent(int(row.row_key.removeprefix(EVENT)), row.properties)
+        return read_index(event).commits[0].written_at if event.version >= first_event else None
+
+
+def _may_be_of_handler(row: Row) -> bool:
+    """Return whether a partition key is like that of a stream or entity: the names of handlers have no full stop."""
+    handler, hyphen, _ = row.partition_key.partition("-")
+    return bool(hyphen) and "." not in handler
+
+
+def _handler(row: Row) -> str:
+    return row.partition_key.partition("-")[0]
+
+
+# The window within which duplicates are recognised for certain: of one stream, and over those of a table.
+#
+# Truncation moves a stream's horizon. A message that was enqueued after it either has its version, so that
+# each copy is recognised, or is new. An unknown one from the horizon or before cannot be told from a
+# duplicate, and is too late.
+
+ALL = KeyRange()
+HOUR = 3600 * 1_000_000
+SHARES = (1.0, 0.99, 0.9, 0.5, 0.1)
+"""The shares of the streams that were cut for which a table of windows says since when duplicates are recognised."""
+
+_HEADER = ["StateVersions", "StateSchema", "KeptFrom", "Horizon", "UndatedCut"]
+
+
+class Window(NamedTuple):
+    """What is kept of one stream. Times are microseconds since 1970 UTC.
+
+    `kept_from` is the oldest version that is kept, written at `oldest`. `horizon` is None until a version with
+    a time was cut, and `undated_cut` says that one without a time was.
+    """
+
+    handler: str
+    business_id: str
+    versions: int
+    kept_from: int
+    oldest: int | None
+    horizon: int | None
+    undated_cut: bool
+
+    @property
+    def sentence(self) -> str:
+        """What that means for a message that is delivered now."""
+        return _sentence(self.horizon, undated_cut=self.undated_cut)
+
+
+class Cut(NamedTuple):
+    """A stream that was cut, ordered by how little is recognised of it; one of no time by its undated messages."""
+
+    horizon: int
+    handler: str
+    business_id: str
+    kept_from: int
+    undated_cut: bool
+
+
+@dataclass(slots=True)
+class Windows:
+    """The windows of many streams, in memory that does not grow with their number.
+
+    `horizon` is the newest of all: in no stream a message that was enqueued after it is refused. `horizons` counts
+    streams by theirs, rounded up to the hour, so that what is told is rather too short than too long. Of the streams of
+    which least is recognised, `limit` are remembered, with 0 all that were cut.
+    """
+
+    limit: int = 10
+    streams: int = 0
+    cut: int = 0
+    undated_cut: int = 0
+    horizon: int | None = None
+    horizons: Counter[int] = field(default_factory=Counter)
+    _worst: list[Cut] = field(default_factory=list)
+
+    @property
+    def worst(self) -> list[Cut]:
+        """The streams of which least is recognised, the worst first."""
+        return sorted(self._worst, reverse=True)
+
+    @property
+    def sentence(self) -> str:
+        """What that means for a message of any of the streams."""
+        return _sentence(self.horizon, undated_cut=self.undated_cut > 0)
+
+    def add(self, handler: str, business_id: str, head: Head) -> None:
+        """Add the stream with this header."""
+        self.streams += 1
+        if head.kept_from == 1:
+            return
+        self.cut += 1
+        self.undated_cut += head.undated_cut
+        if head.horizon is not None:
+            self.horizon = max(head.horizon, self.horizon or head.horizon)
+            self.horizons[-(-head.horizon // HOUR) * HOUR] += 1
+        self._remember(Cut(head.horizon or 0, handler, business_id, head.kept_from, head.undated_cut))
+
+    def document(self) -> dict[str, Any]:
+        """Return them for JSON."""
+        return {
+            "streams": self.streams,
+            "cut": self.cut,
+            "undated_cut": self.undated_cut,
+            "horizon": self.horizon,
+            "horizons": list(self.horizons.items()),
+            "worst": self.worst,
+        }
+
+    def merge(self, document: Mapping[str, Any]) -> None:
+        """Add the streams of others, which are none of these."""
+        self.streams += document["streams"]
+        self.cut += document["cut"]
+        self.undated_cut += document["undated_cut"]
+        if document["horizon"] is not None:
+            self.horizon = max(document["horizon"], self.horizon or document["horizon"])
+        self.horizons.update(dict(document["horizons"]))
+        for cut in document["worst"]:
+            self._remember(Cut(*cut))
+
+    def _remember(self, cut: Cut) -> None:
+        if self.limit and len(self._worst) >= self.limit:
+            heapq.heappushpop(self._worst, cut)
+        else:
+            heapq.heappush(self._worst, cut)
+
+    def quantiles(self) -> Iterator[tuple[float, int]]:
+        """Give, for shares of the streams with a horizon, the hour after which duplicates are recognised in them."""
+        total = self.horizons.total()
+        if not total:
+            return
+        ordered = sorted(self.horizons.items())
+        for share in SHARES:
+            count = 0
+            for horizon, streams in ordered:
+                count += streams
+                if count >= share * total:
+                    yield share, horizon
+                    break
+
+
+async def window_of(table: Table, handler: str, business_id: str) -> Window | None:
+    """Return the window of one stream, None when there is no stream. Costs one request."""
+    partition = stream_partition(table, handler, business_id)
+    with placed(table, partition.key):
+        read = await Stream.try_read(partition, slice_size=1, select=INDEX_PROPERTIES, header=HEAD_PROPERTIES)
+        if read is None:
+            return None
+        head = read_head(read.stream.properties or {})
+        kept = [read_index(event) for event in read.events] or (head.tail.indexes() if head.tail else [])
+        oldest = kept[0].commits[0].written_at if kept else None
+        return Window(
+            handler, business_id, head.versions, head.kept_from, oldest, head.horizon, head.undated_cut
+        )
+
+
+async def windows(table: Table, keys: KeyRange = ALL, limit: int = 10) -> Windows:
+    """Return the windows of all streams in a range of keys. One request for each 1,000 streams."""
+    found = Windows(limit)
+    async for stream in state_streams(table, keys, _HEADER):
+        name, _, business_id = stream.partition.key.partition("-")
+        with one_of_many(table, stream.partition.key):
+            found.add(name, business_id, read_head(stream.properties or {}))
+    return found
+
+
+def _sentence(horizon: int | None, *, undated_cut: bool) -> str:
+    if horizon is None and not undated_cut:
+        return "No version was cut: each duplicate is recognised, however old it is."
+    undated = (
+        "An unknown message without enqueued_at is too_late."
+        if undated_cut
+        else "Messages without enqueued_at are all recognised."
+    )
+    if horizon is None:
+        return f"Each duplicate with enqueued_at is recognised, however old it is. {undated}"
+    return (
+        f"Duplicates that were enqueued after {shown_time(horizon)} are recognised for certain. An unknown message "
+        f"of that time or before is too_late. {undated}"
+    )

@@ -1,0 +1,485 @@
+"""Spark sessions that need nothing from the shell: Java found, workers on this interpreter, output in a file."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import threading
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from pyspark import SparkConf, SparkContext, SparkFiles
+from pyspark.errors import PySparkException
+from pyspark.java_gateway import launch_gateway
+from pyspark.sql import DataFrame, SparkSession
+
+from runtime.errors import MissingExtraError, UsageError
+from runtime.namesakes import search_path
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+
+# Failures of Spark jobs, in one sentence: what a worker raised, without the traces of two languages around
+# it.
+
+_RAISE_ERRORS = ("pyspark", "py4j")
+"""The packages whose errors tell of a job: a session of this process raises some of the bridge to its JVM."""
+
+_RAISED = re.compile(
+    r"^\S*?((?:runtime|eventstore|handlers)\.[\w.]*Error|[A-Z]\w*(?:Error|Exception)): (.+)$", re.MULTILINE
+)
+_CALLING = re.compile(r"An error occurred while calling \S+\n: ")
+_OURS = ("runtime.", "eventstore.", "handlers.")
+_LENGTH = 2000
+
+
+def is_of_spark(error: BaseException) -> bool:
+    """Say whether an error is one that Spark raises, in a session of any kind."""
+    return any(each.__module__.partition(".")[0] in _RAISE_ERRORS for each in type(error).__mro__)
+
+
+@contextmanager
+def failing_as(failure: Callable[[str], Exception], what_to_do: str = "") -> Iterator[None]:
+    """Raise a failure, made of one sentence and what to do, in place of what Spark raises in the block."""
+    try:
+        yield
+    except Exception as error:
+        if not is_of_spark(error):
+            raise
+        raise failure(explain(error, what_to_do)) from error
+
+
+@contextmanager
+def unless_gone() -> Iterator[None]:
+    """End the block, without an error, where a session is no longer there."""
+    try:
+        yield
+    except Exception as error:
+        if not (is_of_spark(error) or isinstance(error, OSError)):
+            raise
+
+
+def explain(error: Exception, what_to_do: str = "") -> str:
+    """Return what stopped a Spark job, and what to do: the last of our own errors in its text, else its first line."""
+    cause = _sentence(_cause(_CALLING.sub("", str(error), count=1)))
+    return f"{cause} {what_to_do}".rstrip()
+
+
+def _sentence(text: str) -> str:
+    return text if text.endswith((".", "!", "?")) else f"{text}."
+
+
+def _cause(text: str) -> str:
+    raised: list[tuple[str, str]] = _RAISED.findall(text)
+    ours = [sentence for name, sentence in raised if name.startswith(_OURS)]
+    if ours:
+        return ours[-1][:_LENGTH]
+    if raised:
+        name, sentence = raised[-1]
+        return f"A Spark task failed with {name}: {sentence}"[:_LENGTH]
+    first = text.strip().partition("\n")[0]
+    return first[:_LENGTH] or "Spark failed without saying why."
+
+
+# Find a Java that Spark runs on.
+#
+# Spark's launcher takes JAVA_HOME as it stands, else the first `java` on PATH, and fails deep inside if
+# that is of a version it does not run on. Here the machine is searched, so that whoever starts a session
+# can set JAVA_HOME to what was found, or say in one sentence what is missing.
+#
+# Only the standard library is used: scripts/ensure_java.py loads this file before anything is installed.
+
+JAVA_MISSING = (
+    "Spark needs Java 17 or 21, which was not found: install it"
+    " (on Debian or Ubuntu: apt-get install openjdk-17-jre-headless) or set JAVA_HOME to where it is."
+)
+
+USUAL_FOLDERS = ("/usr/lib/jvm/*", "/Library/Java/JavaVirtualMachines/*/Contents/Home")
+
+
+def find_java(
+    environ: Mapping[str, str] | None = None, folders: Sequence[str] = USUAL_FOLDERS
+) -> Path | None:
+    """Return the home of the first Java that Spark runs on: of JAVA_HOME, then of PATH, then in the usual folders.
+
+    Each Java looked at is started once, which takes about a tenth of a second.
+    """
+    for launcher in _launchers(os.environ if environ is None else environ, folders):
+        properties = _properties(launcher)
+        if is_supported(properties.get("java.version", "")):
+            return Path(properties["java.home"])
+    return None
+
+
+def is_supported(version: str) -> bool:
+    """Tell whether Spark 4 runs on a Java of this version, such as `17.0.15`.
+
+    Java 25 needs PySpark 4.2 or later; before 25.0.3 its garbage collector could corrupt Spark's data.
+    """
+    numbers = tuple(int(number) for number in re.findall(r"\d+", version)[:3])
+    return numbers[:1] in {(17,), (21,)} or (25, 0, 3) <= numbers < (26,)
+
+
+def _launchers(environ: Mapping[str, str], folders: Sequence[str]) -> Iterator[Path]:
+    """Yield every `java` command there may be, each once, in the order of preference."""
+    on_path = shutil.which("java", path=environ.get("PATH", ""))
+    candidates = [Path(environ["JAVA_HOME"], "bin", "java")] if environ.get("JAVA_HOME") else []
+    candidates += [Path(on_path)] if on_path else []
+    candidates += [home / "bin" / "java" for folder in folders for home in sorted(Path("/").glob(folder[1:]))]
+    distinct: dict[Path, Path] = {}
+    for candidate in candidates:
+        distinct.setdefault(candidate.resolve(), candidate)
+    yield from distinct.values()
+
+
+def _properties(launcher: Path) -> dict[str, str]:
+    """Return what a `java` command says of itself; nothing if it does not start."""
+    command = [str(launcher), "-XshowSettings:properties", "-version"]
+    try:
+        said = subprocess.run(  # noqa: S603 - a `java` that the user or the system put there
+            command, capture_output=True, text=True, timeout=60, check=True
+        ).stderr
+    except (OSError, subprocess.SubprocessError):
+        return {}
+    return dict(re.findall(r"^ *(java\.home|java\.version) = (.+)$", said, re.MULTILINE))
+
+
+# What a session is, asked in ways that one of this process (classic) and one of Spark Connect both answer.
+
+REMOTE = "sc://"
+LOOPBACK = ("localhost", "127.0.0.1", "::1", "[::1]")
+LOCAL = re.compile(r"local(?:\[\s*(\d+|\*)\s*(?:,\s*(\d+)\s*)?\])?\Z")
+_SPLITS = re.compile(r"splits=(?:Some\()?(\d+)")
+_QUOTA = Path("/sys/fs/cgroup/cpu.max")
+
+
+def is_connect(spark: SparkSession) -> bool:
+    """Say whether a session is one of Spark Connect, whose driver is another process."""
+    return type(spark).__module__.startswith("pyspark.sql.connect")
+
+
+def is_local(master: str) -> bool:
+    """Say whether all work is done in the working directory of this machine.
+
+    `local-cluster` is not meant: its workers have directories of their own, where a relative path is another file.
+    """
+    return LOCAL.match(master) is not None
+
+
+def may_be_local(master: str) -> bool:
+    """Say whether all work may be done on this machine: a server of Spark Connect tells its master when it is asked."""
+    return is_local(master) or (is_remote(master) and urlsplit(master).hostname in LOOPBACK)
+
+
+def is_remote(master: str) -> bool:
+    """Say whether a url is one of Spark Connect."""
+    return master.startswith(REMOTE)
+
+
+def setting(spark: SparkSession, name: str) -> str | None:
+    """Return a setting of a session, None where it has none, or does not tell."""
+    try:
+        return spark.conf.get(name, None)
+    except PySparkException:  # some platforms keep most of them to themselves
+        return None
+
+
+def master_of(spark: SparkSession) -> str:
+    """Return where a session works: its master, or the url of a server of Spark Connect on another machine."""
+    if is_connect(spark) and (host := host_of(spark)) not in LOOPBACK:
+        return f"{REMOTE}{host}"
+    return setting(spark, "spark.master") or "unknown"
+
+
+def host_of(spark: SparkSession) -> str:
+    """Return the host of the server of a session of Spark Connect."""
+    return str(spark.client.host)
+
+
+def address_for_workers(spark: SparkSession) -> str | None:
+    """Return an address of this process that workers may reach, None where there is none."""
+    if not is_connect(spark):
+        return setting(spark, "spark.driver.host")
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as towards:
+        try:
+            towards.connect((host_of(spark), 9))  # sends nothing: it chooses the address to send from
+        except OSError:
+            return None
+        return str(towards.getsockname()[0])
+
+
+def cores_of(spark: SparkSession) -> int:
+    """Return how many tasks Spark would make of what has no partitions of its own: its default parallelism."""
+    given = setting(spark, "spark.default.parallelism")
+    if given is not None:
+        return max(1, int(given))
+    local = LOCAL.match(master_of(spark))
+    if local is not None:
+        return _cores_of_this_machine() if local[1] == "*" else int(local[1] or 1)
+    # Nothing tells how many cores a cluster has, but the plan of a query does, which starts no job.
+    row = spark.sql("EXPLAIN SELECT * FROM range(1)").first()
+    found = _SPLITS.search(str(row[0])) if row else None
+    return int(found[1]) if found else 2
+
+
+def _cores_of_this_machine() -> int:
+    """Return how many cores this process may use, as the JVM counts them: a container may have a part of all."""
+    cores = os.cpu_count() or 1
+    if hasattr(os, "sched_getaffinity"):
+        cores = len(os.sched_getaffinity(0))
+    try:
+        quota, period = _QUOTA.read_text().split()
+        return max(1, min(cores, math.ceil(int(quota) / int(period))))
+    except (OSError, ValueError):
+        return cores
+
+
+# The settings under which the jobs run, on a session of one's own for the time of a job only.
+
+_OF_TEXTS = "spark.sql.parser.escapedStringLiterals"
+"""Is false unless somebody sets it, of which Spark warns each time."""
+
+SETTINGS = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.ansi.enabled": "true",
+    "spark.sql.caseSensitive": "false",
+    # Small letters are those of Java: before the first, ICU looks at each character that there is, for a second.
+    "spark.sql.icu.caseMappings.enabled": "false",
+    "spark.sql.execution.arrow.maxBytesPerBatch": "8m",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "4096",
+    "spark.sql.execution.arrow.useLargeVarTypes": "false",
+    # How many rows are decoded at once: bodies of 1 MiB are as many MiB, in each task.
+    "spark.sql.parquet.columnarReaderBatchSize": "64",
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    "spark.sql.sources.partitionColumnTypeInference.enabled": "false",
+    # How the texts are written that plans are made of.
+    _OF_TEXTS: "false",
+    # Under these, messages would be lost, or the rows of a stream be on several workers.
+    "parquet.page.verify-checksum.enabled": "true",
+    "spark.sql.files.ignoreCorruptFiles": "false",
+    "spark.sql.files.ignoreMissingFiles": "false",
+    "spark.sql.optimizer.disableHints": "false",
+    "spark.sql.requireAllClusterKeysForDistribution": "false",
+}
+
+AT_START = {name: value for name, value in SETTINGS.items() if name != _OF_TEXTS}
+"""Those that a session of one's own has from its start."""
+
+_NAME = "consistent.messaging.session"
+"""A setting that names a session while jobs are under way on it: two objects may stand for one session."""
+
+_lock = threading.Lock()
+_loans: dict[str, _Loan] = {}
+
+
+class _Loan:
+    """A session under the settings of jobs: how many are under way, and what it had before the first."""
+
+    def __init__(self) -> None:
+        self.jobs = 0
+        self.before: Mapping[str, str | None] = {}
+
+
+@contextmanager
+def job_settings(spark: SparkSession, messages: object = None) -> Iterator[None]:
+    """Run what is in the block under the settings of jobs, and leave the session as it was.
+
+    A DataFrame is run in the session that it was made in, which may be another one. Jobs that run at the same time on a
+    session share the settings; the last to end gives the session back.
+    """
+    with ExitStack() as stack:
+        stack.enter_context(_settings_of_one(spark))
+        if isinstance(messages, DataFrame):
+            stack.enter_context(_settings_of_one(messages.sparkSession))
+        yield
+
+
+def keep_job_settings(copy: SparkSession) -> None:
+    """Have a copy of a session, such as that of a query, under the settings of jobs as long as there is one."""
+    copy.conf.unset(_NAME)  # it is not the session on which jobs may be under way
+    _set(copy, SETTINGS)
+
+
+@contextmanager
+def planned_once(copy: SparkSession) -> Iterator[None]:
+    """Run what is in the block by the plan that Spark makes at first, on a session that nobody else runs anything on.
+
+    Planning again after each stage makes each of them a job of its own.
+    """
+    before = _set(copy, {"spark.sql.adaptive.enabled": "false"})
+    try:
+        yield
+    finally:
+        with unless_gone():
+            _set(copy, before)
+
+
+@contextmanager
+def _settings_of_one(session: SparkSession) -> Iterator[None]:
+    with _lock:
+        name = session.conf.get(_NAME, None) or uuid.uuid4().hex
+        loan = _loans.setdefault(name, _Loan())
+        if not loan.jobs:
+            loan.before = _set(session, {**SETTINGS, _NAME: name})
+        loan.jobs += 1
+    try:
+        yield
+    finally:
+        with _lock:
+            loan.jobs -= 1
+            if not loan.jobs:
+                del _loans[name]
+                with unless_gone():
+                    _set(session, loan.before)
+
+
+def _set(session: SparkSession, wanted: Mapping[str, str | None]) -> dict[str, str | None]:
+    """Change the settings of a session that are others, and return what these were; None for one that is not set."""
+    found = {name: session.conf.get(name, None) for name in wanted}
+    before = {name: value for name, value in found.items() if value != wanted[name]}
+    if before.get(_OF_TEXTS, "true") is None:
+        del before[_OF_TEXTS]
+    for name in before:
+        value = wanted[name]
+        if value is None:
+            session.conf.unset(name)
+        else:
+            session.conf.set(name, value)
+    return before
+
+
+Session = SparkSession
+"""What batches run on, for those who import no PySpark themselves."""
+
+DEFAULT_MASTER = "local[*,4]"
+TASK_FAILURES = 4
+
+_PORT = 15002
+_PATIENCE_SECONDS = 10.0
+_PROXIES = ("grpc_proxy", "https_proxy", "http_proxy")
+
+_SETTINGS = {
+    "spark.app.name": "consistent-messaging",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    # What those pages would show, which Java keeps all the same: of a stream some 60 MB for 1,000 micro-batches.
+    "spark.ui.retainedJobs": "100",
+    "spark.ui.retainedStages": "100",
+    "spark.sql.ui.retainedExecutions": "100",
+    # Where in the driver each column was made: asked for with every one, a quarter of the time of a small batch.
+    "spark.python.sql.dataFrameDebugging.enabled": "false",
+    **{
+        name if name.startswith("spark.") else f"spark.hadoop.{name}": value
+        for name, value in AT_START.items()
+    },
+}
+_LOCAL_SETTINGS = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+
+
+def build_session(
+    master: str = DEFAULT_MASTER,
+    *,
+    log_file: Path | None = None,
+    settings: Mapping[str, str] | None = None,
+) -> SparkSession:
+    """Start Spark, or return the session that runs already, as it is.
+
+    The workers' Python is the interpreter that runs this. `log_file` takes what Spark and its workers print; it is
+    appended to. Raises `UsageError` when there is no Java that Spark can use.
+    """
+    if SparkContext._active_spark_context is not None:  # noqa: SLF001 - there is no public way to ask
+        return SparkSession.builder.getOrCreate()
+    java = find_java()
+    if java is None:
+        raise UsageError(JAVA_MISSING)
+    os.environ["JAVA_HOME"] = str(java)
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    conf = SparkConf().setMaster(with_retries(master)).setAll(list(_settings(master, settings or {}).items()))
+    _start(conf, log_file)
+    return SparkSession.builder.config(conf=conf).getOrCreate()
+
+
+def connect_session(url: str) -> SparkSession:
+    """Return a session of the server of Spark Connect that a url such as `sc://HOST:PORT` names.
+
+    The session that this process has already is returned as it is. Raises `MissingExtraError` without the packages
+    that Spark Connect needs, and `UsageError` when there is no such server.
+    """
+    _check_server(url)
+    try:
+        spark = SparkSession.builder.remote(url).getOrCreate()
+        spark.version  # noqa: B018 - the first thing that is asked of the server
+    except ImportError as error:
+        raise MissingExtraError(
+            f"Spark Connect needs {error.name or 'grpcio'}: pip install 'consistent-messaging[connect]'."
+        ) from error
+    except PySparkException as error:
+        raise UsageError(f"There is no Spark Connect at {url}: {explain(error)}") from error
+    return spark
+
+
+def _check_server(url: str) -> None:
+    """Raise `UsageError` when nobody listens at a url: PySpark would go on trying for ten minutes."""
+    place = urlsplit(url)
+    if any(os.environ.get(name) for name in _PROXIES):  # of which only gRPC knows the way
+        return
+    try:
+        socket.create_connection(
+            (place.hostname or "", place.port or _PORT), timeout=_PATIENCE_SECONDS
+        ).close()
+    except OSError as error:
+        raise UsageError(f"There is no Spark Connect at {url}: {error.strerror or error}.") from error
+
+
+def with_retries(master: str) -> str:
+    """Return a master under which a failed task is tried again: plain `local[N]` gives up at the first."""
+    match = LOCAL.match(master)
+    if match is None or match[2]:
+        return master
+    return f"local[{match[1] or 1},{TASK_FAILURES}]"
+
+
+def has_alike_workers(spark: SparkSession) -> bool:
+    """Say whether the workers of a session run on this machine, with this interpreter and all of its search path."""
+    if is_connect(spark):
+        return False
+    path = spark.conf.get("spark.executorEnv.PYTHONPATH", None) or ""
+    # Where files that are shipped go; Spark puts it on the path of the driver and of each worker.
+    shipped = SparkFiles.getRootDirectory()
+    return (
+        is_local(master_of(spark))
+        and spark.conf.get("spark.pyspark.python", None) == sys.executable
+        and set(search_path(sys.path)) <= {*path.split(os.pathsep), shipped}
+    )
+
+
+def _settings(master: str, given: Mapping[str, str]) -> dict[str, str]:
+    # Apps are modules that a user has beside the place where the command is run: workers find them there too, and
+    # there last. Without PYTHONSAFEPATH they would look there first, as they are started with `python -m`.
+    workers = {
+        "spark.pyspark.python": sys.executable,
+        "spark.pyspark.driver.python": sys.executable,
+        "spark.executorEnv.PYTHONPATH": os.pathsep.join(search_path(sys.path)),
+        "spark.executorEnv.PYTHONSAFEPATH": "1",
+    }
+    return {**_SETTINGS, **(_LOCAL_SETTINGS if master.startswith("local") else {}), **workers, **given}
+
+
+def _start(conf: SparkConf, log_file: Path | None) -> None:
+    if log_file is None:
+        SparkContext(conf=conf)
+        return
+    log_file.parent.mkdir(parents=True, exist_ok=True)
+    with log_file.open("ab") as log:
+        gateway = launch_gateway(conf, popen_kwargs={"stdout": log, "stderr": log})  # type: ignore[no-untyped-call]
+    SparkContext(conf=conf, gateway=gateway)

@@ -1,1 +1,0 @@
-"""Spark sessions: the search for Java, sessions that need nothing from the shell, their tasks and their failures."""

@@ -1,0 +1,150 @@
+"""Issuing tokens for the messages of a log that are from outside, once for each log.
+
+Every token is stored durably before the log that names it is written. Then it is recorded that the tokens of the log
+are issued: whoever issues for the same log again gets the same names, and no token is created a second time, because
+its message may have been processed meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine, Iterable, Iterator
+from dataclasses import dataclass, field
+from hashlib import sha256
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import Column, SparkSession
+from pyspark.sql import functions as sf
+from pyspark.sql.types import LongType, StructField, StructType
+
+from eventstore import Operation, RowExistsError, Table
+from handlers import App
+from runtime.algorithms.choice import handlers_of
+from runtime.algorithms.outbox.stores import CHAIN_LENGTH, FIRST_IN_CHAIN, HEADER, TokenStore, first_tokens
+from runtime.batch_options import Step, TablePlace
+from runtime.errors import BatchFailedError, UsageError
+from runtime.file_systems import open_folder
+from runtime.maintenance.check import ISSUED
+from runtime.messages.limits import USUAL, MessageLimits
+from runtime.retries import RetryPolicy, until_undisturbed
+from runtime.spark.commit import absolute_folder
+from runtime.spark.logs.normalise import normalise
+from runtime.spark.logs.read import Log, describe_messages, open_log
+from runtime.spark.preflight import Probe, check_workers
+from runtime.spark.session import failing_as, job_settings
+from runtime.spark.worker.connection import ConcurrencyLimit, check_reach, open_table
+
+_COUNTED = StructType([StructField("messages", LongType())])
+
+
+@dataclass(frozen=True)
+class Issued:
+    """The log that was written, how many deliveries it has, and how many rows of the given log were no messages."""
+
+    out: str
+    deliveries: int
+    rejected: int
+    was_issued: bool
+
+
+def issue_tokens(
+    spark: SparkSession,
+    messages: Log,
+    app: App,
+    place: TablePlace,
+    out: str,
+    *,
+    source: str | None = None,
+    log_format: str | None = None,
+    limits: MessageLimits = USUAL,
+    step: Step = lambda _: None,
+) -> Issued:
+    """Give each message of a log its token, and write the log that names them to a folder, as Parquet.
+
+    `place` is where the tokens are. What a message names as its token is replaced, as it comes from outside. Rows that
+    are no messages, or beyond `limits`, are written to `OUT.rejected`, with what is wrong. Costs one request for each
+    delivery.
+
+    Never issue for a message that may have been processed, such as one that an earlier log holds too: it would be
+    processed again. Raises `UsageError` when the folder exists.
+    """
+    with job_settings(spark, messages):
+        issue = IssueJob(app, place.for_workers()).run
+        connection = open_table(place.store, place.table)
+        check_reach(connection, spark)
+        check_workers(spark, Probe(app, place.for_workers(), None))
+        given = open_log(spark, messages, log_format, step)
+        log = normalise(given.rows, source, limits)
+        folder = absolute_folder(out)
+        _check_free(folder)
+        step("Reading the log")
+        # Tokens that are issued again are for messages to be processed again, so the same messages are the same log.
+        what = sha256(f"{describe_messages(given)}; source={source}".encode()).hexdigest()[:32]
+        was_issued = connection.run(connection.table.get(ISSUED, what)) is not None
+        named = log.where(sf.col("problem").isNull()).withColumn("headers", _with_token())
+        with failing_as(BatchFailedError):
+            if not was_issued:
+                step("Issuing tokens")
+                new = log.where(sf.col("problem").isNull()).select("message_id", "type")
+                new.mapInArrow(issue, _COUNTED).write.format("noop").mode("overwrite").save()
+                connection.run(connection.table.barrier())
+                connection.run(_note(connection.table, what, folder))
+            step("Writing the log")
+            named.drop("problem", "line").write.parquet(folder)
+            rejected = log.where(sf.col("problem").isNotNull()).select("problem", "line")
+            count = rejected.count()
+            if count:
+                rejected.write.parquet(f"{folder}.rejected")
+            return Issued(folder, spark.read.parquet(folder).count(), count, was_issued)
+
+
+@dataclass(frozen=True)
+class IssueJob:
+    """Issues tokens for the messages of a partition."""
+
+    app: App
+    place: TablePlace = field(repr=False)
+    in_flight: int = 32
+
+    def run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Issue the tokens of all messages that come in, and give their number."""
+        connection = open_table(self.place.store, self.place.table)
+        concurrency = ConcurrencyLimit(self.in_flight)
+        store = TokenStore(connection.measured(connection.table, concurrency))
+        retries = RetryPolicy().beside(connection.table)
+        done = sum(1 for _ in connection.run_all(self._work(store, retries, batches), concurrency))
+        yield pa.RecordBatch.from_pydict({"messages": pa.array([done], pa.int64())})
+
+    def _work(
+        self, store: TokenStore, retries: RetryPolicy, batches: Iterable[pa.RecordBatch]
+    ) -> Iterator[Coroutine[Any, Any, bool]]:
+        for row in (row for batch in batches for row in batch.to_pylist()):
+            tokens = first_tokens(row["message_id"], handlers_of(self.app, row["type"]))
+            if tokens:
+                yield until_undisturbed(retries, lambda tokens=tokens: store.add(tokens))  # type: ignore[misc]
+
+
+def _with_token() -> Column:
+    """Return the headers with the name of the token, as `first_name` makes it."""
+    chain = sf.substring(sf.sha2(sf.encode("message_id", "UTF-8"), 256), 1, CHAIN_LENGTH)
+    token = sf.create_map(sf.lit(HEADER), sf.concat(chain, sf.lit(f"/{FIRST_IN_CHAIN}")))
+    others = sf.map_filter("headers", lambda name, _: name != HEADER)
+    return sf.map_concat(sf.coalesce(others, sf.create_map().cast("map<string,string>")), token)
+
+
+async def _note(table: Table, what: str, out: str) -> None:
+    """Record durably that the tokens of a log are issued."""
+    try:
+        await table.transact(ISSUED, [Operation.insert(what, {"Out": out})])
+    except RowExistsError:
+        return
+    finally:
+        await table.barrier()
+
+
+def _check_free(folder: str) -> None:
+    """Raise `UsageError` when there is something where the log, or what is no message, is to be written."""
+    for path in (folder, f"{folder}.rejected"):
+        if open_folder(path).exists():
+            message = f"{path} is there already: remove it, or write to another --out."
+            raise UsageError(message)

@@ -1,0 +1,524 @@
+"""Connections of Spark's Python processes: one for each store, table and thread, kept as long as the process lives."""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import (
+    Awaitable,
+    Callable,
+    Collection,
+    Coroutine,
+    Generator,
+    Iterable,
+    Iterator,
+    Sequence,
+)
+from concurrent.futures import ThreadPoolExecutor
+from copy import copy
+from enum import Enum
+from math import inf, sqrt
+from typing import Any, Generic, TypeVar
+
+from pyspark.sql import SparkSession
+
+from eventstore import (
+    EventStoreError,
+    InterceptedTable,
+    Operation,
+    Scope,
+    Store,
+    StoreUnavailableError,
+    Table,
+    connect,
+    drive,
+)
+from eventstore.port import CommitsTogether, MayBeReplaced, Transaction, TransactionResult
+from runtime.batch_options import TablePlace
+from runtime.errors import UsageError
+from runtime.spark.session import master_of, may_be_local
+
+# How many streams a worker works on at once: as many as the store answers without delay.
+#
+# While calls take about as long as at the store's best, one more stream is let in now and then; when they
+# take longer, because the service is at its limit, throttles (the client then repeats, which takes time) or
+# the worker itself is busy, there are fewer; after a failure half as many. So a slow store is not flooded,
+# and the messages that wait stay in the log instead of in memory. After TCP Vegas and Netflix's
+# concurrency-limits.
+
+FEWEST = 2
+_FIRST = 8
+_WINDOW = 16
+"""How many answers are averaged at least before the number changes."""
+
+_TOLERANCE = 2.0
+"""How much longer than at its best a call may take."""
+
+_WINDOWS = 100
+"""After how many windows it begins anew, so that a store that became slower for good is not compared with its past."""
+
+T = TypeVar("T")
+
+
+class Wait(Enum):
+    """Stands between pieces of work: those after it begin later."""
+
+    FOR_ONE = "one"
+    """When one of those before it has ended."""
+
+    FOR_ALL = "all"
+    """When all of those before it have ended."""
+
+    FOR_NEXT = "next"
+    """When the next one has ended: it does not wait for a commit with others. Without meaning on the network."""
+
+
+class ConcurrencyLimit:
+    """The number of streams to work on at once, from `FEWEST` to `most`, by the answers of the store."""
+
+    def __init__(self, most: int) -> None:
+        self.most = max(most, 1)
+        self._limit = float(min(_FIRST, self.most))
+        self._best = inf
+        self._windows = 0
+        self._sum = 0.0
+        self._count = 0
+
+    @property
+    def limit(self) -> int:
+        """How many streams may be under way now."""
+        return int(self._limit)
+
+    def answered(self, seconds: float) -> None:
+        """Take note that a call took so long."""
+        self._sum += seconds
+        self._count += 1
+        if self._count < max(_WINDOW, self.limit):
+            return
+        average = self._sum / self._count
+        self._sum, self._count = 0.0, 0
+        self._best = min(average, self._best)
+        self._windows += 1
+        if self._windows > _WINDOWS:
+            self._begin_anew()
+        elif average <= _TOLERANCE * self._best:
+            self._change(self._limit + sqrt(self._limit))
+        else:
+            # At four times as long as at best, half as many streams remain.
+            self._change(self._limit * _TOLERANCE * self._best / average)
+
+    def failed(self) -> None:
+        """Take note that the service did not answer, or refused because it is busy."""
+        self._sum, self._count = 0.0, 0
+        self._change(self._limit / 2)
+
+    def measured(self, table: Table) -> Table:
+        """Return a table whose calls are taken note of."""
+        return _MeasuredTable(table, self)
+
+    def _begin_anew(self) -> None:
+        self._limit = float(min(_FIRST, self.most))
+        self._best = inf
+        self._windows = 0
+
+    def _change(self, limit: float) -> None:
+        self._limit = float(min(max(limit, FEWEST), self.most))
+
+
+class _MeasuredTable(InterceptedTable):
+    """A table that says how long its calls take."""
+
+    def __init__(self, table: Table, concurrency: ConcurrencyLimit) -> None:
+        super().__init__(table)
+        self._concurrency = concurrency
+
+    async def _call(self, name: str, partition_key: str, call: Callable[[], Awaitable[T]]) -> T:
+        began = time.perf_counter()
+        try:
+            result = await super()._call(name, partition_key, call)
+        except StoreUnavailableError:
+            self._concurrency.failed()
+            raise
+        self._concurrency.answered(time.perf_counter() - began)
+        return result
+
+
+# The memory of a worker: what it holds of all the streams that it processes concurrently, bounded in bytes.
+
+MAX_BUFFERED_BYTES = 128 * 2**20
+"""How much the groups in process may take together; one that takes more is processed alone."""
+
+LARGE_BYTES = 2**20
+"""A group that takes more is not held in memory until others come to the commit that they would share."""
+
+
+class Buffer:
+    """Counts the bytes of the groups in process.
+
+    A group is released when it ends. Its outcomes are taken before the next group is admitted, so they need no count.
+    """
+
+    def __init__(self) -> None:
+        self._held = 0
+
+    def admit(self, size: int) -> Iterator[Wait]:
+        """Give waits until a group has room, or is alone; count it from then on."""
+        while self._held and self._held + size > MAX_BUFFERED_BYTES:
+            yield Wait.FOR_ONE
+        self._held += size
+        if size > LARGE_BYTES:
+            yield Wait.FOR_NEXT
+
+    def release(self, size: int) -> None:
+        """Count a group no more."""
+        self._held -= size
+
+
+# The event loop of a connection: several coroutines are under way at once, as many as the store answers
+# quickly.
+
+
+class EventLoop:
+    """Runs coroutines of one thread, one by one or several at once."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+
+    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """Run one coroutine to its end. Ctrl-C cancels it."""
+        if asyncio._get_running_loop() is None:  # noqa: SLF001 - asks without raising
+            return self._run(coroutine)
+        with ThreadPoolExecutor(1) as thread:  # a notebook has a loop of its own under way
+            return thread.submit(self._run, coroutine).result()
+
+    def run_all(
+        self, work: Iterable[Coroutine[Any, Any, T] | Wait], concurrency: ConcurrencyLimit
+    ) -> Iterator[T]:
+        """Run coroutines as `Connection.run_all` does."""
+        running: set[asyncio.Task[T]] = set()
+        try:
+            for each in work:
+                if each is Wait.FOR_ONE:
+                    running = yield from self._take_finished(running)
+                elif each is Wait.FOR_ALL:
+                    while running:
+                        running = yield from self._take_finished(running)
+                elif not isinstance(each, Wait):
+                    running.add(self._loop.create_task(each))
+                    while len(running) >= concurrency.limit:
+                        running = yield from self._take_finished(running)
+            while running:
+                running = yield from self._take_finished(running)
+        finally:
+            self._cancel(running)
+
+    def close(self) -> None:
+        """End it."""
+        self._loop.close()
+
+    def _run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        task = self._loop.create_task(coroutine)
+        try:
+            return self._loop.run_until_complete(task)
+        except BaseException:
+            if not task.done():
+                self._cancel([task])
+            raise
+
+    def _cancel(self, tasks: Collection[asyncio.Task[Any]]) -> None:
+        """End tasks that nobody waits for any more: one left pending would go on when the loop runs again."""
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            self._loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
+
+    def _take_finished(self, running: set[asyncio.Task[T]]) -> Generator[T, None, set[asyncio.Task[T]]]:
+        done, waiting = self._loop.run_until_complete(
+            asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+        )
+        while done:
+            yield done.pop().result()
+        return waiting
+
+
+# Group commit: what several streams write to a store of this machine is committed together.
+#
+# The most of what an append costs there is the transaction of the file around it. So each stream is
+# processed until it would write, and then waits; when enough of them wait, or nothing else can go on, one
+# commit has all their transactions, and only then do they get their answers. Each transaction is carried
+# out or refused by itself. Nothing is locked while handlers run.
+#
+# When the commit itself fails, each of its streams gets that error, as after a lost answer, and from then
+# on goes on alone: a store that stays unavailable is given up as soon as if there were one stream.
+
+Work = Coroutine[Any, Any, T]
+
+
+class Pending:
+    """A transaction that waits for a commit. Awaiting it gives what `transact` gives."""
+
+    __slots__ = ("table", "transaction")
+
+    def __init__(self, table: CommitsTogether, transaction: Transaction) -> None:
+        self.table = table
+        self.transaction = transaction
+
+    def __await__(self) -> Generator[Pending, tuple[str, ...], tuple[str, ...]]:
+        return (yield self)
+
+
+class GroupCommit:
+    """Runs coroutines whose transactions are committed together; those of all others are committed at once."""
+
+    def __init__(self) -> None:
+        self.is_collecting = False
+
+    def around(self, table: Table) -> Table:
+        """Return a table whose transactions wait for a commit, when they are those of coroutines that run here."""
+        return _CollectedTable(table, table, self) if isinstance(table, CommitsTogether) else table
+
+    def run_all(self, work: Iterable[Work[T] | Wait], most: int) -> Iterator[T]:
+        """Run coroutines, at most so many at once, and give their results as they end.
+
+        The next coroutine is asked for only when there is room for it, and when a `Wait` before it has ended. When one
+        raises, the others are closed.
+        """
+        streams: _Streams[T] = _Streams(self)
+        may_wait = most
+        try:
+            for each in work:
+                if each is Wait.FOR_ONE:
+                    yield from streams.until_one_ends()
+                elif each is Wait.FOR_ALL:
+                    yield from streams.until_fewer_wait(1)
+                elif each is Wait.FOR_NEXT:
+                    may_wait = 1
+                else:
+                    yield from streams.begin(each)
+                    yield from streams.until_fewer_wait(may_wait)
+                    may_wait = most
+            yield from streams.until_fewer_wait(1)
+        finally:
+            streams.close()
+
+    def step(self, work: Work[T], answer: TransactionResult | None) -> Pending:
+        """Run a coroutine until its next transaction, and return that. Raises `StopIteration` when it ends."""
+        self.is_collecting = True
+        try:
+            pending = work.throw(answer) if isinstance(answer, Exception) else work.send(answer)
+        finally:
+            self.is_collecting = False
+        if not isinstance(pending, Pending):
+            raise TypeError("The coroutine waits for something else than a store of this machine.")
+        return pending
+
+
+class _Streams(Generic[T]):
+    """The coroutines that wait for a commit, in the order in which they came to it."""
+
+    def __init__(self, group: GroupCommit) -> None:
+        self._group = group
+        self._waiting: deque[tuple[Work[T], Pending]] = deque()
+        self._ended: deque[T] = deque()
+
+    def begin(self, work: Work[T]) -> Iterator[T]:
+        """Run a coroutine until it waits or ends."""
+        self._go_on(work, None)
+        yield from self._results()
+
+    def until_one_ends(self) -> Iterator[T]:
+        """Commit, again if need be, until one has ended."""
+        before = len(self._waiting)
+        while self._waiting and len(self._waiting) == before:
+            yield from self._commit()
+
+    def until_fewer_wait(self, number: int) -> Iterator[T]:
+        """Commit, again if need be, until fewer than so many wait."""
+        while len(self._waiting) >= number:
+            yield from self._commit()
+
+    def close(self) -> None:
+        """Close those that wait."""
+        while self._waiting:
+            work, _ = self._waiting.popleft()
+            work.close()
+
+    def _commit(self) -> Iterator[T]:
+        """Commit all that is pending, and let each go on that waited for it."""
+        for answer in _answers([pending for _, pending in self._waiting]):
+            work, _ = self._waiting.popleft()
+            if isinstance(answer, StoreUnavailableError):
+                self._go_on_alone(work, answer)
+            else:
+                self._go_on(work, answer)
+            yield from self._results()
+
+    def _go_on(self, work: Work[T], answer: TransactionResult | None) -> None:
+        try:
+            self._waiting.append((work, self._group.step(work, answer)))
+        except StopIteration as end:
+            self._ended.append(end.value)
+
+    def _go_on_alone(self, work: Work[T], answer: TransactionResult) -> None:
+        """Run a coroutine to its end, with commits of its own."""
+        try:
+            while True:
+                pending = self._group.step(work, answer)
+                (answer,) = _answers([pending])
+        except StopIteration as end:
+            self._ended.append(end.value)
+
+    def _results(self) -> Iterator[T]:
+        while self._ended:
+            yield self._ended.popleft()  # and keep nothing of it
+
+
+def _answers(waiting: Sequence[Pending]) -> list[TransactionResult]:
+    """Return what became of each transaction, after one commit for each table."""
+    answers: dict[Pending, TransactionResult] = {}
+    for table in dict.fromkeys(pending.table for pending in waiting):
+        together = [pending for pending in waiting if pending.table is table]
+        answers.update(zip(together, _commit(table, together), strict=True))
+    return [answers[pending] for pending in waiting]
+
+
+def _commit(table: CommitsTogether, together: Sequence[Pending]) -> list[TransactionResult]:
+    try:
+        return drive(table.transact_each([pending.transaction for pending in together]))
+    except EventStoreError as error:
+        return [copy(error) for _ in together]
+
+
+class _CollectedTable(InterceptedTable):
+    """A table whose transactions wait for a commit while they are collected."""
+
+    def __init__(self, table: Table, commits: CommitsTogether, group: GroupCommit) -> None:
+        super().__init__(table)
+        self._commits = commits
+        self._group = group
+
+    async def transact(self, partition_key: str, operations: Sequence[Operation]) -> tuple[str, ...]:
+        if self._group.is_collecting:
+            return await Pending(self._commits, (partition_key, operations))
+        return await super().transact(partition_key, operations)
+
+
+_connections: dict[tuple[int, int, TablePlace, TablePlace | None], Connection] = {}
+
+
+class Connection:
+    """A table, and the way to await its calls; and a second table, the same one unless another place is given.
+
+    A store of this machine needs no event loop: its coroutines wait for nothing but the commit that they share. For a
+    store on the network one loop lives as long as the process, and several coroutines are under way at once.
+    """
+
+    def __init__(self, place: TablePlace, other: TablePlace | None = None, *, make: bool = True) -> None:
+        self.store = connect(place.store)
+        elsewhere = None if other is None else connect(other.store)
+        self.stores: list[Store] = [self.store] if elsewhere is None else [self.store, elsewhere]
+        self.scope: Scope = (
+            "network" if any(store.scope == "network" for store in self.stores) else self.store.scope
+        )
+        self._loop = _new_loop() if self.scope == "network" else None
+        self._group = GroupCommit()
+        try:
+            self.table = self._open(self.store, place.table, make=make)
+            self.other = self.table
+            if elsewhere is not None and other is not None:
+                self.other = self._open(elsewhere, other.table, make=make)
+        except BaseException:
+            self.close()  # nobody else can: the error is all that is left of it
+            raise
+
+    @property
+    def is_replaced(self) -> bool:
+        """Whether a store is a file that was deleted, or made anew, since it was opened."""
+        return any(isinstance(store, MayBeReplaced) and store.is_replaced() for store in self.stores)
+
+    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """Run one coroutine to its end."""
+        return drive(coroutine) if self._loop is None else self._loop.run(coroutine)
+
+    def close(self) -> None:
+        """Give back the stores' connections."""
+        for store in self.stores:
+            self.run(store.close())
+        if self._loop is not None:
+            self._loop.close()
+
+    def measured(self, table: Table, concurrency: ConcurrencyLimit) -> Table:
+        """Return the table, with its calls taken note of where several coroutines may be under way."""
+        return table if self._loop is None else concurrency.measured(table)
+
+    def run_all(
+        self, work: Iterable[Coroutine[Any, Any, T] | Wait], concurrency: ConcurrencyLimit
+    ) -> Iterator[T]:
+        """Run coroutines, as many at once as `concurrency` allows, and give their results as they end.
+
+        The next coroutine is asked for only when there is room for it, and when a `Wait` before it has ended. When one
+        raises, the others are cancelled.
+        """
+        if self._loop is None:
+            yield from self._group.run_all(work, concurrency.most)
+        else:
+            yield from self._loop.run_all(work, concurrency)
+
+    def _open(self, store: Store, name: str, *, make: bool) -> Table:
+        table: Table = self.run(store.table(name, make=make))
+        return self._group.around(table) if self._loop is None else table
+
+
+def _new_loop() -> EventLoop:
+    # asyncio takes a worker some time to import, which a store of this machine does not need.
+    # codemod
+
+    return EventLoop()
+
+
+def open_table(
+    store_url: str, table_name: str, other: TablePlace | None = None, *, make: bool = True
+) -> Connection:
+    """Return this thread's connection to a table, and to a second one: an event loop belongs to one thread.
+
+    With `make=False` a table that is not there is not made: raises `TableNotFoundError`.
+    """
+    place = TablePlace(store_url, table_name)
+    key = (os.getpid(), threading.get_ident(), place, None if other == place else other)
+    if key in _connections and _connections[key].is_replaced:
+        _connections.pop(key).close()
+    if key not in _connections:
+        _connections[key] = Connection(place, key[-1], make=make)
+    return _connections[key]
+
+
+@atexit.register
+def _close_all() -> None:
+    """Close the connections of this process; those inherited from a parent are left alone."""
+    for (process, *_), connection in _connections.items():
+        if process == os.getpid():
+            connection.close()
+    _connections.clear()
+
+
+def check_reach(connection: Connection, spark: SparkSession) -> None:
+    """Raise `UsageError` when the workers of a session would not see the same store as the driver."""
+    for store in connection.stores:
+        check_scope(store.scope, master_of(spark))
+
+
+def check_scope(scope: Scope, master: str) -> None:
+    """Raise `UsageError` when the workers of a master would not see a store of this scope as the driver does."""
+    if scope == "process":
+        message = "A memory: store is seen by one process only, and Spark has several: use sqlite:///FILE."
+        raise UsageError(message)
+    if scope == "machine" and not may_be_local(master):
+        message = (
+            f"An SQLite store is a file of this machine, and the workers of {master} may run on others: use a "
+            f"local master, or a store on the network."
+        )
+        raise UsageError(message)

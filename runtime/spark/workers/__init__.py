@@ -1,1 +1,0 @@
-"""What runs in Python workers: groups of deliveries come in, are handled stream by stream, and outcomes go out."""

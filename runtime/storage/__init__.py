@@ -1,1 +1,0 @@
-"""State versions as rows: columns, runs, the tail, the head, the index of ids, and the stream that they make."""

@@ -1,0 +1,399 @@
+"""The ledger as a table: a row for each batch."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from eventstore import KeyRange, Table
+from handlers import App
+from runtime.clock import is_in_calendar, to_microseconds
+from runtime.dead_letters import FoundLetter, Selection, describe_letter, find_letters
+from runtime.errors import UsageError
+from runtime.ledger.ledger import BatchRecord, Numbering
+from runtime.ledger.settings import TableSettings
+from runtime.messages.envelope import Envelope
+from runtime.tables.columns import TEXT, TIME, Buffer, Columns, StateColumns, chosen, model_of
+from runtime.tables.streams import ALL, Wanted
+from runtime.tables.versions import (
+    AsOf,
+    AsOfTime,
+    ChangeFeed,
+    Outputs,
+    change_feed,
+    columns_of_states,
+    columns_of_versions,
+    end_of_batch,
+    outputs_by,
+    states,
+    versions,
+)
+
+if TYPE_CHECKING:
+    from eventstore.sync import BlockingStore
+
+BATCH_COLUMNS = {
+    "batch": TEXT,
+    "batch_number": pa.int64(),
+    "status": TEXT,
+    "algorithm": TEXT,
+    "input": TEXT,
+    "out": TEXT,
+    "rounds": pa.int32(),
+    "started_at": TIME,
+    "updated_at": TIME,
+    "counts": pa.map_(TEXT, pa.int64()),
+}
+
+
+async def batches(table: Table, wanted: Wanted) -> AsyncIterator[pa.RecordBatch]:
+    """Give all batches of a table in the order of their ids: one request for each 1,000."""
+    columns = chosen(BATCH_COLUMNS, wanted.columns)
+    buffer = Buffer(columns)
+    async for record in Numbering(table).records():
+        row = _row(record)
+        buffer.add({name: [row[name]] for name in columns}, 1, len(record.input))
+        if buffer.is_full:
+            yield buffer.take()
+    if buffer.rows:
+        yield buffer.take()
+
+
+def _row(record: BatchRecord) -> Mapping[str, Any]:
+    return {
+        "batch": record.batch_id,
+        "batch_number": record.number,
+        "status": record.status.value,
+        "algorithm": record.algorithm,
+        "input": record.input,
+        "out": record.out,
+        "rounds": record.rounds,
+        "started_at": to_microseconds(record.started_at),
+        "updated_at": to_microseconds(record.updated_at),
+        "counts": sorted(record.counts.items()),
+    }
+
+
+# Letters as a table: the columns of a log, and what is known of each letter.
+
+LETTER_COLUMNS = {
+    "message_id": TEXT,
+    "type": TEXT,
+    "body": TEXT,
+    "sequence": pa.int64(),
+    "enqueued_at": TIME,
+    "headers": pa.map_(TEXT, TEXT),
+    "business_id": TEXT,
+    "handler": TEXT,
+    "stream": TEXT,
+    "letter": TEXT,
+    "packed": pa.bool_(),
+    "reason": TEXT,
+    "error": TEXT,
+    "version": pa.int64(),
+    "batch": TEXT,
+    "refused_at": TIME,
+    "tries": pa.int64(),
+    "parks": pa.bool_(),
+    "behind": TEXT,
+}
+"""`business_id` is what the sender said, `stream` the business id of the stream in which the letter waits.
+
+A body of msgpack bytes is in hexadecimal digits, and `packed` says so.
+"""
+
+
+async def letters(table: Table, wanted: Wanted) -> AsyncIterator[pa.RecordBatch]:
+    """Give the letters that wait, those of the streams first: it costs what `find_letters` says."""
+    columns = chosen(LETTER_COLUMNS, wanted.columns)
+    buffer = Buffer(columns)
+    async for found in find_letters(table, _selection(wanted)):
+        is_meant = wanted.handler is not None or wanted.business_id in {None, found.business_id}
+        if is_meant and wanted.has(found.letter.refused_at):
+            row = letter_row(found)
+            buffer.add({name: [row[name]] for name in columns}, 1, len(row["body"] or ""))
+        if buffer.is_full:
+            yield buffer.take()
+    if buffer.rows:
+        yield buffer.take()
+
+
+def letter_row(found: FoundLetter) -> Mapping[str, Any]:
+    """Return a letter by its columns: halves of characters, which Arrow has not, are question marks."""
+    letter, described = found.letter, describe_letter(found)
+    enqueued_at = letter.enqueued_at
+    row = {name: _text(described[name]) for name in LETTER_COLUMNS}
+    headers = described["headers"] or {}
+    return row | {
+        "enqueued_at": enqueued_at if enqueued_at is not None and is_in_calendar(enqueued_at) else None,
+        "refused_at": letter.refused_at,
+        "headers": [(_text(str(name)), _text(str(value))) for name, value in headers.items()],
+    }
+
+
+def _selection(wanted: Wanted) -> Selection:
+    if wanted.handler is not None and wanted.business_id is not None:
+        return Selection(stream=(wanted.handler, wanted.business_id))
+    return Selection(handler=wanted.handler)
+
+
+def _text(value: Any) -> Any:  # noqa: ANN401 - text is changed, anything else is not
+    return value.encode("utf-8", "replace").decode() if isinstance(value, str) else value
+
+
+# What is read of a store, as one value: a kind of table, its options, and the batches that they give.
+
+
+class Kind(StrEnum):
+    """The tables as which a store can be read."""
+
+    STATE = "state"
+    VERSIONS = "versions"
+    BATCHES = "batches"
+    LETTERS = "letters"
+
+
+_OF_STREAMS = {"handler": "handler", "business_id": "business_id", "now": "time"}
+_FIELDS: Mapping[Kind, Mapping[str, str]] = {
+    Kind.STATE: _OF_STREAMS,
+    Kind.VERSIONS: _OF_STREAMS,
+    Kind.BATCHES: {},
+    Kind.LETTERS: {"handler": "handler", "stream": "business_id", "refused_at": "time"},
+}
+"""Which columns narrow what is read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What is read: one kind of table, with the options that it has.
+
+    `as_of`, a time in microseconds since 1970 UTC, and `batch_id` are options of states; those of the change feed, of
+    versions, like `outputs`. With an `app` states are structs with the fields of the handler's model.
+    """
+
+    kind: Kind
+    wanted: Wanted = field(default_factory=Wanted)
+    as_of: int | None = None
+    batch_id: str | None = None
+    change_feed: bool = False
+    change_start: str | None = None
+    change_end: str | None = None
+    app: App | None = None
+    outputs: Outputs | None = None
+
+    def __post_init__(self) -> None:
+        if self.app is not None and not isinstance(self.app, App):
+            raise UsageError(f"The app is to be an App, not {self.app!r}.")
+        if self.as_of is not None and self.batch_id is not None:
+            raise UsageError("Give a time or a batch to read states as of, not both.")
+        if not self.change_feed and (self.change_start, self.change_end) != (None, None):
+            raise UsageError("The start and the end of a change feed go with the change feed itself.")
+
+    @property
+    def columns(self) -> Columns:
+        """The columns that are asked for. Raises `UsageError` for one that is not there."""
+        return chosen(self._all_columns, self.wanted.columns)
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns that are asked for, as Arrow has them."""
+        return pa.schema(list(self.columns.items()))
+
+    def with_columns(self, names: Sequence[str]) -> Request:
+        """Return the same request for some columns. Raises `UsageError` for one that is not there."""
+        chosen(self._all_columns, names)
+        return replace(self, wanted=replace(self.wanted, columns=tuple(names)))
+
+    def narrowed(self, column: str, relation: str, value: object) -> Request:
+        """Return what remains to be read for rows that meet a condition, and perhaps for others.
+
+        `relation` is one of `==`, `>`, `>=`, `<`, `<=`. Conditions on other columns than those of the stream and the
+        time change nothing, nor does a second one on the same column.
+        """
+        wanted = self.wanted
+        match _FIELDS[self.kind].get(column), relation, value:
+            case "handler", "==", str() if wanted.handler is None:
+                wanted = replace(wanted, handler=value)
+            case "business_id", "==", str() if wanted.business_id is None:
+                wanted = replace(wanted, business_id=value)
+            case "time", (">" | ">=" | "=="), datetime() if wanted.since is None:
+                wanted = replace(wanted, since=moment(value))
+            case "time", ("<" | "<="), datetime() if wanted.until is None:
+                wanted = replace(wanted, until=moment(value))
+        return replace(self, wanted=wanted)
+
+    async def batches(self, table: Table, keys: KeyRange = ALL) -> AsyncIterator[pa.RecordBatch]:
+        """Give what is asked for of a range of streams."""
+        async for batch in await self._source(table, keys):
+            yield batch
+
+    async def _source(self, table: Table, keys: KeyRange) -> AsyncIterator[pa.RecordBatch]:
+        match self.kind:
+            case Kind.STATE:
+                return states(table, self.wanted, await self._point(table), keys, self._model)
+            case Kind.VERSIONS:
+                feed, outputs = await self._feed(table), await self._outputs(table)
+                return versions(table, self.wanted, keys, feed=feed, model=self._model, outputs=outputs)
+            case Kind.BATCHES:
+                return batches(table, self.wanted)
+            case Kind.LETTERS:
+                return letters(table, self.wanted)
+
+    @property
+    def _model(self) -> StateColumns:
+        return model_of(self.app, self.wanted.handler)
+
+    @property
+    def _all_columns(self) -> Columns:
+        match self.kind:
+            case Kind.STATE:
+                return columns_of_states(self._model)
+            case Kind.VERSIONS:
+                feed = ChangeFeed() if self.change_feed else None
+                return columns_of_versions(self._model, feed, self.outputs)
+            case Kind.BATCHES:
+                return BATCH_COLUMNS
+            case Kind.LETTERS:
+                return LETTER_COLUMNS
+
+    async def _point(self, table: Table) -> AsOf | None:
+        if self.batch_id is not None:
+            return await end_of_batch(table, self.batch_id)
+        return None if self.as_of is None else AsOfTime(self.as_of)
+
+    async def _outputs(self, table: Table) -> Outputs | None:
+        if self.outputs is None:
+            return None
+        return self.outputs.keyed((await TableSettings.of(table)).draw_key)
+
+    async def _feed(self, table: Table) -> ChangeFeed | None:
+        return await change_feed(table, self.change_start, self.change_end) if self.change_feed else None
+
+
+def moment(value: datetime | str | None) -> int | None:
+    """Return a time in microseconds since 1970 UTC; text is ISO 8601, and a time without a zone is in UTC.
+
+    Raises `UsageError`.
+    """
+    if value is None:
+        return None
+    if not isinstance(value, str | datetime):
+        raise UsageError(f"{value!r} is no time: give a datetime, or text as 2026-03-01T12:00:00Z.")
+    try:
+        read = datetime.fromisoformat(value) if isinstance(value, str) else value
+    except ValueError as error:
+        raise UsageError(f"{value!r} is no time: write it as 2026-03-01T12:00:00Z.") from error
+    return to_microseconds(read.replace(tzinfo=UTC) if read.tzinfo is None else read)
+
+
+# A store read as tables of Arrow, without Spark: whole, or batch after batch with memory that does not grow.
+
+Time = datetime | str
+"""A time; text is ISO 8601."""
+
+
+def read_state(
+    store: str,
+    table: str,
+    *,
+    handler: str | None = None,
+    business_id: str | None = None,
+    as_of: Time | None = None,
+    batch_id: str | None = None,
+    columns: Sequence[str] | None = None,
+    app: App | None = None,
+) -> pa.Table:
+    """Read the newest state of each stream, or those as of a time or the end of a batch.
+
+    `store` is a url, `columns` names those of `STATE_COLUMNS` that are read. With an `app` and a handler, `state` is a
+    struct with the fields of the model. Raises `UsageError`, `TableNotFoundError`, and `StoredDataError` for a stream
+    that cannot be read.
+    """
+    wanted = Wanted(handler, business_id, columns=_names(columns))
+    return read(store, table, Request(Kind.STATE, wanted, moment(as_of), batch_id, app=app))
+
+
+def read_versions(
+    store: str,
+    table: str,
+    *,
+    handler: str | None = None,
+    business_id: str | None = None,
+    since: Time | None = None,
+    until: Time | None = None,
+    read_change_feed: bool = False,
+    change_start_batch_id: str | None = None,
+    change_end_batch_id: str | None = None,
+    columns: Sequence[str] | None = None,
+    app: App | None = None,
+    with_outputs: Iterable[Envelope] | None = None,
+) -> pa.Table:
+    """Read the versions that are kept, those made between two times, or what batches have changed.
+
+    `columns` names those of `decoding.COLUMNS` that are read: few columns of the index take a fraction of the time.
+    `with_outputs`, with an app and a handler, are the messages of a log: a column `outputs` has what their versions
+    have published, found by replay, and null where the message is not among them or replay gives something else. They
+    are held in memory. Raises what `read_state` does.
+    """
+    wanted = Wanted(handler, business_id, moment(since), moment(until), _names(columns))
+    feed = (read_change_feed, change_start_batch_id, change_end_batch_id)
+    outputs = None if with_outputs is None else outputs_by(app, handler, with_outputs)
+    return read(store, table, Request(Kind.VERSIONS, wanted, None, None, *feed, app=app, outputs=outputs))
+
+
+def read_batches(store: str, table: str, *, columns: Sequence[str] | None = None) -> pa.Table:
+    """Read the ledger: a row for each batch."""
+    return read(store, table, Request(Kind.BATCHES, Wanted(columns=_names(columns))))
+
+
+def read_letters(
+    store: str,
+    table: str,
+    *,
+    handler: str | None = None,
+    business_id: str | None = None,
+    columns: Sequence[str] | None = None,
+) -> pa.Table:
+    """Read the letters that wait: a row for each, as `consistent letters` lists them."""
+    return read(store, table, Request(Kind.LETTERS, Wanted(handler, business_id, columns=_names(columns))))
+
+
+def read(store: str, table: str, request: Request) -> pa.Table:
+    """Read all that is asked for."""
+    return pa.Table.from_batches(scan(store, table, request), request.schema)
+
+
+def scan(store: str, table: str, request: Request, keys: KeyRange = ALL) -> Iterator[pa.RecordBatch]:
+    """Give what is asked for of a range of streams, in record batches of some ten thousand rows or 8 MiB of states."""
+    with _open(store) as opened:
+        yield from opened.give(request.batches(opened.table(table, make=False), keys))
+
+
+def split(store: str, table: str, request: Request, parts: int) -> Sequence[KeyRange]:
+    """Return at most so many ranges of streams to be read apart: one for what is not read by streams.
+
+    Reads the keys of all streams of the handler: a request for each 1,000.
+    """
+    wanted = request.wanted
+    with _open(store) as opened:
+        states = opened.table(table, make=False)
+        if wanted.keys is not None or request.kind not in {Kind.STATE, Kind.VERSIONS}:
+            return [ALL]
+        return opened.split_streams(states, parts, wanted.prefix)
+
+
+def _open(store: str) -> BlockingStore:
+    from eventstore.sync import BlockingStore  # noqa: PLC0415 - takes time, and most workers read no tables
+
+    return BlockingStore(store)
+
+
+def _names(columns: Sequence[str] | None) -> tuple[str, ...] | None:
+    if isinstance(columns, str):
+        raise UsageError(f"The columns are to be a list of names, such as [{columns!r}].")
+    return None if columns is None else tuple(columns)

@@ -1,0 +1,328 @@
+"""Check a stream: every row decodes, and header, index, runs, tail and letters agree.
+
+The header is read first, so each run is compared with it and with the run before as it comes: one run is in memory at a
+time. Only what is derived from other rows can be rebuilt: the index of message ids, and the counts of letters. Whatever
+else contradicts itself is reported and left alone, as no code can know which of two values is the right one.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+from eventstore import Properties, RecordedEvent, Row, Value
+from eventstore.header import EVENT, FIRST_VERSION, HEADER, VERSION
+from runtime.errors import StoredDataError
+from runtime.messages.digests import digest_state
+from runtime.versions import index, limits
+from runtime.versions.dead_letters import (
+    NONE_WAIT,
+    PREFIX,
+    WAITING_PROPERTIES,
+    Waiting,
+    read_letter_row,
+    read_waiting,
+)
+from runtime.versions.index import IndexRow, id_hashes_of, index_changes, key_after, read_index_row
+from runtime.versions.limits import HASH_BYTES
+from runtime.versions.properties import INT32, number, reading, reading_row
+from runtime.versions.run import Run, dates, read_index, read_run
+from runtime.versions.tail import Head, read_head
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """What is wrong with a row. `repair` says that it can be rebuilt from others."""
+
+    stream: str
+    row: str
+    problem: str
+    repair: bool = False
+
+
+class RowsCheck:
+    """Compares the rows of one object, which are added in the order of their keys.
+
+    `rebuilt` holds the new properties of rows that can be rebuilt, None for a row that is to be deleted. Whoever writes
+    the object changes its row `guard` too, if it has one.
+    """
+
+    def __init__(self, key: str, guard: Row | None = None) -> None:
+        self.key = key
+        self.guard = guard
+        self.faults: list[Fault] = []
+        self.rebuilt: dict[str, Mapping[str, Value] | None] = {}
+
+    def add(self, row: Row) -> None:
+        """Read a row, and report it when that fails."""
+        try:
+            self.take(row)
+        except StoredDataError as error:
+            self.report(row.row_key, error.problem)
+
+    def take(self, row: Row) -> None:
+        """Read a row. Raises `StoredDataError`."""
+        raise NotImplementedError
+
+    def compare(self) -> None:
+        """Report what only all rows together show."""
+
+    def report(self, row_key: str, problem: str, *, repair: bool = False) -> None:
+        """Report a fault."""
+        self.faults.append(Fault(self.key, row_key, problem, repair))
+
+
+class LettersCheck:
+    """The letters of a stream or an entity, compared with what its header counts."""
+
+    def __init__(self) -> None:
+        self.rows = 0
+        self._is_whole = True
+        self._next = 0
+        self._waiting = NONE_WAIT
+
+    def take(self, row: Row) -> None:
+        """Read a row of letters. Raises `StoredDataError`."""
+        self.rows += 1
+        try:
+            letters = read_letter_row(row)
+            with reading_row(f"The row {row.row_key}", row):
+                start = int(row.row_key.removeprefix(PREFIX))
+                numbers = [letter.number for letter in letters]
+                if not self._next <= start <= numbers[0] or any(a >= b for a, b in pairwise(numbers)):
+                    message = f"its letters {numbers} do not follow those before {self._next}"
+                    raise ValueError(message)
+                self._next = numbers[-1] + 1
+        except StoredDataError:
+            self._is_whole = False
+            raise
+        found = NONE_WAIT.after(letters, 0)
+        times = [time for time in (self._waiting.oldest, found.oldest) if time is not None]
+        self._waiting = Waiting(
+            self._waiting.count + found.count,
+            min(times, default=None),
+            self._waiting.undated or found.undated,
+        )
+
+    def recounted(self, stored: Properties) -> tuple[dict[str, Value | None], bool]:
+        """Return the counts that the header should have and has not, and whether they can be rebuilt.
+
+        They cannot where a row is unreadable, or the header counts more letters than there are: some may be lost.
+        """
+        try:
+            counted = read_waiting(stored)
+        except (KeyError, TypeError, ValueError):
+            counted = NONE_WAIT
+        should = replace(self._waiting, beyond_limit=counted.beyond_limit).properties()
+        wrong = {
+            name: should.get(name) for name in WAITING_PROPERTIES if stored.get(name) != should.get(name)
+        }
+        return wrong, self._is_whole and counted.count <= self._waiting.count
+
+
+class StreamCheck(RowsCheck):
+    """Checks one stream. The header is given at once, as it comes first."""
+
+    def __init__(self, header: Row) -> None:
+        super().__init__(header.partition_key, header)
+        self._header = header.properties
+        self._head: Head | None = None
+        self._first, self._last = 1, INT32
+        self._event = self._next_version = 0
+        self._newest: Run | None = None
+        self._letters = LettersCheck()
+        self._index = IndexCheck()
+        try:
+            with reading("The header of the stream", HEADER):
+                self._last = number(self._header, VERSION, most=INT32)
+                self._first = number(self._header, FIRST_VERSION, 1, most=INT32)
+            # The letters are counted from their rows at the end.
+            counts = dict.fromkeys(WAITING_PROPERTIES)
+            self._head = read_head(
+                {name: value for name, value in self._header.items() if name not in counts}
+            )
+        except StoredDataError as error:
+            self.report(HEADER, error.problem)
+        self._event = self._first - 1
+
+    def take(self, row: Row) -> None:
+        """Read a row. Raises `StoredDataError`."""
+        if row.row_key.startswith(index.PREFIX):
+            self._index.add_row(row)
+        elif row.row_key.startswith(PREFIX):
+            self._letters.take(row)
+        elif row.row_key.startswith(EVENT):
+            with reading_row("The key of an event", row):
+                event = int(row.row_key.removeprefix(EVENT))
+            self._take_event(event, row)
+        else:
+            self.report(row.row_key, "is no row of a stream")
+
+    def _take_event(self, event: int, row: Row) -> None:
+        if event < self._first:
+            self.report(
+                row.row_key, "is below the watermark of its stream: a truncation has left it", repair=True
+            )
+            self.rebuilt[row.row_key] = None
+            return
+        if event > self._last:
+            self.report(row.row_key, f"is beyond the last event of its stream, {self._last}")
+            return
+        if event != self._event + 1:
+            self._report_missing()
+        before, self._newest, self._event = self._newest, None, event
+        recorded = RecordedEvent(event, row.properties)
+        run = read_run(recorded)
+        for problem in _problems(run, before):
+            self.report(row.row_key, problem)
+        index = read_index(recorded)
+        if (index.newest, index.undated) != dates(run.versions.enqueued_at):
+            self.report(row.row_key, "has other times of its messages than its versions")
+        if self._head is not None and event == self._first and run.first != self._head.kept_from:
+            self.report(
+                HEADER, f"keeps versions from {self._head.kept_from} on, and the first is {run.first}"
+            )
+        self._index.add_run(event, run)
+        self._newest, self._next_version = run, run.last + 1
+
+    def _report_missing(self) -> None:
+        self.report(f"{EVENT}{self._event + 1:010d}", "is missing, and the header promises it")
+
+    def compare(self) -> None:
+        """Report what only all rows together show."""
+        if self._head is None:
+            return
+        if self._event < self._last:
+            self._report_missing()
+        else:
+            self._compare_newest(self._head)
+        wrong, is_certain = self._letters.recounted(self._header)
+        if wrong:
+            self.report(HEADER, f"counts its letters otherwise: {', '.join(wrong)}", repair=is_certain)
+            self.rebuilt[HEADER] = with_changes(self._header, wrong)
+        for row_key, problem, is_certain in self._index.faults(self._head.kept_from):
+            self.report(row_key, problem, repair=is_certain)
+        if any(fault.row.startswith(index.PREFIX) for fault in self.faults):
+            self.rebuilt.update(self._index.rebuilt())
+
+    def _compare_newest(self, head: Head) -> None:
+        """Compare the header with the newest version, which is in the tail or in the last run."""
+        newest, expected = self._newest, self._next_version or head.kept_from
+        if head.tail is not None:
+            try:
+                newest = head.tail.run()
+            except StoredDataError as error:
+                self.report(HEADER, error.problem)
+                return
+            if newest.first != expected:
+                self.report(HEADER, f"has a tail from version {newest.first} on, and {expected} is the next")
+            for problem in _problems(newest, self._newest):
+                self.report(HEADER, f"has a tail that {problem}")
+        if newest is None:
+            if head.versions:
+                self.report(HEADER, f"counts {head.versions} versions, and there are none that can be read")
+            return
+        fits = len(newest.after) <= limits.MAX_HEAD_STATE_BYTES
+        compared = {
+            "StateVersions": (head.versions, newest.last),
+            "LastNow": (head.last_now, newest.versions.nows[-1]),
+            "StateSchema": (head.schema, newest.schema),
+            "State": (head.state, newest.after if fits else None),
+        }
+        wrong = [name for name, (stored, expected) in compared.items() if stored != expected]
+        if wrong:
+            self.report(HEADER, f"differs from its newest version: {', '.join(wrong)}")
+
+
+def with_changes(stored: Properties, changes: Mapping[str, Value | None]) -> dict[str, Value]:
+    """Return properties with some changed, those that are None removed."""
+    return {name: value for name, value in {**stored, **changes}.items() if value is not None}
+
+
+def _problems(run: Run, before: Run | None) -> Iterator[str]:
+    """Yield where a run contradicts the one before it, or the digests of its own states."""
+    if before is not None and run.first != before.last + 1:
+        yield f"begins with version {run.first}, and version {before.last + 1} is the next"
+    elif before is not None and run.schema == before.schema and run.before != before.after:
+        yield "begins with another state than the run before it ends with"
+    state, digest = run.before, b""
+    for position, (after, stored) in enumerate(
+        zip(run.versions.afters, run.versions.state_digests, strict=True)
+    ):
+        if after is not None or not digest:
+            state = state if after is None else after
+            digest = digest_state(state)
+        if digest != stored:
+            yield f"has another state of version {run.first + position} than its digest says"
+
+
+class IndexCheck:
+    """The index of message ids, compared with the runs: each hash stands at the place of its version.
+
+    A single hash that differs may be that of a damaged id: then the index cannot be rebuilt from the ids. Where all
+    hashes of a row differ, it is the row that is damaged.
+    """
+
+    def __init__(self) -> None:
+        self._rows: list[IndexRow] = []
+        self._row_keys: list[str] = []
+        self._unreadable: dict[str, str] = {}
+        self._key: bytes | None = None
+        self._runs: list[IndexRow] = []
+        self._is_misplaced = False
+        self._compared: Counter[str] = Counter()
+        self._differing: Counter[str] = Counter()
+
+    def add_row(self, row: Row) -> None:
+        """Read a row of the index."""
+        self._row_keys.append(row.row_key)
+        try:
+            self._rows.append(read_index_row(row))
+        except StoredDataError as error:
+            self._unreadable[row.row_key] = error.problem
+
+    def add_run(self, event: int, run: Run) -> None:
+        """Compare a run with the rows, which have all been read."""
+        self._key = self._key or key_after(self._rows)
+        self._runs.append(IndexRow.of(run.first, event, run.ids, self._key))
+        for row in self._rows:
+            start = run.first - row.first
+            end = start + len(run.ids)
+            if start < 0 or end > row.count:
+                continue
+            if row.place(start) != (event, 0) or row.place(end) != (event + 1, 0):
+                continue
+            stored = row.id_hashes[start * HASH_BYTES : end * HASH_BYTES]
+            hashes = id_hashes_of(run.ids, row.key)
+            self._compared[row.row_key] += len(run.ids)
+            self._differing[row.row_key] += sum(
+                stored[at : at + HASH_BYTES] != hashes[at : at + HASH_BYTES]
+                for at in range(0, len(hashes), HASH_BYTES)
+            )
+            return
+        self._is_misplaced = True
+
+    def faults(self, kept_from: int) -> Iterator[tuple[str, str, bool]]:
+        """Yield the rows that are wrong, with the problem, and whether the index can be rebuilt."""
+        for row_key, count in self._differing.items():
+            if count:
+                is_certain = 1 < count == self._compared[row_key]
+                yield row_key, "has other hashes of ids than the runs: one of both is damaged", is_certain
+        for row_key, problem in self._unreadable.items():
+            yield row_key, problem, True
+        rows = [row for row in self._rows if row.last >= kept_from]
+        is_whole = (
+            self._row_keys == [row.row_key for row in self._rows]
+            and not self._is_misplaced
+            and all(before.last + 1 == after.first for before, after in pairwise(rows))
+            and (rows[-1].last if rows else 0) == (self._runs[-1].last if self._runs else 0)
+        )
+        if not is_whole and not self._unreadable:
+            yield index.PREFIX, "do not agree with the runs of the stream", True
+
+    def rebuilt(self) -> dict[str, Mapping[str, Value] | None]:
+        """Return the rows of the index that the runs amount to, and None for each that there is now beside them."""
+        rows = index_changes([], self._runs, 0)[0] if self._runs else []
+        return {**dict.fromkeys(self._row_keys), **{row.row_key: row.properties() for row in rows}}

@@ -1,0 +1,283 @@
+"""State versions as they are stored, column by column: similar values are adjacent, and compress well."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate, pairwise
+from operator import sub
+from typing import Any, NamedTuple
+
+import msgpack
+import zstandard
+
+from handlers import Published
+from handlers.codec import unpack
+from runtime.messages import digests
+from runtime.messages.digests import digests_of_outputs, digests_of_states
+from runtime.messages.envelope import Columnar, IdKey, pieces
+from runtime.messages.parsing import Deliveries
+from runtime.versions import limits
+from runtime.versions.properties import expect, expect_all
+
+FORMAT = 2
+DIGEST = digests.SIZE
+
+
+class StateVersion(NamedTuple):
+    """What is recorded of one version.
+
+    `now` and `enqueued_at` are microseconds since 1970 UTC; `after` is the encoded state, None when the message
+    did not change it; `captured` and `headers` are None when there are none.
+    """
+
+    message_id: IdKey
+    type: str
+    fingerprint: bytes
+    now: int
+    enqueued_at: int | None
+    headers: Mapping[str, str] | None
+    captured: Mapping[str, bytes] | None
+    revision: int
+    outputs_digest: bytes
+    state_digest: bytes
+    after: bytes | None
+
+
+@dataclass(slots=True)
+class VersionColumns(Columnar[StateVersion]):
+    """Versions, column by column: each list has one field of `StateVersion` for all of them."""
+
+    row = StateVersion
+
+    message_ids: list[IdKey] = field(default_factory=list)
+    types: list[str] = field(default_factory=list)
+    fingerprints: list[bytes] = field(default_factory=list)
+    nows: list[int] = field(default_factory=list)
+    enqueued_at: list[int | None] = field(default_factory=list)
+    headers: list[Mapping[str, str] | None] = field(default_factory=list)
+    captured: list[Mapping[str, bytes] | None] = field(default_factory=list)
+    revisions: list[int] = field(default_factory=list)
+    outputs_digests: list[bytes] = field(default_factory=list)
+    state_digests: list[bytes] = field(default_factory=list)
+    afters: list[bytes | None] = field(default_factory=list)
+
+    def states_before(self, state: bytes) -> list[bytes]:
+        """Return, for each version, the encoded state on which it was made; the first was made on `state`."""
+        states = []
+        for after in self.afters:
+            states.append(state)
+            state = state if after is None else after
+        return states
+
+    def after(self, state: bytes) -> bytes:
+        """Return the encoded state after the last version, when the first was made on `state`."""
+        return next((after for after in reversed(self.afters) if after is not None), state)
+
+
+def size_beside_state(
+    type_: str, headers: Mapping[str, str] | None, captured: Mapping[str, bytes] | None
+) -> int:
+    """Return about how many bytes a version takes before compression, without the state after it."""
+    size = 80 + len(type_)
+    if captured:
+        size += sum(4 * len(name) + len(value) for name, value in captured.items())
+    if headers:
+        size += 4 * sum(len(name) + len(value) for name, value in headers.items())
+    return size
+
+
+class Columns(NamedTuple):
+    """What is compressed of some versions; `before` is None where the state before them is known already."""
+
+    schema: int
+    before: bytes | None
+    versions: VersionColumns
+
+
+def pack_columns(schema: int, before: bytes | None, versions: VersionColumns) -> bytes:
+    """Return versions column by column, but for their ids."""
+    start = versions.nows[0]
+    columns = (
+        FORMAT,
+        schema,
+        before,
+        versions.types,
+        b"".join(versions.fingerprints),
+        b"".join(versions.outputs_digests),
+        b"".join(versions.state_digests),
+        start,
+        [now - start for now in versions.nows],
+        _deltas(versions.enqueued_at),
+        _unless_empty(versions.headers),
+        _unless_empty(versions.captured),
+        versions.revisions,
+        versions.afters,
+    )
+    packed: bytes = msgpack.packb(columns)
+    return packed
+
+
+def unpack_columns(data: bytes, ids: list[IdKey]) -> Columns:
+    """Return the versions with these message ids. Raises one of `damage.UNREADABLE`."""
+    columns = unpack(data, strict_map_key=False)
+    if columns[0] != FORMAT:
+        message = f"format {columns[0]} is unknown; this code reads format {FORMAT}"
+        raise ValueError(message)
+    (_, schema, before, types, fingerprints, outputs, states, start, nows, enqueued, headers, captured, revisions,
+     afters) = columns  # fmt: skip
+    count, start = len(ids), expect(start, int)
+    versions = VersionColumns(
+        ids,
+        expect_all(types, str),
+        pieces(expect(fingerprints, bytes), DIGEST),
+        [start + delta for delta in expect_all(nows, int)],
+        _undeltas(expect_all(enqueued, int, None)),
+        _mappings(headers, str) or [None] * count,
+        _mappings(captured, bytes) or [None] * count,
+        expect_all(revisions, int),
+        pieces(expect(outputs, bytes), DIGEST),
+        pieces(expect(states, bytes), DIGEST),
+        expect_all(afters, bytes, None),
+    )
+    lengths = {len(column) for column in versions.columns()}
+    if lengths != {count}:
+        message = f"its columns have {sorted(lengths)} values for {count} message ids"
+        raise ValueError(message)
+    return Columns(expect(schema, int), expect(before, bytes, None), versions)
+
+
+def count_columns(data: bytes) -> int:
+    """Return how many versions there are column by column. Raises one of `damage.UNREADABLE`."""
+    _, _, _, types, *_ = unpack(data, strict_map_key=False)
+    return len(expect(types, list))
+
+
+def _deltas(moments: Sequence[int | None]) -> list[int | None]:
+    if None not in moments:
+        return list(map(sub, moments, (0, *moments)))
+    previous = 0
+    deltas: list[int | None] = []
+    for moment in moments:
+        deltas.append(None if moment is None else moment - previous)
+        previous = previous if moment is None else moment
+    return deltas
+
+
+def _undeltas(deltas: Sequence[int | None]) -> list[int | None]:
+    moments = accumulate(delta or 0 for delta in deltas)
+    return [None if delta is None else moment for delta, moment in zip(deltas, moments, strict=True)]
+
+
+def _unless_empty(values: list[Any]) -> list[Any] | None:
+    return values if any(values) else None
+
+
+def _mappings(column: Any, kind: type) -> list[Any] | None:  # noqa: ANN401 - as it was stored
+    """Return a column of mappings from text, None when it was not stored. Raises `TypeError`."""
+    for mapping in filter(None, expect_all(column, dict, None) if column else ()):
+        expect_all(list(mapping), str), expect_all(list(mapping.values()), kind)
+    return column or None
+
+
+# Compression with zstandard: a checksum detects damage, and the decompressed size is bounded.
+
+_LEVEL = 3
+_MIN_DICTIONARY = 512
+_MAX_BYTES = 2 * limits.MAX_RUN_RAW_BYTES
+"""A run is closed when it reaches its limit: with its last version and the state before it, it is a little larger."""
+
+
+class _Zstandard(threading.local):
+    """A compressor and a decompressor for each thread: making them costs more than a small run."""
+
+    def __init__(self) -> None:
+        self.compressor = zstandard.ZstdCompressor(level=_LEVEL, write_checksum=True)
+        self.decompressor = zstandard.ZstdDecompressor()
+
+
+_zstandard = _Zstandard()
+
+
+def compress(data: bytes, dictionary: bytes = b"") -> bytes:
+    """Return compressed bytes. Text that also occurs in the dictionary, of at least 512 bytes, takes almost none."""
+    if len(dictionary) < _MIN_DICTIONARY:
+        return _zstandard.compressor.compress(data)
+    known = zstandard.ZstdCompressionDict(dictionary, dict_type=zstandard.DICT_TYPE_RAWCONTENT)
+    return zstandard.ZstdCompressor(level=_LEVEL, dict_data=known, write_checksum=True).compress(data)
+
+
+def decompress(data: bytes, dictionary: bytes = b"") -> bytes:
+    """Decompress bytes that were compressed with the same dictionary. Raises `ValueError` and `ZstdError`."""
+    size = zstandard.frame_content_size(data)
+    if not 0 <= size <= _MAX_BYTES:
+        message = f"{size} bytes after decompression are more than a run can have"
+        raise ValueError(message)
+    if len(dictionary) < _MIN_DICTIONARY:
+        return _zstandard.decompressor.decompress(data, max_output_size=_MAX_BYTES)
+    known = zstandard.ZstdCompressionDict(dictionary, dict_type=zstandard.DICT_TYPE_RAWCONTENT)
+    return zstandard.ZstdDecompressor(dict_data=known).decompress(data, max_output_size=_MAX_BYTES)
+
+
+# New versions: what handlers made of messages, from then on until it is stored.
+#
+# While handlers run a version is a row of `MadeColumns`. Its record has the rest from the delivery of its
+# message, and digests; that is made for many versions at once.
+
+
+class Made(NamedTuple):
+    """What a handler made of the delivery at a position: when, by which revision, what was captured and published."""
+
+    position: int
+    now: int
+    revision: int
+    captured: Mapping[str, bytes] | None
+    published: Sequence[Published]
+
+
+@dataclass(slots=True)
+class MadeColumns(Columnar[Made]):
+    """What handlers made, column by column: each list has one field of `Made` for all of them."""
+
+    row = Made
+
+    positions: list[int] = field(default_factory=list)
+    nows: list[int] = field(default_factory=list)
+    revisions: list[int] = field(default_factory=list)
+    captured: list[Mapping[str, bytes] | None] = field(default_factory=list)
+    published: list[Sequence[Published]] = field(default_factory=list)
+
+
+def columns_of(deliveries: Deliveries, made: MadeColumns, states: Sequence[bytes]) -> VersionColumns:
+    """Return the records of consecutive versions; `states` are the encoded states before each and after the last."""
+    envelopes = deliveries.envelopes
+    given = (
+        deliveries.keys,
+        envelopes.types,
+        deliveries.fingerprints,
+        envelopes.enqueued_at,
+        envelopes.headers,
+    )
+    keys, types, fingerprints, enqueued_at, headers = (_at(made.positions, column) for column in given)
+    return VersionColumns(
+        keys,
+        types,
+        fingerprints,
+        list(made.nows),
+        enqueued_at,
+        [dict(each) if each else None for each in headers],
+        list(made.captured),
+        list(made.revisions),
+        digests_of_outputs(made.published),
+        digests_of_states(states[1:]),
+        [None if after == before else after for before, after in pairwise(states)],
+    )
+
+
+def _at(positions: Sequence[int], column: Sequence[Any]) -> list[Any]:
+    """Return the values at some positions, which are in order and most often in a row."""
+    first, last = positions[0], positions[-1]
+    if last - first + 1 == len(positions):
+        return list(column[first : last + 1])
+    return [column[position] for position in positions]

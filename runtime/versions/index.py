@@ -1,0 +1,296 @@
+"""Searching joined hashes of four bytes for some of them, in time that depends little on how many there are.
+
+A batch looks for fifty or so ids in a history of a hundred thousand: comparing each hash in Python would cost more than
+everything else. A few are searched as bytes. Some are first filtered by each of their four bytes, for all positions at
+once; very many are compared as sets.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+import sys
+from array import array
+from bisect import bisect_right
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from itertools import pairwise
+from typing import NamedTuple
+
+from eventstore import Include, Int64, Partition, Row, Value
+from runtime.errors import StoredDataError
+from runtime.messages.envelope import IdKey
+from runtime.versions import limits
+from runtime.versions.limits import HASH_BYTES
+from runtime.versions.properties import CHUNK, INT32, chunk_names, expect, join, number, reading_row, split
+
+Search = Callable[[bytes], Iterator[int]]
+"""Gives the positions of wanted hashes among joined ones."""
+
+_FEW = 4
+_SOME = 500
+_GROUPS = 8
+"""The bits of a byte: wanted hashes are filtered in so many groups."""
+
+_NOT_ZERO = re.compile(rb"[^\0]")
+
+
+def searching(wanted: frozenset[int]) -> Search:
+    """Return the search for some hashes, to be used for each row of an index."""
+    if len(wanted) <= _FEW:
+        return lambda hashes: _by_bytes(hashes, wanted)
+    if len(wanted) <= _SOME:
+        tables = _tables(wanted)
+        return lambda hashes: _by_filter(hashes, wanted, tables)
+    return lambda hashes: _by_set(hashes, wanted)
+
+
+def pack(numbers: Iterable[int]) -> bytes:
+    """Return numbers of four bytes, joined; little-endian on every machine."""
+    packed = array("I", numbers)
+    if sys.byteorder == "big":
+        packed.byteswap()
+    return packed.tobytes()
+
+
+def unpack(data: bytes) -> Sequence[int]:
+    """Return joined numbers of four bytes. Raises `ValueError` for a rest of fewer bytes."""
+    numbers = array("I", data)
+    if sys.byteorder == "big":
+        numbers.byteswap()
+    return numbers
+
+
+def _by_bytes(hashes: bytes, wanted: Iterable[int]) -> Iterator[int]:
+    for hash_ in wanted:
+        packed = pack([hash_])
+        start = hashes.find(packed)
+        while start >= 0:
+            position, offset = divmod(start, HASH_BYTES)
+            if not offset:
+                yield position
+            start = hashes.find(packed, start + 1)
+
+
+def _by_filter(hashes: bytes, wanted: frozenset[int], tables: Sequence[bytes]) -> Iterator[int]:
+    """Keep the positions where one group of wanted hashes has all four bytes, and compare these."""
+    kept = -1
+    for lane, table in enumerate(tables):
+        kept &= int.from_bytes(hashes[lane::HASH_BYTES].translate(table), "little")
+    for match in _NOT_ZERO.finditer(kept.to_bytes(len(hashes) // HASH_BYTES, "little")):
+        start = match.start() * HASH_BYTES
+        hash_ = int.from_bytes(hashes[start : start + HASH_BYTES], "little")
+        if hash_ in wanted:
+            yield match.start()
+
+
+def _tables(wanted: frozenset[int]) -> list[bytes]:
+    """Return, for each byte of a hash, the groups in which a wanted hash has each value of that byte."""
+    tables = [bytearray(256) for _ in range(HASH_BYTES)]
+    for position, hash_ in enumerate(wanted):
+        for table, value in zip(tables, pack([hash_]), strict=True):
+            table[value] |= 1 << position % _GROUPS
+    return [bytes(table) for table in tables]
+
+
+def _by_set(hashes: bytes, wanted: frozenset[int]) -> Iterator[int]:
+    column = unpack(hashes)
+    known = wanted.intersection(column)
+    if known:
+        for position, hash_ in enumerate(column):
+            if hash_ in known:
+                yield position
+
+
+# The index of message ids: tells which versions of a long history may be those of some messages.
+#
+# Of each id a hash of four bytes is kept. Equal hashes do not mean equal ids, so a version that the index
+# names is looked up; an id whose hash is not there is unknown. The hashes of stored runs are in rows
+# between the header and the events, so that one range query reads header and index and no event. A new row
+# is merged with the rows before it that are at most twice as large: there are O(log n) rows, and each hash
+# is rewritten O(log n) times.
+#
+# The hash is BLAKE2b with a random key, which the first row of a stream gets and those after it take over:
+# whoever sends messages cannot make ids that have one hash, and so make loads read runs without need.
+
+PREFIX = "SS-IDX-"
+LAST = PREFIX + "~"
+"""The end of the index rows."""
+
+_HASHES = chunk_names("Hashes", limits.MAX_INDEX_HASHES * HASH_BYTES // CHUNK)
+_ENDS = chunk_names("Ends", 4)
+PROPERTIES = ["First", "Count", "FirstEvent", "Key", *_ENDS, *_HASHES]
+KEY_BYTES = 16
+_DROPPED_AT_ONCE = 16
+
+
+class Place(NamedTuple):
+    """Where a version is: the event of its run, and its position in the run."""
+
+    event: int
+    position: int
+
+
+@dataclass(frozen=True, slots=True)
+class IndexRow:
+    """The hashes of the ids of consecutive runs.
+
+    `first` is the number of the first version, `first_event` the event of its run, `ends` the position after each run.
+    `key` is that of the hashes.
+    """
+
+    first: int
+    first_event: int
+    ends: Sequence[int]
+    id_hashes: bytes
+    key: bytes = field(repr=False)
+
+    @classmethod
+    def of(cls, first: int, event: int, ids: Collection[IdKey], key: bytes) -> IndexRow:
+        """Return the row of a run alone: its first version, its event, and the ids of its messages."""
+        return cls(first, event, [len(ids)], id_hashes_of(ids, key), key)
+
+    @property
+    def count(self) -> int:
+        """How many versions are indexed."""
+        return len(self.id_hashes) // HASH_BYTES
+
+    @property
+    def row_key(self) -> str:
+        """The key of the row."""
+        return f"{PREFIX}{self.first:016d}"
+
+    @property
+    def last(self) -> int:
+        """The number of the last version."""
+        return self.first + self.count - 1
+
+    def merged(self, following: IndexRow) -> IndexRow:
+        """Return one row for this and the next one, which has the same key."""
+        ends = [*self.ends, *[self.count + end for end in following.ends]]
+        return IndexRow(self.first, self.first_event, ends, self.id_hashes + following.id_hashes, self.key)
+
+    def properties(self) -> dict[str, Value]:
+        """Return the row's properties."""
+        properties: dict[str, Value] = {
+            "First": Int64(self.first),
+            "Count": self.count,
+            "FirstEvent": Int64(self.first_event),
+            "Key": self.key,
+        }
+        split(properties, _ENDS, pack(self.ends))
+        split(properties, _HASHES, self.id_hashes)
+        return properties
+
+    def place(self, position: int) -> Place:
+        """Return where the version at a position of the row is."""
+        number_of_run = bisect_right(self.ends, position)
+        start = self.ends[number_of_run - 1] if number_of_run else 0
+        return Place(self.first_event + number_of_run, position - start)
+
+    def holds(self, first: int, event: int, ids: Sequence[IdKey]) -> bool:
+        """Say whether it has a run: its first version, its event, and the ids of its messages."""
+        start, end = first - self.first, first - self.first + len(ids)
+        if (
+            start < 0
+            or end > self.count
+            or self.place(start) != (event, 0)
+            or self.place(end) != (event + 1, 0)
+        ):
+            return False
+        return self.id_hashes[start * HASH_BYTES : end * HASH_BYTES] == id_hashes_of(ids, self.key)
+
+
+def read_index_row(row: Row) -> IndexRow:
+    """Return an index row. Raises `StoredDataError`."""
+    properties = row.properties
+    with reading_row(f"The index row {row.row_key}", row):
+        key = expect(properties["Key"], bytes)
+        id_hashes = expect(join(properties, _HASHES), bytes)
+        ends = unpack(expect(join(properties, _ENDS), bytes))
+        index = IndexRow(number(properties, "First"), number(properties, "FirstEvent"), ends, id_hashes, key)
+        count = number(properties, "Count", most=INT32)
+    if len(key) != KEY_BYTES:
+        message = f"The index row {row.row_key} has a key of {len(key)} bytes."
+        raise StoredDataError(message, row.row_key, row.partition_key)
+    is_ascending = all(before < after for before, after in pairwise([0, *ends]))
+    if not index.count == count == (ends[-1] if ends else 0) or not is_ascending:
+        message = f"The index row {row.row_key} has hashes of {index.count} versions and counts {count}."
+        raise StoredDataError(message, row.row_key, row.partition_key)
+    return index
+
+
+def id_hashes_of(ids: Iterable[IdKey], key: bytes) -> bytes:
+    """Return the hashes of message ids, joined."""
+    texts = [each if isinstance(each, bytes) else each.encode() for each in ids]
+    begin = blake2b(key=key, digest_size=HASH_BYTES).copy
+    hashes = []
+    for text in texts:
+        hash_ = begin()
+        hash_.update(text)
+        hashes.append(hash_.digest())
+    return b"".join(hashes)
+
+
+def candidates(rows: Sequence[IndexRow], ids: Collection[IdKey]) -> Iterator[Place]:
+    """Give the places of versions that may be those of the messages with these ids, each at most once."""
+    searches = {
+        key: searching(frozenset(unpack(id_hashes_of(ids, key)))) for key in {row.key for row in rows}
+    }
+    for row in rows:
+        for position in searches[row.key](row.id_hashes):
+            yield row.place(position)
+
+
+def key_after(rows: Sequence[IndexRow]) -> bytes:
+    """Return the key of the row that follows these: that of the newest, or a new one."""
+    return rows[-1].key if rows else new_key()
+
+
+def new_key() -> bytes:
+    """Return a key that nobody can foresee."""
+    return secrets.token_bytes(KEY_BYTES)
+
+
+def index_changes(
+    rows: Sequence[IndexRow], runs: Sequence[IndexRow], kept_from: int
+) -> tuple[list[IndexRow], list[Include]]:
+    """Return the index rows after those of new runs were added, and the changes to write.
+
+    Some rows of versions that are all below `kept_from` are dropped, if there are any.
+    """
+    gone = [row for row in rows if row.last < kept_from][:_DROPPED_AT_ONCE]
+    kept = list(rows[len(gone) :])
+    added = _joined(runs)
+    while kept and kept[-1].count <= 2 * added[0].count and _fit(kept[-1], added[0]):
+        added[0] = kept.pop().merged(added[0])
+    after = [*kept, *added]
+    keys_before, keys_after = {row.row_key for row in rows}, {row.row_key for row in after}
+    changes = [Include.delete(key, "*") for key in sorted(keys_before - keys_after)]
+    changes += [Include.insert_or_replace(row.row_key, row.properties()) for row in added]
+    return after, changes
+
+
+async def index_below(partition: Partition, kept_from: int) -> list[Row]:
+    """Read the index rows whose versions are all below `kept_from`. One request."""
+    page = await partition.table.query(partition.key, PREFIX, LAST)
+    return [row for row in page.rows if _end(row) <= kept_from]
+
+
+def _end(row: Row) -> int:
+    return read_index_row(row).last + 1
+
+
+def _joined(runs: Sequence[IndexRow]) -> list[IndexRow]:
+    rows: list[IndexRow] = []
+    for row in runs:
+        if rows and _fit(rows[-1], row):
+            rows[-1] = rows[-1].merged(row)
+        else:
+            rows.append(row)
+    return rows
+
+
+def _fit(row: IndexRow, following: IndexRow) -> bool:
+    return row.key == following.key and row.count + following.count <= limits.MAX_INDEX_HASHES

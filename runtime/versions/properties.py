@@ -1,0 +1,253 @@
+"""Reading typed properties of rows: a value of another type than was written raises `TypeError`."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from datetime import datetime
+from typing import Any
+
+import msgpack
+import zstandard
+
+from eventstore import DamagedRowError, Properties, Row, Table, Value
+from eventstore.port import place_of
+from runtime.clock import to_microseconds
+from runtime.errors import StoredDataError
+
+# Bytes that are more than a property holds, split over several and joined again.
+
+CHUNK = 64 * 2**10
+
+
+def chunk_names(name: str, count: int) -> list[str]:
+    """Return the names of properties that bytes of so many times 64 KiB are split into."""
+    return [name, *(f"{name}{number}" for number in range(1, count))]
+
+
+def split(properties: dict[str, Value], names: Sequence[str], data: bytes) -> None:
+    """Put bytes into properties of 64 KiB. Raises `ValueError` when there are too few names."""
+    if len(data) > len(names) * CHUNK:
+        message = f"{len(data)} bytes are more than a row of a run can hold"
+        raise ValueError(message)
+    for name, at in zip(names, range(0, len(data), CHUNK), strict=False):
+        properties[name] = data[at : at + CHUNK]
+
+
+def join(properties: Properties, names: Sequence[str]) -> bytes:
+    """Return the bytes that were split. Raises `KeyError`, `TypeError`, and `ValueError` when some of them lack."""
+    first = properties[names[0]]
+    is_whole = (
+        isinstance(first, bytes) and len(first) < CHUNK and (len(names) == 1 or names[1] not in properties)
+    )
+    if is_whole or not isinstance(first, bytes):
+        return first  # type: ignore[return-value] # whoever reads it tells
+    there = [name for name in names if name in properties]
+    parts: list[bytes] = [properties[name] for name in there]  # type: ignore[misc] # bytes were written
+    if there != list(names[: len(there)]) or any(len(part) != CHUNK for part in parts[:-1]):
+        message = f"some of the bytes lack that begin with {names[0]}"
+        raise ValueError(message)
+    return b"".join(parts)
+
+
+# Damage: whatever reading stored bytes raises becomes one `StoredDataError`, which says where they are.
+#
+# Bytes are checked by those who read them: by `reading`, which knows the row. Whoever opened the stream
+# adds the rest of the place, by `placed`. Whoever looks at many streams reads each as `one_of_many`: a job
+# that is `collecting` damage does all the others.
+
+UNREADABLE = (
+    LookupError,
+    ValueError,
+    TypeError,
+    AttributeError,
+    ArithmeticError,
+    RecursionError,
+    struct.error,
+    zstandard.ZstdError,
+    msgpack.UnpackException,
+)
+"""What reading damaged bytes may raise."""
+
+_SHOWN = 200
+
+
+class reading:  # noqa: N801 - used as the functions beside it; a class, as each stream that is read enters some
+    """Raise `StoredDataError` in place of what reading a row raises; `what` begins the sentence."""
+
+    __slots__ = ("_row", "_stream", "_what")
+
+    def __init__(self, what: str, row: str = "", stream: str = "") -> None:
+        self._what = what
+        self._row = row
+        self._stream = stream
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, StoredDataError):
+            raise error.at(row=self._row, stream=self._stream) from error.__cause__
+        if isinstance(error, UNREADABLE):
+            problem = f"{self._what} cannot be read: {shown(error)}."
+            raise StoredDataError(problem, self._row, self._stream) from error
+
+
+def reading_row(what: str, row: Row) -> reading:
+    """Do the same for a row of a table."""
+    return reading(what, row.row_key, row.partition_key)
+
+
+class placed:  # noqa: N801 - used as the functions beside it; a class, as each stream that is read enters some
+    """Add table, store and stream to every `StoredDataError`, which damage that the event store finds becomes too."""
+
+    __slots__ = ("_stream", "_table")
+
+    def __init__(self, table: Table, stream: str = "") -> None:
+        self._table = table
+        self._stream = stream
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, StoredDataError):
+            raise _with_table(error.at(stream=self._stream), self._table) from error.__cause__
+        if isinstance(error, DamagedRowError):
+            found = StoredDataError(f"{error}", error.row_key, error.partition_key)
+            raise _with_table(found, self._table) from error
+
+
+class Damaged:
+    """The streams that could not be read, while the others were: how many, and the errors of the first of them."""
+
+    MOST = 100
+
+    def __init__(self) -> None:
+        self.errors: list[StoredDataError] = []
+        self._streams: set[str] = set()
+        self.count = 0
+
+    def add(self, error: StoredDataError) -> None:
+        """Take note of an error; a stream counts once, as long as it is among the first."""
+        name = error.stream or str(error)
+        if name in self._streams:
+            return
+        self.count += 1
+        if self.count <= self.MOST:
+            self._streams.add(name)
+            self.errors.append(error)
+
+
+_collected: ContextVar[Damaged | None] = ContextVar("collected", default=None)
+
+
+@contextmanager
+def collecting(damaged: Damaged) -> Iterator[None]:
+    """Let what reads many streams go on when one of them is damaged, and take note of it."""
+    token = _collected.set(damaged)
+    try:
+        yield
+    finally:
+        _collected.reset(token)
+
+
+def report(error: StoredDataError) -> None:
+    """Take note of damage where it is collected, else raise the error."""
+    damaged = _collected.get()
+    if damaged is None:
+        raise error
+    damaged.add(error)
+
+
+class one_of_many:  # noqa: N801 - used as the functions beside it; a class, as it may swallow an error
+    """Read one of many streams: raise as `placed` does or, where damage is collected, leave the stream out."""
+
+    __slots__ = ("_place",)
+
+    def __init__(self, table: Table, stream: str) -> None:
+        self._place = table, stream
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
+        if not isinstance(error, StoredDataError | DamagedRowError):
+            return False
+        try:
+            with placed(*self._place):
+                raise error
+        except StoredDataError as found:
+            report(found)
+        return True
+
+
+def expect(value: Any, *kinds: type | None) -> Any:  # noqa: ANN401 - what was stored
+    """Return a value that is of one of these types. Raises `TypeError`."""
+    if type(value) in kinds or (value is None and None in kinds):
+        return value
+    message = f"{shown(value)} stands in place of another type"
+    raise TypeError(message)
+
+
+def expect_all(values: Any, *kinds: type | None) -> Any:  # noqa: ANN401 - as above
+    """Return a list whose items are all of these types. Raises `TypeError`."""
+    found = set(map(type, expect(values, list)))
+    if not found <= {type(None) if kind is None else kind for kind in kinds}:
+        message = f"a column holds values of {', '.join(sorted(kind.__name__ for kind in found))}"
+        raise TypeError(message)
+    return values
+
+
+def _with_table(error: StoredDataError, table: Table) -> StoredDataError:
+    name, store = place_of(table)
+    return error.at(table=name, store=store)
+
+
+def shown(value: object) -> str:
+    """Return an error, or a stored value, as a sentence names it, however large it is."""
+    try:
+        text = repr(value)
+    except RecursionError:
+        text = type(value).__name__
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
+
+
+INT32 = 2**31 - 1
+INT64 = 2**63 - 1
+"""The largest integers that a property has, the first one where it is no `Int64`."""
+
+
+def number(properties: Properties, name: str, default: int | None = None, *, most: int = INT64) -> int:
+    """Return an integer property from 0 on; without a default it must be there. Raises `ValueError` beyond `most`."""
+    value = properties[name] if default is None else properties.get(name, default)
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise _wrong(name, value)
+    if not 0 <= value <= most:
+        message = f"the property {name} holds {value}"
+        raise ValueError(message)
+    return int(value)
+
+
+def text(properties: Properties, name: str) -> str:
+    """Return a text property."""
+    value = properties[name]
+    if not isinstance(value, str):
+        raise _wrong(name, value)
+    return value
+
+
+def time(properties: Properties, name: str) -> datetime:
+    """Return a time property."""
+    value = properties[name]
+    if not isinstance(value, datetime):
+        raise _wrong(name, value)
+    return value
+
+
+def microseconds(properties: Properties, name: str) -> int | None:
+    """Return a time property in microseconds since 1970 UTC, None when it is not there."""
+    return to_microseconds(time(properties, name)) if name in properties else None
+
+
+def _wrong(name: str, value: Value) -> TypeError:
+    return TypeError(f"the property {name} holds {shown(value)}")

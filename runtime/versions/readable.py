@@ -1,0 +1,109 @@
+"""Captured values as people and JSON have them.
+
+What JSON has no form for is an object that names its type: `{"base64": "AP8="}`, `{"float": "nan"}`, and
+`{"items": [[1, "one"]]}` for a dict whose keys are not all text.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import msgpack
+
+from handlers import CodecError, State
+from handlers.codec import unpack
+from handlers.message import StateCodec
+
+
+def readable(packed: bytes) -> Any:  # noqa: ANN401 - any JSON value
+    """Return the JSON value of what `Context.capture` recorded."""
+    return _json(unpack(packed, strict_map_key=False))
+
+
+def _json(value: Any) -> Any:  # noqa: ANN401 - any value of msgpack, and of JSON
+    match value:
+        case bytes():
+            return {"base64": base64.b64encode(value).decode()}
+        case float() if not math.isfinite(value):
+            return {"float": str(value)}
+        case list():
+            return [_json(item) for item in value]
+        case dict() if all(isinstance(key, str) for key in value):
+            return {key: _json(item) for key, item in value.items()}
+        case dict():
+            return {"items": [[_json(key), _json(item)] for key, item in value.items()]}
+        case msgpack.Timestamp() | msgpack.ExtType():
+            return {"msgpack": repr(value)}
+    return value
+
+
+# States as people read them: the stored JSON, and what one version changed, field by field.
+
+ABSENT = "(absent)"
+"""What a field is shown as that one of two states does not have."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One field that is not the same before and after; `field` is its dotted path."""
+
+    field: str
+    before: Any
+    after: Any
+
+
+def decode(encoded: bytes) -> Any:  # noqa: ANN401 - any JSON value
+    """Return the JSON value of an encoded state; hexadecimal digits for bytes that are no JSON."""
+    try:
+        return json.loads(encoded)
+    except ValueError:
+        return encoded.hex()
+
+
+def changes(before: Any, after: Any, path: str = "") -> list[Change]:  # noqa: ANN401 - any JSON values
+    """Return the fields that differ, in the state's order; objects are compared by field, lists as a whole."""
+    return list(_changes(before, after, path))
+
+
+def _changes(before: Any, after: Any, path: str) -> Iterator[Change]:  # noqa: ANN401 - any JSON values
+    if isinstance(before, Mapping) and isinstance(after, Mapping):
+        for name in {**before, **after}:
+            inner = f"{path}.{name}" if path else str(name)
+            yield from _changes(before.get(name, ABSENT), after.get(name, ABSENT), inner)
+    elif not _same(before, after):
+        yield Change(path, before, after)
+
+
+def _same(before: Any, after: Any) -> bool:  # noqa: ANN401 - any JSON values
+    # 1, 1.0 and true are equal in Python, and three things in a state.
+    return json.dumps(before) == json.dumps(after)
+
+
+# Reading a stored state back into the model that a handler gets.
+
+_SHOWN = 5
+
+
+def read_state(codec: StateCodec, encoded: bytes) -> State:
+    """Return a stored state in today's schema version. Raises `CodecError` when it does not survive a round trip."""
+    state = codec.reread(encoded)
+    again = codec.encode(state)
+    if again != encoded:
+        name = codec.model_type.__name__
+        problem = (
+            f"What is stored of {name} comes back as something else ({_fields(encoded, again)}): another shape needs "
+            f"another schema version, class {name}(State, version={codec.version + 1}, upcasters=...)."
+        )
+        raise CodecError(problem)
+    return state
+
+
+def _fields(stored: bytes, again: bytes) -> str:
+    """Return the names of fields that are not the same, of very many the first ones."""
+    names = [change.field for change in changes(decode(stored), decode(again))]
+    return ", ".join([*names[:_SHOWN], *(["..."] if len(names) > _SHOWN else [])])

@@ -1,0 +1,592 @@
+"""State streams: load the versions of some messages, and append new ones.
+
+The stream of a business object has the partition key `{Handler}-{business id}`. Its newest versions are in the tail,
+in the header; older ones are in runs, one event each, whose message ids are indexed in rows of
+their own. Loading costs one query, whatever the history, and one more for each stretch of runs that hold duplicates, or
+for the newest run when the state is too large for the header; appending costs one transaction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import NamedTuple
+
+from eventstore import (
+    PAGE_SIZE,
+    EventData,
+    Include,
+    InvalidKeyError,
+    KeyRange,
+    Partition,
+    Properties,
+    RecordedEvent,
+    Row,
+    Stream,
+    Table,
+)
+from eventstore.header import HEADER, is_tombstone
+from eventstore.keys import escape
+from eventstore.reading import Selection, stream_read
+from eventstore.stream import read_headers
+from handlers.app import HandlerDefinition
+from runtime.errors import StoredDataError
+from runtime.messages.envelope import IdKey, pack_ids
+from runtime.messages.parsing import Deliveries
+from runtime.versions import dead_letters, index, limits
+from runtime.versions.columns import Made, MadeColumns, StateVersion, columns_of
+from runtime.versions.dead_letters import NO_LETTERS, Letter, Letters
+from runtime.versions.index import IndexRow, Place, candidates, index_changes, key_after, read_index_row
+from runtime.versions.properties import one_of_many, placed, reading
+from runtime.versions.run import (
+    DATA_PROPERTIES,
+    ID_PROPERTIES,
+    INDEX_PROPERTIES,
+    Commit,
+    Run,
+    RunVersions,
+    Version,
+    read_ids,
+    read_run,
+)
+from runtime.versions.tail import HEAD_PROPERTIES, NO_EVENT, Head, Segment, Tail, is_of_state, read_head
+
+# Histories: what is known of a stream while its messages are handled.
+
+
+class FoundVersions:
+    """The versions of some messages, as they were read. One run is decoded at a time, when a version is asked for."""
+
+    __slots__ = ("_decoded", "_events", "_places", "_tail")
+
+    def __init__(self, tail: Tail | None = None, events: Iterable[RecordedEvent] = ()) -> None:
+        self._tail = tail
+        self._events = {event.version: event for event in events}
+        self._places: dict[IdKey, tuple[int, int]] = {}
+        self._decoded: tuple[int, RunVersions] | None = None
+
+    @classmethod
+    def of(
+        cls,
+        wanted: AbstractSet[IdKey],
+        tail: Tail | None,
+        candidates: Iterable[Place],
+        events: Iterable[RecordedEvent],
+    ) -> FoundVersions:
+        """Look for messages in the tail, and at the places in runs that the index names.
+
+        Takes one look at each place, however many messages have the hash of the id that stands there.
+        """
+        found = cls(tail, events)
+        if tail is not None:
+            ids_of_tail = tail.ids()
+            if not wanted.isdisjoint(ids_of_tail):
+                places = enumerate(ids_of_tail)
+                found._places = {key: (NO_EVENT, position) for position, key in places if key in wanted}
+        ids = {number: read_ids(event) for number, event in found._events.items()}
+        for place in candidates:
+            key = ids[place.event][place.position]
+            if key in wanted:
+                found._places[key] = place
+        return found
+
+    def __bool__(self) -> bool:
+        return bool(self._places)
+
+    def __contains__(self, message_id: IdKey) -> bool:
+        return message_id in self._places
+
+    def find(self, message_id: IdKey) -> Version | None:
+        """Return the version that a message made, None when it made none that is kept."""
+        place = self._places.get(message_id)
+        if place is None:
+            return None
+        event, position = place
+        if self._decoded is None or self._decoded[0] != event:
+            self._decoded = (event, RunVersions(self._run(event)))
+        return self._decoded[1].at(position)
+
+    def event(self, number: int) -> RecordedEvent | None:
+        """Return the event of a run, if it was read."""
+        return self._events.get(number)
+
+    def _run(self, event: int) -> Run:
+        if event != NO_EVENT:
+            return read_run(self._events[event])
+        if self._tail is None:
+            raise AssertionError("Places in the tail are found by reading it.")
+        return self._tail.run()
+
+
+class NewestState(NamedTuple):
+    """The newest state of a stream, encoded in the schema version of the code that is to read it."""
+
+    encoded: bytes = b""
+    schema: int = 1
+
+
+class History(NamedTuple):
+    """What is known of a stream: as it was loaded, and what was appended to it since.
+
+    `head` and `index_rows` belong to the `stream` value, on which the next append is conditional. The head is as it is
+    stored; `newest` is its state after the upcasters, wherever it is stored, and empty when the stream was read without
+    it: only the next version may store a state in a later schema version. `found` are the
+    versions of the messages that it was loaded for; `appended` are the versions appended since, by message, as far as
+    more copies of their messages wait. `letters` are the deliveries that were refused.
+    """
+
+    stream: Stream
+    head: Head
+    index_rows: Sequence[IndexRow] = ()
+    found: FoundVersions = FoundVersions()
+    appended: Mapping[IdKey, Version] = MappingProxyType({})
+    letters: Letters = NO_LETTERS
+    newest: NewestState = NewestState()
+
+    @property
+    def has_found(self) -> bool:
+        """Whether there are versions of any of the messages."""
+        return bool(self.appended or self.found)
+
+    def has(self, message_id: IdKey) -> bool:
+        """Say whether there is a version that a message made."""
+        return message_id in self.appended or message_id in self.found
+
+    def find(self, message_id: IdKey) -> Version | None:
+        """Return the version that a message made, None when it made none that is kept."""
+        return self.appended.get(message_id) or self.found.find(message_id)
+
+
+# Packing: new versions become a segment of the tail or, when they are many or large, runs.
+#
+# Whether a transaction is full is decided here, and nowhere else.
+
+
+class PackedRun(NamedTuple):
+    """A run as it will be stored: its event, the ids to be indexed, and how many bytes it takes as sent."""
+
+    first: int
+    last: int
+    event: EventData
+    ids: Sequence[IdKey]
+    size: int
+
+
+class Room(NamedTuple):
+    """How many versions may be added, up to the one with which they take `size` bytes raw or more."""
+
+    versions: int
+    size: int
+
+
+class Packed(NamedTuple):
+    """Versions up to number `last` as one transaction stores them: the tail after it, and the runs it adds."""
+
+    last: int
+    tail: Tail | None
+    runs: Sequence[PackedRun]
+
+
+class Packer:
+    """Packs the versions that follow a `head` and its `newest` state, which some `deliveries` make in one batch.
+
+    The versions added since a run was last closed are open: from index `_begin` on, taking `_open_bytes` raw. `is_full`
+    says that what is packed may leave no room for another run, or takes too much memory.
+    """
+
+    def __init__(
+        self, deliveries: Deliveries, head: Head, newest: NewestState, batch: str | None, number: int | None
+    ) -> None:
+        self._deliveries = deliveries
+        self._tail = head.tail
+        self._first = head.versions + 1
+        self._made = MadeColumns()
+        self._states = [newest.encoded]
+        self._schema = newest.schema
+        self._batch = batch
+        self._number = number
+        self._begin = 0
+        self._open_bytes = 0
+        self._closed_bytes = 0
+        self._runs: list[PackedRun] = []
+        self._bytes = 0
+        self._largest = 0
+        self.is_full = False
+
+    def room(self) -> Room:
+        """Return how much may be added at once; closes a run that takes no more."""
+        open_ = len(self._made) - self._begin
+        if open_ >= limits.MAX_RUN_VERSIONS or self._open_bytes >= limits.MAX_RUN_RAW_BYTES:
+            self._close(self._made.nows[-1])
+            open_ = 0
+        in_run = limits.MAX_RUN_RAW_BYTES - self._open_bytes
+        in_memory = limits.MAX_TRANSACTION_RAW_BYTES - self._closed_bytes - self._open_bytes
+        return Room(0 if self.is_full else limits.MAX_RUN_VERSIONS - open_, min(in_run, in_memory))
+
+    def extend(self, made: MadeColumns, afters: Sequence[bytes], size: int) -> None:
+        """Add the next versions, with the encoded states after them; together they take `size` bytes raw."""
+        self._made.extend(made)
+        self._states += afters
+        self._open_bytes += size
+        if self._closed_bytes + self._open_bytes >= limits.MAX_TRANSACTION_RAW_BYTES:
+            self.is_full = True
+
+    def version(self, index: int) -> tuple[StateVersion, bytes, bytes]:
+        """Return the version at an index, from 0, with the encoded states before and after it."""
+        before, after = states = self._states[index : index + 2]
+        (record,) = columns_of(self._deliveries, self._made[index : index + 1], states)
+        return record, before, after
+
+    def made(self, index: int) -> Made:
+        """Return what a handler made, of the version at an index."""
+        return self._made[index]
+
+    def after(self, index: int) -> bytes:
+        """Return the encoded state after the version at an index."""
+        return self._states[index + 1]
+
+    def pack(self, written_at: int) -> Packed:
+        """Return the longest prefix of the versions that one transaction stores, beside the tail that is there.
+
+        A tail without room becomes a run before them.
+        """
+        tail = self._tail
+        segment = self._segment(written_at)
+        if segment is None:
+            if self._begin < len(self._made):
+                self._close(written_at)
+            runs = self._fitting()
+            return Packed(runs[-1].last, None, [*_as_run(tail), *runs])
+        last = self._first + segment.length - 1
+        if tail is not None and tail.takes(segment, self._schema):
+            return Packed(last, tail.plus(segment), ())
+        return Packed(last, Tail(self._first, self._schema, self._states[0]).plus(segment), _as_run(tail))
+
+    def _segment(self, written_at: int) -> Segment | None:
+        """Return the versions as a segment of the tail, None when they are too many or too large for it."""
+        count, before, after = len(self._made), self._states[0], self._states[-1]
+        if (
+            self._runs
+            or count > limits.MAX_SEGMENT_VERSIONS
+            or max(len(before), len(after)) > limits.MAX_HEAD_STATE_BYTES
+            or self._open_bytes > limits.MAX_TAIL_RAW_BYTES
+        ):
+            return None
+        commit = Commit(count, self._batch, written_at, self._number)
+        versions = columns_of(self._deliveries, self._made, self._states)
+        segment = Segment.of(versions, self._schema, before, commit)
+        return segment if segment.size <= limits.MAX_SEGMENT_BYTES else None
+
+    def _close(self, written_at: int) -> None:
+        """Turn the open versions into events."""
+        begin, before = self._begin, self._states[self._begin]
+        versions = columns_of(self._deliveries, self._made[begin:], self._states[begin:])
+        commit = Commit(len(versions), self._batch, written_at, self._number)
+        for packed in _split(Run(self._first + begin, self._schema, before, versions, [commit])):
+            self._runs.append(packed)
+            self._bytes += packed.size
+            self._largest = max(self._largest, packed.size)
+        self._begin = len(self._made)
+        self._closed_bytes += self._open_bytes
+        self._open_bytes = 0
+        self.is_full = (
+            self._bytes + self._largest > limits.MAX_TRANSACTION_BYTES
+            or len(self._runs) >= limits.MAX_TRANSACTION_RUNS
+        )
+
+    def _fitting(self) -> list[PackedRun]:
+        """Return the first runs, as many as a transaction holds: at least one."""
+        fitting, room = self._runs[:1], limits.MAX_TRANSACTION_BYTES - self._runs[0].size
+        for run in self._runs[1 : limits.MAX_TRANSACTION_RUNS]:
+            room -= run.size
+            if room < 0:
+                break
+            fitting.append(run)
+        return fitting
+
+
+def _as_run(tail: Tail | None) -> list[PackedRun]:
+    """Return a tail that is given up as the run that takes its place."""
+    return [] if tail is None else [_packed(tail.run())]
+
+
+def _split(run: Run) -> list[PackedRun]:
+    """Return a run as it will be stored, in several when it is too large for one."""
+    data, versions = run.data(), run.versions
+    fits = len(data) <= limits.MAX_RUN_DATA_BYTES and len(pack_ids(run.ids)) <= limits.MAX_RUN_ID_BYTES
+    if fits or len(versions) == 1:
+        return [_packed(run, data)]
+    (commit,) = run.commits
+    middle = len(versions) // 2
+    first = replace(run, versions=versions[:middle], commits=[commit._replace(length=middle)])
+    second = replace(
+        run,
+        first=run.first + middle,
+        before=run.states_before()[middle],
+        versions=versions[middle:],
+        commits=[commit._replace(length=commit.length - middle)],
+    )
+    return _split(first) + _split(second)
+
+
+def _packed(run: Run, data: bytes | None = None) -> PackedRun:
+    event = run.event(data)
+    return PackedRun(run.first, run.last, event, run.ids, _size(event))
+
+
+def _size(event: EventData) -> int:
+    """Return the bytes that an event and its place in the index take in a transaction, where binary is base64."""
+    data = sum(len(value) for value in event.properties.values() if isinstance(value, bytes))
+    data += limits.HASH_BYTES * int(event.properties["Count"])  # type: ignore[arg-type] # it was written as a number
+    return data * 4 // 3 + limits.ROW_OVERHEAD
+
+
+_BESIDE = [*index.PROPERTIES, *dead_letters.PROPERTIES]
+"""What is read of the rows between the header and the events."""
+
+
+@dataclass(frozen=True, slots=True)
+class Append:
+    """What one transaction adds to a stream: the runs, and the head after them, which holds the tail.
+
+    `letters` are all letters of the stream, in the order of their numbers, None when none was added or changed.
+    """
+
+    head: Head
+    runs: Sequence[PackedRun] = ()
+    letters: Sequence[Letter] | None = None
+
+
+def stream_partition(table: Table, handler: str, business_id: str) -> Partition:
+    """Return where the stream of a business object is. Raises `InvalidKeyError` for a key that is too long."""
+    key = f"{handler}-{business_id}"
+    escape(key)
+    return Partition.exact(table, key)
+
+
+def is_key(key: str) -> bool:
+    """Say whether a stream can have this partition key: whether it is short enough."""
+    try:
+        escape(key)
+    except InvalidKeyError:
+        return False
+    return True
+
+
+async def load(table: Table, handler: HandlerDefinition, business_id: str, ids: Collection[IdKey]) -> History:
+    """Read the newest state of a stream, and the versions that messages with these ids have made.
+
+    One range query that begins at the header tells which ids may be known; the header it read is the one on
+    which an append is conditional. Raises `StreamTruncatedError` when truncation took a run in between, and
+    `StoredDataError`.
+    """
+    partition = stream_partition(table, handler.name, business_id)
+    codec = handler.codec
+    history = await _find_versions(partition, ids)
+    if history is None:
+        history = History(Stream(partition), Head(None, codec.version))
+    if history.head.versions == 0:
+        return history._replace(newest=NewestState(handler.initial, codec.version))
+    newest = await _newest(history)
+    if newest.schema != codec.version:
+        newest = NewestState(codec.upcast(newest.encoded, newest.schema), codec.version)
+    return history._replace(newest=newest)
+
+
+async def find_versions(
+    table: Table, handler: str, business_id: str, ids: Collection[IdKey]
+) -> History | None:
+    """Read a stream as `load` does, without its newest state, which no code needs to understand then.
+
+    Return None when there is no stream. Raises `StreamTruncatedError` and `StoredDataError`.
+    """
+    partition = stream_partition(table, handler, business_id)
+    with placed(table, partition.key):
+        return await _find_versions(partition, ids)
+
+
+async def _find_versions(partition: Partition, ids: Collection[IdKey]) -> History | None:
+    read = await Stream.try_open_with(partition, dead_letters.LAST, select=_BESIDE, header=HEAD_PROPERTIES)
+    if read is None:
+        return None
+    stream, rows = read
+    head = read_head(stream.properties or {})
+    index_rows = [read_index_row(row) for row in rows if row.row_key.startswith(index.PREFIX)]
+    wanted = ids if isinstance(ids, set | frozenset) else set(ids)
+    named = [each for each in candidates(index_rows, wanted) if each.event >= stream.first_version]
+    events = await _read_runs(stream, {place.event for place in named})
+    with reading("The index of ids", index.PREFIX):
+        found = FoundVersions.of(wanted, head.tail, named, events)
+    refused = dead_letters.read_letters([row for row in rows if row.row_key.startswith(dead_letters.PREFIX)])
+    return History(stream, head, index_rows, found, letters=refused)
+
+
+async def append(history: History, new: Append, beside: Sequence[Include] = ()) -> History:
+    """Append new versions and move the head, in one transaction that fails when anybody wrote since the load.
+
+    `beside` are changes of other rows of the stream's partition in the same transaction. Return the history after it.
+    Raises `ConcurrencyConflictError`; then, and after `StoreUnavailableError`, load again.
+    """
+    stream, properties = history.stream, new.head.properties()
+    kept, includes = (
+        history.letters.changed(new.letters) if new.letters is not None else (history.letters, [])
+    )
+    includes = [*includes, *beside]
+    newest = history.newest
+    if new.head.versions > history.head.versions:
+        newest = NewestState(new.head.state or b"", new.head.schema)
+    if not new.runs:
+        stream = await _write_header(stream, properties, includes)
+        return history._replace(stream=stream, head=new.head, newest=newest, letters=kept)
+    key = key_after(history.index_rows)
+    indexed = [
+        IndexRow.of(run.first, event, run.ids, key) for event, run in enumerate(new.runs, stream.version + 1)
+    ]
+    index, changes = index_changes(history.index_rows, indexed, new.head.kept_from)
+    events = [run.event for run in new.runs]
+    written = await Stream.write(stream, *events, properties=properties, includes=[*changes, *includes])
+    return history._replace(
+        stream=written.stream, head=new.head, newest=newest, index_rows=index, letters=kept
+    )
+
+
+async def _write_header(stream: Stream, properties: Properties, includes: Sequence[Include]) -> Stream:
+    if stream.etag is None:
+        return await Stream.provision(stream.partition, properties, includes)
+    return await Stream.set_properties(stream, properties, includes)
+
+
+async def _newest(history: History) -> NewestState:
+    """Return the newest state as it is stored: in the header, in the tail, or else in the newest run."""
+    head, newest = history.head, history.stream.version
+    if head.state is not None:
+        return NewestState(head.state, head.schema)
+    if head.tail is not None:
+        return NewestState(head.tail.run().after, head.tail.schema)
+    event = history.found.event(newest)
+    if event is None:
+        (event,) = await _read_runs(history.stream, [newest])
+    run = read_run(event)
+    return NewestState(run.after, run.schema)
+
+
+async def _read_runs(stream: Stream, needed: Collection[int]) -> list[RecordedEvent]:
+    """Read the runs in some events. One request for each stretch of events without a gap."""
+    select = [*INDEX_PROPERTIES, *ID_PROPERTIES, *DATA_PROPERTIES]
+    events: list[RecordedEvent] = []
+    if max(needed, default=0) > stream.version:
+        message = f"The index of ids names event {max(needed)}, and the stream has {stream.version}."
+        raise StoredDataError(message, HEADER, stream.partition.key)
+    for first, last in _stretches(sorted(needed)):
+        events += await Stream.read_events(stream, first, last, select=select)
+    return events
+
+
+def _stretches(numbers: Sequence[int]) -> list[tuple[int, int]]:
+    stretches: list[tuple[int, int]] = []
+    for number in numbers:
+        if stretches and stretches[-1][1] == number - 1:
+            stretches[-1] = (stretches[-1][0], number)
+        else:
+            stretches.append((number, number))
+    return stretches
+
+
+# Looking at state streams: which there are, and what one of them holds.
+
+
+@dataclass(frozen=True, slots=True)
+class StreamSummary:
+    """A stream as its header describes it."""
+
+    handler: str
+    business_id: str
+    head: Head
+    runs: int
+
+    @property
+    def key(self) -> str:
+        """The partition key of the stream."""
+        return f"{self.handler}-{self.business_id}"
+
+
+async def summaries(
+    table: Table, handler: str | None = None, prefix: str = ""
+) -> AsyncIterator[StreamSummary]:
+    """Give the streams of a table in the order of their keys, of one handler or all.
+
+    `prefix` is what their business ids begin with; without a handler, all headers are read for it.
+    One request for each 1,000 streams. One that is damaged is left out where damage is collected.
+    """
+    keys = KeyRange(f"{handler}-{prefix}") if handler else KeyRange()
+    async for stream in state_streams(table, keys, HEAD_PROPERTIES):
+        summary = None
+        with one_of_many(table, stream.partition.key):
+            summary = _summary(stream)
+        if summary is not None and summary.business_id.startswith(prefix):
+            yield summary
+
+
+async def state_streams(table: Table, keys: KeyRange, header: Sequence[str]) -> AsyncIterator[Stream]:
+    """Give the state streams in a range of keys, with these properties. One request for each 1,000.
+
+    One whose header cannot be read is left out where damage is collected.
+    """
+    selection = Selection.of((), [*header, "StateVersions", "StateSchema"])
+    async for row in read_headers(table, keys, selection.query):
+        stream = None
+        if _is_of_state(row):
+            with one_of_many(table, row.partition_key):
+                stream = stream_read(Stream(Partition.exact(table, row.partition_key)), row, selection)
+        if stream is not None:
+            yield stream
+
+
+async def stream_keys(table: Table, keys: KeyRange) -> AsyncIterator[list[str]]:
+    """Give the partition keys of the state streams in a range, up to 1,000 at a time, with one request for each."""
+    found: list[str] = []
+    selection = Selection.of((), ["StateVersions", "StateSchema"])
+    async for row in read_headers(table, keys, selection.query):
+        if _is_of_state(row):
+            found.append(row.partition_key)
+        if len(found) == PAGE_SIZE:
+            yield found
+            found = []
+    if found:
+        yield found
+
+
+async def versions(table: Table, handler: str, business_id: str) -> list[Version] | None:
+    """Return all versions of a stream that are kept, the oldest first; None when there is no stream.
+
+    One request for each 1,000 runs.
+    """
+    partition = stream_partition(table, handler, business_id)
+    with placed(table, partition.key):
+        slice_ = await Stream.try_read(partition, slice_size=None)
+        if slice_ is None:
+            return None
+        tail = read_head(slice_.stream.properties or {}).tail
+        runs = [read_run(event) for event in slice_.events]
+        if tail is not None:
+            runs.append(tail.run())
+        return [version for run in runs for version in RunVersions(run)]
+
+
+def _summary(stream: Stream) -> StreamSummary:
+    handler, _, business_id = stream.partition.key.partition("-")
+    head = read_head(stream.properties or {})
+    runs = stream.version - stream.first_version + 1 + (head.tail is not None)
+    return StreamSummary(handler, business_id, head, runs)
+
+
+def is_state_stream(stream: Stream) -> bool:
+    """Say whether a stream holds versions of a state, by the properties of its header."""
+    return "-" in stream.partition.key and is_of_state(stream.properties or {})
+
+
+def _is_of_state(row: Row) -> bool:
+    """Say whether a header is that of a stream of states, even of one that was damaged."""
+    return "-" in row.partition_key and is_of_state(row.properties) and not is_tombstone(row)

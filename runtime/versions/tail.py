@@ -1,0 +1,431 @@
+"""The tail of a state stream: its newest versions, kept in the header until they are enough for a run.
+
+A few versions at a time would otherwise make a row each time. The tail is a list of segments, one for each commit,
+which stay packed until somebody asks for them: each load and each append of a stream costs the same, however many there
+are. A segment's states are compressed with the state before it as dictionary. A tail that is full becomes a run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import accumulate, pairwise, starmap
+from typing import Final, NamedTuple
+from zlib import crc32
+
+import msgpack
+
+from eventstore import Int64, Properties, Value
+from eventstore.header import HEADER
+from handlers.codec import unpack
+from runtime.clock import to_datetime
+from runtime.errors import StoredDataError
+from runtime.messages.envelope import IdKey, join_ids, pack_ids, unpack_ids
+from runtime.versions import limits
+from runtime.versions.columns import VersionColumns, compress, decompress, pack_columns, unpack_columns
+from runtime.versions.dead_letters import NONE_WAIT, WAITING_PROPERTIES, Waiting, read_waiting
+from runtime.versions.properties import (
+    INT32,
+    UNREADABLE,
+    chunk_names,
+    expect,
+    expect_all,
+    join,
+    microseconds,
+    number,
+    reading,
+    shown,
+    split,
+)
+from runtime.versions.run import Commit, Run, RunIndex, dates
+
+# Segments: versions of one commit, as the tail of a stream holds them, each packed behind the one before
+# it.
+#
+# So one is added to a tail without a look at the others. The ids of all of them are apart: each load
+# searches them.
+
+_INT: Final = (int,)
+_KINDS: Final = (_INT, (str, None), _INT, (int, None), (bool,), _INT, (bytes,), (bytes,), (int, None))
+"""The types of the fields of a segment."""
+_IDS = 6
+"""Where the ids are among them."""
+
+
+class Segment(NamedTuple):
+    """Versions that were committed together, their ids apart from the rest. Times as in `RunIndex`.
+
+    `number` is that of the batch, as in `Commit`.
+    """
+
+    length: int
+    batch: str | None
+    written_at: int
+    newest: int | None
+    undated: bool
+    raw_bytes: int
+    ids: bytes
+    data: bytes
+    number: int | None = None
+
+    @property
+    def commit(self) -> Commit:
+        """The commit that its versions were stored in."""
+        return Commit(self.length, self.batch, self.written_at, self.number)
+
+    def packed(self) -> bytes:
+        """Return the fields but the ids, as they are stored: without a number that is None."""
+        fields = (*self[:_IDS], self.data)
+        packed: bytes = msgpack.packb(fields if self.number is None else (*fields, self.number))
+        return packed
+
+    @property
+    def size(self) -> int:
+        """About how many bytes it takes."""
+        return len(self.ids) + len(self.data) + 32
+
+    @classmethod
+    def of(cls, versions: VersionColumns, schema: int, before: bytes, commit: Commit) -> Segment:
+        """Return the segment of some versions that follow the encoded state `before`."""
+        columns = pack_columns(schema, None, versions)
+        ids = pack_ids(versions.message_ids)
+        length, batch, written_at, number = commit
+        newest, undated = dates(versions.enqueued_at)
+        data = compress(columns, before)
+        return cls(length, batch, written_at, newest, undated, len(columns), ids, data, number)
+
+
+def read_segments(packed: bytes, count: int, ids: bytes) -> list[Segment]:
+    """Return the segments that were packed one behind the other. Raises one of `damage.UNREADABLE`."""
+    header: bytes = msgpack.Packer().pack_array_header(count)
+    rows = expect(unpack(header + packed), list)
+    segments = list(starmap(Segment, [[*expect(row, list)[:_IDS], b"", *row[_IDS:]] for row in rows]))
+    # Each field is checked for all segments at once: there may be hundreds.
+    for values, kinds in zip(zip(*segments, strict=True), _KINDS, strict=False):
+        expect_all(list(values), *kinds)
+    shortest = min([segment.length for segment in segments], default=1)
+    if shortest < 1:
+        message = f"a segment has {shortest} versions"
+        raise ValueError(message)
+    ends = accumulate([segment.length for segment in segments], initial=0)
+    keys = unpack_ids(ids)
+    return [
+        segment._replace(ids=pack_ids(keys[first:end]))
+        for segment, (first, end) in zip(segments, pairwise(ends), strict=True)
+    ]
+
+
+NO_EVENT = 0
+"""Stands for the tail where the version of an event is asked for."""
+_FORMAT = 2
+_FIELDS = 8
+"""How many fields stand behind the checksum."""
+_NO_IDS = pack_ids([])
+
+
+@dataclass(frozen=True, slots=True)
+class Tail:
+    """The newest versions of a stream, from `first` on, in one schema version, and the state before them.
+
+    `count` is how many versions there are, `raw_bytes` what they take before compression. `packed_ids` are those of
+    all, `packed` are the segments without them, `length` of them.
+    """
+
+    first: int
+    schema: int
+    before: bytes
+    length: int = 0
+    count: int = 0
+    raw_bytes: int = 0
+    packed_ids: bytes = _NO_IDS
+    packed: bytes = b""
+
+    @classmethod
+    def of(cls, first: int, schema: int, before: bytes, segments: Iterable[Segment]) -> Tail:
+        """Return a tail of segments. Raises one of `damage.UNREADABLE` for ids that are none."""
+        each = list(segments)
+        return cls(
+            first,
+            schema,
+            before,
+            len(each),
+            sum([segment.length for segment in each]),
+            sum([segment.raw_bytes for segment in each]),
+            pack_ids([key for segment in each for key in unpack_ids(segment.ids)]),
+            b"".join([segment.packed() for segment in each]),
+        )
+
+    @property
+    def size(self) -> int:
+        """About how many bytes it takes beside the state before it."""
+        return len(self.packed_ids) + len(self.packed)
+
+    @property
+    def segments(self) -> Sequence[Segment]:
+        """The segments, unpacked now. Raises `StoredDataError`."""
+        try:
+            segments = read_segments(self.packed, self.length, self.packed_ids)
+        except UNREADABLE as error:
+            raise _corrupt(shown(error)) from error
+        counted = sum([segment.length for segment in segments])
+        if not counted == self.count == len(self.ids()):
+            raise _corrupt(f"its segments have {counted} versions and it has {self.count}")
+        return segments
+
+    def takes(self, segment: Segment, schema: int) -> bool:
+        """Say whether there is room for one more segment, in this schema version."""
+        return (
+            schema == self.schema
+            and self.size + segment.size <= limits.MAX_TAIL_BYTES
+            and self.raw_bytes + segment.raw_bytes <= limits.MAX_TAIL_RAW_BYTES
+        )
+
+    def plus(self, segment: Segment) -> Tail:
+        """Return the tail with one more segment."""
+        return Tail(
+            self.first,
+            self.schema,
+            self.before,
+            self.length + 1,
+            self.count + segment.length,
+            self.raw_bytes + segment.raw_bytes,
+            join_ids(self.packed_ids, segment.ids),
+            self.packed + segment.packed(),
+        )
+
+    def ids(self) -> list[IdKey]:
+        """Return the message ids, in order. Raises `StoredDataError`."""
+        try:
+            ids = unpack_ids(self.packed_ids)
+        except UNREADABLE as error:
+            raise _corrupt(shown(error)) from error
+        if len(ids) != self.count:
+            raise _corrupt(f"it holds {len(ids)} message ids for {self.count} versions")
+        return ids
+
+    def indexes(self) -> list[RunIndex]:
+        """Describe each segment as a run without an event, without its states. Raises `StoredDataError`."""
+        indexes = []
+        first = self.first
+        for segment in self.segments:
+            commits = [segment.commit]
+            indexes.append(
+                RunIndex(NO_EVENT, first, segment.length, commits, segment.newest, segment.undated)
+            )
+            first += segment.length
+        return indexes
+
+    def from_version(self, first: int) -> Tail:
+        """Return the tail without the segments before a version, with which one of them begins."""
+        segments = self.segments
+        before = self.run().states_before()[first - self.first]
+        ends = accumulate((segment.length for segment in segments), initial=self.first)
+        kept = [segment for segment, start in zip(segments, ends, strict=False) if start >= first]
+        return Tail.of(first, self.schema, before, kept)
+
+    def run(self) -> Run:
+        """Return the tail as a run. Raises `StoredDataError`."""
+        versions = VersionColumns()
+        state, segments = self.before, self.segments
+        ids = self.ids()
+        starts = accumulate((segment.length for segment in segments), initial=0)
+        for segment, start in zip(segments, starts, strict=False):
+            try:
+                columns = unpack_columns(decompress(segment.data, state), ids[start : start + segment.length])
+            except UNREADABLE as error:
+                raise _corrupt(shown(error)) from error
+            versions.extend(columns.versions)
+            state = columns.versions.after(state)
+        commits = [segment.commit for segment in segments]
+        return Run(self.first, self.schema, self.before, versions, commits)
+
+    def pack(self) -> bytes:
+        """Return the tail as it is stored, behind a checksum of it."""
+        fields = (
+            self.first,
+            self.schema,
+            self.before,
+            self.length,
+            self.count,
+            self.raw_bytes,
+            self.packed_ids,
+            self.packed,
+        )
+        body: bytes = msgpack.packb(fields)
+        packed: bytes = msgpack.packb((_FORMAT, crc32(body), body))
+        return packed
+
+
+def read_tail(data: bytes) -> Tail:
+    """Return a tail as it was stored, whose segments are not looked at. Raises `StoredDataError` for a changed bit."""
+    try:
+        form, *fields = expect(unpack(data, most=_FIELDS), list)
+        if form != _FORMAT:
+            raise _corrupt(f"format {form} is unknown; this code reads format {_FORMAT}")
+        checksum, body = fields
+        if crc32(expect(body, bytes)) != expect(checksum, int):
+            raise _corrupt("its bytes are not those that its checksum was taken of")
+        first, schema, before, length, count, raw_bytes, ids, packed = expect(
+            unpack(body, most=_FIELDS), list
+        )
+        tail = Tail(
+            expect(first, int),
+            expect(schema, int),
+            expect(before, bytes),
+            expect(length, int),
+            expect(count, int),
+            expect(raw_bytes, int),
+            expect(ids, bytes),
+            expect(packed, bytes),
+        )
+    except UNREADABLE as error:
+        raise _corrupt(shown(error)) from error
+    if tail.first < 1 or tail.length < 1:
+        raise _corrupt(f"it begins with version {tail.first} and has {tail.length} segments")
+    return tail
+
+
+def _corrupt(problem: str) -> StoredDataError:
+    return StoredDataError(f"The tail of the stream cannot be read: {problem}.", HEADER)
+
+
+# Tombstones: what is left of a business object that was forgotten, in the header of its stream or in its
+# entity.
+
+TOMBSTONE_PROPERTIES = ("Forgotten", "Refuses")
+
+
+@dataclass(frozen=True, slots=True)
+class Tombstone:
+    """That an object was forgotten, and when, in microseconds since 1970 UTC.
+
+    One that `refuses` takes no message any more. Any other begins a new history, for messages that were enqueued later.
+    """
+
+    at: int
+    refuses: bool = True
+
+    def properties(self) -> dict[str, Value]:
+        """Return the properties that a row has for it."""
+        mark: dict[str, Value] = {"Forgotten": to_datetime(self.at)}
+        return {**mark, "Refuses": True} if self.refuses else mark
+
+
+def read_tombstone(properties: Properties) -> Tombstone | None:
+    """Return the tombstone that a row's properties hold, None when its object was never forgotten."""
+    at = microseconds(properties, "Forgotten")
+    if at is None and "Refuses" in properties:
+        message = "the object refuses messages, and was never forgotten"
+        raise ValueError(message)
+    return None if at is None else Tombstone(at, expect(properties.get("Refuses", False), bool))
+
+
+# The head of a state stream: what its header row says, so that one query tells all a batch needs.
+
+_TAIL = chunk_names("Tail", 2)
+HEAD_PROPERTIES = [
+    "State",
+    "StateSchema",
+    "StateVersions",
+    "KeptFrom",
+    "LastNow",
+    "Horizon",
+    "UndatedCut",
+    *WAITING_PROPERTIES,
+    *TOMBSTONE_PROPERTIES,
+    *_TAIL,
+]
+
+
+class Head(NamedTuple):
+    """The newest version of a state, and from where on history is kept.
+
+    `state` is the newest encoded state, None when it is too large for a header and must be read from the newest
+    run. `tail` are the newest versions, None when all are in runs. `versions` counts all versions ever made,
+    `kept_from` is the first that is kept. History up to the `horizon` may be gone: an older unknown message
+    cannot be told from a duplicate, nor can one without a time when `undated_cut`. `waiting` tells of its letters. A
+    stream that has letters only has no state yet, nor has one that was forgotten, which has a `tombstone`. Times are
+    microseconds since 1970 UTC.
+    """
+
+    state: bytes | None
+    schema: int
+    versions: int = 0
+    kept_from: int = 1
+    last_now: int = 0
+    horizon: int | None = None
+    undated_cut: bool = False
+    tail: Tail | None = None
+    waiting: Waiting = NONE_WAIT
+    tombstone: Tombstone | None = None
+
+    @property
+    def refuses(self) -> bool:
+        """Whether the object was forgotten, and takes no message any more."""
+        return self.tombstone is not None and self.tombstone.refuses
+
+    def is_too_late(self, enqueued_at: int | None) -> bool:
+        """Say whether an unknown message can no longer be told from a duplicate."""
+        if enqueued_at is None:
+            return self.undated_cut
+        return self.horizon is not None and enqueued_at <= self.horizon
+
+    def properties(self) -> Properties:
+        """Return the header's properties."""
+        properties: dict[str, Value] = {
+            "StateSchema": self.schema,
+            "StateVersions": Int64(self.versions),
+            "LastNow": to_datetime(self.last_now),
+        }
+        if self.versions and self.state is not None and len(self.state) <= limits.MAX_HEAD_STATE_BYTES:
+            properties["State"] = self.state
+        if self.kept_from > 1:
+            properties["KeptFrom"] = Int64(self.kept_from)
+        if self.horizon is not None:
+            properties["Horizon"] = to_datetime(self.horizon)
+        if self.undated_cut:
+            properties["UndatedCut"] = True
+        properties.update(self.waiting.properties())
+        if self.tombstone is not None:
+            properties.update(self.tombstone.properties())
+        if self.tail is not None:
+            split(properties, _TAIL, self.tail.pack())
+        return properties
+
+
+def is_of_state(properties: Properties) -> bool:
+    """Say whether the properties of a header are those of a state stream, even if one of them is lost."""
+    return "StateVersions" in properties or "StateSchema" in properties
+
+
+def read_head(properties: Properties) -> Head:
+    """Return the head that a header's properties hold. Raises `StoredDataError`."""
+    with reading("The header of the stream", HEADER):
+        head = _head(properties)
+        _check(head)
+    return head
+
+
+def _check(head: Head) -> None:
+    """Raise `ValueError` when the numbers of a head cannot be those of one stream."""
+    if head.schema < 1 or head.versions < 0 or not 1 <= head.kept_from <= head.versions + 1:
+        problem = f"schema {head.schema}, {head.versions} versions, kept from {head.kept_from}"
+        raise ValueError(problem)
+    if head.tail is not None and head.tail.first + head.tail.count != head.versions + 1:
+        problem = f"its tail ends with version {head.tail.first + head.tail.count - 1} of {head.versions}"
+        raise ValueError(problem)
+
+
+def _head(properties: Properties) -> Head:
+    return Head(
+        state=expect(properties.get("State"), bytes, None),
+        schema=number(properties, "StateSchema", most=INT32),
+        versions=number(properties, "StateVersions"),
+        kept_from=number(properties, "KeptFrom", 1),
+        last_now=microseconds(properties, "LastNow") or 0,
+        horizon=microseconds(properties, "Horizon"),
+        undated_cut=expect(properties.get("UndatedCut", False), bool),
+        tail=read_tail(join(properties, _TAIL)) if _TAIL[0] in properties else None,
+        waiting=read_waiting(properties),
+        tombstone=read_tombstone(properties),
+    )

@@ -1,0 +1,62 @@
+"""What customers order, and what is announced of their invoices."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from functools import partial
+
+from handlers import Context, DocumentReference, Handler, Message, State, handles
+from samples.pdf import print_page
+
+
+class PlaceOrder(Message):
+    """A customer orders something."""
+
+    customer: str
+    item: str
+    price: Decimal
+
+
+class InvoiceIssued(Message):
+    """There is an invoice, and the document is where the reference says."""
+
+    customer: str
+    number: int
+    total: Decimal
+    document: DocumentReference
+
+
+# What is remembered of a customer.
+
+
+class CustomerData(State):
+    """How many invoices a customer has, what they come to, and the newest of them."""
+
+    invoices: int = 0
+    total: Decimal = Decimal()
+    newest: DocumentReference | None = None
+
+
+# The invoices of a customer: each order gives one.
+
+
+class Invoices(Handler[CustomerData]):
+    """Numbers the invoices of one customer, and has each of them stored as a PDF."""
+
+    @handles(by="customer")
+    def place_order(self, state: CustomerData, message: PlaceOrder, context: Context) -> CustomerData:
+        """Have the invoice rendered, and announce it."""
+        number = state.invoices + 1
+        document = context.store_document(
+            partial(render, message, number), media_type="application/pdf", name="invoice.pdf"
+        )
+        total = state.total + message.price
+        context.publish(
+            InvoiceIssued(customer=message.customer, number=number, total=message.price, document=document)
+        )
+        return state.model_copy(update={"invoices": number, "total": total, "newest": document})
+
+
+def render(order: PlaceOrder, number: int) -> bytes:
+    """Return the PDF of an invoice."""
+    return print_page(f"Invoice {number}", (f"For {order.customer}", f"{order.item}: {order.price} EUR"))

@@ -1,0 +1,97 @@
+"""What orders and accounts are told, and what they tell others. Amounts are in cents."""
+
+from __future__ import annotations
+
+import random
+from typing import Literal
+
+from pydantic import PositiveInt
+
+from handlers import DocumentReference, Message, State
+
+Currency = Literal["EUR", "GBP", "USD"]
+
+
+class TopUp(Message):
+    """A customer pays into an account, in euros."""
+
+    customer: str
+    cents: PositiveInt
+
+
+class PlaceOrder(Message):
+    """A customer orders something, priced in any currency."""
+
+    order_id: str
+    customer: str
+    cents: PositiveInt
+    currency: Currency
+
+
+class PaymentAsked(Message):
+    """An order asks an account for its price, in euros."""
+
+    order_id: str
+    customer: str
+    cents: int
+
+
+class PaymentMade(Message):
+    """An account has paid for an order."""
+
+    order_id: str
+
+
+class PaymentRefused(Message):
+    """There is not enough in an account for an order."""
+
+    order_id: str
+
+
+class OrderPaid(Message):
+    """For the warehouse: an order is paid, and can be sent with its invoice."""
+
+    order_id: str
+    customer: str
+    cents: int
+    rate: str
+    invoice: DocumentReference
+
+
+class CustomerTold(Message):
+    """For the customer: how an order went."""
+
+    order_id: str
+    customer: str
+    text: str
+
+
+# Exchange rates, from a service that gives another answer each time: here chance stands for it.
+
+RATES: dict[Currency, float] = {"EUR": 1.0, "GBP": 1.15, "USD": 0.92}
+_SPREAD = 0.02
+
+
+def rate_now(currency: Currency) -> str:
+    """Return how many euros one unit of a currency is worth now, as text."""
+    if currency == "EUR":
+        return "1"
+    return f"{RATES[currency] * random.uniform(1 - _SPREAD, 1 + _SPREAD):.4f}"
+
+
+# What is remembered of an order and of an account.
+
+
+class OrderData(State):
+    """An order: its customer, its price in euros, and the exchange rate that made it so."""
+
+    status: Literal["new", "placed", "paid", "refused"] = "new"
+    customer: str = ""
+    cents: int = 0
+    rate: str = ""
+
+
+class AccountData(State):
+    """What is left in an account, in euro cents."""
+
+    cents: int = 0

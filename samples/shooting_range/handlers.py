@@ -1,0 +1,57 @@
+"""The leader board: counts what the shooting range tells."""
+
+from __future__ import annotations
+
+from handlers import Context, Handler, handles
+from samples.shooting_range.domain import (
+    FireAt,
+    Hit,
+    LeaderBoardData,
+    Missed,
+    ShootingRangeData,
+    StartNewRound,
+)
+
+
+class LeaderBoard(Handler[LeaderBoardData]):
+    """The score of one game."""
+
+    @handles(by="game_id")
+    def hit(self, state: LeaderBoardData, message: Hit, context: Context) -> LeaderBoardData:
+        """Count a hit."""
+        return state.model_copy(update={"number_of_hits": state.number_of_hits + 1})
+
+    @handles(by="game_id")
+    def missed(self, state: LeaderBoardData, message: Missed, context: Context) -> LeaderBoardData:
+        """Count a miss."""
+        return state.model_copy(update={"number_of_misses": state.number_of_misses + 1})
+
+
+# The shooting range: a shot hits or misses, and after two shots the target moves.
+
+MAX_ATTEMPTS_IN_A_ROUND = 2
+POSITIONS = 100
+
+
+class ShootingRange(Handler[ShootingRangeData]):
+    """One game on one range."""
+
+    @handles(by="game_id")
+    def start_new_round(
+        self, state: ShootingRangeData, message: StartNewRound, context: Context
+    ) -> ShootingRangeData:
+        """Put the target where the message says."""
+        return state.model_copy(update={"target_position": message.position, "number_of_attempts": 0})
+
+    @handles(by="game_id")
+    def fire_at(self, state: ShootingRangeData, message: FireAt, context: Context) -> ShootingRangeData:
+        """Tell whether the shot hit, and move the target at the end of a round."""
+        if message.position == state.target_position:
+            context.publish(Hit(id=context.new_guid(), game_id=message.game_id))
+        else:
+            context.publish(Missed(id=context.new_guid(), game_id=message.game_id))
+
+        if state.number_of_attempts + 1 >= MAX_ATTEMPTS_IN_A_ROUND:
+            target = context.random.randrange(POSITIONS)
+            return state.model_copy(update={"target_position": target, "number_of_attempts": 0})
+        return state.model_copy(update={"number_of_attempts": state.number_of_attempts + 1})
