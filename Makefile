@@ -84,7 +84,7 @@ endif
 .venv/pyvenv.cfg:
 	@scripts/make_venv.sh $(PYTHON)
 
-.make/java: .venv/pyvenv.cfg scripts/ensure_java.py
+.make/java: .venv/pyvenv.cfg scripts/ensure_java.py runtime/spark/java.py
 	@$(BIN)/python scripts/ensure_java.py
 	@mkdir -p .make && touch $@
 

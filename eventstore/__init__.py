@@ -49,11 +49,11 @@ from eventstore.port import (
     Table,
     Value,
     Verb,
+    drive,
     pages,
 )
 from eventstore.reading import StreamSlice, StreamWriteResult
 from eventstore.stream import KeyRange, Stream, list_streams, split_streams
-from eventstore.sync import drive
 from eventstore.writing import ExpectedVersion
 
 __all__ = [

@@ -13,12 +13,12 @@ from __future__ import annotations
 import random
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import Enum
 from types import TracebackType
-from typing import Literal, Protocol, Self, TypeVar, runtime_checkable
+from typing import Any, Literal, Protocol, Self, TypeVar, runtime_checkable
 from uuid import UUID
 
 ANY_ETAG = "*"
@@ -395,3 +395,17 @@ class InterceptedTable(Table):
             if waiting is not None:
                 await waiting
         return result
+
+
+def drive(coroutine: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine that awaits only stores of process or machine scope, and return its result.
+
+    Raises `RuntimeError` when the coroutine waits for something: it needs an event loop then.
+    """
+    try:
+        coroutine.send(None)
+    except StopIteration as done:
+        result: T = done.value
+        return result
+    coroutine.close()
+    raise RuntimeError("The coroutine waits for something else: run it in an event loop (`asyncio.run`).")

@@ -19,25 +19,11 @@ from functools import wraps
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 from eventstore.connect import connect
-from eventstore.port import Table
+from eventstore.port import Table, drive
 from eventstore.stream import Stream, list_streams, split_streams
 
 T = TypeVar("T")
 P = ParamSpec("P")
-
-
-def drive(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine that awaits only stores of process or machine scope, and return its result.
-
-    Raises `RuntimeError` when the coroutine waits for something: it needs an event loop then.
-    """
-    try:
-        coroutine.send(None)
-    except StopIteration as done:
-        result: T = done.value
-        return result
-    coroutine.close()
-    raise RuntimeError("The coroutine waits for something else: run it in an event loop (`asyncio.run`).")
 
 
 def _blocking(

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from runtime.spark.session import JAVA_MISSING, find_java
+from runtime.spark.java import JAVA_MISSING, find_java
 
 FOLDER = Path(__file__).resolve().parent.parent / "docs" / "tla"
 PAGE = FOLDER / "README.md"

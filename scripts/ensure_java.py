@@ -2,7 +2,7 @@
 
 Usage: ensure_java.py [OS_RELEASE], the file that names the system, /etc/os-release unless given.
 
-It imports nothing that has to be installed. The search itself is runtime/spark/session.py, which Spark sessions
+It imports nothing that has to be installed. The search itself is runtime/spark/java.py, which Spark sessions
 use too.
 """
 
@@ -20,12 +20,12 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from types import ModuleType
 
-SEARCH = Path(__file__).resolve().parent.parent / "runtime" / "spark" / "sessions" / "java.py"
+SEARCH = Path(__file__).resolve().parent.parent / "runtime" / "spark" / "java.py"
 PACKAGES = ("openjdk-17-jre-headless", "openjdk-21-jre-headless")
 
 
 def load_search() -> ModuleType:
-    """Load runtime/spark/session.py by its path, without the package around it."""
+    """Load runtime/spark/java.py by its path, without the package around it."""
     spec = importlib.util.spec_from_file_location("java", SEARCH)
     if spec is None or spec.loader is None:
         raise FileNotFoundError(SEARCH)

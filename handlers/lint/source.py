@@ -161,7 +161,7 @@ def parse_expression(text: str) -> ast.expr | None:
 
 # The user's modules: found and parsed, never imported.
 
-_HANDLERS = Path(__file__).resolve().parents[2]
+_HANDLERS = Path(__file__).resolve().parents[1]
 _FRAMEWORK = tuple(_HANDLERS.parent / name for name in (_HANDLERS.name, "eventstore", "runtime"))
 _INSTALLED = frozenset({"site-packages", "dist-packages"})
 _PACKAGE = "__init__.py"

@@ -82,7 +82,8 @@ def working(
     `NotPossibleError` when there is no Java, and `UnexpectedError` for what nobody thought of, its trace in the log
     file.
     """
-    from runtime.spark.session import JAVA_MISSING, find_java, is_remote
+    from runtime.spark.java import JAVA_MISSING, find_java
+    from runtime.spark.session import is_remote
 
     if not is_remote(master) and find_java() is None:
         raise NotPossibleError(JAVA_MISSING)

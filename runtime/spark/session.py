@@ -5,9 +5,7 @@ from __future__ import annotations
 import math
 import os
 import re
-import shutil
 import socket
-import subprocess
 import sys
 import threading
 import uuid
@@ -24,9 +22,10 @@ from pyspark.sql import DataFrame, SparkSession
 
 from runtime.errors import MissingExtraError, UsageError
 from runtime.namesakes import search_path
+from runtime.spark.java import JAVA_MISSING, find_java
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping
 
 
 # Failures of Spark jobs, in one sentence: what a worker raised, without the traces of two languages around
@@ -89,69 +88,6 @@ def _cause(text: str) -> str:
         return f"A Spark task failed with {name}: {sentence}"[:_LENGTH]
     first = text.strip().partition("\n")[0]
     return first[:_LENGTH] or "Spark failed without saying why."
-
-
-# Find a Java that Spark runs on.
-#
-# Spark's launcher takes JAVA_HOME as it stands, else the first `java` on PATH, and fails deep inside if
-# that is of a version it does not run on. Here the machine is searched, so that whoever starts a session
-# can set JAVA_HOME to what was found, or say in one sentence what is missing.
-#
-# Only the standard library is used: scripts/ensure_java.py loads this file before anything is installed.
-
-JAVA_MISSING = (
-    "Spark needs Java 17 or 21, which was not found: install it"
-    " (on Debian or Ubuntu: apt-get install openjdk-17-jre-headless) or set JAVA_HOME to where it is."
-)
-
-USUAL_FOLDERS = ("/usr/lib/jvm/*", "/Library/Java/JavaVirtualMachines/*/Contents/Home")
-
-
-def find_java(
-    environ: Mapping[str, str] | None = None, folders: Sequence[str] = USUAL_FOLDERS
-) -> Path | None:
-    """Return the home of the first Java that Spark runs on: of JAVA_HOME, then of PATH, then in the usual folders.
-
-    Each Java looked at is started once, which takes about a tenth of a second.
-    """
-    for launcher in _launchers(os.environ if environ is None else environ, folders):
-        properties = _properties(launcher)
-        if is_supported(properties.get("java.version", "")):
-            return Path(properties["java.home"])
-    return None
-
-
-def is_supported(version: str) -> bool:
-    """Tell whether Spark 4 runs on a Java of this version, such as `17.0.15`.
-
-    Java 25 needs PySpark 4.2 or later; before 25.0.3 its garbage collector could corrupt Spark's data.
-    """
-    numbers = tuple(int(number) for number in re.findall(r"\d+", version)[:3])
-    return numbers[:1] in {(17,), (21,)} or (25, 0, 3) <= numbers < (26,)
-
-
-def _launchers(environ: Mapping[str, str], folders: Sequence[str]) -> Iterator[Path]:
-    """Yield every `java` command there may be, each once, in the order of preference."""
-    on_path = shutil.which("java", path=environ.get("PATH", ""))
-    candidates = [Path(environ["JAVA_HOME"], "bin", "java")] if environ.get("JAVA_HOME") else []
-    candidates += [Path(on_path)] if on_path else []
-    candidates += [home / "bin" / "java" for folder in folders for home in sorted(Path("/").glob(folder[1:]))]
-    distinct: dict[Path, Path] = {}
-    for candidate in candidates:
-        distinct.setdefault(candidate.resolve(), candidate)
-    yield from distinct.values()
-
-
-def _properties(launcher: Path) -> dict[str, str]:
-    """Return what a `java` command says of itself; nothing if it does not start."""
-    command = [str(launcher), "-XshowSettings:properties", "-version"]
-    try:
-        said = subprocess.run(  # noqa: S603 - a `java` that the user or the system put there
-            command, capture_output=True, text=True, timeout=60, check=True
-        ).stderr
-    except (OSError, subprocess.SubprocessError):
-        return {}
-    return dict(re.findall(r"^ *(java\.home|java\.version) = (.+)$", said, re.MULTILINE))
 
 
 # What a session is, asked in ways that one of this process (classic) and one of Spark Connect both answer.

@@ -20,7 +20,7 @@ from typing import Any, cast
 
 import pyspark
 
-from runtime.spark.session import find_java
+from runtime.spark.java import find_java
 from tests.plugins.azurite import REPOSITORY, free_port
 
 ADDRESSES = ("127.0.0.2", "127.0.0.3", "127.0.0.4")

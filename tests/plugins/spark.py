@@ -28,7 +28,7 @@ from pyspark.sql import SparkSession
 import runtime.spark
 from runtime.cli import main
 from runtime.spark import session
-from runtime.spark.session import find_java
+from runtime.spark.java import find_java
 from tests.plugins.azurite import REPOSITORY
 from tests.plugins.modules import forget_modules
 from tests.plugins.s3 import SIGNED
