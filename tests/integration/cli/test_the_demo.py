@@ -11,12 +11,11 @@ from typing import Any
 
 import pytest
 
-from runtime.cli.commands import demo as stage
-from runtime.cli.commands import demo as story
+from runtime.cli.commands import demo
 from tests.integration.cli.folder import Folder
 from tests.plugins.spark import Workplace
 
-SIZES = {stage: ("GAMES", "MESSAGES", "LATER_MESSAGES"), story: ("GAMES", "MESSAGES", "REDELIVERED")}
+SIZES = {demo: ("GAMES", "MESSAGES", "LATER_MESSAGES", "REDELIVERED")}
 
 
 @pytest.fixture(scope="module", params=[20, pytest.param(1, marks=pytest.mark.thorough)])

@@ -150,13 +150,13 @@ def at(place):
 
 
 def test_a_damaged_table_is_checked_and_repaired_alike_in_one_process_and_by_ranges(place):
-    # Given a table of which two headers are damaged: one tells a wrong number, the tail of the other is gone
+    # Given a table in which a truncation has left a row of one stream, and the tail of another is damaged
     place.run(generated(place.folder / "log.jsonl", games=8, messages=80), clock=NIGHT)
 
     async def damage(table):
         keys = sorted([row.partition_key for row in (await table.scan("SS-HEAD")).rows])
-        for key, changed in ((keys[0], {"StateVersions": 999}), (keys[-1], {"Tail": b"?"})):
-            await table.transact(key, [Operation.merge("SS-HEAD", changed, "*")])
+        await table.transact(keys[0], [Operation.insert("SS-SE-0000000000", {"Data": b"left"})])
+        await table.transact(keys[-1], [Operation.merge("SS-HEAD", {"Tail": b"?"}, "*")])
         return keys[0], keys[-1]
 
     first, last = on(place, damage)

@@ -111,7 +111,7 @@ def target_named(name, file, options, send=append):
 
 def with_keys(store, table=TABLE):
     """Return the options that workers get."""
-    return TargetOptions(keys=store, keys_table=table)
+    return TargetOptions(keys=store, keys_table=table, batch_id=BATCH)
 
 
 @pytest.mark.thorough
