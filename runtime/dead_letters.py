@@ -1,4 +1,4 @@
-"""Letters as operators see them: which there are, which are given up, and those that belong to no stream."""
+"""Dead letters as operators see them: find, select, list, edit and discard them."""
 
 from __future__ import annotations
 
@@ -48,6 +48,8 @@ from runtime.versions.dead_letters import (
 from runtime.versions.properties import expect, number, one_of_many, placed, reading, reading_row
 from runtime.versions.stream import Append, append, find_versions
 
+# Letters as operators see them: which there are, which are given up, and those that belong to no stream.
+#
 # Selections of letters, and letters as they are found in a table.
 
 

@@ -1,8 +1,4 @@
-"""A lease: a row that one holder at a time has, for as long as it renews it.
-
-Whoever finds it expired may take it over. Each change is bound to the row's ETag, so of two only one succeeds; a holder
-that was too slow finds that out when it next changes the row.
-"""
+"""Leases: rows that one holder has at a time, for slices that are published and for the clean-up of a table."""
 
 from __future__ import annotations
 
@@ -14,6 +10,10 @@ from eventstore import Operation, Row, RowError, Table, Value
 from runtime.clock import Clock, shown_time, to_datetime, to_microseconds
 from runtime.errors import LeaseHeldError, LeaseLostError
 from runtime.versions.properties import reading_row, text, time
+
+# A lease: a row that one holder at a time has, for as long as it renews it. Whoever finds it expired may
+# take it over. Each change is bound to the row's ETag, so of two only one succeeds; a holder that was too
+# slow finds that out when it next changes the row.
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Retries: how often, and after what pauses, an attempt is repeated that lost a race or an answer."""
+"""Retries and pace: how often and after what pauses an attempt is repeated, and how many requests a second are made."""
 
 from __future__ import annotations
 
@@ -19,6 +19,8 @@ from eventstore.header import EVENT
 from eventstore.port import Sleep, pause_seconds, sleep_beside
 from runtime.errors import RetriesExhaustedError, StoredDataError, TargetUnavailableError
 
+# Retries: how often, and after what pauses, an attempt is repeated that lost a race or an answer.
+#
 # The rate limiter: how many requests a second may be made of a store or a target.
 
 T = TypeVar("T")

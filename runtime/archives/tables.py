@@ -1,4 +1,4 @@
-"""Digests of sets of rows: the same in whatever order the rows come, as stores order keys differently."""
+"""Export and import of a whole table: rows as Parquet files, a manifest, and a digest that verifies them."""
 
 from __future__ import annotations
 
@@ -28,6 +28,8 @@ from runtime.clock import to_datetime, to_microseconds
 from runtime.errors import ArchiveError, UsageError
 from runtime.retries import RetryPolicy, until_undisturbed
 from runtime.versions.properties import number
+
+# Digests of sets of rows: the same in whatever order the rows come, as stores order keys differently.
 
 _MODULUS = 2**256
 _INT64, _DATETIME, _UUID = 1, 2, 3

@@ -1,4 +1,4 @@
-"""Apps by name: from `module:attribute`, as it stands on the command line, to the App."""
+"""Checks before Spark starts: apps, stores, tables, logs and output folders that commands name."""
 
 from __future__ import annotations
 
@@ -24,6 +24,9 @@ from runtime.versions.properties import placed
 
 if TYPE_CHECKING:
     from runtime.batch_options import BatchOptions, TablePlace
+
+
+# Apps by name: from `module:attribute`, as it stands on the command line, to the App.
 
 
 def load_app(spec: str) -> App:

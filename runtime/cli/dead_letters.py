@@ -1,4 +1,4 @@
-"""Dead letters for people, group by group."""
+"""Dead letters on the command line: the options that select them, and the tables that show them."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ from runtime.dead_letters import FoundLetter, Selection, describe_letter
 from runtime.errors import UsageError
 from runtime.messages.outcome import DeadLetterGroups, DeadLetters, Reason
 
+# Dead letters for people, group by group.
+#
 # The options by which commands choose dead letters.
 
 MessageOption = Annotated[

@@ -1,10 +1,4 @@
-"""Registrations: which attempts are going to prepare documents for a version of an object, or have.
-
-Each has a row in the object's partition. The transaction that commits the version deletes it, on the condition that
-nobody has written it since. So a row says that its documents may be garbage, and whoever writes the row keeps its
-attempt from committing, for ever. A marker beside the rows, under a key that can be scanned for, says that there may be
-some.
-"""
+"""Documents of handlers: register, prepare, commit, publish, clean up."""
 
 from __future__ import annotations
 
@@ -47,6 +41,12 @@ from runtime.versions.properties import (
     split,
     text,
 )
+
+# Registrations: which attempts are going to prepare documents for a version of an object, or have. Each has
+# a row in the object's partition. The transaction that commits the version deletes it, on the condition
+# that nobody has written it since. So a row says that its documents may be garbage, and whoever writes the
+# row keeps its attempt from committing, for ever. A marker beside the rows, under a key that can be scanned
+# for, says that there may be some.
 
 MARKER = "DOCUMENTS"
 """The row key of the marker."""

@@ -1,4 +1,4 @@
-"""The interface of stores of documents, and of any other effect that must exist before a message does."""
+"""Stores of documents: the interface, and folders on disks and object stores."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ from handlers import DocumentReference
 from runtime.errors import MissingExtraError, UsageError
 from runtime.file_systems import Folder, open_folder, path_and_options
 
+# The interface of stores of documents, and of any other effect that must exist before a message does.
+#
 # From a url to a folder of a disk or of an object store.
 
 

@@ -1,4 +1,4 @@
-"""Which batches may still publish, as the ledger of a table had them at one moment."""
+"""What a worker knows of its batch: its context, the batches that are open, and its limit of dead letters."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from runtime.errors import UsageError
 from runtime.messages.envelope import IdKey, id_key
 from runtime.messages.limits import USUAL, MessageLimits
 from runtime.messages.outcome import Outcome, Status
+
+# Which batches may still publish, as the ledger of a table had them at one moment.
 
 
 class BatchKey(NamedTuple):

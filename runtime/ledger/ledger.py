@@ -1,9 +1,4 @@
-"""The ledger: one row for each batch, in the same table as the streams.
-
-It tells which rounds of a batch are committed and whether it is published. A published batch is immutable; a
-batch that died stands as `started` until it is run again with its id, or abandoned. What a batch reads of the ledger
-depends on the batches that are open, not on those that ended (see `runtime.ledger.ledger`).
-"""
+"""The ledger: one row for each batch, numbered, in the same table as the streams."""
 
 from __future__ import annotations
 
@@ -36,6 +31,11 @@ from runtime.ledger.settings import LEDGER, OF_TABLE, Claim, TableSettings, read
 from runtime.retries import RetryPolicy
 from runtime.versions.properties import INT32, number, reading_row, text, time
 
+# The ledger: one row for each batch, in the same table as the streams. It tells which rounds of a batch are
+# committed and whether it is published. A published batch is immutable; a batch that died stands as
+# `started` until it is run again with its id, or abandoned. What a batch reads of the ledger depends on the
+# batches that are open, not on those that ended (see `runtime.ledger.ledger`).
+#
 # A batch as the ledger has it, and the row that holds it.
 
 STATE_BASED = "state-based"

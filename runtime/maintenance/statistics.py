@@ -1,7 +1,4 @@
-"""Counting what a table holds, by handler: objects, messages processed, what is unfinished, rows and bytes.
-
-A `TableCount` keeps sums only. Those of ranges of a table add up to that of the whole.
-"""
+"""What a table holds, by handler, and how far back duplicates are detected."""
 
 from __future__ import annotations
 
@@ -23,6 +20,9 @@ from runtime.versions.properties import number, one_of_many, placed, reading_row
 from runtime.versions.run import INDEX_PROPERTIES, read_index
 from runtime.versions.stream import state_streams, stream_partition
 from runtime.versions.tail import HEAD_PROPERTIES, Head, is_of_state, read_head
+
+# Counting what a table holds, by handler: objects, messages processed, what is unfinished, rows and bytes.
+# A `TableCount` keeps sums only. Those of ranges of a table add up to that of the whole.
 
 _WITH_IDS = "deduplication-store"
 _OF_HEADERS = (

@@ -1,4 +1,4 @@
-"""Digests of what a message made: its outputs, and the next state. A replay must meet them."""
+"""Fingerprints of messages, and digests of what a message made: a replay must reproduce them."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from pydantic_core import from_json
 from handlers import Published
 from handlers.codec import unpack
 
+# Digests of what a message made: its outputs, and the next state. A replay must meet them.
+#
 # Fingerprints: tell copies of a message from another message that uses the same id.
 #
 # The fingerprint is taken of the parsed body, so a copy written with other spaces, other escapes or another

@@ -1,4 +1,4 @@
-"""Envelopes: messages as a log holds them."""
+"""Envelopes: messages as a log holds them, and the canonical form of their ids."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ import msgpack
 from handlers.codec import is_text, unpack
 from runtime.clock import shown_time, to_microseconds
 
+# Envelopes: messages as a log holds them.
+#
 # Sequences that are kept column by column: what most rows need is done for a whole column at once.
 
 R = TypeVar("R")

@@ -1,9 +1,4 @@
-"""Keys of the last hop, one for each customer and message, in a table; `redis_keys` has them in Redis.
-
-A key is *unlocked* when it is absent or has expired, *locked* (0) while a delivery sends, or *sealed* (1). It names the
-delivery that holds it, and once sealed says how that one ended. Every change is bound to the key as it was read, so
-only the holder of a lock seals or unlocks it.
-"""
+"""Keys of the last hop, one for each customer and message, in a table or in Redis."""
 
 from __future__ import annotations
 
@@ -32,6 +27,11 @@ from runtime.clock import to_datetime, to_microseconds
 from runtime.errors import StoredDataError, TargetError, UsageError
 from runtime.messages.envelope import FIRST, LAST, IdKey, canonical, id_key, id_text, row_key
 from runtime.versions.properties import expect, number, reading_row, text, time
+
+# Keys of the last hop, one for each customer and message, in a table; `redis_keys` has them in Redis. A key
+# is *unlocked* when it is absent or has expired, *locked* (0) while a delivery sends, or *sealed* (1). It
+# names the delivery that holds it, and once sealed says how that one ended. Every change is bound to the
+# key as it was read, so only the holder of a lock seals or unlocks it.
 
 PARTITION = "deliveries."
 """Begins the partition keys of customers."""

@@ -1,4 +1,4 @@
-"""What a target outside is to the runner: it gives publishers, each of which sends one slice after another."""
+"""What a target is to the runner, and the targets that send one output at a time."""
 
 from __future__ import annotations
 
@@ -19,6 +19,9 @@ from runtime.retries import Pace, until_available
 
 if TYPE_CHECKING:
     from runtime.publishing.outputs import CommittedOutput
+
+
+# What a target outside is to the runner: it gives publishers, each of which sends one slice after another.
 
 
 class Promise(StrEnum):

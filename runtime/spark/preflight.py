@@ -1,4 +1,4 @@
-"""Apps that workers lack are sent to them: modules of this process, as files of the session."""
+"""Checks before a batch: workers answer, the output folder can be written, and the app's modules reach the workers."""
 
 from __future__ import annotations
 
@@ -25,6 +25,8 @@ from runtime.namesakes import PACKAGES, explain, namesakes
 from runtime.spark.session import explain as explain_failure
 from runtime.spark.session import has_alike_workers, is_of_spark
 from runtime.spark.worker.connection import open_table
+
+# Apps that workers lack are sent to them: modules of this process, as files of the session.
 
 
 def ship(spark: SparkSession, name: str) -> bool:

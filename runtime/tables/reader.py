@@ -1,4 +1,4 @@
-"""The ledger as a table: a row for each batch."""
+"""The reader of a store's tables: states, versions, batches, letters and outputs as Arrow."""
 
 from __future__ import annotations
 
@@ -36,6 +36,9 @@ from runtime.tables.versions import (
 
 if TYPE_CHECKING:
     from eventstore.sync import BlockingStore
+
+
+# The ledger as a table: a row for each batch.
 
 BATCH_COLUMNS = {
     "batch": TEXT,

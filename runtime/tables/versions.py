@@ -1,4 +1,4 @@
-"""Versions as a table: a row for each version that is kept, or only what batches have changed."""
+"""States and versions as tables: a row for each version that is kept, or only those that batches changed."""
 
 from __future__ import annotations
 
@@ -43,6 +43,8 @@ from runtime.tables.streams import (
 from runtime.versions.run import DATA_PROPERTIES, Commit, Run, RunVersions, Version
 from runtime.versions.tail import HEAD_PROPERTIES, Head
 
+# Versions as a table: a row for each version that is kept, or only what batches have changed.
+#
 # Time travel: which version of a stream was the newest at a time, or after a batch.
 
 

@@ -1,9 +1,4 @@
-"""Searching joined hashes of four bytes for some of them, in time that depends little on how many there are.
-
-A batch looks for fifty or so ids in a history of a hundred thousand: comparing each hash in Python would cost more than
-everything else. A few are searched as bytes. Some are first filtered by each of their four bytes, for all positions at
-once; very many are compared as sets.
-"""
+"""The index of message ids: tells which versions of a long history may be those of some messages."""
 
 from __future__ import annotations
 
@@ -24,6 +19,11 @@ from runtime.messages.envelope import IdKey
 from runtime.versions import limits
 from runtime.versions.limits import HASH_BYTES
 from runtime.versions.properties import CHUNK, INT32, chunk_names, expect, join, number, reading_row, split
+
+# Searching joined hashes of four bytes for some of them, in time that depends little on how many there are.
+# A batch looks for fifty or so ids in a history of a hundred thousand: comparing each hash in Python would
+# cost more than everything else. A few are searched as bytes. Some are first filtered by each of their four
+# bytes, for all positions at once; very many are compared as sets.
 
 Search = Callable[[bytes], Iterator[int]]
 """Gives the positions of wanted hashes among joined ones."""

@@ -1,4 +1,4 @@
-"""Reading typed properties of rows: a value of another type than was written raises `TypeError`."""
+"""Typed properties of rows, and what is raised for a row that is corrupt."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ from eventstore.port import place_of
 from runtime.clock import to_microseconds
 from runtime.errors import StoredDataError
 
+# Reading typed properties of rows: a value of another type than was written raises `TypeError`.
+#
 # Bytes that are more than a property holds, split over several and joined again.
 
 CHUNK = 64 * 2**10

@@ -1,9 +1,4 @@
-"""The de-duplication store: which messages were processed, kept apart from the entities.
-
-Its table may be another one than that of the entities, also in another account or region. Reads must be strongly
-consistent: once `add` has returned, every `find` sees the message, wherever it is called. Azure Table Storage reads
-strongly consistently in its primary region; Cosmos DB does so only when it is configured to.
-"""
+"""The rows beside entities: the de-duplication store and the tokens."""
 
 from __future__ import annotations
 
@@ -28,6 +23,12 @@ from runtime.clock import Clock, system_clock, to_datetime, to_microseconds
 from runtime.messages.envelope import FIRST, LAST, Envelope, IdKey, row_key
 from runtime.messages.outcome import Output
 from runtime.versions.properties import expect, reading_row, time
+
+# The de-duplication store: which messages were processed, kept apart from the entities. Its table may be
+# another one than that of the entities, also in another account or region. Reads must be strongly
+# consistent: once `add` has returned, every `find` sees the message, wherever it is called. Azure Table
+# Storage reads strongly consistently in its primary region; Cosmos DB does so only when it is configured
+# to.
 
 
 class DeduplicationStore:

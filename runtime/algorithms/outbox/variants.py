@@ -1,13 +1,4 @@
-"""The outbox: business state, outputs and ids of processed messages in one row.
-
-A new message changes the state and adds an entry with its outputs in one conditional write; then the outputs are
-published, and the entry is marked as finished. A message with an entry is a duplicate: the outputs that the entry still
-has are published, and nothing else happens. As outputs are stored, a handler need not be deterministic.
-
-Ids are kept until `evict` forgets the old ones. A copy that is delivered after that is processed again.
-
-After Masternak and Pobiega, "Improving outbox" (exactly-once.github.io), the first listing.
-"""
+"""The three algorithms with an outbox: alone, with a de-duplication store, and with tokens."""
 
 from __future__ import annotations
 
@@ -23,6 +14,15 @@ from runtime.messages.envelope import IdKey
 from runtime.messages.outcome import Outcome, Reason, Status
 from runtime.messages.parsing import Prepared, is_copy
 from runtime.versions.properties import one_of_many
+
+# The outbox: business state, outputs and ids of processed messages in one row. A new message changes the
+# state and adds an entry with its outputs in one conditional write; then the outputs are published, and the
+# entry is marked as finished. A message with an entry is a duplicate: the outputs that the entry still has
+# are published, and nothing else happens. As outputs are stored, a handler need not be deterministic.
+#
+# Ids are kept until `evict` forgets the old ones. A copy that is delivered after that is processed again.
+#
+# After Masternak and Pobiega, "Improving outbox" (exactly-once.github.io), the first listing.
 
 
 @dataclass(kw_only=True, eq=False, repr=False)

@@ -1,4 +1,4 @@
-"""`consistent discard`: give letters up."""
+"""`consistent letters`, `redrive` and `discard`: list dead letters, handle them again, or give them up."""
 
 from __future__ import annotations
 

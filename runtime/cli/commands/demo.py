@@ -1,4 +1,4 @@
-"""`consistent demo`: the sample from message log to leader board."""
+"""`consistent demo` and `consistent sample`: the sample from message log to leader board, and its log alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`consistent export`: a whole table as files."""
+"""`consistent export` and `consistent import`: a whole table as files, and back."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from runtime.cli.options import AsJson, StoreUrl, TableName
 
 if TYPE_CHECKING:
     from runtime.archives.tables import Manifest
+
 
 Target = Annotated[
     Path,

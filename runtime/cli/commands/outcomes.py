@@ -1,4 +1,4 @@
-"""`consistent outcomes`: what batches did and published."""
+"""`consistent outcomes` and `consistent batches`: what batches did and published, and how far each is."""
 
 from __future__ import annotations
 

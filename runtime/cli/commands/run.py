@@ -1,4 +1,4 @@
-"""`consistent run`: a batch over a message log."""
+"""`consistent run`, `consistent stream` and `consistent tokens`: process a message log, a stream, and issue tokens."""
 
 from __future__ import annotations
 
@@ -63,6 +63,7 @@ if TYPE_CHECKING:
     from runtime.ledger.ledger import BatchRecord
     from runtime.spark.streaming.query import PublishEpoch, Stream, Trigger
     from runtime.spark.tokens import Issued
+
 
 MaxDeadLetters = Annotated[
     DeadLetterLimit | None,

@@ -1,4 +1,4 @@
-"""`consistent show`: one state stream, version by version."""
+"""`consistent show` and `consistent streams`: the versions of one business object, and the objects of a table."""
 
 from __future__ import annotations
 

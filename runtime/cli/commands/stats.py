@@ -1,4 +1,4 @@
-"""`consistent stats`: how much a table holds."""
+"""`consistent stats`, `window` and `sql`: how much a table holds, how far back duplicates are detected, and queries."""
 
 from __future__ import annotations
 

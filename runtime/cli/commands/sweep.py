@@ -1,4 +1,4 @@
-"""`consistent sweep`: publish outputs whose worker died, and delete documents that do not count."""
+"""`consistent sweep` and `consistent evict`: clean up after crashed workers, and forget old message ids."""
 
 from __future__ import annotations
 

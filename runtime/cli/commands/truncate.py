@@ -1,4 +1,4 @@
-"""`consistent truncate`: cut old versions of all streams of a table."""
+"""`consistent truncate` and `consistent policy`: delete old versions, and the rules kept in the table for it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`consistent verify`: tells which stored versions today's handlers would break."""
+"""`consistent verify` and `consistent check`: replay stored versions with today's code, and find corrupt rows."""
 
 from __future__ import annotations
 
