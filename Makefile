@@ -24,6 +24,7 @@ PIP_INSTALL := scripts/quietly.sh $(BIN)/python -m pip install --quiet --disable
 PYTEST = PATH="$(CURDIR)/.make/node:$$PATH" PYTHONHASHSEED=$(SEED) $(BIN)/python -m pytest --seed $(SEED)
 PARALLEL := --numprocesses auto --maxprocesses 4
 ALL_EXTRAS := azure,connect,documents,publish,samples,spark,sql,testing
+RUN_EXTRAS := azure,spark
 DEPENDENCIES := .venv/pyvenv.cfg setup.cfg pyproject.toml constraints.txt
 
 help:  ## list what make can do
@@ -98,7 +99,7 @@ endef
 
 .make/packages: $(DEPENDENCIES)
 	@echo "Installing Python packages into .venv (about a minute) ..."
-	$(call install,--editable '.[azure,spark]')
+	$(call install,--editable '.[$(RUN_EXTRAS)]')
 
 .make/packages-test: $(DEPENDENCIES)
 	@echo "Installing Python packages, those for tests and checks included, into .venv (about a minute) ..."
@@ -106,7 +107,7 @@ endef
 
 .make/packages-bench .make/packages-docs: .make/packages-%: $(DEPENDENCIES)
 	@echo "Installing Python packages, those of the group $* included, into .venv (about a minute) ..."
-	$(call install,--editable '.[azure,spark]' --group $*)
+	$(call install,--editable '.[$(RUN_EXTRAS)]' --group $*)
 
 .make/azurite: .venv/pyvenv.cfg package.json package-lock.json constraints.txt scripts/ensure_node.py
 	@$(BIN)/python scripts/ensure_node.py
