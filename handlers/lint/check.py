@@ -36,7 +36,7 @@ from handlers.lint.values import (
     owned,
 )
 
-# A `noqa` comment with a code and a reason silences a rule on its line, or in the statement that begins there.
+# A `noqa` comment with a code and a reason silences a rule on its line or in the statement that begins there.
 
 _COMMENT = re.compile(
     r"#\s*noqa:\s*(?P<codes>[A-Z]+[0-9]+(?:\s*,\s*[A-Z]+[0-9]+)*)(?P<reason>[^#]*)", re.IGNORECASE

@@ -39,7 +39,7 @@ _MODULES = (
     "handlers.testing",
     "handlers.guard",
     "runtime",
-    "runtime.delivery",
+    "runtime.publishing",
     "runtime.spark",
     "runtime.tables",
     "eventstore",
