@@ -19,16 +19,19 @@ ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("eventstore", "handlers", "runtime", "samples")
 
 CEILINGS = {
-    "product lines": 55_300,
-    "product modules": 514,
-    "import lines, % of product": 10.7,
-    "modules with a single importer": 149,
-    "modules that runtime.spark.batch imports": 196,
-    "test lines": 77_300,
+    "product lines": 48_200,
+    "product modules": 195,
+    "import lines, % of product": 7.3,
+    "modules with a single importer": 30,
+    "modules that runtime.spark.batch imports": 81,
+    "test lines": 74_400,
     "make targets": 11,
     "extras": 8,
 }
-"""The lead of a change lowers these as the code becomes lighter."""
+"""They are lowered as the code becomes lighter: 38,000 lines in 190 modules are aimed at."""
+
+_INTERCHANGEABLE = re.compile(r"\.(backends|targets|commands)\b")
+"""Modules that are one of several alike are imported where one is chosen, and nowhere else."""
 
 
 def figures() -> Iterator[float]:
@@ -39,8 +42,8 @@ def figures() -> Iterator[float]:
     yield len(product)
     yield round(100 * sum(map(_import_lines, product)) / lines, 1)
     graph = grimp.build_graph(*PACKAGES, cache_dir=None)
-    importers = (graph.find_modules_that_directly_import(module) for module in graph.modules)
-    yield sum(len(some) == 1 for some in importers)
+    parts = (module for module in graph.modules if not _INTERCHANGEABLE.search(module))
+    yield sum(len(graph.find_modules_that_directly_import(module)) == 1 for module in parts)
     yield len(graph.find_upstream_modules("runtime.spark.batch"))
     listed = subprocess.run(
         ["git", "ls-files", "tests/*.py"], cwd=ROOT, capture_output=True, check=True, text=True
