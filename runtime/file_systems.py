@@ -16,17 +16,6 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote, urlsplit
 
-import pyarrow as pa
-from pyarrow.fs import (
-    AzureFileSystem,
-    FileSelector,
-    FileSystem,
-    FileType,
-    FSSpecHandler,
-    LocalFileSystem,
-    PyFileSystem,
-)
-
 from runtime.errors import UsageError
 
 # Urls and paths of folders. What follows a `?` in a url are options of the file system, and no part of the
@@ -103,20 +92,20 @@ class Folder:
 
     def paths(self) -> list[tuple[str, bool]]:
         """Return the paths of what is in it, and whether each is of a folder; nothing when it is not there."""
-        return [(found.path, found.type == FileType.Directory) for found in self._list()]
+        return [(found.path, _is_folder(found)) for found in self._list()]
 
     def missing(self, names: Sequence[str]) -> list[str]:
         """Return those of some files in it that are not there."""
         found = self.files.get_file_info([self.path_of(name) for name in names])
-        return [name for name, each in zip(names, found, strict=True) if each.type == FileType.NotFound]
+        return [name for name, each in zip(names, found, strict=True) if _is_missing(each)]
 
     def is_folder(self) -> bool:
         """Say whether there is a folder of this name."""
-        return bool(self.files.get_file_info(self.path).type == FileType.Directory)
+        return _is_folder(self.files.get_file_info(self.path))
 
     def exists(self) -> bool:
         """Say whether there is a file or folder of this name."""
-        return bool(self.files.get_file_info(self.path).type != FileType.NotFound)
+        return not _is_missing(self.files.get_file_info(self.path))
 
     def create(self) -> None:
         """Create the folder, and those that it is in; on a disk nobody but its owner may look into it."""
@@ -157,7 +146,7 @@ class Folder:
 
         Azurite now and then cuts off the error that it answers with when it is to delete what is not there.
         """
-        if not self.is_local and self.files.get_file_info(self.path_of(name)).type == FileType.NotFound:
+        if not self.is_local and _is_missing(self.files.get_file_info(self.path_of(name))):
             return
         with suppress(FileNotFoundError):
             self.files.delete_file(self.path_of(name))
@@ -185,7 +174,7 @@ class Folder:
     def size(self, name: str) -> int:
         """Return the size of a file in bytes. Raises `FileNotFoundError`."""
         found = self.files.get_file_info(self.path_of(name))
-        if found.type == FileType.NotFound:
+        if _is_missing(found):
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), self.path_of(name))
         return int(found.size)
 
@@ -201,6 +190,8 @@ class Folder:
         return f"{self.path}/{name}"
 
     def _list(self) -> Any:  # noqa: ANN401 - pyarrow has no types
+        from pyarrow.fs import FileSelector  # noqa: PLC0415 - as in `open_folder`
+
         selector = FileSelector(self.path, allow_not_found=True)
         try:
             return self.files.get_file_info(selector)
@@ -208,11 +199,23 @@ class Folder:
             return self.files.get_file_info(selector)
 
 
+def _is_missing(found: Any) -> bool:  # noqa: ANN401 - pyarrow has no types
+    return bool(found.type.name == "NotFound")
+
+
+def _is_folder(found: Any) -> bool:  # noqa: ANN401 - pyarrow has no types
+    return bool(found.type.name == "Directory")
+
+
 def open_folder(url: str) -> Folder:
     """Return the folder that a path or a url names, whether it is there or not.
 
     Raises `UsageError` for a file system that neither pyarrow nor fsspec knows.
     """
+    # Most processes name folders, and open none: the command line's help, a consumer of single messages.
+    import pyarrow as pa  # noqa: PLC0415 - see above
+    from pyarrow.fs import FileSystem, LocalFileSystem  # noqa: PLC0415 - see above
+
     scheme, separator, rest = url.partition("://")
     if not separator or scheme == "file":
         return Folder(LocalFileSystem(), (rest if separator else url).removeprefix("file:"))
@@ -231,6 +234,8 @@ def open_folder(url: str) -> Folder:
 
 def _emulator(url: str) -> Folder:
     """Return a folder of Azurite's blobs: `azurite://HOST:PORT/CONTAINER/FOLDER`."""
+    from pyarrow.fs import AzureFileSystem  # noqa: PLC0415 - as in `open_folder`
+
     parts = urlsplit(url, allow_fragments=False)
     files = AzureFileSystem(
         _EMULATED_ACCOUNT,
@@ -253,6 +258,8 @@ def _signature() -> dict[str, str]:
 
 def _azure(url: str, signature: Mapping[str, str]) -> Folder:
     """Return a folder of an account whose key, or a signature of whose owner, is in the environment."""
+    from pyarrow.fs import AzureFileSystem  # noqa: PLC0415 - as in `open_folder`
+
     parts = urlsplit(url, allow_fragments=False)
     if not parts.username or not parts.hostname:
         raise UsageError("A folder in Azure is named abfss://CONTAINER@ACCOUNT.dfs.core.windows.net/FOLDER.")
@@ -261,6 +268,8 @@ def _azure(url: str, signature: Mapping[str, str]) -> Folder:
 
 
 def _of_fsspec(url: str, scheme: str, unknown: Exception) -> tuple[Any, str]:
+    from pyarrow.fs import FSSpecHandler, PyFileSystem  # noqa: PLC0415 - as in `open_folder`
+
     try:
         from fsspec.core import url_to_fs  # noqa: PLC0415 - seldom needed, and seldom installed
 

@@ -29,10 +29,10 @@ from handlers import (
 from handlers.app import HandlerDefinition
 from handlers.codec import all_problems
 from handlers.handler import Method
-from runtime.errors import is_from_outside, users_frame
 from runtime.ledger.batch import OpenBatches
 from runtime.messages.outcome import Outcome, Output, Reason
 from runtime.messages.parsing import Delivery
+from runtime.namesakes import is_from_outside, users_frame
 
 Publish = Callable[[Output], Awaitable[None]]
 """Sends one output. It may be called again with the same output. Whatever it raises ends the attempt."""

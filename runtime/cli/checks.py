@@ -17,9 +17,9 @@ from eventstore.keys import table_name as check_name
 from handlers import App, HandlersError
 from runtime.algorithms.choice import check_stores
 from runtime.cli.failures import NotPossibleError
-from runtime.errors import AppNotFoundError, LogError, UsageError, users_frame
+from runtime.errors import AppNotFoundError, LogError, UsageError
 from runtime.ledger.ledger import Ledger, check_id
-from runtime.namesakes import PACKAGES, explain, namesakes, search_path
+from runtime.namesakes import PACKAGES, explain, namesakes, search_path, users_frame
 from runtime.versions.properties import placed
 
 if TYPE_CHECKING:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -143,6 +142,8 @@ def _there(folder: Folder) -> Iterator[None]:
 
 async def _blocking(work: Callable[P, T], *args: P.args, **named: P.kwargs) -> T:
     """Do work that blocks: in a thread where an event loop runs, or else at once."""
+    import asyncio  # noqa: PLC0415 - workers on a store of their machine do without it
+
     try:
         try:
             asyncio.get_running_loop()
@@ -189,12 +190,11 @@ def open_documents(url: str) -> ListedDocuments:
     """
     named = _of_environment(url)
     try:
-        pass  # codemod
+        return FolderDocuments(named)
     except ModuleNotFoundError as error:
         raise MissingExtraError(
             f"A store of documents needs {error.name}: pip install 'consistent-messaging[documents]'."
         ) from error
-    return FolderDocuments(named)
 
 
 def existing_documents(url: str) -> ListedDocuments:

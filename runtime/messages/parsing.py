@@ -18,11 +18,11 @@ from handlers.codec import all_problems, is_text, unpack
 from handlers.context import message_codec
 from handlers.handler import KeyKind, Route
 from runtime.clock import EARLIEST
-from runtime.errors import is_from_outside
 from runtime.messages.digests import fingerprint
 from runtime.messages.envelope import Envelope, Envelopes, IdKey, canonical, id_key, id_keys
 from runtime.messages.limits import USUAL, MessageLimits, find_excesses, find_notes, is_note
 from runtime.messages.outcome import Outcome, Reason, dead_letter
+from runtime.namesakes import is_from_outside
 
 # Deliveries of one stream that were parsed, column by column.
 

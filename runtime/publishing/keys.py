@@ -8,18 +8,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from enum import IntEnum
 from functools import partial
-from typing import Any, NamedTuple, Protocol
-
-from redis.asyncio import Redis
-from redis.asyncio.retry import Retry
-from redis.backoff import NoBackoff
-from redis.exceptions import (
-    AuthenticationError,
-    ConnectionError,  # noqa: A004
-    RedisError,
-    TimeoutError,  # noqa: A004
-    WatchError,
-)
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from eventstore import Operation, Properties, Row, RowError, StoreUnavailableError, Table, pages
 from eventstore.port import Sleep, sleep_beside
@@ -28,7 +17,10 @@ from runtime.errors import StoredDataError, TargetError, UsageError
 from runtime.messages.envelope import FIRST, LAST, IdKey, canonical, id_key, id_text, row_key
 from runtime.versions.properties import expect, number, reading_row, text, time
 
-# Keys of the last hop, one for each customer and message, in a table; `redis_keys` has them in Redis. A key
+if TYPE_CHECKING:
+    from redis.asyncio import Redis
+
+# Keys of the last hop, one for each customer and message, in a table; `RedisKeys` has them in Redis. A key
 # is *unlocked* when it is absent or has expired, *locked* (0) while a delivery sends, or *sealed* (1). It
 # names the delivery that holds it, and once sealed says how that one ended. Every change is bound to the
 # key as it was read, so only the holder of a lock seals or unlocks it.
@@ -266,6 +258,8 @@ class RedisKeys:
 
     async def _change(self, key: DeliveryKey, found: Key, value: str | None = None, until: int = 0) -> bool:
         """Put a value over the one that was read, or delete that without one; False when another is there by now."""
+        from redis.exceptions import WatchError  # noqa: PLC0415 - its extra
+
         name = self._name(key)
         with _explained():
             async with self._redis.pipeline() as pipe:
@@ -287,6 +281,11 @@ class RedisKeys:
 @asynccontextmanager
 async def open_redis(url: str, prefix: str) -> AsyncIterator[RedisKeys]:
     """Connect to the Redis behind a url and give its keys. Raises `UsageError` when it does not answer, or refuses."""
+    from redis.asyncio import Redis  # noqa: PLC0415 - its extra
+    from redis.asyncio.retry import Retry  # noqa: PLC0415 - its extra
+    from redis.backoff import NoBackoff  # noqa: PLC0415 - its extra
+    from redis.exceptions import AuthenticationError, ConnectionError, TimeoutError  # noqa: A004, PLC0415 - its extra
+
     redis = Redis.from_url(
         url,
         decode_responses=True,
@@ -314,6 +313,8 @@ async def open_redis(url: str, prefix: str) -> AsyncIterator[RedisKeys]:
 @contextmanager
 def _explained() -> Iterator[None]:
     """Raise `StoreUnavailableError` when a command may or may not have been done, `TargetError` when it was refused."""
+    from redis.exceptions import ConnectionError, RedisError, TimeoutError  # noqa: A004, PLC0415 - its extra
+
     try:
         yield
     except (ConnectionError, TimeoutError) as error:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import dataclass, field
-from datetime import datetime
+from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -19,6 +18,7 @@ import pyarrow.parquet as pq
 from runtime.errors import BatchRefusedError, UsageError
 from runtime.file_systems import Folder, open_folder
 from runtime.ledger.ledger import MARK, BatchRecord, BatchStatus, mark_of
+from runtime.publishing.publisher import CommittedOutput
 
 # Slices of the committed outputs of a batch: all outputs of a business object are in one slice, in order.
 #
@@ -28,20 +28,6 @@ from runtime.ledger.ledger import MARK, BatchRecord, BatchStatus, mark_of
 
 _IN_ORDER = [("business_id", "ascending"), ("handler", "ascending"), ("sequence", "ascending")]
 _ROWS_AT_ONCE = 1_000
-
-
-@dataclass(frozen=True, slots=True)
-class CommittedOutput:
-    """An output, with the handler and the business object that published it. `body` is JSON."""
-
-    message_id: str
-    type: str
-    body: str
-    business_id: str
-    handler: str
-    sequence: int
-    enqueued_at: datetime
-    headers: Mapping[str, str] = field(default_factory=dict)
 
 
 @contextmanager

@@ -5,21 +5,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 from enum import StrEnum
 from functools import partial
 from itertools import groupby
 from operator import attrgetter
-from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 from runtime.errors import TargetError, TargetUnavailableError
 from runtime.publishing.last_hop import DeliverySettings
-from runtime.publishing.outputs import CommittedOutput
 from runtime.retries import Pace, until_available
-
-if TYPE_CHECKING:
-    from runtime.publishing.outputs import CommittedOutput
-
 
 # What a target outside is to the runner: it gives publishers, each of which sends one slice after another.
 
@@ -33,6 +28,20 @@ class Promise(StrEnum):
     AT_LEAST_ONCE = "at least once"
     AT_MOST_ONCE = "at most once"
     BY_CUSTOMER = "at most once, or at least once to some customers"
+
+
+@dataclass(frozen=True, slots=True)
+class CommittedOutput:
+    """An output, with the handler and the business object that published it. `body` is JSON."""
+
+    message_id: str
+    type: str
+    body: str
+    business_id: str
+    handler: str
+    sequence: int
+    enqueued_at: datetime
+    headers: Mapping[str, str] = field(default_factory=dict)
 
 
 class SliceName(NamedTuple):

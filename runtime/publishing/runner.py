@@ -35,8 +35,16 @@ from eventstore.port import pause_seconds
 from runtime.clock import Clock, system_clock, to_datetime
 from runtime.errors import LeaseLostError, UsageError
 from runtime.ledger.ledger import BatchRecord
-from runtime.publishing.outputs import BatchOutputs, CommittedOutput, Slices, check_ended, cut
-from runtime.publishing.publisher import Promise, Publisher, Record, Result, SliceName, Target
+from runtime.publishing.outputs import BatchOutputs, Slices, check_ended, cut
+from runtime.publishing.publisher import (
+    CommittedOutput,
+    Promise,
+    Publisher,
+    Record,
+    Result,
+    SliceName,
+    Target,
+)
 from runtime.publishing.records import Claim, Claims, Kept, Publication, Publications, SliceRecord, key_of
 from runtime.retries import until_available
 

@@ -21,8 +21,7 @@ from typing import Any, Protocol
 from eventstore import connect
 from runtime.clock import system_clock
 from runtime.ledger.ledger import Ledger
-from runtime.publishing.outputs import CommittedOutput
-from runtime.publishing.publisher import Publisher, Record, SliceName, Target
+from runtime.publishing.publisher import CommittedOutput, Publisher, Record, SliceName, Target
 from runtime.publishing.runner import PublishOptions, publish
 from tests.support.done_batches import BATCH, TABLE, games, make_batch
 

@@ -28,11 +28,12 @@ from runtime.algorithms.state_based.replay import (
 from runtime.algorithms.state_based.transaction import Transaction
 from runtime.clock import Clock, shown_time
 from runtime.documents.store import object_folder
-from runtime.errors import DifferenceError, ReplayFailedError, is_from_outside
+from runtime.errors import DifferenceError, ReplayFailedError
 from runtime.ledger.batch import FORGOTTEN, HELD_BACK, BatchContext
 from runtime.messages.envelope import Envelope
 from runtime.messages.outcome import Outcome, Output, Reason, Status, dead_letter
 from runtime.messages.parsing import Prepared, is_copy
+from runtime.namesakes import is_from_outside
 from runtime.versions import limits
 from runtime.versions.columns import MadeColumns, size_beside_state
 from runtime.versions.run import Version

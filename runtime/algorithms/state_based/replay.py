@@ -12,9 +12,9 @@ from handlers import CodecError, Context, Message, Published, State
 from handlers.app import HandlerDefinition
 from handlers.handler import Route
 from runtime.algorithms.algorithm import HandlerFailedError, failure_of, invoke_handler, settle
-from runtime.errors import is_from_outside
 from runtime.messages.digests import digest_outputs, digest_state, digests_of_outputs, digests_of_states
 from runtime.messages.outcome import Output
+from runtime.namesakes import is_from_outside
 from runtime.versions.readable import ABSENT, Change, changes, decode
 from runtime.versions.run import Version
 

@@ -12,11 +12,8 @@ from datetime import datetime
 from itertools import accumulate, islice
 from pathlib import Path
 from shlex import quote
-from typing import Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
-import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
 import typer
 from rich.console import RenderableType
 
@@ -35,6 +32,9 @@ from runtime.ledger.ledger import STATE_BASED, BatchRecord, Ledger
 from runtime.messages.envelope import canonical
 from runtime.messages.outcome import DeadLetters, Reason, Status, group_dead_letters
 from runtime.publishing.records import prune_publications
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 # `consistent batches`: what the ledger of a table says.
 
@@ -220,12 +220,11 @@ def outcomes(
     are listed too, each with its outputs. Batches that are held back (--strict) are left out unless named.
     """
     try:
-        pass  # codemod
+        import pyarrow.parquet  # noqa: F401 - all that follows needs it
     except ModuleNotFoundError as error:
         raise MissingExtraError(
             f"Reading outcomes needs {error.name}: pip install 'consistent-messaging[spark]'."
         ) from error
-    # codemod
     from runtime.cli.console import counted
 
     check_file(export)
@@ -269,6 +268,8 @@ class Wanted:
 
     def of(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return the rows of a batch that are asked for."""
+        import pyarrow.compute as pc
+
         for name, value in (("status", self.status), ("handler", self.handler), ("reason", self.reason)):
             if value is not None:
                 batch = batch.filter(pc.is_in(batch[name], value_set=_texts(value)))
@@ -306,6 +307,8 @@ class OutcomeFiles:
 
         Raises `NotPossibleError` when there is none, and when the folder cannot be read.
         """
+        import pyarrow as pa
+
         if Path(out).is_file():
             raise NotPossibleError(f"{out} is a file: name the folder that batches write their outcomes to.")
         try:
@@ -371,6 +374,8 @@ class OutcomeFiles:
 
     def _batches(self, columns: Sequence[str] = ()) -> Iterator[tuple[pa.RecordBatch, Row]]:
         """Give the rows that are asked for, with some columns at least, or else all."""
+        import pyarrow.parquet as pq
+
         names = list({*columns, *_KINDS, "message_id", "business_id"}) if columns else None
         for batch_id, number, folder in self.rounds:
             where = {"batch_id": batch_id, "round": number}
@@ -382,6 +387,8 @@ class OutcomeFiles:
 
 def _rows(batch: pa.RecordBatch) -> Iterator[Row]:
     """Give the rows of a batch."""
+    import pyarrow as pa
+
     schema = pa.schema([(field.name, _without_times(field.type)) for field in batch.schema])
     for row in batch.cast(schema).to_pylist():
         for output in row.get("outputs") or ():
@@ -392,6 +399,8 @@ def _rows(batch: pa.RecordBatch) -> Iterator[Row]:
 
 def _texts(*values: str) -> pa.Array:
     """Return an array of texts."""
+    import pyarrow as pa
+
     encoded = [value.encode() for value in values]
     ends = array("i", accumulate(map(len, encoded), initial=0))
     return pa.StringArray.from_buffers(len(values), pa.py_buffer(ends), pa.py_buffer(b"".join(encoded)))
@@ -399,6 +408,8 @@ def _texts(*values: str) -> pa.Array:
 
 def _without_times(type_: pa.DataType) -> pa.DataType:
     """Return the type in which times are microseconds."""
+    import pyarrow as pa
+
     if pa.types.is_timestamp(type_):
         return pa.int64()
     if pa.types.is_list(type_):

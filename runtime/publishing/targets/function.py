@@ -41,8 +41,8 @@ from runtime.publishing.last_hop import (
     OutgoingMessage,
     open_keys,
 )
-from runtime.publishing.outputs import CommittedOutput
 from runtime.publishing.publisher import (
+    CommittedOutput,
     OneByOnePublisher,
     OneByOneTarget,
     Promise,

@@ -15,8 +15,14 @@ from urllib.parse import quote, urlsplit, urlunsplit
 import aiohttp
 
 from runtime.errors import TargetUnavailableError, UsageError
-from runtime.publishing.outputs import CommittedOutput
-from runtime.publishing.publisher import OneByOnePublisher, OneByOneTarget, Promise, Record, TargetOptions
+from runtime.publishing.publisher import (
+    CommittedOutput,
+    OneByOnePublisher,
+    OneByOneTarget,
+    Promise,
+    Record,
+    TargetOptions,
+)
 
 _PATIENCE = {408, 409, 425, 429}
 """Answers of 4xx after which the same request may succeed; 409 is that of a key whose first request still runs."""

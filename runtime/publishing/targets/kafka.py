@@ -21,8 +21,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Produ
 
 from runtime.clock import to_microseconds
 from runtime.errors import TargetError, TargetUnavailableError, UsageError
-from runtime.publishing.outputs import CommittedOutput
-from runtime.publishing.publisher import Promise, Record, SliceName
+from runtime.publishing.publisher import CommittedOutput, Promise, Record, SliceName
 
 # The markers of slices in Kafka, as far as they are committed.
 

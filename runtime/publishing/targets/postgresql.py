@@ -11,8 +11,7 @@ from psycopg import AsyncConnection
 from psycopg.conninfo import conninfo_to_dict
 
 from runtime.errors import TargetError, TargetUnavailableError, UsageError
-from runtime.publishing.outputs import CommittedOutput
-from runtime.publishing.publisher import Promise, Record, SliceName
+from runtime.publishing.publisher import CommittedOutput, Promise, Record, SliceName
 from runtime.publishing.targets.sql import Dialect, Tables
 
 _DIALECT = Dialect(parameter="%s", number="BIGINT", time="TIMESTAMPTZ", json="JSON")

@@ -20,8 +20,7 @@ from azure.servicebus.aio import ServiceBusClient, ServiceBusSender
 from azure.servicebus.exceptions import MessageSizeExceededError, ServiceBusError
 
 from runtime.errors import TargetError, TargetUnavailableError, UsageError
-from runtime.publishing.outputs import CommittedOutput
-from runtime.publishing.publisher import Promise, Record, SliceName
+from runtime.publishing.publisher import CommittedOutput, Promise, Record, SliceName
 
 _PLACE = re.compile(r"Endpoint=sb://([^/;]+)", re.IGNORECASE)
 _ENTITY = re.compile(r"EntityPath=([^;]+)", re.IGNORECASE)

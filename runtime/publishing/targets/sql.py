@@ -22,8 +22,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from runtime.errors import TargetError, TargetUnavailableError, UsageError
-from runtime.publishing.outputs import CommittedOutput
-from runtime.publishing.publisher import Promise, Record, SliceName
+from runtime.publishing.publisher import CommittedOutput, Promise, Record, SliceName
 
 MARKERS = "consistent_slices"
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import atexit
 import os
 import threading
@@ -22,7 +21,7 @@ from concurrent.futures import ThreadPoolExecutor
 from copy import copy
 from enum import Enum
 from math import inf, sqrt
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from pyspark.sql import SparkSession
 
@@ -41,6 +40,9 @@ from eventstore.port import CommitsTogether, MayBeReplaced, Transaction, Transac
 from runtime.batch_options import TablePlace
 from runtime.errors import UsageError
 from runtime.spark.session import master_of, may_be_local
+
+if TYPE_CHECKING:
+    import asyncio
 
 # How many streams a worker works on at once: as many as the store answers without delay.
 #
@@ -183,14 +185,20 @@ class Buffer:
 
 
 class EventLoop:
-    """Runs coroutines of one thread, one by one or several at once."""
+    """Runs coroutines of one thread, one by one or several at once.
+
+    asyncio takes a worker some time to import, which a store of its machine does not need.
+    """
 
     def __init__(self) -> None:
+        import asyncio  # noqa: PLC0415 - see above
+
+        self._asyncio = asyncio
         self._loop = asyncio.new_event_loop()
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Run one coroutine to its end. Ctrl-C cancels it."""
-        if asyncio._get_running_loop() is None:  # noqa: SLF001 - asks without raising
+        if self._asyncio._get_running_loop() is None:  # noqa: SLF001 - asks without raising
             return self._run(coroutine)
         with ThreadPoolExecutor(1) as thread:  # a notebook has a loop of its own under way
             return thread.submit(self._run, coroutine).result()
@@ -234,11 +242,11 @@ class EventLoop:
         for task in tasks:
             task.cancel()
         if tasks:
-            self._loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
+            self._loop.run_until_complete(self._asyncio.gather(*tasks, return_exceptions=True))
 
     def _take_finished(self, running: set[asyncio.Task[T]]) -> Generator[T, None, set[asyncio.Task[T]]]:
         done, waiting = self._loop.run_until_complete(
-            asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+            self._asyncio.wait(running, return_when=self._asyncio.FIRST_COMPLETED)
         )
         while done:
             yield done.pop().result()
@@ -424,7 +432,7 @@ class Connection:
         self.scope: Scope = (
             "network" if any(store.scope == "network" for store in self.stores) else self.store.scope
         )
-        self._loop = _new_loop() if self.scope == "network" else None
+        self._loop = EventLoop() if self.scope == "network" else None
         self._group = GroupCommit()
         try:
             self.table = self._open(self.store, place.table, make=make)
@@ -471,13 +479,6 @@ class Connection:
     def _open(self, store: Store, name: str, *, make: bool) -> Table:
         table: Table = self.run(store.table(name, make=make))
         return self._group.around(table) if self._loop is None else table
-
-
-def _new_loop() -> EventLoop:
-    # asyncio takes a worker some time to import, which a store of this machine does not need.
-    # codemod
-
-    return EventLoop()
 
 
 def open_table(

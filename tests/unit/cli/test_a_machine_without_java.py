@@ -2,7 +2,7 @@
 
 import pytest
 
-from runtime.spark import session as java
+from runtime.spark import java
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,6 @@ import pyarrow.parquet as pq
 import pytest
 from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
 
-from runtime import file_systems
 from runtime.messages.envelope import Envelope
 from runtime.messages.outcome import Outcome, Outcomes, Output, Reason, Status, dead_letter
 from runtime.spark.worker.outcomes import to_arrow
@@ -104,7 +103,7 @@ def test_a_folder_on_another_file_system(consistent, out, monkeypatch):
         path = url.partition("windows.net/")[2]
         return SubTreeFileSystem(str(out.parent), LocalFileSystem()), path
 
-    monkeypatch.setattr(file_systems, "FileSystem", SimpleNamespace(from_uri=from_uri))
+    monkeypatch.setattr("pyarrow.fs.FileSystem", SimpleNamespace(from_uri=from_uri))
     url = f"abfss://outcomes@account.dfs.core.windows.net/{out.name}"
 
     there, here = (

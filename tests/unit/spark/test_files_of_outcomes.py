@@ -79,7 +79,7 @@ def test_no_more_is_held_than_two_row_groups_are_large(tmp_path):
 
 
 def test_small_batches_become_one_row_group(tmp_path, monkeypatch):
-    monkeypatch.setattr(parts, "MAX_ROWS", 10)
+    monkeypatch.setattr(parts, "MAX_PART_ROWS", 10)
     (part,) = write(tmp_path, [batch([outcome()] * 3)] * 7)
 
     metadata = parquet.read_metadata(tmp_path / part.name)

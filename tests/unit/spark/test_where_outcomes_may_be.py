@@ -8,7 +8,6 @@ from types import SimpleNamespace
 
 import pytest
 
-from runtime import file_systems
 from runtime.errors import UsageError
 from runtime.file_systems import open_folder
 from runtime.spark.commit import absolute_folder
@@ -40,7 +39,7 @@ def test_a_relative_path_begins_in_the_working_directory(tmp_path, monkeypatch):
 )  # fmt: skip
 def test_a_url_is_opened_by_pyarrow(monkeypatch, url, asked):
     known = {asked: (SimpleNamespace(type_name="s3"), "box/out")}
-    monkeypatch.setattr(file_systems, "FileSystem", SimpleNamespace(from_uri=known.get))
+    monkeypatch.setattr("pyarrow.fs.FileSystem", SimpleNamespace(from_uri=known.get))
 
     folder = open_folder(url)
 

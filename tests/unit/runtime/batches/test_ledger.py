@@ -428,9 +428,11 @@ def test_what_is_decided_of_a_round_does_not_count_for_the_next(driver: Driver):
     committed = driver.commit(driver.decide(driver.begin(), "first"), 0)
     assert committed.attempt == driver.get().attempt == ""
 
-    # A driver that is too late is told nothing of the next round, and finds its own committed
-    driver.decide(committed, "of the next round")
-    assert driver.decide(late, "second") == late
+    # A driver that is too late finds its own round committed, and changes nothing of the next
+    following = driver.decide(committed, "of the next round")
+    found = driver.decide(late, "second")
+    assert found.rounds == late.rounds + 1
+    assert found == driver.get() == following
     assert driver.commit(late, 0).rounds == 1
 
 

@@ -16,8 +16,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from runtime.publishing.outputs import CommittedOutput
-from runtime.publishing.publisher import TargetOptions
+from runtime.publishing.publisher import CommittedOutput, TargetOptions
 from runtime.publishing.targets.choice import open_target
 from runtime.publishing.targets.servicebus import ServiceBusTarget, message_of
 from tests.support.done_batches import TABLE
