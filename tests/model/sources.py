@@ -17,12 +17,11 @@ _FUNCTIONS = {"query", "publish"}
 def calls_in(module: str, *, leave_out: Collection[str] = ()) -> set[Site]:
     """Return the lines of a module, by its path from the root, that call a table or Redis, or publish.
 
-    Those in the functions that are left out are not among them.
+    Those in the functions that are left out, each by its name in the module, are not among them: `Class.method`, or the
+    name alone where it is in no class.
     """
     tree = ast.parse((ROOT / module).read_text())
-    left_out = {
-        line for function in ast.walk(tree) if _is_named(function, leave_out) for line in _lines(function)
-    }
+    left_out = {line for name, function in _functions(tree) if name in leave_out for line in _lines(function)}
     return {(module, line) for line in _lines(tree) if line not in left_out}
 
 
@@ -52,8 +51,14 @@ def _is_pages(node: ast.expr) -> bool:
     return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "pages"
 
 
-def _is_named(node: ast.AST, names: Collection[str]) -> bool:
-    return isinstance(node, ast.AsyncFunctionDef) and node.name in names
+def _functions(tree: ast.Module) -> Iterator[tuple[str, ast.AsyncFunctionDef]]:
+    """Give the coroutines of a module and those of its classes, by their names."""
+    for node in tree.body:
+        if isinstance(node, ast.AsyncFunctionDef):
+            yield node.name, node
+        if isinstance(node, ast.ClassDef):
+            methods = [each for each in node.body if isinstance(each, ast.AsyncFunctionDef)]
+            yield from [(f"{node.name}.{method.name}", method) for method in methods]
 
 
 def _is_table_call(called: ast.Attribute) -> bool:

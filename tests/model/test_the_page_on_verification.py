@@ -73,10 +73,14 @@ def test_it_explains_every_invariant():
     assert names == {mistake.breaks for mistake in MISTAKES}, "each of them is broken by a planted mistake"
 
 
-def test_its_make_target_exists():
-    makefile = (PAGE.parents[1] / "Makefile").read_text()
+def test_the_command_that_writes_it_has_the_options_it_says(capsys):
+    given = re.findall(r"^python -m tests\.model(.*?) +#", PAGE.read_text(), re.MULTILINE)
+    assert given == ["", " --dry"]
 
-    assert {"model"} <= set(re.findall(r"^([a-z-]+):", makefile, re.MULTILINE))
+    with pytest.raises(SystemExit):
+        main(["--help"])
+
+    assert "[--dry]" in capsys.readouterr().out
 
 
 def test_a_section_is_written_anew_and_the_rest_stays(tmp_path: Path):
