@@ -161,7 +161,17 @@ class BatchFolders:
     def is_decided(self) -> bool:
         """Return whether the ledger has decided on an attempt at the next round whose files are still there."""
         attempt = self.record.attempt
-        return bool(attempt) and _MANIFEST in open_folder(self.staged(attempt)).sizes()
+        if not attempt or _MANIFEST not in (staged := open_folder(self.staged(attempt)).sizes()):
+            return False
+        # A file may be staged, gathered to be moved, or in place already.
+        gathered = open_folder(self.staged(attempt)).sub(_GATHERED).sizes()
+        there = staged | gathered | open_folder(self.round(self.record.rounds)).sizes()
+        return all(there.get(part.name) == part.size for part in self._decided())
+
+    def _decided(self) -> Sequence[Part]:
+        """Return the files in the manifest of the decided attempt."""
+        with open_folder(self.staged(self.record.attempt)).read(_MANIFEST) as file:
+            return [Part(**each) for each in json.loads(file.read())]
 
     def put_in_place(self) -> Sequence[Part]:
         """Make the files of the decided attempt visible, and return them.
@@ -171,8 +181,7 @@ class BatchFolders:
         """
         source = open_folder(self.staged(self.record.attempt))
         target = open_folder(self.round(self.record.rounds))
-        with source.read(_MANIFEST) as file:
-            parts = [Part(**each) for each in json.loads(file.read())]
+        parts = self._decided()
         sizes = {part.name: part.size for part in parts}
         mark = mark_of(self.record.token, sizes)
         there = target.sizes()

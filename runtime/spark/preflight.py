@@ -86,6 +86,7 @@ def _is_installed(path: Path) -> bool:
 # What is looked at before a batch begins, so that none stands in the ledger as started that could not begin.
 
 _MISSING = re.compile(r"ModuleNotFoundError: No module named '([\w.]+)'")
+_NEEDED = re.compile(r"MissingExtraError: Batches on Spark need (\w+):")
 _OF_ANOTHER = re.compile(r"ImportError: cannot import name .* from '([\w.]+)'")
 _OURS = frozenset(
     {
@@ -155,7 +156,7 @@ def _failure(spark: SparkSession, probe: Probe) -> Exception | None:
 
 def _missing(text: str) -> str | None:
     """Return the module that a worker lacks, None when the failure of a probe is another."""
-    found = _MISSING.findall(text) or _OF_ANOTHER.findall(text)
+    found = _MISSING.findall(text) or _NEEDED.findall(text) or _OF_ANOTHER.findall(text)
     return found[-1] if found else None
 
 

@@ -324,5 +324,13 @@ def noting(file, broken, options):
             opened.write(f"{options.batch_id} {output.message_id}\n")
 
     return FunctionTarget(
-        "post:send", replace(options, send=send, settings=DeliverySettings(frozenset("*")), attempts=1)
+        "post:send",
+        replace(
+            options,
+            send=send,
+            settings=DeliverySettings(frozenset("*")),
+            attempts=1,
+            keys=f"sqlite:///{file.parent}/keys.db",
+            keys_table="deliveries",
+        ),
     )
