@@ -54,7 +54,7 @@ def test_drawings_are_tables():
     assert drawings.keys() == {"docs/architecture.md", "docs/operations.md"}
     assert not any("mermaid" in page for page in drawings.values())
     for row in (
-        "| runtime/tables/: a store read as tables of Arrow, without Spark | runtime/algorithms/ |",
+        "| runtime/dead_letters.py: dead letters found, edited, discarded | runtime/algorithms/ |",
         "| eventstore/port.py: five calls | SQLite · Azure Tables, Azurite · memory |",
     ):
         assert row in drawings["docs/architecture.md"]

@@ -12,6 +12,14 @@ import pytest
 from runtime.spark.worker.connection import EventLoop
 
 
+@pytest.fixture(autouse=True)
+def interrupted_as_in_a_terminal():
+    """Let Python raise KeyboardInterrupt: a process that was started in the background ignores the signal."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 @pytest.fixture
 def loop():
     made = EventLoop()

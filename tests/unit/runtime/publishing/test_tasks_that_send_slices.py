@@ -28,13 +28,18 @@ class Task:
 
     def __init__(self, batch, send, settings=None):
         self.batch = batch
-        self.target = batch.target(
-            "post:send", send=send, attempts=1, settings=settings or DeliverySettings()
+        self.target_of_an_attempt = partial(
+            batch.target, "post:send", send=send, attempts=1, settings=settings or DeliverySettings()
         )
         self.options = PublishOptions(slices=SLICES)
         self.begun = self.on_table(
             lambda table: begin(
-                table, batch.record, str(batch.out), self.target, options=self.options, clock=system_clock
+                table,
+                batch.record,
+                str(batch.out),
+                self.target_of_an_attempt(),
+                options=self.options,
+                clock=system_clock,
             )
         )
 
@@ -56,7 +61,7 @@ class Task:
         tables = [pa.Table.from_batches([each]) for each in (*self.routed(), numbers)]
         rows = pa.concat_tables(tables, promote_options="default").to_batches()
         place = TablePlace(self.batch.store, TABLE)
-        job = SendJob(place, lambda: self.target, self.begun.publication, self.options, frozenset())
+        job = SendJob(place, self.target_of_an_attempt, self.begun.publication, self.options, frozenset())
         return [row for batch in job.run(rows) for row in batch.to_pylist()]
 
     def out(self):
