@@ -173,7 +173,7 @@ def read_key(row: Row) -> Key:
     """Return the key that a row holds. Raises `StoredDataError`."""
     values = row.properties
     with reading_row("The key of a delivery", row):
-        return Key(
+        found = Key(
             KeyState(number(values, "Value")),
             text(values, "Holder"),
             to_microseconds(time(values, "ExpiresAt")),
@@ -181,6 +181,9 @@ def read_key(row: Row) -> Key:
             expect(values.get("Why"), str, None),
             row.etag,
         )
+        if found.why is not None and found.end is None:
+            raise ValueError("it says why, but not how the delivery ended")
+        return found
 
 
 # Keys of the last hop in Redis: one for each customer and message, which Redis drops when it expires.

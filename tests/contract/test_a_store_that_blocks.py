@@ -20,13 +20,9 @@ def blocking(store_url):
 
 
 @pytest.fixture
-def order(blocking, run, table):
-    """Give a partition of the table that the other fixtures know."""
-    return Partition(blocking.table(table_name(table)), "orders-7")
-
-
-def table_name(table):
-    return "blocking" + str(id(table))
+def order(blocking, table_name):
+    """Give a partition of a table of its own."""
+    return Partition(blocking.table(table_name), "orders-7")
 
 
 def test_every_verb_of_a_stream_is_there():

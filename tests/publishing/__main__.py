@@ -47,8 +47,8 @@ def cases(folder: Path) -> Iterator[dict[str, Case]]:
             "PostgreSQL": PostgresCase(postgres),
             "Kafka (mock brokers)": KafkaCase(brokers),
             "HTTP": HttpCase(receiver),
-            "function, at least once": FunctionCase(folder / "sent", AT_LEAST_ONCE),
-            "function, at most once": FunctionCase(folder / "sent", AT_MOST_ONCE),
+            "function, at least once": FunctionCase(folder / "sent-at-least-once", AT_LEAST_ONCE),
+            "function, at most once": FunctionCase(folder / "sent-at-most-once", AT_MOST_ONCE),
         }
 
 

@@ -140,7 +140,7 @@ class FunctionCase:
                 send=send,
                 settings=self.settings,
                 timeout=self.settings.lock_limit / 2,
-                keys=self.keys or f"sqlite:///{self.file.parent}/keys.db",
+                keys=self.keys or f"sqlite:///{self.file}-keys.db",
                 keys_table=f"keys{self.run}",
             ),
         )

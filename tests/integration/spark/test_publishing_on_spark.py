@@ -115,7 +115,7 @@ def with_keys(store, table=TABLE):
 
 
 @pytest.mark.thorough
-def test_a_worker_that_is_killed_loses_nothing_and_repeats_a_chunk_at_most(spark, store, tmp_path):
+def test_a_worker_that_is_killed_loses_nothing_and_repeats_at_most_what_was_under_way(spark, store, tmp_path):
     file = tmp_path / "sent"
     options = PublishOptions(slices=SLICES, lease=timedelta(seconds=2), concurrency=1)
 
@@ -125,7 +125,7 @@ def test_a_worker_that_is_killed_loses_nothing_and_repeats_a_chunk_at_most(spark
     assert file.exists()
     lines = noted(file)
     assert len(set(lines)) == GAMES * EACH
-    assert 3 <= len(lines) - GAMES * EACH <= 20
+    assert 1 <= len(lines) - GAMES * EACH <= TargetOptions().concurrency
 
 
 @pytest.mark.thorough
@@ -148,5 +148,6 @@ def test_what_a_target_did_not_take_is_sent_without_spark_and_slices_that_are_ou
     done = asyncio.run(publish_here(store, tmp_path, target(file, with_keys(store))))
 
     assert 1 <= done.slices < SLICES
-    assert len(set(noted(file))) == GAMES * EACH
-    assert len(noted(file)) == len(before) + done.outputs
+    assert len(before) + done.outputs >= GAMES * EACH
+    assert sorted(noted(file)) == sorted(set(noted(file)))
+    assert len(noted(file)) == GAMES * EACH
