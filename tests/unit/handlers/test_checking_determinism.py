@@ -61,9 +61,7 @@ def test_the_smallest_message_that_differs_is_shown():
 
     # All messages differ, so the smallest is the shortest of those that come first
     first = str(found.value).partition(" differs:")[0]
-    shortest = min(
-        len(messages[0][1]) for _, _, messages in scenarios(App(improper.Identifies), 100, 3, {})
-    )
+    shortest = min(len(messages[0][1]) for _, _, messages in scenarios(App(improper.Identifies), 100, 3, {}))
     assert "message 1 for" in first
     assert len(first.partition(", Named ")[2]) == shortest
 
