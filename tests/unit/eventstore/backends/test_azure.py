@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import sys
 import types
@@ -13,26 +12,21 @@ import pytest
 from azure.core.exceptions import ClientAuthenticationError
 
 from eventstore import Int64, Operation, StoreUrlError, connect
-from eventstore.backends.azure import AzureStore
-from eventstore.backends.azure.store import (
+from eventstore.backends.azure import (
+    AzureStore,
     AzureTable,
     Refusal,
-    TransactionWriter,
     decode,
     encode,
     etags_or_refusal,
     refusal,
+    transaction,
 )
+from tests.support import table_service
 
 
 def entity(**properties):
-    return {
-        "odata.etag": 'W/"e"',
-        "PartitionKey": "p",
-        "RowKey": "r",
-        "Timestamp": "2024-01-01T00:00:00Z",
-        **properties,
-    }
+    return {**table_service.entity("r"), **properties}
 
 
 def test_a_row_is_encoded_with_the_types_that_json_lacks():
@@ -81,47 +75,34 @@ def test_line_separators_are_escaped_and_other_text_is_not():
     assert json.loads(text)["A"] == "ß\u2028\u2029\n"
 
 
-def test_keys_are_unescaped():
-    row = decode(entity(PartitionKey="a~2Fb", RowKey="~u2028"))
+@pytest.mark.parametrize(
+    ("type_name", "text", "value"),
+    [
+        ("Edm.DateTime", "2024-01-02T03:04:05.1234567Z", datetime(2024, 1, 2, 3, 4, 5, 123456, tzinfo=UTC)),
+        ("Edm.DateTime", "2024-01-02T03:04:05Z", datetime(2024, 1, 2, 3, 4, 5, tzinfo=UTC)),
+        ("Edm.Double", 1, 1.0),
+    ],
+)
+def test_a_value_is_decoded_by_its_type(type_name, text, value):
+    properties = decode({**entity(A=text, B=None), "A@odata.type": type_name, "odata.id": "y"}).properties
 
-    assert (row.partition_key, row.row_key, row.etag) == ("a/b", "\u2028", 'W/"e"')
-
-
-def test_system_properties_and_nulls_are_no_properties():
-    assert decode({**entity(A=None, B=1), "odata.type": "x", "odata.id": "y"}).properties == {"B": 1}
-
-
-def test_more_digits_of_a_second_than_python_has_are_cut():
-    row = decode({**entity(A="2024-01-02T03:04:05.1234567Z"), "A@odata.type": "Edm.DateTime"})
-
-    assert row.properties == {"A": datetime(2024, 1, 2, 3, 4, 5, 123456, tzinfo=UTC)}
+    assert {name: (type(found), found) for name, found in properties.items()} == {"A": (type(value), value)}
 
 
-def test_whole_seconds_are_understood():
-    row = decode({**entity(A="2024-01-02T03:04:05Z"), "A@odata.type": "Edm.DateTime"})
-
-    assert row.properties == {"A": datetime(2024, 1, 2, 3, 4, 5, tzinfo=UTC)}
-
-
-def test_a_number_without_a_fraction_that_is_said_to_be_a_double_is_one():
-    row = decode({**entity(A=1), "A@odata.type": "Edm.Double"})
-
-    assert type(row.properties["A"]) is float
-
-
-def test_an_etag_that_is_left_out_is_made_of_the_timestamp():
+def test_keys_are_unescaped_and_an_etag_that_is_left_out_is_made_of_the_timestamp():
+    found = decode(entity(PartitionKey="a~2Fb", RowKey="~u2028"))
     without = entity(Timestamp="2024-01-02T03:04:05.1234567Z")
     del without["odata.etag"]
 
+    assert (found.partition_key, found.row_key, found.etag) == ("a/b", "\u2028", 'W/"e"')
     assert decode(without).etag == "W/\"datetime'2024-01-02T03%3A04%3A05.1234567Z'\""
 
 
 def body(*operations, is_cosmos=False):
-    writer = TransactionWriter("https://acct.table.core.windows.net", "games", is_cosmos=is_cosmos)
+    url = "https://acct.table.core.windows.net/games"
     keys = [operation.row_key for operation in operations]
-    return writer.body(
-        "a b", keys, operations, [dict(operation.properties) for operation in operations]
-    ).decode()
+    prepared = [dict(operation.properties) for operation in operations]
+    return transaction(url, "a b", keys, operations, prepared, is_cosmos=is_cosmos).decode()
 
 
 def requests(text):
@@ -190,23 +171,22 @@ def refused(status, code, message):
     ).encode()
 
 
-def test_the_answer_has_an_etag_for_each_row_that_was_not_deleted():
-    assert etags_or_refusal(ACCEPTED, 2) == ('W/"one"', "")
-
-
-def test_a_refusal_names_the_operation():
-    answer = refused(409, "EntityAlreadyExists", "12:The specified entity already exists.\nRequestId:1")
-
-    assert etags_or_refusal(answer, 20) == Refusal(409, "EntityAlreadyExists", 12)
-
-
-def test_a_refusal_without_an_index_is_of_the_whole():
-    assert etags_or_refusal(refused(400, "InvalidInput", "Bad"), 2) == Refusal(400, "InvalidInput")
-
-
-def test_an_answer_that_breaks_off_is_no_success():
-    assert etags_or_refusal(ACCEPTED[: len(ACCEPTED) // 2], 2) == Refusal(500, "IncompleteAnswer")
-    assert etags_or_refusal(b"", 1) == Refusal(500, "IncompleteAnswer")
+@pytest.mark.parametrize(
+    ("answer", "count", "found"),
+    [
+        (ACCEPTED, 2, ('W/"one"', "")),
+        (
+            refused(409, "EntityAlreadyExists", "12:No.\nRequestId:1"),
+            20,
+            Refusal(409, "EntityAlreadyExists", 12),
+        ),
+        (refused(400, "InvalidInput", "Bad"), 2, Refusal(400, "InvalidInput")),
+        (ACCEPTED[: len(ACCEPTED) // 2], 2, Refusal(500, "IncompleteAnswer")),
+        (b"", 1, Refusal(500, "IncompleteAnswer")),
+    ],
+)
+def test_an_answer_has_etags_or_names_the_operation_that_is_refused(answer, count, found):
+    assert etags_or_refusal(answer, count) == found
 
 
 @pytest.mark.parametrize(
@@ -238,7 +218,7 @@ def credential(monkeypatch):
     module.DefaultAzureCredential = lambda: credential  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "azure.identity", types.ModuleType("azure.identity"))
     monkeypatch.setitem(sys.modules, "azure.identity.aio", module)
-    monkeypatch.setattr("eventstore.backends.azure.store._has_identity", lambda: True)
+    monkeypatch.setattr("eventstore.backends.azure._has_identity", lambda: True)
     return credential
 
 
@@ -249,14 +229,14 @@ def credential(monkeypatch):
         ("https://acct.table.cosmos.azure.com", "https://cosmos.azure.com/.default"),
     ],
 )
-def test_a_failed_sign_in_is_an_error_without_details(credential, url, scope):
+def test_a_failed_sign_in_is_an_error_without_details(run, credential, url, scope):
     async def read():
         async with connect(url) as store:
             assert isinstance(store, AzureStore)
             await AzureTable(store, "games").get("p", "r")
 
     with pytest.raises(StoreUrlError, match="signing in failed") as raised:
-        asyncio.run(read())
+        run(read())
 
     assert credential.scopes == (scope,)
     assert credential.is_closed

@@ -1,7 +1,8 @@
+"""Parent and child after a fork: each has connections of its own."""
+
 from __future__ import annotations
 
-import subprocess
-import sys
+import pytest
 
 PROGRAM = """
 import os, sys
@@ -37,32 +38,11 @@ drive(store.close())
 """
 
 
-def run_program(program, tmp_path):
-    command = [sys.executable, "-c", program, str(tmp_path / "store.db")]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-
-
-def check(tmp_path, end):
-    program = PROGRAM % {"end": end}
-    done = run_program(program, tmp_path)
-    assert done.returncode == 0, done.stderr
-
-
-def test_parent_and_child_both_write_and_no_row_is_lost(tmp_path):
-    check(tmp_path, "os._exit(0)")
-
-
-def test_a_child_that_cleans_up_at_its_end_leaves_the_parents_connection_alone(tmp_path):
-    check(tmp_path, "sys.exit(0)")
-
-
-def test_a_child_that_never_uses_the_store_does_not_close_it(tmp_path):
-    program = """
+NEVER_USES_IT = """
 import os, sys, gc
 from eventstore import Operation, connect, drive
-from eventstore.backends.sqlite_file import SqliteConnection
+from eventstore.backends.sqlite import SqliteConnection
 
-closed = []
 store = connect("sqlite:///" + sys.argv[1])
 table = drive(store.table("games"))
 drive(table.transact("p", [Operation.insert("r", {})]))
@@ -75,5 +55,12 @@ assert os.waitstatus_to_exitcode(os.wait()[1]) == 0
 drive(table.transact("p", [Operation.insert("s", {})]))
 os._exit(0)
 """
-    done = run_program(program, tmp_path)
-    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("end", ["os._exit(0)", "sys.exit(0)"], ids=["at once", "after cleaning up"])
+def test_parent_and_child_both_write_and_no_row_is_lost(start, path, end):
+    assert start(PROGRAM % {"end": end}, path).end() == []
+
+
+def test_a_child_that_never_uses_the_store_does_not_close_it(start, path):
+    assert start(NEVER_USES_IT, path).end() == []
