@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlsplit
 
@@ -180,10 +181,8 @@ class Folder:
 
     def flush(self, name: str | None = None) -> None:
         """Make a file, or the names in the folder, survive a power cut; what is no disk does so itself."""
-        if not self.is_local:
-            return
-        with _opened(self.path if name is None else self.path_of(name)) as descriptor:
-            os.fsync(descriptor)
+        if self.is_local:
+            flush(self.path if name is None else self.path_of(name))
 
     def path_of(self, name: str) -> str:
         """Return the path of a file or folder in it."""
@@ -283,10 +282,10 @@ def _of_fsspec(url: str, scheme: str, unknown: Exception) -> tuple[Any, str]:
     return PyFileSystem(FSSpecHandler(files)), path
 
 
-@contextmanager
-def _opened(path: str) -> Iterator[int]:
+def flush(path: str | Path) -> None:
+    """Make a file, or the names in a folder, survive a power cut."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
-        yield descriptor
+        os.fsync(descriptor)
     finally:
         os.close(descriptor)

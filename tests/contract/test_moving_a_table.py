@@ -214,7 +214,7 @@ def test_a_file_with_the_rows_of_another_is_named(run, other, export):
 def test_a_format_of_the_future_and_a_manifest_that_does_not_fit_are_refused(run, other, export):
     manifest = json.loads((export / NAME).read_text())
     for change, sentence in (
-        ({"format": 2}, "has the format 2; this version reads the format 1"),
+        ({"format": 1}, "has the format 1, and this version reads 2"),
         ({"rows": 3}, "does not fit its own files"),
         ({"files": [{"name": "x"}]}, "manifest.json of the export is damaged"),
     ):
