@@ -70,13 +70,8 @@ class Part(NamedTuple):
 
 
 def is_stream(row: Row) -> bool:
-    """Say whether a row is the header of a state stream."""
+    """Return whether a row is the header of a state stream."""
     return "-" in row.partition_key and "StateVersions" in row.properties and is_header(row)
-
-
-def head_of(row: Row) -> StreamHead:
-    """Return what a header says. Raises `StoredDataError`, which names the stream."""
-    return _head(row.partition_key, row.properties, *versions_of(row))
 
 
 def head_of_stream(stream: Stream) -> StreamHead:
@@ -91,27 +86,14 @@ def _head(key: str, properties: Properties, version: int, first: int) -> StreamH
         raise error.at(stream=key) from error
 
 
-async def heads(table: Table, keys: KeyRange) -> AsyncIterator[StreamHead]:
-    """Give the headers of the streams in a range. One request for each 1,000."""
-    async for row in read_headers(table, keys, [*HEADER_NAMES, *HEAD_PROPERTIES]):
-        if is_stream(row):
-            yield head_of(row)
-
-
-async def head_at(table: Table, key: str) -> StreamHead | None:
-    """Return the header of one stream, None when there is no stream. One request."""
-    row = await table.get(key, HEADER)
-    return head_of(row) if row is not None and is_stream(row) else None
-
-
 async def parts_in(table: Table, keys: KeyRange, select: Sequence[str]) -> AsyncIterator[Part]:
-    """Give all versions of the streams in a range: one request for each 1,000 rows, or for each 4 MiB."""
+    """Yield all versions of the streams in a range: one request for each 1,000 rows, or for each 4 MiB."""
     async for part in _parts(table, read_range(table, None, keys, _query(select)), select):
         yield part
 
 
 async def parts_of(table: Table, keys: Sequence[str], select: Sequence[str]) -> AsyncIterator[Part]:
-    """Give all versions of some streams, whose keys are in their order.
+    """Yield all versions of some streams, whose keys are in their order.
 
     Costs a request for each stream, or, of many, what it costs to read all from the first to the last of them.
     """
@@ -122,14 +104,9 @@ async def parts_of(table: Table, keys: Sequence[str], select: Sequence[str]) -> 
             yield part
         return
     for key in keys:
-        async for part in _parts(table, _rows_of(table, key, select), select):
+        found = pages(partial(table.query, key, HEADER, _LAST, select=_query(select)))
+        async for part in _parts(table, (row async for page in found for row in page.rows), select):
             yield part
-
-
-async def _rows_of(table: Table, key: str, select: Sequence[str]) -> AsyncIterator[Row]:
-    async for page in pages(partial(table.query, key, HEADER, _LAST, select=_query(select))):
-        for row in page.rows:
-            yield row
 
 
 def _query(select: Sequence[str]) -> list[str]:
@@ -139,7 +116,7 @@ def _query(select: Sequence[str]) -> list[str]:
 
 
 async def _parts(table: Table, rows: AsyncIterator[Row], select: Sequence[str]) -> AsyncIterator[Part]:
-    """Give the parts of the streams to which rows belong. The rows of a partition come in their order."""
+    """Yield the parts of the streams to which rows belong. The rows of a partition come in their order."""
     reading: _Reading | None = None
     async for row in rows:
         if reading is not None and row.partition_key == reading.stream.key:
@@ -184,7 +161,7 @@ class _Reading:
 
 
 async def _end(table: Table, reading: _Reading, select: Sequence[str]) -> AsyncIterator[Part]:
-    """Give what is left of a stream when its rows have come: the tail, or what was not there."""
+    """Yield what is left of a stream when its rows have come: the tail, or what was not there."""
     if reading.is_whole:
         if reading.stream.head.tail is not None:
             yield Part(reading.stream, None)
@@ -339,8 +316,6 @@ def _captured(packed: bytes) -> str:
 # What is asked of a table: which streams, from which time, and which columns.
 
 ALL = KeyRange()
-_HYPHEN = "-"
-"""Stands in a key between handler and business id."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -362,7 +337,7 @@ class Wanted:
 
         A name with a hyphen is of no handler: it would begin keys of another one.
         """
-        if self.handler is not None and _HYPHEN in self.handler:
+        if self.handler is not None and "-" in self.handler:
             return []
         if self.handler is None or self.business_id is None:
             return None
@@ -379,18 +354,20 @@ class Wanted:
         return replace(keys, prefix=self.prefix)
 
     def has(self, moment: int) -> bool:
-        """Say whether a time is between those that are asked for."""
+        """Return whether a time is between those that are asked for."""
         return (self.since is None or moment >= self.since) and (self.until is None or moment <= self.until)
 
 
 async def heads_of(table: Table, wanted: Wanted, keys: KeyRange = ALL) -> AsyncIterator[StreamHead]:
-    """Give the headers of the streams that are asked for: one request for each 1,000, or one for a single stream."""
+    """Yield the headers of the streams that are asked for: one request for each 1,000, or one for a single stream."""
     if wanted.keys is None:
-        async for stream in heads(table, wanted.within(keys)):
-            if wanted.business_id in {None, stream.business_id}:
-                yield stream
+        async for row in read_headers(table, wanted.within(keys), [*HEADER_NAMES, *HEAD_PROPERTIES]):
+            if is_stream(row):
+                stream = _head(row.partition_key, row.properties, *versions_of(row))
+                if wanted.business_id in {None, stream.business_id}:
+                    yield stream
         return
     for key in wanted.keys:
-        found = await head_at(table, key)
-        if found is not None:
-            yield found
+        header = await table.get(key, HEADER)
+        if header is not None and is_stream(header):
+            yield _head(key, header.properties, *versions_of(header))
