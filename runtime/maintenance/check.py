@@ -23,6 +23,7 @@ from eventstore import (
     Row,
     RowError,
     Table,
+    Value,
     pages,
 )
 from eventstore.header import EVENT, HEADER, is_header, is_tombstone
@@ -40,7 +41,7 @@ from runtime.errors import BatchRefusedError, StoredDataError, UsageError
 from runtime.leases import read_lease
 from runtime.ledger import ledger
 from runtime.ledger.batch import OpenBatches
-from runtime.ledger.ledger import BatchRecord, read_record
+from runtime.ledger.ledger import read_record
 from runtime.ledger.settings import OF_TABLE, read_settings
 from runtime.maintenance import policies
 from runtime.messages.envelope import FIRST as PROCESSED
@@ -84,21 +85,17 @@ class Checked:
 
     def add(self, found: Sequence[Fault], *, repaired: bool = False) -> None:
         """Add the faults of a partition."""
-        kept = self.repaired if repaired else self.faults
-        kept += found[: MOST_FAULTS - len(kept)]
         if repaired:
+            self.repaired += found[: MOST_FAULTS - len(self.repaired)]
             self.mended += len(found)
         else:
+            self.faults += found[: MOST_FAULTS - len(self.faults)]
             self.damaged += len(found)
 
     def update(self, other: Checked) -> None:
         """Add what was found in another range."""
-        self.rows += other.rows
-        self.streams += other.streams
-        self.damaged += other.damaged
-        self.mended += other.mended
-        self.faults += other.faults
-        self.repaired += other.repaired
+        for name in self.__slots__:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
 
     def document(self) -> dict[str, Any]:
         """Return it as a JSON document."""
@@ -119,10 +116,10 @@ async def check_table(table: Table, keys: KeyRange = _ALL, *, repair: bool = Fal
     checked, used = Checked(), []
     check: PartitionCheck | None = None
     async for row in read_range(table, None, keys):
-        if check is not None and check.key != row.partition_key:
-            await _finish(table, check, checked, repair=repair)
-            check = None
-        check = check or PartitionCheck(row.partition_key)
+        if check is None or check.key != row.partition_key:
+            if check is not None:
+                await _finish(table, check, checked, repair=repair)
+            check = PartitionCheck(row.partition_key)
         checked.rows += 1
         check.add(row)
         if row.partition_key.startswith(stores.PARTITION) and row.properties.get(stores.USED) is True:
@@ -193,9 +190,9 @@ class PartitionCheck(RowsCheck):
         if self.of_object is None:
             if row.row_key == HEADER and is_of_state(row.properties):
                 self.of_object = StreamCheck(row)
-            elif row.row_key == ENTITY:
+                return
+            if row.row_key == ENTITY:
                 self.of_object = EntityCheck(row)
-            if self.of_object is not None:
                 return
         is_separate = row.row_key == MARKER or row.row_key.startswith((PROCESSED, REGISTRATION))
         if self.of_object is not None and not is_separate:
@@ -302,11 +299,6 @@ class _Batch(NamedTuple):
     number: int
     algorithm: str
 
-    @classmethod
-    def of(cls, record: BatchRecord) -> _Batch:
-        marker = ledger.past_marker(record) if record.is_finished else ledger.began(record)
-        return cls(marker.row_key, marker.properties, record.number, record.algorithm)
-
 
 class LedgerCheck(RowsCheck):
     """Checks the ledger: counter, markers and batches agree. Takes some hundred bytes of memory for each batch.
@@ -333,7 +325,10 @@ class LedgerCheck(RowsCheck):
             elif row.row_key.startswith((ledger.OPEN, ledger.PAST)):
                 self._markers[row.row_key] = row.properties
             else:
-                self._batches[row.row_key] = _Batch.of(read_record(row))
+                record = read_record(row)
+                marker = ledger.past_marker(record) if record.is_finished else ledger.began(record)
+                batch = _Batch(marker.row_key, marker.properties, record.number, record.algorithm)
+                self._batches[row.row_key] = batch
         except (StoredDataError, BatchRefusedError) as error:
             self._unreadable.add(row.row_key)
             problem = error.problem if isinstance(error, StoredDataError) else str(error)
@@ -369,7 +364,7 @@ class LedgerCheck(RowsCheck):
             marker = left.pop(batch.marker, None)
             if marker is None:
                 self.report(batch_id, f"has no marker {batch.marker}", repair=batch_id not in marked)
-            elif not _is_same(marker, batch.properties):
+            elif _typed(marker) != _typed(batch.properties):
                 is_numbered = isinstance(marker.get("Number"), Int64)
                 self.report(batch.marker, "has another number than its batch", repair=not is_numbered)
             else:
@@ -385,8 +380,8 @@ class LedgerCheck(RowsCheck):
                 self.rebuilt[row_key] = None
 
 
-def _is_same(stored: Properties, expected: Properties) -> bool:
-    return stored == expected and all(type(stored[name]) is type(value) for name, value in expected.items())
+def _typed(properties: Properties) -> dict[str, tuple[type, Value]]:
+    return {name: (type(value), value) for name, value in properties.items()}
 
 
 class PublishingCheck(RowsCheck):
@@ -431,17 +426,16 @@ def check_row(row: Row) -> None:
 
     Partitions and rows of others are ignored.
     """
-    key = row.partition_key
-    kind = next(
-        (kind for kind in _SEPARATE if key == kind or (kind[-1] == "." and key.startswith(kind))), None
-    )
-    problem = None
-    if kind is not None:
-        problem = _SEPARATE[kind](row)
-    elif "-" in key and row.row_key.startswith(PROCESSED):
-        check_processed(row)
-    elif "-" in key and row.row_key.startswith(REGISTRATION):
-        read_registration(row)
+    key, problem = row.partition_key, None
+    for kind, check in _SEPARATE.items():
+        if key == kind or (kind[-1] == "." and key.startswith(kind)):
+            problem = check(row)
+            break
+    else:
+        if "-" in key and row.row_key.startswith(PROCESSED):
+            check_processed(row)
+        elif "-" in key and row.row_key.startswith(REGISTRATION):
+            read_registration(row)
     if problem:
         raise StoredDataError(problem, row.row_key, key)
 

@@ -1,4 +1,9 @@
-"""Keys of the last hop, one for each customer and message, in a table or in Redis."""
+"""Keys of the last hop, one for each customer and message, in a table or in Redis.
+
+A key is *unlocked* when it is absent or has expired, *locked* (0) while a delivery sends, or *sealed* (1). It names the
+delivery that holds it, and once sealed says how that one ended. Every change is bound to the key as it was read, so
+only the holder of a lock seals or unlocks it.
+"""
 
 from __future__ import annotations
 
@@ -13,17 +18,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from eventstore import Operation, Properties, Row, RowError, StoreUnavailableError, Table, pages
 from eventstore.port import Sleep, sleep_beside
 from runtime.clock import to_datetime, to_microseconds
-from runtime.errors import StoredDataError, TargetError, UsageError
+from runtime.errors import MissingExtraError, StoredDataError, TargetError, UsageError
 from runtime.messages.envelope import FIRST, LAST, IdKey, canonical, id_key, id_text, row_key
 from runtime.versions.properties import expect, number, reading_row, text, time
 
 if TYPE_CHECKING:
     from redis.asyncio import Redis
-
-# Keys of the last hop, one for each customer and message, in a table; `RedisKeys` has them in Redis. A key
-# is *unlocked* when it is absent or has expired, *locked* (0) while a delivery sends, or *sealed* (1). It
-# names the delivery that holds it, and once sealed says how that one ended. Every change is bound to the
-# key as it was read, so only the holder of a lock seals or unlocks it.
 
 PARTITION = "deliveries."
 """Begins the partition keys of customers."""
@@ -186,17 +186,15 @@ def read_key(row: Row) -> Key:
         return found
 
 
-# Keys of the last hop in Redis: one for each customer and message, which Redis drops when it expires.
-#
-# Its value is JSON: the state, 0 for locked and 1 for sealed, who holds it, until when in microseconds, and
-# once sealed, how that delivery ended and why. A value is written if nothing is there (`SET NX`), or if
-# what is there is still what was read (`WATCH`, `MULTI`).
-
 _SECONDS = 5.0
 
 
 class RedisKeys:
-    """Keys in a Redis database, under names that begin with a prefix."""
+    """Keys in a Redis database, under names that begin with a prefix. Redis drops them when they expire.
+
+    A value is the JSON array of a key's fields. It is written if nothing is there (`SET NX`), or if what is there is
+    still what was read (`WATCH`, `MULTI`).
+    """
 
     def __init__(self, redis: Redis, prefix: str) -> None:
         self._redis = redis
@@ -284,11 +282,14 @@ class RedisKeys:
 @asynccontextmanager
 async def open_redis(url: str, prefix: str) -> AsyncIterator[RedisKeys]:
     """Connect to the Redis behind a url and give its keys. Raises `UsageError` when it does not answer, or refuses."""
-    from redis.asyncio import Redis  # noqa: PLC0415 - its extra
-    from redis.asyncio.retry import Retry  # noqa: PLC0415 - its extra
-    from redis.backoff import NoBackoff  # noqa: PLC0415 - its extra
-    from redis.exceptions import AuthenticationError, ConnectionError, TimeoutError  # noqa: A004, PLC0415 - its extra
-
+    try:
+        from redis.asyncio import Redis  # noqa: PLC0415 - its extra
+        from redis.asyncio.retry import Retry  # noqa: PLC0415 - its extra
+        from redis.backoff import NoBackoff  # noqa: PLC0415 - its extra
+        from redis.exceptions import AuthenticationError, ConnectionError, TimeoutError  # noqa: A004, PLC0415 - its extra
+    except ModuleNotFoundError as error:
+        message = f"Keys in Redis need {error.name}: pip install 'consistent-messaging[publish]'."
+        raise MissingExtraError(message) from error
     redis = Redis.from_url(
         url,
         decode_responses=True,

@@ -1,16 +1,7 @@
 """A function of a user as a target: the last hop, to a sender that takes part in no transaction.
 
-A key for each customer and message says what was sent, in this publication and in others. Each output is recorded:
-
-| what happened | at most once | at least once |
-|---|---|---|
-| the function returned | `sent` | `sent` |
-| it raised `PermanentError`, or an error that is not named here | `not_sent` | `not_sent` |
-| it raised `TransientError` or `ConnectionError` | `not_sent` | tried again |
-| it raised `TimeoutError`, or took longer than the time-out | `unknown` | tried again |
-| the process was killed while it sent | `unknown` | tried again |
-| the process was killed later | what the key says | what the key says, or tried again |
-| another publication has sent the message | `filtered` | `filtered` |
+A key for each customer and message says what was sent, in this publication and in others. Each output is recorded; the
+table in docs/publishing.md says how.
 """
 
 from __future__ import annotations

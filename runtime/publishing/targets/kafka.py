@@ -9,21 +9,24 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import timedelta
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
 from runtime.clock import to_microseconds
 from runtime.errors import TargetError, TargetUnavailableError, UsageError
-from runtime.publishing.publisher import CommittedOutput, Promise, Record, SliceName
-
-# The markers of slices in Kafka, as far as they are committed.
+from runtime.publishing.publisher import (
+    CommittedOutput,
+    Promise,
+    Record,
+    SliceName,
+    Target,
+    ThreadedPublisher,
+)
 
 MARKERS = "consistent-slices"
 """The topic of the markers, whose keys are the names of slices. It must keep each of them: compact it, if anything."""
@@ -47,7 +50,7 @@ class Markers:
         self._known: set[str] = set()
 
     def have(self, name: str) -> bool:
-        """Say whether a slice was sent.
+        """Return whether a slice was sent.
 
         Reads up to what any producer had sent when this was called. A transaction that is open there hides the
         markers behind it, so this waits until it has ended, by its producer or by its time-out.
@@ -89,8 +92,6 @@ class Markers:
             self._known.add((record.key() or b"").decode())
 
 
-T = TypeVar("T")
-
 _SECONDS = 60.0
 _LOOKS, _PAUSE_SECONDS = 20, 0.25
 """How often a topic is looked for that the cluster may be about to make, and how long a pause is."""
@@ -104,16 +105,13 @@ _UNREACHABLE = {
 _TRANSACTION_MILLISECONDS = TRANSACTION_SECONDS * 1000
 
 
-class KafkaTarget:
+class KafkaTarget(Target):
     """A Kafka cluster, `kafka://HOST:PORT,HOST:PORT?setting=value`.
 
     The settings are librdkafka's, such as `security.protocol`; user and password of the url are those of SASL.
     """
 
-    promise: Promise = Promise.EXACTLY_ONCE
-    chunk = 1_000
-    publishers: int | None = None
-    window: timedelta | None = None
+    promise = Promise.EXACTLY_ONCE
 
     def __init__(self, url: str, names: Mapping[str, str]) -> None:
         parts = urlsplit(url)
@@ -160,12 +158,12 @@ class KafkaTarget:
         return KafkaPublisher(self)
 
 
-class KafkaPublisher:
+class KafkaPublisher(ThreadedPublisher):
     """Sends slices, each as a transaction with a producer of its own."""
 
     def __init__(self, target: KafkaTarget) -> None:
+        super().__init__()
         self._target = target
-        self._thread = ThreadPoolExecutor(1)
         self._producer: Producer | None = None
         self._markers: Markers | None = None
         self._name: SliceName | None = None
@@ -173,26 +171,26 @@ class KafkaPublisher:
 
     async def open(self, name: SliceName) -> bool:
         """End what a predecessor has left of the slice, look for its marker, and begin a transaction if it has none."""
-        return await self._in_thread(partial(self._open, name))
+        return await self.in_thread(partial(self._open, name))
 
     async def send(self, outputs: Sequence[CommittedOutput]) -> Sequence[Record]:
         """Send outputs with the business id as key, so that those of one business object stay in order."""
-        return await self._in_thread(partial(self._send, outputs))
+        return await self.in_thread(partial(self._send, outputs))
 
     async def commit(self) -> None:
         """Send the marker, and commit."""
-        await self._in_thread(self._commit)
+        await self.in_thread(self._commit)
 
     async def roll_back(self) -> None:
         """Abort the transaction, if there is one; the broker does so itself when a producer is gone."""
-        await self._in_thread(self._roll_back)
+        await self.in_thread(self._roll_back)
 
     async def close(self) -> None:
         """Drop the producer, and close the connections."""
         await self.roll_back()
         if self._markers is not None:
-            await self._in_thread(self._markers.close)
-        self._thread.shutdown()
+            await self.in_thread(self._markers.close)
+        await super().close()
 
     def _open(self, name: SliceName) -> bool:
         with _explained(self._target.name):
@@ -262,10 +260,6 @@ class KafkaPublisher:
         if self._producer is None:
             raise TargetUnavailableError(f"{self._target.name}: there is no transaction under way.")
         return self._producer
-
-    async def _in_thread(self, work: Callable[[], T]) -> T:
-        """Do something after what was begun before, although that may have been cancelled."""
-        return await asyncio.get_running_loop().run_in_executor(self._thread, work)
 
 
 def _headers(output: CommittedOutput) -> Mapping[str, str]:

@@ -10,6 +10,7 @@ import json
 from collections.abc import Callable, Coroutine, Generator, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -24,7 +25,7 @@ from runtime.maintenance.policies import Policies, Scope
 from runtime.messages.outcome import Output
 from runtime.messages.parsing import prepare
 from runtime.publishing.publisher import Record, Result
-from runtime.publishing.records import PARTITION, Publications, recording
+from runtime.publishing.records import PARTITION, Publications
 from runtime.versions import limits
 from tests.unit.runtime.algorithms.world import ALGORITHMS, CrashError
 from tests.unit.runtime.letters.post import DAMAGED, PostOffice, app, parcel
@@ -328,9 +329,12 @@ class Overtaken:
 
 def keep_elsewhere(table: Table) -> None:
     """Let a target refuse an output of the object, and give the object a rule of its own."""
-    publication = drive(Publications(table, lambda: NOW).begin("b1-0123456789ab", "post:send", 1, 1))
+    publications = Publications(table, lambda: NOW)
+    publication = drive(publications.begin("b1-0123456789ab", "post:send", 1, 1))
     letter = Record("m-1", "Sent", "b", "Boxes", Result.NOT_SENT, "400")
-    drive(table.transact(PARTITION, recording(publication, [letter])))
+    claim = drive(publications.claim(publication, 0, None, "ada", timedelta(minutes=1)))
+    assert claim is not None
+    drive(claim.note(1, [letter]))
     drive(Policies(table, lambda: NOW).set_rules(Scope("Boxes", "b"), PolicyRules(older_than=DAY)))
 
 
