@@ -440,7 +440,7 @@ def check_row(row: Row) -> None:
         raise StoredDataError(problem, row.row_key, key)
 
 
-def _check_policy(row: Row) -> str | None:
+def _policy_problem(row: Row) -> str | None:
     policy = policies.read_policy(row)
     try:
         if policy.rules is not None:
@@ -450,23 +450,23 @@ def _check_policy(row: Row) -> str | None:
     return None
 
 
-def _check_lease(row: Row) -> str | None:
+def _lease_problem(row: Row) -> str | None:
     read_lease(row)
     return None if row.row_key == leases.ROW_KEY else "is no lease"
 
 
-def _check_issued(row: Row) -> str | None:
+def _issued_problem(row: Row) -> str | None:
     with reading_row("The log that has its tokens", row):
         text(row.properties, "Out")
     return None if _DIGEST.fullmatch(row.row_key) else "is named after no log"
 
 
-def _check_import(row: Row) -> None:
+def _import_problem(row: Row) -> None:
     with reading_row("The mark of an import", row):
         text(row.properties, "Digest"), number(row.properties, "Rows"), number(row.properties, "Files")
 
 
-def _check_token(row: Row) -> str | None:
+def _token_problem(row: Row) -> str | None:
     chain = row.partition_key.removeprefix(stores.PARTITION)
     if not _CHAIN.fullmatch(chain) or not _TOKEN.fullmatch(row.row_key):
         return "is no token of a handler"
@@ -475,21 +475,19 @@ def _check_token(row: Row) -> str | None:
     return None
 
 
-def _check_delivery(row: Row) -> str | None:
-    if not row.row_key.startswith(PROCESSED):
-        return "is not the key of a delivery"
+def _delivery_problem(row: Row) -> str | None:
     deliveries.read_key(row)
-    return None
+    return None if row.row_key.startswith(PROCESSED) else "is not the key of a delivery"
 
 
 _SEPARATE: Mapping[str, Callable[[Row], str | None]] = {
     dead_letters.PARTITION: dead_letters.check_letter,
-    policies.PARTITION: _check_policy,
-    leases.PARTITION: _check_lease,
-    ISSUED: _check_issued,
-    IMPORT: _check_import,
-    stores.PARTITION: _check_token,
-    deliveries.PARTITION: _check_delivery,
+    policies.PARTITION: _policy_problem,
+    leases.PARTITION: _lease_problem,
+    ISSUED: _issued_problem,
+    IMPORT: _import_problem,
+    stores.PARTITION: _token_problem,
+    deliveries.PARTITION: _delivery_problem,
 }
 """Checks of rows by their partition, or by the beginning of its key, which ends with a dot: each returns a problem."""
 

@@ -36,7 +36,6 @@ TRANSACTION_SECONDS = 60
 
 _POLL_SECONDS = 1.0
 _WAIT_SECONDS = 3 * TRANSACTION_SECONDS
-_REQUEST_SECONDS = 60.0
 
 
 class Markers:
@@ -55,7 +54,11 @@ class Markers:
         Reads up to what any producer had sent when this was called. A transaction that is open there hides the
         markers behind it, so this waits until it has ended, by its producer or by its time-out.
         """
-        ends = self._ends_now()
+        partitions = self._ends.list_topics(MARKERS, timeout=_SECONDS).topics[MARKERS].partitions
+        ends = {
+            each: self._ends.get_watermark_offsets(TopicPartition(MARKERS, each), timeout=_SECONDS)[1]
+            for each in partitions
+        }
         if not self._reached:
             self._reached = dict.fromkeys(ends, 0)
             self._committed.assign([TopicPartition(MARKERS, each, 0) for each in ends])
@@ -63,33 +66,22 @@ class Markers:
         while any(self._reached[each] < end for each, end in ends.items()):
             if time.monotonic() > deadline:
                 raise KafkaException(KafkaError(KafkaError._TIMED_OUT))  # noqa: SLF001 - that is its public name
-            self._read(_POLL_SECONDS)
+            record = self._committed.poll(_POLL_SECONDS)
+            if record is None:
+                continue
+            error = record.error()
+            if error is not None and error.code() != KafkaError._PARTITION_EOF:  # noqa: SLF001 - as above
+                raise KafkaException(error)
+            partition, offset = record.partition() or 0, record.offset() or 0
+            self._reached[partition] = max(self._reached[partition], offset if error else offset + 1)
+            if error is None:
+                self._known.add((record.key() or b"").decode())
         return name in self._known
 
     def close(self) -> None:
         """Close the connections."""
         self._ends.close()
         self._committed.close()
-
-    def _ends_now(self) -> dict[int, int]:
-        partitions = self._ends.list_topics(MARKERS, timeout=_REQUEST_SECONDS).topics[MARKERS].partitions
-        places = [TopicPartition(MARKERS, each) for each in partitions]
-        return {
-            place.partition: self._ends.get_watermark_offsets(place, timeout=_REQUEST_SECONDS)[1]
-            for place in places
-        }
-
-    def _read(self, seconds: float) -> None:
-        record = self._committed.poll(seconds)
-        if record is None:
-            return
-        error = record.error()
-        if error is not None and error.code() != KafkaError._PARTITION_EOF:  # noqa: SLF001 - that is its public name
-            raise KafkaException(error)
-        partition, offset = record.partition() or 0, record.offset() or 0
-        self._reached[partition] = max(self._reached[partition], offset if error else offset + 1)
-        if error is None:
-            self._known.add((record.key() or b"").decode())
 
 
 _SECONDS = 60.0
@@ -142,16 +134,16 @@ class KafkaTarget(Target):
         with _explained(self.name):
             producer = Producer(self.settings)
             for topic in topics:
-                await self._look_for(producer, topic)
-
-    async def _look_for(self, producer: Producer, topic: str) -> None:
-        for _ in range(_LOOKS):
-            found = await asyncio.to_thread(producer.list_topics, topic, timeout=_SECONDS)
-            error = found.topics[topic].error
-            if error is None:
-                return
-            await asyncio.sleep(_PAUSE_SECONDS)
-        raise UsageError(f"{self.name} has no topic {topic}: {error.str()}. Make it, or see --map.")
+                for _ in range(_LOOKS):
+                    found = await asyncio.to_thread(producer.list_topics, topic, timeout=_SECONDS)
+                    error = found.topics[topic].error
+                    if error is None:
+                        break
+                    await asyncio.sleep(_PAUSE_SECONDS)
+                else:
+                    raise UsageError(
+                        f"{self.name} has no topic {topic}: {error.str()}. Make it, or see --map."
+                    )
 
     def publisher(self) -> KafkaPublisher:
         """Return a publisher."""
@@ -213,10 +205,17 @@ class KafkaPublisher(ThreadedPublisher):
         refused = []
         with _explained(self._target.name):
             for output in outputs:
+                headers = {
+                    **output.headers,
+                    "message_id": output.message_id,
+                    "type": output.type,
+                    "handler": output.handler,
+                    "sequence": str(output.sequence),
+                    "enqueued_at": str(to_microseconds(output.enqueued_at)),
+                }
+                topic = self._target.topic_of(output.type)
                 try:
-                    self._produce(
-                        self._target.topic_of(output.type), output.business_id, output.body, _headers(output)
-                    )
+                    self._produce(topic, output.business_id, output.body, headers)
                 except KafkaException as error:
                     if error.args[0].code() != KafkaError.MSG_SIZE_TOO_LARGE:
                         raise
@@ -260,17 +259,6 @@ class KafkaPublisher(ThreadedPublisher):
         if self._producer is None:
             raise TargetUnavailableError(f"{self._target.name}: there is no transaction under way.")
         return self._producer
-
-
-def _headers(output: CommittedOutput) -> Mapping[str, str]:
-    return {
-        **output.headers,
-        "message_id": output.message_id,
-        "type": output.type,
-        "handler": output.handler,
-        "sequence": str(output.sequence),
-        "enqueued_at": str(to_microseconds(output.enqueued_at)),
-    }
 
 
 @contextmanager

@@ -68,7 +68,21 @@ class ServiceBusPublisher(Publisher):
         refused: list[Record] = []
         with _explained(self._target.name):
             for entity, some in groupby(outputs, lambda each: self._target.entity_of(each.type)):
-                refused += await self._send_to(self._sender(entity), list(some))
+                sender = self._sender(entity)
+                batch = await sender.create_message_batch()
+                for output in some:
+                    message = message_of(output)
+                    try:
+                        batch.add_message(message)
+                        continue
+                    except MessageSizeExceededError:
+                        await sender.send_messages(batch)
+                    batch = await sender.create_message_batch()
+                    try:
+                        batch.add_message(message)
+                    except MessageSizeExceededError:
+                        refused.append(Record.of(output, _TOO_LARGE))
+                await sender.send_messages(batch)
         return refused
 
     async def roll_back(self) -> None:
@@ -80,24 +94,6 @@ class ServiceBusPublisher(Publisher):
         client, self._client, self._senders = self._client, None, {}
         if client is not None:
             await client.close()
-
-    async def _send_to(self, sender: ServiceBusSender, outputs: Sequence[CommittedOutput]) -> list[Record]:
-        refused = []
-        batch = await sender.create_message_batch()
-        for output in outputs:
-            message = message_of(output)
-            try:
-                batch.add_message(message)
-                continue
-            except MessageSizeExceededError:
-                await sender.send_messages(batch)
-            batch = await sender.create_message_batch()
-            try:
-                batch.add_message(message)
-            except MessageSizeExceededError:
-                refused.append(Record.of(output, _TOO_LARGE))
-        await sender.send_messages(batch)
-        return refused
 
     def _sender(self, entity: str) -> ServiceBusSender:
         if self._client is None:
