@@ -332,7 +332,8 @@ def keep_elsewhere(table: Table) -> None:
     publications = Publications(table, lambda: NOW)
     publication = drive(publications.begin("b1-0123456789ab", "post:send", 1, 1))
     letter = Record("m-1", "Sent", "b", "Boxes", Result.NOT_SENT, "400")
-    claim = drive(publications.claim(publication, 0, None, "ada", timedelta(minutes=1)))
+    found = drive(publications.slices(publication)).get(0)
+    claim = drive(publications.claim(publication, 0, found, "ada", timedelta(minutes=1)))
     assert claim is not None
     drive(claim.note(1, [letter]))
     drive(Policies(table, lambda: NOW).set_rules(Scope("Boxes", "b"), PolicyRules(older_than=DAY)))

@@ -22,7 +22,14 @@ from runtime.maintenance.forget import Tables, forget, look
 from runtime.maintenance.policies import Policies, PolicyReader, Scope
 from runtime.publishing.keys import DeliveryKey, Key, KeyState, TableKeys
 from runtime.publishing.publisher import Record, Result
-from runtime.publishing.records import Publications, letters_of, prune_publications
+from runtime.publishing.records import (
+    PUBLICATION,
+    Publications,
+    letters_of,
+    prune_publications,
+    read_publication,
+    rows_of,
+)
 from tests.unit.runtime import diary
 from tests.unit.runtime.damage.damaged import Rows
 from tests.unit.runtime.diary import misbehave, write
@@ -138,8 +145,8 @@ async def _refused(table: Table) -> list[tuple[str, object]]:
 
 async def _slices(table: Table) -> object:
     publications = Publications(table, CLOCK, PATIENCE)
-    every = await _all(publications.every())
-    return every, [(await publications.slices(each), await publications.records(each)) for each in every]  # type: ignore[arg-type] # publications
+    every = [read_publication(row) async for row in rows_of(table, PUBLICATION)]
+    return every, [(await publications.slices(each), await publications.records(each)) for each in every]
 
 
 async def _deliveries(table: Table) -> object:

@@ -57,11 +57,6 @@ def parcel(name: str, box: str = "b", **fields: Any) -> Envelope:
     return Envelope(canonical(name), "Parcel", json.dumps({"box": box, "name": name}), **fields)
 
 
-def deliveries(letters: Sequence[FoundLetter]) -> list[Envelope]:
-    """Return what letters keep, as it was delivered."""
-    return [each.letter.envelope for each in letters if each.letter.envelope]
-
-
 @dataclass
 class PostOffice:
     """A table, and batches on it with one algorithm."""
