@@ -115,24 +115,6 @@ def _query(select: Sequence[str]) -> list[str]:
     return list(dict.fromkeys([*HEADER_NAMES, *header, *select]))
 
 
-async def _parts(table: Table, rows: AsyncIterator[Row], select: Sequence[str]) -> AsyncIterator[Part]:
-    """Yield the parts of the streams to which rows belong. The rows of a partition come in their order."""
-    reading: _Reading | None = None
-    async for row in rows:
-        if reading is not None and row.partition_key == reading.stream.key:
-            event = reading.take(row)
-            if event is not None:
-                yield Part(reading.stream, event)
-            continue
-        if reading is not None:
-            async for part in _end(table, reading, select):
-                yield part
-        reading = _Reading.of(row) if row.row_key == HEADER and is_stream(row) else None
-    if reading is not None:
-        async for part in _end(table, reading, select):
-            yield part
-
-
 @dataclass(slots=True)
 class _Reading:
     """A stream whose rows are coming: `next_event` is the one that must come next, up to `last_event`."""
@@ -141,47 +123,43 @@ class _Reading:
     next_event: int
     last_event: int
 
-    @classmethod
-    def of(cls, header: Row) -> _Reading:
-        version, first = versions_of(header)
-        return cls(_head(header.partition_key, header.properties, version, first), first, version)
 
-    @property
-    def is_whole(self) -> bool:
-        return self.next_event > self.last_event
-
-    def take(self, row: Row) -> RecordedEvent | None:
-        """Return the event in a row when it is the one that must come next."""
-        if not row.row_key.startswith(EVENT) or int(row.row_key.removeprefix(EVENT)) != self.next_event:
-            return None
-        if self.is_whole:
-            return None  # appended after the header was read, whose tail holds the same versions
-        self.next_event += 1
-        return RecordedEvent(self.next_event - 1, row.properties)
-
-
-async def _end(table: Table, reading: _Reading, select: Sequence[str]) -> AsyncIterator[Part]:
-    """Yield what is left of a stream when its rows have come: the tail, or what was not there."""
-    if reading.is_whole:
-        if reading.stream.head.tail is not None:
-            yield Part(reading.stream, None)
-        return
-    found = await until_undisturbed(
-        RetryPolicy().beside(table), partial(_rest, table, reading.stream.key, reading.next_event, select)
-    )
-    for part in found:
-        yield part
+async def _parts(table: Table, rows: AsyncIterator[Row], select: Sequence[str]) -> AsyncIterator[Part]:
+    """Yield the parts of the streams to which rows belong. The rows of a partition come in their order."""
+    reading: _Reading | None = None
+    async for row in rows:
+        if reading is None or row.partition_key != reading.stream.key:
+            if reading is not None:
+                for part in await _rest(table, reading, select):
+                    yield part
+            reading = None
+            if row.row_key == HEADER and is_stream(row):
+                version, first = versions_of(row)
+                head = _head(row.partition_key, row.properties, version, first)
+                reading = _Reading(head, first, version)
+        # One beyond the last was appended after the header was read, whose tail holds the same versions.
+        elif reading.next_event <= reading.last_event and row.row_key == f"{EVENT}{reading.next_event:010d}":
+            yield Part(reading.stream, RecordedEvent(reading.next_event, row.properties))
+            reading.next_event += 1
+    if reading is not None:
+        for part in await _rest(table, reading, select):
+            yield part
 
 
-async def _rest(table: Table, key: str, first: int, select: Sequence[str]) -> list[Part]:
-    """Return the parts of a stream from an event on, as they are now."""
-    found = await Stream.try_read(
-        Partition.exact(table, key), first, None, select=select, header=HEAD_PROPERTIES
-    )
-    if found is None or not is_state_stream(found.stream):
-        return []
-    stream = head_of_stream(found.stream)
-    parts = [Part(stream, event) for event in found.events]
+async def _rest(table: Table, reading: _Reading, select: Sequence[str]) -> list[Part]:
+    """Return what is left of a stream when its rows have come: the tail, or what was not there, as it is now."""
+    stream = reading.stream
+    events: Sequence[RecordedEvent] = ()
+    if reading.next_event <= reading.last_event:
+        partition = Partition.exact(table, stream.key)
+        read = partial(
+            Stream.try_read, partition, reading.next_event, None, select=select, header=HEAD_PROPERTIES
+        )
+        found = await until_undisturbed(RetryPolicy().beside(table), read)
+        if found is None or not is_state_stream(found.stream):
+            return []
+        stream, events = head_of_stream(found.stream), found.events
+    parts = [Part(stream, event) for event in events]
     return parts if stream.head.tail is None else [*parts, Part(stream, None)]
 
 

@@ -315,7 +315,7 @@ async def _rows(
         past = _Past(stream, as_of)
         if stream.head.tail is not None:
             past.add(stream.head.tail.run())
-        if past.is_found or not stream.newest_event:
+        if past.found or not stream.newest_event:
             for row in past.rows():
                 yield row
         else:
@@ -349,12 +349,7 @@ class _Past:
         self.stream = stream
         self._as_of = as_of
         self._known_from: int | None = None
-        self._found: Mapping[str, Any] | None = None
-
-    @property
-    def is_found(self) -> bool:
-        """Whether a version was there among those that were added."""
-        return self._found is not None
+        self.found: Mapping[str, Any] | None = None
 
     def add(self, run: Run) -> None:
         """Add the next run."""
@@ -362,7 +357,7 @@ class _Past:
             self._known_from = run.versions.nows[0]
         last = self._as_of.last(run)
         if last is not None:
-            self._found = {
+            self.found = {
                 "version": run.first + last,
                 "state": run.versions[: last + 1].after(run.before),
                 "now": run.versions.nows[last],
@@ -372,8 +367,8 @@ class _Past:
     def rows(self) -> Sequence[Mapping[str, Any]]:
         """Return the row of the stream; none when it is known that it was not there yet."""
         head = self.stream.head
-        if self._found is not None:
-            return [_facts(self.stream, **self._found)]
+        if self.found is not None:
+            return [_facts(self.stream, **self.found)]
         if head.tombstone is not None and self._as_of.has_time(head.tombstone.at):
             return [_facts(self.stream, version=0)]
         if head.kept_from == 1 and head.tombstone is None:
@@ -390,18 +385,16 @@ async def _newest(table: Table, stream: StreamHead, *, with_state: bool) -> Mapp
         return _facts(stream, version=0)
     state, schema = head.state, head.schema
     if state is None and with_state:
-        read = partial(_with_newest_run, table, stream.key)
-        stream, run = await until_undisturbed(RetryPolicy().beside(table), read)
-        head, state, schema = stream.head, run.after, run.schema
+        # Too large for the header: it is in the newest run, or in the tail. Two requests.
+        read = partial(
+            Stream.read_last, Partition.exact(table, stream.key), select=RUN, header=HEAD_PROPERTIES
+        )
+        found = await until_undisturbed(RetryPolicy().beside(table), read)
+        stream = head_of_stream(found.stream)
+        head = stream.head
+        run = head.tail.run() if head.tail is not None else run_of(stream, found.events[-1])
+        state, schema = run.after, run.schema
     return _facts(stream, version=head.versions, state=state, now=head.last_now, schema=schema)
-
-
-async def _with_newest_run(table: Table, key: str) -> tuple[StreamHead, Run]:
-    """Read a stream whose state is too large for its header, with its newest run. Two requests."""
-    found = await Stream.read_last(Partition.exact(table, key), select=RUN, header=HEAD_PROPERTIES)
-    stream = head_of_stream(found.stream)
-    tail = stream.head.tail
-    return stream, tail.run() if tail is not None else run_of(stream, found.events[-1])
 
 
 def _facts(stream: StreamHead, **state: Any) -> Mapping[str, Any]:  # noqa: ANN401 - the values of some columns
@@ -450,22 +443,17 @@ async def versions(
     """
     columns = chosen(columns_of_versions(model, feed, outputs), wanted.columns)
     reader = _Reader(columns, wanted, feed, model, outputs)
-    async for part in _parts(table, wanted, keys, reader.select):
+    if wanted.keys is not None:
+        parts = parts_of(table, wanted.keys, reader.select)
+    elif wanted.since is None and wanted.business_id is None:
+        parts = parts_in(table, wanted.within(keys), reader.select)
+    else:
+        parts = _parts_since(table, wanted, keys, reader.select)
+    async for part in parts:
         for batch in reader.add(part):
             yield batch
     if reader.buffer.rows:
         yield reader.buffer.take()
-
-
-async def _parts(table: Table, wanted: Wanted, keys: KeyRange, select: Sequence[str]) -> AsyncIterator[Part]:
-    if wanted.keys is not None:
-        source = parts_of(table, wanted.keys, select)
-    elif wanted.since is None and wanted.business_id is None:
-        source = parts_in(table, wanted.within(keys), select)
-    else:
-        source = _parts_since(table, wanted, keys, select)
-    async for part in source:
-        yield part
 
 
 async def _parts_since(
@@ -475,8 +463,12 @@ async def _parts_since(
     async for stream in heads_of(table, wanted, keys):
         if wanted.since is not None and stream.head.last_now < wanted.since:
             continue
-        if _is_in_tail(stream, wanted.since):
-            yield Part(stream, None)
+        tail = stream.head.tail
+        if tail is not None and (
+            not stream.newest_event
+            or (wanted.since is not None and tail.run().versions.nows[0] < wanted.since)
+        ):
+            yield Part(stream, None)  # all that is asked for is in the tail
         elif stream.newest_event:
             in_runs.append(stream.key)
         if len(in_runs) == PAGE_SIZE:
@@ -486,14 +478,6 @@ async def _parts_since(
     if in_runs:
         async for part in parts_of(table, in_runs, select):
             yield part
-
-
-def _is_in_tail(stream: StreamHead, since: int | None) -> bool:
-    """Return whether all versions of a stream that were made since a time are in its tail."""
-    tail = stream.head.tail
-    if tail is None:
-        return False
-    return not stream.newest_event or (since is not None and tail.run().versions.nows[0] < since)
 
 
 class _Reader:

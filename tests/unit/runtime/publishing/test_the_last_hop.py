@@ -1,4 +1,4 @@
-"""The last hop, one delivery after another. `tests/model` explores it with every interleaving, crash and lost answer."""
+"""The last hop, one delivery after another. `tests/model` explores it with all crashes and lost answers."""
 
 from contextlib import suppress
 
