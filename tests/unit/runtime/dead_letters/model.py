@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from eventstore import InterceptedTable, Table
 from tests.unit.runtime.algorithms.world import At, CrashError, crash, lose_answer
-from tests.unit.runtime.letters.post import DAMAGED, NEEDS
+from tests.unit.runtime.dead_letters.post import DAMAGED, NEEDS
 
 T = TypeVar("T")
 

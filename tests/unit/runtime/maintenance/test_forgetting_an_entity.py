@@ -16,8 +16,8 @@ from runtime.maintenance.forget import Tables, Trace, forget, look
 from tests.unit.runtime.algorithms.batches import Batch
 from tests.unit.runtime.algorithms.game import new_world
 from tests.unit.runtime.algorithms.world import WITH_OUTBOX, At, CrashError, World
-from tests.unit.runtime.cleanup.overtaken import Step, overtaken
 from tests.unit.runtime.games import GAME
+from tests.unit.runtime.maintenance.overtaken import Step, overtaken
 from tests.unit.runtime.patience import PATIENCE
 from tests.unit.runtime.tables import copy_of, rows
 from tests.unit.runtime.worker import HOUR, NOW, ends

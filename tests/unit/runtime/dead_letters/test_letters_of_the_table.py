@@ -21,7 +21,7 @@ from runtime.ledger.batch import BatchContext
 from runtime.ledger.ledger import Ledger
 from runtime.messages.outcome import Outcome, Reason, dead_letter
 from runtime.versions import limits
-from tests.unit.runtime.letters.post import ALL, Boxes, PostOffice, parcel
+from tests.unit.runtime.dead_letters.post import ALL, Boxes, PostOffice, parcel
 from tests.unit.runtime.patience import PATIENCE
 from tests.unit.runtime.tables import memory_table, rows
 from tests.unit.runtime.worker import ToldClock

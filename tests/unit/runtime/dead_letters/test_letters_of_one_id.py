@@ -12,7 +12,7 @@ from runtime.algorithms.choice import AlgorithmName, published_by_nobody
 from runtime.dead_letters import FoundLetter
 from runtime.messages.envelope import canonical
 from tests.unit.runtime.algorithms.world import ALGORITHMS, At, CrashError, crash, lose_answer
-from tests.unit.runtime.letters.post import DAMAGED, PostOffice, app, parcel
+from tests.unit.runtime.dead_letters.post import DAMAGED, PostOffice, app, parcel
 from tests.unit.runtime.worker import ends
 
 ONE_ID = canonical("m")

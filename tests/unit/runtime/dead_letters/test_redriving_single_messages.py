@@ -11,7 +11,7 @@ from runtime import Outcome, Processor
 from runtime.algorithms.choice import AlgorithmName, published_by_nobody
 from runtime.ledger.ledger import Ledger
 from tests.unit.runtime.algorithms.world import ALGORITHMS, CrashError
-from tests.unit.runtime.letters.post import DAMAGED, PostOffice, app, parcel
+from tests.unit.runtime.dead_letters.post import DAMAGED, PostOffice, app, parcel
 from tests.unit.runtime.patience import PATIENCE
 from tests.unit.runtime.worker import ends
 

@@ -31,8 +31,8 @@ from runtime.publishing.records import (
     rows_of,
 )
 from tests.unit.runtime import diary
-from tests.unit.runtime.damage.damaged import Rows
 from tests.unit.runtime.diary import misbehave, write
+from tests.unit.runtime.maintenance.damaged import Rows
 from tests.unit.runtime.patience import PATIENCE
 from tests.unit.runtime.tables import memory_table, rows
 from tests.unit.runtime.worker import DAY, NOW, ToldClock

@@ -9,8 +9,8 @@ from runtime.algorithms.choice import AlgorithmName
 from runtime.algorithms.state_based.verification import Verdict, Verifier
 from runtime.documents.store import FolderDocuments
 from runtime.messages.parsing import prepare
+from tests.unit.runtime.documents.letters_desk import Ask, Letters, Office, app, ask
 from tests.unit.runtime.patience import PATIENCE
-from tests.unit.runtime.side_effects.letters_desk import Ask, Letters, Office, app, ask
 from tests.unit.runtime.tables import memory_table
 from tests.unit.runtime.worker import ends
 
