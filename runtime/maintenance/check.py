@@ -8,7 +8,6 @@ Otherwise nothing of it is changed, and it is to be restored from an export.
 from __future__ import annotations
 
 import re
-from collections import Counter as Counted
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
@@ -220,13 +219,18 @@ class PartitionCheck(RowsCheck):
         key = row.row_key
         # Streams of other events, and streams that were deleted, are none of ours.
         self._is_foreign = self._is_foreign or (key == HEADER and (is_header(row) or is_tombstone(row)))
-        self._is_marked = self._is_marked or key == MARKER
-        if key == HEADER and not self._is_foreign:
-            self.report(HEADER, "is no header of a stream")
-        elif key.startswith(REGISTRATION) and not self._is_marked:
+        if key == MARKER:
             self._is_marked = True
-            self.report(MARKER, "is missing: a sweep does not find the documents of the object", repair=True)
-            self.rebuilt[MARKER] = {}
+        elif key.startswith(REGISTRATION):
+            if not self._is_marked:
+                self._is_marked = True
+                self.report(
+                    MARKER, "is missing: a sweep does not find the documents of the object", repair=True
+                )
+                self.rebuilt[MARKER] = {}
+        elif key == HEADER:
+            if not self._is_foreign:
+                self.report(HEADER, "is no header of a stream")
         elif key.startswith((index.PREFIX, dead_letters_storage.PREFIX)) or (
             key.startswith(EVENT) and not self._is_foreign
         ):
@@ -279,15 +283,15 @@ class EntityCheck(RowsCheck):
             self.report(ENTITY, f"is of an unknown algorithm, {shown(entity.algorithm)}")
         if entity.schema < 1:
             self.report(ENTITY, f"has the schema version {entity.schema}")
-        versions = [entry.version for entry in entity.outbox.values()]
-        if not versions:
+        newest = max(entity.outbox.values(), key=lambda entry: entry.version, default=None)
+        if newest is None:
             return
-        newest = max(entity.outbox.values(), key=lambda entry: entry.version)
+        versions = {entry.version for entry in entity.outbox.values()}
         if newest.version > entity.version:
             self.report(ENTITY, f"counts {entity.version} versions, and an entry is of {newest.version}")
         elif newest.version == entity.version and newest.now != entity.last_now:
             self.report(ENTITY, f"was written last at another time than its version {newest.version}")
-        if len(set(versions)) < len(versions) or min(versions) < 1:
+        if len(versions) < len(entity.outbox) or min(versions) < 1:
             self.report(ENTITY, "has entries whose versions cannot be those of one object")
 
 
@@ -343,19 +347,19 @@ class LedgerCheck(RowsCheck):
             self.report(ledger.COUNTER, "is missing, and there are batches")
 
     def _compare_counter(self, counter: ledger.Counter) -> None:
-        numbers = Counted(batch.number for batch in self._batches.values())
-        last = max(numbers, default=0)
-        if counter.next <= last:
-            self.report(ledger.COUNTER, f"gives the number {counter.next} next, and a batch has {last}")
-        for batch_id, batch in self._batches.items():
+        by_number: dict[int, list[str]] = {}
+        for batch_id, batch in sorted(self._batches.items()):
+            by_number.setdefault(batch.number, []).append(batch_id)
             if batch.algorithm != counter.algorithm:
                 self.report(
                     batch_id, f"has the algorithm {batch.algorithm}, and the table {counter.algorithm}"
                 )
-        for number_, count in numbers.items():
-            if count > 1:
-                several = sorted(key for key, batch in self._batches.items() if batch.number == number_)
-                self.report(several[-1], f"has the number {number_}, as {several[0]} has")
+        last = max(by_number, default=0)
+        if counter.next <= last:
+            self.report(ledger.COUNTER, f"gives the number {counter.next} next, and a batch has {last}")
+        for number_, (first, *others) in by_number.items():
+            if others:
+                self.report(others[-1], f"has the number {number_}, as {first} has")
 
     def _compare_markers(self) -> None:
         left = dict(self._markers)

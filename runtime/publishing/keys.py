@@ -15,7 +15,7 @@ from enum import IntEnum
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from eventstore import Operation, Properties, Row, RowError, StoreUnavailableError, Table, pages
+from eventstore import Operation, Row, RowError, StoreUnavailableError, Table, Value, pages
 from eventstore.port import Sleep, sleep_beside
 from runtime.clock import to_datetime, to_microseconds
 from runtime.errors import MissingExtraError, StoredDataError, TargetError, UsageError
@@ -74,29 +74,24 @@ class Keys(Protocol):
     @property
     def sleep(self) -> Sleep:
         """How to wait before a call is repeated."""
-        ...
 
     async def get(self, key: DeliveryKey) -> Key | None:
         """Read a key. One that has expired may still be there."""
-        ...
 
     async def put(self, key: DeliveryKey, new: Key, over: Key | None = None) -> Key | None:
         """Store a key if there is none, or over the one that was read; None when another is there.
 
         What is there on return is durable.
         """
-        ...
 
     async def delete(self, key: DeliveryKey, found: Key) -> None:
         """Delete a key, unless it is another by now than the one that was read."""
-        ...
 
     def unended(self) -> AsyncIterator[tuple[str, str]]:
         """Yield customer and message of each sealed key that says no end.
 
         At most once these are deliveries whose process died while it sent, and those that send now.
         """
-        ...
 
 
 class TableKeys:
@@ -117,7 +112,16 @@ class TableKeys:
 
     async def put(self, key: DeliveryKey, new: Key, over: Key | None = None) -> Key | None:
         """Store a key if there is none, or over the one that was read; None when another is there."""
-        name, properties = row_key(key.message), _properties(new)
+        name = row_key(key.message)
+        properties: dict[str, Value] = {
+            "Value": int(new.state),
+            "Holder": new.holder,
+            "ExpiresAt": to_datetime(new.expires_at),
+        }
+        if new.end is not None:
+            properties["End"] = new.end
+        if new.why is not None:
+            properties["Why"] = new.why
         change = Operation.insert(name, properties)
         if over is not None:
             change = Operation.replace(name, properties, over.etag)
@@ -159,14 +163,6 @@ class TableKeys:
                         await self.table.transact(row.partition_key, [deletion])
                         forgotten += 1
         return forgotten
-
-
-def _properties(key: Key) -> Properties:
-    values: Properties = {
-        "Value": int(key.state), "Holder": key.holder, "ExpiresAt": to_datetime(key.expires_at)
-    }  # fmt: skip
-    said = {"End": key.end, "Why": key.why}
-    return {**values, **{name: value for name, value in said.items() if value is not None}}
 
 
 def read_key(row: Row) -> Key:
