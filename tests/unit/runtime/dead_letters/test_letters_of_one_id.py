@@ -6,13 +6,13 @@ from contextlib import suppress
 
 import pytest
 
-from eventstore import InterceptedTable, drive
-from runtime import Envelope, Outcome, Processor
-from runtime.algorithms.choice import AlgorithmName, published_by_nobody
+from eventstore import drive
+from runtime import Envelope
+from runtime.algorithms.choice import AlgorithmName
 from runtime.dead_letters import FoundLetter
 from runtime.messages.envelope import canonical
-from tests.unit.runtime.algorithms.world import ALGORITHMS, At, CrashError, crash, lose_answer
-from tests.unit.runtime.letters.post import DAMAGED, PostOffice, app, parcel
+from tests.unit.runtime.algorithms.world import ALGORITHMS, CrashError, crash, lose_answer
+from tests.unit.runtime.dead_letters.post import DAMAGED, PostOffice, disturbed, parcel
 from tests.unit.runtime.worker import ends
 
 ONE_ID = canonical("m")
@@ -111,13 +111,8 @@ def test_all_attempts_at_a_batch_agree_on_two_messages_of_one_id(algorithm: Algo
 
     for number in range(1, 9):
         office = PostOffice(algorithm)
-        at = At(number, disturbance)
-
-        def disturb(*_: object, at: At = at) -> None:
-            at("call")
-
         with suppress(CrashError):
-            office.attempt(InterceptedTable(office.table, before=disturb, after=disturb), 1, messages)
+            office.attempt(disturbed(office.table, number, disturbance), 1, messages)
         outcomes = office.attempt(office.table, 1, messages)
 
         assert ends(outcomes) == ends(undisturbed)
@@ -127,8 +122,7 @@ def test_all_attempts_at_a_batch_agree_on_two_messages_of_one_id(algorithm: Algo
 
 
 def test_a_mended_copy_that_is_processed_elsewhere_changes_no_attempt(office: PostOffice):
-    processor = Processor(app, office.table, published_by_nobody, algorithm=office.algorithm)
-    (outcome,) = drive(processor.process(named("ok")))
+    (outcome,) = drive(office.processor().process(named("ok")))
     assert outcome.status == "processed"
     assert office.letters() == []
 
@@ -147,7 +141,7 @@ def test_a_message_that_was_sent_in_again_and_processed_is_a_duplicate_for_a_red
     for _ in range(2):
         assert ends(office.attempt_redrive(90, [(first, named("ok"))])) == ["duplicate"]
 
-    assert ends(redrive_alone(office, named("ok"))) == ["duplicate"]
+    assert ends(drive(office.processor().redrive(named("ok")))) == ["duplicate"]
     assert office.letters() == []
     assert office.state() == ["ok"]
 
@@ -155,7 +149,7 @@ def test_a_message_that_was_sent_in_again_and_processed_is_a_duplicate_for_a_red
 def test_its_unmended_body_is_another_message_by_then_and_waits_as_a_letter(office: PostOffice):
     send_in(office, named("ok"), "single message")
 
-    assert ends(redrive_alone(office, named("a"))) == ["id_reused"]
+    assert ends(drive(office.processor().redrive(named("a")))) == ["id_reused"]
 
     assert bodies(office) == [(3, str(named("a").body), "id_reused", 1)]
     assert office.state() == ["ok"]
@@ -184,13 +178,5 @@ def send_in(office: PostOffice, message: Envelope, way: str) -> None:
         office.number = 50
         outcomes = office.batch(message)
     else:
-        outcomes = drive(processor(office).process(message))
+        outcomes = drive(office.processor().process(message))
     assert ends(outcomes) == ["processed"]
-
-
-def redrive_alone(office: PostOffice, message: Envelope) -> list[Outcome]:
-    return drive(processor(office).redrive(message))
-
-
-def processor(office: PostOffice) -> Processor:
-    return Processor(app, office.table, published_by_nobody, algorithm=office.algorithm)

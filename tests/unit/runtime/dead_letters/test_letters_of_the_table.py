@@ -4,10 +4,8 @@ import json
 
 import pytest
 
-from eventstore import Table, drive
-from handlers import App
-from runtime import Envelope, Processor
-from runtime.algorithms.choice import published_by_nobody
+from eventstore import drive
+from runtime import Envelope
 from runtime.dead_letters import (
     PARTITION,
     FoundLetter,
@@ -21,7 +19,7 @@ from runtime.ledger.batch import BatchContext
 from runtime.ledger.ledger import Ledger
 from runtime.messages.outcome import Outcome, Reason, dead_letter
 from runtime.versions import limits
-from tests.unit.runtime.letters.post import ALL, Boxes, PostOffice, parcel
+from tests.unit.runtime.dead_letters.post import ALL, PostOffice, parcel
 from tests.unit.runtime.patience import PATIENCE
 from tests.unit.runtime.tables import memory_table, rows
 from tests.unit.runtime.worker import ToldClock
@@ -143,19 +141,14 @@ def test_large_ones_are_kept_in_several_transactions():
 )
 def test_a_single_message_that_reaches_no_stream_is_one_too(message: Envelope, reason: str):
     table = memory_table()
-    processor = Processor(App(Boxes), table, published_by_nobody)
 
     for _ in range(2):
-        (outcome,) = drive(processor.process(message))
+        (outcome,) = drive(PostOffice(table=table).processor().process(message))
 
     assert outcome.reason == reason
     (letter,) = found(table)
     assert (letter.letter.envelope, letter.letter.reason, letter.letter.batch) == (message, reason, None)
     assert {partition for partition, _ in rows(table)} == {PARTITION}
-
-
-def processor(table: Table) -> Processor:
-    return Processor(App(Boxes), table, published_by_nobody, clock=ToldClock(), retries=PATIENCE)
 
 
 def test_a_redriven_message_is_a_letter_no_more():
@@ -164,7 +157,7 @@ def test_a_redriven_message_is_a_letter_no_more():
     letters = [refused(a), refused(a, "Boxes"), refused(a, "Others"), refused(b)]
     keep(table, *letters, batch=BatchContext())
 
-    drive(processor(table).redrive(a))
+    drive(PostOffice(table=table).processor().redrive(a))
 
     assert {(each.letter.message_id, each.handler) for each in found(table)} == {("a", "Others"), ("b", None)}
 
@@ -173,9 +166,9 @@ def test_a_mended_message_is_the_first_letter_of_its_id():
     table = memory_table()
     broken, reused = (Envelope("m", "Parcel", body) for body in ("{", "]"))
     for message in (broken, reused):
-        drive(processor(table).process(message))
+        drive(PostOffice(table=table).processor().process(message))
 
-    (outcome,) = drive(processor(table).redrive(parcel("m")._replace(message_id="m")))
+    (outcome,) = drive(PostOffice(table=table).processor().redrive(parcel("m")._replace(message_id="m")))
 
     assert outcome.status == "processed"
     assert [each.letter.envelope for each in found(table)] == [reused]
@@ -184,11 +177,11 @@ def test_a_mended_message_is_the_first_letter_of_its_id():
 def test_one_that_is_refused_again_stays_a_letter():
     table = memory_table()
     for _ in range(2):
-        drive(processor(table).process(STRANGE))
+        drive(PostOffice(table=table).processor().process(STRANGE))
 
-    drive(processor(table).redrive(STRANGE))
+    drive(PostOffice(table=table).processor().redrive(STRANGE))
     assert [each.letter.tries for each in found(table)] == [2]
-    drive(processor(table).redrive(STRANGE._replace(type="Stranger")))
+    drive(PostOffice(table=table).processor().redrive(STRANGE._replace(type="Stranger")))
     assert [each.letter.envelope for each in found(table)] == [STRANGE._replace(type="Stranger")]
 
 
@@ -198,8 +191,8 @@ def test_the_letter_of_an_open_batch_waits_until_it_has_ended():
     drive(ledger.begin("batch-1", "log", "out", "state-based"))
     keep(table, refused(parcel("a")))
 
-    drive(processor(table).redrive(parcel("a")))
+    drive(PostOffice(table=table).processor().redrive(parcel("a")))
     assert len(found(table)) == 1
     drive(ledger.abandon("batch-1"))
-    drive(processor(table).redrive(parcel("a")))
+    drive(PostOffice(table=table).processor().redrive(parcel("a")))
     assert found(table) == []

@@ -7,7 +7,7 @@ from runtime.dead_letters import Selection, find_letters
 from runtime.errors import UsageError
 from runtime.messages.outcome import Reason
 from tests.unit.runtime.algorithms.world import ALGORITHMS
-from tests.unit.runtime.letters.post import ALL, DAMAGED, PostOffice, parcel
+from tests.unit.runtime.dead_letters.post import ALL, DAMAGED, PostOffice, parcel
 from tests.unit.runtime.worker import HOUR, NOW
 
 UUID = "7D4448409DC011D1B2455FFDCE74FAD2"

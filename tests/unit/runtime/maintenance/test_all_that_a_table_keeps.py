@@ -15,10 +15,10 @@ from handlers import CodecError
 from runtime import StoredDataError
 from runtime.errors import BatchRefusedError, LeaseHeldError, RetriesExhaustedError, UsageError
 from runtime.maintenance.check import check_table
-from tests.unit.runtime.damage.damaged import Rows, table_of
-from tests.unit.runtime.damage.kept import READERS, kept
-from tests.unit.runtime.damage.test_damage_is_told_mended_or_harmless import SLOW
-from tests.unit.runtime.damage.worlds import Damage, other_value
+from tests.unit.runtime.maintenance.damaged import Rows, table_of
+from tests.unit.runtime.maintenance.kept import READERS, kept
+from tests.unit.runtime.maintenance.test_damage_is_told_mended_or_harmless import SLOW
+from tests.unit.runtime.maintenance.worlds import Damage, other_value
 from tests.unit.runtime.tables import rows
 
 SAID = (BatchRefusedError, CodecError, LeaseHeldError, OSError, RetriesExhaustedError, UsageError)

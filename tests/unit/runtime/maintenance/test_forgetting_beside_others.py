@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Coroutine, Generator, Iterator
-from contextlib import suppress
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -24,10 +24,11 @@ from runtime.maintenance.policies import Policies, Scope
 from runtime.messages.outcome import Output
 from runtime.messages.parsing import prepare
 from runtime.publishing.publisher import Record, Result
-from runtime.publishing.records import PARTITION, Publications, recording
+from runtime.publishing.records import PARTITION, Publications
 from runtime.versions import limits
-from tests.unit.runtime.algorithms.world import ALGORITHMS, CrashError
-from tests.unit.runtime.letters.post import DAMAGED, PostOffice, app, parcel
+from tests.unit.runtime.algorithms.world import ALGORITHMS
+from tests.unit.runtime.dead_letters.post import DAMAGED, PostOffice, app, parcel
+from tests.unit.runtime.maintenance.overtaken import Step, overtaken
 from tests.unit.runtime.patience import PATIENCE
 from tests.unit.runtime.tables import copy_of, memory_table, rows
 from tests.unit.runtime.worker import DAY, HOUR, NOW, ToldClock, ends
@@ -279,58 +280,37 @@ def test_one_who_is_overtaken_and_dies_leaves_the_ids_of_a_new_history(later: in
     def forgets(states: Table, ids: Table, now: int) -> None:
         drive(forget(Tables(states, ids, states), "Boxes", "b", now, restart=True, retries=PATIENCE))
 
-    calls, is_reached = 0, True
-    while is_reached:
+    def new() -> tuple[Table, Table]:
         states, ids = office_of("deduplication-store").table, memory_table()
         for name in "ac":
             deliver(states, ids, name)
-        left, is_reached = calls, False
+        return states, ids
 
-        def beside(*_: object, states: Table = states, ids: Table = ids) -> None:
-            nonlocal left, is_reached
-            if left == 0:
-                is_reached = True
-                forgets(states, ids, NOW)
-                assert deliver(states, ids, "p") == "processed"
-            elif left == -later:
-                raise CrashError
-            left -= 1
+    def begin_anew(tables: tuple[Table, Table]) -> None:
+        forgets(*tables, NOW)
+        assert deliver(*tables, "p") == "processed"
 
-        # When another one forgets the object at some call, a new history begins, and the first one dies
-        with suppress(CrashError):
-            forgets(InterceptedTable(states, before=beside), InterceptedTable(ids, before=beside), NOW + 1)
-        calls += 1
+    def forgets_slowly(tables: tuple[Table, Table], step: Step) -> None:
+        states, ids = (InterceptedTable(table, before=step) for table in tables)
+        forgets(states, ids, NOW + 1)
 
+    # When another one forgets the object at some call, a new history begins, and the first one dies
+    for tables, _ in overtaken(later, new, forgets_slowly, begin_anew):
         # Then a message of the new history has its id, or is forgotten with it; a death may leave what refuses all
-        told = [deliver(states, ids, "p") for _ in range(2)]
+        told = [deliver(*tables, "p") for _ in range(2)]
         assert told in (["duplicate"] * 2, ["processed", "duplicate"], ["dead_letter"] * 2)
-        assert told[0] == "dead_letter" or PostOffice("deduplication-store", states).state() == ["p"]
-    assert calls > 8
-
-
-@dataclass
-class Overtaken:
-    """Runs something else at a call of the one who is overtaken, who dies some calls later."""
-
-    calls: int
-    later: int
-    meanwhile: Callable[[], None]
-    is_reached: bool = False
-
-    def __call__(self, *_: object) -> None:
-        if self.calls == 0:
-            self.is_reached = True
-            self.meanwhile()
-        elif self.calls == -self.later:
-            raise CrashError
-        self.calls -= 1
+        assert told[0] == "dead_letter" or PostOffice("deduplication-store", tables[0]).state() == ["p"]
 
 
 def keep_elsewhere(table: Table) -> None:
     """Let a target refuse an output of the object, and give the object a rule of its own."""
-    publication = drive(Publications(table, lambda: NOW).begin("b1-0123456789ab", "post:send", 1, 1))
+    publications = Publications(table, lambda: NOW)
+    publication = drive(publications.begin("b1-0123456789ab", "post:send", 1, 1))
     letter = Record("m-1", "Sent", "b", "Boxes", Result.NOT_SENT, "400")
-    drive(table.transact(PARTITION, recording(publication, [letter])))
+    found = drive(publications.slices(publication)).get(0)
+    claim = drive(publications.claim(publication, 0, found, "ada", timedelta(minutes=1)))
+    assert claim is not None
+    drive(claim.note(1, [letter]))
     drive(Policies(table, lambda: NOW).set_rules(Scope("Boxes", "b"), PolicyRules(older_than=DAY)))
 
 
@@ -345,27 +325,24 @@ def elsewhere(table: Table) -> tuple[int, bool]:
 def test_one_who_is_overtaken_and_dies_leaves_letters_and_rules_of_a_new_history(
     algorithm: AlgorithmName, later: int
 ):
-    calls, is_reached = 0, True
-    while is_reached:
+    def new() -> Table:
         table = office_of(algorithm).table
         keep_elsewhere(table)
+        return table
 
-        def begin_anew(table: Table = table) -> None:
-            drive(forgetting(restart=True)(table))
-            assert elsewhere(table) == (0, False)
-            assert ends(drive(batch(algorithm, "p")(table))) == ["processed"]
-            keep_elsewhere(table)
+    def begin_anew(table: Table) -> None:
+        drive(forgetting(restart=True)(table))
+        assert elsewhere(table) == (0, False)
+        assert ends(drive(batch(algorithm, "p")(table))) == ["processed"]
+        keep_elsewhere(table)
 
-        # When another one forgets the object at some call, a new history begins, and the first one dies
-        overtaken = Overtaken(calls, later, begin_anew)
-        with suppress(CrashError):
-            drive(forgetting(restart=True, now=NOW + 1)(InterceptedTable(table, before=overtaken)))
-        is_reached = overtaken.is_reached
-        calls += 1
+    def forgets(table: Table, step: Step) -> None:
+        drive(forgetting(restart=True, now=NOW + 1)(InterceptedTable(table, before=step)))
 
+    # When another one forgets the object at some call, a new history begins, and the first one dies
+    for table, _ in overtaken(later, new, forgets, begin_anew):
         # Then the new history has all that is its own, unless it is being forgotten as well
         told = ends(drive(batch(algorithm, "p", 3)(table)))
         assert told[0] in ("duplicate", "processed", "forgotten")
         if told == ["duplicate"]:
             assert elsewhere(table) == (1, True)
-    assert calls > 10

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -18,6 +17,7 @@ from tests.unit.runtime.algorithms.batches import Batch
 from tests.unit.runtime.algorithms.game import new_world
 from tests.unit.runtime.algorithms.world import WITH_OUTBOX, At, CrashError, World
 from tests.unit.runtime.games import GAME
+from tests.unit.runtime.maintenance.overtaken import Step, overtaken
 from tests.unit.runtime.patience import PATIENCE
 from tests.unit.runtime.tables import copy_of, rows
 from tests.unit.runtime.worker import HOUR, NOW, ends
@@ -205,28 +205,15 @@ def test_a_worker_that_is_overtaken_leaves_nothing(algorithm):
 
 @pytest.mark.parametrize("later", range(1, 6))
 def test_one_who_is_overtaken_and_dies_leaves_the_token_that_a_message_was_sent_with_again(later: int):
-    calls, is_reached = 0, True
-    while is_reached:
-        world = played("tokens")
-        left, is_reached = calls, False
+    def begin_anew(world: World) -> None:
+        erase(world, restart=True)
+        drive(issue(TokenStore(world.other), fire(2), ["ShootingRange"]))
 
-        def beside(*_: object, world: World = world) -> None:
-            nonlocal left, is_reached
-            if left == 0:
-                is_reached = True
-                erase(world, restart=True)
-                drive(issue(TokenStore(world.other), fire(2), ["ShootingRange"]))
-            elif left == -later:
-                raise CrashError
-            left -= 1
+    def forgets(world: World, step: Step) -> None:
+        erase(world, NOW + 1, restart=True, watch={"before": step})
 
-        # When another one forgets the object at some call, its unfinished message is sent again, and the first one dies
-        with suppress(CrashError):
-            erase(world, NOW + 1, restart=True, watch={"before": beside})
-        calls += 1
-
+    # When another one forgets the object at some call, its unfinished message is sent again, and the first one dies
+    for world, is_reached in overtaken(later, lambda: played("tokens"), forgets, begin_anew):
         # Then the message is handled in the new history, unless that is forgotten as well
-        again = fire(2, enqueued_at=NOW + HOUR)
-        (ended,) = ends(world.deliver(again))
+        (ended,) = ends(world.deliver(fire(2, enqueued_at=NOW + HOUR)))
         assert ended in (("processed", "forgotten") if is_reached else ("duplicate",))
-    assert calls > 8

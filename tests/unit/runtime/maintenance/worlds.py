@@ -13,8 +13,8 @@ from eventstore.header import HEADER
 from runtime.algorithms.state_based.truncation import TruncationRules, truncate_stream
 from runtime.ledger.batch import BatchContext, OpenBatches
 from runtime.messages.envelope import Envelope
-from tests.unit.runtime.damage.damaged import Rows, small_segments, table_of
 from tests.unit.runtime.diary import misbehave, ponder, write
+from tests.unit.runtime.maintenance.damaged import Rows, small_segments, table_of
 from tests.unit.runtime.patience import PATIENCE
 from tests.unit.runtime.tables import memory_table, rows
 from tests.unit.runtime.worker import DAY, NOW, ToldClock, Worker

@@ -6,7 +6,7 @@ from eventstore import InterceptedTable, StoreUnavailableError, drive
 from runtime.dead_letters import Selection, discard
 from runtime.versions.dead_letters import PREFIX
 from tests.unit.runtime.algorithms.world import ALGORITHMS, At, CrashError, crash, lose_answer
-from tests.unit.runtime.letters.post import ALL, DAMAGED, PostOffice, parcel
+from tests.unit.runtime.dead_letters.post import ALL, DAMAGED, PostOffice, parcel
 from tests.unit.runtime.patience import PATIENCE
 from tests.unit.runtime.tables import rows
 from tests.unit.runtime.worker import ends

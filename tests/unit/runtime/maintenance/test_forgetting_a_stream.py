@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import Any
 
 import pytest
 
 from eventstore import InterceptedTable, StoreUnavailableError, Table, drive
+from runtime import Outcome
 from runtime.algorithms.state_based.truncation import PolicyRules, TruncationRules, truncate_stream
 from runtime.clock import to_datetime
 from runtime.errors import UsageError
@@ -198,34 +201,33 @@ def test_a_state_too_large_for_the_header_is_forgotten_too():
     assert (ends([outcome]), outcome.version) == (["processed"], 1)
 
 
-def count_calls(table: Table, *, restart: bool) -> int:
+def erased(
+    table: Table, happens: Callable[[Table], Any], when: str = "before", *, restart: bool = False
+) -> Iterator[Table]:
+    """Forget the object on copies of the table; something happens at the first call, at the second, and so on."""
     counted = InterceptedTable(copy_of(table))
     erase(counted, restart=restart)
-    return counted.calls
+    for call in range(1, counted.calls + 1):
+        target = copy_of(table)
+
+        def step(_name: str, _key: str, number: int, *_: object, call: int = call, target: Table = target):
+            return happens(target) if number == call else None
+
+        with suppress(CrashError):
+            erase(InterceptedTable(target, **{when: step}), restart=restart)
+        yield target
 
 
-def crash_points(table: Table, *, restart: bool) -> Iterator[Table]:
-    """Give the table as it is after a crash at each call."""
-    for call in range(1, count_calls(table, restart=restart) + 1):
-        for effect in (False, True):
-            crashed = copy_of(table)
-
-            def die(name: str, partition: str, number: int, *_: object, call: int = call) -> None:
-                if number == call:
-                    raise CrashError
-
-            watched = (
-                InterceptedTable(crashed, after=die) if effect else InterceptedTable(crashed, before=die)
-            )
-            with pytest.raises(CrashError):
-                erase(watched, restart=restart)
-            yield crashed
+def crash(_: Table) -> None:
+    raise CrashError
 
 
 @pytest.mark.parametrize("restart", [False, True])
 def test_after_a_crash_at_any_call_it_refuses_and_running_again_finishes(table, restart):
     complete, unbegun = 0, 0
-    for crashed in crash_points(table, restart=restart):
+    for crashed in (
+        each for when in ("before", "after") for each in erased(table, crash, when, restart=restart)
+    ):
         left = of_the_object(crashed)
         known = ends(Worker(copy_of(crashed)).process(write("canary 129", "m-129", enqueued_at=OLD + 129)))
         if left == of_the_object(table):
@@ -245,36 +247,24 @@ def test_after_a_crash_at_any_call_it_refuses_and_running_again_finishes(table, 
 
 
 @pytest.mark.parametrize("restart", [False, True])
-def test_an_answer_that_is_lost_is_no_crash(table, restart):
-    for call in range(1, count_calls(table, restart=restart) + 1):
-        for effect in (False, True):
-            target = copy_of(table)
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_an_answer_that_is_lost_is_no_crash(table, restart, when):
+    def lose(_: Table) -> None:
+        raise StoreUnavailableError("no answer", outcome_unknown=when == "after")
 
-            def lose(
-                name: str, partition: str, number: int, *_: object, call: int = call, effect: bool = effect
-            ):
-                if number == call:
-                    raise StoreUnavailableError("no answer", outcome_unknown=effect)
-
-            erase(InterceptedTable(target, **{"after" if effect else "before": lose}), restart=restart)
-            assert of_the_object(target) == tombstone(restart=restart)
+    for target in erased(table, lose, when, restart=restart):
+        assert of_the_object(target) == tombstone(restart=restart)
 
 
 def test_a_worker_at_the_same_moment_is_forgotten_or_comes_too_late(table):
-    found = set()
-    for call in range(1, count_calls(table, restart=False) + 1):
-        target, outcomes = copy_of(table), []
+    outcomes: list[Outcome] = []
 
-        async def handle(name: str, partition: str, number: int, call: int = call, target: Table = target):
-            if number == call:
-                outcomes.extend(await Worker(target).handle(write("new", enqueued_at=NOW)))  # noqa: B023
+    async def handle(target: Table) -> None:
+        outcomes.extend(await Worker(target).handle(write("new", enqueued_at=NOW)))
 
-        erase(InterceptedTable(target, before=handle))
-
+    for target in erased(table, handle):
         assert of_the_object(target) == tombstone()
-        found |= set(ends(outcomes))
-
-    assert found == {"processed", "forgotten"}
+    assert set(ends(outcomes)) == {"processed", "forgotten"}
 
 
 def test_an_object_is_forgotten_while_a_worker_handles_its_message(table):

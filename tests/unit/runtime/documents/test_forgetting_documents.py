@@ -13,8 +13,8 @@ from runtime.algorithms.state_based.truncation import DAY
 from runtime.clock import system_clock
 from runtime.documents.store import ListedDocuments
 from runtime.maintenance.forget import Tables, forget, referenced_documents
+from tests.unit.runtime.documents.letters_desk import Office, WatchedDocuments, ask
 from tests.unit.runtime.patience import PATIENCE
-from tests.unit.runtime.side_effects.letters_desk import Office, WatchedDocuments, ask
 from tests.unit.runtime.tables import rows
 from tests.unit.runtime.worker import ends
 

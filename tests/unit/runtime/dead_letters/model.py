@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from hypothesis import strategies as st
 
-from eventstore import InterceptedTable, Table
-from tests.unit.runtime.algorithms.world import At, CrashError, crash, lose_answer
-from tests.unit.runtime.letters.post import DAMAGED, NEEDS
+from eventstore import Table
+from tests.unit.runtime.algorithms.world import CrashError, crash, lose_answer
+from tests.unit.runtime.dead_letters.post import DAMAGED, NEEDS, disturbed
 
 T = TypeVar("T")
 
@@ -111,13 +112,6 @@ class Model:
 def attempts(table: Table, disturbances: Any, attempt: Callable[[Table], T]) -> T:
     """Do something again and again, disturbed at one of its calls, and at last undisturbed."""
     for number, disturbance in disturbances:
-        at = At(number, disturbance)
-
-        def disturb(*_: object, at: At = at) -> None:
-            at("call")
-
-        try:
-            attempt(InterceptedTable(table, before=disturb, after=disturb))
-        except CrashError:
-            continue
+        with suppress(CrashError):
+            attempt(disturbed(table, number, disturbance))
     return attempt(table)

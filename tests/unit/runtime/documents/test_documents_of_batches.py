@@ -13,8 +13,8 @@ from runtime.documents.protocol import DocumentSweep, Swept, registrations_of
 from runtime.ledger.batch import BatchContext, OpenBatches
 from runtime.messages.parsing import prepare
 from runtime.versions import limits
+from tests.unit.runtime.documents.letters_desk import Office, app, ask
 from tests.unit.runtime.patience import PATIENCE
-from tests.unit.runtime.side_effects.letters_desk import Office, app, ask
 from tests.unit.runtime.worker import HOUR, NOW, ToldClock, ends
 
 KEY = "Desk-r-1"

@@ -11,7 +11,7 @@ from runtime import Outcome, Processor
 from runtime.algorithms.choice import AlgorithmName, published_by_nobody
 from runtime.ledger.ledger import Ledger
 from tests.unit.runtime.algorithms.world import ALGORITHMS, CrashError
-from tests.unit.runtime.letters.post import DAMAGED, PostOffice, app, parcel
+from tests.unit.runtime.dead_letters.post import DAMAGED, PostOffice, app, parcel
 from tests.unit.runtime.patience import PATIENCE
 from tests.unit.runtime.worker import ends
 
@@ -26,15 +26,7 @@ def begun(office: PostOffice) -> Ledger:
 
 
 def redrive(office: PostOffice, name: str) -> Outcome:
-    processor = Processor(
-        app,
-        office.table,
-        published_by_nobody,
-        clock=office.clock,
-        retries=PATIENCE,
-        algorithm=office.algorithm,
-    )
-    (outcome,) = drive(processor.redrive(parcel(name)))
+    (outcome,) = drive(office.processor().redrive(parcel(name)))
     return outcome
 
 
@@ -93,8 +85,7 @@ def test_what_a_consumer_refused_itself_is_redriven_at_any_time():
     office = PostOffice()
     begun(office)
     DAMAGED.add("a")
-    processor = Processor(app, office.table, published_by_nobody, retries=PATIENCE)
-    drive(processor.process(parcel("a")))
+    drive(office.processor().process(parcel("a")))
     DAMAGED.clear()
 
     assert redrive(office, "a").status == "processed"

@@ -29,7 +29,8 @@ from runtime.maintenance.statistics import count_objects, count_rows, window_of,
 from runtime.messages.parsing import prepare
 from runtime.versions.stream import summaries, versions
 from tests.unit.runtime import diary
-from tests.unit.runtime.damage.damaged import (
+from tests.unit.runtime.diary import write
+from tests.unit.runtime.maintenance.damaged import (
     BATCH,
     KNOWN,
     STREAM,
@@ -39,7 +40,6 @@ from tests.unit.runtime.damage.damaged import (
     table_of,
     with_an_outbox,
 )
-from tests.unit.runtime.diary import write
 from tests.unit.runtime.patience import PATIENCE
 from tests.unit.runtime.worker import DAY, NOW, ToldClock, Worker
 

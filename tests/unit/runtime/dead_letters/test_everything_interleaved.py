@@ -28,8 +28,8 @@ from runtime.maintenance.forget import Tables, forget
 from runtime.versions.stream import find_versions
 from runtime.versions.tail import Head
 from tests.unit.runtime.algorithms.world import ALGORITHMS
-from tests.unit.runtime.letters.model import Disturbances, Model, attempts
-from tests.unit.runtime.letters.post import DAMAGED, PostOffice, parcel
+from tests.unit.runtime.dead_letters.model import Disturbances, Model, attempts
+from tests.unit.runtime.dead_letters.post import DAMAGED, PostOffice, parcel
 from tests.unit.runtime.patience import PATIENCE
 from tests.unit.runtime.tables import memory_table, rows
 from tests.unit.runtime.worker import DAY, NOW, ToldClock, ends

@@ -12,7 +12,8 @@ from runtime import Output, Processor
 from runtime.algorithms.outbox.stores import DeduplicationStore, Token, TokenStore, first_name
 from runtime.algorithms.state_based.truncation import PolicyRules
 from runtime.dead_letters import Selection, find_letters
-from runtime.documents.protocol import Registration, register, registrations_of
+from runtime.documents.protocol import MARKER, Registration, registrations_of
+from runtime.documents.protocol import PREFIX as REGISTRATION
 from runtime.leases import Leases
 from runtime.ledger.batch import BatchKey
 from runtime.ledger.ledger import Ledger
@@ -21,10 +22,17 @@ from runtime.maintenance.forget import Tables, forget, look
 from runtime.maintenance.policies import Policies, PolicyReader, Scope
 from runtime.publishing.keys import DeliveryKey, Key, KeyState, TableKeys
 from runtime.publishing.publisher import Record, Result
-from runtime.publishing.records import Claims, Publications, letters_of, prune_publications
+from runtime.publishing.records import (
+    PUBLICATION,
+    Publications,
+    letters_of,
+    prune_publications,
+    read_publication,
+    rows_of,
+)
 from tests.unit.runtime import diary
-from tests.unit.runtime.damage.damaged import Rows
 from tests.unit.runtime.diary import misbehave, write
+from tests.unit.runtime.maintenance.damaged import Rows
 from tests.unit.runtime.patience import PATIENCE
 from tests.unit.runtime.tables import memory_table, rows
 from tests.unit.runtime.worker import DAY, NOW, ToldClock
@@ -75,7 +83,9 @@ async def _objects(table: Table) -> None:
     await forgotten.process(write("g", diary="g-1"))
     await forget(Tables(table, table, table), "Diary", "g-1", now=NOW, restart=False, retries=PATIENCE)
     await processor(table, "outbox").process(write("x")._replace(type="Unknown"))
-    await register(table, Registration("Diary-r-1", "f" * 32, ("a.pdf",), NOW, BatchKey("b-1", 1)))
+    attempt = Registration("Diary-r-1", "f" * 32, ("a.pdf",), NOW, BatchKey("b-1", 1))
+    rows = {REGISTRATION + attempt.attempt: attempt.properties(), MARKER: {}}
+    await table.transact(attempt.key, [Operation.insert(key, values) for key, values in rows.items()])
 
 
 async def _batches(table: Table) -> None:
@@ -90,8 +100,7 @@ async def _batches(table: Table) -> None:
     await ledger.abandon("b-3")
     publications = Publications(table, CLOCK, PATIENCE)
     publication = await publications.begin("b-2-0123456789ab", "sqlite:///x", 2, 1)
-    claims = Claims(table, CLOCK, publication, "ada", timedelta(minutes=1))
-    claim_of_slice = await claims.take(1, None)
+    claim_of_slice = await publications.claim(publication, 1, None, "ada", timedelta(minutes=1))
     assert claim_of_slice is not None
     await claim_of_slice.note(
         3, [Record("m-9", "Wrote", "o-1", "Diary", Result.NOT_SENT, "no such customer")]
@@ -136,8 +145,8 @@ async def _refused(table: Table) -> list[tuple[str, object]]:
 
 async def _slices(table: Table) -> object:
     publications = Publications(table, CLOCK, PATIENCE)
-    every = await _all(publications.every())
-    return every, [(await publications.slices(each), await publications.records(each)) for each in every]  # type: ignore[arg-type] # publications
+    every = [read_publication(row) async for row in rows_of(table, PUBLICATION)]
+    return every, [(await publications.slices(each), await publications.records(each)) for each in every]
 
 
 async def _deliveries(table: Table) -> object:

@@ -10,8 +10,8 @@ from eventstore import drive
 from handlers import CodecError
 from runtime import StoredDataError
 from runtime.maintenance.check import check_table
-from tests.unit.runtime.damage.damaged import table_of
-from tests.unit.runtime.damage.worlds import (
+from tests.unit.runtime.maintenance.damaged import table_of
+from tests.unit.runtime.maintenance.worlds import (
     WORLDS,
     damaged,
     is_whole_stream_gone,

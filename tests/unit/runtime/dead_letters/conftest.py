@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.unit.runtime.letters.post import DAMAGED
+from tests.unit.runtime.dead_letters.post import DAMAGED
 
 
 @pytest.fixture(autouse=True)

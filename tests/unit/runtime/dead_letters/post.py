@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from eventstore import Table, drive
+from eventstore import InterceptedTable, Table, drive
 from handlers import App, Context, Handler, Message, State, handles
-from runtime import Envelope, Outcome
-from runtime.algorithms.choice import AlgorithmName, Dependencies, make_batch_algorithms
+from runtime import Envelope, Outcome, Processor
+from runtime.algorithms.choice import (
+    AlgorithmName,
+    Dependencies,
+    make_batch_algorithms,
+    published_by_nobody,
+)
 from runtime.algorithms.outbox.entity import ENTITY, read_entity
 from runtime.dead_letters import FoundLetter, Selection, discard, find_letters
 from runtime.ledger.batch import BatchContext
 from runtime.messages.envelope import canonical
 from runtime.messages.parsing import Deliveries, prepare
 from runtime.versions.tail import read_head
+from tests.unit.runtime.algorithms.world import At
 from tests.unit.runtime.patience import PATIENCE
 from tests.unit.runtime.tables import memory_table
 from tests.unit.runtime.worker import NOW, ToldClock
@@ -57,9 +63,14 @@ def parcel(name: str, box: str = "b", **fields: Any) -> Envelope:
     return Envelope(canonical(name), "Parcel", json.dumps({"box": box, "name": name}), **fields)
 
 
-def deliveries(letters: Sequence[FoundLetter]) -> list[Envelope]:
-    """Return what letters keep, as it was delivered."""
-    return [each.letter.envelope for each in letters if each.letter.envelope]
+def disturbed(table: Table, number: int, disturbance: Callable[[], None]) -> Table:
+    """Return a table at whose calls something happens once, before or after one of them."""
+    at = At(number, disturbance)
+
+    def disturb(*_: object) -> None:
+        at("call")
+
+    return InterceptedTable(table, before=disturb, after=disturb)
 
 
 @dataclass
@@ -108,6 +119,11 @@ class PostOffice:
         algorithm = make_batch_algorithms(self.algorithm, given)["Boxes"]
         prepared = Deliveries.of([prepare(app.handlers["Boxes"], box, each) for each in messages])
         return list(drive(algorithm.process(box, replace(prepared, letters=letters))))
+
+    def processor(self) -> Processor:
+        """Return a consumer of single messages."""
+        given = {"clock": self.clock, "retries": PATIENCE, "algorithm": self.algorithm}
+        return Processor(app, self.table, published_by_nobody, **given)  # type: ignore[arg-type] # its options
 
     def state(self, box: str = "b") -> list[str]:
         """Return the parcels in a box, in the order in which they were taken."""

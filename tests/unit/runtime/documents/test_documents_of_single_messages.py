@@ -9,8 +9,8 @@ from runtime.algorithms.choice import AlgorithmName
 from runtime.algorithms.state_based.verification import Verdict, Verifier
 from runtime.documents.store import FolderDocuments
 from runtime.messages.parsing import prepare
+from tests.unit.runtime.documents.letters_desk import Ask, Letters, Office, app, ask
 from tests.unit.runtime.patience import PATIENCE
-from tests.unit.runtime.side_effects.letters_desk import Ask, Letters, Office, app, ask
 from tests.unit.runtime.tables import memory_table
 from tests.unit.runtime.worker import ends
 
@@ -135,31 +135,21 @@ def test_after_a_lost_answer_the_worker_itself_cleans_up_or_a_sweep_does(tmp_pat
         assert lost >= 8
 
 
-def test_a_copy_at_any_step_of_another_announces_the_same_document(tmp_path):
+@pytest.mark.parametrize("deed", ["copy", "another", "sweep"])
+def test_whatever_happens_at_any_step_each_message_announces_its_document(tmp_path, deed):
     for office, step in every_step(tmp_path, lambda: None):
-        step.deed = lambda office=office: office.worker().process(ask())
+        deeds = {
+            "copy": lambda office=office: office.worker().process(ask()),
+            "another": lambda office=office: office.worker().process(ask("m-2")),
+            "sweep": lambda office=office: office.worker().sweep(),
+        }
+        step.deed = deeds[deed]
         office.process(ask(), before=step)
-        office.sweep()
-        office.check(messages=1)
-
-
-def test_another_message_at_any_step_keeps_its_document(tmp_path):
-    for office, step in every_step(tmp_path, lambda: None):
-        step.deed = lambda office=office: office.worker().process(ask("m-2"))
-        office.process(ask(), before=step)
-        if step.left > 0:
+        if deed == "another" and step.left > 0:
             office.process(ask("m-2"))
         office.sweep()
-        office.check(messages=2)
-
-
-def test_a_sweep_at_any_step_does_no_harm(tmp_path):
-    for office, step in every_step(tmp_path, lambda: None):
-        step.deed = lambda office=office: office.worker().sweep()
-        assert ends(office.process(ask(), before=step)) == ["processed"]
-        office.sweep()
         office.sweep(days_later=2)
-        office.check(messages=1)
+        office.check(messages=2 if deed == "another" else 1)
 
 
 def test_an_attempt_that_is_swept_while_it_prepares_has_its_commit_refused_and_begins_again(office):

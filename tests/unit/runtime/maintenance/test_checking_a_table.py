@@ -18,7 +18,9 @@ from runtime.errors import StoredDataError
 from runtime.ledger.batch import BatchContext
 from runtime.maintenance.check import Checked, check_table
 from runtime.versions.index import PREFIX
-from tests.unit.runtime.damage.damaged import (
+from tests.unit.runtime.diary import write
+from tests.unit.runtime.indexes import check_index
+from tests.unit.runtime.maintenance.damaged import (
     STREAM,
     WITH_RUNS,
     Rows,
@@ -29,10 +31,12 @@ from tests.unit.runtime.damage.damaged import (
     table_of,
     with_an_outbox,
 )
-from tests.unit.runtime.damage.kept import kept
-from tests.unit.runtime.damage.test_every_reader_of_stored_bytes import READERS, READERS_OF_ENTITIES, _tell
-from tests.unit.runtime.diary import write
-from tests.unit.runtime.indexes import check_index
+from tests.unit.runtime.maintenance.kept import kept
+from tests.unit.runtime.maintenance.test_every_reader_of_stored_bytes import (
+    READERS,
+    READERS_OF_ENTITIES,
+    _tell,
+)
 from tests.unit.runtime.tables import rows
 from tests.unit.runtime.worker import Worker, ends
 
