@@ -15,7 +15,7 @@ import random
 import sys
 import threading
 import zoneinfo
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from threading import get_ident
 from types import FrameType, MappingProxyType, ModuleType
 from typing import Any
@@ -52,46 +52,43 @@ _ENVIRONMENT = (
     "getlogin getuid geteuid getgid getegid get_terminal_size sched_getaffinity"
 )
 
-FUNCTIONS: Mapping[str, Mapping[str, str]] = {
+
+def _names(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+_FUNCTIONS: Mapping[str, Mapping[str, str]] = {
     "time": {
-        **dict.fromkeys(_CLOCKS.split(), CLOCK),
+        **dict.fromkeys(_names(_CLOCKS), CLOCK),
         **{f"{name}_ns": CLOCK for name in _CLOCKS.split()},
-        **dict.fromkeys(_LOCAL_TIME.split(), CLOCK),
+        **dict.fromkeys(_names(_LOCAL_TIME), CLOCK),
         "sleep": WAITING,
     },
-    "random": dict.fromkeys(_DRAWS.split(), RANDOM),
-    "secrets": dict.fromkeys(
-        ["token_bytes", "token_hex", "token_urlsafe", "randbelow", "randbits", "choice"], RANDOM
-    ),
-    "uuid": {**dict.fromkeys(["uuid1", "uuid4", "uuid6", "uuid7"], GUID), "getnode": IO},
-    "os": {"urandom": RANDOM, "getrandom": RANDOM, **dict.fromkeys(_ENVIRONMENT.split(), IO)},
-    "platform": dict.fromkeys(
-        ["node", "platform", "uname", "system", "release", "version", "machine", "processor"], IO
-    ),
+    "random": dict.fromkeys(_names(_DRAWS), RANDOM),
+    "secrets": dict.fromkeys(_names("token_bytes token_hex token_urlsafe randbelow randbits choice"), RANDOM),
+    "uuid": {**dict.fromkeys(_names("uuid1 uuid4 uuid6 uuid7"), GUID), "getnode": IO},
+    "os": {"urandom": RANDOM, "getrandom": RANDOM, **dict.fromkeys(_names(_ENVIRONMENT), IO)},
+    "platform": dict.fromkeys(_names("node platform uname system release version machine processor"), IO),
 }
 """Functions by module, each with what to use instead; those that this version of Python lacks are skipped."""
 
 PURE_WITH: Mapping[str, int] = {"time.gmtime": 1, "time.asctime": 1, "time.strftime": 2}
 """The number of arguments that make a function pure: it then gets the time as an argument."""
 
-_EVENT_FAMILIES = (
+_EVENT_FAMILIES = _names(
     "open os socket subprocess sqlite3 urllib http ftplib imaplib nntplib poplib smtplib telnetlib shutil tempfile "
     "glob pathlib pty fcntl mmap syslog webbrowser winreg msvcrt _thread"
 )
-EVENT_FAMILIES = frozenset(_EVENT_FAMILIES.split())
 """The first parts, up to the dot, of the names of audit events of I/O."""
 
 EVENTS: Mapping[str, str] = {"builtins.input": IO, "time.sleep": WAITING}
 """Further audit events, each with what to do instead; not every version of Python has all of them."""
 
-_EXEMPT = (
+_EXEMPT = _names(
     "importlib _frozen_importlib _frozen_importlib_external zipimport logging warnings linecache traceback "
     "zoneinfo"
 )
-EXEMPT = frozenset(_EXEMPT.split())
 """Modules that may call all of these for a handler, as its result does not depend on it."""
-
-_PATHS = ("genericpath", "posixpath", "ntpath")
 
 
 def check(call: str, instead: str) -> None:
@@ -103,38 +100,32 @@ def check(call: str, instead: str) -> None:
     violations = running.get(get_ident())
     if violations is None:
         return
-    frames = list(_frames())
+    frames: list[FrameType] = []  # from the guarded function out to the handler's method
+    frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - the documented way to a frame
+    while frame is not None and _module(frame) != _GUARD:
+        if _module(frame) != __name__:
+            frames.append(frame)
+        frame = frame.f_back
     capturing = Context.capture.__code__
-    if any(frame.f_code is capturing or _top(_module(frame)) in EXEMPT for frame in frames):
+    if any(each.f_code is capturing or _top(_module(each)) in _EXEMPT for each in frames):
         return
-    error = NondeterminismError(_sentence(call, instead, frames))
+    own = next((at for at, each in enumerate(frames) if not _is_library(each)), len(frames) - 1)
+    if own > 0:
+        call = _function(frames[own - 1]) or call
+    where = (
+        _place(frames[own])
+        if own == len(frames) - 1
+        else f"{_place(frames[own])}, called by {_place(frames[-1])}"
+    )
+    error = NondeterminismError(f"{call} in {where} is not allowed, as a replay may differ: {instead}.")
     violations.append(error)
     raise error
 
 
-def _frames() -> Iterator[FrameType]:
-    """Yield the frames from the guarded function out to the handler's method."""
-    frame: FrameType | None = sys._getframe(2)  # noqa: SLF001 - the documented way to a frame
-    while frame is not None and _module(frame) != _GUARD:
-        if _module(frame) != __name__:
-            yield frame
-        frame = frame.f_back
-
-
-def _sentence(call: str, instead: str, frames: list[FrameType]) -> str:
-    own = next((at for at, frame in enumerate(frames) if not _is_library(frame)), len(frames) - 1)
-    if own > 0:
-        call = _function(frames[own - 1]) or call
-    handler, line = frames[-1], frames[own]
-    where = _place(line) if line is handler else f"{_place(line)}, called by {_place(handler)}"
-    return f"{call} in {where} is not allowed, as a replay may differ: {instead}."
-
-
 def _place(frame: FrameType) -> str:
     name = frame.f_code.co_qualname.replace("<locals>.", "")
-    return (
-        f"{name} ({frame.f_code.co_filename.replace(chr(92), '/').rpartition('/')[2]}, line {frame.f_lineno})"
-    )
+    file = frame.f_code.co_filename.replace("\\", "/").rpartition("/")[2]
+    return f"{name} ({file}, line {frame.f_lineno})"
 
 
 def _function(frame: FrameType) -> str | None:
@@ -143,7 +134,7 @@ def _function(frame: FrameType) -> str | None:
     if module.startswith(("_", "collections.abc")) or name.endswith("__"):
         return None
     public = module.partition("._")[0]
-    return f"{'os.path' if public in _PATHS else public}.{name}()"
+    return f"{'os.path' if public in {'genericpath', 'posixpath', 'ntpath'} else public}.{name}()"
 
 
 def _is_library(frame: FrameType) -> bool:
@@ -282,9 +273,8 @@ def guard_modules() -> None:
     """Guard the modules and classes of the nondeterministic functions, once for this process."""
     for module in {name for name, _ in _guards}:
         importlib.import_module(module).__class__ = GuardedModule
-    _guard_method(type(os.environ), "__getitem__", "os.environ")
-    _guard_method(type(os.environ), "__iter__", "os.environ")
-    _guard_method(type(os.environ), "__len__", "os.environ")
+    for name in ("__getitem__", "__iter__", "__len__"):
+        _guard_method(type(os.environ), name, "os.environ")
     random.Random.seed = _guarded_seed  # type: ignore[method-assign]
     for name in ("random", "getrandbits", "randbytes"):
         _guard_method(random.SystemRandom, name, "random.SystemRandom()", RANDOM)
@@ -326,20 +316,16 @@ def _guarded_seed(self: random.Random, a: Any = None, version: int = 2) -> None:
     _seed(self, a, version)
 
 
-def _make_guards() -> dict[tuple[str, str], Any]:
-    guards: dict[tuple[str, str], Any] = {
-        ("datetime", "datetime"): GuardedDatetime,
-        ("datetime", "date"): GuardedDate,
-    }
-    for module_name, functions in FUNCTIONS.items():
-        module = importlib.import_module(module_name)
-        for name, instead in functions.items():
-            if name in vars(module):
-                guards[module_name, name] = _guard_function(module, name, instead)
-    return guards
-
-
-_guards = _make_guards()
+_guards: dict[tuple[str, str], Any] = {
+    ("datetime", "datetime"): GuardedDatetime,
+    ("datetime", "date"): GuardedDate,
+    **{
+        (module, name): _guard_function(importlib.import_module(module), name, instead)
+        for module, functions in _FUNCTIONS.items()
+        for name, instead in functions.items()
+        if hasattr(importlib.import_module(module), name)
+    },
+}
 GUARDS = MappingProxyType(_guards)
 """The guards by module and name of the function that they replace while a handler runs."""
 ORIGINALS = MappingProxyType({key: vars(importlib.import_module(key[0]))[key[1]] for key in _guards})
@@ -362,7 +348,7 @@ def _hear(
         return
     if event in EVENTS:
         check(f"{event.removeprefix('builtins.')}()", EVENTS[event])
-    elif event.partition(".")[0] in EVENT_FAMILIES and not _is_time_zone(event, given):
+    elif event.partition(".")[0] in _EVENT_FAMILIES and not _is_time_zone(event, given):
         check(f"{event.removesuffix('.__new__')}()", IO)
 
 
