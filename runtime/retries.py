@@ -116,12 +116,16 @@ class Retries:
             event = str(error)
             self._missing[event] = self._missing.get(event, 0) + 1
             if self._missing[event] >= _MISSING:
-                gone = f"The header promises an event that is gone: {error}"
-                raise StoredDataError(gone, f"{EVENT}{error.version:010d}", error.stream) from error
+                raise StoredDataError(
+                    f"The header promises an event that is gone: {error}",
+                    f"{EVENT}{error.version:010d}",
+                    error.stream,
+                ) from error
         self._failures += 1
         if self._failures >= self._policy.attempts:
-            message = f"Gave up after {self._failures} attempts in a row: {error}"
-            raise RetriesExhaustedError(message) from error
+            raise RetriesExhaustedError(
+                f"Gave up after {self._failures} attempts in a row: {error}"
+            ) from error
         if self._policy.sleep is None:
             raise AssertionError("A policy chooses its sleep by the tables that it is `beside`.")
         await self._policy.sleep(pause_seconds(self._failures, self._policy.first, self._policy.longest))

@@ -13,8 +13,6 @@ from runtime.messages.envelope import IdKey, id_key
 from runtime.messages.limits import USUAL, MessageLimits
 from runtime.messages.outcome import Outcome, Status
 
-# Which batches may still publish, as the ledger of a table had them at one moment.
-
 
 class BatchKey(NamedTuple):
     """Names a batch: its id, and the number that it began with, None where the ledger has none."""
@@ -44,8 +42,6 @@ class OpenBatches:
             return batch not in self.names
         return number < self.next and number not in self.numbers
 
-
-# What a batch decides for all its messages.
 
 HELD_BACK = "An earlier message of its stream is a dead letter, and the batch stops a stream there."
 """The error of a new message that is held back."""
@@ -111,8 +107,6 @@ class BatchContext:
         return self.on_error == "park"
 
 
-# How many dead letters a batch may have.
-
 _FORM = re.compile(r"(\d{1,18})|(\d{1,3}(?:\.\d{1,9})?)%")
 
 HELD_BACK_MARKER = "_held-back"
@@ -132,8 +126,9 @@ class DeadLetterLimit:
         """Return the limit that a text such as `10` or `0.5%` means. Raises `UsageError` for another text."""
         found = _FORM.fullmatch(text.strip())
         if found is None or (found[2] and float(found[2]) > 100):  # noqa: PLR2004 - percent
-            message = f"{text!r} is no number of dead letters: write one such as 10, or a share such as 0.5%."
-            raise UsageError(message)
+            raise UsageError(
+                f"{text!r} is no number of dead letters: write one such as 10, or a share such as 0.5%."
+            )
         return cls(found[0], int(found[1]) if found[1] else None, float(found[2]) if found[2] else None)
 
     def is_exceeded(self, counts: Mapping[str, int]) -> bool:
@@ -147,12 +142,9 @@ class DeadLetterLimit:
         return self.text
 
 
-# Seen: what earlier deliveries of a stream in this batch have decided for later ones.
-
-
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What has been seen of a stream in this batch.
+    """What earlier deliveries of a stream in this batch have decided for later ones.
 
     `delivered` are the messages that had their first delivery, which alone has their outputs. `dead_letter` says that a
     delivery was a dead letter: new messages after it are held back in a batch that stops a stream there.
@@ -164,10 +156,8 @@ class Seen:
     def after(self, outcomes: Sequence[Outcome]) -> Seen:
         """Return what has been seen after these outcomes too."""
         delivered = {id_key(each.envelope.message_id) for each in outcomes if each.version is not None}
-        return Seen(
-            {*self.delivered, *delivered},
-            self.dead_letter or any(outcome.is_dead_letter for outcome in outcomes),
-        )
+        dead_letter = self.dead_letter or any(outcome.is_dead_letter for outcome in outcomes)
+        return Seen({*self.delivered, *delivered}, dead_letter)
 
     def between_groups(self, outcomes: Sequence[Outcome]) -> Seen:
         """Return what the next group of the stream has to know, after the outcomes of a whole group.
@@ -176,8 +166,7 @@ class Seen:
         """
         last = outcomes[-1].envelope.message_id
         copies = list(takewhile(lambda outcome: outcome.envelope.message_id == last, reversed(outcomes)))
-        delivered = Seen(self.delivered).after(copies).delivered
-        return Seen(delivered, self.dead_letter or any(outcome.is_dead_letter for outcome in outcomes))
+        return replace(self.after(outcomes), delivered=self.after(copies).delivered)
 
 
 NOTHING = Seen()

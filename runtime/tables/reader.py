@@ -15,7 +15,7 @@ from handlers import App
 from runtime.clock import is_in_calendar, to_microseconds
 from runtime.dead_letters import FoundLetter, Selection, describe_letter, find_letters
 from runtime.errors import UsageError
-from runtime.ledger.ledger import BatchRecord, Numbering
+from runtime.ledger.ledger import BatchRecord, records
 from runtime.ledger.settings import TableSettings
 from runtime.messages.envelope import Envelope
 from runtime.tables.columns import TEXT, TIME, Buffer, Columns, StateColumns, chosen, model_of
@@ -58,7 +58,7 @@ async def batches(table: Table, wanted: Wanted) -> AsyncIterator[pa.RecordBatch]
     """Give all batches of a table in the order of their ids: one request for each 1,000."""
     columns = chosen(BATCH_COLUMNS, wanted.columns)
     buffer = Buffer(columns)
-    async for record in Numbering(table).records():
+    async for record in records(table):
         row = _row(record)
         buffer.add({name: [row[name]] for name in columns}, 1, len(record.input))
         if buffer.is_full:

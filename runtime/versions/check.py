@@ -92,8 +92,7 @@ class LettersCheck:
                 start = int(row.row_key.removeprefix(PREFIX))
                 numbers = [letter.number for letter in letters]
                 if not self._next <= start <= numbers[0] or any(a >= b for a, b in pairwise(numbers)):
-                    message = f"its letters {numbers} do not follow those before {self._next}"
-                    raise ValueError(message)
+                    raise ValueError(f"its letters {numbers} do not follow those before {self._next}")
                 self._next = numbers[-1] + 1
         except StoredDataError:
             self._is_whole = False

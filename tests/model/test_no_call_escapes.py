@@ -16,11 +16,10 @@ SOURCES = {
     "runtime/versions/index.py": (),
     "runtime/documents/protocol.py": (),
     "runtime/ledger/ledger.py": (
-        "Numbering.newest",
-        "Numbering.records",
-        "Numbering.past",
+        "Ledger.batches",
         "Ledger.decide",
         "Ledger.prune",
+        "records",
     ),
     "eventstore/reading.py": ("read_header",),
     "eventstore/writing.py": ("_version_of", "delete"),
@@ -31,8 +30,8 @@ SOURCES = {
   delivers: `tests/unit/runtime/algorithms/test_tokens.py` does, and kills the worker at each step.
 - Tokens are issued (`TokenStore.add`) before their message is sent, and are found again when an object is forgotten.
 - `unended` and `forget_expired` serve the operator: they list keys, and delete those that are too old to matter.
-- `Numbering.newest` and `records` list batches for people. `past` and `prune` delete what is left of batches that have
-  ended long ago.
+- `Ledger.batches` and `records` list batches for people. `prune` deletes what is left of batches that have ended long
+  ago.
 - Which attempt at a round counts is decided (`Ledger.decide`) beside files, which the model does not have:
   `tests/unit/spark/test_putting_a_round_in_place.py` stops a driver at each of those steps, and lets another one
   overtake it.

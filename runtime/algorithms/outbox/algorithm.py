@@ -35,7 +35,7 @@ from runtime.algorithms.algorithm import (
     publish_all,
 )
 from runtime.algorithms.outbox.entity import Entities, Entity, Entry, outputs_of
-from runtime.algorithms.refusals import Refusals, business_id_of, decided_before, has_stream
+from runtime.algorithms.refusals import Refusals, decided_before, has_stream
 from runtime.clock import Clock, cut_off, system_clock
 from runtime.errors import UsageError
 from runtime.ledger.batch import FORGOTTEN, HELD_BACK, NOTHING, BatchContext, BatchKey, OpenBatches, Seen
@@ -383,7 +383,7 @@ class OutboxOneByOne:
 
     async def attempt(self, algorithm: OutboxAlgorithm, message: Delivery) -> Outcome:
         """Handle a message as a batch of one, publish, finish."""
-        entity, (outcome,) = await algorithm.attempt(business_id_of(message), [message])
+        entity, (outcome,) = await algorithm.attempt(message.business_id or "", [message])
         if isinstance(message, Outcome) or outcome.is_dead_letter:
             await publish_all(algorithm.table, self.publish, ())
         elif outcome.version is None:  # known elsewhere

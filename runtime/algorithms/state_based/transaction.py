@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import count
 from typing import NamedTuple
 
@@ -17,7 +17,6 @@ from runtime.versions import limits
 from runtime.versions.columns import MadeColumns
 from runtime.versions.run import Version
 from runtime.versions.stream import Append, History, PackedRun, Packer, Room
-from runtime.versions.tail import Head
 
 
 class Folded(NamedTuple):
@@ -168,48 +167,37 @@ class Transaction:
 
     def seal(self, written_at: int) -> Folded:
         """Return the longest prefix that one commit holds, and the outcomes up to the first version left out."""
-        if not self._positions:
-            decided = len(self.outcomes)
-            append = self._append(self.head, (), decided)
-            return self._folded(None if append.letters is None else append, 0, decided)
-        packed = self._packer.pack(written_at)
-        stored = packed.last - self.head.versions
-        last_now = self._packer.made(stored - 1).now
-        state = self._packer.after(stored - 1)
-        head = self.head._replace(
-            state=state,
-            schema=self._history.newest.schema,
-            versions=packed.last,
-            last_now=last_now,
-            tail=packed.tail,
-        )
-        is_whole = stored == len(self._positions)
-        decided = len(self.outcomes) if is_whole else self._packer.made(stored).position
-        return self._folded(self._append(head, packed.runs, decided), stored, decided)
-
-    def _append(self, head: Head, runs: Sequence[PackedRun], decided: int) -> Append:
-        """Return what is appended with the letters of the first `decided` outcomes."""
+        head = self.head
+        runs: Sequence[PackedRun] = ()
+        stored, decided = 0, len(self.outcomes)
+        if self._positions:
+            packed = self._packer.pack(written_at)
+            stored, runs = packed.last - head.versions, packed.runs
+            head = head._replace(
+                state=self._packer.after(stored - 1),
+                schema=self._history.newest.schema,
+                versions=packed.last,
+                last_now=self._packer.made(stored - 1).now,
+                tail=packed.tail,
+            )
+            if stored < len(self._positions):
+                decided = self._packer.made(stored).position
         letters = self.refusals.letters(decided)
-        if letters is None:
-            return Append(head, runs)
-        waiting = head.waiting.after(letters, self.refusals.beyond_limit(decided))
-        return Append(head._replace(waiting=waiting), runs, letters)
-
-    def _folded(self, append: Append | None, stored: int, decided: int) -> Folded:
-        """Return the first `stored` versions and the first `decided` outcomes."""
-        waiting = self.deliveries.ready_keys(decided)
-        if decided == len(self.outcomes):
-            seen, outcomes = Seen(self.delivered, self.dead_letter), self.outcomes
-        else:
-            outcomes = self.outcomes[:decided]
+        if letters is not None:
+            waiting = head.waiting.after(letters, self.refusals.beyond_limit(decided))
+            head = head._replace(waiting=waiting)
+        append = Append(head, runs, letters) if stored or letters is not None else None
+        outcomes, seen = self.outcomes, Seen(self.delivered, self.dead_letter)
+        if decided < len(outcomes):
+            outcomes = outcomes[:decided]
             seen = self.seen.after(outcomes)
         last = self.head.versions + stored
         documents = [document for number, document in self._documents if number <= last]
-        return Folded(outcomes, append, self._appended(stored, waiting), seen, documents, self.attempt)
+        return Folded(outcomes, append, self._appended(stored, decided), seen, documents, self.attempt)
 
-    def _appended(self, stored: int, waiting: Collection[IdKey]) -> Mapping[IdKey, Version]:
+    def _appended(self, stored: int, decided: int) -> Mapping[IdKey, Version]:
         """Return the versions appended since the load that messages still waiting have made."""
-        before = self._history.appended
+        waiting, before = self.deliveries.ready_keys(decided), self._history.appended
         appended = {key: before[key] for key in waiting if key in before}
         for key in waiting:
             if self._positions.get(key, stored) < stored:

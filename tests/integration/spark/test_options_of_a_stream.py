@@ -13,8 +13,9 @@ from pyspark.sql import functions as sf
 
 from eventstore import connect, drive
 from runtime.batch_options import TablePlace
+from runtime.clock import system_clock
 from runtime.errors import UsageError
-from runtime.ledger.ledger import Numbering
+from runtime.ledger.ledger import Ledger
 from runtime.messages.limits import MessageLimits
 from runtime.spark import redrive
 from tests.integration.spark.conftest import NIGHT, Place
@@ -63,7 +64,7 @@ def test_types_limits_and_draws(place, incoming):
 
 async def _draw_key(place: Place) -> bytes | None:
     async with connect(place.store) as store:
-        _, settings = await Numbering(await store.table(place.table)).snapshot()
+        _, settings = await Ledger(await store.table(place.table), system_clock).snapshot()
         return settings.draw_key
 
 

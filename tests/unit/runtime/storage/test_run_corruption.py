@@ -28,7 +28,7 @@ DATA, IDS = joined(EVENT, ["Data"]), joined(EVENT, ["Ids"])
 
 @pytest.mark.parametrize("name", sorted(EVENT.properties.keys() - {"Newest"}))
 def test_a_lacking_property_is_told(name):
-    with pytest.raises(StoredDataError, match="Event 1 is no readable run"):
+    with pytest.raises(StoredDataError, match="The run in event 1 cannot be read"):
         read_run(altered(EVENT, **{name: None}))
 
 
@@ -60,7 +60,7 @@ def test_a_lacking_property_is_told(name):
     ],
 )
 def test_properties_that_are_not_what_was_written_are_told(changes):
-    with pytest.raises(StoredDataError, match=r"^Event 1 "):
+    with pytest.raises(StoredDataError, match="The run in event 1 "):
         read_run(altered(EVENT, **changes))
 
 
@@ -101,7 +101,7 @@ def test_a_frame_that_does_not_say_its_size_is_refused():
 
 
 def test_an_event_of_someone_else_is_no_run():
-    with pytest.raises(StoredDataError, match="Event 4 is no readable run of state versions"):
+    with pytest.raises(StoredDataError, match="The run in event 4 cannot be read"):
         read_index(RecordedEvent(4, EventData({"Hits": 1}).properties))
 
 
