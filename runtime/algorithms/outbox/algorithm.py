@@ -22,7 +22,8 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import partial
 
-from eventstore import ConcurrencyConflictError, Table
+from eventstore import ConcurrencyConflictError, InvalidKeyError, Table
+from eventstore.keys import escape
 from handlers import Context
 from handlers.app import HandlerDefinition
 from runtime.algorithms.algorithm import (
@@ -34,15 +35,15 @@ from runtime.algorithms.algorithm import (
     invoke_handler,
     publish_all,
 )
-from runtime.algorithms.outbox.entity import Entities, Entity, Entry, outputs_of
+from runtime.algorithms.outbox.entity import Entities, Entity, Entry
 from runtime.algorithms.refusals import Refusals, decided_before, has_stream
 from runtime.clock import Clock, cut_off, system_clock
 from runtime.errors import UsageError
 from runtime.ledger.batch import FORGOTTEN, HELD_BACK, NOTHING, BatchContext, BatchKey, OpenBatches, Seen
 from runtime.messages.envelope import Envelope, IdKey, id_text
-from runtime.messages.outcome import Outcome, Output, Reason, Status, dead_letter
+from runtime.messages.outcome import Outcome, Output, Reason, Status, dead_letter, outputs_of
 from runtime.messages.parsing import Deliveries, Delivery, Prepared, is_copy
-from runtime.retries import RetryPolicy, count_of_each, until_undisturbed
+from runtime.retries import RetryPolicy, until_undisturbed
 from runtime.versions.readable import read_state
 
 
@@ -90,7 +91,12 @@ class OutboxAlgorithm(ABC):
 
     def storable(self, delivery: Delivery) -> Delivery:
         """Return a delivery, or the dead letter that it is because its business id is too long for a key."""
-        return delivery if isinstance(delivery, Outcome) else self.entities.refusal(delivery) or delivery
+        if not isinstance(delivery, Outcome):
+            try:
+                escape(self.entities.key(delivery.business_id))
+            except InvalidKeyError as error:
+                return self.refused(delivery, Reason.KEY_TOO_LONG, str(error))
+        return delivery
 
     async def attempt(
         self,
@@ -196,8 +202,7 @@ class OutboxAlgorithm(ABC):
                 f"{handler.name} stores documents (store_document), which an outbox cannot refer to: process its "
                 "messages with the state-based algorithm."
             )
-        published = [(id_, name, body.decode(), headers) for id_, name, body, headers in context.published]
-        outputs = outputs_of(published, version, now)
+        outputs = outputs_of(context.published, version, now)
         entry = Entry(message.fingerprint, now, version, outputs, None, envelope.type, self.batch.key)
         changed = replace(
             entity.with_entry(message.key, entry),
@@ -248,13 +253,14 @@ class OutboxAlgorithm(ABC):
         Entries of other batches that are neither published nor abandoned are left alone. Costs two requests, one when
         nothing is left, and what the de-duplication store or the tokens take.
         """
-        await until_undisturbed(self.retries, partial(self._finish_once, business_id, message_ids))
 
-    async def _finish_once(self, business_id: str, message_ids: Collection[IdKey]) -> None:
-        entity = await self.entities.load(self.entities.key(business_id))
-        published = [key for key in entity.pending_of(self._may_finish) if key in message_ids]
-        if published:
-            await self.mark_finished(entity, published)
+        async def finish_once() -> None:
+            entity = await self.entities.load(self.entities.key(business_id))
+            published = [key for key in entity.pending_of(self._may_finish) if key in message_ids]
+            if published:
+                await self.mark_finished(entity, published)
+
+        await until_undisturbed(self.retries, finish_once)
 
     async def unfinished(self, business_id: str, latest: int) -> list[Outcome]:
         """Return the messages of an entity whose worker or batch died for good, as duplicates with their outputs.
@@ -264,7 +270,18 @@ class OutboxAlgorithm(ABC):
         """
         key = self.entities.key(business_id)
         entity, left = await until_undisturbed(self.retries, partial(self.make_unfinished_ready, key, latest))
-        return [self._as_duplicate(business_id, id_, entity.outbox[id_]) for id_ in left]
+        entries = [(id_, entity.outbox[id_]) for id_ in left]
+        return [
+            Outcome(
+                Envelope(id_text(id_), entry.type, ""),
+                self.handler.name,
+                business_id,
+                Status.DUPLICATE,
+                version=entry.version,
+                outputs=entry.to_publish,
+            )
+            for id_, entry in entries
+        ]
 
     async def make_unfinished_ready(self, key: str, latest: int) -> tuple[Entity, list[IdKey]]:
         """Load an entity, make ready what nobody will finish, and return both."""
@@ -307,16 +324,6 @@ class OutboxAlgorithm(ABC):
             outputs = entry.to_publish if is_first else ()
             outcomes.append(self.concluded(end, status, entry.version, outputs))
         return outcomes
-
-    def _as_duplicate(self, business_id: str, key: IdKey, entry: Entry) -> Outcome:
-        return Outcome(
-            Envelope(id_text(key), entry.type, ""),
-            self.handler.name,
-            business_id,
-            Status.DUPLICATE,
-            version=entry.version,
-            outputs=entry.to_publish,
-        )
 
     def _may_finish(self, batch: BatchKey | None) -> bool:
         """Return whether this batch may finish the entries of a batch; None stands for single messages."""
@@ -405,16 +412,16 @@ class OutboxOneByOne:
         Costs one request for each 1,000 entities, and one for each entity that has something left.
         """
         latest, algorithm = cut_off(self.algorithm.clock, older_than), self.algorithm
-        return await count_of_each(
-            algorithm.entities.unfinished(), algorithm.retries, lambda key: self._sweep(key, latest)
-        )
 
-    async def _sweep(self, key: str, latest: int) -> int:
-        entity, left = await self.algorithm.make_unfinished_ready(key, latest)
-        if left:
-            await self.publish_outputs(entity, left)
-            await self.algorithm.mark_finished(entity, left)
-        return len(left)
+        async def sweep(key: str) -> int:
+            entity, left = await algorithm.make_unfinished_ready(key, latest)
+            if left:
+                await self.publish_outputs(entity, left)
+                await algorithm.mark_finished(entity, left)
+            return len(left)
+
+        keys = algorithm.entities.unfinished()
+        return sum([await until_undisturbed(algorithm.retries, partial(sweep, key)) async for key in keys])
 
     async def evict(self, older_than: timedelta, *, dry_run: bool = False) -> int:
         """Forget the ids of messages processed longer ago than `older_than`. Return how many.
@@ -422,11 +429,11 @@ class OutboxOneByOne:
         Costs one request for each 1,000 entities and one for each entity, and one more for each that has old ids.
         """
         latest, algorithm = cut_off(self.algorithm.clock, older_than), self.algorithm
-        return await count_of_each(
+        evict, keys = (
+            partial(algorithm.evict_from, latest=latest, dry_run=dry_run),
             algorithm.entities.all_keys(),
-            algorithm.retries,
-            lambda key: algorithm.evict_from(key, latest, dry_run=dry_run),
         )
+        return sum([await until_undisturbed(algorithm.retries, partial(evict, key)) async for key in keys])
 
 
 def _entry(entity: Entity, key: IdKey) -> Entry:

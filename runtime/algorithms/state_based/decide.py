@@ -30,7 +30,7 @@ from runtime.documents.store import object_folder
 from runtime.errors import DifferenceError, ReplayFailedError
 from runtime.ledger.batch import FORGOTTEN, HELD_BACK, BatchContext
 from runtime.messages.envelope import Envelope
-from runtime.messages.outcome import Outcome, Output, Reason, Status, dead_letter
+from runtime.messages.outcome import Outcome, Reason, Status, dead_letter
 from runtime.messages.parsing import Prepared, is_copy
 from runtime.namesakes import is_from_outside
 from runtime.versions import limits
@@ -303,18 +303,11 @@ class Decider:
 
     def _compare(self, known: Known, replayed: Replayed, transaction: Transaction) -> None:
         """Conclude a duplicate if its replay is as its message was handled first, or refuse it. Raises `CodecError`."""
-        position, version = known
-
-        def first_outputs() -> Sequence[Output] | None:
-            key = transaction.deliveries.keys[position]
-            was_before = key in transaction.seen.delivered or key not in transaction.delivered
-            return None if was_before else transaction.outputs_of(version.number)
-
-        difference = find_difference(self._handler, replayed, version, first_outputs)
+        difference = find_difference(self._handler, replayed, known.version)
         if difference is None:
             self._conclude(known, replayed.published, transaction)
         elif self._batch.on_difference == "fail":
-            message_id = transaction.deliveries.envelopes.message_ids[position]
+            message_id = transaction.deliveries.envelopes.message_ids[known.position]
             stream = f"{self._handler.name}-{self._business_id}"
             raise DifferenceError(f"Message {message_id} of {stream} was redelivered. {difference}")
         else:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
@@ -12,16 +12,13 @@ from handlers import CodecError, Context, Message, Published, State
 from handlers.app import HandlerDefinition
 from handlers.handler import Route
 from runtime.algorithms.algorithm import HandlerFailedError, failure_of, invoke_handler, settle
-from runtime.messages.digests import digest_outputs, digest_state
-from runtime.messages.outcome import Output
+from runtime.messages.digests import NO_OUTPUTS, digest_outputs, digest_state
 from runtime.namesakes import is_from_outside
 from runtime.versions.readable import ABSENT, Change, changes, decode
 from runtime.versions.run import Version
 
 _SHOWN = 5
 _VALUE_LENGTH = 80
-_TRIED = 64
-"""Up to how many outputs the digest is tried on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,51 +66,18 @@ def shown(value: Any) -> str:  # noqa: ANN401 - any JSON value
     return text if len(text) <= _VALUE_LENGTH else f"{text[:_VALUE_LENGTH]}..."
 
 
-def compare_outputs(now: Sequence[Published], digest: bytes, first: Sequence[Output] | None = None) -> str:
-    """Say how today's outputs differ from those with this digest, or from the `first`, where they are in memory.
-
-    Of outputs only a digest is recorded: which of them are new is known where it fits the ones before them.
-    """
-    if first is not None:
-        return _compare_with(first, now)
+def compare_outputs(now: Sequence[Published], digest: bytes) -> str:
+    """Say how today's outputs differ from those of which only this digest was recorded."""
     if not now:
         return "nothing is published, and something was"
-    if digest == digest_outputs(()):
-        return f"{_types(now)} published, and nothing was"
-    for kept in range(len(now) - 1, max(0, len(now) - _TRIED), -1):
-        if digest_outputs(now[:kept]) == digest:
-            return f"{_types(now[kept:])} published after the {kept} that were"
-    return f"{_types(now)} published; of what was, only the digest is known"
-
-
-def _compare_with(first: Sequence[Output], now: Sequence[Published]) -> str:
-    said = [] if len(first) == len(now) else [f"{len(now)} outputs instead of {len(first)}"]
-    for number, (was, is_) in enumerate(zip(first, now, strict=False), 1):
-        if was.type != is_.type:
-            said.append(f"output {number} is a {is_.type} instead of a {was.type}")
-            break
-        if found := changes(_fields(was), _fields(is_)):
-            said.append(f"output {number} ({is_.type}): {_listed(found)}")
-            break
-    return "; ".join(said) or "the outputs have other ids"
-
-
-def _fields(output: Output | Published) -> dict[str, Any]:
-    body = output.body.encode() if isinstance(output.body, str) else output.body
-    return {"message_id": output.message_id, "body": decode(body), "headers": dict(output.headers)}
-
-
-def _types(outputs: Sequence[Published]) -> str:
-    names = [output.type for output in outputs[:_SHOWN]]
-    more = f" and {len(outputs) - _SHOWN} more" if len(outputs) > _SHOWN else ""
-    return f"{', '.join(names)}{more} {'is' if len(outputs) == 1 else 'are'}"
+    was = ", and nothing was" if digest == NO_OUTPUTS else "; of what was, only the digest is known"
+    names = ", ".join([output.type for output in now[:_SHOWN]])
+    more = f" and {len(now) - _SHOWN} more" if len(now) > _SHOWN else ""
+    return f"{names}{more} {'is' if len(now) == 1 else 'are'} published{was}"
 
 
 IN_A_ROW = 512
 """How many duplicates are replayed before they are compared: their outputs are in memory."""
-
-FirstOutputs = Callable[[], Sequence[Output] | None]
-"""Returns the outputs of a message's first delivery, None when they are not in memory."""
 
 
 class RevisionGoneError(HandlerFailedError):
@@ -236,30 +200,21 @@ def meets_digests(replays: Replays, versions: Sequence[Version]) -> Iterator[boo
         )
 
 
-def find_difference(
-    handler: HandlerDefinition,
-    replayed: Replayed,
-    known: Version,
-    first_outputs: FirstOutputs = lambda: None,
-) -> Difference | None:
+def find_difference(handler: HandlerDefinition, replayed: Replayed, known: Version) -> Difference | None:
     """Compare a replay with the digests of its version; None when it meets both.
 
-    A state of another schema version is compared as it is upcast. Without the first outputs only their digest is
-    known; they are asked for when there is a difference. Raises `CodecError`.
+    A state of another schema version is compared as it is upcast. Raises `CodecError`.
     """
     codec, record = handler.codec, known.record
     is_upcast = known.schema != codec.version
     recorded = codec.upcast(known.after, known.schema)
     expected = digest_state(recorded) if is_upcast else record.state_digest
     after, published = replayed
-    state = None
+    state = outputs = None
     if digest_state(after) != expected:
         state = tuple(changes(decode(recorded), decode(after)))
-    outputs = (
-        None
-        if digest_outputs(published) == record.outputs_digest
-        else compare_outputs(published, record.outputs_digest, first_outputs())
-    )
+    if digest_outputs(published) != record.outputs_digest:
+        outputs = compare_outputs(published, record.outputs_digest)
     if state is None and outputs is None:
         return None
     return Difference(known.number, state, outputs, (known.schema, codec.version) if is_upcast else None)

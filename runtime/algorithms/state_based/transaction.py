@@ -11,7 +11,7 @@ from handlers.context import NewDocument
 from runtime.algorithms.refusals import Refusals
 from runtime.ledger.batch import BatchContext, Seen
 from runtime.messages.envelope import IdKey
-from runtime.messages.outcome import Outcome, Outcomes, Output, Status, outputs_of
+from runtime.messages.outcome import Outcome, Outcomes, Status
 from runtime.messages.parsing import Deliveries, Delivery
 from runtime.versions import limits
 from runtime.versions.columns import MadeColumns
@@ -156,14 +156,6 @@ class Transaction:
             self.is_full = self.is_full or self.refusals.is_full
             self.dead_letter = True
         self.outcomes.refuse(outcome)
-
-    def outputs_of(self, number: int) -> Sequence[Output] | None:
-        """Return the outputs of a version's first delivery, None when that was not in this transaction."""
-        outcomes = self.outcomes
-        if number not in outcomes.versions:
-            return None
-        first = outcomes.versions.index(number)
-        return outputs_of(outcomes.published[first], number, outcomes.nows[first])
 
     def seal(self, written_at: int) -> Folded:
         """Return the longest prefix that one commit holds, and the outcomes up to the first version left out."""

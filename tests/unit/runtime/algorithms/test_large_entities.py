@@ -6,15 +6,16 @@ import pytest
 
 from eventstore import Operation, drive
 from eventstore.limits import prepare
+from handlers import Published
 from runtime.algorithms.outbox.entity import (
     MAX_OUTBOX_BYTES,
     Entity,
     Entry,
-    outputs_of,
     pack_entries,
     read_entity,
 )
 from runtime.algorithms.outbox.stores import EntryTokens, Token
+from runtime.messages.outcome import outputs_of
 from runtime.versions.limits import MAX_STATE_BYTES
 from tests.unit.runtime.tables import memory_table
 from tests.unit.runtime.worker import NOW
@@ -28,7 +29,7 @@ def entity(outbox: dict) -> Entity:
 
 
 def entry(body: str, attempts: int = 0) -> Entry:
-    outputs = outputs_of([("id", "Wrote", body, {"line": "1"})], 7, NOW)
+    outputs = outputs_of([Published("id", "Wrote", body.encode(), {"line": "1"})], 7, NOW)
     tokens = EntryTokens(Token("chain", "first", "Diary"), RECIPIENTS)
     for number in range(attempts):
         tokens = tokens.registered(f"{number:032}")
