@@ -47,8 +47,8 @@ class Algorithm(Protocol):
     async def process(self, message: Delivery, *, redrive_beside: OpenBatches | None = None) -> Outcome:
         """Handle a message, publish its outputs, and return the outcome with the outputs that were published.
 
-        A message that is refused is kept as a letter with its stream; its redeliveries are refused too, and only
-        when it is redriven it is handled again: then `redrive_beside` are the batches that are open. What one of them
+        A message that is refused is kept as a letter with its stream; its redeliveries are refused too, and only when
+        it is redriven it is handled again: then `redrive_beside` are the batches that are open. What one of them
         refused stays refused, as all attempts at it have to find it so.
 
         On return the effect of the message is stored durably, and the message can be acknowledged. The call may be
@@ -125,8 +125,8 @@ def invoke_handler(
     """Call the method for a message on a state whose encoded bytes are `before`.
 
     Return the next state as a replay will read it, and its bytes. What was captured and published is in the context.
-    Raises `HandlerFailedError` for whatever the handler raises, for a result that is no valid state, and when
-    the state that was passed in is another one after the call.
+    Raises `HandlerFailedError` for whatever the handler raises, for a result that is no valid state, and when the state
+    that was passed in is another one after the call.
     """
 
     def call() -> tuple[State, bytes]:

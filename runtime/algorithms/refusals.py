@@ -1,7 +1,7 @@
 """Refusals: which deliveries of a stream were refused before, and which are now. Pure.
 
-A message that was refused is decided: its redelivery gets the recorded refusal, whatever the state has become, until
-it is redriven. So all attempts of a batch agree, and so do the redeliveries of a single message.
+A message that was refused is decided: its redelivery gets the recorded refusal, whatever the state has become, until it
+is redriven. So all attempts of a batch agree, and so do the redeliveries of a single message.
 """
 
 from __future__ import annotations

@@ -62,11 +62,11 @@ class BatchStatus(StrEnum):
 class BatchRecord:
     """A batch as the ledger has it.
 
-    `input` describes log, app and options: the same id with another one is refused. `rounds` counts the rounds
-    whose outcomes are committed, `last_routable` the outputs of the last one that a handler takes. `token` is
-    drawn when the batch begins, and marks its folders. `algorithm` names the algorithm, and the place of its
-    de-duplication store or token store. `number` counts the batches of the table, from 1 on. `attempt` names the
-    attempt at the next round that counts, once that is decided: where folders are not moved as a whole.
+    `input` describes log, app and options: the same id with another one is refused. `rounds` counts the rounds whose
+    outcomes are committed, `last_routable` the outputs of the last one that a handler takes. `token` is drawn when the
+    batch begins, and marks its folders. `algorithm` names the algorithm, and the place of its de-duplication store or
+    token store. `number` counts the batches of the table, from 1 on. `attempt` names the attempt at the next round that
+    counts, once that is decided: where folders are not moved as a whole.
     """
 
     batch_id: str
@@ -266,8 +266,8 @@ class Ledger:
 
         What it claims of the table is stored with it. A batch without a committed round takes another folder. Raises
         `BatchRefusedError` for an id that was abandoned, used with other input, or has outcomes in another folder, and
-        for a table of another algorithm; `UsageError` for a claim that the table does not meet;
-        `RetriesExhaustedError` when too many others begin at the same moment.
+        for a table of another algorithm; `UsageError` for a claim that the table does not meet; `RetriesExhaustedError`
+        when too many others begin at the same moment.
         """
         check_id(batch_id)
         now, tries = self._now(), self._retries.start()

@@ -114,8 +114,8 @@ class Reason(StrEnum):
 class Output(NamedTuple):
     """A published message, with the columns of a message log.
 
-    `sequence` is the version of the parent shifted by 20 bits, plus the output's index; `enqueued_at` is the
-    recorded time of the parent, in microseconds since 1970 UTC.
+    `sequence` is the version of the parent shifted by 20 bits, plus the output's index; `enqueued_at` is the recorded
+    time of the parent, in microseconds since 1970 UTC.
     """
 
     message_id: str

@@ -28,8 +28,8 @@ DIGEST = digests.SIZE
 class StateVersion(NamedTuple):
     """What is recorded of one version.
 
-    `now` and `enqueued_at` are microseconds since 1970 UTC; `after` is the encoded state, None when the message
-    did not change it; `captured` and `headers` are None when there are none.
+    `now` and `enqueued_at` are microseconds since 1970 UTC; `after` is the encoded state, None when the message did not
+    change it; `captured` and `headers` are None when there are none.
     """
 
     message_id: IdKey

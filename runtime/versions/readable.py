@@ -1,7 +1,7 @@
 """Captured values as people and JSON have them.
 
-What JSON has no form for is an object that names its type: `{"base64": "AP8="}`, `{"float": "nan"}`, and
-`{"items": [[1, "one"]]}` for a dict whose keys are not all text.
+What JSON has no form for is an object that names its type: `{"base64": "AP8="}`, `{"float": "nan"}`, and `{"items":
+[[1, "one"]]}` for a dict whose keys are not all text.
 """
 
 from __future__ import annotations

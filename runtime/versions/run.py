@@ -61,8 +61,8 @@ class Commit(NamedTuple):
 class RunIndex:
     """What is known of a stored run without its ids and states.
 
-    `event` is the version of its event in the stream, `first` the number of its first state version. `newest` is
-    the newest `enqueued_at` among them, `undated` says that one had none. Times as in `StateVersion`.
+    `event` is the version of its event in the stream, `first` the number of its first state version. `newest` is the
+    newest `enqueued_at` among them, `undated` says that one had none. Times as in `StateVersion`.
     """
 
     event: int

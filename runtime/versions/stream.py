@@ -1,9 +1,9 @@
 """State streams: load the versions of some messages, and append new ones.
 
-The stream of a business object has the partition key `{Handler}-{business id}`. Its newest versions are in the tail,
-in the header; older ones are in runs, one event each, whose message ids are indexed in rows of
-their own. Loading costs one query, whatever the history, and one more for each stretch of runs that hold duplicates, or
-for the newest run when the state is too large for the header; appending costs one transaction.
+The stream of a business object has the partition key `{Handler}-{business id}`. Its newest versions are in the tail, in
+the header; older ones are in runs, one event each, whose message ids are indexed in rows of their own. Loading costs
+one query, whatever the history, and one more for each stretch of runs that hold duplicates, or for the newest run when
+the state is too large for the header; appending costs one transaction.
 """
 
 from __future__ import annotations
@@ -116,9 +116,9 @@ class History(NamedTuple):
 
     `head` and `index_rows` belong to the `stream` value, on which the next append is conditional. The head is as it is
     stored; `newest` is its state after the upcasters, wherever it is stored, and empty when the stream was read without
-    it: only the next version may store a state in a later schema version. `found` are the
-    versions of the messages that it was loaded for; `appended` are the versions appended since, by message, as far as
-    more copies of their messages wait. `letters` are the deliveries that were refused.
+    it: only the next version may store a state in a later schema version. `found` are the versions of the messages that
+    it was loaded for; `appended` are the versions appended since, by message, as far as more copies of their messages
+    wait. `letters` are the deliveries that were refused.
     """
 
     stream: Stream
@@ -356,9 +356,8 @@ def is_key(key: str) -> bool:
 async def load(table: Table, handler: HandlerDefinition, business_id: str, ids: Collection[IdKey]) -> History:
     """Read the newest state of a stream, and the versions that messages with these ids have made.
 
-    One range query that begins at the header tells which ids may be known; the header it read is the one on
-    which an append is conditional. Raises `StreamTruncatedError` when truncation took a run in between, and
-    `StoredDataError`.
+    One range query that begins at the header tells which ids may be known; the header it read is the one on which an
+    append is conditional. Raises `StreamTruncatedError` when truncation took a run in between, and `StoredDataError`.
     """
     partition = stream_partition(table, handler.name, business_id)
     codec = handler.codec

@@ -296,12 +296,12 @@ HEAD_PROPERTIES = [
 class Head(NamedTuple):
     """The newest version of a state, and from where on history is kept.
 
-    `state` is the newest encoded state, None when it is too large for a header and must be read from the newest
-    run. `tail` are the newest versions, None when all are in runs. `versions` counts all versions ever made,
-    `kept_from` is the first that is kept. History up to the `horizon` may be gone: an older unknown message
-    cannot be told from a duplicate, nor can one without a time when `undated_cut`. `waiting` tells of its letters. A
-    stream that has letters only has no state yet, nor has one that was forgotten, which has a `tombstone`. Times are
-    microseconds since 1970 UTC.
+    `state` is the newest encoded state, None when it is too large for a header and must be read from the newest run.
+    `tail` are the newest versions, None when all are in runs. `versions` counts all versions ever made, `kept_from` is
+    the first that is kept. History up to the `horizon` may be gone: an older unknown message cannot be told from a
+    duplicate, nor can one without a time when `undated_cut`. `waiting` tells of its letters. A stream that has letters
+    only has no state yet, nor has one that was forgotten, which has a `tombstone`. Times are microseconds since 1970
+    UTC.
     """
 
     state: bytes | None

@@ -265,8 +265,8 @@ class OutboxAlgorithm(ABC):
     async def unfinished(self, business_id: str, latest: int) -> list[Outcome]:
         """Return the messages of an entity whose worker or batch died for good, as duplicates with their outputs.
 
-        These are single messages that were handled at a time, in microseconds, or before, and messages of batches
-        that were abandoned. Committing these outcomes publishes them; after that they are to be finished.
+        These are single messages that were handled at a time, in microseconds, or before, and messages of batches that
+        were abandoned. Committing these outcomes publishes them; after that they are to be finished.
         """
         key = self.entities.key(business_id)
         entity, left = await until_undisturbed(self.retries, partial(self.make_unfinished_ready, key, latest))

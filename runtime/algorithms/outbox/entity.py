@@ -58,8 +58,8 @@ _FORMAT = 1
 class Entry:
     """What is kept of one message.
 
-    `fingerprint` tells its copies from another message with its id; `now` is when it was handled, in microseconds,
-    and `version` the version that it made. `outputs` are None once the message is finished.
+    `fingerprint` tells its copies from another message with its id; `now` is when it was handled, in microseconds, and
+    `version` the version that it made. `outputs` are None once the message is finished.
 
     `tokens` says which tokens the outputs have, None where messages have no tokens. `type` is the message's type and
     `batch` the batch that handled it, None for a single message; both are forgotten with the outputs.
@@ -152,9 +152,9 @@ _OUTBOX = chunk_names("Outbox", MAX_OUTBOX_BYTES // CHUNK + 2)
 class Entity:
     """A business object as it was read, or as it is going to be stored.
 
-    `key` is its partition key; `state` is encoded, in schema version `schema`; `version` counts the messages that
-    were processed, and `last_now` is when the newest of them was, in microseconds. `etag` is None before the first
-    write. `outbox_bytes` is what the entries take as they are stored, None when that was not counted.
+    `key` is its partition key; `state` is encoded, in schema version `schema`; `version` counts the messages that were
+    processed, and `last_now` is when the newest of them was, in microseconds. `etag` is None before the first write.
+    `outbox_bytes` is what the entries take as they are stored, None when that was not counted.
 
     `letters` are the deliveries that were refused, in `letter_rows` rows of their own; `refused` are those that are
     going to be stored in their place, None when none was changed. An entity that was forgotten has a `tombstone`.
@@ -388,8 +388,7 @@ async def with_letters(table: Table, entity: Entity) -> Entity:
 async def store_entity(table: Table, entity: Entity) -> Entity:
     """Write an entity on the condition that nobody wrote it since it was read. Costs one request.
 
-    Raises `ConcurrencyConflictError` when somebody did. Then, and when no answer came, the entity must be read
-    again.
+    Raises `ConcurrencyConflictError` when somebody did. Then, and when no answer came, the entity must be read again.
     """
     includes: Sequence[Include] = ()
     if entity.refused is not None:

@@ -1,9 +1,9 @@
 """State-based consistent messaging: load, invoke, store, publish.
 
-A new message is handled on the newest state and adds a version. A duplicate is handled again on the version just
-before the one that it made, with the context recorded then, so that it gives the same outputs with the same
-ids, and stores nothing. Outcomes are returned last: a writer that lost a race has its append refused before
-anybody sees what it computed.
+A new message is handled on the newest state and adds a version. A duplicate is handled again on the version just before
+the one that it made, with the context recorded then, so that it gives the same outputs with the same ids, and stores
+nothing. Outcomes are returned last: a writer that lost a race has its append refused before anybody sees what it
+computed.
 
 After Masternak and Pobiega, "State-based consistent messaging" (exactly-once.github.io).
 """
@@ -66,12 +66,12 @@ class StateBased:
         `seen` is what deliveries before these have decided. All copies of a message should be adjacent.
 
         Costs one query and one transaction; more when there are duplicates (see `runtime.versions.stream`), or more new
-        versions than a transaction holds: then each transaction stores a prefix of the rest, and no outcome is
-        returned before its version is stored.
+        versions than a transaction holds: then each transaction stores a prefix of the rest, and no outcome is returned
+        before its version is stored.
 
         After a lost race or a lost answer, the computed outcomes are dropped and the stream is loaded again: a version
-        counts as stored only when it was read. Raises `RetriesExhaustedError` after too
-        many of these in a row, `StoredDataError`, and `ReplayFailedError`.
+        counts as stored only when it was read. Raises `RetriesExhaustedError` after too many of these in a row,
+        `StoredDataError`, and `ReplayFailedError`.
         """
         try:
             partition = stream_partition(self.table, self.handler.name, business_id)

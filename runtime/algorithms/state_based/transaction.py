@@ -23,8 +23,7 @@ class Folded(NamedTuple):
     """A transaction that was sealed: what it appends, if anything, and the outcomes to publish once that is stored.
 
     `appended` are the versions made since the load, as far as more copies of their messages wait; `seen` is what has
-    been seen after the outcomes; `documents` are those that the appended versions refer to, made by an
-    `attempt`.
+    been seen after the outcomes; `documents` are those that the appended versions refer to, made by an `attempt`.
     """
 
     outcomes: Outcomes

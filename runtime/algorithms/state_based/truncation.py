@@ -213,10 +213,10 @@ class TruncationChoices(GivenRules):
 class TruncationRules:
     """When a version may go. Times are microseconds.
 
-    `cut_off` is the time before which both the version and its message must have been written and enqueued.
-    `keep_last` versions stay whatever their age. Versions of `open_batches` stay, as their outputs may be unpublished,
-    and so do those of single messages with outputs, unless their consumer has acknowledged them or they were written
-    before `acknowledged`, as the operator promises. Versions without `enqueued_at` go only when `allow_undated`.
+    `cut_off` is the time before which both the version and its message must have been written and enqueued. `keep_last`
+    versions stay whatever their age. Versions of `open_batches` stay, as their outputs may be unpublished, and so do
+    those of single messages with outputs, unless their consumer has acknowledged them or they were written before
+    `acknowledged`, as the operator promises. Versions without `enqueued_at` go only when `allow_undated`.
 
     The horizon stays before the oldest letter that waits. Letters last refused at `give_up` or before are given up.
     """
