@@ -27,7 +27,7 @@ SOURCES = {
 """The modules that call a table or Redis, and their functions that the explored code does not use.
 
 - `known_elsewhere` waits for a barrier only when a copy carries another token than the original, which no scenario
-  delivers: `tests/unit/runtime/algorithms/test_tokens.py` does, and kills the worker at each step.
+  delivers: `tests/unit/runtime/algorithms/outbox/test_stores.py` does, and kills the worker at each step.
 - Tokens are issued (`TokenStore.add`) before their message is sent, and are found again when an object is forgotten.
 - `unended` and `forget_expired` serve the operator: they list keys, and delete those that are too old to matter.
 - `Ledger.batches` and `records` list batches for people. `prune` deletes what is left of batches that have ended long
