@@ -2,9 +2,8 @@
 
 import random
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 import msgpack
 import pytest
@@ -347,12 +346,6 @@ def test_segments_that_do_not_agree_with_their_numbers_are_told_when_they_are_re
 
     with pytest.raises(StoredDataError, match="The tail of the stream cannot be read"):
         read_tail(with_body(msgpack.packb(fields))).run()
-
-
-def replace_header(table: Table, change: Callable[[Mapping[str, Any]], Mapping[str, Any]]) -> None:
-    row = drive(table.get("Diary-d-1", "SS-HEAD"))
-    assert row is not None
-    drive(table.transact("Diary-d-1", [Operation.replace("SS-HEAD", change(row.properties), row.etag)]))
 
 
 # The head of a stream comes back from the header's properties as it was.

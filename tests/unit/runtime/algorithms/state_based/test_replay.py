@@ -125,10 +125,6 @@ class Heard(Message):
     number: int
 
 
-class Silent(Message):
-    pass
-
-
 class Inner(State):
     last: str = ""
 

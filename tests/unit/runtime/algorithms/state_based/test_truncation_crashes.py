@@ -9,18 +9,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eventstore import InterceptedTable, Operation, Row, StoreUnavailableError, Table, drive
+from eventstore import InterceptedTable, Operation, Row, Table, drive
 from eventstore import writing as event_truncation
 from eventstore.limits import row_bytes
 from eventstore.port import Verb
 from runtime.algorithms.state_based.truncation import Truncated, TruncationRules, truncate_stream
 from runtime.ledger.batch import OpenBatches
 from runtime.versions import limits
-from tests.unit.runtime.diary import DIARY, ponder, write
+from tests.unit.runtime.diary import DIARY, ponder
 from tests.unit.runtime.indexes import check_index
 from tests.unit.runtime.patience import PATIENCE
 from tests.unit.runtime.tables import copy_of, memory_table, rows
-from tests.unit.runtime.worker import DAY, NOW, ToldClock, Worker, ends, made_by, outputs
+from tests.unit.runtime.worker import DAY, NOW, ToldClock, Worker, made_by, outputs
 
 # A truncation may die at any of its calls.
 
@@ -118,32 +118,6 @@ def test_after_any_crash_the_stream_can_be_read_and_running_again_finishes(
     assert points == 2 * count_calls(copy_of(long_stream)) >= 8
 
 
-def test_after_any_crash_no_message_of_the_past_is_taken_for_new(long_stream: Table):
-    # Not the oldest, not one in the middle, not the last that is cut: known, or too late.
-    for crashed in crash_points(long_stream):
-        past = [
-            ponder(f"m-{number}", enqueued_at=OLD + number)
-            for number in (0, 98, 99, 150, COUNT - 2, COUNT - 1)
-        ]
-
-        statuses = ends(Worker(crashed, batch="other").process(*past))
-
-        assert set(statuses) <= {"duplicate", "too_late"}
-        assert statuses[-1] == "duplicate"
-
-
-def test_after_any_crash_new_messages_are_handled_and_truncating_again_finishes(long_stream: Table):
-    for crashed in crash_points(long_stream):
-        (outcome,) = Worker(crashed, clock=ToldClock(NOW)).process(write("new", enqueued_at=NOW))
-        assert (ends([outcome]), outcome.version) == (["processed"], COUNT + 1)
-
-        truncate(crashed)
-
-        assert made_by(crashed) == ["new"]
-        events = [key for _, key in rows(crashed) if key.startswith("SS-SE-")]
-        assert len(events) == 0, "only the tail is left"
-
-
 class Watch(InterceptedTable):
     """A table that notes, for each transaction, the header's horizon after it and how many rows it deleted."""
 
@@ -170,39 +144,6 @@ def test_the_horizon_moves_with_the_first_delete_at_the_latest(long_stream: Tabl
     assert sum(deleted for _, deleted in watch.seen) == len(gone)
     assert len(horizons) == 1
     assert None not in horizons
-
-
-def test_an_answer_that_is_lost_is_no_crash(long_stream: Table, truncated: Table):
-    for call in range(1, count_calls(copy_of(long_stream)) + 1):
-        for effect in (False, True):
-            table = copy_of(long_stream)
-            truncate(_losing(table, call, effect=effect))
-            assert rows(table) == rows(truncated)
-
-
-def _losing(table: Table, call: int, *, effect: bool) -> InterceptedTable:
-    def lose(name: str, partition: str, number: int, *_: object) -> None:
-        if number == call:
-            raise StoreUnavailableError("no answer", outcome_unknown=effect)
-
-    return InterceptedTable(table, after=lose) if effect else InterceptedTable(table, before=lose)
-
-
-def test_a_writer_in_between_does_not_lose_its_version(long_stream: Table):
-    for call in range(1, count_calls(copy_of(long_stream)) + 1):
-        table = copy_of(long_stream)
-
-        def add(name: str, partition: str, number: int, call: int = call, table: Table = table):
-            new = ponder("new", enqueued_at=NOW)
-            return Worker(table, clock=ToldClock(NOW)).handle(new) if number == call else None
-
-        truncate(InterceptedTable(table, before=add))
-
-        assert made_by(table)[-1] == "new"
-        assert ends(Worker(table).process(ponder("new"), ponder("m-5", enqueued_at=OLD + 5))) == [
-            "duplicate",
-            "too_late",
-        ]
 
 
 # A dry run tells exactly what a run does: versions, rows and bytes, and what of each stream is held.
