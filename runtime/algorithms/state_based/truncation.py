@@ -153,8 +153,8 @@ def ago(now: int, age: int | None) -> int | None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GivenRules(PolicyRules):
-    """What may be cut by one truncation."""
+class TruncationChoices(PolicyRules):
+    """What one truncation cuts, and how it works."""
 
     allow_young: bool = field(
         default=False,
@@ -168,22 +168,6 @@ class GivenRules(PolicyRules):
             metavar="AGE",
         ),
     )
-
-    @property
-    def is_given(self) -> bool:
-        """Whether anything is said of what may be cut, so that the policies of the table do not count."""
-        flags = (self.redelivery_window, self.allow_undated, self.allow_young)
-        return self.older_than is not None or self.keep_last is not None or any(flags)
-
-    def as_of(self, now: int, open_batches: OpenBatches) -> TruncationRules:
-        """Return the rules of a truncation that begins now. Raises `UsageError` for rules that make no sense."""
-        give_up = ago(now, self.give_up_letters_older_than)
-        return self._as_of(now, open_batches, allow_young=self.allow_young, give_up=give_up)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TruncationChoices(GivenRules):
-    """What one truncation cuts, and how it works."""
 
     dry_run: bool = field(default=False, metadata=option("Write nothing, and say what would be cut."))
     take_over: bool = field(
@@ -208,6 +192,17 @@ class TruncationChoices(GivenRules):
         ),
     )
 
+    @property
+    def is_given(self) -> bool:
+        """Whether anything is said of what may be cut, so that the policies of the table do not count."""
+        flags = (self.redelivery_window, self.allow_undated, self.allow_young)
+        return self.older_than is not None or self.keep_last is not None or any(flags)
+
+    def as_of(self, now: int, open_batches: OpenBatches) -> TruncationRules:
+        """Return the rules of a truncation that begins now. Raises `UsageError` for rules that make no sense."""
+        give_up = ago(now, self.give_up_letters_older_than)
+        return self._as_of(now, open_batches, allow_young=self.allow_young, give_up=give_up)
+
 
 @dataclass(frozen=True, slots=True)
 class TruncationRules:
@@ -231,8 +226,8 @@ class TruncationRules:
 
     @classmethod
     def of(cls, now: int, open_batches: OpenBatches, **given: Any) -> TruncationRules:  # noqa: ANN401 - fields
-        """Return the rules, given by the fields of `GivenRules`, of a truncation that begins now."""
-        return GivenRules(**given).as_of(now, open_batches)
+        """Return the rules, given by the fields of `TruncationChoices`, of a truncation that begins now."""
+        return TruncationChoices(**given).as_of(now, open_batches)
 
     def is_due(self, run: RunIndex, versions: int) -> bool:
         """Return whether all versions of a run are old enough, and more than those to be kept."""

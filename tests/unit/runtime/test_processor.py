@@ -224,7 +224,7 @@ def test_a_packed_body_is_the_same_message_as_its_json():
 # A dead letter of a handler's error names the line of the user's code, not of a package or of Python's own.
 
 
-FILE = "test_errors_of_handlers_name_the_users_line.py"
+FILE = "test_processor.py"
 
 
 class Asked(Message):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Coroutine, Generator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -107,19 +108,30 @@ def test_each_batch_has_a_token_of_its_own(driver: Driver):
     assert driver.begin("batch-1").token != driver.begin("batch-2").token
 
 
-def test_a_batch_begun_with_other_input_is_refused(driver: Driver):
-    driver.begin()
+@pytest.mark.parametrize(
+    ("step", "begin", "problem"),
+    [
+        (None, {"input_": "99 messages"}, f"begun with other input: {INPUT}. Now it is: 99 messages. Give"),
+        ("publish", {"input_": "99 messages"}, "was begun with other input"),
+        (
+            "commit",
+            {"out": "/elsewhere"},
+            "has outcomes in /out: run it again with --batch-id batch-1 --out /out.",
+        ),
+        ("abandon", {}, "Batch batch-1 was abandoned: run its messages under a new id."),
+    ],
+)
+def test_a_batch_is_refused_that_was_begun_otherwise(driver: Driver, step, begin, problem):
+    record = driver.begin()
+    if step == "publish":
+        driver.publish(record)
+    elif step == "commit":
+        driver.commit(record, 0)
+    elif step == "abandon":
+        driver.abandon()
 
-    expected = f"^Batch batch-1 was begun with other input: {INPUT}. Now it is: 99 messages. Give this input a batch id"
-    with pytest.raises(BatchRefusedError, match=expected):
-        driver.begin(input_="99 messages")
-
-
-def test_a_published_batch_with_other_input_is_refused_too(driver: Driver):
-    driver.publish(driver.begin())
-
-    with pytest.raises(BatchRefusedError, match="was begun with other input"):
-        driver.begin(input_="99 messages")
+    with pytest.raises(BatchRefusedError, match=re.escape(problem)):
+        driver.begin(**begin)
 
 
 def test_a_batch_without_a_committed_round_takes_another_folder(driver: Driver):
@@ -127,26 +139,6 @@ def test_a_batch_without_a_committed_round_takes_another_folder(driver: Driver):
 
     assert driver.begin(out="/elsewhere").out == "/elsewhere"
     assert driver.begin(out="/elsewhere").rounds == 0
-
-
-def test_a_batch_with_outcomes_in_another_folder_is_refused(driver: Driver):
-    driver.commit(driver.begin(), 0)
-
-    with pytest.raises(
-        BatchRefusedError,
-        match=r"^Batch batch-1 has outcomes in /out: run it again with --batch-id batch-1 --out /out\.$",
-    ):
-        driver.begin(out="/elsewhere")
-
-
-def test_an_abandoned_batch_is_not_begun_again(driver: Driver):
-    driver.begin()
-    driver.abandon()
-
-    with pytest.raises(
-        BatchRefusedError, match=r"^Batch batch-1 was abandoned: run its messages under a new id.$"
-    ):
-        driver.begin()
 
 
 def test_a_published_batch_begun_again_is_found_published(driver: Driver):
@@ -179,8 +171,8 @@ def test_a_batch_that_is_not_there_is_told(driver: Driver):
 
 
 def test_rounds_are_counted_and_their_counts_summed(driver: Driver):
-    driver.clock.now += SECOND
     record = driver.commit(driver.begin(), 0, routable=5, processed=10, duplicate=2)
+    driver.clock.now += SECOND
 
     record = driver.commit(record, 1, routable=0, processed=5, too_late=1)
 
@@ -188,15 +180,7 @@ def test_rounds_are_counted_and_their_counts_summed(driver: Driver):
     assert record.counts == {"processed": 15, "duplicate": 2, "too_late": 1}
     assert record == driver.get()
     assert driver.get().status is BatchStatus.STARTED
-
-
-def test_an_update_moves_its_time_but_not_that_of_the_beginning(driver: Driver):
-    record = driver.begin()
-    driver.clock.now += SECOND
-
-    record = driver.commit(record, 0)
-
-    assert record.updated_at > record.started_at == datetime(2026, 1, 1, tzinfo=UTC)
+    assert record.updated_at > record.started_at
 
 
 def test_of_two_drivers_that_commit_a_round_one_does_and_the_other_finds_it_done(
@@ -245,13 +229,6 @@ def test_a_batch_that_is_abandoned_while_it_runs_is_not_published(driver: Driver
     with pytest.raises(BatchRefusedError, match=r"^Batch batch-1 was abandoned while it ran.$"):
         driver.publish(ours)
     assert driver.get().status is BatchStatus.ABANDONED
-
-
-def test_a_published_batch_cannot_be_abandoned(driver: Driver):
-    driver.publish(driver.begin())
-
-    with pytest.raises(BatchRefusedError, match=r"^Batch batch-1 is published and cannot be abandoned.$"):
-        driver.abandon()
 
 
 def test_a_batch_that_is_published_while_it_is_being_abandoned_cannot_be(driver: Driver, table: Table):

@@ -213,7 +213,7 @@ def test_the_error_of_a_handler_is_cut_and_says_where_it_was_raised(algorithm):
     assert outcome.reason is Reason.HANDLER_ERROR
     assert len(str(outcome.error)) == SMALL.error
     assert "characters" in str(outcome.error)
-    assert "test_messages_that_are_too_large.py" in str(outcome.error)
+    assert "test_limits.py" in str(outcome.error)
 
 
 @given(st.text(min_size=0, max_size=500), st.integers(1, 600))

@@ -12,7 +12,7 @@ from tests.unit.runtime.diary import app as diary
 from tests.unit.runtime.diary import write
 from tests.unit.runtime.games import start
 
-DOCS = Path(__file__).parents[4] / "docs" / "algorithms.md"
+DOCS = Path(__file__).parents[5] / "docs" / "algorithms.md"
 
 NEW = {
     "state-based": ["states query", "states transact"],

@@ -13,7 +13,7 @@ from runtime import Output, Processor, Status
 from runtime.algorithms.state_based.truncation import TruncationRules, truncate_stream
 from runtime.clock import to_datetime
 from runtime.errors import RetriesExhaustedError
-from runtime.ledger.batch import BatchContext, OpenBatches
+from runtime.ledger.batch import OpenBatches
 from runtime.retries import Retries, RetryPolicy
 from runtime.versions import limits
 from runtime.versions.run import Version
@@ -355,12 +355,6 @@ def test_a_batch_of_duplicates_alone_stores_nothing():
     assert contents(table) == before
 
 
-def test_a_context_without_settings_processes_one_message_at_a_time():
-    assert BatchContext() == BatchContext(
-        None, open_batches=None, is_cascade=False, late="refuse", on_error="continue", number=None
-    )
-
-
 # `now` never goes back within a stream, whatever the clock does.
 
 
@@ -425,10 +419,6 @@ def before(table: Table, call: str, action) -> InterceptedTable:
     return InterceptedTable(table, before=Interruption(call, action))
 
 
-def after(table: Table, call: str, action) -> InterceptedTable:
-    return InterceptedTable(table, after=Interruption(call, action))
-
-
 @pytest.mark.parametrize("known", [[], [write("old")]])
 def test_another_writer_between_load_and_store_is_not_overwritten(known):
     # Given a stream that is new, or has a version
@@ -447,18 +437,6 @@ def test_another_writer_between_load_and_store_is_not_overwritten(known):
     assert outcome.version == len(known) + 2
 
 
-def test_another_writer_right_after_the_read_is_not_overwritten():
-    # The header that was read guards the write: one that is read later would guard another state.
-    table = memory_table()
-    Worker(table).process(write("old"))
-
-    raced = after(table, "query", lambda: Worker(table).handle(write("theirs")))
-    (outcome,) = Worker(raced).process(write("ours"))
-
-    assert made_by(table) == ["old", "theirs", "ours"]
-    assert Wrote.model_validate_json(outcome.outputs[0].body).on_page == ("old", "theirs", "ours")
-
-
 @pytest.mark.parametrize("known", [[], [write("old")]])
 def test_another_worker_with_the_same_message_stores_it_once(known):
     table = memory_table()
@@ -469,18 +447,6 @@ def test_another_worker_with_the_same_message_stores_it_once(known):
 
     assert ends([outcome]) == ["duplicate"]
     assert made_by(table).count("a") == 1
-
-
-def test_another_worker_with_the_same_message_right_after_the_read_stores_it_once():
-    # Ids that are read before the header miss a version that came in between: it would be processed twice.
-    table = memory_table()
-    Worker(table).process(write("old"))
-
-    raced = after(table, "query", lambda: Worker(table, batch="other").handle(write("a")))
-    (outcome,) = Worker(raced, batch="ours").process(write("a"))
-
-    assert ends([outcome]) == ["duplicate"]
-    assert made_by(table) == ["old", "a"]
 
 
 def test_the_outputs_of_two_racing_copies_are_those_of_the_winners_clock():
@@ -500,15 +466,6 @@ def test_the_outputs_of_two_racing_copies_are_those_of_the_winners_clock():
     # Two attempts of one batch agree on statuses too.
     assert ends(lost) == ends(won) == ["processed"]
     assert len(stored(table)) == 1
-
-
-def test_a_writer_that_races_only_to_record_that_nothing_changed_conflicts_too():
-    table = memory_table()
-
-    raced = before(table, "transact", lambda: Worker(table).handle(write("a")))
-    Worker(raced).process(ponder("p"))
-
-    assert made_by(table) == ["a", "p"]
 
 
 @pytest.mark.usefixtures("no_tail")
@@ -596,32 +553,6 @@ def losing(table, clock: ToldClock, *, effect: bool, calls: tuple[str, ...] = ("
     return InterceptedTable(table, after=lose) if effect else InterceptedTable(table, before=lose)
 
 
-@pytest.mark.parametrize("batch", [None, "batch-1"])
-def test_a_message_that_was_stored_although_the_answer_was_lost_is_processed_once(batch):
-    table, clock = memory_table(), ToldClock()
-
-    outcomes = Worker(losing(table, clock, effect=True), clock=clock, batch=batch).process(
-        write("a"), ponder("p")
-    )
-
-    assert made_by(table) == ["a", "p"]
-    assert [outcome.version for outcome in outcomes] == [1, 2]
-    assert ends(outcomes) == (["processed"] * 2 if batch else ["duplicate"] * 2)
-    assert all(len(outcome.outputs) == 1 for outcome in outcomes)
-
-
-def test_its_outputs_are_those_of_the_clock_that_is_stored(monkeypatch: pytest.MonkeyPatch):
-    table, clock = memory_table(), ToldClock()
-    worker = Worker(losing(table, clock, effect=True), clock=clock, batch="batch-1")
-
-    (outcome,) = worker.process(write("a"))
-
-    told = Wrote.model_validate_json(outcome.outputs[0].body)
-    assert stored(table)[0].record.now == NOW < clock.now
-    assert told.now == "2026-01-01T00:00:00+00:00"
-    assert outcome.outputs[0].enqueued_at == NOW
-
-
 def test_its_outputs_are_those_of_the_captured_values_that_are_stored(monkeypatch: pytest.MonkeyPatch):
     table, clock = memory_table(), ToldClock()
     monkeypatch.setattr(diary, "SKY", ChangingSky())
@@ -652,19 +583,6 @@ def test_a_read_without_an_answer_is_read_again(effect):
 
     assert ends(outcomes) == ["duplicate", "processed"]
     assert made_by(table) == ["old", "a"]
-
-
-def test_several_lost_answers_in_a_row_change_nothing():
-    table, clock = memory_table(), ToldClock()
-    undisturbed = Worker(memory_table(), batch="batch-1").process(write("a"), write("b"))
-
-    outcomes = Worker(losing(table, clock, effect=True, times=4), clock=clock, batch="batch-1").process(
-        write("a"), write("b")
-    )
-
-    assert outcomes == undisturbed
-    assert outputs(outcomes) == outputs(undisturbed)
-    assert made_by(table) == ["a", "b"]
 
 
 # Lost races are tried again a bounded number of times in a row; the bound starts anew after progress.
