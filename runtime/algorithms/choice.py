@@ -34,10 +34,7 @@ class BatchAlgorithm(Protocol):
     """Processes the ordered messages of a batch for one handler, one stream at a time."""
 
     async def process(
-        self,
-        business_id: str,
-        deliveries: Sequence[Delivery],
-        seen: Seen = NOTHING,
+        self, business_id: str, deliveries: Sequence[Delivery], seen: Seen = NOTHING
     ) -> Sequence[Outcome]:
         """Handle the deliveries of one stream, in their order, and return an outcome for each."""
 

@@ -255,12 +255,7 @@ class Ledger:
         self._retries = (retries or RetryPolicy()).beside(table)
 
     async def begin(
-        self,
-        batch_id: str,
-        input_: str,
-        out: str,
-        algorithm: str = STATE_BASED,
-        claim: Claim | None = None,
+        self, batch_id: str, input_: str, out: str, algorithm: str = STATE_BASED, claim: Claim | None = None
     ) -> BatchRecord:
         """Begin a batch, or return the record of one that was begun with the same input. Costs two or three requests.
 

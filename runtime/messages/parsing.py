@@ -194,10 +194,7 @@ def refused_for_size(
 
 
 def unroutable(
-    envelope: Envelope,
-    problem: str | None,
-    handler: str | None = None,
-    types: Collection[str] | None = None,
+    envelope: Envelope, problem: str | None, handler: str | None = None, types: Collection[str] | None = None
 ) -> Outcome:
     """Return the dead letter that a delivery is which no handler takes: nor the one that its log names, if it does.
 

@@ -27,16 +27,7 @@ from runtime.versions.columns import (
     unpack_columns,
 )
 from runtime.versions.limits import ID_CHUNKS
-from runtime.versions.properties import (
-    INT32,
-    chunk_names,
-    expect,
-    join,
-    microseconds,
-    number,
-    reading,
-    split,
-)
+from runtime.versions.properties import INT32, chunk_names, expect, join, microseconds, number, reading, split
 
 ID_PROPERTIES = chunk_names("Ids", ID_CHUNKS)
 DATA_PROPERTIES = chunk_names("Data", 14)

@@ -220,11 +220,7 @@ class OutboxAlgorithm(ABC):
         return entity
 
     def concluded(
-        self,
-        message: Prepared,
-        status: Status,
-        version: int | None = None,
-        outputs: tuple[Output, ...] = (),
+        self, message: Prepared, status: Status, version: int | None = None, outputs: tuple[Output, ...] = ()
     ) -> Outcome:
         """Return the outcome of a message that was handled, now or before, with the outputs to publish."""
         return Outcome(

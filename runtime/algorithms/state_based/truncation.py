@@ -295,12 +295,7 @@ async def take_letters(
 
 
 async def without_old_letters(
-    stream: Stream,
-    head: Head,
-    rules: TruncationRules,
-    *,
-    dry_run: bool,
-    kept: Collection[int] | None = None,
+    stream: Stream, head: Head, rules: TruncationRules, *, dry_run: bool, kept: Collection[int] | None = None
 ) -> tuple[Stream, Head, int]:
     """Give up the letters that were refused long ago. Return the stream and its head after it, and how many.
 
@@ -312,8 +307,7 @@ async def without_old_letters(
         return stream, head, 0
     before = await _letters_of(stream.partition)
     changed, count = given_up(
-        before.all,
-        lambda letter: letter.refused_at <= latest and (kept is None or letter.number in kept),
+        before.all, lambda letter: letter.refused_at <= latest and (kept is None or letter.number in kept)
     )
     if not count:
         return stream, head, 0

@@ -183,12 +183,7 @@ class Verifier:
         return found
 
     def _of_any(
-        self,
-        replayer: Replayer,
-        head: Head,
-        business_id: str,
-        delivery: Delivery,
-        known: Version | None,
+        self, replayer: Replayer, head: Head, business_id: str, delivery: Delivery, known: Version | None
     ) -> Finding:
         if known is None:
             if isinstance(delivery, Prepared) and head.is_too_late(delivery.envelope.enqueued_at):

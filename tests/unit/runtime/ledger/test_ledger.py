@@ -48,11 +48,7 @@ class Driver:
         self.ledger = Ledger(table, self.clock)
 
     def begin(
-        self,
-        batch_id: str = "batch-1",
-        input_: str = INPUT,
-        out: str = OUT,
-        algorithm: str = STATE_BASED,
+        self, batch_id: str = "batch-1", input_: str = INPUT, out: str = OUT, algorithm: str = STATE_BASED
     ) -> BatchRecord:
         return drive(self.ledger.begin(batch_id, input_, out, algorithm))
 

@@ -235,10 +235,7 @@ def test_a_consumer_gets_a_dead_letter_and_the_table_keeps_a_note(type_, packed)
 
     (outcome,) = drive(processor.process(message))
 
-    assert (outcome.reason, outcome.handler) == (
-        Reason.TOO_LARGE,
-        "Echo" if type_ == "Said" else None,
-    )
+    assert (outcome.reason, outcome.handler) == (Reason.TOO_LARGE, "Echo" if type_ == "Said" else None)
     found = drive(_all(find_letters(table, Selection())))
     assert [letter.letter.reason for letter in found] == ["too_large"]
     assert found[0].letter.message_id == "m-1"

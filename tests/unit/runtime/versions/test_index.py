@@ -172,11 +172,7 @@ def test_a_damaged_row_is_told(change):
 
 
 @pytest.mark.parametrize(
-    ("key", "hashes"),
-    [
-        (KEY, "bd006ad09cedcd0315273f2b"),
-        (OTHER_KEY, "8d1492d82b2698e4ca89b1d2"),
-    ],
+    ("key", "hashes"), [(KEY, "bd006ad09cedcd0315273f2b"), (OTHER_KEY, "8d1492d82b2698e4ca89b1d2")]
 )
 def test_hashes_never_change(key, hashes):
     """They are stored: another way to make them would make every message unknown."""

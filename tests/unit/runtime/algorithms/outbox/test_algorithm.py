@@ -12,15 +12,7 @@ from eventstore import connect, drive
 from handlers import App, Context, Handler, Message, State, handles
 from runtime import Status
 from tests.unit.runtime.algorithms.game import SHOT, assert_one_hit, begun, calls, new_world, shoot
-from tests.unit.runtime.algorithms.world import (
-    ALGORITHMS,
-    At,
-    CrashError,
-    Pause,
-    World,
-    crash,
-    resume,
-)
+from tests.unit.runtime.algorithms.world import ALGORITHMS, At, CrashError, Pause, World, crash, resume
 from tests.unit.runtime.diary import delivery
 from tests.unit.runtime.games import GAME, fire, start
 from tests.unit.runtime.worker import ends

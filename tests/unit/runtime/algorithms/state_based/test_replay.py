@@ -141,9 +141,7 @@ class Bell(Handler[Data]):
         for number in range(RULE["said"]):
             context.publish(Heard(word=RULE["word"], number=number), headers={"loud": RULE["word"]})
         return Data(
-            rings=state.rings + RULE["step"],
-            inner=Inner(last=RULE["word"]),
-            many=tuple(range(RULE["many"])),
+            rings=state.rings + RULE["step"], inner=Inner(last=RULE["word"]), many=tuple(range(RULE["many"]))
         )
 
 

@@ -12,15 +12,7 @@ from runtime.versions import limits
 from tests.unit.runtime.diary import delivery, write
 from tests.unit.runtime.patience import PATIENCE
 from tests.unit.runtime.tables import memory_table
-from tests.unit.runtime.worker import (
-    DAY,
-    NOW,
-    ToldClock,
-    Worker,
-    ends,
-    made_by,
-    outputs,
-)
+from tests.unit.runtime.worker import DAY, NOW, ToldClock, Worker, ends, made_by, outputs
 
 # Which versions may go: each rule alone keeps what it is there to keep.
 
