@@ -84,25 +84,9 @@ def fresh_id() -> str:
 class HandlerFailedError(Exception):
     """Raised when a handler raised, or did not do what a handler may do. Holds one line that says what."""
 
-    reason = Reason.HANDLER_ERROR
-
-
-class TooMuchPublishedError(HandlerFailedError):
-    """Raised when a handler published more than one message may."""
-
-    reason = Reason.TOO_LARGE
-
-
-class HandlerTimedOutError(HandlerFailedError):
-    """Raised when a handler took longer than it may."""
-
-    reason = Reason.HANDLER_TIMEOUT
-
-
-class HandlerCrashedError(HandlerFailedError):
-    """Raised when a handler ends the process that it runs in."""
-
-    reason = Reason.HANDLER_CRASHED
+    def __init__(self, problem: str, reason: Reason = Reason.HANDLER_ERROR) -> None:
+        super().__init__(problem)
+        self.reason = reason
 
 
 class CallTimedOutError(BaseException):
@@ -183,15 +167,15 @@ def failure_of(error: BaseException) -> HandlerFailedError:
     place = "" if frame is None else f" ({Path(frame.filename).name}, line {frame.lineno})"
     match error:
         case OutputsTooLargeError():
-            return TooMuchPublishedError(f"{error}{place}")
+            return HandlerFailedError(f"{error}{place}", Reason.TOO_LARGE)
         case NondeterminismError():
             return HandlerFailedError(str(error))  # which names its place itself
         case HandlersError():
             return HandlerFailedError(f"{error}{place}")
         case CallTimedOutError():
-            return HandlerTimedOutError(f"{error}{place}")
+            return HandlerFailedError(f"{error}{place}", Reason.HANDLER_TIMEOUT)
         case CallCrashedError():
-            return HandlerCrashedError(str(error))
+            return HandlerFailedError(str(error), Reason.HANDLER_CRASHED)
     try:
         text = str(error)
         if isinstance(error, ValidationError):
