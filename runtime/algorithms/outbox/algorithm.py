@@ -430,10 +430,8 @@ class OutboxOneByOne:
         Costs one request for each 1,000 entities and one for each entity, and one more for each that has old ids.
         """
         latest, algorithm = cut_off(self.algorithm.clock, older_than), self.algorithm
-        evict, keys = (
-            partial(algorithm.evict_from, latest=latest, dry_run=dry_run),
-            algorithm.entities.all_keys(),
-        )
+        evict = partial(algorithm.evict_from, latest=latest, dry_run=dry_run)
+        keys = algorithm.entities.all_keys()
         return sum([await until_undisturbed(algorithm.retries, partial(evict, key)) async for key in keys])
 
 
