@@ -25,22 +25,18 @@ class BatchKey(NamedTuple):
 class OpenBatches:
     """The batches that may still publish: those that were open, and all that begin later.
 
-    `next` is the number that the next batch gets, `numbers` are those of open batches. `names` are the ids of open
-    batches without a number: those that were begun before batches had one.
+    `next` is the number that the next batch gets, `numbers` are those of open batches.
     """
 
     next: int = 1
     numbers: frozenset[int] = frozenset()
-    names: frozenset[str] = frozenset()
 
-    def is_finished(self, batch: str | None, number: int | None) -> bool:
-        """Say whether nothing more will be published of a batch. None stands for single messages, which are finished.
+    def is_finished(self, batch: str | None, number: int | None) -> bool:  # noqa: ARG002 - the number decides
+        """Return whether nothing more will be published of a batch. Single messages, without a number, are finished.
 
-        An id can be used again once its row was pruned, a number never: a version that has one is told by it alone.
+        Its number decides: an id can be used again once its row was pruned, a number never.
         """
-        if number is None:
-            return batch not in self.names
-        return number < self.next and number not in self.numbers
+        return number is None or (number < self.next and number not in self.numbers)
 
 
 HELD_BACK = "An earlier message of its stream is a dead letter, and the batch stops a stream there."

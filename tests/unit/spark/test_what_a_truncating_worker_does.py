@@ -26,11 +26,11 @@ from runtime.versions.stream import summaries
 from tests.support.clocks import FrozenClock
 from tests.unit.runtime.diary import ponder
 from tests.unit.runtime.patience import PATIENCE
-from tests.unit.runtime.worker import DAY, NOW, ToldClock, Worker
+from tests.unit.runtime.worker import DAY, NOW, ToldClock, Worker, open_batches
 
 OLD = NOW - 100 * DAY
 CLOCK = FrozenClock(NOW)
-OPEN = OpenBatches(names=frozenset({"open"}))
+OPEN = open_batches("open")
 ALL = TruncationRules.of(NOW, OPEN, older_than=30 * DAY)
 
 

@@ -18,7 +18,7 @@ from tests.unit.runtime.algorithms.world import WITH_OUTBOX, At, CrashError, Wor
 from tests.unit.runtime.diary import delivery
 from tests.unit.runtime.games import GAME, fire, start
 from tests.unit.runtime.tables import memory_table
-from tests.unit.runtime.worker import HOUR, NOW, ends
+from tests.unit.runtime.worker import HOUR, NOW, ends, open_batches
 
 every_outbox = pytest.mark.parametrize("algorithm", WITH_OUTBOX)
 
@@ -127,7 +127,7 @@ def test_what_a_single_message_has_left_is_published_and_finished_by_a_batch(alg
 
 @every_outbox
 def test_a_sweep_leaves_a_batch_alone_that_has_not_ended(died):
-    sweep = Batch(died.world, "sweep", open_batches=OpenBatches(names=frozenset({"died"})))
+    sweep = Batch(died.world, "sweep", open_batches=open_batches("died"))
 
     assert sweep.unfinished(LATER) == []
     assert drive(died.world.worker().sweep()) == 0

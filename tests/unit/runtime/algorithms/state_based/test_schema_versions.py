@@ -7,12 +7,12 @@ import pytest
 from eventstore import drive
 from handlers import App, CodecError, Context, Handler, Message, State, handles
 from runtime.errors import ReplayFailedError
-from runtime.ledger.batch import BatchContext, OpenBatches
+from runtime.ledger.batch import BatchContext
 from runtime.maintenance.check import check_table
 from runtime.versions import limits
 from tests.unit.runtime.diary import delivery
 from tests.unit.runtime.tables import contents, memory_table, rows
-from tests.unit.runtime.worker import Worker, ends, outputs, stored
+from tests.unit.runtime.worker import Worker, ends, open_batches, outputs, stored
 
 
 class Rang(Message):
@@ -215,9 +215,7 @@ def test_a_version_whose_states_cannot_be_upcast_cannot_be_replayed(
     with pytest.raises(
         ReplayFailedError, match="The upcaster of NewData from version 1 failed: ValueError: unreadable"
     ):
-        worker(table, NEW, BatchContext("batch-2", OpenBatches(names=frozenset({"batch-1"})))).process(
-            *rang("a")
-        )
+        worker(table, NEW, BatchContext("batch-2", open_batches("batch-1"))).process(*rang("a"))
 
     assert ends(outcomes) == ["replay_failed", "processed"]
 

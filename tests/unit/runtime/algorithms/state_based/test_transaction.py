@@ -27,7 +27,7 @@ from tests.unit.runtime.diary import DEEDS, DIARY, NOISE, SKY, Wrote, delivery, 
 from tests.unit.runtime.games import GAME
 from tests.unit.runtime.indexes import check_index, index_of
 from tests.unit.runtime.tables import memory_table, rows
-from tests.unit.runtime.worker import DAY, HOUR, NOW, Worker, ends, made_by, outputs, stored
+from tests.unit.runtime.worker import DAY, HOUR, NOW, Worker, ends, made_by, open_batches, outputs, stored
 
 # More new versions than fit one transaction are stored in parts.
 
@@ -177,7 +177,7 @@ def test_a_copy_whose_outputs_are_in_hand_does_not_fail_the_batch_after_a_confli
         return Worker(table).handle(write("theirs")) if len(transactions) == 2 else None
 
     # When what is in memory is dropped because of a conflict, and then its copy comes
-    batch = BatchContext("batch-1", OpenBatches(names=frozenset({"batch-1"})))
+    batch = BatchContext("batch-1", open_batches("batch-1"))
     outcomes = Worker(InterceptedTable(table, before=interrupt), batch=batch).process(*messages)
 
     # Then the copy is a dead letter: nothing is lost, as the first delivery has the outputs
@@ -543,7 +543,7 @@ drawn_deliveries = st.builds(
 contexts = st.builds(
     BatchContext,
     st.sampled_from(["night", None]),
-    st.just(OpenBatches(names=frozenset({"day"}))),
+    st.just(open_batches("day")),
     is_cascade=st.booleans(),
     late=st.sampled_from(["refuse", "process"]),
     on_error=st.sampled_from(["continue", "stop-stream"]),

@@ -26,6 +26,7 @@ from tests.unit.runtime.worker import (
     ends,
     letters,
     made_by,
+    open_batches,
     outputs,
     stored,
 )
@@ -42,7 +43,7 @@ def truncate(
     table: Table, *, dry_run: bool = False, running: tuple[str, ...] = ("running",), **rules: Any
 ) -> Truncated:
     """Truncate the stream as of `NOW`: what is older than a day may go, unless a test says otherwise."""
-    made = TruncationRules.of(NOW, OpenBatches(names=frozenset(running)), **{"older_than": DAY, **rules})
+    made = TruncationRules.of(NOW, open_batches(*running), **{"older_than": DAY, **rules})
     truncated = drive(truncate_stream(table, KEY, made, PATIENCE, dry_run=dry_run))
     assert truncated is not None
     return truncated
@@ -253,7 +254,7 @@ def test_a_run_of_several_batches_goes_only_when_all_of_them_are_finished(monkey
     indexed = index_of(table)[0]
     assert indexed.ends[0] > 1
 
-    one_is_open = OpenBatches(names=frozenset({"batch-1"}))
+    one_is_open = open_batches("batch-1")
     drive(truncate_stream(table, KEY, TruncationRules.of(NOW, one_is_open, older_than=DAY), PATIENCE))
     assert len(made_by(table)) == 12
     everything = TruncationRules.of(NOW, OpenBatches(), older_than=DAY)

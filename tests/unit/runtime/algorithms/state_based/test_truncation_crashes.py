@@ -20,7 +20,7 @@ from tests.unit.runtime.diary import DIARY, ponder
 from tests.unit.runtime.indexes import check_index
 from tests.unit.runtime.patience import PATIENCE
 from tests.unit.runtime.tables import copy_of, memory_table, rows
-from tests.unit.runtime.worker import DAY, NOW, ToldClock, Worker, made_by, outputs
+from tests.unit.runtime.worker import DAY, NOW, ToldClock, Worker, made_by, open_batches, outputs
 
 # A truncation may die at any of its calls.
 
@@ -150,7 +150,7 @@ def test_the_horizon_moves_with_the_first_delete_at_the_latest(long_stream: Tabl
 
 
 STREAM = "Diary-d-1"
-OPEN = OpenBatches(names=frozenset({"open"}))
+OPEN = open_batches("open")
 
 commits = st.lists(
     st.tuples(
@@ -162,7 +162,7 @@ commits = st.lists(
     min_size=1,
     max_size=12,
 )
-OPEN = OpenBatches(names=frozenset({"open"}))
+OPEN = open_batches("open")
 rules = st.builds(
     lambda age, last, undated, acknowledged: TruncationRules.of(
         NOW,

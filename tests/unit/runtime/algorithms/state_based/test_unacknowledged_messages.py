@@ -7,12 +7,12 @@ import pytest
 from eventstore import Table, drive
 from handlers import App, Context, Handler, Message, State, handles
 from runtime.algorithms.state_based.truncation import HeldBy, Truncated, TruncationRules, truncate_stream
-from runtime.ledger.batch import BatchContext, OpenBatches
+from runtime.ledger.batch import BatchContext
 from runtime.versions import limits
 from tests.unit.runtime.diary import delivery, write
 from tests.unit.runtime.patience import PATIENCE
 from tests.unit.runtime.tables import memory_table
-from tests.unit.runtime.worker import DAY, NOW, ToldClock, Worker, ends, made_by, outputs
+from tests.unit.runtime.worker import DAY, NOW, ToldClock, Worker, ends, made_by, open_batches, outputs
 
 # Which versions may go: each rule alone keeps what it is there to keep.
 
@@ -33,7 +33,7 @@ def handle(table: Table, message: Any, *, batch: str | None = None, at: int = OL
 
 
 def truncate(table: Table, key: str = KEY, **rules: Any) -> Truncated:
-    made = TruncationRules.of(NOW, OpenBatches(names=frozenset({"running"})), **{"older_than": DAY, **rules})
+    made = TruncationRules.of(NOW, open_batches("running"), **{"older_than": DAY, **rules})
     truncated = drive(truncate_stream(table, key, made, PATIENCE))
     assert truncated is not None
     return truncated

@@ -4,13 +4,13 @@ import pytest
 
 from handlers import App, Context, Handler, Message, State, handles
 from runtime.errors import ReplayFailedError
-from runtime.ledger.batch import BatchContext, OpenBatches
+from runtime.ledger.batch import BatchContext
 from tests.unit.runtime.diary import SKY, delivery, misbehave, write
 from tests.unit.runtime.tables import contents, memory_table
-from tests.unit.runtime.worker import Worker, ends, made_by
+from tests.unit.runtime.worker import Worker, ends, made_by, open_batches
 
-UNPUBLISHED = BatchContext("batch-2", OpenBatches(names=frozenset({"batch-1", "batch-2"})))
-PUBLISHED = BatchContext("batch-2", OpenBatches(names=frozenset({"batch-2"})))
+UNPUBLISHED = BatchContext("batch-2", open_batches("batch-1", "batch-2"))
+PUBLISHED = BatchContext("batch-2", open_batches("batch-2"))
 
 DARK = misbehave("fail under a dark sky")
 OUTSIDE = misbehave("draw from outside")
