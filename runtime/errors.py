@@ -112,8 +112,11 @@ class TargetError(RuntimeFailure):
     """Raised when a target refuses what is published to it; what was sent stays sent, and the rest can be resumed."""
 
 
-class _RetryLaterError(RuntimeFailure):
-    """`retry_after` are the seconds that the other side asked to wait for, None when it did not say."""
+class TargetUnavailableError(TargetError):
+    """Raised when a target does not answer, or says that it cannot now: another attempt may succeed.
+
+    `retry_after` are the seconds that it asked to wait for, None when it did not say.
+    """
 
     def __init__(self, message: str, retry_after: float | None = None) -> None:
         super().__init__(message, retry_after)
@@ -124,16 +127,23 @@ class _RetryLaterError(RuntimeFailure):
         return self.message
 
 
-class TargetUnavailableError(_RetryLaterError, TargetError):
-    """Raised when a target does not answer, or says that it cannot now: another attempt may succeed."""
-
-
 class SendError(RuntimeFailure):
     """Root of what a sender raises when it did not send a message."""
 
 
-class TransientError(_RetryLaterError, SendError):
-    """Raised by a sender when another attempt may succeed."""
+class TransientError(SendError):
+    """Raised by a sender when another attempt may succeed.
+
+    `retry_after` are the seconds that the receiver asked to wait for, None when it did not say.
+    """
+
+    def __init__(self, message: str, retry_after: float | None = None) -> None:
+        super().__init__(message, retry_after)
+        self.message = message
+        self.retry_after = retry_after
+
+    def __str__(self) -> str:
+        return self.message
 
 
 class PermanentError(SendError):
