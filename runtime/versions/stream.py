@@ -55,23 +55,27 @@ from runtime.versions.tail import HEAD_PROPERTIES, NO_EVENT, Head, Segment, Tail
 
 
 class FoundVersions:
-    """The versions of some messages, as they were read. One run is decoded at a time, when a version is asked for."""
+    """The versions of some `wanted` messages, in the tail and at the places in runs that the index names.
+
+    One look is taken at each place, however many messages have the hash of the id that stands there. One run is decoded
+    at a time, when a version is asked for.
+    """
 
     __slots__ = ("_decoded", "_events", "_places", "_tail")
 
-    def __init__(self, tail: Tail | None = None, events: Iterable[RecordedEvent] = ()) -> None:
+    def __init__(
+        self,
+        tail: Tail | None = None,
+        events: Iterable[RecordedEvent] = (),
+        wanted: AbstractSet[IdKey] = frozenset(),
+        candidates: Iterable[Place] = (),
+    ) -> None:
         self._tail = tail
         self._events = {event.version: event for event in events}
         self._places: dict[IdKey, tuple[int, int]] = {}
         self._decoded: tuple[int, RunVersions] | None = None
-
-    def look_for(self, wanted: AbstractSet[IdKey], candidates: Iterable[Place]) -> None:
-        """Look for messages in the tail, and at the places in runs that the index names.
-
-        Takes one look at each place, however many messages have the hash of the id that stands there.
-        """
-        if self._tail is not None:
-            ids_of_tail = self._tail.ids()
+        if tail is not None:
+            ids_of_tail = tail.ids()
             if not wanted.isdisjoint(ids_of_tail):
                 places = enumerate(ids_of_tail)
                 self._places = {key: (NO_EVENT, position) for position, key in places if key in wanted}
@@ -415,8 +419,7 @@ async def _find_versions(partition: Partition, ids: Collection[IdKey]) -> Histor
     named = [each for each in candidates(index_rows, wanted) if each.event >= stream.first_version]
     events = await _read_runs(stream, {place.event for place in named})
     with reading("The index of ids", index.PREFIX):
-        found = FoundVersions(head.tail, events)
-        found.look_for(wanted, named)
+        found = FoundVersions(head.tail, events, wanted, named)
     refused = dead_letters.read_letters([row for row in rows if row.row_key.startswith(dead_letters.PREFIX)])
     return History(stream, head, index_rows, found, letters=refused)
 
