@@ -282,12 +282,7 @@ class OutboxAlgorithm(ABC):
     async def make_unfinished_ready(self, key: str, latest: int) -> tuple[Entity, list[IdKey]]:
         """Load an entity, make ready what nobody will finish, and return both."""
         entity = await self.entities.load(key)
-        # Single messages; those of an open batch are left to it, as its outcomes may be uncommitted.
-        single = entity.pending_of(lambda batch: batch is None)
-        left = [
-            *entity.pending_of(self._is_over),
-            *(id_ for id_ in single if entity.outbox[id_].now <= latest),
-        ]
+        left = [*entity.pending_of(self._is_over), *entity.pending_until(latest)]
         entity = await self.make_ready(entity, {id_: self.new_id() for id_ in left})
         for id_ in left:
             _entry(entity, id_)
@@ -413,16 +408,15 @@ class OutboxOneByOne:
         Costs one request for each 1,000 entities, and one for each entity that has something left.
         """
         latest, algorithm = cut_off(self.algorithm.clock, older_than), self.algorithm
-
-        async def sweep(key: str) -> int:
-            entity, left = await algorithm.make_unfinished_ready(key, latest)
-            if left:
-                await self.publish_outputs(entity, left)
-                await algorithm.mark_finished(entity, left)
-            return len(left)
-
-        keys = algorithm.entities.unfinished()
+        sweep, keys = partial(self._sweep, latest=latest), algorithm.entities.unfinished()
         return sum([await until_undisturbed(algorithm.retries, partial(sweep, key)) async for key in keys])
+
+    async def _sweep(self, key: str, latest: int) -> int:
+        entity, left = await self.algorithm.make_unfinished_ready(key, latest)
+        if left:
+            await self.publish_outputs(entity, left)
+            await self.algorithm.mark_finished(entity, left)
+        return len(left)
 
     async def evict(self, older_than: timedelta, *, dry_run: bool = False) -> int:
         """Forget the ids of messages processed longer ago than `older_than`. Return how many.

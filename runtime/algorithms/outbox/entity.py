@@ -213,6 +213,14 @@ class Entity:
         """How many entries are unfinished."""
         return sum(entry.is_pending for entry in self.outbox.values())
 
+    def pending_until(self, latest: int) -> list[IdKey]:
+        """Return the single messages with pending entries that were handled at a time, in microseconds, or before.
+
+        Those of a batch are left to the batch, whose outcomes may be uncommitted.
+        """
+        single = self.pending_of(lambda batch: batch is None)
+        return [key for key in single if self.outbox[key].now <= latest]
+
     def pending_of(self, includes: Callable[[BatchKey | None], bool]) -> list[IdKey]:
         """Return the messages with pending entries of some batches; None stands for single messages."""
         return [key for key, entry in self.outbox.items() if entry.is_pending and includes(entry.batch)]
@@ -327,15 +335,18 @@ class Entities:
 
         Costs one request, none when `change` returns the same entity, two more for each lost race.
         """
+        return await until_undisturbed(
+            self.retries,
+            partial(self._load_and_change, entity.key, change),
+            first=partial(self._change, entity, change),
+        )
 
-        async def store_changed(current: Entity) -> Entity:
-            changed = change(current)
-            return current if changed is current else await self.store(changed)
+    async def _change(self, entity: Entity, change: Callable[[Entity], Entity]) -> Entity:
+        changed = change(entity)
+        return entity if changed is entity else await self.store(changed)
 
-        async def load_and_store() -> Entity:
-            return await store_changed(await self.load(entity.key))
-
-        return await until_undisturbed(self.retries, load_and_store, first=partial(store_changed, entity))
+    async def _load_and_change(self, key: str, change: Callable[[Entity], Entity]) -> Entity:
+        return await self._change(await self.load(key), change)
 
     async def unfinished(self) -> AsyncIterator[str]:
         """Yield the keys of the entities with pending entries. Costs one request for each 1,000 entities."""
