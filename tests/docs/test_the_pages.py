@@ -18,8 +18,8 @@ from eventstore import connect, drive
 from runtime import Envelope, Output, Processor
 from runtime.cli.checks import load_app
 from tests.docs.pages import PAGES
-from tests.docs.pasting import beside_the_project, paste, statuses
-from tests.docs.running import Reader, follow, write_files
+from tests.docs.pasting import beside_the_project, paste, statuses, write_files
+from tests.docs.running import Reader, follow
 from tests.plugins.spark import Workplace
 from tests.support.done_batches import games, make_batch, outcome, output
 from tests.unit.cli.stores import on_store, play

@@ -19,7 +19,7 @@ from pathlib import Path
 from random import Random
 
 from tests.faults.children import Child, ChildFailedError
-from tests.faults.moments import AtCalls
+from tests.faults.marks import AtCalls
 from tests.faults.trial import Bench, Disturbed, Trial
 from tests.faults.world import Shape
 from tests.plugins.azurite import answers, free_port, needed_azurite

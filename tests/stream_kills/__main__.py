@@ -23,8 +23,8 @@ from pathlib import Path
 from random import Random
 from typing import NamedTuple
 
+from tests.faults.campaign import Record
 from tests.faults.compared import Found
-from tests.faults.record import Record
 from tests.faults.trial import Trial
 from tests.model.pages import rewrite
 from tests.stream_kills.victims import DRIVER, EVERYTHING, JAVA, ROOT, WORKER, Driver
