@@ -21,8 +21,7 @@ from tests.docs.pasting import (
     write_files,
 )
 from tests.docs.test_links_and_names import in_navigation
-from tests.packaging.building import copy_tree
-from tests.packaging.environment import Environment
+from tests.packaging.building import Environment, copy_tree
 from tests.plugins.azurite import needed_azurite
 
 pytestmark = [pytest.mark.thorough, pytest.mark.timeout(1800)]

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.packaging.environment import Environment
+from tests.packaging.building import Environment
 from tests.packaging.extras import REPOSITORY
 
 pytestmark = pytest.mark.thorough
