@@ -40,12 +40,10 @@ def blocks(page: str) -> Iterator[Block]:
 
 
 def marked(page: str, kind: str) -> list[str]:
-    """Return the blocks of a page that are marked as of a kind."""
     return [block.text for block in blocks(page) if kind in (block.mark, block.argument)]
 
 
 def write_files(page: str, folder: Path) -> None:
-    """Write the files that a page shows."""
     for block in blocks(page):
         if block.mark == "file":
             (folder / block.argument).write_text(block.text)

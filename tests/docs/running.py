@@ -53,7 +53,6 @@ class Reader:
         return self.place.path
 
     def follow(self, block: Block) -> None:
-        """Do what a block shows."""
         match block.mark or block.language:
             case "change":
                 source, _, target = block.argument.partition(" to ")

@@ -61,7 +61,6 @@ def play(sizes: Iterable[int]) -> tuple[RowMeter, list[Cost]]:
 
 
 def rows(table: MeteredTable) -> tuple[Row, ...]:
-    """Return all rows of a table."""
     return drive(table.scan(None)).rows
 
 

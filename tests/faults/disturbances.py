@@ -31,7 +31,7 @@ from tests.faults.trial import Bench, Disturbed, Trial
 from tests.faults.world import NOW, Shape, World
 
 RIVAL, KILLED_RIVAL = "a second driver beside the first", "one of two drivers"
-_TURNS = 3
+_RIVAL_TURNS = 3
 
 
 def run_rivals(bench: Bench, shape: Shape, name: str, chance: Random) -> Trial:
@@ -39,7 +39,7 @@ def run_rivals(bench: Bench, shape: Shape, name: str, chance: Random) -> Trial:
     expected = bench.undisturbed(shape)
     with bench.world(shape, name) as world:
         disturbed = Disturbed(world, expected, chance)
-        for _ in range(_TURNS):
+        for _ in range(_RIVAL_TURNS):
             drivers = []
             for _ in range(2):
                 drivers.append(Child(world.driver(AtCalls(world.marks)), leads_group=True))

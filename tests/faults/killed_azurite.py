@@ -42,7 +42,6 @@ class DurableAzurite:
 
     @property
     def url(self) -> str:
-        """The store url."""
         return f"azurite://127.0.0.1:{self._port}"
 
     def wait_until_saved(self) -> None:

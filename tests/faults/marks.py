@@ -25,7 +25,6 @@ class Phase(IntEnum):
 
     @property
     def words(self) -> str:
-        """When that is, in words."""
         return _WORDS[self]
 
 

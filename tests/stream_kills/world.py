@@ -52,7 +52,6 @@ class Shape(NamedTuple):
 
     @classmethod
     def draw(cls, chance: Random) -> Self:
-        """Return one at random."""
         return cls(chance.randrange(10**9), chance.choice(ALGORITHMS), chance.choice((1, 2)))
 
 
@@ -69,12 +68,10 @@ class World:
 
     @property
     def place(self) -> TablePlace:
-        """Where its states are."""
         return TablePlace(f"sqlite:///{self.folder}/store.db", TABLE)
 
     @property
     def out(self) -> Path:
-        """Where its outcomes are."""
         return self.folder / "kept" / "out"
 
     @property
