@@ -8,8 +8,7 @@ from typing import NamedTuple
 
 import pytest
 
-from benchmarks.algorithms.metered_table import MeteredTable
-from benchmarks.algorithms.play import ONE_GAME, shots, ticking_clock
+from benchmarks.algorithms.play import ONE_GAME, MeteredTable, shots, ticking_clock
 from benchmarks.games import game_id
 from eventstore import Operation, Row, drive
 from handlers import App
