@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from benchmarks.algorithms.comparison import Grid
+from benchmarks.algorithms.grid import Grid
 from benchmarks.marks import check_marks, put_parts
 from benchmarks.side_effects.counting import Counts, at_random, drivers, each_step
 
