@@ -164,7 +164,6 @@ class BatchWithoutSpark(Rounds):
         return self.options.partitions or 2
 
     def work_on(self, messages: Sequence[Row], job: FoldJob) -> Work:
-        """Return what gives the outcomes of messages."""
         return Work(cast("Any", self._routed(messages)), job.fold)
 
     def begin(self, batch_id: str | None, what: str) -> BatchRecord:

@@ -1,8 +1,10 @@
-"""Every path, dotted name, command and option that the documentation mentions exists."""
+"""What the pages link to and name exists, and the site has every page, with links that are those of the site."""
 
 from __future__ import annotations
 
 import ast
+import importlib
+import inspect
 import os
 import re
 import shlex
@@ -14,16 +16,59 @@ import typer.main
 
 from benchmarks.__main__ import BENCHMARKS
 from runtime.cli.application import application
+from scripts.reference.commands_page import commands
+from scripts.reference.pages import _MODULES
+from scripts.reference.pages import PAGES as REFERENCE
+from scripts.site_drawings import with_tables
+from scripts.site_pages import PLACES, site_links
 from tests.docs.pages import (
     PACKAGES,
     PAGES,
     ROOT,
+    anchors,
     blocks,
     classes,
     exists,
+    links,
     spans,
     text,
 )
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_its_links_lead_somewhere(page):
+    broken = []
+    for link in links(page):
+        path, _, anchor = link.partition("#")
+        target = ((ROOT / page).parent / path) if path else ROOT / page
+        if not target.exists() or (anchor and anchor not in anchors(target)):
+            broken.append(link)
+
+    assert not broken
+
+
+def test_every_page_is_reached_from_the_readme():
+    reached, waiting = set(), ["README.md"]
+    while waiting:
+        page = waiting.pop()
+        reached.add(page)
+        for link in links(page):
+            target = ((ROOT / page).parent / link.partition("#")[0]).resolve()
+            name = str(target.relative_to(ROOT))
+            if name in PAGES and name not in reached:
+                waiting.append(name)
+
+    assert reached == set(PAGES)
+
+
+def test_the_decisions_are_listed_by_their_titles():
+    listed = re.findall(r"^(\d+)\. \[(.+)\]\((.+)\)$", text("docs/decisions/README.md"), re.MULTILINE)
+    files = sorted(path.name for path in (ROOT / "docs" / "decisions").glob("0*.md"))
+
+    assert [file for _, _, file in listed] == files
+    for number, title, file in listed:
+        assert text(f"docs/decisions/{file}").startswith(f"# {number}. {title}\n")
+
 
 _PATH = re.compile(r"[\w.*-]+(/[\w.*-]+)+/?")
 _FILE = re.compile(r"([a-z][\w-]*/)*[a-z][\w-]*\.(py|md|svg|tla)")
@@ -160,3 +205,84 @@ def test_each_target_of_make_and_each_benchmark_exists(page):
 
     assert set(re.findall(r"^make ([a-z-]+)", code, re.MULTILINE)) <= targets
     assert set(re.findall(r"^python -m benchmarks (\w+)", code, re.MULTILINE)) <= BENCHMARKS.keys()
+
+
+GENERATED = {f"reference/{name}" for name in REFERENCE}
+"""What is written for the site alone."""
+
+
+def in_navigation() -> list[str]:
+    navigation = text("mkdocs.yml").partition("\nnav:\n")[2].partition("\n\n")[0]
+    return re.findall(r"[\w./-]+\.md$", navigation, re.MULTILINE)
+
+
+def test_every_page_is_in_its_navigation_once():
+    places = [PLACES.get(page, page.removeprefix("docs/")) for page in PAGES]
+
+    assert sorted(in_navigation()) == sorted({*places, *GENERATED})
+
+
+def test_it_begins_with_what_a_newcomer_reads():
+    assert in_navigation()[:4] == ["index.md", "installation.md", "determinism.md", "testing.md"]
+
+
+@pytest.mark.parametrize(
+    ("link", "source", "there"),
+    [
+        ("docs/testing.md#guard", "README.md", "testing.md#guard"),
+        ("docs/tla/README.md", "README.md", "tla/README.md"),
+        ("../README.md", "docs/testing.md", "index.md"),
+        ("../CHANGELOG.md#unreleased", "docs/installation.md", "changelog.md#unreleased"),
+        ("../docs/growth.md", "benchmarks/README.md", "growth.md"),
+        ("../operations.md#outcomes", "docs/reference/outcomes.md", "../operations.md#outcomes"),
+        ("#letters", "docs/operations.md", "#letters"),
+        ("https://docs.delta.io/latest", "README.md", "https://docs.delta.io/latest"),
+        ("runtime/nowhere.py", "README.md", "runtime/nowhere.py"),
+    ],
+)
+def test_a_link_of_the_repository_becomes_one_of_the_site(link, source, there):
+    assert site_links(f"See [it]({link}).", source) == f"See [it]({there})."
+
+
+def test_drawings_are_tables():
+    drawings = {page: with_tables(text(page)) for page in PAGES if "```mermaid" in text(page)}
+
+    assert drawings.keys() == {"docs/architecture.md", "docs/operations.md"}
+    assert not any("mermaid" in page for page in drawings.values())
+    for row in (
+        "| runtime/dead_letters.py: dead letters found, edited, discarded | runtime/algorithms/ |",
+        "| eventstore/port.py: five calls | SQLite · Azure Tables, Azurite · memory |",
+    ):
+        assert row in drawings["docs/architecture.md"]
+    for row in (
+        "|  | started | run |",
+        "| started | abandoned | batches --abandon ID |",
+        "| published |  |  |",
+    ):
+        assert row in drawings["docs/operations.md"]
+
+
+def test_of_a_link_to_the_code_the_text_stays():
+    assert site_links("See [it](tests/conftest.py).", "SECURITY.md") == "See it."
+
+
+@pytest.mark.parametrize("name", REFERENCE)
+def test_a_page_of_the_reference_is_written(name):
+    assert REFERENCE[name]().startswith("# ")
+
+
+def test_every_command_is_in_the_reference():
+    names = {name for name, _, _ in commands()}
+
+    assert {"consistent run", "consistent policy set", "consistent tokens issue"} <= names
+    assert names <= set(re.findall(r"^## (.*)$", REFERENCE["commands.md"](), re.MULTILINE))
+
+
+@pytest.mark.parametrize("module", _MODULES)
+def test_every_public_name_is_described(module):
+    found = importlib.import_module(module)
+    public = [getattr(found, name) for name in getattr(found, "__all__", [])]
+
+    assert found.__doc__
+    assert [each for each in public if inspect.isclass(each) and not inspect.getdoc(each)] == []
+    assert [each for each in public if inspect.isfunction(each) and not inspect.getdoc(each)] == []
