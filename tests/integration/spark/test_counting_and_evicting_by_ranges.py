@@ -15,7 +15,7 @@ from runtime.ledger.ledger import Ledger
 from runtime.maintenance.check import Checked, check_table
 from runtime.maintenance.statistics import TableCount, Windows, count_objects, count_rows, windows
 from runtime.retries import RetryPolicy
-from runtime.spark.scan import ForEachRange, evict, scan
+from runtime.spark.scan import evict, scan
 from runtime.versions.stream import stream_keys
 from samples.shooting_range import app
 from tests.integration.spark.conftest import NIGHT
@@ -79,7 +79,7 @@ def played(any_place):
 
 
 def by_ranges(place, function, merge, prefix=""):
-    scan(place.spark, at(place), ForEachRange(function), merge, prefix=prefix)
+    scan(place.spark, at(place), function, merge, prefix=prefix)
 
 
 def same(document):

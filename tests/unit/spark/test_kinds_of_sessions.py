@@ -1,4 +1,4 @@
-"""What a session is, is asked without its JVM: how many cores, which machine, where workers reach this process."""
+"""What a session is, is asked without its JVM: how many cores, and which machine."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from pyspark.errors import PySparkException
 
 from runtime.errors import UsageError
-from runtime.spark.session import address_for_workers, connect_session, cores_of, master_of, may_be_local
+from runtime.spark.session import connect_session, cores_of, master_of, may_be_local
 from runtime.spark.streaming.query import run_stream
 from runtime.spark.worker.connection import check_reach
 from samples.shooting_range import app
@@ -93,12 +93,6 @@ def test_a_platform_that_does_not_tell_its_settings():
     session = of_connect("localhost")
     session.conf = SimpleNamespace(get=refuse)
     assert (master_of(session), cores_of(session)) == ("unknown", 12)
-
-
-def test_workers_of_a_server_reach_this_process_where_it_faces_that_server():
-    assert address_for_workers(of_connect("127.0.0.1")) == "127.0.0.1"
-    classic: Any = Session(spark_driver_host="10.0.0.7")
-    assert address_for_workers(classic) == "10.0.0.7"
 
 
 def test_a_server_that_is_not_there_is_told_at_once():

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from eventstore import InterceptedTable, StoreUnavailableError, connect, drive
-from runtime.spark.worker.connection import FEWEST, ConcurrencyLimit, EventLoop
+from runtime.spark.worker.connection import FEWEST, ConcurrencyLimit, EventLoop, MeasuredTable
 
 MOST = 64
 
@@ -98,14 +98,14 @@ def test_calls_of_a_table_are_taken_note_of_and_failures_too() -> None:
     concurrency = ConcurrencyLimit(MOST)
     answer(concurrency, 1.0)
     table = drive(connect("memory:").table("games"))
-    measured = concurrency.measured(table)
+    measured = MeasuredTable(table, concurrency)
 
     def fail(*_: object) -> None:
         raise StoreUnavailableError("no answer")
 
     assert drive(measured.get("stream", "row")) is None
     with pytest.raises(StoreUnavailableError):
-        drive(concurrency.measured(InterceptedTable(table, before=fail)).get("stream", "row"))
+        drive(MeasuredTable(InterceptedTable(table, before=fail), concurrency).get("stream", "row"))
 
     assert concurrency.limit == MOST // 2
 

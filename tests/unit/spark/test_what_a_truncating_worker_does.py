@@ -18,7 +18,7 @@ from runtime.ledger.batch import OpenBatches
 from runtime.maintenance.policies import Policies, Scope
 from runtime.spark import truncation
 from runtime.spark.scan import Task
-from runtime.spark.truncation import Kind, TruncationJob
+from runtime.spark.truncation import TruncationJob
 from runtime.spark.worker.connection import Connection
 from runtime.versions import limits
 from runtime.versions import stream as listing
@@ -76,10 +76,10 @@ def cut_streams(table: Table) -> set[str]:
     return drive(found())
 
 
-def kinds(rows: list[dict[str, Any]]) -> Counter[Kind]:
-    counts: Counter[Kind] = Counter()
+def kinds(rows: list[dict[str, Any]]) -> Counter[tuple[str, str | None, str | None]]:
+    counts: Counter[tuple[str, str | None, str | None]] = Counter()
     for row in rows:
-        counts[Kind(row["handler"], row["rules"], row["held"])] += row["streams"]
+        counts[row["handler"], row["rules"], row["held"]] += row["streams"]
     return +counts
 
 
@@ -92,7 +92,7 @@ def test_streams_are_counted_by_what_holds_them_with_the_requests_that_they_took
 
     rows = run(job(place, wrap=watch))
 
-    assert kinds(rows) == {Kind("Diary", "given", "open_batch"): 12}
+    assert kinds(rows) == {("Diary", "given", "open_batch"): 12}
     (of_streams,) = [row for row in rows if row["handler"]]
     assert (of_streams["cut"], of_streams["versions"], of_streams["rows"]) == (12, 12, 12)
     assert of_streams["bytes"] > 0
@@ -103,7 +103,7 @@ def test_a_row_for_each_stream_is_given_where_that_is_asked_for(place, table):
     rows = run(job(place, with_streams=True))
 
     assert [row["stream"] for row in rows if "stream" in row] == [f"Diary-{each:02}" for each in range(12)]
-    assert kinds(rows) == {Kind("Diary", "given", "open_batch"): 12}
+    assert kinds(rows) == {("Diary", "given", "open_batch"): 12}
 
 
 def test_without_rules_each_stream_is_cut_by_its_policy_and_none_that_is_held(place, table):
@@ -116,16 +116,16 @@ def test_without_rules_each_stream_is_cut_by_its_policy_and_none_that_is_held(pl
 
     assert cut_streams(table) == {f"{each:02}" for each in range(12)} - {"03", "05"}
     assert kinds(rows) == {
-        Kind("Diary", "handler", "open_batch"): 10,
-        Kind("Diary", "stream", None): 1,
-        Kind("Diary", "handler", "hold"): 1,
+        ("Diary", "handler", "open_batch"): 10,
+        ("Diary", "stream", None): 1,
+        ("Diary", "handler", "hold"): 1,
     }
 
 
 def test_streams_without_a_policy_are_left_alone(place, table):
     drive(Policies(table, CLOCK, PATIENCE).set_rules(Scope("Other"), PolicyRules(older_than=30 * DAY)))
 
-    assert kinds(run(job(place, given=None))) == {Kind("Diary", None, None): 12}
+    assert kinds(run(job(place, given=None))) == {("Diary", None, None): 12}
     assert cut_streams(table) == set()
 
 
@@ -151,7 +151,7 @@ def test_keys_are_read_page_by_page_while_streams_are_cut(place, table, monkeypa
 
     rows = run(job(place, wrap=watch, in_flight=1))
 
-    assert kinds(rows) == {Kind("Diary", "given", "open_batch"): 12}
+    assert kinds(rows) == {("Diary", "given", "open_batch"): 12}
     assert calls.count("scan") > 1
     assert calls.index("transact") < max(number for number, name in enumerate(calls) if name == "scan")
 
@@ -159,7 +159,7 @@ def test_keys_are_read_page_by_page_while_streams_are_cut(place, table, monkeypa
 def test_each_stream_is_in_one_of_its_ranges(place, table):
     rows = run(job(place), KeyRange(before="Diary-04"), KeyRange(first="Diary-04"))
 
-    assert kinds(rows) == {Kind("Diary", "given", "open_batch"): 12}
+    assert kinds(rows) == {("Diary", "given", "open_batch"): 12}
 
 
 def test_a_worker_whose_lease_was_taken_over_stops_before_its_next_streams(place, table, monkeypatch):
@@ -212,6 +212,6 @@ def test_a_stream_that_cannot_be_read_costs_no_other_one_its_truncation(place, t
 
     rows = run(job(place, with_streams=True, export=str(tmp_path), open_batches=OpenBatches()))
 
-    assert kinds(rows)[Kind("Diary", "given", "stream_damaged")] == 1
+    assert kinds(rows)["Diary", "given", "stream_damaged"] == 1
     assert [row["stream"] for row in rows if row["held"] == "stream_damaged"] == ["Diary-07"]
     assert sum(row["cut"] for row in rows) == 11
