@@ -265,8 +265,12 @@ def _summed(rows: Iterable[Mapping[str, Any]]) -> Truncation:
     sums: defaultdict[tuple[Any, ...], Counter[str]] = defaultdict(Counter)
     for row in rows:
         sums[tuple(row[name] for name in _KIND)].update({name: row[name] for name in _SUMS})
-    requests = sum(each.pop("requests") for each in sums.values())
-    counts = [TruncatedCount(*kind, **each) for kind, each in sums.items() if each["streams"]]
+    requests = sum(each["requests"] for each in sums.values())
+    counts = [
+        TruncatedCount(*kind, *(each[name] for name in _SUMS[:-1]))
+        for kind, each in sums.items()
+        if each["streams"]
+    ]
     counts.sort(key=lambda each: (each.handler, each.rules or "", each.held or ""))
     return Truncation(counts, requests)
 

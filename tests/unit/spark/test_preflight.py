@@ -1,4 +1,4 @@
-"""What is sent to workers of an app is its source, under a name that says what is in it."""
+"""Apps that workers lack are sent to them."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""A dead letter is the delivery as the log had it: mended and run again, it is the message that was sent.
-
-Workers are given here what Spark routes to them; logs that Spark reads are in the test of that name beside those of
-batches.
-"""
+"""A dead letter is the delivery as it was, whatever was delivered."""
 
 from __future__ import annotations
 

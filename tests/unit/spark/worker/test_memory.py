@@ -1,11 +1,12 @@
-"""What a worker holds of all streams in process is bounded in bytes, however many they may be."""
+"""What a worker holds is bounded in bytes, however slow the store and however large the messages."""
 
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import tracemalloc
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 import pyarrow as pa
 import pytest
@@ -118,12 +119,13 @@ def fold(url: str, slow: SlowTable, given: Iterable[pa.RecordBatch]) -> list[str
     return statuses
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture
 def _three_streams_fit(monkeypatch):
     monkeypatch.setattr(buffer, "MAX_BUFFERED_BYTES", 3 * SIZE + SIZE // 2)
     monkeypatch.setattr(writing, "MAX_ROWS", LENGTH)
 
 
+@pytest.mark.usefixtures("_three_streams_fit")
 def test_a_group_begins_only_when_it_has_room(network_store):
     lengths = [LENGTH] * 12
     slow = SlowTable(sizes(*lengths))
@@ -133,6 +135,7 @@ def test_a_group_begins_only_when_it_has_room(network_store):
     assert slow.peak == 3 * SIZE
 
 
+@pytest.mark.usefixtures("_three_streams_fit")
 def test_a_group_larger_than_all_the_room_is_processed_alone(network_store):
     lengths = [LENGTH, LENGTH, 5 * LENGTH, LENGTH, LENGTH]
     slow = SlowTable(sizes(*lengths))
@@ -143,6 +146,7 @@ def test_a_group_larger_than_all_the_room_is_processed_alone(network_store):
     assert slow.ended[2] == stream(2)
 
 
+@pytest.mark.usefixtures("_three_streams_fit")
 def test_groups_on_a_file_wait_for_a_commit_while_they_have_room(tmp_path):
     lengths = [LENGTH] * 12
     slow = SlowTable(sizes(*lengths), turns=0)
@@ -152,6 +156,7 @@ def test_groups_on_a_file_wait_for_a_commit_while_they_have_room(tmp_path):
     assert slow.peak == 3 * SIZE
 
 
+@pytest.mark.usefixtures("_three_streams_fit")
 def test_a_large_group_on_a_file_waits_for_no_commit_with_others(tmp_path, monkeypatch):
     monkeypatch.setattr(buffer, "LARGE_BYTES", 2 * SIZE)
     lengths = [LENGTH, 2 * LENGTH, 3 * LENGTH, LENGTH, LENGTH]
@@ -170,6 +175,7 @@ def test_a_large_group_on_a_file_waits_for_no_commit_with_others(tmp_path, monke
     assert ended_when_asked_for == [[], [], [], [], [first, second, third]]
 
 
+@pytest.mark.usefixtures("_three_streams_fit")
 def test_a_verification_keeps_to_the_bound_too(network_store):
     lengths = [LENGTH] * 12
     fold(network_store, SlowTable(sizes(*lengths)), log(*lengths))
@@ -251,3 +257,208 @@ def test_large_outcomes_leave_in_small_batches(monkeypatch, large):
         flushed.append(writer.flush().num_rows)
     assert flushed == [2, 2, 2]
     assert writer.flush().num_rows == 2
+
+
+STREAMS = 40
+SHOTS = 5
+ROWS_IN_A_BATCH = 10
+IN_FLIGHT = 4
+
+
+class WaitingTable:
+    """Lets no call of a stream go on before as many streams wait as may be under way, or as there are left.
+
+    So every bound is reached: were there none, all streams would be under way before the first ends.
+    """
+
+    def __init__(self, may_wait: int) -> None:
+        self.under_way: set[str] = set()
+        self.ended: set[str] = set()
+        self.most_under_way = 0
+        self._may_wait = may_wait
+        self._waiting: list[asyncio.Future[None]] = []
+
+    def around(self, table: Table) -> Table:
+        return InterceptedTable(table, before=self._before, after=self._after)
+
+    async def _before(self, name: str, partition_key: str, number: int) -> None:
+        self.under_way.add(partition_key)
+        self.most_under_way = max(self.most_under_way, len(self.under_way))
+        waiting = asyncio.get_running_loop().create_future()
+        self._waiting.append(waiting)
+        if len(self._waiting) >= min(self._may_wait, STREAMS - len(self.ended)):
+            self._waiting.pop(0).set_result(None)
+        await waiting
+
+    def _after(self, name: str, partition_key: str, number: int, result: object) -> None:
+        if name == "transact":
+            self.under_way.remove(partition_key)
+            self.ended.add(partition_key)
+            # The last ones have nobody to wait for.
+            if self._waiting and len(self._waiting) >= min(self._may_wait, STREAMS - len(self.ended)):
+                self._waiting.pop(0).set_result(None)
+
+
+class PulledLog:
+    """Gives batches of deliveries, and remembers how many streams were given beyond those that had ended."""
+
+    def __init__(self, slow: WaitingTable | None = None) -> None:
+        self.pulled = 0
+        self.most_ahead = 0
+        self._slow = slow
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        for batch in in_small_batches(routed_batches(by_game(range(STREAMS), range(SHOTS)))):
+            self.pulled += batch.num_rows
+            ended = len(self._slow.ended) if self._slow else 0
+            self.most_ahead = max(self.most_ahead, self.pulled - ended * SHOTS)
+            yield batch
+
+
+def in_small_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        for start in range(0, batch.num_rows, ROWS_IN_A_BATCH):
+            yield batch.slice(start, ROWS_IN_A_BATCH)
+
+
+def statuses(batches: Iterable[pa.RecordBatch]) -> list[str]:
+    return [status for batch in batches for status in batch.column("status").to_pylist()]
+
+
+def test_a_slow_store_holds_up_the_reading_of_the_log(network_store):
+    slow = WaitingTable(IN_FLIGHT)
+    log = PulledLog(slow)
+    job = FoldJob(app, network_store, "games", BatchContext("night"), in_flight=IN_FLIGHT, wrap=slow.around)
+
+    done = statuses(job.fold(log.batches()))
+
+    assert done == ["processed"] * (STREAMS * SHOTS)
+    assert slow.most_under_way == IN_FLIGHT
+    # Those under way, the one that is being put together, and what came in the same Arrow batch as its end.
+    assert log.most_ahead <= (IN_FLIGHT + 1) * SHOTS + ROWS_IN_A_BATCH
+
+
+def test_parts_of_one_long_stream_wait_for_each_other(network_store, monkeypatch):
+    monkeypatch.setattr(deliveries, "MAX_DELIVERIES", 10)
+    under_way: list[str] = []
+    most: list[int] = []
+
+    async def before(name: str, partition_key: str, number: int) -> None:
+        if name == "query":
+            under_way.append(partition_key)
+            most.append(len(under_way))
+        await asyncio.sleep(0)  # others may go on
+
+    def after(name: str, partition_key: str, number: int, result: object) -> None:
+        if name == "transact":
+            under_way.remove(partition_key)
+
+    job = FoldJob(
+        app,
+        network_store,
+        "games",
+        BatchContext("night"),
+        in_flight=IN_FLIGHT,
+        wrap=lambda table: InterceptedTable(table, before, after),
+    )
+
+    done = statuses(job.fold(in_small_batches(routed_batches(by_game([0], range(100))))))
+
+    assert done == ["processed"] * 100
+    assert most == [1] * 10
+
+
+def test_an_embedded_store_holds_up_the_reading_of_the_log_until_a_commit(tmp_path):
+    under_way: set[str] = set()
+    most: list[int] = []
+    log = PulledLog()
+
+    def before(name: str, partition_key: str, number: int) -> None:
+        under_way.add(partition_key)
+        most.append(len(under_way))
+
+    def after(name: str, partition_key: str, number: int, result: object) -> None:
+        if name == "transact":
+            under_way.remove(partition_key)
+            ended.append(number)
+            ahead.append(log.pulled - len(ended) * SHOTS)
+
+    ended: list[int] = []
+    ahead: list[int] = []
+    job = FoldJob(
+        app,
+        f"sqlite:///{tmp_path}/store.db",
+        "games",
+        BatchContext("night"),
+        in_flight=IN_FLIGHT,
+        wrap=lambda table: InterceptedTable(table, before, after),
+    )
+
+    assert statuses(job.fold(log.batches())) == ["processed"] * (STREAMS * SHOTS)
+    assert max(most) == IN_FLIGHT
+    assert len(ahead) == STREAMS
+    assert max(ahead) <= IN_FLIGHT * SHOTS + ROWS_IN_A_BATCH
+
+
+def test_outcomes_that_nobody_takes_hold_up_the_reading_of_the_log(tmp_path, monkeypatch):
+    monkeypatch.setattr(writing, "MAX_ROWS", 20)
+    log = PulledLog()
+    job = FoldJob(app, f"sqlite:///{tmp_path}/store.db", "games", BatchContext("night"), in_flight=IN_FLIGHT)
+
+    batches = job.fold(log.batches())
+    taken = 0
+    for batch in batches:
+        taken += batch.num_rows
+        assert log.pulled <= taken + (IN_FLIGHT + 1) * SHOTS + ROWS_IN_A_BATCH
+
+    assert taken == STREAMS * SHOTS
+
+
+def test_a_long_group_gives_its_outcomes_in_several_batches(tmp_path, monkeypatch):
+    monkeypatch.setattr(writing, "MAX_ROWS", 30)
+    job = FoldJob(app, f"sqlite:///{tmp_path}/store.db", "games", BatchContext("night"))
+
+    batches = list(job.fold(routed_batches(by_game([0], range(100)))))
+
+    assert [batch.num_rows for batch in batches] == [30, 30, 30, 10]
+    assert [version for batch in batches for version in batch.column("version").to_pylist()] == list(
+        range(1, 101)
+    )
+
+
+def test_nothing_of_a_group_is_kept_when_it_is_done(tmp_path, monkeypatch):
+    monkeypatch.setattr(deliveries, "MAX_DELIVERIES", 20)
+    monkeypatch.setattr(buffer, "LARGE_BYTES", 19 * deliveries.DELIVERY_BYTES)
+    monkeypatch.setattr(writing, "MAX_ROWS", 20)
+    groups: list[int] = []
+    outcomes: list[int] = []
+
+    def pulled() -> Iterator[pa.RecordBatch]:
+        for batch in in_small_batches(routed_batches(by_game([0], range(100)))):
+            groups.append(living(deliveries.Group))
+            yield batch
+
+    def before(name: str, partition_key: str, number: int) -> None:
+        if name == "query":
+            outcomes.append(living(Outcome))
+
+    job = FoldJob(
+        app,
+        f"sqlite:///{tmp_path}/store.db",
+        "games",
+        BatchContext("night"),
+        wrap=lambda table: InterceptedTable(table, before),
+    )
+    gc.collect()
+    gc.freeze()  # what there is already is not counted
+    try:
+        assert len(statuses(job.fold(pulled()))) == 100
+    finally:
+        gc.unfreeze()
+    # While a group is put together there is no other, and while one is handled there are no outcomes of another.
+    assert max(groups) == 1
+    assert outcomes == [0] * 5
+
+
+def living(kind: type) -> int:
+    return sum(isinstance(each, kind) for each in gc.get_objects())

@@ -1,12 +1,23 @@
-"""Streams on a file that a worker processes together: one commit for what they append, each with its own outcome."""
+"""Connections of workers: how many streams are in flight, and commits that streams share."""
 
 from __future__ import annotations
 
+import asyncio
+import os
+import signal
 import sqlite3
-from collections.abc import Iterator
-from contextlib import closing
+import tempfile
+import threading
+from collections import Counter
+from collections.abc import Coroutine, Iterator, Mapping
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from eventstore import (
     InterceptedTable,
@@ -20,10 +31,199 @@ from eventstore import (
 from eventstore.backends.sqlite import SqliteTable
 from runtime.batch_options import TablePlace
 from runtime.errors import RetriesExhaustedError
+from runtime.messages.envelope import Envelope
+from runtime.messages.outcome import Outcome
 from runtime.retries import RetryPolicy
-from runtime.spark.worker.connection import ConcurrencyLimit, Connection, Wait
-from tests.unit.runtime.diary import write
-from tests.unit.runtime.worker import Worker, ends, made_by
+from runtime.spark.worker.connection import (
+    FEWEST,
+    ConcurrencyLimit,
+    Connection,
+    EventLoop,
+    GroupCommit,
+    MeasuredTable,
+    Wait,
+)
+from runtime.versions import limits
+from tests.unit.runtime.diary import misbehave, ponder, write
+from tests.unit.runtime.worker import Worker, ends, made_by, stored
+
+MOST = 64
+
+
+def answer(concurrency: ConcurrencyLimit, seconds: float, times: int = 2_000) -> None:
+    for _ in range(times):
+        concurrency.answered(seconds)
+
+
+def test_a_store_that_answers_as_fast_as_ever_gets_more_streams_up_to_the_bound() -> None:
+    concurrency = ConcurrencyLimit(MOST)
+    first = concurrency.limit
+
+    answer(concurrency, 0.01, times=100)
+    later = concurrency.limit
+    answer(concurrency, 0.01)
+
+    assert first < later
+    assert concurrency.limit == MOST
+
+
+def test_a_store_that_becomes_slow_gets_fewer_at_once() -> None:
+    concurrency = ConcurrencyLimit(MOST)
+    answer(concurrency, 0.01)
+
+    answer(concurrency, 0.1, times=2 * MOST)
+
+    assert concurrency.limit < MOST / 2
+
+
+def test_a_store_that_serves_one_call_after_another_gets_no_queue() -> None:
+    concurrency = ConcurrencyLimit(MOST)
+
+    limits = []
+    for _ in range(20_000):
+        concurrency.answered(0.002 * concurrency.limit)
+        limits.append(concurrency.limit)
+
+    assert FEWEST <= max(limits) < MOST / 2
+
+
+def test_a_failure_halves_the_number() -> None:
+    concurrency = ConcurrencyLimit(MOST)
+    answer(concurrency, 0.01)
+
+    concurrency.failed()
+
+    assert concurrency.limit == MOST // 2
+
+
+def test_there_is_always_a_stream_under_way_and_after_failures_there_are_more_again() -> None:
+    concurrency = ConcurrencyLimit(MOST)
+
+    for _ in range(20):
+        concurrency.failed()
+    after_failures = concurrency.limit
+    answer(concurrency, 0.01)
+
+    assert after_failures == FEWEST
+    assert concurrency.limit == MOST
+
+
+def test_a_store_that_is_slower_for_good_gets_its_streams_back() -> None:
+    concurrency = ConcurrencyLimit(MOST)
+    answer(concurrency, 0.01)
+
+    limits = set()
+    for _ in range(20_000):
+        concurrency.answered(0.1)
+        limits.add(concurrency.limit)
+
+    assert MOST in limits
+
+
+@pytest.mark.parametrize("most", [1, 2, 3])
+def test_a_small_bound_is_kept(most: int) -> None:
+    concurrency = ConcurrencyLimit(most)
+
+    answer(concurrency, 0.01)
+    concurrency.failed()
+
+    assert concurrency.limit == min(most, FEWEST)
+
+
+def test_calls_of_a_table_are_taken_note_of_and_failures_too() -> None:
+    concurrency = ConcurrencyLimit(MOST)
+    answer(concurrency, 1.0)
+    table = drive(connect("memory:").table("games"))
+    measured = MeasuredTable(table, concurrency)
+
+    def fail(*_: object) -> None:
+        raise StoreUnavailableError("no answer")
+
+    assert drive(measured.get("stream", "row")) is None
+    with pytest.raises(StoreUnavailableError):
+        drive(MeasuredTable(InterceptedTable(table, before=fail), concurrency).get("stream", "row"))
+
+    assert concurrency.limit == MOST // 2
+
+
+def test_coroutines_are_asked_for_only_while_there_is_room() -> None:
+    loop = EventLoop()
+    concurrency = ConcurrencyLimit(4)
+    under_way, most_under_way = 0, 0
+
+    async def work(number: int) -> int:
+        nonlocal under_way, most_under_way
+        under_way += 1
+        most_under_way = max(most_under_way, under_way)
+        for _ in range(3):
+            await asyncio.sleep(0)
+        under_way -= 1
+        return number
+
+    asked = 0
+
+    def coroutines() -> Iterator[Coroutine[Any, Any, int]]:
+        nonlocal asked
+        for number in range(50):
+            asked += 1
+            assert asked - len(results) <= concurrency.limit
+            yield work(number)
+
+    results: list[int] = []
+    try:
+        for result in loop.run_all(coroutines(), concurrency):
+            results += [result]
+    finally:
+        loop.close()
+
+    assert sorted(results) == list(range(50))
+    assert 1 < most_under_way <= concurrency.limit
+
+
+@pytest.fixture
+def interrupted_as_in_a_terminal():
+    """Let Python raise KeyboardInterrupt: a process that was started in the background ignores the signal."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.fixture
+def loop():
+    made = EventLoop()
+    yield made
+    made.close()
+
+
+@pytest.mark.usefixtures("interrupted_as_in_a_terminal")
+@pytest.mark.parametrize("interrupts", ["the wait", "the code of the request"])
+def test_it_ends_the_request_and_the_next_one_runs(loop, interrupts, caplog):
+    steps = []
+
+    async def request():
+        try:
+            steps.append("sent")
+            interrupt = threading.Timer(0.01, os.kill, (os.getpid(), signal.SIGINT))
+            interrupt.start()
+            if interrupts == "the wait":
+                await asyncio.sleep(60)
+            else:
+                await asyncio.sleep(0)
+                while True:
+                    steps.append("reading") if steps[-1] != "reading" else None
+        finally:
+            steps.append("closed")
+
+    async def answer():
+        return len(asyncio.all_tasks())
+
+    with pytest.raises(KeyboardInterrupt):
+        loop.run(request())
+
+    assert steps[-1] == "closed"
+    assert loop.run(answer()) == 1
+    assert not caplog.records
+
 
 STREAMS = ["a", "b", "c", "d", "e"]
 TOGETHER = ConcurrencyLimit(len(STREAMS))
@@ -313,3 +513,105 @@ def test_a_coroutine_that_waits_for_something_else_is_an_error(connection):
 
     with pytest.raises(TypeError, match="something else"):
         list(connection.run_all([wait()], TOGETHER))
+
+
+KEYS = "abcdef"
+LINES = "uvwxyz"
+
+deliveries = st.lists(
+    st.one_of(
+        st.sampled_from(LINES).map(write),
+        st.just(ponder("p")),
+        st.sampled_from(["fail", "set an attribute"]).map(misbehave),
+    ),
+    max_size=6,
+)
+
+
+@dataclass(frozen=True)
+class Disturbance:
+    """What happens at one of the transactions of a stream: another worker is faster, or there is no answer."""
+
+    number: int
+    kind: str
+    line: str = "w"
+
+
+disturbances = st.lists(
+    st.builds(
+        Disturbance,
+        st.integers(1, 3),
+        st.sampled_from(["overtaken", "not sent", "answer lost"]),
+        st.sampled_from(LINES),
+    ),
+    max_size=3,
+    unique_by=lambda each: each.number,
+)
+
+Story = Mapping[str, tuple[list[Envelope], list[Disturbance]]]
+
+
+@contextmanager
+def new_table(kind: str) -> Iterator[Table]:
+    with tempfile.TemporaryDirectory() as folder:
+        store = connect("memory:" if kind == "memory" else f"sqlite:///{Path(folder)}/store.db")
+        yield drive(store.table("states"))
+        drive(store.close())
+
+
+def named(delivery: Envelope, stream: str) -> Envelope:
+    """Return the delivery, addressed to a stream."""
+    assert isinstance(delivery.body, str)
+    return delivery._replace(body=delivery.body.replace('"d-1"', f'"{stream}"'))
+
+
+def told(
+    table: Table, story: Story, most: int | None = None
+) -> tuple[dict[str, list[Outcome]], dict[str, list[object]]]:
+    """Process the streams of a story; return the outcomes and the versions of each.
+
+    At most so many share their commits; without a number each transaction is committed by itself.
+    """
+    group, came = GroupCommit(), Counter[str]()
+    due = {f"Diary-{key}": {each.number: each for each in of_it} for key, (_, of_it) in story.items()}
+
+    def before(name: str, partition: str, number: int) -> None:
+        if name != "transact":
+            return
+        came[partition] += 1
+        here = due[partition].get(came[partition])
+        if here and here.kind == "overtaken":
+            key = partition.removeprefix("Diary-")
+            Worker(table, business_id=key, batch="other").process(named(write(here.line), key))
+        elif here and here.kind == "not sent":
+            raise StoreUnavailableError("nobody answers")
+
+    def after(name: str, partition: str, number: int, result: object) -> None:
+        here = due[partition].get(came[partition]) if name == "transact" else None
+        if here and here.kind == "answer lost":
+            raise StoreUnavailableError("no answer", outcome_unknown=True)
+
+    watched = InterceptedTable(group.around(table), before, after)
+
+    async def process(key: str, messages: list[Envelope]) -> tuple[str, list[Outcome]]:
+        worker = Worker(watched, business_id=key, batch="night")
+        return key, await worker.handle(*[named(each, key) for each in messages])
+
+    work = (process(key, messages) for key, (messages, _) in story.items())
+    with pytest.MonkeyPatch.context() as patch:
+        # So that a stream may need several transactions.
+        patch.setattr(limits, "MAX_RUN_VERSIONS", 2)
+        patch.setattr(limits, "MAX_TRANSACTION_RUNS", 1)
+        outcomes = dict(map(drive, work) if most is None else group.run_all(work, most))
+    return outcomes, {key: list(stored(table, business_id=key)) for key in story}
+
+
+@pytest.mark.parametrize("kind", ["memory", "sqlite"])
+@given(story=st.fixed_dictionaries({key: st.tuples(deliveries, disturbances) for key in KEYS}))
+def test_any_streams_and_any_disturbances(kind, story):
+    with new_table(kind) as table:
+        one_by_one = told(table, story)
+
+    for most in (1, 2, len(KEYS)):
+        with new_table(kind) as table:
+            assert told(table, story, most) == one_by_one

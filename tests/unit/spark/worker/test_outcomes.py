@@ -1,4 +1,4 @@
-"""A worker writes the outcomes of its partition to one file, and says what that holds."""
+"""Files of outcomes: one for each attempt at a task, with a row that says what it holds."""
 
 from __future__ import annotations
 
