@@ -1,4 +1,6 @@
-"""A batch runs once: its outcomes are written once, put in place whole, and never change."""
+"""A batch runs once, its outcomes never change, and a version whose outputs are unpublished is replayed as it was."""
+
+from __future__ import annotations
 
 import shutil
 from dataclasses import dataclass
@@ -8,17 +10,18 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame
 
-from eventstore import InterceptedTable
+from eventstore import InterceptedTable, connect, drive
+from handlers import App, Context, Handler, Message, State, handles
 from runtime.clock import system_clock
-from runtime.errors import BatchRefusedError, UsageError
+from runtime.errors import BatchFailedError, BatchRefusedError, UsageError
 from runtime.ledger.ledger import Ledger
 from runtime.spark import Batch
 from runtime.spark.worker.connection import open_table
 from samples.shooting_range import app as shooting_range
 from tests.integration.spark.conftest import Place
 from tests.support.faults import CountCalls
-from tests.support.logs import fire, generated, start, write_lines
-from tests.support.outcomes import all_outcomes, by_status
+from tests.support.logs import fire, generated, row, start, write_lines
+from tests.support.outcomes import all_outcomes, by_status, statuses
 
 
 @dataclass(frozen=True)
@@ -200,3 +203,91 @@ def test_options_that_mean_nothing_are_refused(place, options):
 def test_no_secret_is_shown(spark):
     secret = "AccountName=x;AccountKey=c2VjcmV0"
     assert "c2VjcmV0" not in repr(Batch(spark, shooting_range, secret, "table", "out"))
+
+
+class Said(Message):
+    text: str
+
+
+class Told(Message):
+    key: str
+    file: str
+
+
+class Nothing(State):
+    pass
+
+
+class Untrue(Handler[Nothing]):
+    """Publishes what stands in a file: not what a handler may do."""
+
+    @handles(by="key")
+    def told(self, state: Nothing, message: Told, context: Context) -> Nothing:
+        context.publish(Said(text=Path(message.file).read_text()))
+        return state
+
+
+app = App(Untrue)
+
+
+@pytest.fixture
+def stopped(place):
+    """Give the log of a batch that appended and then stopped, after which its handler says something else."""
+    place.app = app
+    file = place.folder / "truth"
+    file.write_text("yes")
+    log = write_lines(place.folder / "log.jsonl", [row(1, "Told", {"key": "k", "file": str(file)})])
+
+    def stop(step: str) -> None:
+        if step == "Round 0: committing outcomes":
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        place.run(log, batch_id="night", step=stop)
+    file.write_text("no")
+    return log
+
+
+@pytest.mark.thorough
+def test_resuming_it_fails_with_a_sentence(place, stopped):
+    with pytest.raises(
+        BatchFailedError, match="batch night, whose outputs were never published, and cannot be replayed"
+    ):
+        place.run(stopped, batch_id="night")
+
+
+@pytest.mark.thorough
+def test_another_batch_with_its_messages_fails_too(place, stopped):
+    with pytest.raises(BatchFailedError, match="has other outputs than recorded"):
+        place.run(stopped, batch_id="morning")
+
+
+@pytest.mark.thorough
+def test_once_it_is_abandoned_the_message_is_a_dead_letter(place, stopped):
+    async def abandon():
+        async with connect(place.store) as store:
+            await Ledger(await store.table(place.table), system_clock).abandon("night")
+
+    drive(abandon())
+    assert list(statuses(place.run(stopped, batch_id="morning")).values()) == [["nondeterministic"]]
+    with pytest.raises(BatchRefusedError, match="abandoned"):
+        place.run(stopped, batch_id="night")
+
+
+@pytest.mark.thorough
+def test_a_batch_can_be_told_to_fail_where_a_duplicate_differs(place):
+    place.app = app
+    file = place.folder / "truth"
+    file.write_text("yes")
+    log = write_lines(place.folder / "log.jsonl", [row(1, "Told", {"key": "k", "file": str(file)})])
+    place.run(log, batch_id="night")
+    file.write_text("no")
+
+    with pytest.raises(
+        BatchFailedError,
+        match=r"of Untrue-k was redelivered. .*Said is published.* Batch day has failed, and .* run it again",
+    ):
+        place.run(log, batch_id="day", on_difference="fail")
+
+    # ... and be resumed without it
+    assert list(statuses(place.run(log, batch_id="day")).values()) == [["nondeterministic"]]

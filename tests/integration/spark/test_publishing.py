@@ -1,4 +1,4 @@
-"""A batch is published on Spark, by slices: as in one process, and either goes on where the other stopped."""
+"""Publishing on Spark, and workers that die while they publish."""
 
 from __future__ import annotations
 
@@ -22,9 +22,11 @@ from runtime.publishing.publisher import TargetOptions
 from runtime.publishing.runner import PublishOptions, publish
 from runtime.publishing.targets.function import FunctionTarget
 from runtime.spark import publish as publish_on_spark
+from tests.publishing.cases import AT_LEAST_ONCE as BOUNDLESS
+from tests.publishing.cases import FunctionCase, SqliteCase
+from tests.publishing.kills import CHUNK, Counts
+from tests.publishing.spark_kills import kill_workers_everywhere
 from tests.support.done_batches import BATCH, TABLE, games, make_batch
-
-pytestmark = pytest.mark.connect
 
 GAMES, EACH, SLICES = 9, 6, 5
 SHORT = timedelta(seconds=2)
@@ -82,6 +84,7 @@ async def publish_here(url, folder, to):
         return await publish(table, record, str(folder / "out"), to, PublishOptions(slices=SLICES))
 
 
+@pytest.mark.connect
 def test_it_sends_the_records_of_one_process_and_keeps_the_order(spark, store, tmp_path):
     there, here = tmp_path / "there", tmp_path / "here"
 
@@ -114,6 +117,7 @@ def with_keys(store, table=TABLE):
     return TargetOptions(keys=store, keys_table=table, batch_id=BATCH)
 
 
+@pytest.mark.connect
 @pytest.mark.thorough
 def test_a_worker_that_is_killed_loses_nothing_and_repeats_at_most_what_was_under_way(spark, store, tmp_path):
     file = tmp_path / "sent"
@@ -128,6 +132,7 @@ def test_a_worker_that_is_killed_loses_nothing_and_repeats_at_most_what_was_unde
     assert 1 <= len(lines) - GAMES * EACH <= TargetOptions().concurrency
 
 
+@pytest.mark.connect
 @pytest.mark.thorough
 def test_what_a_target_did_not_take_is_sent_without_spark_and_slices_that_are_out_stay_out(
     spark, store, tmp_path
@@ -151,3 +156,22 @@ def test_what_a_target_did_not_take_is_sent_without_spark_and_slices_that_are_ou
     assert len(before) + done.outputs >= GAMES * EACH
     assert sorted(noted(file)) == sorted(set(noted(file)))
     assert len(noted(file)) == GAMES * EACH
+
+
+@pytest.mark.thorough
+def test_to_sqlite_each_output_is_written_once(spark, tmp_path):
+    found = kill_workers_everywhere(spark, SqliteCase(tmp_path / "target.db"), tmp_path, every=9)
+
+    assert found.kills >= 2
+    assert found.counts == Counts()
+
+
+@pytest.mark.thorough
+def test_at_least_once_loses_nothing_and_repeats_a_chunk_at_most(spark, tmp_path):
+    case = FunctionCase(tmp_path / "sent", BOUNDLESS)
+
+    found = kill_workers_everywhere(spark, case, tmp_path, every=12)
+
+    assert found.kills >= 2
+    assert (found.counts.lost, found.counts.disorder) == (0, 0)
+    assert found.counts.duplicates <= found.kills * CHUNK
