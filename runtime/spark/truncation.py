@@ -144,6 +144,10 @@ class TruncationOptions(TruncationChoices):
     clock: Clock = system_clock
     wrap: Wrap | None = None
 
+    def __post_init__(self) -> None:
+        if self.export is not None:  # workers have other working directories
+            object.__setattr__(self, "export", Path(self.export).absolute())
+
 
 @dataclass(frozen=True, slots=True)
 class TruncatedCount:
@@ -204,25 +208,13 @@ def truncate(
     policies, ledger = Policies(paced, chosen.clock), Ledger(paced, chosen.clock)
     if not chosen.is_given and not connection.run(policies.has_rules()):
         raise UsageError(NO_RULES)
-    open_batches = connection.run(ledger.open_batches())
-    job = TruncationJob(
-        given=chosen.as_of(now, open_batches) if chosen.is_given else None,
-        now=now,
-        open_batches=open_batches,
-        acknowledged=ago(now, chosen.acknowledged_after),
-        give_up=ago(now, chosen.give_up_letters_older_than),
-        dry_run=chosen.dry_run,
-        clock=chosen.clock,
-        with_streams=chosen.report is not None,
-        export=None if chosen.export is None else str(Path(chosen.export).absolute()),
-        wrap=chosen.wrap,
-    )
+    job = TruncationJob(chosen, now, connection.run(ledger.open_batches()))
     with job_settings(spark), ExitStack() as stack:
         if not chosen.dry_run:
             lease = holding(place, chosen.clock, take_over=chosen.take_over)
             job = replace(job, token=stack.enter_context(lease))
-            if job.export is not None:
-                prepare_parts(Path(job.export))
+            if chosen.export is not None:
+                prepare_parts(chosen.export)
         parts = RANGES_OF_A_CORE * cores_of(spark)
         _, ranges = connection.run(count_and_split(paced, parts, _STREAMS_OF_A_RANGE))
         if rate:
@@ -279,25 +271,17 @@ def _summed(rows: Iterable[Mapping[str, Any]]) -> Truncation:
 class TruncationJob:
     """All that a worker needs to truncate streams.
 
-    With `export`, a folder, versions are cut and letters are given up once they are in verified files there. Without
-    `given` rules the policies count. With `token` the worker goes on only while the lease has it. Single
-    messages handled before `acknowledged` count as acknowledged, whatever the rules promise; letters refused before
-    `give_up` are given up. `with_streams` gives a document for each stream that was cut or is held.
+    With `export`, versions are cut and letters are given up once they are in verified files there. Without rules given
+    the policies count. With `token` the worker goes on only while the lease has it. With `report` there is a document
+    for each stream that was cut or is held.
     """
 
-    given: TruncationRules | None
+    options: TruncationOptions
     now: int
     open_batches: OpenBatches
-    acknowledged: int | None
-    give_up: int | None
-    dry_run: bool
-    clock: Clock
     token: str | None = None
-    export: str | None = None
     requests_per_second: float | None = None
-    with_streams: bool = False
     in_flight: int = 32
-    wrap: Wrap | None = None
 
     def __call__(self, connection: Connection, ranges: Iterable[KeyRange]) -> Documents:
         """Truncate the streams of some ranges, and yield documents of the report."""
@@ -307,15 +291,16 @@ class TruncationJob:
 
     def rules(self, decision: Decision) -> tuple[str | None, TruncationRules | None]:
         """Return whose rules a stream is cut by, and what they are; None when there are none."""
-        if self.given is not None:
-            source, rules = GIVEN, self.given
-        elif decision.rules is None or decision.rules.rules is None:
+        if self.options.is_given:
+            return GIVEN, self.options.as_of(self.now, self.open_batches)
+        if decision.rules is None or decision.rules.rules is None:
             return None, None
-        else:
-            source = decision.rules.scope.level
-            rules = decision.rules.rules.as_of(self.now, self.open_batches)
-        acknowledged = rules.acknowledged if self.acknowledged is None else self.acknowledged
-        return source, replace(rules, acknowledged=acknowledged, give_up=self.give_up)
+        rules = decision.rules.rules.as_of(self.now, self.open_batches)
+        give_up = ago(self.now, self.options.give_up_letters_older_than)
+        acknowledged = ago(self.now, self.options.acknowledged_after)
+        if acknowledged is None:
+            acknowledged = rules.acknowledged
+        return decision.rules.scope.level, replace(rules, acknowledged=acknowledged, give_up=give_up)
 
 
 class _Exported(NamedTuple):
@@ -333,11 +318,13 @@ class _Worker:
     """Truncates streams, as many at once as the store answers quickly."""
 
     def __init__(self, job: TruncationJob, connection: Connection) -> None:
-        self._job = job
+        self._job, self._options = job, job.options
         self._connection = connection
         self._concurrency = ConcurrencyLimit(job.in_flight)
         pace = Pace(job.requests_per_second) if job.requests_per_second else None
-        self._table = PacedTable(connection.measured(connection.table, self._concurrency, job.wrap), pace)
+        self._table = PacedTable(
+            connection.measured(connection.table, self._concurrency, job.options.wrap), pace
+        )
         self._looked_at_lease = 0.0
 
     def cut(self, keys: KeyRange) -> Documents:
@@ -360,13 +347,13 @@ class _Worker:
         yield [*rows, *sums.values(), _row("", None, None) | {"streams": 0, "requests": requests}]
 
     def _work(self, keys: KeyRange) -> Iterator[Coroutine[Any, Any, dict[str, Any]]]:
-        job, policies = self._job, PolicyReader(self._table)
+        options, policies = self._options, PolicyReader(self._table)
         pages = stream_keys(self._table, keys)
         while (page := self._connection.run(anext(pages, None))) is not None:
             decisions = dict(zip(page, self._connection.run(policies.decide(page)), strict=True))
             exported: Mapping[str, _Exported] = dict.fromkeys(page, _ALL)
-            if job.export is not None and not job.dry_run:
-                exported = self._connection.run(self._export(Path(job.export), decisions))
+            if options.export is not None and not options.dry_run:
+                exported = self._connection.run(self._export(options.export, decisions))
             for key, decision in decisions.items():
                 if time.monotonic() - self._looked_at_lease >= RENEW_SECONDS:
                     self._check_lease()
@@ -397,7 +384,7 @@ class _Worker:
 
     def _check_lease(self) -> None:
         if self._job.token is not None:
-            self._connection.run(Leases(self._table, self._job.clock).check(self._job.token))
+            self._connection.run(Leases(self._table, self._options.clock).check(self._job.token))
         self._looked_at_lease = time.monotonic()
 
     async def _truncate(self, key: str, decision: Decision, exported: _Exported) -> dict[str, Any]:
@@ -414,7 +401,7 @@ class _Worker:
                 key,
                 rules,
                 RetryPolicy(),
-                dry_run=self._job.dry_run,
+                dry_run=self._options.dry_run,
                 up_to=exported.up_to,
                 letters_kept=exported.letters,
             )
@@ -423,7 +410,7 @@ class _Worker:
         if truncated is None:
             return _row(handler, source, None)
         names = ["versions", "runs", "rows", "bytes", "letters"]
-        if self._job.with_streams and (truncated.versions or truncated.held or truncated.letters):
+        if self._options.report is not None and (truncated.versions or truncated.held or truncated.letters):
             names += ["stream", "kept_from", "newest", "horizon"]
         found = {name: getattr(truncated, name) for name in names}
         return _row(handler, source, truncated.held) | {"cut": int(truncated.versions > 0)} | found

@@ -56,32 +56,61 @@ _Kind = tuple[str | None, str | None, int | None, Verdict]
 _numbers = itertools.count(1)
 
 
+def _silent(_: str) -> None: ...
+
+
+@dataclass(frozen=True)
+class VerifyOptions:
+    """How a log is verified.
+
+    `sample` takes a share of all streams, chosen by a hash of handler, business id and `seed`: the same ones in every
+    run. With `cascade` the outputs of the replays are verified too, round by round. `source`, `partitions` and
+    `in_flight` are those of a batch. `export` is a folder that driver and workers see, with versions that truncation
+    has cut: these are compared too. `step` is called with a sentence when the work goes on to its next step.
+    """
+
+    sample: float = 1.0
+    seed: int = 0
+    cascade: bool = False
+    max_rounds: int = 100
+    source: str | None = None
+    limits: MessageLimits = USUAL
+    log_format: str | None = None
+    partitions: int | None = None
+    in_flight: int = 32
+    wrap: Wrap | None = None
+    export: str | None = None
+    step: Callable[[str], None] = _silent
+
+    def __post_init__(self) -> None:
+        if not 0 < self.sample <= 1:
+            raise UsageError(f"A sample is a share of the streams, above 0 and up to 1, not {self.sample}.")
+        if self.export is not None:
+            ExportedVersions(Path(self.export))  # raises when there are no versions
+
+
 @dataclass(frozen=True)
 class VerifyJob:
-    """All that a worker needs to verify a partition of deliveries. `with_outputs` also yields what matches publish.
+    """All that a worker needs to verify a partition of deliveries.
 
-    `export` is a folder with versions that were cut. `number` tells one verification from another that is equal: Spark
-    knows what it keeps by its plan, and a second verification of the same log would get what the first one found.
+    `number` tells one verification from another that is equal: Spark knows what it keeps by its plan, and a second
+    verification of the same log would get what the first one found.
     """
 
     app: App
-    store: str = field(repr=False)
-    table: str
-    in_flight: int = 32
-    with_outputs: bool = False
-    wrap: Wrap | None = None
+    place: TablePlace = field(repr=False)
+    options: VerifyOptions
     number: int = 0
-    export: str | None = None
-    limits: MessageLimits = USUAL
 
     def verify(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Compare the deliveries of a partition with their stored versions, and yield rows of `FOUND`."""
-        connection = open_table(self.store, self.table, make=False)
-        concurrency = ConcurrencyLimit(self.in_flight)
-        table = connection.measured(connection.table, concurrency, self.wrap)
-        find_cut = None if self.export is None else ExportedVersions(Path(self.export)).find
+        options = self.options
+        connection = open_table(self.place.store, self.place.table, make=False)
+        concurrency = ConcurrencyLimit(options.in_flight)
+        table = connection.measured(connection.table, concurrency, options.wrap)
+        find_cut = None if options.export is None else ExportedVersions(Path(options.export)).find
         verifiers = {
-            name: Verifier(table, handler, RetryPolicy(), with_outputs=self.with_outputs, find_cut=find_cut)
+            name: Verifier(table, handler, RetryPolicy(), with_outputs=options.cascade, find_cut=find_cut)
             for name, handler in self.app.handlers.items()
         }
         tally = _Tally()
@@ -114,7 +143,7 @@ class VerifyJob:
         if handler is None:
             rows = zip(group.envelopes, group.problems, strict=True)
             return [_unknown(unroutable(*row, group.handler), group.handler) for row in rows]
-        prepared = prepare_all(handler, group.business_id, group.envelopes, self.limits)
+        prepared = prepare_all(handler, group.business_id, group.envelopes, self.options.limits)
         if group.business_id is None:
             refused = (each for each in prepared.messages if isinstance(each, Outcome))
             return [_unknown(each, handler.name) for each in refused]
@@ -223,39 +252,6 @@ class _Tally:
         return self.flush()
 
 
-def _silent(_: str) -> None: ...
-
-
-@dataclass(frozen=True)
-class VerifyOptions:
-    """How a log is verified.
-
-    `sample` takes a share of all streams, chosen by a hash of handler, business id and `seed`: the same ones in every
-    run. With `cascade` the outputs of the replays are verified too, round by round. `source`, `partitions` and
-    `in_flight` are those of a batch. `export` is a folder that driver and workers see, with versions that truncation
-    has cut: these are compared too. `step` is called with a sentence when the work goes on to its next step.
-    """
-
-    sample: float = 1.0
-    seed: int = 0
-    cascade: bool = False
-    max_rounds: int = 100
-    source: str | None = None
-    limits: MessageLimits = USUAL
-    log_format: str | None = None
-    partitions: int | None = None
-    in_flight: int = 32
-    wrap: Wrap | None = None
-    export: str | None = None
-    step: Callable[[str], None] = _silent
-
-    def __post_init__(self) -> None:
-        if not 0 < self.sample <= 1:
-            raise UsageError(f"A sample is a share of the streams, above 0 and up to 1, not {self.sample}.")
-        if self.export is not None:
-            ExportedVersions(Path(self.export))  # raises when there are no versions
-
-
 @dataclass(frozen=True, slots=True)
 class VerdictCount:
     """How many deliveries of a kind have the same verdict, in how many streams, with an example.
@@ -347,16 +343,9 @@ def verify(
         check_reach(connection, spark)
         check_workers(spark, Probe(app, place, None))
         _check_versions(connection)
-        job = VerifyJob(
-            app.keyed(connection.run(TableSettings.of(connection.table)).draw_key),
-            place.store,
-            place.table,
-            chosen.in_flight,
-            chosen.cascade,
-            chosen.wrap,
-            export=None if chosen.export is None else str(Path(chosen.export).absolute()),
-            limits=chosen.limits,
-        )
+        keyed = app.keyed(connection.run(TableSettings.of(connection.table)).draw_key)
+        export = None if chosen.export is None else str(Path(chosen.export).absolute())
+        job = VerifyJob(keyed, place, replace(chosen, export=export, step=_silent))
         rounds = [_found(log, job, 0, chosen)]
         while chosen.cascade:
             outputs = rounds[-1].select(sf.explode("outputs").alias("output")).select("output.*")

@@ -469,11 +469,11 @@ def check_reach(connection: Connection, spark: SparkSession) -> None:
 def check_scope(scope: Scope, master: str) -> None:
     """Raise `UsageError` when the workers of a master would not see a store of this scope as the driver does."""
     if scope == "process":
-        message = "A memory: store is seen by one process only, and Spark has several: use sqlite:///FILE."
-        raise UsageError(message)
+        raise UsageError(
+            "A memory: store is seen by one process only, and Spark has several: use sqlite:///FILE."
+        )
     if scope == "machine" and not may_be_local(master):
-        message = (
+        raise UsageError(
             f"An SQLite store is a file of this machine, and the workers of {master} may run on others: use a "
             f"local master, or a store on the network."
         )
-        raise UsageError(message)

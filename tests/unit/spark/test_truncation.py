@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from eventstore import InterceptedTable, KeyRange, Operation, Table, drive
 from runtime import leases as lease_module
-from runtime.algorithms.state_based.truncation import PolicyRules, TruncationRules
+from runtime.algorithms.state_based.truncation import PolicyRules
 from runtime.archives.versions import files_that_name, prepare_parts
 from runtime.batch_options import TablePlace
 from runtime.clock import system_clock
@@ -29,7 +29,7 @@ from runtime.retries import Pace, PacedTable
 from runtime.spark import truncation
 from runtime.spark import truncation as module
 from runtime.spark.scan import Task
-from runtime.spark.truncation import TruncationJob, holding
+from runtime.spark.truncation import TruncationJob, TruncationOptions, holding
 from runtime.spark.worker.connection import Connection
 from runtime.versions import limits
 from runtime.versions import stream as listing
@@ -43,7 +43,6 @@ from tests.unit.runtime.worker import DAY, NOW, ToldClock, Worker
 OLD = NOW - 100 * DAY
 CLOCK = FrozenClock(NOW)
 OPEN = OpenBatches(names=frozenset({"open"}))
-ALL = TruncationRules.of(NOW, OPEN, older_than=30 * DAY)
 
 
 @pytest.fixture
@@ -64,17 +63,15 @@ def table(place, monkeypatch) -> Table:
     return table
 
 
-def job(place: TablePlace, **options: Any) -> Task:
-    given = {
-        "given": ALL,
-        "now": NOW,
-        "open_batches": OPEN,
-        "acknowledged": None,
-        "give_up": None,
-        "dry_run": False,
-        "clock": CLOCK,
-    }
-    return Task(TruncationJob(**{**given, **options}), place)
+def job(
+    place: TablePlace,
+    token: str | None = None,
+    in_flight: int = 32,
+    open_batches: OpenBatches = OPEN,
+    **options: Any,
+) -> Task:
+    chosen = TruncationOptions(**{"older_than": 30 * DAY, "clock": CLOCK, **options})
+    return Task(TruncationJob(chosen, NOW, open_batches, token, in_flight=in_flight), place)
 
 
 def run(of: Task, *ranges: KeyRange) -> list[dict[str, Any]]:
@@ -112,7 +109,7 @@ def test_streams_are_counted_by_what_holds_them_with_the_requests_that_they_took
 
 
 def test_a_row_for_each_stream_is_given_where_that_is_asked_for(place, table):
-    rows = run(job(place, with_streams=True))
+    rows = run(job(place, report=Path("report")))
 
     assert [row["stream"] for row in rows if "stream" in row] == [f"Diary-{each:02}" for each in range(12)]
     assert kinds(rows) == {("Diary", "given", "open_batch"): 12}
@@ -124,7 +121,7 @@ def test_without_rules_each_stream_is_cut_by_its_policy_and_none_that_is_held(pl
     drive(policies.set_rules(Scope("Diary", "03"), PolicyRules(older_than=200 * DAY)))
     drive(policies.hold(Scope("Diary", "05")))
 
-    rows = run(job(place, given=None))
+    rows = run(job(place, older_than=None))
 
     assert cut_streams(table) == {f"{each:02}" for each in range(12)} - {"03", "05"}
     assert kinds(rows) == {
@@ -137,7 +134,7 @@ def test_without_rules_each_stream_is_cut_by_its_policy_and_none_that_is_held(pl
 def test_streams_without_a_policy_are_left_alone(place, table):
     drive(Policies(table, CLOCK, PATIENCE).set_rules(Scope("Other"), PolicyRules(older_than=30 * DAY)))
 
-    assert kinds(run(job(place, given=None))) == {("Diary", None, None): 12}
+    assert kinds(run(job(place, older_than=None))) == {("Diary", None, None): 12}
     assert cut_streams(table) == set()
 
 
@@ -222,7 +219,7 @@ def test_a_stream_that_cannot_be_read_costs_no_other_one_its_truncation(place, t
 
     drive(damage())
 
-    rows = run(job(place, with_streams=True, export=str(tmp_path), open_batches=OpenBatches()))
+    rows = run(job(place, report=Path("report"), export=tmp_path, open_batches=OpenBatches()))
 
     assert kinds(rows)["Diary", "given", "stream_damaged"] == 1
     assert [row["stream"] for row in rows if row["held"] == "stream_damaged"] == ["Diary-07"]
@@ -322,7 +319,6 @@ def test_it_is_taken_over_on_demand(empty_place):
 
 DIARIES = ("d-1", "d-2", "d-3")
 LONG_AGO, YOUNG = NOW - 100 * DAY, NOW - DAY
-RULES = TruncationRules.of(NOW, OpenBatches(), older_than=30 * DAY)
 
 
 class CrashError(Exception):
@@ -354,20 +350,10 @@ def refuse(table: Table, diary: str, message_id: str, at: int) -> None:
     assert worker.process(message._replace(body=body))[0].is_dead_letter
 
 
-def truncate(place_of_letters: TablePlace, folder: Path | None, **options: Any) -> int:
+def truncate(place: TablePlace, folder: Path | None, **options: Any) -> int:
     """Give up what is older than thirty days, and return how many that were."""
-    job = TruncationJob(
-        given=RULES,
-        now=NOW,
-        open_batches=OpenBatches(),
-        acknowledged=None,
-        give_up=NOW - 30 * DAY,
-        dry_run=False,
-        clock=FrozenClock(NOW),
-        export=None if folder is None else str(folder),
-        **options,
-    )
-    return sum(row["letters"] for rows in Task(job, place_of_letters).results([KeyRange()]) for row in rows)
+    given = {"give_up_letters_older_than": 30 * DAY, "open_batches": OpenBatches(), "export": folder}
+    return sum(row["letters"] for row in run(job(place, **given, **options)))
 
 
 def waiting(place_of_letters: TablePlace) -> set[str]:

@@ -18,9 +18,10 @@ from eventstore import Operation, drive
 from handlers import App, Context, Handler, Message, State, handles
 from handlers.guard import guarded
 from runtime.algorithms.choice import AlgorithmName
+from runtime.batch_options import TablePlace
 from runtime.dead_letters import Selection, find_letters
 from runtime.ledger.batch import BatchContext
-from runtime.spark.verification import VerifyJob
+from runtime.spark.verification import VerifyJob, VerifyOptions
 from runtime.spark.worker import job as deliveries
 from runtime.spark.worker.connection import open_table
 from runtime.spark.worker.job import FoldJob, rare_collections
@@ -97,7 +98,7 @@ def test_a_group_of_dead_letters_alone_stops_its_stream_too(tmp_path, algorithm)
 def test_a_verification_counts_the_stream_once_and_gives_its_outputs_once(tmp_path):
     shots = [*[shot(1)] * 5, shot(2), shot(1, 99), *[shot(3)] * 5]
     outputs = [row["outputs"] for row in fold(tmp_path, BatchContext("night"), *shots) if row["outputs"]]
-    job = VerifyJob(app, f"sqlite:///{tmp_path}/store.db", "games", with_outputs=True)
+    job = VerifyJob(app, TablePlace(f"sqlite:///{tmp_path}/store.db", "games"), VerifyOptions(cascade=True))
 
     rows = [row for found in job.verify(batch(*shots)) for row in found.to_pylist()]
 
@@ -114,7 +115,7 @@ def test_a_verification_counts_the_stream_once_and_gives_its_outputs_once(tmp_pa
 @pytest.mark.usefixtures("_short_groups")
 def test_a_verification_gives_the_first_version_that_differs_of_each_group_and_one_stream(tmp_path):
     fold(tmp_path, BatchContext("night"), *[shot(number) for number in range(1, 9)])
-    job = VerifyJob(App(Deaf), f"sqlite:///{tmp_path}/store.db", "games")
+    job = VerifyJob(App(Deaf), TablePlace(f"sqlite:///{tmp_path}/store.db", "games"), VerifyOptions())
 
     rows = [
         row
@@ -205,7 +206,7 @@ def test_what_nobody_takes_is_a_dead_letter_that_says_why(ring, sent, reason, er
 
 def test_a_verification_compares_it_with_the_version_of_that_handler(ring, tmp_path):
     ring(row("a"))
-    job = VerifyJob(tower, f"sqlite:///{tmp_path}/store.db", "bells")
+    job = VerifyJob(tower, TablePlace(f"sqlite:///{tmp_path}/store.db", "bells"), VerifyOptions())
     log = [row("a", handler="Bell"), row("a", handler="Bel"), row("a", "Rung", handler="Listener")]
 
     found = [each for batch in job.verify(routed(tower, log)) for each in batch.to_pylist()]

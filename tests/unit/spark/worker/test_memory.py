@@ -13,10 +13,11 @@ import pytest
 
 from benchmarks.games import by_game, routed_batches
 from eventstore import InterceptedTable, Table
+from runtime.batch_options import TablePlace
 from runtime.ledger.batch import BatchContext
 from runtime.messages.envelope import Envelope
 from runtime.messages.outcome import Outcome, Outcomes, Output, Status
-from runtime.spark.verification import VerifyJob
+from runtime.spark.verification import VerifyJob, VerifyOptions
 from runtime.spark.worker import connection as buffer
 from runtime.spark.worker import job as deliveries
 from runtime.spark.worker import outcomes as writing
@@ -181,7 +182,7 @@ def test_a_verification_keeps_to_the_bound_too(network_store):
     fold(network_store, SlowTable(sizes(*lengths)), log(*lengths))
     slow = TableThatIsRead(sizes(*lengths))
 
-    job = VerifyJob(app, network_store, "games", wrap=slow.around)
+    job = VerifyJob(app, TablePlace(network_store, "games"), VerifyOptions(wrap=slow.around))
     found = [row for batch in job.verify(log(*lengths)) for row in batch.to_pylist()]
 
     assert {row["verdict"]: row["deliveries"] for row in found} == {"match": sum(lengths)}
