@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import re
 import socket
@@ -84,7 +83,6 @@ REMOTE = "sc://"
 LOOPBACK = ("localhost", "127.0.0.1", "::1", "[::1]")
 LOCAL = re.compile(r"local(?:\[\s*(\d+|\*)\s*(?:,\s*(\d+)\s*)?\])?\Z")
 _SPLITS = re.compile(r"splits=(?:Some\()?(\d+)")
-_QUOTA = Path("/sys/fs/cgroup/cpu.max")
 
 
 def is_connect(spark: SparkSession) -> bool:
@@ -131,24 +129,12 @@ def cores_of(spark: SparkSession) -> int:
     if given is not None:
         return max(1, int(given))
     local = LOCAL.match(master_of(spark))
-    if local is not None:
-        return _cores_of_this_machine() if local[1] == "*" else int(local[1] or 1)
-    # Nothing tells how many cores a cluster has, but the plan of a query does, which starts no job.
+    if local is not None and local[1] != "*":
+        return int(local[1] or 1)
+    # Nothing tells how many cores there are, but the plan of a query does, which starts no job.
     row = spark.sql("EXPLAIN SELECT * FROM range(1)").first()
     found = _SPLITS.search(str(row[0])) if row else None
     return int(found[1]) if found else 2
-
-
-def _cores_of_this_machine() -> int:
-    """Return how many cores this process may use, as the JVM counts them: a container may have a part of all."""
-    cores = os.cpu_count() or 1
-    if hasattr(os, "sched_getaffinity"):
-        cores = len(os.sched_getaffinity(0))
-    try:
-        quota, period = _QUOTA.read_text().split()
-        return max(1, min(cores, math.ceil(int(quota) / int(period))))
-    except (OSError, ValueError):
-        return cores
 
 
 _OF_TEXTS = "spark.sql.parser.escapedStringLiterals"

@@ -67,18 +67,10 @@ def test_settings_say_how_many_tasks_there_are(settings, cores):
     assert (cores_of(session), session.asked) == (cores, [])
 
 
-def test_of_a_cluster_a_plan_says_it():
-    session: Any = Session(spark_master="spark://host:7077")
-    assert (cores_of(session), len(session.asked)) == (12, 1)
-
-
-def test_a_part_of_the_machine_is_what_its_container_may_use(tmp_path, monkeypatch):
-    from runtime.spark import session as kinds
-
-    (tmp_path / "cpu.max").write_text("50000 100000\n")
-    monkeypatch.setattr(kinds, "_QUOTA", tmp_path / "cpu.max")
-    session: Any = Session(spark_master="local[*,4]")
-    assert cores_of(session) == 1
+def test_of_a_cluster_and_of_all_cores_a_plan_says_it():
+    for master in ("spark://host:7077", "local[*,4]"):
+        session: Any = Session(spark_master=master)
+        assert (cores_of(session), len(session.asked)) == (12, 1)
 
 
 def test_a_server_of_another_machine_does_not_see_the_files_of_this_one():
